@@ -47,6 +47,7 @@
  * @tun_file:   the tun file, referenced as long as @task is set
  * @sock:       the socket of @tun_file
  * @work_ns:    busy time per packet
+ * @fifo:       run as SCHED_FIFO
  * @stop:       asks the thread to end
  * @packets:    written by the thread alone
  * @bytes:      written by the thread alone
@@ -62,6 +63,7 @@ struct kreader {
 	struct file *tun_file;
 	struct socket *sock;
 	u32 work_ns;
+	bool fifo;
 	bool stop;
 	u64 packets;
 	u64 bytes;
@@ -103,6 +105,8 @@ static int kreader_thread(void *data)
 
 	/* The read sleeps interruptibly: a signal is what ends it. */
 	allow_signal(SIGINT);
+	if (reader->fifo)
+		sched_set_fifo_low(current);
 	WRITE_ONCE(reader->started_ns, ktime_get_ns());
 
 	while (!READ_ONCE(reader->stop)) {
@@ -161,7 +165,7 @@ static int kreader_start(struct kreader *reader,
 	struct socket *sock;
 	struct file *file;
 
-	if (args->reserved || args->cpu < -1)
+	if ((args->flags & ~KREADER_FIFO) || args->cpu < -1)
 		return -EINVAL;
 	if (args->cpu >= 0 &&
 	    (args->cpu >= nr_cpu_ids || !cpu_online(args->cpu)))
@@ -181,6 +185,7 @@ static int kreader_start(struct kreader *reader,
 	reader->tun_file = file;
 	reader->sock = sock;
 	reader->work_ns = args->work_ns;
+	reader->fifo = args->flags & KREADER_FIFO;
 	reader->stop = false;
 	reader->ended = false;
 	reader->error = 0;

@@ -9,18 +9,24 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
+/*
+ * Run the reader as SCHED_FIFO at the lowest of its priorities: it takes its
+ * CPU from a sender that shares it as soon as there is a packet.
+ */
+#define KREADER_FIFO	0x1
+
 /**
  * struct kreader_start - what to read, where, and how slowly
  * @tun_fd:   an open and attached /dev/net/tun file of the caller
  * @cpu:      CPU the reader is bound to, or -1 for any
  * @work_ns:  time spent on each packet, busy, after it was read
- * @reserved: must be 0
+ * @flags:    KREADER_FIFO or 0
  */
 struct kreader_start {
 	__s32 tun_fd;
 	__s32 cpu;
 	__u32 work_ns;
-	__u32 reserved;
+	__u32 flags;
 };
 
 /**
