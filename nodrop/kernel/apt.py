@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Finds and fetches a package in any suite of the machine's own Debian mirror.
+
+Everything happens in an apt state of its own below one directory: the machine's sources,
+lists and packages stay as they are. The mirror, proxies and credentials are the ones that
+the machine's apt uses; signatures are checked against Debian's archive keys.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop import proc
+from nodrop.errors import NodropError, UnsupportedError
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+UPDATE_TIMEOUT_S = 300.0
+DOWNLOAD_TIMEOUT_S = 900.0
+QUERY_TIMEOUT_S = 60.0
+
+_INRELEASE = re.compile(r"^'(\S+?)/dists/([^/']+)/InRelease'")
+_MADISON = re.compile(r"^\s*(\S+)\s*\|\s*(\S+)\s*\|\s*\S+\s+([^/\s]+)/(\S+)\s")
+_UPSTREAM = re.compile(r"^(?:\d+:)?(\d+(?:\.\d+)*)")
+_CANDIDATE_RELEASE = re.compile(r"~rc\d+")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One version of a package in one suite."""
+
+    package: str
+    version: str
+    suite: str
+
+    @property
+    def upstream(self) -> tuple[int, ...]:
+        """The numbers of the upstream version; empty when there are none."""
+        match = _UPSTREAM.match(self.version)
+        return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+    @property
+    def is_release_candidate(self) -> bool:
+        """Whether this is a version before its release."""
+        return bool(_CANDIDATE_RELEASE.search(self.version))
+
+
+def parse_sites(uris: str, codename: str) -> list[str]:
+    """Return the mirrors in the output of ``apt-get update --print-uris``.
+
+    Only those that carry the machine's own release count: others are not Debian's archive.
+    """
+    matches = (_INRELEASE.match(line) for line in uris.splitlines())
+    return list(dict.fromkeys(m[1] for m in matches if m and m[2] in (codename, "stable")))
+
+
+def parse_madison(text: str) -> list[Candidate]:
+    """Return the candidates in the output of ``apt-cache madison``."""
+    matches = (_MADISON.match(line) for line in text.splitlines())
+    return [Candidate(m[1], m[2], m[3]) for m in matches if m]
+
+
+def moving_suites(codename: str) -> list[str]:
+    """Return the machine's own release and the names that move to each later one."""
+    return [codename, "stable", "testing", "unstable", "experimental"]
+
+
+def candidate_suites(releases: Mapping[str, str]) -> list[str]:
+    """Return the suites to look in: each release and its backports, by its own name.
+
+    Mirrors may serve an older state under a moving name than under the release's own.
+
+    Args:
+        releases: suite as asked for -> its codename, both from ``moving_suites``' files.
+    """
+    suites: list[str] = []
+    for suite, codename in releases.items():
+        suites.append(codename)
+        if suite not in ("unstable", "experimental"):
+            suites.append(f"{codename}-backports")
+    return list(dict.fromkeys(suites))
+
+
+def parse_codename(release: str) -> str | None:
+    """Return the codename in the text of an InRelease file."""
+    match = re.search(r"^Codename: (\S+)$", release, re.MULTILINE)
+    return match[1] if match else None
+
+
+def compare_versions(left: str, right: str) -> int:
+    """Compare two Debian versions by dpkg's rules: negative, 0 or positive."""
+    for operator, result in (("lt", -1), ("gt", 1)):
+        command = ["dpkg", "--compare-versions", left, operator, right]
+        if subprocess.run(command, check=False, timeout=QUERY_TIMEOUT_S).returncode == 0:
+            return result
+    return 0
+
+
+def choose(candidates: Iterable[Candidate], minimum: tuple[int, ...]) -> Candidate | None:
+    """Return the newest candidate that is at least ``minimum``.
+
+    Release candidates count only when there is nothing else.
+    """
+    fit = [c for c in candidates if c.upstream >= minimum]
+    released = [c for c in fit if not c.is_release_candidate]
+    return max(
+        released or fit,
+        key=lambda candidate: functools.cmp_to_key(compare_versions)(candidate.version),
+        default=None,
+    )
+
+
+def os_codename(text: str) -> str:
+    """Return VERSION_CODENAME of an ``os-release`` text.
+
+    Raises:
+        UnsupportedError: this is not a Debian release.
+    """
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    values = {name: value.strip("\"'") for name, value in fields.items()}
+    codename = values.get("VERSION_CODENAME", "")
+    if values.get("ID") != "debian" or not codename:
+        raise UnsupportedError(
+            f"This machine runs {values.get('PRETTY_NAME', 'an unknown system')}.",
+            "The lab takes its kernel from a Debian mirror; run it on Debian 12 or newer.",
+        )
+    return codename
+
+
+class PrivateApt:
+    """An apt state of its own below ``place``.
+
+    Args:
+        place: an empty directory.
+        package_pattern: which packages madison lists, as a regular expression.
+    """
+
+    def __init__(self, place: Path, package_pattern: str) -> None:
+        self.place = place
+        self.pattern = package_pattern
+        self._env = {**os.environ, "APT_CONFIG": str(place / "apt.conf"), "LC_ALL": "C"}
+
+    def update(self) -> None:
+        """Write the configuration and fetch the lists of all candidate suites.
+
+        Suites that the mirror does not have are passed over.
+
+        Raises:
+            NodropError: no mirror is configured or none answers.
+            UnsupportedError: the machine is not a Debian one.
+        """
+        proc.require("apt-get", "apt")
+        codename = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
+        listed = proc.run(["apt-get", "update", "--print-uris"], timeout=QUERY_TIMEOUT_S)
+        sites = parse_sites(listed.output, codename)
+        if not sites:
+            raise NodropError(
+                f"This machine's apt names no mirror of Debian {codename}.",
+                "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
+            )
+        if not KEYRING.exists():
+            raise NodropError(
+                f"{KEYRING} is missing, so nothing from the mirror can be trusted.",
+                "Install it with: apt-get install debian-archive-keyring",
+            )
+        self._configure()
+        moving = moving_suites(codename)
+        self._name_suites(sites, moving)
+        only_releases = "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false"
+        result = self._run("apt-get", "update", "-o", only_releases, timeout=UPDATE_TIMEOUT_S)
+        self._name_suites(sites, candidate_suites(self._codenames(moving)))
+        result = self._run("apt-get", "update", timeout=UPDATE_TIMEOUT_S)
+        if not any((self.place / "lists").glob("*_Packages*")):
+            raise NodropError(
+                "None of this machine's Debian mirrors answers: " + ", ".join(sites) + ".",
+                "apt said:\n" + proc.tail(result.output, 8),
+            )
+
+    def candidates(self) -> list[Candidate]:
+        """Return every version of every package that fits the pattern."""
+        found = self._run("apt-cache", "search", "--names-only", self.pattern)
+        names = [line.split()[0] for line in found.output.splitlines() if line.strip()]
+        if not names:
+            return []
+        return parse_madison(self._run("apt-cache", "madison", *names).output)
+
+    def sha256(self, candidate: Candidate) -> str:
+        """Return the hash of the package's file, from the signed lists.
+
+        Raises:
+            NodropError: the lists do not tell it.
+        """
+        name = f"{candidate.package}={candidate.version}"
+        shown = self._run("apt-cache", "show", name)
+        match = re.search(r"^SHA256: ([0-9a-f]{64})$", shown.output, re.MULTILINE)
+        if not match:
+            raise NodropError(f"The mirror's lists hold no hash of {name}.", "Try again later.")
+        return match[1]
+
+    def download(self, candidate: Candidate) -> Path:
+        """Fetch a package, checked against the signed lists, and return its file.
+
+        Raises:
+            NodropError: it cannot be fetched.
+        """
+        name = f"{candidate.package}={candidate.version}"
+        result = self._run("apt-get", "download", name, timeout=DOWNLOAD_TIMEOUT_S)
+        files = list(self.place.glob(f"{candidate.package}_*.deb"))
+        if result.status != 0 or not files:
+            raise NodropError(
+                f"The mirror did not deliver {name}.", "apt said:\n" + proc.tail(result.output, 8)
+            )
+        return files[0]
+
+    def _run(self, *command: str, timeout: float = QUERY_TIMEOUT_S) -> proc.Completed:
+        return proc.run(command, timeout=timeout, env=self._env, cwd=self.place)
+
+    def _name_suites(self, sites: Iterable[str], suites: Sequence[str]) -> None:
+        sources = [
+            f"deb [signed-by={KEYRING}] {site} {suite} main" for site in sites for suite in suites
+        ]
+        (self.place / "sources.list").write_text("\n".join(sources) + "\n", encoding="utf-8")
+
+    def _codenames(self, suites: Iterable[str]) -> dict[str, str]:
+        """Return suite -> codename for the release files that arrived."""
+        names: dict[str, str] = {}
+        for suite in suites:
+            for path in (self.place / "lists").glob(f"*_dists_{suite}_InRelease"):
+                if codename := parse_codename(path.read_text(encoding="utf-8")):
+                    names[suite] = codename
+        return names
+
+    def _configure(self) -> None:
+        (self.place / "lists" / "partial").mkdir(parents=True)
+        (self.place / "cache" / "archives" / "partial").mkdir(parents=True)
+        own = {
+            # None of the machine's hooks: they would clean and index the machine's own state.
+            "Dir::Etc::main": "/dev/null",
+            "Dir::Etc::parts": "/dev/null",
+            "Dir::Etc::sourcelist": str(self.place / "sources.list"),
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::Etc::preferences": "/dev/null",
+            "Dir::Etc::preferencesparts": "/dev/null",
+            "Dir::State::lists": str(self.place / "lists"),
+            "Dir::Cache": str(self.place / "cache"),
+            "Acquire::Languages": "none",
+            "Acquire::GzipIndexes": "true",
+            "APT::Architectures": "amd64",
+            # The unprivileged download user of apt cannot enter root's own cache.
+            "APT::Sandbox::User": "root",
+        }
+        kept = proc.run(["apt-config", "dump"], timeout=QUERY_TIMEOUT_S).output
+        text = kept_settings(kept) + render_settings(own)
+        (self.place / "apt.conf").write_text(text, encoding="utf-8")
+
+
+def kept_settings(dump: str) -> str:
+    """Return the lines of ``apt-config dump`` that tell how to reach the mirror."""
+    kept = [
+        line
+        for line in dump.splitlines()
+        if line.startswith("Acquire::")
+        and not line.startswith(("Acquire::IndexTargets", "Acquire::Languages", "Acquire::Changel"))
+        and not line.endswith(' "";')
+    ]
+    return "".join(f"{line}\n" for line in kept)
+
+
+def render_settings(settings: Mapping[str, str]) -> str:
+    """Return settings as apt.conf(5) wants them."""
+    return "".join(f'{name} "{value}";\n' for name, value in settings.items())

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Builds what a guest loads and runs: driver variants, the reader module, programs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from nodrop.errors import NodropError
+from nodrop.kernel import cache
+from nodrop.kernel.build import make
+from nodrop.kernel.types import Artifacts, Kernel
+from nodrop.progress import Progress
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD_TIMEOUT_S = 300.0
+
+_RECIPE = 1
+_STOCK = (
+    "drivers/net/tun.ko",
+    "drivers/vhost/vhost_net.ko",
+    "drivers/vhost/vhost.ko",
+    "drivers/vhost/vhost_iotlb.ko",
+)
+_PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
+
+
+def content_hash(*trees: Path) -> str:
+    """Return a hash of the names, modes and contents of all source files below trees."""
+    total = hashlib.sha256()
+    for tree in trees:
+        for path in sorted(tree.rglob("*")):
+            inside = path.relative_to(tree)
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if hidden or path.suffix in _PRODUCTS or not path.is_file():
+                continue
+            mode = path.stat().st_mode & 0o111
+            total.update(f"{tree.name}/{inside}\0{mode}\0".encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
+    """Return the modules and programs for a kernel, built when the cache has none.
+
+    Raises:
+        NodropError: a part of the repository is missing or fails to build.
+    """
+    kmod, traffic = REPOSITORY / "kmod", REPOSITORY / "traffic"
+    for tree in (kmod, traffic):
+        if not (tree / "Makefile").exists():
+            raise NodropError(
+                f"{tree} holds no Makefile.", "Run nodrop from a complete clone of its repository."
+            )
+    key = cache.digest(_RECIPE, kernel.build_id, content_hash(kmod, traffic))
+    store = cache.Cache("artifacts", keep=16)
+
+    def build(temporary: Path, _final: Path) -> None:
+        modules, programs = temporary / "modules", temporary / "bin"
+        (modules / "stock").mkdir(parents=True)
+        for name in _STOCK:
+            shutil.copy(kernel.objtree / name, modules / "stock")
+        target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
+        steps = (
+            ("nodrop's modules", kmod, [*target, f"OUT={modules / 'nodrop'}"]),
+            ("the reader module", traffic, [*target, f"OUT={modules}", "kreader"]),
+            ("the traffic programs", traffic, [f"OUT={programs}", "programs"]),
+        )
+        for what, tree, arguments in steps:
+            with progress.step(f"Build {what}"):
+                make(["-C", str(tree), *arguments], what=what.capitalize(), timeout=BUILD_TIMEOUT_S)
+        for name in ("nodrop/tun.ko", "kreader.ko"):
+            if not (modules / name).exists():
+                raise NodropError(f"The build of {name} ended well but left no such file.")
+
+    entry = store.get(key, build)
+    return Artifacts(modules=entry / "modules", bin=entry / "bin")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Builds the lab's kernel: the smallest that serves, cached by all that went into it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from nodrop import proc
+from nodrop.errors import NodropError
+from nodrop.kernel import cache, kconfig
+from nodrop.kernel.source import Source, ensure_source
+from nodrop.kernel.types import Kernel
+from nodrop.progress import Progress
+
+CONFIG_TIMEOUT_S = 180.0
+BUILD_TIMEOUT_S = 3600.0
+NICE = "19"
+
+_RECIPE = 1
+_TOOLS = (
+    ("gcc", "gcc"),
+    ("ld", "binutils"),
+    ("make", "make"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+)
+_OBJECT = re.compile(r"^\s+(?:CC|AS|AR|LD|HOSTCC)\b")
+# Settings of the caller that would leak into a kernel build.
+_LEAKS = re.compile(
+    r"^(?:MAKE(?:FLAGS|LEVEL|OVERRIDES)|MFLAGS|ARCH|O|V|M|MO|C|W|KSRC|KOBJ|OUT"
+    r"|CROSS_COMPILE|LOCALVERSION|KBUILD_.*|KCONFIG_.*|[CH]?CFLAGS|LDFLAGS|CC)$"
+)
+
+
+def build_environment() -> dict[str, str]:
+    """Return this process's environment without what would change a kernel build."""
+    env = {name: value for name, value in os.environ.items() if not _LEAKS.match(name)}
+    return env | {
+        "LC_ALL": "C",
+        # The same input gives the same binary.
+        "KBUILD_BUILD_TIMESTAMP": "1970-01-01",
+        "KBUILD_BUILD_USER": "nodrop",
+        "KBUILD_BUILD_HOST": "lab",
+    }
+
+
+def make(
+    arguments: list[str],
+    *,
+    what: str,
+    timeout: float = BUILD_TIMEOUT_S,
+    log: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+    cwd: Path | None = None,
+) -> None:
+    """Run make politely, on all CPUs.
+
+    Args:
+        what: what is built, for the message when it fails.
+        timeout: seconds.
+
+    Raises:
+        NodropError: it failed; the text holds the compiler's errors.
+    """
+    result = proc.run(
+        ["nice", "-n", NICE, "make", f"-j{os.cpu_count() or 1}", *arguments],
+        timeout=timeout,
+        env=build_environment(),
+        log=log,
+        on_line=on_line,
+        keep=4000,
+        cwd=cwd,
+    )
+    if result.status != 0:
+        if "No space left on device" in result.output:
+            raise cache.full(cache.root())
+        raise NodropError(f"{what} failed to build.", _errors(result.output))
+
+
+def _errors(output: str) -> str:
+    """Return the lines of a build's output that tell why it failed."""
+    lines = output.splitlines()
+    telling = [at for at, line in enumerate(lines) if re.search(r"\berror\b|Error \d|\*\*\*", line)]
+    first = max(telling[0] - 3, 0) if telling else max(len(lines) - proc.TAIL_LINES, 0)
+    return "\n".join(lines[first : first + proc.TAIL_LINES])
+
+
+def toolchain() -> str:
+    """Return what builds the kernel, by version.
+
+    Raises:
+        NodropError: a tool is missing.
+    """
+    for tool, package in _TOOLS:
+        proc.require(tool, package)
+    versions = [proc.run([tool, "--version"], timeout=30.0) for tool in ("gcc", "ld")]
+    return "; ".join(result.output.splitlines()[0] for result in versions)
+
+
+def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
+    """Return a kernel of the given flavour, built when the cache has none.
+
+    Args:
+        flavour: ``"perf"`` to measure, ``"debug"`` to test.
+
+    Raises:
+        UsageError: there is no such flavour.
+        NodropError: a tool is missing, or the source or the build failed.
+        UnsupportedError: this machine's mirror has no kernel that fits.
+    """
+    wanted = kconfig.parse(kconfig.fragment(flavour))
+    tools = toolchain()
+    source = ensure_source(progress)
+    build_id = cache.digest(_RECIPE, source.key, wanted, tools)
+    store = cache.Cache("kernels", keep=4)
+
+    def build(temporary: Path, final: Path) -> None:
+        _build(source, wanted, temporary, final, progress, flavour)
+
+    def wait() -> None:
+        progress.note(f"Another run builds the {flavour} kernel; waiting for it ...")
+
+    entry = store.get(f"{flavour}-{build_id}", build, on_wait=wait)
+    objtree = entry / "obj"
+    return Kernel(
+        linux=objtree / "linux",
+        release=(objtree / "include/config/kernel.release").read_text(encoding="utf-8").strip(),
+        source=source.tree,
+        objtree=objtree,
+        build_id=build_id,
+        package=source.package,
+    )
+
+
+def _build(
+    source: Source,
+    wanted: dict[str, str],
+    temporary: Path,
+    final: Path,
+    progress: Progress,
+    flavour: str,
+) -> None:
+    objtree = temporary / "obj"
+    objtree.mkdir()
+    fragment = temporary / "wanted.config"
+    fragment.write_text(kconfig.render(wanted), encoding="utf-8")
+    common = ["-C", str(source.tree), "ARCH=um", f"O={objtree}"]
+    with progress.step(f"Configure the {flavour} kernel"):
+        make(
+            [*common, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"],
+            what="The kernel's configuration",
+            timeout=CONFIG_TIMEOUT_S,
+        )
+        kconfig.check(wanted, (objtree / ".config").read_text(encoding="utf-8"))
+    with progress.step(f"Build the {flavour} kernel") as step:
+        count = 0
+
+        def on_line(line: str) -> None:
+            nonlocal count
+            if _OBJECT.match(line):
+                count += 1
+                step.update(f"{count} files")
+
+        make(
+            [*common, "linux", "modules"],
+            what="The kernel",
+            log=temporary / "build.log",
+            on_line=on_line,
+        )
+        _prune(objtree)
+        _relocate(objtree, final / "obj")
+
+
+def _prune(objtree: Path) -> None:
+    """Remove what neither booting nor building modules needs."""
+    for path in objtree.rglob("*"):
+        inside = path.relative_to(objtree).parts[0]
+        if inside == "scripts" or path.is_dir() or path.is_symlink():
+            continue
+        if path.suffix in {".o", ".a", ".cmd"} or path.name.startswith(".tmp_"):
+            path.unlink()
+    for name in ("vmlinux", "vmlinux.unstripped"):
+        (objtree / name).unlink(missing_ok=True)
+
+
+def _relocate(objtree: Path, final: Path) -> None:
+    """Tell the object tree's own makefile where it is going to be."""
+    makefile = objtree / "Makefile"
+    text = makefile.read_text(encoding="utf-8")
+    makefile.write_text(text.replace(str(objtree), str(final)), encoding="utf-8")

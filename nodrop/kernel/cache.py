@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A cache of directories, each named by a hash of all that went into it.
+
+An entry is made in a hidden directory beside its place and renamed when it is complete,
+under a lock, so that nobody ever sees half of one and two runs do not make the same one
+twice. What a killed run left is removed by the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nodrop.errors import NodropError
+
+STAMP = ".complete.json"
+LOCK_TIMEOUT_S = 1800.0
+"""Seconds to wait for another run that makes the same entry."""
+
+_LOCK_POLL_S = 0.2
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def root() -> Path:
+    """Return the cache's directory: NODROP_CACHE, else ``nodrop`` in the user's cache."""
+    if own := os.environ.get("NODROP_CACHE"):
+        return Path(own).absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache").absolute() / "nodrop"
+
+
+def digest(*parts: object) -> str:
+    """Return a hash of values that JSON can hold, as 16 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def explain_disk(place: Path) -> Iterator[None]:
+    """Turn "disk full" and "read-only" below ``place`` into sentences for the user."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise full(place) from error
+        if error.errno in _DENIED:
+            raise NodropError(
+                f"Cannot write to {error.filename or place}: {error.strerror}.",
+                "Set NODROP_CACHE to a directory that you may write to.",
+            ) from error
+        raise
+
+
+def full(place: Path) -> NodropError:
+    """Return the error for a full disk."""
+    return NodropError(
+        f"The disk that holds {place} is full.",
+        "Free some space (a first build needs about 4 GB) or set NODROP_CACHE to another place.",
+    )
+
+
+def free_bytes(place: Path) -> int:
+    """Return the free space on the file system that holds or will hold ``place``."""
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+class Cache:
+    """The entries of one kind, such as ``kernels``.
+
+    Args:
+        kind: name of the directory below the cache's root.
+        keep: how many entries to keep; the ones used longest ago go first.
+    """
+
+    def __init__(self, kind: str, keep: int) -> None:
+        self.kind = kind
+        self.keep = keep
+        self.place = root() / kind
+
+    def find(self, key: str) -> Path | None:
+        """Return a complete entry, or None. Writes nothing but its time of use."""
+        entry = self.place / key
+        try:
+            stamp = json.loads((entry / STAMP).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        # Object trees hold absolute paths: an entry that was moved is not valid.
+        if stamp.get("path") != str(entry):
+            return None
+        with suppress(OSError):  # a read-only cache is fine as long as nothing is missing
+            os.utime(entry / STAMP)
+        return entry
+
+    def get(
+        self,
+        key: str,
+        make: Callable[[Path, Path], None],
+        *,
+        on_wait: Callable[[], None] | None = None,
+    ) -> Path:
+        """Return the entry, made by ``make(temporary, final)`` when it is missing.
+
+        Args:
+            make: fills the temporary directory, which then becomes the final one.
+            on_wait: called once when another run has to be waited for.
+
+        Raises:
+            NodropError: the cache cannot be written, or what ``make`` raises.
+        """
+        if entry := self.find(key):
+            return entry
+        entry = self.place / key
+        with explain_disk(self.place):
+            self.place.mkdir(parents=True, exist_ok=True)
+            with self._lock(key, on_wait):
+                if found := self.find(key):
+                    return found
+                self._sweep()
+                temporary = self._temporary(key)
+                _remove(temporary)
+                temporary.mkdir()
+                try:
+                    make(temporary, entry)
+                    stamp = json.dumps({"path": str(entry), "made": time.time()})
+                    (temporary / STAMP).write_text(stamp, encoding="utf-8")
+                    _remove(entry)
+                    temporary.rename(entry)
+                finally:
+                    _remove(temporary)
+                self._evict(entry)
+        return entry
+
+    def _temporary(self, key: str) -> Path:
+        return self.place / f".{key}.making"
+
+    @contextmanager
+    def _lock(
+        self, key: str, on_wait: Callable[[], None] | None, *, wait: bool = True
+    ) -> Iterator[None]:
+        with (self.place / f".{key}.lock").open("w") as handle:
+            deadline = time.monotonic() + (LOCK_TIMEOUT_S if wait else 0.0)
+            told = False
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise NodropError(
+                            f"Another run has been making {self.place / key} for too long.",
+                            "Wait for it or stop it, then try again.",
+                        ) from None
+                if on_wait and not told:
+                    on_wait()
+                    told = True
+                time.sleep(_LOCK_POLL_S)
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what killed runs left half done."""
+        for leftover in self.place.glob(".*.making"):
+            key = leftover.name.removeprefix(".").removesuffix(".making")
+            try:
+                with self._lock(key, None, wait=False):
+                    _remove(leftover)
+            except NodropError:
+                continue  # somebody is at work on it
+
+    def _evict(self, newest: Path) -> None:
+        """Remove the entries used longest ago beyond ``keep``."""
+        stamps = sorted(self.place.glob(f"*/{STAMP}"), key=lambda path: path.stat().st_mtime)
+        old = [stamp.parent for stamp in stamps if stamp.parent != newest]
+        for entry in old[: max(len(old) + 1 - self.keep, 0)]:
+            (entry / STAMP).unlink()
+            _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory tree that may be missing."""
+    if path.is_dir():
+        shutil.rmtree(path)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How far a guest's process can be shut off from the host on this machine.
+
+Root needs no user namespace; everybody else does, and some machines (containers mostly)
+allow none. Then the guest runs as a plain process: its kernel still mounts the host's
+files read-only, but nothing outside the guest enforces that.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from enum import Enum
+from functools import cache
+
+from nodrop.proc import require
+
+TRIAL_TIMEOUT_S = 10.0
+
+# What a kernel in user space needs of root's rights: to read the host's files.
+_KEPT_CAPABILITIES = "-all,+dac_override,+dac_read_search,+chown,+fowner,+sys_admin"
+
+
+class Isolation(Enum):
+    """The ways to start a guest, strongest first."""
+
+    ROOT = "namespaces"
+    USER = "user namespace"
+    NONE = "none"
+
+    def wrapper(self) -> list[str]:
+        """Return the command in front of the guest's own."""
+        die_with_parent = [require("setpriv", "util-linux"), "--pdeathsig", "KILL"]
+        if self is Isolation.NONE:
+            return [*die_with_parent, "--"]
+        unshare = [require("unshare", "util-linux"), "--mount", "--pid", "--net", "--ipc"]
+        unshare += ["--fork", "--kill-child=KILL"]
+        if self is Isolation.USER:
+            unshare.append("--map-root-user")
+        return [*die_with_parent, "--", *unshare, "--"]
+
+
+@cache
+def isolation() -> Isolation:
+    """Return the strongest way that works here; tries it once."""
+    wanted = Isolation.ROOT if os.geteuid() == 0 else Isolation.USER
+    for mode in dict.fromkeys((wanted, Isolation.USER)):
+        try:
+            trial = subprocess.run(
+                [*mode.wrapper(), "true"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=TRIAL_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        if trial.returncode == 0:
+            return mode
+    return Isolation.NONE

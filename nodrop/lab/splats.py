@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Finds complaints of the kernel about itself in its log.
+
+Only the kernel's own log may be searched: a program is free to print the word BUG.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+TIMESTAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
+"""What printk puts in front of a line; lines of the UML program itself have none."""
+
+CONTEXT_LINES = 40
+"""How much of the log after a complaint belongs to it at most."""
+
+# The kind, and how its first line begins once the time stamp is gone. The order
+# matters: the first that fits names the splat.
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("KASAN", r"BUG: KASAN: "),
+    ("KFENCE", r"BUG: KFENCE: "),
+    ("UBSAN", r"UBSAN: "),
+    ("lockdep", r"WARNING: possible (?:circular locking|recursive locking|irq lock inversion)"),
+    ("lockdep", r"WARNING: (?:inconsistent lock state|bad unlock balance detected)"),
+    ("lockdep", r"WARNING: .*(?:lock order detected|lock held when|locks still held)"),
+    ("lockdep", r"WARNING: lock held when returning to user space"),
+    ("lockdep", r"(?:INFO: trying to register non-static key|DEBUG_LOCKS_WARN_ON)"),
+    ("lockdep", r"\[ BUG: Invalid wait context \]"),
+    ("lockdep", r"BUG: MAX_LOCK(?:DEP|_DEPTH|ING)"),
+    ("RCU usage", r"WARNING: suspicious RCU usage"),
+    ("RCU stall", r"rcu: INFO: .*(?:detected stall|self-detected stall|detected expedited stall)"),
+    ("RCU stall", r"(?:INFO: rcu_.* detected|rcu: .* kthread .*starved)"),
+    ("hung task", r"INFO: task .* blocked (?:for more than|in I/O wait for more than) \d+ seconds"),
+    ("lockup", r"(?:watchdog: )?BUG: (?:soft|hard) lockup|Watchdog detected hard LOCKUP"),
+    ("lockup", r"BUG: workqueue lockup"),
+    ("atomic sleep", r"BUG: (?:scheduling while atomic|sleeping function called from invalid)"),
+    ("refcount", r"refcount_t: "),
+    ("reference leak", r"unregister_netdevice: waiting for .* to become free"),
+    ("reference leak", r"ref_tracker: .*(?:leaked|has \d+/\d+ users)"),
+    ("list corruption", r"(?:list_add|list_del|slab|SLUB).* corrupt"),
+    ("slab", r"BUG \S+.*: "),
+    ("panic", r"Kernel panic - not syncing"),
+    ("oops", r"(?:Oops: |general protection fault|Kernel (?:mode )?(?:fault|segfault|tried to))"),
+    ("oops", r"(?:Segfault with no mm|Unable to handle kernel )"),
+    ("BUG", r"(?:kernel BUG at |BUG: |------------\[ cut here)"),
+    ("WARNING", r"WARNING: "),
+)
+_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
+_CUT = "------------[ cut here ]------------"
+_END = re.compile(r"---\[ end (?:trace|Kernel panic)")
+
+
+@dataclass(frozen=True)
+class Splat:
+    """One complaint.
+
+    Attributes:
+        kind: what sort, such as ``"lockdep"`` or ``"WARNING"``.
+        line: its first line, without the time stamp.
+        text: that line and what follows of the same report.
+    """
+
+    kind: str
+    line: str
+    text: str
+
+
+def strip_timestamp(line: str) -> str:
+    """Return a line of the kernel's log without its time stamp."""
+    return TIMESTAMP.sub("", line, count=1)
+
+
+def classify(line: str) -> str | None:
+    """Return the kind of the splat that starts with this line, or None."""
+    for kind, pattern in _KINDS:
+        if pattern.match(line):
+            return kind
+    return None
+
+
+def find_splats(log: str | Iterable[str]) -> tuple[Splat, ...]:
+    """Return the complaints in a kernel log, in their order.
+
+    A report that contains several telling lines, such as the "cut here" line in front of
+    a WARNING, counts once when they follow each other.
+    """
+    lines = [strip_timestamp(line) for line in (log.splitlines() if isinstance(log, str) else log)]
+    found: list[Splat] = []
+    index = 0
+    while index < len(lines):
+        kind = classify(lines[index])
+        if kind is None:
+            index += 1
+            continue
+        end = _report_end(lines, index)
+        first = index
+        if lines[index].startswith(_CUT):
+            for at in range(index + 1, end):
+                better = classify(lines[at])
+                if better and not lines[at].startswith(_CUT):
+                    kind, first = better, at
+                    break
+        found.append(Splat(kind, lines[first], "\n".join(lines[index:end])))
+        index = end
+    return tuple(found)
+
+
+def _report_end(lines: list[str], start: int) -> int:
+    """Return the index after the last line of the report that starts at ``start``."""
+    limit = min(len(lines), start + CONTEXT_LINES)
+    for at in range(start + 1, limit):
+        if _END.match(lines[at]):
+            return at + 1
+        if lines[at].startswith(_CUT):
+            return at
+    return limit

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs another program with a time limit and leaves none of its children behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+
+from nodrop.errors import NodropError
+
+TAIL_LINES = 30
+GRACE_S = 5.0
+"""Seconds a killed process may take to go away before it is given up."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a program ended: its exit status and what it printed (both streams)."""
+
+    status: int
+    output: str
+    seconds: float
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads its own session, with all of its group, and reap it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired as error:
+        raise NodropError(
+            f"Process {process.pid} does not go away although it was killed.",
+            "It hangs inside the host's kernel; see its state in /proc.",
+        ) from error
+
+
+def tail(text: str, lines: int = TAIL_LINES) -> str:
+    """Return the last lines of a text."""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def require(program: str, package: str) -> str:
+    """Return the path of a program.
+
+    Raises:
+        NodropError: it is not installed; names the Debian package that has it.
+    """
+    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if path is None:
+        raise NodropError(
+            f"The program {program} is missing.",
+            f"Install it with: apt-get install {package}",
+        )
+    return path
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+    keep: int | None = None,
+) -> Completed:
+    """Run a program in its own session and wait for it.
+
+    The program dies with its children when the time is over, when the caller gets an
+    exception (Ctrl-C among them), and when the caller itself is killed.
+
+    Args:
+        timeout: seconds.
+        env: the whole environment; this process's own when None.
+        log: a file that gets the output as well.
+        on_line: called for each line of output as it appears.
+        keep: how many lines of output to keep in memory; all when None.
+
+    Raises:
+        NodropError: it cannot be started or the time is over.
+    """
+    command = [os.fspath(word) for word in argv]
+    started = time.monotonic()
+    lines: deque[str] = deque(maxlen=keep)
+    wrapper = [require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"]
+    require(command[0], command[0])
+    process = subprocess.Popen(
+        [*wrapper, *command],
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+    def take(raw: bytes) -> None:
+        line = raw.decode(errors="replace").rstrip("\r\n")
+        lines.append(line)
+        if sink:
+            sink.write(line + "\n")
+        if on_line:
+            on_line(line)
+
+    sink = log.open("w", encoding="utf-8") if log else None
+    try:
+        _pump(process, started + timeout, take)
+        status = process.wait(max(started + timeout - time.monotonic(), 1.0))
+    except (TimeoutError, subprocess.TimeoutExpired) as error:
+        raise NodropError(
+            f"{Path(command[0]).name} did not end within {timeout:.0f} s and was stopped.",
+            "Last lines:\n" + tail("\n".join(lines)) if lines else "",
+        ) from error
+    finally:
+        kill_group(process)
+        if process.stdout:
+            process.stdout.close()
+        if sink:
+            sink.close()
+    return Completed(status, "\n".join(lines), time.monotonic() - started)
+
+
+def _pump(process: subprocess.Popen[bytes], deadline: float, take: Callable[[bytes], None]) -> None:
+    """Give each line of output to ``take`` until the stream ends."""
+    assert process.stdout is not None
+    fd = process.stdout.fileno()
+    rest = b""
+    with DefaultSelector() as selector:
+        selector.register(fd, EVENT_READ)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if not selector.select(min(left, 1.0)):
+                if process.poll() is not None:
+                    break
+                continue
+            data = os.read(fd, 65536)
+            if not data:
+                break
+            *whole, rest = (rest + data).split(b"\n")
+            for line in whole:
+                take(line)
+    if rest:
+        take(rest)
