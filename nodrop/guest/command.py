@@ -82,9 +82,17 @@ class Service:
     Args:
         argv: the command.
         announces: it prints a line when it is ready, which is waited for.
+        stopped_status: its exit status after SIGTERM, beside 0.
     """
 
-    def __init__(self, argv: Sequence[str], *, announces: bool = True) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        announces: bool = True,
+        stopped_status: int = -signal.SIGTERM,
+    ) -> None:
+        self._stopped_status = stopped_status
         self._name = Path(argv[0]).name if argv[0] != "nsenter" else Path(argv[2]).name
         self._argv = list(argv)
         self._announces = announces
@@ -137,7 +145,7 @@ class Service:
             self._kill()
             raise GuestError(f"{self._name} did not end within {timeout:g} s") from error
         output = data.decode(errors="replace")
-        if process.returncode not in (0, -signal.SIGTERM):
+        if process.returncode not in (0, self._stopped_status):
             raise GuestError(f"{self._name} failed: {output.strip()}")
         return output
 

@@ -111,9 +111,9 @@ class NullVpn(Scenario):
         probe += ["--netns-server", str(netns_path(NETNS[1]))]
         probe += ["--interval-us", self.text("probe_interval_us"), "--seconds", str(seconds)]
         probe += ["--grace", str(PROBE_GRACE_S)]
-        with Service(serve, announces=False) as server:
+        with Service(serve, announces=False, stopped_status=1) as server:
             time.sleep(LISTEN_S)
-            with Service(send, announces=False) as client:
+            with Service(send, announces=False, stopped_status=1) as client:
                 time.sleep(WARM_UP_S)
                 echoed = tool(probe, timeout=seconds + END_GRACE_S)
                 client_text = client.stop()
