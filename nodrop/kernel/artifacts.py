@@ -22,6 +22,7 @@ _STOCK = (
     "drivers/vhost/vhost_net.ko",
     "drivers/vhost/vhost.ko",
     "drivers/vhost/vhost_iotlb.ko",
+    "lib/kunit/kunit.ko",
 )
 _PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
 

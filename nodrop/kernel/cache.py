@@ -27,6 +27,7 @@ LOCK_TIMEOUT_S = 1800.0
 
 _LOCK_POLL_S = 0.2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_ELSEWHERE = "Set NODROP_CACHE to a directory that you may write to."
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -54,8 +55,8 @@ def explain_disk(place: Path) -> Iterator[None]:
             raise full(place) from error
         if error.errno in _DENIED:
             raise NodropError(
-                f"Cannot write to {error.filename or place}: {error.strerror}.",
-                "Set NODROP_CACHE to a directory that you may write to.",
+                f"Cannot use {error.filename or place}: {error.strerror}.",
+                _ELSEWHERE,
             ) from error
         raise
 
@@ -121,25 +122,34 @@ class Cache:
         if entry := self.find(key):
             return entry
         entry = self.place / key
-        with explain_disk(self.place):
-            self.place.mkdir(parents=True, exist_ok=True)
-            with self._lock(key, on_wait):
-                if found := self.find(key):
-                    return found
-                self._sweep()
-                temporary = self._temporary(key)
+        self._make_place()
+        with explain_disk(self.place), self._lock(key, on_wait):
+            if found := self.find(key):
+                return found
+            self._sweep()
+            temporary = self._temporary(key)
+            _remove(temporary)
+            temporary.mkdir()
+            try:
+                make(temporary, entry)
+                stamp = json.dumps({"path": str(entry), "made": time.time()})
+                (temporary / STAMP).write_text(stamp, encoding="utf-8")
+                _remove(entry)
+                temporary.rename(entry)
+            finally:
                 _remove(temporary)
-                temporary.mkdir()
-                try:
-                    make(temporary, entry)
-                    stamp = json.dumps({"path": str(entry), "made": time.time()})
-                    (temporary / STAMP).write_text(stamp, encoding="utf-8")
-                    _remove(entry)
-                    temporary.rename(entry)
-                finally:
-                    _remove(temporary)
-                self._evict(entry)
+            self._evict(entry)
         return entry
+
+    def _make_place(self) -> None:
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise full(self.place) from error
+            raise NodropError(
+                f"The cache {self.place} cannot be made: {error.strerror}.", _ELSEWHERE
+            ) from error
 
     def _temporary(self, key: str) -> Path:
         return self.place / f".{key}.making"

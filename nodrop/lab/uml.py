@@ -166,7 +166,9 @@ def _story(recent: Sequence[str], splats: Sequence[Splat]) -> str:
 def _environment(
     out: Path, artifacts: Artifacts | None, extra: Mapping[str, str] | None
 ) -> dict[str, str]:
-    env = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8", "NODROP_OUT": str(out)}
+    # The same Python with the same packages as here.
+    path = f"{Path(sys.executable).parent}:{_PATH}"
+    env = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", "NODROP_OUT": str(out)}
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     if artifacts:
         env["NODROP_MODULES"] = str(artifacts.modules)

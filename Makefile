@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Everything sets itself up first: packages by name, a virtual environment, a kernel.
+
+PYTHON := .venv/bin/python
+
+.PHONY: help bootstrap demo test lint unit guest clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+bootstrap:
+	@scripts/bootstrap
+
+demo: bootstrap ## Compare nodrop, stock and upstream's flag: one table, one picture
+	@.venv/bin/nodrop demo
+
+test: bootstrap lint ## Linters, unit tests, tests inside a debug kernel
+	@$(PYTHON) -m pytest
+
+lint: bootstrap ## Python, shell and kernel style; sparse
+	@scripts/lint
+
+unit: bootstrap ## Tests that need no kernel
+	@$(PYTHON) -m pytest tests/unit
+
+guest: bootstrap ## Tests inside a debug kernel
+	@$(PYTHON) -m pytest tests/guest
+
+clean: ## Remove what was built here (the cache of kernels stays)
+	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info

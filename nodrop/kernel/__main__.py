@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m nodrop.kernel``: make sure of a kernel and tell where its parts are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from nodrop.errors import NodropError
+from nodrop.kernel import ensure_kernel
+from nodrop.kernel.kconfig import FLAVOURS
+from nodrop.progress import Progress
+from nodrop.signals import INTERRUPTED, interrupt_on_signals
+
+PARTS = ("linux", "release", "source", "objtree", "build_id", "package")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m nodrop.kernel", description=__doc__)
+    parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="perf")
+    parser.add_argument("part", choices=PARTS, nargs="?", help="print only this")
+    options = parser.parse_args(argv)
+    interrupt_on_signals()
+    try:
+        with Progress() as progress:
+            kernel = ensure_kernel(progress, options.flavour)
+    except NodropError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    for part in [options.part] if options.part else PARTS:
+        value = getattr(kernel, part)
+        print(value if options.part else f"{part}: {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs the project's tests inside a guest: programs that print KTAP, and KUnit modules."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop.errors import NodropError
+from nodrop.kernel import Artifacts, Kernel
+from nodrop.lab import ktap
+from nodrop.lab.uml import GuestRun, run
+
+SKIPPED = 4
+"""Exit status of a test program that cannot run here, as kselftest has it."""
+
+TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one test program or module said.
+
+    Attributes:
+        name: of the program or module.
+        cases: each result with its full name; leaves only.
+        complaints: what is wrong beside failed cases: exit status, splats, no results.
+        run: all that came out of the guest.
+    """
+
+    name: str
+    cases: tuple[tuple[str, ktap.Case], ...]
+    complaints: tuple[str, ...]
+    run: GuestRun
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the failed cases."""
+        return tuple(name for name, case in self.cases if case.outcome is ktap.Outcome.FAILED)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed and nothing is wrong."""
+        return not self.failed and not self.complaints
+
+
+def find_selftests(folder: Path) -> list[Path]:
+    """Return the executable files in a folder, not below it, by name."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and os.access(path, os.X_OK) and not path.name.startswith(".")
+    )
+
+
+def run_selftest(kernel: Kernel, artifacts: Artifacts, program: Path, out: Path) -> Report:
+    """Run one test program in a guest of its own.
+
+    Raises:
+        GuestTimeout, GuestDied: the guest did not live to its end.
+    """
+    result = run(kernel, [program], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
+    cases = _leaves(result.output)
+    complaints = _complaints(result, cases, accepted=(0, SKIPPED))
+    if result.status == 0 and any(case.outcome is ktap.Outcome.FAILED for _, case in cases):
+        complaints += (f"{program.name} reports failures but ends with exit status 0",)
+    return Report(program.name, cases, complaints, result)
+
+
+def find_kunit(artifacts: Artifacts) -> list[Path]:
+    """Return the KUnit modules that were built."""
+    return sorted(artifacts.modules.glob("nodrop/*_test.ko"))
+
+
+def run_kunit(kernel: Kernel, artifacts: Artifacts, module: Path, out: Path) -> Report:
+    """Load one KUnit module in a guest and read its results from the kernel's log.
+
+    Raises:
+        GuestTimeout, GuestDied: the guest did not live to its end.
+        NodropError: the kernel was built without KUnit.
+    """
+    kunit = artifacts.modules / "stock/kunit.ko"
+    if not kunit.exists():
+        raise NodropError(f"{kunit} is missing: the kernel was built without CONFIG_KUNIT=m.")
+    script = f"insmod {shlex.quote(str(kunit))} && insmod {shlex.quote(str(module))}"
+    result = run(kernel, ["sh", "-c", script], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
+    cases = _leaves(result.log)
+    return Report(module.name, cases, _complaints(result, cases, accepted=(0,)), result)
+
+
+def _leaves(text: str) -> tuple[tuple[str, ktap.Case], ...]:
+    return tuple(leaf for case in ktap.parse(text) for leaf in case.leaves())
+
+
+def _complaints(
+    result: GuestRun, cases: tuple[tuple[str, ktap.Case], ...], accepted: tuple[int, ...]
+) -> tuple[str, ...]:
+    complaints = [f"{splat.kind}: {splat.text}" for splat in result.splats]
+    failed = any(case.outcome is ktap.Outcome.FAILED for _, case in cases)
+    if result.status not in accepted and not failed:
+        complaints.append(f"exit status {result.status} although no case failed")
+    if not cases:
+        complaints.append("no test results in its output")
+    return tuple(complaints)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The lab itself: what goes in, what comes out, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nodrop import lab
+from nodrop.kernel import Kernel
+from nodrop.lab import namespaces
+from nodrop.lab.namespaces import Isolation
+
+
+def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> lab.GuestRun:
+    return lab.run(kernel, ["sh", "-c", script], out=out, timeout=timeout)
+
+
+def remains(mark: Path) -> list[str]:
+    """Processes and mounts of this machine that name a directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if str(mark) in words or "/nodrop/lab/guest-init" in words:
+                found.append(words)
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
+    return found + [line for line in mounts.splitlines() if str(mark) in line]
+
+
+def settles(mark: Path) -> list[str]:
+    """What remains once the host's kernel had a moment to clear up."""
+    deadline = time.monotonic() + 5
+    while (found := remains(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def scratch() -> set[str]:
+    places = [Path("/tmp"), Path("/dev/shm"), Path.home()]
+    return {str(p) for place in places for p in place.glob("*nodrop-guest*")} | {
+        str(p) for p in (Path.home() / ".uml").glob("*")
+    }
+
+
+def test_status_output_log_and_time(kernel: Kernel, tmp_path: Path) -> None:
+    lines: list[str] = []
+    result = lab.run(
+        kernel,
+        ["sh", "-c", 'echo "$GREETING"; echo "a  b"; echo err >&2; exit 7'],
+        out=tmp_path,
+        env={"GREETING": 'it\'s "$me"'},
+        on_line=lines.append,
+    )
+    assert result.status == 7
+    assert lines == ['it\'s "$me"', "a  b", "err"]
+    assert result.output.splitlines() == lines
+    assert f"Linux version {kernel.release}" in result.log
+    assert "GREETING" not in result.log
+    assert 0 < result.seconds < 60
+    assert result.splats == ()
+
+
+def test_command_by_argv_keeps_its_words(kernel: Kernel, tmp_path: Path) -> None:
+    words = ["", "two words", "$HOME", "*", "line\nbreak", "'"]
+    result = lab.run(kernel, ["printf", "<%s>", *words], out=tmp_path)
+    assert result.output.replace("\n", "") == "<><two words><$HOME><*><linebreak><'>"
+
+
+def test_status_of_a_killed_command(kernel: Kernel, tmp_path: Path) -> None:
+    assert sh(kernel, tmp_path, "kill -9 $$").status == 128 + 9
+
+
+def test_long_output_arrives_whole(kernel: Kernel, tmp_path: Path) -> None:
+    result = sh(kernel, tmp_path, "seq 20000")
+    assert result.output.splitlines() == [str(number) for number in range(1, 20001)]
+
+
+def test_several_cpus_of_this_kernel(kernel: Kernel, tmp_path: Path) -> None:
+    result = sh(kernel, tmp_path, "nproc; uname -r; id -u; pwd")
+    assert result.output.splitlines() == ["2", kernel.release, "0", str(Path.cwd())]
+
+
+def test_only_results_survive(kernel: Kernel, tmp_path: Path) -> None:
+    out, beside = tmp_path / "out", tmp_path / "beside"
+    beside.write_text("before", encoding="utf-8")
+    result = sh(
+        kernel,
+        out,
+        f"echo changed >{beside}; cat {beside}; echo kept >$NODROP_OUT/file; touch /usr/bin/x",
+    )
+    assert result.status == 0
+    assert result.output == "changed"
+    assert beside.read_text(encoding="utf-8") == "before"
+    assert (out / "file").read_text(encoding="utf-8") == "kept\n"
+    assert not Path("/usr/bin/x").exists()
+
+
+def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> None:
+    """Even a guest that mounts the host's files anew, writable, changes nothing."""
+    if namespaces.isolation() is Isolation.NONE:
+        pytest.skip("this machine allows no namespaces; the host cannot enforce it")
+    beside = tmp_path / "beside"
+    beside.write_text("before", encoding="utf-8")
+    result = sh(
+        kernel,
+        tmp_path / "out",
+        f"mkdir /m; mount -t hostfs -o {tmp_path} x /m || mount -t hostfs -o hostfs={tmp_path} x /m"
+        " && cat /m/beside && ! echo changed >/m/beside && ! touch /m/new && ! rm /m/beside",
+    )
+    assert result.status == 0, result.output
+    assert beside.read_text(encoding="utf-8") == "before"
+
+
+def test_guest_has_no_network_of_the_host(kernel: Kernel, tmp_path: Path) -> None:
+    result = sh(kernel, tmp_path, "ip -br link; ping -c1 127.0.0.1 >/dev/null 2>&1; ip route")
+    assert [line.split()[0] for line in result.output.splitlines()] == ["lo"]
+
+
+def test_hanging_guest_is_stopped_and_told(kernel: Kernel, tmp_path: Path) -> None:
+    before = scratch()
+    started = time.monotonic()
+    with pytest.raises(lab.GuestTimeout, match="did not end within 8 s") as caught:
+        sh(kernel, tmp_path, "echo kept >$NODROP_OUT/file; echo last words; sleep 600", timeout=8)
+    assert time.monotonic() - started < 15
+    assert "last words" in caught.value.hint
+    assert caught.value.status == 1
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
+    assert settles(tmp_path) == []
+    assert scratch() == before
+
+
+def test_panic_is_told(kernel: Kernel, tmp_path: Path) -> None:
+    with pytest.raises(lab.GuestDied, match="ended before the command did") as caught:
+        sh(kernel, tmp_path, "echo going; echo c >/proc/sysrq-trigger; sleep 60")
+    assert "Kernel panic - not syncing" in caught.value.hint
+    assert settles(tmp_path) == []
+
+
+def test_complaint_in_the_kernels_log_is_found(kernel: Kernel, tmp_path: Path) -> None:
+    result = sh(kernel, tmp_path, "echo 'WARNING: suspicious RCU usage' >/dev/kmsg")
+    assert [splat.kind for splat in result.splats] == ["RCU usage"]
+    assert result.status == 0
+
+
+def test_the_commands_own_words_are_no_complaint(kernel: Kernel, tmp_path: Path) -> None:
+    result = sh(kernel, tmp_path, "echo 'BUG: not the kernel'; echo 'WARNING: nor this' >&2")
+    assert result.splats == ()
+
+
+def test_kernel_that_cannot_start_is_told(kernel: Kernel, tmp_path: Path) -> None:
+    broken = Kernel(Path("/bin/false"), "", kernel.source, kernel.objtree, "", "")
+    with pytest.raises(lab.GuestDied):
+        lab.run(broken, ["true"], out=tmp_path)
+
+
+def test_plain_process_when_there_are_no_namespaces(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodrop.lab.uml.isolation", lambda: Isolation.NONE)
+    before = scratch()
+    result = sh(kernel, tmp_path, "echo kept >$NODROP_OUT/file; touch /usr/bin/x")
+    assert result.status == 0
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
+    assert not Path("/usr/bin/x").exists()
+    with pytest.raises(lab.GuestTimeout):
+        sh(kernel, tmp_path, "sleep 600", timeout=5)
+    assert settles(tmp_path) == []
+    assert scratch() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("moment", ["boot", "command"])
+def test_ending_the_host_side_leaves_nothing(
+    kernel: Kernel, tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    script = (
+        "import sys; from pathlib import Path; from nodrop import lab, signals;"
+        "from nodrop.kernel import Kernel; signals.interrupt_on_signals();"
+        f"k = Kernel(Path({str(kernel.linux)!r}), '', Path('/'), Path('/'), '', '');"
+        "print('starting', flush=True);"
+        f"lab.run(k, ['sh', '-c', 'echo ready; sleep 600'], out=Path({str(tmp_path)!r}),"
+        " on_line=lambda line: print(line, flush=True))"
+    )
+    before = scratch()
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdout is not None
+        wanted = "starting" if moment == "boot" else "ready"
+        for line in process.stdout:
+            if line.strip() == wanted:
+                break
+        if moment == "boot":
+            time.sleep(0.15)
+        process.send_signal(number)
+        process.wait(10)
+    assert process.returncode != 0
+    assert settles(tmp_path) == []
+    assert scratch() == before
