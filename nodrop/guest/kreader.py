@@ -53,9 +53,7 @@ class KernelReader:
         fifo: run as SCHED_FIFO, ahead of a sender on the same CPU.
     """
 
-    def __init__(
-        self, tun_fd: int, *, cpu: int = -1, work_ns: int = 0, fifo: bool = False
-    ) -> None:
+    def __init__(self, tun_fd: int, *, cpu: int = -1, work_ns: int = 0, fifo: bool = False) -> None:
         self._start = _START.pack(tun_fd, cpu, work_ns, _FIFO if fifo else 0)
         self._fd = -1
 

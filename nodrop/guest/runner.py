@@ -74,9 +74,7 @@ def run_job(job: Job, environment: Environment) -> dict[str, Any]:
     }
 
 
-def run_all(
-    jobs: Iterable[Job], environment: Environment, report: Callable[[int], None]
-) -> None:
+def run_all(jobs: Iterable[Job], environment: Environment, report: Callable[[int], None]) -> None:
     """Run jobs in order; ``report`` is told how many are done after each.
 
     Raises:

@@ -56,9 +56,7 @@ def parse_raw(text: str) -> list[Run]:
         try:
             data = json.loads(line)
             runs.append(
-                Run(
-                    data["scenario"], data["case"], data["variant"], data["pair"], data["metrics"]
-                )
+                Run(data["scenario"], data["case"], data["variant"], data["pair"], data["metrics"])
             )
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(f"line {number} is not a result") from error

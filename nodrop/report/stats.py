@@ -57,8 +57,8 @@ def coverage(n: int, rank: int) -> float:
     distribution: the interval from the rank-th smallest to the rank-th largest value
     misses the median only if fewer than ``rank`` values lie on one side.
     """
-    tail = sum(math.comb(n, k) for k in range(rank)) / 2**n
-    return 1 - 2 * tail
+    outside: int = sum(math.comb(n, k) for k in range(rank))
+    return 1.0 - 2.0 * outside / float(2**n)
 
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:

@@ -62,8 +62,7 @@ class NullVpn(Scenario):
                 stack.enter_context(Service(spinner, announces=False))
             probe, client, server = self._traffic(seconds)
             counts = [
-                DeviceCounts.of(device, netns)
-                for device, netns in zip(DEVICES, NETNS, strict=True)
+                DeviceCounts.of(device, netns) for device, netns in zip(DEVICES, NETNS, strict=True)
             ]
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
             forwarded = forwarder.result()
@@ -85,6 +84,7 @@ class NullVpn(Scenario):
             "lost": lost,
             "delivered": read,
             "given_to_driver": gone,
+            "unaccounted": gone - read - lost,
             "qdisc_drops": sum(count.qdisc.drops for count in counts),
             "requeues": sum(count.qdisc.requeues for count in counts),
             "write_errors": sum(forwarded[way]["write_errors"] for way in ("a_to_b", "b_to_a")),
@@ -103,9 +103,7 @@ class NullVpn(Scenario):
         """Return the probe's result, and what iperf3's two sides printed."""
         common = ["iperf3", "--json", "--interval", str(INTERVAL_S)]
         serve = in_netns(NETNS[1], [*common, "--server", "--one-off"])
-        send = in_netns(
-            NETNS[0], [*common, "--client", ADDRESSES[1], "--time", str(IPERF_LIMIT_S)]
-        )
+        send = in_netns(NETNS[0], [*common, "--client", ADDRESSES[1], "--time", str(IPERF_LIMIT_S)])
         probe = [str(self.environment.bin / "echo_probe"), "--address", ADDRESSES[1]]
         probe += ["--netns-client", str(netns_path(NETNS[0]))]
         probe += ["--netns-server", str(netns_path(NETNS[1]))]
