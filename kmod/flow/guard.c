@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The guard: a reader that takes nothing must not hold its senders for ever.
+ *
+ * A stopped txq keeps its packets in the qdisc and their sockets charged, so
+ * senders block. That is right while the reader works and wrong when it was
+ * left alone or hangs. The guard looks at a stopped queue twice in
+ * nodrop_guard_ms. When the reader took nothing between two looks it is gone:
+ * the txq is opened and the full ring drops, as it does without nodrop, until
+ * the reader takes a packet.
+ */
+#include <linux/module.h>
+
+#include "nodrop_flow.h"
+
+/*
+ * Long against a reader that is starved of CPU or stopped by a garbage
+ * collector, short against what a person or a protocol waits for.
+ */
+unsigned int nodrop_guard_ms = 1000;
+module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
+MODULE_PARM_DESC(guard_ms, "Milliseconds after which a reader that takes nothing from a full ring is taken for gone and the ring drops again, 0: never (default 1000)");
+
+static unsigned long nodrop_guard_period(void)
+{
+	return max(1UL, msecs_to_jiffies(READ_ONCE(nodrop_guard_ms)) / 2);
+}
+
+static void nodrop_guard_look(struct timer_list *timer)
+{
+	struct nodrop_queue *q = container_of(timer, struct nodrop_queue,
+					      guard);
+	unsigned int taken;
+
+	spin_lock(&q->ring->producer_lock);
+	if (!q->txq || !netif_tx_queue_stopped(q->txq))
+		goto out;
+
+	taken = READ_ONCE(q->taken);
+	if (taken != q->guard_mark) {
+		q->guard_mark = taken;
+		mod_timer(&q->guard, jiffies + nodrop_guard_period());
+	} else {
+		/*
+		 * A reader that takes a packet at this very moment may clear
+		 * @gone before it is set. Its next packet clears it again,
+		 * and there is one: the ring is full.
+		 */
+		WRITE_ONCE(q->gone, true);
+		q->stats[NODROP_GUARD_TRIPS]++;
+		netif_tx_wake_queue(q->txq);
+	}
+out:
+	spin_unlock(&q->ring->producer_lock);
+}
+
+/* Context: as nodrop_queue_init(). */
+void nodrop_guard_init(struct nodrop_queue *q)
+{
+	timer_setup(&q->guard, nodrop_guard_look, 0);
+}
+
+/*
+ * The txq was just stopped. One timer serves many stops: it runs as long as
+ * it finds the txq stopped.
+ *
+ * Context: producer_lock held.
+ */
+void nodrop_guard_arm(struct nodrop_queue *q)
+{
+	if (!q->txq || timer_pending(&q->guard) || !READ_ONCE(nodrop_guard_ms))
+		return;
+
+	q->guard_mark = READ_ONCE(q->taken);
+	mod_timer(&q->guard, jiffies + nodrop_guard_period());
+}
+
+/* Context: process context, no ring lock held, @q bound to no txq. */
+void nodrop_guard_cancel(struct nodrop_queue *q)
+{
+	timer_delete_sync(&q->guard);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which names of the kernel's own tun.c go to nodrop.
+ *
+ * wrap.c includes this and then the kernel's tun.c, unchanged. Everything here
+ * either renames a definition (the driver's own becomes stock_NAME and NAME is
+ * ours) or sends an access to the ring to the core. Nothing here decides
+ * anything.
+ *
+ * A hook that does not take fails the build: a renamed function that tun.c
+ * does not define is undefined, one that tun.c defines in another form is
+ * defined twice, one of ours that nothing calls is an unused function, and
+ * kmod/prepare refuses a tun.c that reaches its ring by a name not listed
+ * here.
+ */
+#ifndef NODROP_TUN_HOOKS_H
+#define NODROP_TUN_HOOKS_H
+
+/* As tun.c defines it, before the first header is read. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+/* Before the hooks: nothing in a header may be renamed. */
+#include <linux/if_tun.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/ptr_ring.h>
+#include <linux/rtnetlink.h>
+#include <linux/skb_array.h>
+
+/* Definitions that become ours. */
+static int __init tun_init(void);
+static void __exit tun_cleanup(void);
+static void tun_setup(struct net_device *dev);
+static int tun_net_init(struct net_device *dev);
+static void tun_net_uninit(struct net_device *dev);
+static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev);
+static int tun_chr_open(struct inode *inode, struct file *file);
+static int tun_chr_close(struct inode *inode, struct file *file);
+struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
+
+#define tun_init(args)			stock_tun_init(args)
+#define tun_cleanup(args)		stock_tun_cleanup(args)
+#define tun_setup(args)			stock_tun_setup(args)
+#define tun_net_init(args)		stock_tun_net_init(args)
+#define tun_net_uninit(args)		stock_tun_net_uninit(args)
+#define tun_net_xmit(skb, dev)		stock_tun_net_xmit(skb, dev)
+#define tun_chr_open(inode, file)	stock_tun_chr_open(inode, file)
+#define tun_chr_close(inode, file)	stock_tun_chr_close(inode, file)
+#define tun_get_tx_ring(args)		stock_tun_get_tx_ring(args)
+
+/*
+ * Into the ring and out of it, with and without tun.c holding the ring's lock.
+ * Into: the name of the argument says what it is.
+ */
+static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
+static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
+static void *nodrop_tun_consume(struct ptr_ring *ring);
+
+#define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
+#define ptr_ring_produce(ring, what) ({				\
+	struct ptr_ring *__ring = (ring);			\
+	int __err;						\
+								\
+	spin_lock(&__ring->producer_lock);			\
+	__err = nodrop_tun_produce_##what(__ring, what);	\
+	spin_unlock(&__ring->producer_lock);			\
+	__err;							\
+})
+
+#define __ptr_ring_consume(ring) nodrop_tun_consume(ring)
+#define ptr_ring_consume(ring) ({				\
+	struct ptr_ring *__ring = (ring);			\
+	void *__packet;						\
+								\
+	spin_lock(&__ring->consumer_lock);			\
+	__packet = nodrop_tun_consume(__ring);			\
+	spin_unlock(&__ring->consumer_lock);			\
+	__packet;						\
+})
+
+/* Called after every change of the set of queues, with RTNL held. */
+static void nodrop_tun_bind_all(struct net_device *dev);
+
+#define netif_set_real_num_tx_queues(dev, n) ({			\
+	struct net_device *__dev = (dev);			\
+	int __err = netif_set_real_num_tx_queues(__dev, n);	\
+								\
+	nodrop_tun_bind_all(__dev);				\
+	__err;							\
+})
+
+/*
+ * The flag by which an application asks for flow control. Kernels that know it
+ * get their own code for it compiled out; kernels that do not know it accept
+ * it. tun.c uses IFF_ONE_QUEUE in the set of known flags and nowhere else.
+ */
+#define NODROP_IFF_BACKPRESSURE		0x0080
+#undef IFF_BACKPRESSURE
+#define IFF_BACKPRESSURE		0
+#undef IFF_ONE_QUEUE
+#define IFF_ONE_QUEUE			(0x2000 | NODROP_IFF_BACKPRESSURE)
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * After tun.c: the hooked names mean what they say again.
+ */
+#undef tun_init
+#undef tun_cleanup
+#undef tun_setup
+#undef tun_net_init
+#undef tun_net_uninit
+#undef tun_net_xmit
+#undef tun_chr_open
+#undef tun_chr_close
+#undef tun_get_tx_ring
+#undef __ptr_ring_produce
+#undef ptr_ring_produce
+#undef ptr_ring_consume
+#undef __ptr_ring_consume
+#undef netif_set_real_num_tx_queues

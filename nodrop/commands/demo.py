@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop demo``: the main comparison in under a minute, as a table and a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from nodrop.bench import scenario
+from nodrop.bench.session import measure
+from nodrop.commands import common
+from nodrop.errors import FAILED
+from nodrop.guest.plan import Variant
+from nodrop.progress import Progress
+from nodrop.report.files import PLOT_NAMES, TABLE_NAME
+
+PAIRS = 6
+"""The fewest for which a 95 % interval of a median exists."""
+
+SECONDS = {"tap": 0.12, "nullvpn": 0.5}
+"""Scenarios of the demo and their window; `nodrop bench` takes longer ones."""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "demo",
+        help="compare stock, upstream's flag and nodrop in under a minute",
+        description="Compare stock, upstream's flag and nodrop in one kernel: lost and "
+        "delivered packets of a TAP, latency under load of a VPN. Ends with a table and a "
+        "picture. Exit status 1 if nodrop lost a packet that a qdisc could have held.",
+    )
+    parser.add_argument("--out", type=Path, help="directory for the results (out/demo-TIME)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    chosen = [scenario.load(name).with_length(PAIRS, seconds) for name, seconds in SECONDS.items()]
+    out = arguments.out or common.default_out("demo")
+    with Progress(quiet=arguments.quiet) as progress:
+        measure(chosen, tuple(Variant), out, progress)
+    directory, summaries = common.write_report(out)
+    if arguments.json:
+        common.print_json({"schema": 1, "scenarios": summaries})
+    else:
+        common.print_table(directory, summaries)
+        print(f"Table:   {out / TABLE_NAME}")
+        print(f"Picture: {' '.join(str(out / name) for name in PLOT_NAMES)}")
+        print(f"Again:   nodrop report {out}")
+    wrong = common.check(directory)
+    for sentence in wrong:
+        print(f"nodrop: {sentence}", file=sys.stderr)
+    return FAILED if wrong else 0

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Conservation of packets: what was offered is delivered, queued, lost or dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the packets of one run went.
+
+    Attributes:
+        offered: given to the device's qdisc by the senders.
+        delivered: read from the device.
+        queued: left in the qdisc and in the ring at the end.
+        lost: dropped by the driver although a qdisc could have held them.
+        qdisc_drops: dropped by the qdisc itself, at its limit or by its AQM.
+    """
+
+    offered: int
+    delivered: int
+    queued: int
+    lost: int
+    qdisc_drops: int
+
+    @property
+    def unaccounted(self) -> int:
+        """Packets that nobody counted; negative when some were counted twice."""
+        return self.offered - (self.delivered + self.queued + self.lost + self.qdisc_drops)

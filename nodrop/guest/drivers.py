@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Loads the driver of a variant, and kreader on top of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from nodrop.guest.command import tool
+from nodrop.guest.failure import GuestError
+from nodrop.guest.plan import Variant
+
+IFF_BACKPRESSURE = 0x0080
+"""The flag that asks upstream's driver for flow control, since Linux 7.3."""
+
+UNLOAD_TIMEOUT_S = 5.0
+
+
+def module_dir(variant: Variant) -> str:
+    """Return the directory, below the modules', that holds a variant's tun.ko."""
+    return "nodrop" if variant is Variant.NODROP else "stock"
+
+
+def device_flags(variant: Variant) -> int:
+    """Return the IFF_ flags with which a variant's application opens its device.
+
+    Only upstream's driver must be asked; nodrop's is on for everybody.
+    """
+    return IFF_BACKPRESSURE if variant is Variant.UPSTREAM else 0
+
+
+def flag_words(variant: Variant) -> str:
+    """Return the same for the traffic programs' ``--flags``."""
+    return "backpressure" if variant is Variant.UPSTREAM else ""
+
+
+class Drivers:
+    """Keeps one variant loaded at a time.
+
+    Args:
+        modules: the directory of NODROP_MODULES.
+    """
+
+    def __init__(self, modules: Path) -> None:
+        self._modules = modules
+        self._loaded: str | None = None
+
+    def use(self, variant: Variant) -> None:
+        """Load a variant's tun.ko and kreader.ko, unloading another's first.
+
+        Raises:
+            GuestError: a module is missing, does not load, or does not go.
+        """
+        wanted = module_dir(variant)
+        if self._loaded == wanted:
+            return
+        self.unload()
+        path = self._modules / wanted / "tun.ko"
+        if not path.exists():
+            raise GuestError(f"there is no {wanted}/tun.ko; the driver was not built")
+        tool(["insmod", str(path)])
+        self._loaded = wanted
+        tool(["insmod", str(self._modules / "kreader.ko")])
+
+    def unload(self) -> None:
+        """Unload both modules.
+
+        Raises:
+            GuestError: one is still in use after UNLOAD_TIMEOUT_S seconds.
+        """
+        if self._loaded is None:
+            return
+        for module in ("kreader", "tun"):
+            self._remove(module)
+        self._loaded = None
+
+    def _remove(self, module: str) -> None:
+        """A device's last references go a moment after its file; so try again."""
+        deadline = time.monotonic() + UNLOAD_TIMEOUT_S
+        while Path("/sys/module", module).exists():
+            try:
+                tool(["rmmod", module])
+            except GuestError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Named network namespaces of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nodrop.guest.command import ip_batch
+
+
+@contextmanager
+def namespaces(*names: str) -> Iterator[None]:
+    """Make namespaces with a loopback that is up; delete them at the end."""
+    ip_batch([f"netns add {name}" for name in names])
+    try:
+        for name in names:
+            ip_batch(["link set lo up"], netns=name)
+        yield
+    finally:
+        ip_batch([f"netns delete {name}" for name in names])

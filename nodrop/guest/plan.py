@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the host asks the guest to run, as one JSON file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+PLAN_NAME = "plan.json"
+RAW_NAME = "raw.jsonl"
+
+Parameters = Mapping[str, int | float | str | bool]
+
+
+class Variant(StrEnum):
+    """The drivers that are compared."""
+
+    STOCK = "stock"
+    UPSTREAM = "upstream"
+    NODROP = "nodrop"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run.
+
+    Attributes:
+        scenario: its name, for the result.
+        kind: the class that runs it.
+        case: the name of the set of parameters, for the result.
+        parameters: what the class needs to know.
+        variant: the driver.
+        pair: number of the round; the runs of one case in one round are compared.
+        seconds: length of the measured window.
+    """
+
+    scenario: str
+    kind: str
+    case: str
+    parameters: Parameters
+    variant: Variant
+    pair: int
+    seconds: float
+
+
+def write_plan(path: Path, jobs: list[Job]) -> None:
+    """Write the jobs in the order in which they are to run."""
+    path.write_text(json.dumps({"jobs": [asdict(job) for job in jobs]}, indent=1) + "\n")
+
+
+def read_plan(path: Path) -> list[Job]:
+    """Read what :func:`write_plan` wrote."""
+    return [
+        Job(**{**job, "variant": Variant(job["variant"])})
+        for job in json.loads(path.read_text())["jobs"]
+    ]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Makes the runs of a plan one after another and keeps each result at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from nodrop.guest.drivers import Drivers
+from nodrop.guest.environment import Environment
+from nodrop.guest.failure import GuestError
+from nodrop.guest.plan import RAW_NAME, Job
+from nodrop.guest.scenarios import KINDS
+
+PROGRESS_MARK = "@nodrop-progress "
+"""Lines that begin so are for the host's progress display; a JSON object follows."""
+
+
+SYSCTLS = {
+    # The kernel sends nothing by itself.
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    # Since Linux 6.19 the core drops, uncounted, what senders hand over while another
+    # sender holds the qdisc and 1000 packets wait for it. Those are neither the driver's
+    # nor the qdisc's drops, so leave no account: the qdisc's own limit decides instead.
+    "net/core/qdisc_max_burst": "1000000",
+}
+"""Set before the runs, where the kernel has them."""
+
+
+def prepare_system() -> None:
+    """Set the guest's SYSCTLS."""
+    for name, value in SYSCTLS.items():
+        knob = Path("/proc/sys", name)
+        if knob.exists():
+            knob.write_text(value + "\n")
+
+
+def append_result(path: Path, result: dict[str, Any]) -> None:
+    """Append one line and see to it that it reaches the host."""
+    with path.open("a", encoding="utf-8") as raw:
+        raw.write(json.dumps(result) + "\n")
+        raw.flush()
+        os.fsync(raw.fileno())
+
+
+def run_job(job: Job, environment: Environment) -> dict[str, Any]:
+    """Make one run and return the line for the raw data.
+
+    Raises:
+        GuestError: the run failed; the text names it.
+    """
+    started = time.monotonic()
+    try:
+        kind = KINDS[job.kind]
+    except KeyError as error:
+        raise GuestError(f"there is no kind of scenario called {job.kind}") from error
+    try:
+        metrics = kind(job.parameters, environment).run(job.variant, job.seconds)
+    except (GuestError, OSError) as error:
+        where = f"{job.scenario} {job.case} {job.variant} pair {job.pair}"
+        raise GuestError(f"{where}: {error}") from error
+    return {
+        "scenario": job.scenario,
+        "case": job.case,
+        "variant": str(job.variant),
+        "pair": job.pair,
+        "run_s": round(time.monotonic() - started, 4),
+        "metrics": metrics,
+    }
+
+
+def run_all(jobs: Iterable[Job], environment: Environment, report: Callable[[int], None]) -> None:
+    """Run jobs in order; ``report`` is told how many are done after each.
+
+    Raises:
+        GuestError: a run failed; earlier results are on disk.
+    """
+    drivers = Drivers(environment.modules)
+    prepare_system()
+    try:
+        for done, job in enumerate(jobs, start=1):
+            drivers.use(job.variant)
+            append_result(environment.out / RAW_NAME, run_job(job, environment))
+            report(done)
+    finally:
+        drivers.unload()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What every kind of scenario is."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nodrop.guest.account import Account
+from nodrop.guest.counters import LinkCounters, QdiscCounters, link_counters, qdisc_counters
+from nodrop.guest.environment import Environment
+from nodrop.guest.failure import GuestError
+from nodrop.guest.plan import Parameters, Variant
+
+Metrics = dict[str, int | float]
+"""Results of one run; the unit is in the name."""
+
+DRAIN_TIMEOUT_S = 2.0
+DRAIN_STEP_S = 0.005
+
+
+class Scenario(ABC):
+    """One kind of scenario with its parameters.
+
+    Args:
+        parameters: from the scenario's file; checked here.
+        environment: where programs and results are.
+
+    Raises:
+        GuestError: a parameter is missing or unknown.
+    """
+
+    parameters: ClassVar[frozenset[str]] = frozenset()
+    """The names of the parameters, all of them required."""
+
+    def __init__(self, parameters: Parameters, environment: Environment) -> None:
+        given = frozenset(parameters)
+        if given != self.parameters:
+            wrong = ", ".join(sorted(given ^ self.parameters))
+            raise GuestError(f"missing or unknown parameters of a scenario: {wrong}")
+        self.values = parameters
+        self.environment = environment
+
+    @abstractmethod
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Make one run with a driver that is already loaded.
+
+        Args:
+            seconds: length of the measured window.
+
+        Raises:
+            GuestError: the run could not be made.
+        """
+
+    def number(self, name: str) -> int:
+        """Return a parameter that is a whole number."""
+        return int(self.values[name])
+
+    def flag(self, name: str) -> bool:
+        """Return a parameter that is true or false."""
+        return bool(self.values[name])
+
+    def text(self, name: str) -> str:
+        """Return a parameter that is a text."""
+        return str(self.values[name])
+
+
+@dataclass(frozen=True)
+class DeviceCounts:
+    """The counters of a device and of its qdisc at one moment."""
+
+    link: LinkCounters
+    qdisc: QdiscCounters
+
+    @classmethod
+    def of(cls, name: str, netns: str | None = None) -> DeviceCounts:
+        """Read them."""
+        return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
+
+
+def drain(name: str, delivered: Callable[[], int], *, netns: str | None = None) -> None:
+    """Wait until a device's reader has taken what the qdisc and the ring held.
+
+    Returns also when that takes more than DRAIN_TIMEOUT_S; what is left is then found
+    in the account.
+    """
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    before = -1
+    while time.monotonic() < deadline:
+        now = delivered()
+        if now == before and not qdisc_counters(name, netns=netns).queued:
+            return
+        before = now
+        time.sleep(DRAIN_STEP_S)
+
+
+def account_metrics(account: Account) -> Metrics:
+    """Return an account in the form of metrics; all are packets."""
+    return {
+        "offered": account.offered,
+        "delivered": account.delivered,
+        "queued": account.queued,
+        "lost": account.lost,
+        "qdisc_drops": account.qdisc_drops,
+        "unaccounted": account.unaccounted,
+    }

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A TUN or TAP device of this process, from its creation to its end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from types import TracebackType
+from typing import Self
+
+from nodrop.guest.command import ip_batch, tool
+from nodrop.guest.failure import GuestError
+
+IFF_TUN = 0x0001
+IFF_TAP = 0x0002
+IFF_NO_PI = 0x1000
+TUNSETIFF = 0x400454CA
+TUNGETFEATURES = 0x800454CF
+IFNAMSIZ = 16
+
+
+class TunDevice:
+    """An attached /dev/net/tun file; a context manager.
+
+    Args:
+        name: of the device, at most 15 bytes.
+        flags: IFF_TUN or IFF_TAP and others; IFF_NO_PI is added.
+    """
+
+    def __init__(self, name: str, flags: int) -> None:
+        self.name = name
+        self._flags = flags | IFF_NO_PI
+        self._fd = -1
+
+    @property
+    def fd(self) -> int:
+        """The open file."""
+        return self._fd
+
+    def __enter__(self) -> Self:
+        self._fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._attach()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the device goes with it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _attach(self) -> None:
+        known = struct.unpack("I", fcntl.ioctl(self._fd, TUNGETFEATURES, bytes(4)))[0]
+        missing = self._flags & ~(known | IFF_TUN | IFF_TAP)
+        if missing:
+            raise GuestError(f"this driver does not know the flags {missing:#x}")
+        request = struct.pack(f"{IFNAMSIZ}sH22x", self.name.encode(), self._flags)
+        fcntl.ioctl(self._fd, TUNSETIFF, request)
+
+
+def configure(
+    name: str,
+    *,
+    txqueuelen: int,
+    qdisc: str,
+    address: str = "",
+    netns: str | None = None,
+) -> None:
+    """Give a device its ring size, its qdisc and its address, and bring it up.
+
+    Args:
+        txqueuelen: slots of the ring, >= 1.
+        qdisc: the root qdisc, with its options, in ``tc``'s words.
+        address: what follows ``ip address add``, or empty.
+        netns: where the device is; None: here.
+    """
+    lines = [f"link set dev {name} txqueuelen {txqueuelen}"]
+    if address:
+        lines.append(f"address add {address} dev {name}")
+    ip_batch(lines, netns=netns)
+    where = ["-n", netns] if netns else []
+    tool(["tc", *where, "qdisc", "replace", "dev", name, "root", *qdisc.split()])
+    ip_batch([f"link set dev {name} up"], netns=netns)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The picture of a run, drawn from its summary alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nodrop.report.files import PLOT_NAMES, RunDirectory
+from nodrop.report.table import caption
+
+COLOURS = {"stock": "#8c8c8c", "upstream": "#e08214", "nodrop": "#1b7837"}
+LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
+PANEL_INCHES = (4.6, 3.9)
+DPI = 150
+STYLE: Any = {
+    "svg.hashsalt": "nodrop",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+}
+
+Panel = Callable[[Axes], None]
+Numbers = Mapping[str, float]
+
+
+def _case_labels(summary: Mapping[str, Any]) -> list[str]:
+    """Return short names of the cases: the values, one key per line."""
+    labels = []
+    for name in summary["cases"]:
+        pairs = [part.split("=", 1) for part in name.split(",")]
+        words = {"senders": "{} sender", "txqueuelen": "ring {}"}
+        parts = [
+            words.get(pair[0], pair[0] + " {}").format(pair[-1])
+            + ("s" if pair[0] == "senders" and pair[-1] != "1" else "")
+            for pair in pairs
+        ]
+        labels.append("\n".join(reversed(parts)))
+    return labels
+
+
+def _offsets(count: int, width: float) -> list[float]:
+    return [(index - (count - 1) / 2) * width for index in range(count)]
+
+
+def _errors(data: Sequence[Numbers]) -> list[list[float]]:
+    return [
+        [max(entry["median"] - entry["low"], 0.0) for entry in data],
+        [max(entry["high"] - entry["median"], 0.0) for entry in data],
+    ]
+
+
+def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
+    """Lost packets per second of sending, on a logarithmic scale that has a zero."""
+    cases = list(summary["cases"].values())
+    width = 0.8 / len(variants)
+    for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
+        values = [case["variants"][variant]["lost"] for case in cases]
+        places = [index + offset for index in range(len(cases))]
+        heights = [value["median"] for value in values]
+        axes.bar(places, heights, width * 0.92, color=COLOURS[variant], label=LABELS[variant])
+        for place, height in zip(places, heights, strict=True):
+            if height == 0:
+                axes.text(
+                    place,
+                    0.12,
+                    "0",
+                    ha="center",
+                    va="bottom",
+                    color=COLOURS[variant],
+                    fontweight="bold",
+                )
+    axes.set_yscale("symlog", linthresh=1, linscale=0.5)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("packets in one run")
+    axes.set_title("Lost packets")
+    axes.set_xticks(range(len(cases)), _case_labels(summary), fontsize=7)
+
+
+def _delivered(
+    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str, title: str
+) -> None:
+    """A rate relative to stock, with intervals."""
+    cases = list(summary["cases"].values())
+    labels = _case_labels(summary)
+    if len(cases) > 1:
+        cases = [*cases, summary]
+        labels = [*labels, "all"]
+    compared = [variant for variant in variants if variant != "stock"]
+    axes.axhline(1, color=COLOURS["stock"], linewidth=1.2, zorder=0)
+    axes.text(
+        len(cases) - 0.5, 1, " stock", color=COLOURS["stock"], va="center", ha="left", fontsize=8
+    )
+    for variant, offset in zip(compared, _offsets(len(compared), 0.28), strict=True):
+        points = [
+            (index + offset, case["ratios"][f"{variant}/stock"][metric])
+            for index, case in enumerate(cases)
+            if metric in case["ratios"].get(f"{variant}/stock", {})
+        ]
+        data = [entry for _, entry in points]
+        axes.errorbar(
+            [place for place, _ in points],
+            [entry["median"] for entry in data],
+            yerr=_errors(data),
+            fmt="o",
+            markersize=5,
+            capsize=3,
+            color=COLOURS[variant],
+            label=LABELS[variant],
+        )
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.set_xlim(-0.5, len(cases) - 0.5)
+    axes.set_title(title)
+    axes.set_ylabel("times stock, 95 % interval")
+    axes.set_xticks(range(len(cases)), labels, fontsize=7)
+
+
+def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
+    """Percentiles of the round-trip time under load, with intervals."""
+    metrics = ["latency_p50_ms", "latency_p99_ms"]
+    width = 0.8 / len(variants)
+    for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
+        data = [summary["variants"][variant][metric] for metric in metrics]
+        places = [index + offset for index in range(len(metrics))]
+        axes.bar(
+            places,
+            [entry["median"] for entry in data],
+            width * 0.92,
+            yerr=_errors(data),
+            capsize=3,
+            error_kw={"linewidth": 1, "ecolor": "#333333"},
+            color=COLOURS[variant],
+            label=LABELS[variant],
+        )
+        for place, entry in zip(places, data, strict=True):
+            axes.text(
+                place,
+                entry["high"] * 1.06,
+                f"{entry['median']:.3g}",
+                ha="center",
+                va="bottom",
+                fontsize=8,
+            )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.margins(y=0.15)
+    axes.set_ylabel("round trip, ms")
+    axes.set_title("Latency beside a TCP flow")
+    axes.set_xticks(range(len(metrics)), ["p50", "p99"])
+
+
+def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
+    """Return what a run's picture consists of: what its scenarios measured."""
+    found: list[Panel] = []
+    for summary in summaries.values():
+        metrics = summary["joins"]
+        if "delivered_pps" in metrics:
+            found.append(partial(_lost, summary=summary, variants=variants))
+            title = "Delivered packets per second"
+            found.append(_relative(summary, variants, "delivered_pps", title))
+        if "latency_p99_ms" in metrics:
+            found.append(partial(_latency, summary=summary, variants=variants))
+            if len(summaries) == 1:
+                title = "TCP goodput"
+                found.append(_relative(summary, variants, "goodput_mbit_per_s", title))
+    return found
+
+
+def _relative(
+    summary: Mapping[str, Any], variants: Sequence[str], metric: str, title: str
+) -> Panel:
+    return partial(_delivered, summary=summary, variants=variants, metric=metric, title=title)
+
+
+def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
+    """Return the picture."""
+    chosen = panels(summaries, variants)
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * len(chosen), height), layout="constrained")
+    all_axes = figure.subplots(1, len(chosen), squeeze=False)[0]
+    for axes, panel in zip(all_axes, chosen, strict=True):
+        panel(axes)
+        axes.grid(axis="y", color="#e5e5e5", linewidth=0.6)
+        axes.set_axisbelow(True)
+    handles = [mpl.patches.Patch(color=COLOURS[name], label=LABELS[name]) for name in variants]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
+    figure.supxlabel(caption(summaries), fontsize=7, color="#666666")
+    return figure
+
+
+def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
+    """Draw the picture and write it as SVG (without a date, so that it diffs) and PNG."""
+    with mpl.rc_context(STYLE):
+        figure = draw(summaries, directory.meta["variants"])
+        for name in PLOT_NAMES:
+            options: dict[str, Any] = {"dpi": DPI}
+            if name.endswith(".svg"):
+                options["metadata"] = {"Date": None}
+            figure.savefig(directory.path / name, **options)

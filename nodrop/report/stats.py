@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Medians with distribution-free intervals, and joins of several numbers into one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median and the interval that holds the true median.
+
+    Attributes:
+        median: of the sample.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        n: size of the sample.
+        confidence: probability that such an interval holds the true median. It is at
+            least CONFIDENCE, except for samples of less than six, whose whole range is
+            given: no interval of that confidence exists for them.
+    """
+
+    median: float
+    low: float
+    high: float
+    n: int
+    confidence: float
+
+    def to_data(self) -> dict[str, float | int]:
+        """Return it for JSON."""
+        return asdict(self)
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median; of an even number of values the mean of the middle two.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def coverage(n: int, rank: int) -> float:
+    """Return the probability that the median lies within the ``rank``-th of both ends.
+
+    The number of values below the true median is binomial(n, 1/2), whatever the
+    distribution: the interval from the rank-th smallest to the rank-th largest value
+    misses the median only if fewer than ``rank`` values lie on one side.
+    """
+    outside: int = sum(math.comb(n, k) for k in range(rank))
+    return 1.0 - 2.0 * outside / float(2**n)
+
+
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Return the median with the narrowest symmetric order-statistic interval.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    middle = median(ordered)
+    rank = 1
+    while rank + 1 <= n // 2 and coverage(n, rank + 1) >= confidence:
+        rank += 1
+    return Interval(
+        median=middle,
+        low=ordered[rank - 1],
+        high=ordered[n - rank],
+        n=n,
+        confidence=round(max(coverage(n, rank), 0.0), 4),
+    )
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean; 0 when a value is 0.
+
+    Raises:
+        ValueError: there are no values, or a negative one.
+    """
+    if not values or min(values) < 0:
+        raise ValueError("a geometric mean needs values that are not negative")
+    if min(values) == 0:
+        return 0.0
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def join(values: Sequence[float], how: str) -> float:
+    """Make one number of several: ``sum`` or ``geometric mean``."""
+    return math.fsum(values) if how == "sum" else geometric_mean(values)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What every traffic program needs: a clock, an end, and a way to fail with
+ * one sentence. Exit status: 0 fine, 1 failed, 2 usage, 4 not supported here.
+ */
+#ifndef TRAFFIC_COMMON_H
+#define TRAFFIC_COMMON_H
+
+#include <linux/types.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdnoreturn.h>
+
+#define NSEC_PER_SEC	1000000000ULL
+#define NSEC_PER_USEC	1000ULL
+
+enum exit_status {
+	EXIT_FINE = 0,
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_UNSUPPORTED = 4,
+};
+
+/* Says what is wrong on stderr, after the program's name, and exits. */
+noreturn void die(enum exit_status status, const char *format, ...)
+	__attribute__((__format__(__printf__, 2, 3)));
+
+/* CLOCK_MONOTONIC in ns. */
+__u64 now_ns(void);
+
+/* Sleeps until CLOCK_MONOTONIC shows @when; a signal may end it early. */
+void sleep_until_ns(__u64 when);
+
+/* Keeps the CPU busy for @duration ns. */
+void work_for_ns(__u64 duration);
+
+/* SIGINT and SIGTERM end the run; a blocked system call returns EINTR. */
+void catch_stop_signals(void);
+
+/* True once a stop signal came or stop_now() was called. */
+bool stop_asked(void);
+void stop_now(void);
+
+/*
+ * Starts a thread, or dies. Waits until CLOCK_MONOTONIC shows @deadline (0:
+ * for ever) or stop is asked for. Joins @count threads, interrupting those
+ * that sit in a system call.
+ */
+void start_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+void wait_for_end(__u64 deadline);
+void join_threads(pthread_t *threads, unsigned int count);
+
+/* Moves the calling thread into the network namespace at @path. */
+void enter_netns(const char *path);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* One JSON object on one line of stdout, written field by field. */
+#ifndef TRAFFIC_JSON_H
+#define TRAFFIC_JSON_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+
+/* Opens an object; @name is NULL for the outermost one. */
+void json_open(const char *name);
+void json_count(const char *name, __u64 value);
+/* @value must not need escaping. */
+void json_text(const char *name, const char *value);
+void json_true(const char *name);
+/* Writes @duration_ns as seconds. */
+void json_seconds(const char *name, __u64 duration_ns);
+/* Closes an object; after the outermost one the line is written out. */
+void json_close(void);
+
+#endif
