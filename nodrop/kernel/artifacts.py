@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from nodrop.errors import NodropError
@@ -16,7 +17,7 @@ from nodrop.progress import Progress
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
 
-_RECIPE = 1
+_RECIPE = 2
 _STOCK = (
     "drivers/net/tun.ko",
     "drivers/vhost/vhost_net.ko",
@@ -42,6 +43,13 @@ def content_hash(*trees: Path) -> str:
     return total.hexdigest()
 
 
+def copy_modules(files: Iterable[Path], place: Path) -> None:
+    """Copy files into a directory, made when missing."""
+    place.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        shutil.copy(path, place)
+
+
 def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
     """Return the modules and programs for a kernel, built when the cache has none.
 
@@ -59,21 +67,28 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
 
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
-        (modules / "stock").mkdir(parents=True)
-        for name in _STOCK:
-            shutil.copy(kernel.objtree / name, modules / "stock")
+        work = temporary / "work"
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
         steps = (
-            ("nodrop's modules", kmod, [*target, f"OUT={modules / 'nodrop'}"]),
-            ("the reader module", traffic, [*target, f"OUT={modules}", "kreader"]),
+            ("nodrop's modules", kmod, [*target, f"OUT={work / 'nodrop'}"]),
+            ("the reader module", traffic, [*target, f"OUT={work / 'reader'}", "kreader"]),
             ("the traffic programs", traffic, [f"OUT={programs}", "programs"]),
         )
         for what, tree, arguments in steps:
             with progress.step(f"Build {what}"):
-                make(["-C", str(tree), *arguments], what=what.capitalize(), timeout=BUILD_TIMEOUT_S)
+                make(
+                    ["-C", str(tree), *arguments],
+                    what=what.capitalize(),
+                    scratch=temporary,
+                    timeout=BUILD_TIMEOUT_S,
+                )
+        copy_modules((kernel.objtree / name for name in _STOCK), modules / "stock")
+        copy_modules((work / "nodrop").glob("*.ko"), modules / "nodrop")
+        copy_modules((work / "reader").glob("*.ko"), modules)
         for name in ("nodrop/tun.ko", "kreader.ko"):
             if not (modules / name).exists():
                 raise NodropError(f"The build of {name} ended well but left no such file.")
+        shutil.rmtree(work)
 
     entry = store.get(key, build)
     return Artifacts(modules=entry / "modules", bin=entry / "bin")

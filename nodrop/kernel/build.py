@@ -52,15 +52,16 @@ def make(
     arguments: list[str],
     *,
     what: str,
+    scratch: Path,
     timeout: float = BUILD_TIMEOUT_S,
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
-    cwd: Path | None = None,
 ) -> None:
     """Run make politely, on all CPUs.
 
     Args:
         what: what is built, for the message when it fails.
+        scratch: a directory for the compiler's temporary files, which stay when it is killed.
         timeout: seconds.
 
     Raises:
@@ -69,11 +70,10 @@ def make(
     result = proc.run(
         ["nice", "-n", NICE, "make", f"-j{os.cpu_count() or 1}", *arguments],
         timeout=timeout,
-        env=build_environment(),
+        env=build_environment() | {"TMPDIR": str(scratch)},
         log=log,
         on_line=on_line,
         keep=4000,
-        cwd=cwd,
     )
     if result.status != 0:
         if "No space left on device" in result.output:
@@ -155,6 +155,7 @@ def _build(
         make(
             [*common, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"],
             what="The kernel's configuration",
+            scratch=temporary,
             timeout=CONFIG_TIMEOUT_S,
         )
         kconfig.check(wanted, (objtree / ".config").read_text(encoding="utf-8"))
@@ -170,6 +171,7 @@ def _build(
         make(
             [*common, "linux", "modules"],
             what="The kernel",
+            scratch=temporary,
             log=temporary / "build.log",
             on_line=on_line,
         )

@@ -25,6 +25,9 @@ STAMP = ".complete.json"
 LOCK_TIMEOUT_S = 1800.0
 """Seconds to wait for another run that makes the same entry."""
 
+NEEDED_BYTES = 2 << 30
+"""Free disk space for the source, its package and two kernels in the making."""
+
 _LOCK_POLL_S = 0.2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _ELSEWHERE = "Set NODROP_CACHE to a directory that you may write to."
@@ -65,7 +68,8 @@ def full(place: Path) -> NodropError:
     """Return the error for a full disk."""
     return NodropError(
         f"The disk that holds {place} is full.",
-        "Free some space (a first build needs about 4 GB) or set NODROP_CACHE to another place.",
+        f"Free some space (a first build needs {NEEDED_BYTES >> 30} GB) "
+        "or set NODROP_CACHE to another place.",
     )
 
 

@@ -18,9 +18,6 @@ from nodrop.progress import Progress
 MINIMUM = (6, 19)
 """The first kernel with several CPUs in User-Mode Linux."""
 
-NEEDED_BYTES = 4 << 30
-"""Free disk space that the source, two kernels and their making need, with room to spare."""
-
 _PATTERN = r"^linux-source-[0-9.]+$"
 _RECIPE = 2
 _UNPACK_TIMEOUT_S = 600.0
@@ -66,10 +63,10 @@ def ensure_source(progress: Progress) -> Source:
     if chosen := _remembered(store):
         return chosen
     free = cache.free_bytes(store.place)
-    if free < NEEDED_BYTES:
+    if free < cache.NEEDED_BYTES:
         raise NodropError(
-            f"The disk that holds {store.place} has {free / 1e9:.1f} GB left; "
-            f"the lab needs {NEEDED_BYTES / 1e9:.1f} GB.",
+            f"The disk that holds {store.place} has {free / (1 << 30):.1f} GB left; "
+            f"the lab needs {cache.NEEDED_BYTES >> 30} GB.",
             "Free some space or set NODROP_CACHE to another place.",
         )
 
@@ -79,7 +76,11 @@ def ensure_source(progress: Progress) -> Source:
         apt = PrivateApt(state, _PATTERN)
         with progress.step("Look for the newest kernel on the mirror"):
             apt.update()
+            found, absent = apt.suites()
             candidate = choose(apt.candidates(), MINIMUM)
+        progress.note(f"  looked in {', '.join(found)}")
+        if absent:
+            progress.note(f"  not on this mirror: {', '.join(absent)}")
         if candidate is None:
             wanted = ".".join(map(str, MINIMUM))
             raise UnsupportedError(
