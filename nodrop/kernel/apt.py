@@ -80,7 +80,8 @@ def candidate_suites(releases: Mapping[str, str]) -> list[str]:
     """
     suites: list[str] = []
     for suite, codename in releases.items():
-        suites.append(codename)
+        # Mirrors rarely carry experimental under its codename.
+        suites.append(suite if suite == "experimental" else codename)
         if suite not in ("unstable", "experimental"):
             suites.append(f"{codename}-backports")
     return list(dict.fromkeys(suites))
