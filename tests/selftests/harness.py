@@ -26,7 +26,7 @@ from nodrop.guest.counters import driver_counters, link_counters
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
-from nodrop.guest.tundev import IFF_TUN, TunDevice, configure
+from nodrop.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 
 PASS, FAIL, SKIP = 0, 1, 4
 NAME = "ndtest0"
@@ -91,9 +91,11 @@ def parameter(name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDevice]:
-    """A TUN device with an address, up; THERE is behind it."""
+    """A TUN or TAP device with an address, up; THERE is behind it."""
     with TunDevice(NAME, flags) as device:
         configure(NAME, txqueuelen=ring, qdisc=qdisc, address=f"{HERE} peer {THERE}/32")
+        if flags & IFF_TAP:
+            ip_batch([f"neigh replace {THERE} lladdr 02:00:00:00:00:02 dev {NAME}"])
         yield device
 
 
