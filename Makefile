@@ -2,6 +2,8 @@
 # Everything sets itself up first: packages by name, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
+# The kernel that tests in guests run on: debug, kasan or perf.
+export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo test lint unit guest clean
 
@@ -23,7 +25,7 @@ lint: bootstrap ## Python, shell and kernel style; sparse
 unit: bootstrap ## Tests that need no kernel
 	@$(PYTHON) -m pytest tests/unit
 
-guest: bootstrap ## Tests inside a debug kernel
+guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan for the other one
 	@$(PYTHON) -m pytest tests/guest
 
 clean: ## Remove what was built here (the cache of kernels stays)

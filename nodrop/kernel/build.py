@@ -105,7 +105,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     """Return a kernel of the given flavour, built when the cache has none.
 
     Args:
-        flavour: ``"perf"`` to measure, ``"debug"`` to test.
+        flavour: ``"perf"`` to measure, ``"debug"`` (locks) or ``"kasan"`` (memory) to test.
 
     Raises:
         UsageError: there is no such flavour.

@@ -13,6 +13,7 @@ CONFIGS = Path(__file__).with_name("configs")
 FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "perf": ("uml", "perf"),
     "debug": ("uml", "debug"),
+    "kasan": ("uml", "kasan"),
 }
 
 _SET = re.compile(r'^CONFIG_(\w+)=("[^"]*"|\S+)\s*(?:#\s*(.*))?$')
