@@ -22,7 +22,7 @@ from nodrop.guest.drivers import flag_words
 from nodrop.guest.iperf import INTERVAL_S, goodput, retransmits
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.base import DeviceCounts, Metrics, Scenario
+from nodrop.guest.scenarios.base import DeviceCounts, Metrics, Scenario, driver_metrics
 from nodrop.guest.tundev import configure
 
 NETNS = ("nda", "ndb")
@@ -91,7 +91,7 @@ class NullVpn(Scenario):
             **_switches(forwarded),
             "window_s": flow.window_s,
         }
-        return metrics | {f"driver_{name}": value for name, value in driver.items()}
+        return metrics | driver_metrics(driver)
 
     def _forwarder(self, variant: Variant) -> list[str]:
         command = [str(self.environment.bin / "forwarder"), "--work-ns", self.text("work_ns")]
