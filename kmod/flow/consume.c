@@ -23,38 +23,38 @@ static void nodrop_release(struct nodrop_queue *q)
 		return;
 
 	q->wakes++;
+	/*
+	 * With softirqs off, so that the wake's softirq runs here, at the end,
+	 * and not through ksoftirqd. Softirqs never take consumer_lock.
+	 */
+	local_bh_disable();
 	netif_tx_wake_queue(txq);
+	local_bh_enable();
 }
 
 /**
  * nodrop_consume() - take the next packet out of the ring
  * @q: the queue
  *
- * Softirqs are off while the ring is locked, so that a wake's softirq runs
- * when the lock is dropped, here, and not through ksoftirqd.
- *
- * Context: process context, softirqs on.
+ * Context: process context, softirqs on, consumer_lock held.
  * Return: the packet, NULL when there is none.
  */
 void *nodrop_consume(struct nodrop_queue *q)
 {
 	struct ptr_ring *ring = q->ring;
-	void *packet;
+	void *packet = __ptr_ring_consume(ring);
 
-	spin_lock_bh(&ring->consumer_lock);
-	packet = __ptr_ring_consume(ring);
-	if (packet) {
-		WRITE_ONCE(q->taken, q->taken + 1);
-		if (unlikely(READ_ONCE(q->gone)))
-			WRITE_ONCE(q->gone, false);
-		/*
-		 * ptr_ring frees taken slots in batches and moves its tail up
-		 * to its head when it does.
-		 */
-		if (ring->consumer_tail == ring->consumer_head)
-			nodrop_release(q);
-	}
-	spin_unlock_bh(&ring->consumer_lock);
+	if (!packet)
+		return NULL;
 
+	WRITE_ONCE(q->taken, q->taken + 1);
+	if (unlikely(READ_ONCE(q->gone)))
+		WRITE_ONCE(q->gone, false);
+	/*
+	 * ptr_ring frees taken slots in batches and moves its tail up to its
+	 * head when it does.
+	 */
+	if (ring->consumer_tail == ring->consumer_head)
+		nodrop_release(q);
 	return packet;
 }

@@ -6,6 +6,12 @@
 
 #include "nodrop_flow.h"
 
+/* Is there a qdisc that can keep what the ring has no room for? */
+static bool nodrop_has_qdisc(const struct netdev_queue *txq)
+{
+	return rcu_access_pointer(txq->qdisc)->enqueue;
+}
+
 /* A ring of size 0 has no slot that could ever come free. */
 static bool nodrop_has_room(const struct nodrop_queue *q)
 {
@@ -64,7 +70,7 @@ static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 		return NODROP_DROP_FOREIGN;
 	if (READ_ONCE(q->gone))
 		return NODROP_DROP_GUARD;
-	if (q->txq && qdisc_txq_has_no_queue(q->txq))
+	if (q->txq && !nodrop_has_qdisc(q->txq))
 		return NODROP_DROP_NOQUEUE;
 	return NODROP_DROP_OFF;
 }
@@ -88,7 +94,7 @@ enum nodrop_verdict nodrop_claim(struct nodrop_queue *q,
 
 	spin_lock(&q->ring->producer_lock);
 	if (!q->txq || !q->ring->size || q->foreign ||
-	    qdisc_txq_has_no_queue(txq))
+	    !nodrop_has_qdisc(txq))
 		goto out;
 
 	if (unlikely(q->claim)) {

@@ -27,9 +27,6 @@
 #include <linux/rtnetlink.h>
 #include <linux/skb_array.h>
 
-struct tun_struct;
-struct tun_file;
-
 /* Definitions that become ours. */
 static int __init tun_init(void);
 static void __exit tun_cleanup(void);
@@ -51,46 +48,44 @@ struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 #define tun_chr_close(inode, file)	stock_tun_chr_close(inode, file)
 #define tun_get_tx_ring(args)		stock_tun_get_tx_ring(args)
 
-/* Into the ring: the name of the argument says what it is. */
+/*
+ * Into the ring and out of it, with and without tun.c holding the ring's lock.
+ * Into: the name of the argument says what it is.
+ */
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
+static void *nodrop_tun_consume(struct ptr_ring *ring);
 
 #define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
 #define ptr_ring_produce(ring, what) ({				\
+	struct ptr_ring *__ring = (ring);			\
 	int __err;						\
 								\
-	spin_lock(&(ring)->producer_lock);			\
-	__err = nodrop_tun_produce_##what(ring, what);		\
-	spin_unlock(&(ring)->producer_lock);			\
+	spin_lock(&__ring->producer_lock);			\
+	__err = nodrop_tun_produce_##what(__ring, what);	\
+	spin_unlock(&__ring->producer_lock);			\
 	__err;							\
 })
 
-/*
- * Out of the ring. Where tun.c has a function of its own around the ring's
- * lock, a call of it starts with the word tun and its definition with the
- * word struct; the definition stays behind, unused.
- */
-static void *nodrop_tun_consume(struct ptr_ring *ring);
-static void *nodrop_tun_ring_consume(struct tun_struct *tun,
-				     struct tun_file *tfile) __maybe_unused;
-static void *stock_tun_ring_consume(struct tun_struct *tun,
-				    struct tun_file *tfile) __maybe_unused;
-void *nodrop_tun_unhooked(struct ptr_ring *ring)
-	__compiletime_error("tun.c consumes past nodrop");
-
-#define ptr_ring_consume(ring)		nodrop_tun_consume(ring)
-#define __ptr_ring_consume(ring)	nodrop_tun_unhooked(ring)
-#define NODROP_CONSUME_tun		nodrop_tun_ring_consume(tun
-#define NODROP_CONSUME_struct		stock_tun_ring_consume(struct
-#define tun_ring_consume(first, second)	NODROP_CONSUME_##first, second)
+#define __ptr_ring_consume(ring) nodrop_tun_consume(ring)
+#define ptr_ring_consume(ring) ({				\
+	struct ptr_ring *__ring = (ring);			\
+	void *__packet;						\
+								\
+	spin_lock(&__ring->consumer_lock);			\
+	__packet = nodrop_tun_consume(__ring);			\
+	spin_unlock(&__ring->consumer_lock);			\
+	__packet;						\
+})
 
 /* Called after every change of the set of queues, with RTNL held. */
 static void nodrop_tun_bind_all(struct net_device *dev);
 
 #define netif_set_real_num_tx_queues(dev, n) ({			\
-	int __err = netif_set_real_num_tx_queues(dev, n);	\
+	struct net_device *__dev = (dev);			\
+	int __err = netif_set_real_num_tx_queues(__dev, n);	\
 								\
-	nodrop_tun_bind_all(dev);				\
+	nodrop_tun_bind_all(__dev);				\
 	__err;							\
 })
 

@@ -15,5 +15,4 @@
 #undef ptr_ring_produce
 #undef ptr_ring_consume
 #undef __ptr_ring_consume
-#undef tun_ring_consume
 #undef netif_set_real_num_tx_queues

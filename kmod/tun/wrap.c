@@ -54,12 +54,6 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 	return nodrop_consume(nodrop_tun_ring_queue(ring));
 }
 
-static void *nodrop_tun_ring_consume(struct tun_struct *tun,
-				     struct tun_file *tfile)
-{
-	return nodrop_tun_consume(&tfile->tx_ring);
-}
-
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -183,7 +177,8 @@ static int tun_net_init(struct net_device *dev)
 	return err;
 }
 
-static struct ethtool_ops nodrop_tun_ethtool_ops;
+/* tun.c's own and ours, put together when the module loads. */
+static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
 
 static void tun_setup(struct net_device *dev)
 {

@@ -4,7 +4,7 @@
 Run as a program by :mod:`nodrop.lab.uml`, with only the standard library, as the first
 process of fresh mount, process, network and IPC namespaces. It makes every mount
 read-only except the results directory and one tmpfs for the guest's memory, then
-becomes the kernel's parent. When it dies, for whatever reason, the host's kernel
+starts the kernel. When it dies, for whatever reason, the host's kernel
 kills all that runs in its process namespace and drops its mounts.
 
 Standard input is one JSON object: ``linux`` (argv), ``plan`` (text of the guest's
@@ -100,6 +100,10 @@ def main() -> int:
     Path(work, "plan").write_text(request["plan"], encoding="utf-8")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": work, "HOME": work}
+    if not request["isolate"]:
+        # The caller can only reach the process that it started, so that has to be it.
+        os.chdir(work)
+        os.execve(request["linux"][0], request["linux"], env)
     kernel = subprocess.Popen(
         request["linux"], stdin=subprocess.DEVNULL, env=env, pass_fds=request["fds"], cwd=work
     )

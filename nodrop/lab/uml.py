@@ -194,6 +194,7 @@ def _command_line(
         f"ncpus={cpus}",
         "seccomp=on",  # the only mode with several CPUs
         f"uml_dir={work}",
+        f"umid=nodrop-{os.getpid()}",  # tells in a list of processes whose guest it is
         "root=/dev/root",
         "rootfstype=hostfs",
         "rootflags=/",
@@ -203,6 +204,7 @@ def _command_line(
         f"con1=fd:{output}",
         f"con2=fd:{status}",
         "loglevel=7",
+        "dummy.numdummies=0",  # devices only when somebody asks for them
         "oops=panic",
         "panic=-1",  # at once: a dead guest must not wait
         "noreboot",

@@ -22,8 +22,8 @@ def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> lab.Gue
     return lab.run(kernel, ["sh", "-c", script], out=out, timeout=timeout)
 
 
-def remains(mark: Path) -> list[str]:
-    """Processes and mounts of this machine that name a directory."""
+def remains(mark: Path, pid: int) -> list[str]:
+    """Guests that a process started, and whatever names a directory on this machine."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -31,25 +31,23 @@ def remains(mark: Path) -> list[str]:
                 words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
-            if str(mark) in words or "/nodrop/lab/guest-init" in words:
+            if str(mark) in words or f"umid=nodrop-{pid} " in words:
                 found.append(words)
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
     return found + [line for line in mounts.splitlines() if str(mark) in line]
 
 
-def settles(mark: Path) -> list[str]:
+def settles(mark: Path, pid: int | None = None) -> list[str]:
     """What remains once the host's kernel had a moment to clear up."""
     deadline = time.monotonic() + 5
-    while (found := remains(mark)) and time.monotonic() < deadline:
+    while (found := remains(mark, pid or os.getpid())) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found
 
 
-def scratch() -> set[str]:
-    places = [Path("/tmp"), Path("/dev/shm"), Path.home()]
-    return {str(p) for place in places for p in place.glob("*nodrop-guest*")} | {
-        str(p) for p in (Path.home() / ".uml").glob("*")
-    }
+def scratch() -> set[Path]:
+    places = ((Path("/dev/shm"), "*nodrop-guest*"), (Path.home() / ".uml", "*"))
+    return {path for place, pattern in places for path in place.glob(pattern)}
 
 
 def test_status_output_log_and_time(kernel: Kernel, tmp_path: Path) -> None:
@@ -210,5 +208,5 @@ def test_ending_the_host_side_leaves_nothing(
         process.send_signal(number)
         process.wait(10)
     assert process.returncode != 0
-    assert settles(tmp_path) == []
+    assert settles(tmp_path, process.pid) == []
     assert scratch() == before
