@@ -115,7 +115,9 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     wanted = kconfig.parse(kconfig.fragment(flavour))
     tools = toolchain()
     source = ensure_source(progress)
-    build_id = cache.digest(_RECIPE, source.key, wanted, tools)
+    build_id = cache.digest(_RECIPE, source.sha256, wanted, tools)
+    # Object trees name their source by its path.
+    key = cache.digest(build_id, str(source.tree))
     store = cache.Cache("kernels", keep=4)
 
     def build(temporary: Path, final: Path) -> None:
@@ -124,7 +126,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     def wait() -> None:
         progress.note(f"Another run builds the {flavour} kernel; waiting for it ...")
 
-    entry = store.get(f"{flavour}-{build_id}", build, on_wait=wait)
+    entry = store.get(f"{flavour}-{key}", build, on_wait=wait)
     objtree = entry / "obj"
     return Kernel(
         linux=objtree / "linux",
