@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from nodrop.errors import UnsupportedError
+from nodrop import proc
+from nodrop.errors import NodropError, UnsupportedError
 from nodrop.kernel import apt
 from nodrop.kernel.apt import Candidate
 
@@ -100,3 +106,34 @@ def test_kept_settings_reach_the_mirror_but_run_no_hook() -> None:
         'APT::Update::Post-Invoke:: "rm -f /var/cache/apt/archives/*.deb";\n'
     )
     assert apt.kept_settings(dump) == 'Acquire::http::Proxy "http://proxy.example:3128";\n'
+
+
+def test_mirror_that_does_not_answer_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shutil.which("apt-get") or not apt.KEYRING.exists():
+        pytest.skip("no apt here")
+    codename = apt.os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
+    real = proc.run
+
+    def run(argv: Sequence[str], **options: Any) -> proc.Completed:
+        if "--print-uris" in argv:
+            uri = f"'http://127.0.0.1:9/debian/dists/{codename}/InRelease' x 0"
+            return proc.Completed(0, uri, 0.0)
+        return real(argv, **options)
+
+    monkeypatch.setattr("nodrop.kernel.apt.proc.run", run)
+    with pytest.raises(NodropError, match=r"None of .* answers: http://127.0.0.1:9/debian"):
+        apt.PrivateApt(tmp_path, "^linux-source-[0-9.]+$").update()
+
+
+def test_machine_without_a_mirror_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shutil.which("apt-get"):
+        pytest.skip("no apt here")
+    monkeypatch.setattr(
+        "nodrop.kernel.apt.proc.run", lambda *_args, **_options: proc.Completed(0, "", 0.0)
+    )
+    with pytest.raises(NodropError, match="names no mirror"):
+        apt.PrivateApt(tmp_path, "^x$").update()
