@@ -9,7 +9,6 @@
 #include <linux/types.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdnoreturn.h>
 
 #define NSEC_PER_SEC	1000000000ULL
 #define NSEC_PER_USEC	1000ULL
@@ -22,8 +21,8 @@ enum exit_status {
 };
 
 /* Says what is wrong on stderr, after the program's name, and exits. */
-noreturn void die(enum exit_status status, const char *format, ...)
-	__attribute__((__format__(__printf__, 2, 3)));
+[[gnu::noreturn, gnu::format(printf, 2, 3)]]
+void die(enum exit_status status, const char *format, ...);
 
 /* CLOCK_MONOTONIC in ns. */
 __u64 now_ns(void);

@@ -60,7 +60,7 @@ def parse_qdisc(text: str) -> QdiscCounters:
             requeues=int(root.get("requeues", 0)),
             queued=int(root.get("qlen", 0)),
         )
-    except (ValueError, LookupError, TypeError, StopIteration) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
         raise GuestError("'tc -j -s qdisc' printed something unknown") from error
 
 

@@ -31,7 +31,8 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise GuestError(f"iperf3 printed no result: {text.strip()[:200]}") from error
     if not isinstance(result, dict) or not result.get("intervals"):
-        raise GuestError(f"iperf3 measured nothing: {result.get('error', 'no intervals')}")
+        why = result.get("error") if isinstance(result, dict) else None
+        raise GuestError(f"iperf3 measured nothing: {why or 'no intervals'}")
     return result
 
 

@@ -15,7 +15,7 @@ from nodrop.guest.failure import GuestError
 DEVICE = "/dev/nodrop-kreader"
 _START = struct.Struct("iiII")
 _COUNTS = struct.Struct("6QiI")
-_FIFO = 1
+FLAG_FIFO = 1
 _IOC_WRITE = 1
 _IOC_READ = 2
 
@@ -54,7 +54,7 @@ class KernelReader:
     """
 
     def __init__(self, tun_fd: int, *, cpu: int = -1, work_ns: int = 0, fifo: bool = False) -> None:
-        self._start = _START.pack(tun_fd, cpu, work_ns, _FIFO if fifo else 0)
+        self._start = _START.pack(tun_fd, cpu, work_ns, FLAG_FIFO if fifo else 0)
         self._fd = -1
 
     def __enter__(self) -> Self:

@@ -14,12 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from nodrop.guest.failure import GuestError
 
 PROC = Path("/proc/net/pktgen")
 STOP_TIMEOUT_S = 5.0
+STEP_S = 0.005
+START_TIMEOUT_S = 5.0
 
+_FINISHED = re.compile(r"Result: OK: \d+\(c")
 _CURRENT = re.compile(r"pkts-sofar:\s*(\d+)\s+errors:\s*(\d+)")
 _TIMES = re.compile(r"started:\s*(\d+)us\s+stopped:\s*(\d+)us\s+idle:\s*(\d+)us")
 
@@ -66,7 +71,9 @@ def _write(name: str, *commands: str) -> None:
 
 
 class Pktgen:
-    """Senders to one device, one on each of the first CPUs.
+    """Senders to one device, one on each of the first CPUs; a context manager.
+
+    They are removed at its end, or earlier by :meth:`removing`: before the device may go.
 
     Args:
         device: a running Ethernet device.
@@ -78,12 +85,12 @@ class Pktgen:
         self._names = [f"{device}@{index}" for index in range(senders)]
         self._packet_bytes = packet_bytes
         self._failure: OSError | None = None
+        self._removed = True
 
-    @contextmanager
-    def configured(self) -> Iterator[None]:
-        """Add the senders; remove them at the end, before the device may go."""
+    def __enter__(self) -> Self:
         if not PROC.exists():
             raise GuestError("this kernel has no pktgen")
+        self._removed = False
         for cpu, name in enumerate(self._names):
             _write(f"kpktgend_{cpu}", f"add_device {name}")
             _write(
@@ -98,24 +105,41 @@ class Pktgen:
                 "dst 198.18.0.1",
                 "dst_mac 02:00:00:00:00:01",
             )
-        try:
-            yield
-        finally:
-            _write("pgctrl", "reset")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._removed:
+            self._remove()
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Send from here to the end of the block."""
+        """Send, at the latest when the block is entered, to its end."""
         self._failure = None
-        # Writing "start" returns when the senders have stopped.
+        # Writing "start" returns some time after the senders have stopped.
         starter = threading.Thread(target=self._start, daemon=True)
         starter.start()
         try:
+            self._wait_running()
             yield
         finally:
-            self._stop(starter)
-        if self._failure:
-            raise GuestError(f"pktgen did not start: {self._failure.strerror}")
+            self._stop()
+
+    @contextmanager
+    def removing(self) -> Iterator[None]:
+        """Remove the senders while the block runs; pktgen takes 125 ms to do so."""
+        remover = threading.Thread(target=self._remove, daemon=True)
+        remover.start()
+        try:
+            yield
+        finally:
+            remover.join(STOP_TIMEOUT_S)
+        if not self._removed:
+            raise GuestError("pktgen did not remove its devices")
 
     def results(self) -> list[PktgenResult]:
         """Return what each sender sent in the last :meth:`sending` block."""
@@ -127,10 +151,25 @@ class Pktgen:
         except OSError as error:
             self._failure = error
 
-    def _stop(self, starter: threading.Thread) -> None:
+    def _wait_running(self) -> None:
+        """Wait until every sender has sent: they look for orders ten times a second."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not all(sender.offered for sender in self.results()):
+            if self._failure:
+                raise GuestError(f"pktgen did not start: {self._failure.strerror}")
+            if time.monotonic() > deadline:
+                raise GuestError(f"pktgen did not send within {START_TIMEOUT_S:g} s")
+            time.sleep(STEP_S)
+
+    def _remove(self) -> None:
+        _write("pgctrl", "reset")
+        self._removed = True
+
+    def _stop(self) -> None:
+        """Stop the senders and wait until their results are there."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while starter.is_alive():
+        _write("pgctrl", "stop")
+        while not all(_FINISHED.search((PROC / name).read_text()) for name in self._names):
             if time.monotonic() > deadline:
                 raise GuestError(f"pktgen did not stop within {STOP_TIMEOUT_S:g} s")
-            _write("pgctrl", "stop")
-            starter.join(0.02)
+            time.sleep(STEP_S)

@@ -20,6 +20,9 @@ PROGRESS_MARK = "@nodrop-progress "
 """Lines that begin so are for the host's progress display; a JSON object follows."""
 
 
+EXPEDITE_RCU = Path("/sys/kernel/rcu_expedited")
+"""Devices and modules then go at once; nothing in a measured window waits for this."""
+
 SYSCTLS = {
     # The kernel sends nothing by itself.
     "net/ipv6/conf/default/disable_ipv6": "1",
@@ -33,7 +36,9 @@ SYSCTLS = {
 
 
 def prepare_system() -> None:
-    """Set the guest's SYSCTLS."""
+    """Set the guest's SYSCTLS, and make its set-up fast."""
+    if EXPEDITE_RCU.exists():
+        EXPEDITE_RCU.write_text("1\n")
     for name, value in SYSCTLS.items():
         knob = Path("/proc/sys", name)
         if knob.exists():

@@ -89,7 +89,7 @@ def configure(
     lines = [f"link set dev {name} txqueuelen {txqueuelen}"]
     if address:
         lines.append(f"address add {address} dev {name}")
+    lines.append(f"link set dev {name} up")
     ip_batch(lines, netns=netns)
     where = ["-n", netns] if netns else []
     tool(["tc", *where, "qdisc", "replace", "dev", name, "root", *qdisc.split()])
-    ip_batch([f"link set dev {name} up"], netns=netns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -81,20 +81,28 @@ class DeviceCounts:
         return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
 
 
-def drain(name: str, delivered: Callable[[], int], *, netns: str | None = None) -> None:
+def drain(name: str, delivered: Callable[[], int], *, netns: str | None = None) -> DeviceCounts:
     """Wait until a device's reader has taken what the qdisc and the ring held.
 
-    Returns also when that takes more than DRAIN_TIMEOUT_S; what is left is then found
-    in the account.
+    Returns the device's counters then, or after DRAIN_TIMEOUT_S: what is left is found in
+    them. The device must be new, so that its counters are those of the run.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     before = -1
-    while time.monotonic() < deadline:
+    while True:
         now = delivered()
-        if now == before and not qdisc_counters(name, netns=netns).queued:
-            return
+        late = time.monotonic() > deadline
+        if now == before or late:
+            counts = DeviceCounts.of(name, netns)
+            if late or (not counts.qdisc.queued and delivered() == now):
+                return counts
         before = now
         time.sleep(DRAIN_STEP_S)
+
+
+def driver_metrics(counters: Mapping[str, int]) -> Metrics:
+    """Return a driver's own counters in the form of metrics."""
+    return {f"driver_{name}": value for name, value in counters.items()}
 
 
 def account_metrics(account: Account) -> Metrics:

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from nodrop.guest.command import Service, in_netns, netns_path, parse_last_json, tool
-from nodrop.guest.counters import driver_counters
+from nodrop.guest.counters import driver_counters, link_counters
 from nodrop.guest.drivers import flag_words
 from nodrop.guest.iperf import INTERVAL_S, goodput, retransmits
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.base import DeviceCounts, Metrics, Scenario
+from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from nodrop.guest.tundev import configure
 
 NETNS = ("nda", "ndb")
@@ -62,13 +63,14 @@ class NullVpn(Scenario):
                 stack.enter_context(Service(spinner, announces=False))
             probe, client, server = self._traffic(seconds)
             counts = [
-                DeviceCounts.of(device, netns) for device, netns in zip(DEVICES, NETNS, strict=True)
+                drain(device, partial(_read_packets, device, netns), netns=netns)
+                for device, netns in zip(DEVICES, NETNS, strict=True)
             ]
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
             forwarded = forwarder.result()
         flow = goodput(server, skip_s=WARM_UP_S, window_s=seconds)
         lost = sum(count.link.tx_dropped for count in counts)
-        gone = sum(count.qdisc.packets - count.qdisc.queued for count in counts)
+        given = sum(count.qdisc.packets for count in counts)
         read = sum(forwarded[way]["packets"] for way in ("a_to_b", "b_to_a"))
         metrics: Metrics = {
             "goodput_mbit_per_s": flow.mbit_per_s,
@@ -83,15 +85,15 @@ class NullVpn(Scenario):
             "latest_probe_ms": probe["latest_send_ns"] / 1e6,
             "lost": lost,
             "delivered": read,
-            "given_to_driver": gone,
-            "unaccounted": gone - read - lost,
+            "given_to_driver": given,
+            "unaccounted": given - read - lost,
             "qdisc_drops": sum(count.qdisc.drops for count in counts),
             "requeues": sum(count.qdisc.requeues for count in counts),
             "write_errors": sum(forwarded[way]["write_errors"] for way in ("a_to_b", "b_to_a")),
             **_switches(forwarded),
             "window_s": flow.window_s,
         }
-        return metrics | {f"driver_{name}": value for name, value in driver.items()}
+        return metrics | driver_metrics(driver)
 
     def _forwarder(self, variant: Variant) -> list[str]:
         command = [str(self.environment.bin / "forwarder"), "--work-ns", self.text("work_ns")]
@@ -117,6 +119,10 @@ class NullVpn(Scenario):
                 client_text = client.stop()
             server_text = server.wait(END_GRACE_S)
         return parse_last_json(echoed, "echo_probe"), client_text, server_text
+
+
+def _read_packets(device: str, netns: str) -> int:
+    return link_counters(device, netns=netns).tx_packets
 
 
 def _switches(forwarded: dict[str, Any]) -> Metrics:

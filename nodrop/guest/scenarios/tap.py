@@ -18,17 +18,15 @@ import time
 from nodrop.guest.account import Account
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import device_flags
-from nodrop.guest.failure import GuestError
 from nodrop.guest.kreader import KernelReader
 from nodrop.guest.pktgen import Pktgen
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.base import DeviceCounts, Metrics, Scenario, account_metrics, drain
+from nodrop.guest.scenarios.base import Metrics, Scenario, account_metrics, drain, driver_metrics
 from nodrop.guest.tundev import IFF_TAP, TunDevice, configure
 
 DEVICE = "ndtap0"
-START_TIMEOUT_S = 2.0
 SETTLE_S = 0.03
-"""From the first packet to the measured window: queues fill, caches warm."""
+"""From the last sender's start to the measured window: queues fill, caches warm."""
 
 
 class Tap(Scenario):
@@ -61,29 +59,27 @@ class Tap(Scenario):
             ) as reader,
         ):
             configure(DEVICE, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
-            with pktgen.configured():
+            with pktgen:
                 return self._measure(pktgen, reader, seconds)
 
     def _measure(self, pktgen: Pktgen, reader: KernelReader, seconds: float) -> Metrics:
         idle = reader.read()
-        before = DeviceCounts.of(DEVICE)
         with pktgen.sending():
-            self._wait_first(reader, idle.packets)
             time.sleep(SETTLE_S)
             first = reader.read()
             time.sleep(seconds)
             last = reader.read()
-        drain(DEVICE, lambda: reader.read().packets)
-        end = reader.read()
-        after = DeviceCounts.of(DEVICE)
-
         sent = pktgen.results()
+        with pktgen.removing():
+            counts = drain(DEVICE, lambda: reader.read().packets)
+            driver = driver_counters(DEVICE)
+        end = reader.read()
         account = Account(
             offered=sum(sender.offered for sender in sent),
             delivered=end.packets - idle.packets,
-            queued=after.qdisc.queued,
-            lost=after.link.tx_dropped - before.link.tx_dropped,
-            qdisc_drops=after.qdisc.drops - before.qdisc.drops,
+            queued=counts.qdisc.queued,
+            lost=counts.link.tx_dropped,
+            qdisc_drops=counts.qdisc.drops,
         )
         window_s = (last.now_ns - first.now_ns) / 1e9
         active_s = max(sender.active_s for sender in sent)
@@ -94,18 +90,9 @@ class Tap(Scenario):
             "offered_pps": account.offered / active_s,
             "lost_pps": account.lost / active_s,
             "refused": sum(sender.refused for sender in sent),
-            "requeues": after.qdisc.requeues - before.qdisc.requeues,
+            "requeues": counts.qdisc.requeues,
             "reader_sleeps_per_s": sleeps / window_s,
             "reader_involuntary_switches_per_s": switches / window_s,
             "window_s": window_s,
         }
-        driver = {f"driver_{name}": value for name, value in driver_counters(DEVICE).items()}
-        return metrics | account_metrics(account) | driver
-
-    @staticmethod
-    def _wait_first(reader: KernelReader, idle_packets: int) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while reader.read().packets == idle_packets:
-            if time.monotonic() > deadline:
-                raise GuestError(f"no packet arrived within {START_TIMEOUT_S:g} s")
-            time.sleep(0.002)
+        return metrics | account_metrics(account) | driver_metrics(driver)

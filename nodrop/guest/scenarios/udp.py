@@ -16,7 +16,13 @@ from nodrop.guest.command import Service, parse_last_json, tool
 from nodrop.guest.counters import driver_counters, link_counters
 from nodrop.guest.drivers import flag_words
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.base import DeviceCounts, Metrics, Scenario, account_metrics, drain
+from nodrop.guest.scenarios.base import (
+    Metrics,
+    Scenario,
+    account_metrics,
+    drain,
+    driver_metrics,
+)
 from nodrop.guest.tundev import configure
 
 DEVICE = "ndtun0"
@@ -47,19 +53,17 @@ class Udp(Scenario):
                 qdisc=self.text("qdisc"),
                 address=ADDRESS,
             )
-            before = DeviceCounts.of(DEVICE)
             sent = parse_last_json(tool(sender_command, timeout=seconds + SENDER_GRACE_S), "sender")
-            drain(DEVICE, lambda: link_counters(DEVICE).tx_packets)
-            after = DeviceCounts.of(DEVICE)
+            counts = drain(DEVICE, lambda: link_counters(DEVICE).tx_packets)
             driver = driver_counters(DEVICE)
             read = reader.result()
 
         account = Account(
             offered=sent["sent"],
             delivered=read["marked"],
-            queued=after.qdisc.queued,
-            lost=after.link.tx_dropped - before.link.tx_dropped,
-            qdisc_drops=after.qdisc.drops - before.qdisc.drops,
+            queued=counts.qdisc.queued,
+            lost=counts.link.tx_dropped,
+            qdisc_drops=counts.qdisc.drops,
         )
         metrics: Metrics = {
             "delivered_pps": read["marked"] / read["active_seconds"],
@@ -71,5 +75,4 @@ class Udp(Scenario):
             "reader_sleeps_per_s": read["voluntary_switches"] / read["seconds"],
             "reader_involuntary_switches_per_s": read["involuntary_switches"] / read["seconds"],
         }
-        driver_metrics = {f"driver_{name}": value for name, value in driver.items()}
-        return metrics | account_metrics(account) | driver_metrics
+        return metrics | account_metrics(account) | driver_metrics(driver)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Break the kernel code on purpose, one place at a time, and see which tests notice.
+
+``make mutants`` (or ``python tests/mutants.py [NAME ...]``) prints one line for each
+mutant: the tests that fail with it. It ends with status 1 when one is not noticed, or
+when its text is no longer found in the sources. Takes about a minute for each.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nodrop.errors import NodropError
+from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from nodrop.lab.selftests import find_kunit, find_selftests, run_kunit, run_selftest
+from nodrop.progress import Progress
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change.
+
+    Attributes:
+        name: what is broken.
+        file: below kmod/.
+        old: a text that occurs there once.
+        new: what replaces it.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    Mutant(
+        "room-check: claim without looking at the ring",
+        "flow/produce.c",
+        "if (likely(nodrop_has_room(q))) {",
+        "if (true) {",
+    ),
+    Mutant(
+        "re-check: stop without looking at the ring again",
+        "flow/produce.c",
+        "\tif (nodrop_has_room(q)) {\n\t\t/*",
+        "\tif (false) {\n\t\t/*",
+    ),
+    Mutant(
+        "stop: never stop after the last slot",
+        "flow/produce.c",
+        "if (claimed && !nodrop_has_room(q) &&",
+        "if (false && !nodrop_has_room(q) &&",
+    ),
+    Mutant(
+        "wake: the reader never wakes the txq",
+        "flow/consume.c",
+        "\t\tnodrop_release(q);",
+        "\t\t;",
+    ),
+    Mutant(
+        "unclaim: a filtered packet keeps its slot",
+        "flow/produce.c",
+        "\tif (q->claim == packet)\n\t\tq->claim = NULL;",
+        "\t;",
+    ),
+    Mutant(
+        "aside: XDP takes the claimed slot",
+        "flow/produce.c",
+        "if (!q->claim || nodrop_has_second_slot(q))",
+        "if (true)",
+    ),
+    Mutant(
+        "foreign: a reader that wakes nobody gets a ring that stops",
+        "flow/queue.c",
+        "\tq->foreign = true;",
+        "\t;",
+    ),
+    Mutant(
+        "bind: a queue that gets a txq does not open it",
+        "flow/queue.c",
+        "\tq->txq = txq;\n\tnodrop_reopen(txq);",
+        "\tq->txq = txq;",
+    ),
+    Mutant(
+        "guard: never trips",
+        "flow/guard.c",
+        "\t\tWRITE_ONCE(q->gone, true);",
+        "\t\t;",
+    ),
+    Mutant(
+        "guard: outlives the device",
+        "flow/queue.c",
+        "\tif (!txq)\n\t\tnodrop_guard_cancel(q);",
+        "\t",
+    ),
+    Mutant(
+        "resize: nobody is told",
+        "tun/wrap.c",
+        "if (event == NETDEV_CHANGE_TX_QUEUE_LEN &&",
+        "if (false &&",
+    ),
+    Mutant(
+        "close: the queue stays bound to its txq",
+        "tun/wrap.c",
+        "\tnodrop_queue_bind(nodrop_tun_queue(file->private_data), NULL);",
+        "\t;",
+    ),
+    Mutant(
+        "default: off",
+        "tun/wrap.c",
+        "static bool nodrop_default = true;",
+        "static bool nodrop_default;",
+    ),
+)
+
+
+def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> Artifacts:
+    """Build the modules with one mutant; the other artifacts are the real ones.
+
+    Raises:
+        NodropError: the mutant's text is not there once, or it does not compile.
+    """
+    sources, modules = folder / "kmod", folder / "modules"
+    shutil.copytree(ROOT / "kmod", sources)
+    path = sources / mutant.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        raise NodropError(f"{mutant.name}: its text is not in kmod/{mutant.file} once")
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    # A mutant may leave something unused.
+    kbuild = sources / "Kbuild"
+    relaxed = re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8"))
+    kbuild.write_text(relaxed, encoding="utf-8")
+    shutil.copytree(artifacts.modules, modules)
+    command = ["make", "-C", sources, f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}"]
+    command += [f"OUT={modules / 'nodrop'}", "ARCH=um"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise NodropError(f"{mutant.name}: does not compile: {done.stderr[-500:]}")
+    return replace(artifacts, modules=modules)
+
+
+def noticed(kernel: Kernel, artifacts: Artifacts, folder: Path) -> list[str]:
+    """Return the names of the tests that fail, with what they say when it is no case."""
+    found = []
+    for module in find_kunit(artifacts):
+        try:
+            report = run_kunit(kernel, artifacts, module, folder / module.stem)
+            found += [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
+        except NodropError as error:
+            found.append(f"{module.name}: {str(error).splitlines()[0]}")
+    for program in find_selftests(ROOT / "tests/selftests"):
+        try:
+            report = run_selftest(kernel, artifacts, program, folder / program.name)
+            found += [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
+        except NodropError as error:
+            found.append(f"{program.name}: {str(error).splitlines()[0]}")
+    return found
+
+
+def main(names: list[str]) -> int:
+    """Run all mutants, or those whose name starts with one of the words given."""
+    chosen = [m for m in MUTANTS if not names or m.name.startswith(tuple(names))]
+    missed = 0
+    with Progress() as progress:
+        kernel = ensure_kernel(progress, "perf")
+        artifacts = ensure_artifacts(kernel, progress)
+    for mutant in chosen:
+        with tempfile.TemporaryDirectory(prefix="nodrop-mutant-") as name:
+            folder = Path(name)
+            try:
+                tests = noticed(kernel, build(mutant, kernel, artifacts, folder), folder)
+            except NodropError as error:
+                print(f"ERROR   {error}", flush=True)
+                missed += 1
+                continue
+        missed += not tests
+        print("noticed" if tests else "MISSED ", mutant.name, flush=True)
+        for test in tests:
+            print(f"          {test.splitlines()[0][:110]}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests in the guest share: KTAP, nodrop's driver, a device, senders, readers.
+
+Each test program is run in a guest of its own, as root, with NODROP_MODULES and
+NODROP_BIN set. It prints KTAP and ends with kselftest's exit status.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from nodrop.guest.command import ip_batch
+from nodrop.guest.counters import driver_counters, link_counters
+from nodrop.guest.drivers import Drivers
+from nodrop.guest.plan import Variant
+from nodrop.guest.runner import prepare_system
+from nodrop.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+
+PASS, FAIL, SKIP = 0, 1, 4
+NAME = "ndtest0"
+HERE, THERE = "198.18.0.1", "198.18.0.2"
+SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
+"""How often a sender that is held looks whether it must stop, as a struct timeval."""
+HOLD = "pfifo limit 20000"
+"""A qdisc that keeps all it gets; fq_codel's AQM would drop from a slow queue."""
+PARAMETERS = Path("/sys/module/tun/parameters")
+
+
+drivers = Drivers(Path(os.environ["NODROP_MODULES"]))
+
+
+class Skip(Exception):
+    """This kernel or machine cannot run the case; the text says why."""
+
+
+def check(condition: bool, text: str) -> None:
+    """Fail the case with a text unless the condition holds."""
+    if not condition:
+        raise AssertionError(text)
+
+
+def equal(got: object, wanted: object, what: str) -> None:
+    """Fail the case unless both are equal."""
+    check(got == wanted, f"{what}: got {got}, wanted {wanted}")
+
+
+def run(*cases: Callable[[], None]) -> None:
+    """Run the cases with nodrop's driver loaded, print KTAP, end the program."""
+    prepare_system()
+    print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
+    failed = 0
+    for number, case in enumerate(cases, start=1):
+        name = case.__name__.removeprefix("case_")
+        try:
+            drivers.use(Variant.NODROP)
+            case()
+            print(f"ok {number} {name}", flush=True)
+        except Skip as reason:
+            print(f"ok {number} {name} # SKIP {reason}", flush=True)
+        except Exception as error:
+            failed += 1
+            for line in traceback.format_exc().splitlines():
+                print(f"# {line}")
+            print(f"not ok {number} {name} # {error}", flush=True)
+    sys.exit(FAIL if failed else PASS)
+
+
+@contextmanager
+def parameter(name: str, value: str) -> Iterator[None]:
+    """Set a parameter of the tun module for the block."""
+    path = PARAMETERS / name
+    before = path.read_text()
+    path.write_text(value)
+    try:
+        yield
+    finally:
+        path.write_text(before)
+
+
+@contextmanager
+def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDevice]:
+    """A TUN or TAP device with an address, up; THERE is behind it."""
+    with TunDevice(NAME, flags) as device:
+        configure(NAME, txqueuelen=ring, qdisc=qdisc, address=f"{HERE} peer {THERE}/32")
+        if flags & IFF_TAP:
+            ip_batch([f"neigh replace {THERE} lladdr 02:00:00:00:00:02 dev {NAME}"])
+        yield device
+
+
+def counters(queue: int = 0) -> dict[str, int]:
+    """The driver's counters of one queue."""
+    prefix = f"tx{queue}_"
+    found = driver_counters(NAME)
+    return {
+        name.removeprefix(prefix): value
+        for name, value in found.items()
+        if name.startswith(prefix)
+    }
+
+
+def dropped() -> int:
+    """Packets that the device dropped."""
+    return link_counters(NAME).tx_dropped
+
+
+def soon(condition: Callable[[], bool], text: str, timeout: float = 10.0) -> None:
+    """Fail the case unless the condition holds within a time, seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        check(time.monotonic() < deadline, text)
+        time.sleep(0.005)
+
+
+def resize(ring: int) -> None:
+    """Change the size of the device's ring."""
+    ip_batch([f"link set dev {NAME} txqueuelen {ring}"])
+
+
+class Sender:
+    """Sends numbered datagrams from a blocking socket until it has sent all or must stop."""
+
+    def __init__(self, packets: int, *, port: int = 9) -> None:
+        self.sent = 0
+        self._packets = packets
+        self._port = port
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND_TIMEOUT)
+            while self.sent < self._packets and not self._stop.is_set():
+                try:
+                    sock.sendto(self.sent.to_bytes(4, "big") * 16, (THERE, self._port))
+                except BlockingIOError:
+                    continue
+                self.sent += 1
+
+    def finished(self, timeout: float) -> bool:
+        """Whether all was sent within a time, seconds."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stop.set()
+        self._thread.join(5)
+
+
+class Reader:
+    """Reads a tun file in a thread; a context manager.
+
+    Args:
+        fd: the file, made non-blocking.
+        pause_s: sleep after each packet.
+    """
+
+    def __init__(self, fd: int, *, pause_s: float = 0.0) -> None:
+        os.set_blocking(fd, False)
+        self.packets = 0
+        self._fd = fd
+        self._pause_s = pause_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        while not self._stop.is_set():
+            if not poll.poll(50):
+                continue
+            try:
+                os.read(self._fd, 65536)
+            except BlockingIOError:
+                continue
+            self.packets += 1
+            if self._pause_s:
+                time.sleep(self._pause_s)
+
+    def reaches(self, packets: int, timeout: float = 10.0) -> bool:
+        """Whether so many packets come within a time, seconds."""
+        deadline = time.monotonic() + timeout
+        while self.packets < packets and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.packets >= packets

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from nodrop.report import stats
+
+
+def test_median() -> None:
+    assert stats.median([3, 1, 2]) == 2
+    assert stats.median([4, 1, 3, 2]) == 2.5
+    with pytest.raises(ValueError, match="no values"):
+        stats.median([])
+
+
+# Ranks from the published tables of the sign test, two-sided 95 %.
+@pytest.mark.parametrize(
+    ("n", "low", "high"),
+    [(6, 1, 6), (8, 1, 8), (9, 2, 8), (12, 3, 10), (20, 6, 15), (25, 8, 18), (40, 14, 27)],
+)
+def test_interval_of_known_samples(n: int, low: int, high: int) -> None:
+    values = [float(value) for value in range(1, n + 1)]
+    random.Random(n).shuffle(values)
+    found = stats.interval(values)
+    assert (found.low, found.high, found.n) == (low, high, n)
+    assert found.confidence >= stats.CONFIDENCE
+
+
+@pytest.mark.parametrize(("n", "confidence"), [(1, 0.0), (2, 0.5), (5, 0.9375)])
+def test_a_small_sample_tells_its_lower_confidence(n: int, confidence: float) -> None:
+    found = stats.interval([float(value) for value in range(n)])
+    assert (found.low, found.high) == (0, n - 1)
+    assert found.confidence == confidence
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    source = random.Random(1)
+    trials = 2000
+    held = 0
+    for _ in range(trials):
+        found = stats.interval([source.lognormvariate(0, 1) for _ in range(10)])
+        held += found.low <= 1 <= found.high
+    assert held / trials == pytest.approx(found.confidence, abs=0.015)
+
+
+def test_geometric_mean() -> None:
+    assert stats.geometric_mean([1, 4, 16]) == pytest.approx(4)
+    assert stats.geometric_mean([0, 5]) == 0
+    with pytest.raises(ValueError, match="not negative"):
+        stats.geometric_mean([-1, 1])
+
+
+def test_join() -> None:
+    assert stats.join([2, 8], "sum") == 10
+    assert stats.join([2, 8], "geometric mean") == pytest.approx(4)

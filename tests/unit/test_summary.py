@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.bench import scenario
+from nodrop.bench.order import jobs
+from nodrop.commands import common
+from nodrop.errors import NodropError
+from nodrop.guest.plan import Variant
+from nodrop.report import files, plot, rows, summary, table
+
+FACTOR = {"stock": 1.0, "upstream": 1.1, "nodrop": 1.2}
+LATENCY = {"stock": 20.0, "upstream": 24.0, "nodrop": 4.0}
+PAIRS = 6
+
+
+def result(job: Any, nodrop_lost: int) -> dict[str, Any]:
+    variant = str(job.variant)
+    speed = 100_000.0 * (1 + job.pair / 100)
+    lost = {"stock": 1000, "upstream": 0, "nodrop": nodrop_lost}[variant]
+    metrics: dict[str, float] = {"lost": lost, "unaccounted": 0}
+    if job.kind == "nullvpn":
+        metrics |= {
+            "latency_p50_ms": LATENCY[variant],
+            "latency_p99_ms": 2 * LATENCY[variant],
+            "goodput_mbit_per_s": 100 * FACTOR[variant],
+            "retransmits": 0,
+        }
+    else:
+        metrics |= {"delivered_pps": speed * FACTOR[variant], "qdisc_drops": 5}
+    return {
+        "scenario": job.scenario,
+        "case": job.case,
+        "variant": variant,
+        "pair": job.pair,
+        "metrics": metrics,
+    }
+
+
+def make_run(path: Path, names: tuple[str, ...] = ("tap", "nullvpn"), nodrop_lost: int = 0) -> Path:
+    chosen = [scenario.load(name).with_length(PAIRS, 0.1) for name in names]
+    meta = {
+        "schema": files.META_SCHEMA,
+        "started": "2026-01-01T00:00:00+00:00",
+        "machine": {"cpu": "A CPU", "cpus": 2},
+        "kernel": {"release": "7.3.4", "package": "linux-source-7.3 7.3.4-1", "build_id": "x"},
+        "source": {},
+        "variants": list(FACTOR),
+        "scenarios": {entry.name: entry.to_data() for entry in chosen},
+    }
+    path.mkdir(exist_ok=True)
+    (path / files.META_NAME).write_text(json.dumps(meta))
+    lines = [json.dumps(result(job, nodrop_lost)) for job in jobs(chosen, tuple(Variant))]
+    (path / "raw.jsonl").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_ratios_are_paired_and_cases_joined(tmp_path: Path) -> None:
+    tap = summary.summarise(files.load(make_run(tmp_path)))["tap"]
+    ratio = tap["ratios"]["nodrop/stock"]["delivered_pps"]
+    # The machine's speed changes from pair to pair; a paired ratio does not notice.
+    assert ratio["low"] == pytest.approx(1.2)
+    assert ratio["high"] == pytest.approx(1.2)
+    assert ratio["n"] == PAIRS
+    assert tap["ratios"]["upstream/stock"]["delivered_pps"]["median"] == pytest.approx(1.1)
+    assert tap["ratios"]["nodrop/upstream"]["delivered_pps"]["median"] == pytest.approx(1.2 / 1.1)
+    # Six cases: losses add up, rates have a geometric mean.
+    assert tap["variants"]["stock"]["lost"]["median"] == 6000
+    assert tap["variants"]["stock"]["delivered_pps"]["median"] == pytest.approx(102_500)
+    assert tap["cases"]["senders=1,txqueuelen=5"]["variants"]["stock"]["lost"]["median"] == 1000
+
+
+def test_schema(tmp_path: Path) -> None:
+    for name, entry in summary.summarise(files.load(make_run(tmp_path))).items():
+        assert entry["schema"] == 1
+        assert entry["scenario"] == name
+        assert entry["kernel"]["release"] == "7.3.4"
+        assert set(entry["variants"]) == {"stock", "upstream", "nodrop"}
+        assert entry["runs"] == PAIRS * 3 * len(entry["cases"])
+        for part in (entry, *entry["cases"].values()):
+            for group in (*part["variants"].values(), *part["ratios"].values()):
+                for numbers in group.values():
+                    assert set(numbers) == {"median", "low", "high", "n", "confidence"}
+                    assert numbers["low"] <= numbers["median"] <= numbers["high"]
+
+
+def test_no_ratio_to_zero(tmp_path: Path) -> None:
+    tap = summary.summarise(files.load(make_run(tmp_path)))["tap"]
+    assert "lost" not in tap["ratios"]["nodrop/upstream"]
+
+
+def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path) -> None:
+    raw = make_run(tmp_path) / "raw.jsonl"
+    lines = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join(lines[:50]) + lines[50][:20])
+    directory, summaries = common.write_report(tmp_path)
+    assert len(directory.runs) == 50
+    assert summaries["tap"]["runs"] + summaries["nullvpn"]["runs"] == 50
+
+
+def test_a_case_cut_off_in_the_middle_is_left_out_of_the_whole(tmp_path: Path) -> None:
+    raw = make_run(tmp_path, ("tap",)) / "raw.jsonl"
+    raw.write_text("".join(raw.read_text().splitlines(keepends=True)[:-1]))
+    _, summaries = common.write_report(tmp_path)
+    counts = {entry["lost"]["n"] for entry in summaries["tap"]["variants"].values()}
+    assert counts == {PAIRS, PAIRS - 1}
+
+
+@pytest.mark.parametrize(("lost", "sentences"), [(0, 0), (1, 1)])
+def test_one_lost_packet_is_told(tmp_path: Path, lost: int, sentences: int) -> None:
+    wrong = common.check(files.load(make_run(tmp_path, nodrop_lost=lost)))
+    assert len(wrong) == sentences
+    assert all("nodrop lost" in sentence for sentence in wrong)
+
+
+def test_packets_nobody_counted_are_told(tmp_path: Path) -> None:
+    raw = make_run(tmp_path) / "raw.jsonl"
+    raw.write_text(raw.read_text().replace('"unaccounted": 0', '"unaccounted": 3', 1))
+    (sentence,) = common.check(files.load(tmp_path))
+    assert "3 packets" in sentence
+
+
+def test_without_a_qdisc_nothing_could_be_held(tmp_path: Path) -> None:
+    make_run(tmp_path, ("tap",), nodrop_lost=4)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    meta["scenarios"]["tap"]["parameters"]["qdisc"] = "noqueue"
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    assert summary.lost_by_nodrop(files.load(tmp_path)) == 0
+
+
+def test_table_tells_medians_and_ratios(tmp_path: Path) -> None:
+    common.write_report(make_run(tmp_path))
+    text = (tmp_path / "table.txt").read_text()
+    assert "1.20 [1.20, 1.20]" in text
+    assert "all cases" in text
+    assert "6,000" in text
+    markdown = (tmp_path / "table.md").read_text()
+    heads = "| case | metric | stock | upstream | upstream / stock | nodrop | nodrop / stock |"
+    assert heads in markdown
+    assert "| txqueuelen 500 | latency under load, p50, ms | 20 |" in markdown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1234567.8, "1,234,568"), (3, "3"), (0.12345, "0.123"), (99.96, "100")],
+)
+def test_format_value(value: float, text: str) -> None:
+    assert rows.format_value(value) == text
+
+
+def test_a_missing_variant_leaves_a_dash(tmp_path: Path) -> None:
+    directory = files.load(make_run(tmp_path, ("tap",)))
+    kept = [run for run in directory.runs if run.variant != "upstream"]
+    found = summary.summarise_scenario(directory.scenarios["tap"], kept, directory.meta)
+    (part,) = table.sections(directory, {"tap": found})
+    assert part.rows[0].cells[1:3] == ("-", "-")
+
+
+def test_pictures_are_the_same_again(tmp_path: Path) -> None:
+    common.write_report(make_run(tmp_path))
+    first = [(tmp_path / name).read_bytes() for name in files.PLOT_NAMES]
+    common.write_report(tmp_path)
+    assert [(tmp_path / name).read_bytes() for name in files.PLOT_NAMES] == first
+    assert b"<dc:date>" not in first[0]
+    assert len(plot.panels(summary.summarise(files.load(tmp_path)), list(FACTOR))) == 3
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(NodropError, match="not the directory of a run"):
+        files.load(tmp_path)
+
+
+def test_broken_data(tmp_path: Path) -> None:
+    raw = make_run(tmp_path) / "raw.jsonl"
+    raw.write_text("{}\n" + raw.read_text())
+    with pytest.raises(NodropError, match="line 1 is not a result"):
+        files.load(tmp_path)
+
+
+def test_another_schema(tmp_path: Path) -> None:
+    meta = make_run(tmp_path) / "meta.json"
+    meta.write_text(meta.read_text().replace('"schema": 1', '"schema": 99', 1))
+    with pytest.raises(NodropError, match="schema"):
+        files.load(tmp_path)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The traffic programs on the loopback, and their agreement with the Python side."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.guest import kreader
+from nodrop.guest.command import Service, parse_last_json, tool
+from nodrop.guest.failure import GuestError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TRAFFIC = REPOSITORY / "traffic"
+TIMEOUT_S = 120
+PROGRAMS = ("cpu_spinner", "echo_probe", "forwarder", "tun_reader", "udp_sender")
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("traffic")
+    subprocess.run(
+        ["make", "-s", "-C", str(TRAFFIC), f"OUT={out}", "programs"], check=True, timeout=TIMEOUT_S
+    )
+    return out
+
+
+def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+
+def result(program: Path, *arguments: str) -> dict[str, Any]:
+    return parse_last_json(tool([str(program), *arguments]), program.name)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_fits_a_screen(programs: Path, name: str) -> None:
+    done = run(programs / name, "--help")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("udp_sender", [], "--dest is required"),
+        ("udp_sender", ["--dest", "nowhere"], "IPv4 address"),
+        ("udp_sender", ["--dest", "127.0.0.1", "--size", "1"], "--size must be"),
+        ("udp_sender", ["--seconds", "-1"], "seconds"),
+        ("udp_sender", ["--speed", "9"], "unknown option --speed"),
+        ("tun_reader", ["--mode", "bridge"], "tun or tap"),
+        ("tun_reader", ["--flags", "magic"], "unknown flag 'magic'"),
+        ("echo_probe", ["--address"], "needs a value"),
+        ("forwarder", ["now"], "unexpected argument"),
+    ],
+)
+def test_usage(programs: Path, name: str, arguments: list[str], says: str) -> None:
+    done = run(programs / name, *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"{name}: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_udp_sender_marks_and_counts(programs: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(5)
+        port = str(receiver.getsockname()[1])
+        sent = result(
+            programs / "udp_sender", "--dest", "127.0.0.1", "--port", port, "--packets", "20"
+        )
+        got = [receiver.recv(2000) for _ in range(20)]
+    assert sent["sent"] == 20
+    assert sent["payload_bytes"] == 20 * 64
+    assert {len(packet) for packet in got} == {64}
+    assert [int.from_bytes(packet[16:24], "little") for packet in got] == list(range(20))
+
+
+def test_udp_sender_keeps_its_rate(programs: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        port = str(receiver.getsockname()[1])
+        sent = result(
+            programs / "udp_sender",
+            *("--dest", "127.0.0.1", "--port", port),
+            *("--rate", "200", "--seconds", "0.5", "--senders", "2"),
+        )
+    assert 150 <= sent["sent"] <= 202
+
+
+def test_echo_probe_finds_its_own_echo(programs: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = str(holder.getsockname()[1])
+    found = result(
+        programs / "echo_probe",
+        *("--address", "127.0.0.1", "--port", port),
+        *("--interval-us", "1000", "--seconds", "0.2", "--grace", "0.2"),
+    )
+    assert found["sent"] == found["received"] == 200
+    assert found["lost"] == 0
+    assert 0 < found["p50_ns"] <= found["p90_ns"] <= found["p99_ns"] <= found["max_ns"]
+
+
+def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
+    spinner = [str(programs / "cpu_spinner"), "--seconds", "30"]
+    with (
+        Service(spinner, announces=False) as service,
+        pytest.raises(GuestError, match="did not end"),
+    ):
+        service.wait(0.3)
+    with Service([*spinner[:2], "0.2"], announces=False) as service:
+        assert parse_last_json(service.wait(10), "cpu_spinner")["seconds"] >= 0.2
+
+
+def test_a_service_that_fails_says_why(programs: Path) -> None:
+    with (
+        pytest.raises(GuestError, match="unknown flag"),
+        Service([str(programs / "tun_reader"), "--flags", "magic"]),
+    ):
+        pass
+
+
+def test_kreader_has_the_headers_numbers(tmp_path: Path) -> None:
+    source = tmp_path / "numbers.c"
+    source.write_text(
+        '#include <stdio.h>\n#include "kreader.h"\n'
+        'int main(void) { printf("[%u, %u, %u, %u]", (unsigned)KREADER_IOC_START,'
+        " (unsigned)KREADER_IOC_READ, (unsigned)KREADER_IOC_STOP, KREADER_FIFO); }\n"
+    )
+    program = tmp_path / "numbers"
+    subprocess.run(
+        ["cc", f"-I{TRAFFIC / 'kreader'}", "-o", program, source], check=True, timeout=TIMEOUT_S
+    )
+    numbers = json.loads(subprocess.check_output([program], timeout=TIMEOUT_S))
+    assert numbers == [kreader.IOC_START, kreader.IOC_READ, kreader.IOC_STOP, kreader.FLAG_FIFO]
