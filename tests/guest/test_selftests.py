@@ -32,7 +32,7 @@ def account(report: Report, subtests: pytest.Subtests) -> None:
             assert case.outcome is Outcome.PASSED, details
     if report.complaints or report.failed:
         tail = "\n".join(report.run.output.splitlines()[-60:])
-        log = "\n".join(report.run.log.splitlines()[-30:])
+        log = "\n".join(report.run.log.partition(" as init process\n")[2].splitlines()[-60:])
         words = "\n".join(report.complaints)
         pytest.fail(f"{report.name}: {words}\n--- output\n{tail}\n--- kernel log\n{log}")
 
