@@ -17,8 +17,9 @@ from nodrop.proc import require
 
 TRIAL_TIMEOUT_S = 10.0
 
-# What a kernel in user space needs of root's rights: to read the host's files.
-_KEPT_CAPABILITIES = "-all,+dac_override,+dac_read_search,+chown,+fowner,+sys_admin"
+# What a kernel in user space needs of root's rights: to reach the host's files. Without
+# the others it cannot undo what shuts it off.
+_KEPT_RIGHTS = "-all,+dac_override,+dac_read_search,+chown,+fowner"
 
 
 class Isolation(Enum):
@@ -38,6 +39,13 @@ class Isolation(Enum):
         if self is Isolation.USER:
             unshare.append("--map-root-user")
         return [*die_with_parent, "--", *unshare, "--"]
+
+    def limits(self) -> list[str]:
+        """Return the command in front of the kernel, once all is prepared."""
+        if self is Isolation.NONE:
+            return []
+        setpriv = require("setpriv", "util-linux")
+        return [setpriv, "--inh-caps=-all", f"--bounding-set={_KEPT_RIGHTS}", "--"]
 
 
 @cache

@@ -86,7 +86,9 @@ def run_kunit(kernel: Kernel, artifacts: Artifacts, module: Path, out: Path) -> 
     kunit = artifacts.modules / "stock/kunit.ko"
     if not kunit.exists():
         raise NodropError(f"{kunit} is missing: the kernel was built without CONFIG_KUNIT=m.")
-    script = f"insmod {shlex.quote(str(kunit))} enable=1 autorun=1 && insmod {shlex.quote(str(module))}"
+    script = (
+        f"insmod {shlex.quote(str(kunit))} enable=1 autorun=1 && insmod {shlex.quote(str(module))}"
+    )
     result = run(kernel, ["sh", "-c", script], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
     cases = _leaves(result.log)
     return Report(module.name, cases, _complaints(result, cases, accepted=(0,)), result)

@@ -122,7 +122,7 @@ def run(
     with _workdir(mode) as work, _channels() as (ours, theirs):
         fds = [end.fileno() for end in theirs]
         request: dict[str, object] = {
-            "linux": _command_line(kernel, work, cpus, memory, fds),
+            "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
             "plan": plan,
             "out": str(out),
             "work": work,

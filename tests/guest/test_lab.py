@@ -119,6 +119,29 @@ def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> 
     assert beside.read_text(encoding="utf-8") == "before"
 
 
+def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -> None:
+    if namespaces.isolation() is Isolation.NONE:
+        pytest.skip("this machine allows no namespaces")
+    rights: list[int] = []
+
+    def look(_line: str) -> None:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                status = (entry / "status").read_text(encoding="utf-8")
+            except OSError:
+                continue
+            if words[0] == os.fsencode(kernel.linux) and mine in words:
+                lines = dict(line.split(":\t", 1) for line in status.splitlines())
+                rights.append(int(lines["CapEff"], 16))
+
+    mine = f"umid=nodrop-{os.getpid()}".encode()
+    lab.run(kernel, ["echo", "ready"], out=tmp_path, on_line=look)
+    cap_sys_admin = 1 << 21
+    assert rights
+    assert not any(right & cap_sys_admin for right in rights)
+
+
 def test_guest_has_no_network_of_the_host(kernel: Kernel, tmp_path: Path) -> None:
     result = sh(kernel, tmp_path, "ip -br link; ping -c1 127.0.0.1 >/dev/null 2>&1; ip route")
     assert [line.split()[0] for line in result.output.splitlines()] == ["lo"]
