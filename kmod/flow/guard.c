@@ -4,10 +4,14 @@
  *
  * A stopped txq keeps its packets in the qdisc and their sockets charged, so
  * senders block. That is right while the reader works and wrong when it was
- * left alone or hangs. The guard looks at a stopped queue twice in
- * nodrop_guard_ms. When the reader took nothing between two looks it is gone:
- * the txq is opened and the full ring drops, as it does without nodrop, until
- * the reader takes a packet.
+ * left alone or hangs. The guard looks at a stopped queue NODROP_GUARD_LOOKS
+ * times in nodrop_guard_ms. When it finds all the time that the reader took
+ * nothing, the reader is gone: the txq is opened and the full ring drops, as
+ * it does without nodrop, until the reader takes a packet.
+ *
+ * Many looks and not one, because time jumps: a virtual machine that was
+ * paused finds a timer expired before its reader could run. A jump is one
+ * look, however long it was.
  */
 #include <linux/module.h>
 
@@ -21,9 +25,12 @@ unsigned int nodrop_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
 MODULE_PARM_DESC(guard_ms, "Milliseconds after which a reader that takes nothing from a full ring is taken for gone and the ring drops again, 0: never (default 1000)");
 
+#define NODROP_GUARD_LOOKS 8
+
 static unsigned long nodrop_guard_period(void)
 {
-	return max(1UL, msecs_to_jiffies(READ_ONCE(nodrop_guard_ms)) / 2);
+	return max(1UL, msecs_to_jiffies(READ_ONCE(nodrop_guard_ms)) /
+			NODROP_GUARD_LOOKS);
 }
 
 static void nodrop_guard_look(struct timer_list *timer)
@@ -39,17 +46,18 @@ static void nodrop_guard_look(struct timer_list *timer)
 	taken = READ_ONCE(q->taken);
 	if (taken != q->guard_mark) {
 		q->guard_mark = taken;
-		mod_timer(&q->guard, jiffies + nodrop_guard_period());
-	} else {
+		q->guard_looks = 1;
+	} else if (++q->guard_looks >= NODROP_GUARD_LOOKS) {
 		/*
 		 * A reader that takes a packet at this very moment may clear
-		 * @gone before it is set. Its next packet clears it again,
-		 * and there is one: the ring is full.
+		 * @gone before it is set; its next packet clears it again.
 		 */
 		WRITE_ONCE(q->gone, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
 		netif_tx_wake_queue(q->txq);
+		goto out;
 	}
+	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 out:
 	spin_unlock(&q->ring->producer_lock);
 }
@@ -72,6 +80,7 @@ void nodrop_guard_arm(struct nodrop_queue *q)
 		return;
 
 	q->guard_mark = READ_ONCE(q->taken);
+	q->guard_looks = 0;
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 }
 

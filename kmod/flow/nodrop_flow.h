@@ -85,6 +85,7 @@ enum nodrop_stat {
  * @txq: the txq that feeds the ring, NULL while nothing does
  * @foreign: the reader does not know the protocol
  * @gone: the reader has taken nothing for too long
+ * @guard_looks: how often the guard has seen the same @taken
  * @guard_mark: @taken when the guard looked last
  * @guard: looks after the reader while the txq is stopped
  * @claim: the packet that owns the next slot, compared but never followed
@@ -102,6 +103,7 @@ struct nodrop_queue {
 	struct netdev_queue *txq;
 	bool foreign;
 	bool gone;
+	u8 guard_looks;
 	unsigned int guard_mark;
 	struct timer_list guard;
 
