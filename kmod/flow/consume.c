@@ -1,13 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The reader's side: take a packet, and when slots were given back, wake.
+ * The reader's side: take a packet; when slots were given back, see to it that
+ * the senders go on, on their own CPU if there is any way.
  */
 #include "nodrop_flow.h"
 
-/* Slots were given back to the senders: wake the txq if it waits for them. */
+/* How long a reader of an empty ring waits for a sender that was asked. */
+#define NODROP_PATIENCE 32
+
+static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
+{
+	q->reader_stats[stat - NODROP_SENDER_STATS]++;
+}
+
+/* Open the txq; whoever transmits next goes on from there. */
+static void nodrop_ask(struct nodrop_queue *q)
+{
+	q->phase = NODROP_RUNNING;
+	/* A device that goes down stopped its txqs for another reason. */
+	if (unlikely(!netif_running(q->txq->dev)))
+		return;
+
+	q->phase = NODROP_ASKED;
+	WRITE_ONCE(q->reader_cpu, raw_smp_processor_id());
+	nodrop_count(q, NODROP_WAKES);
+	netif_tx_start_queue(q->txq);
+	/*
+	 * Between opening the txq and asking. Pairs with the barrier in
+	 * nodrop_produce(): who sees the question sees the open txq.
+	 * Litmus: MP+open-wmb-ask+answer-mb-xoff
+	 */
+	smp_wmb();
+	WRITE_ONCE(q->asked, true);
+}
+
+/* Nobody came: make somebody run the qdisc. */
+static void nodrop_knock(struct nodrop_queue *q)
+{
+	int cpu = READ_ONCE(q->cpu);
+
+	q->phase = NODROP_RUNNING;
+	if (!READ_ONCE(q->asked))
+		return;
+
+	WRITE_ONCE(q->asked, false);
+	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
+		nodrop_count(q, NODROP_KICKS);
+		return;
+	}
+
+	/*
+	 * With softirqs off, so that transmit runs here, at the end, and not
+	 * in ksoftirqd. Softirqs never take consumer_lock.
+	 */
+	nodrop_count(q, NODROP_KICKS_HERE);
+	local_bh_disable();
+	netif_schedule_queue(q->txq);
+	local_bh_enable();
+}
+
+/* Slots were given back to the senders. */
 static void nodrop_release(struct nodrop_queue *q)
 {
-	struct netdev_queue *txq = q->txq;
+	int size = q->ring->size;
 
 	/*
 	 * Between freeing slots and reading XOFF. Pairs with the barrier in
@@ -15,21 +70,40 @@ static void nodrop_release(struct nodrop_queue *q)
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
 	 */
 	smp_mb();
-	if (!txq || !netif_tx_queue_stopped(txq))
+	if (netif_tx_queue_stopped(q->txq)) {
+		if (q->phase != NODROP_STOPPED) {
+			q->phase = NODROP_STOPPED;
+			q->since = q->taken;
+		}
+		if (q->taken - q->since >= size / 2)
+			nodrop_ask(q);
+	} else if (q->phase == NODROP_ASKED) {
+		if (!READ_ONCE(q->asked))
+			q->phase = NODROP_RUNNING;
+		else if (q->taken - q->since >= size - size / 4 && size > 1)
+			nodrop_knock(q);
+	} else {
+		q->phase = NODROP_RUNNING;
+	}
+}
+
+/* The reader found nothing and is about to sleep. */
+static void nodrop_ran_dry(struct nodrop_queue *q)
+{
+	int i;
+
+	if (q->phase == NODROP_STOPPED)
+		nodrop_ask(q);
+	if (q->phase != NODROP_ASKED)
 		return;
 
-	/* A device that goes down stopped its txqs for another reason. */
-	if (unlikely(!netif_running(txq->dev)))
-		return;
-
-	q->wakes++;
-	/*
-	 * With softirqs off, so that the wake's softirq runs here, at the end,
-	 * and not through ksoftirqd. Softirqs never take consumer_lock.
-	 */
-	local_bh_disable();
-	netif_tx_wake_queue(txq);
-	local_bh_enable();
+	for (i = 0; i < NODROP_PATIENCE; i++) {
+		if (!READ_ONCE(q->asked) || !__ptr_ring_empty(q->ring))
+			break;
+		cpu_relax();
+	}
+	if (__ptr_ring_empty(q->ring))
+		nodrop_knock(q);
 }
 
 /**
@@ -44,8 +118,11 @@ void *nodrop_consume(struct nodrop_queue *q)
 	struct ptr_ring *ring = q->ring;
 	void *packet = __ptr_ring_consume(ring);
 
-	if (!packet)
+	if (!packet) {
+		if (unlikely(q->phase != NODROP_RUNNING) && q->txq)
+			nodrop_ran_dry(q);
 		return NULL;
+	}
 
 	WRITE_ONCE(q->taken, q->taken + 1);
 	if (unlikely(READ_ONCE(q->gone)))
@@ -54,7 +131,7 @@ void *nodrop_consume(struct nodrop_queue *q)
 	 * ptr_ring frees taken slots in batches and moves its tail up to its
 	 * head when it does.
 	 */
-	if (ring->consumer_tail == ring->consumer_head)
+	if (ring->consumer_tail == ring->consumer_head && q->txq)
 		nodrop_release(q);
 	return packet;
 }

@@ -40,8 +40,23 @@ static void nodrop_guard_look(struct timer_list *timer)
 	unsigned int taken;
 
 	spin_lock(&q->ring->producer_lock);
-	if (!q->txq || !netif_tx_queue_stopped(q->txq))
+	if (!q->txq)
 		goto out;
+
+	if (!netif_tx_queue_stopped(q->txq)) {
+		/* A reader that asked and then went leaves its knock to us. */
+		if (READ_ONCE(q->asked)) {
+			WRITE_ONCE(q->asked, false);
+			netif_schedule_queue(q->txq);
+		}
+		/* One look more: it may be about to ask right now. */
+		if (q->guard_open)
+			goto out;
+		q->guard_open = true;
+		mod_timer(&q->guard, jiffies + nodrop_guard_period());
+		goto out;
+	}
+	q->guard_open = false;
 
 	taken = READ_ONCE(q->taken);
 	if (taken != q->guard_mark) {
@@ -81,6 +96,7 @@ void nodrop_guard_arm(struct nodrop_queue *q)
 
 	q->guard_mark = READ_ONCE(q->taken);
 	q->guard_looks = 0;
+	q->guard_open = false;
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 }
 

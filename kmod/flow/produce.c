@@ -2,15 +2,7 @@
 /*
  * The senders' side: room first, then the packet, then stop early.
  */
-#include <net/sch_generic.h>
-
 #include "nodrop_flow.h"
-
-/* Is there a qdisc that can keep what the ring has no room for? */
-static bool nodrop_has_qdisc(const struct netdev_queue *txq)
-{
-	return rcu_access_pointer(txq->qdisc)->enqueue;
-}
 
 /* A ring of size 0 has no slot that could ever come free. */
 static bool nodrop_has_room(const struct nodrop_queue *q)
@@ -33,17 +25,26 @@ static bool nodrop_has_second_slot(const struct nodrop_queue *q)
 	return ring->size > 1 && !READ_ONCE(ring->queue[next]);
 }
 
-/*
- * Stop @txq because the ring is full. False when the ring has room after all:
- * then the txq runs.
- */
-static bool nodrop_stop(struct nodrop_queue *q, struct netdev_queue *txq)
+/* The next slot is free: it is the txq's. */
+static void nodrop_keep_room(struct nodrop_queue *q)
 {
-	netif_tx_stop_queue(txq);
+	WRITE_ONCE(q->room, q->ring->queue);
+}
+
+/*
+ * Stop the txq because the ring is full. False when the ring has room after
+ * all: then the txq runs.
+ */
+static bool nodrop_stop(struct nodrop_queue *q)
+{
+	int cpu = raw_smp_processor_id();
+
+	WRITE_ONCE(q->room, NULL);
+	netif_tx_stop_queue(q->txq);
 	/*
 	 * Between writing XOFF and reading the ring. Pairs with the barrier
 	 * in nodrop_release(): either we see the slot that the reader gave
-	 * back, or the reader sees XOFF and wakes the txq.
+	 * back, or the reader sees XOFF and opens the txq.
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
 	 */
 	smp_mb__after_atomic();
@@ -52,124 +53,118 @@ static bool nodrop_stop(struct nodrop_queue *q, struct netdev_queue *txq)
 		 * A run of the qdisc on another CPU may have seen XOFF and
 		 * left: start is not enough.
 		 */
-		netif_tx_wake_queue(txq);
+		netif_tx_wake_queue(q->txq);
 		return false;
 	}
 
+	if (cpu != READ_ONCE(q->reader_cpu))
+		WRITE_ONCE(q->cpu, cpu);
 	q->stats[NODROP_STOPS]++;
 	nodrop_guard_arm(q);
 	return true;
 }
 
-/* Why a full ring dropped a packet that had no claim on a slot. */
+/* Are packets held back when the ring is full? */
+static bool nodrop_holds(const struct nodrop_queue *q)
+{
+	return q->on && q->txq && !q->foreign && q->ring->size &&
+	       !READ_ONCE(q->gone) && nodrop_has_qdisc(q->txq);
+}
+
+/* Why a full ring dropped a packet. */
 static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 {
 	if (!q->ring->size)
 		return NODROP_DROP_NO_RING;
 	if (q->foreign)
 		return NODROP_DROP_FOREIGN;
-	if (READ_ONCE(q->gone))
-		return NODROP_DROP_GUARD;
 	if (q->txq && !nodrop_has_qdisc(q->txq))
 		return NODROP_DROP_NOQUEUE;
-	return NODROP_DROP_OFF;
+	if (!q->on || !q->txq)
+		return NODROP_DROP_OFF;
+	if (READ_ONCE(q->gone))
+		return NODROP_DROP_GUARD;
+	return NODROP_DROP_RESIZE;
 }
 
 /**
- * nodrop_claim() - make sure of a slot before the packet is touched
+ * nodrop_find_room() - the part of nodrop_claim() that takes the ring's lock
  * @q: the queue
  * @txq: the txq that the packet comes through
- * @packet: the packet; only its address is used
+ * @on: whether flow control is wanted for the device
  *
- * After NODROP_CLAIMED the caller either puts @packet into the ring with
- * nodrop_produce() or gives the slot up with nodrop_unclaim().
- *
- * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.
- * Return: what to do with the packet.
+ * Context: as nodrop_claim().
+ * Return: as nodrop_claim().
  */
-enum nodrop_verdict nodrop_claim(struct nodrop_queue *q,
-				 struct netdev_queue *txq, const void *packet)
+enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,
+				     struct netdev_queue *txq, bool on)
 {
 	enum nodrop_verdict verdict = NODROP_PASS;
 
 	spin_lock(&q->ring->producer_lock);
-	if (!q->txq || !q->ring->size || q->foreign ||
-	    !nodrop_has_qdisc(txq))
-		goto out;
-
-	if (unlikely(q->claim)) {
-		/*
-		 * Two txqs lead to this ring while a queue takes the index of
-		 * one that went. The other sender is in transmit right now:
-		 * try again without stopping.
-		 */
-		q->stats[NODROP_BUSY_RETURNS]++;
-		verdict = NODROP_BUSY;
-		goto out;
-	}
-
-	if (likely(nodrop_has_room(q))) {
-		verdict = NODROP_CLAIMED;
-	} else if (likely(!READ_ONCE(q->gone))) {
-		if (nodrop_stop(q, txq)) {
-			q->stats[NODROP_BUSY_RETURNS]++;
-			verdict = NODROP_BUSY;
-		} else {
+	q->on = on;
+	WRITE_ONCE(q->room, NULL);
+	if (!nodrop_holds(q)) {
+		if (nodrop_has_room(q) && q->on && q->txq == txq && !q->foreign)
 			verdict = NODROP_CLAIMED;
-		}
+	} else if (unlikely(q->txq != txq)) {
+		/*
+		 * The ring is taking the index of a queue that went, and
+		 * packets of that index come already. nodrop_queue_bind() is
+		 * about to follow and opens the txq.
+		 */
+		netif_tx_stop_queue(txq);
+		verdict = NODROP_BUSY;
+	} else if (nodrop_has_room(q) || !nodrop_stop(q)) {
+		verdict = NODROP_CLAIMED;
+	} else {
+		verdict = NODROP_BUSY;
 	}
 
-	if (verdict == NODROP_CLAIMED) {
-		q->claim = packet;
-		q->claim_txq = txq;
-	}
-out:
+	if (verdict == NODROP_CLAIMED)
+		nodrop_keep_room(q);
+	else if (verdict == NODROP_BUSY)
+		q->stats[NODROP_BUSY_RETURNS]++;
 	spin_unlock(&q->ring->producer_lock);
 	return verdict;
 }
 
 /**
- * nodrop_unclaim() - give a claimed slot up if it was not used
- * @q: the queue
- * @packet: the packet of the claim; it may be gone already
- *
- * Context: as nodrop_claim(), in the same hold of the transmit lock.
- */
-void nodrop_unclaim(struct nodrop_queue *q, const void *packet)
-{
-	spin_lock(&q->ring->producer_lock);
-	if (q->claim == packet)
-		q->claim = NULL;
-	spin_unlock(&q->ring->producer_lock);
-}
-
-/**
  * nodrop_produce() - put a packet into the ring
  * @q: the queue
- * @packet: the packet, claimed or not
+ * @packet: the packet
  *
- * Context: softirqs off, producer_lock held.
+ * Context: softirqs off, producer_lock and RCU read lock held.
  * Return: 0, or the error of __ptr_ring_produce(): the drop is counted here,
  * the caller frees the packet.
  */
 int nodrop_produce(struct nodrop_queue *q, void *packet)
 {
-	bool claimed = q->claim == packet;
-	int err;
+	int err = __ptr_ring_produce(q->ring, packet);
 
-	if (unlikely(q->claim && !claimed))
-		return nodrop_produce_aside(q, packet);
-
-	q->claim = NULL;
-	err = __ptr_ring_produce(q->ring, packet);
 	if (unlikely(err)) {
-		q->stats[claimed ? NODROP_DROP_RESIZE :
-			 nodrop_drop_cause(q)]++;
+		q->stats[nodrop_drop_cause(q)]++;
 		return err;
 	}
 
-	if (claimed && !nodrop_has_room(q) && !READ_ONCE(q->gone))
-		nodrop_stop(q, q->claim_txq);
+	/* In a ring of one slot XDP has its chance between two packets. */
+	if (unlikely(!nodrop_has_room(q) || q->ring->size == 1)) {
+		WRITE_ONCE(q->room, NULL);
+		if (!nodrop_has_room(q) && nodrop_holds(q))
+			nodrop_stop(q);
+	}
+
+	if (unlikely(READ_ONCE(q->asked)) && q->txq &&
+	    qdisc_is_running(rcu_dereference(q->txq->qdisc))) {
+		WRITE_ONCE(q->asked, false);
+		/*
+		 * Between taking the question back and the next look of the
+		 * qdisc's run at XOFF. Pairs with the barrier in nodrop_ask():
+		 * who sees the question sees the open txq.
+		 * Litmus: MP+open-wmb-ask+answer-mb-xoff
+		 */
+		smp_mb();
+	}
 	return 0;
 }
 
@@ -178,7 +173,7 @@ int nodrop_produce(struct nodrop_queue *q, void *packet)
  * @q: the queue
  * @frame: the frame
  *
- * Never takes a slot that is claimed.
+ * Never takes the slot that is the txq's.
  *
  * Context: softirqs off, producer_lock held.
  * Return: 0, or a negative error when there is no slot for it: the drop is
@@ -188,7 +183,7 @@ int nodrop_produce_aside(struct nodrop_queue *q, void *frame)
 {
 	int err = -ENOSPC;
 
-	if (!q->claim || nodrop_has_second_slot(q))
+	if (!q->room || nodrop_has_second_slot(q))
 		err = __ptr_ring_produce(q->ring, frame);
 	if (unlikely(err))
 		q->stats[NODROP_DROP_ASIDE]++;

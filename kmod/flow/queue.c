@@ -18,6 +18,8 @@ const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_DROP_RESIZE]	= "drop_resize",
 	[NODROP_DROP_ASIDE]	= "drop_xdp",
 	[NODROP_WAKES]		= "wakes",
+	[NODROP_KICKS]		= "kicks",
+	[NODROP_KICKS_HERE]	= "kicks_here",
 };
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */
@@ -50,7 +52,10 @@ static void nodrop_reopen(struct netdev_queue *txq)
 void nodrop_queue_init(struct nodrop_queue *q, struct ptr_ring *ring)
 {
 	q->ring = ring;
+	q->cpu = -1;
+	q->reader_cpu = -1;
 	nodrop_guard_init(q);
+	nodrop_kick_init(q);
 }
 
 /**
@@ -70,12 +75,15 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	ASSERT_RTNL();
 
 	nodrop_lock(q);
-	q->txq = txq;
+	WRITE_ONCE(q->txq, txq);
+	WRITE_ONCE(q->room, NULL);
 	nodrop_reopen(txq);
 	nodrop_unlock(q);
 
-	if (!txq)
+	if (!txq) {
 		nodrop_guard_cancel(q);
+		nodrop_kick_cancel(q);
+	}
 }
 
 /**
@@ -91,6 +99,7 @@ void nodrop_queue_foreign(struct nodrop_queue *q)
 {
 	nodrop_lock(q);
 	q->foreign = true;
+	WRITE_ONCE(q->room, NULL);
 	nodrop_reopen(q->txq);
 	nodrop_unlock(q);
 }
@@ -106,6 +115,7 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
 	nodrop_lock(q);
 	memcpy(stats, q->stats, sizeof(q->stats));
-	stats[NODROP_WAKES] = q->wakes;
+	memcpy(stats + NODROP_SENDER_STATS, q->reader_stats,
+	       sizeof(q->reader_stats));
 	nodrop_unlock(q);
 }

@@ -58,31 +58,17 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	u16 index = skb_get_queue_mapping(skb);
-	enum nodrop_verdict verdict;
-	struct nodrop_queue *q;
+	netdev_tx_t ret = NETDEV_TX_BUSY;
 	struct tun_file *tfile;
-	netdev_tx_t ret;
 
 	rcu_read_lock();
 	tfile = rcu_dereference(tun->tfiles[index]);
-	if (!tfile || !nodrop_tun_enabled(tun)) {
+	if (!tfile || nodrop_claim(nodrop_tun_queue(tfile),
+				   netdev_get_tx_queue(dev, index),
+				   nodrop_tun_enabled(tun)) != NODROP_BUSY)
 		ret = stock_tun_net_xmit(skb, dev);
-		goto out;
-	}
-
-	q = nodrop_tun_queue(tfile);
-	verdict = nodrop_claim(q, netdev_get_tx_queue(dev, index), skb);
-	if (verdict == NODROP_BUSY) {
-		ret = NETDEV_TX_BUSY;
-		goto out;
-	}
-
-	ret = stock_tun_net_xmit(skb, dev);
-	/* Filtered, or a queue change gave the index to another ring. */
-	if (unlikely(verdict == NODROP_CLAIMED && READ_ONCE(q->claim) == skb))
-		nodrop_unclaim(q, skb);
-out:
 	rcu_read_unlock();
+
 	return ret;
 }
 

@@ -12,6 +12,7 @@
 #include "../queue.c"
 #include "../produce.c"
 #include "../consume.c"
+#include "../kick.c"
 #include "../guard.c"
 
 #define GUARD_MS 200
@@ -48,7 +49,7 @@ static int flow_init(struct kunit *test)
 
 	if (!f)
 		return -ENOMEM;
-	f->dev = alloc_etherdev(0);
+	f->dev = alloc_etherdev_mq(0, 2);
 	if (!f->dev)
 		return -ENOMEM;
 	f->txq = netdev_get_tx_queue(f->dev, 0);
@@ -93,23 +94,30 @@ static u64 counted(struct flow *f, enum nodrop_stat stat)
 	return stats[stat];
 }
 
-static enum nodrop_verdict claim(struct flow *f, unsigned int n)
+static enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq)
 {
 	enum nodrop_verdict verdict;
 
-	local_bh_disable();
-	verdict = nodrop_claim(&f->q, f->txq, packet(n));
-	local_bh_enable();
+	rcu_read_lock_bh();
+	verdict = nodrop_claim(&f->q, txq, true);
+	rcu_read_unlock_bh();
 	return verdict;
+}
+
+static enum nodrop_verdict claim(struct flow *f)
+{
+	return claim_by(f, f->txq);
 }
 
 static int produce(struct flow *f, unsigned int n)
 {
 	int err;
 
+	rcu_read_lock();
 	spin_lock_bh(&f->ring.producer_lock);
 	err = nodrop_produce(&f->q, packet(n));
 	spin_unlock_bh(&f->ring.producer_lock);
+	rcu_read_unlock();
 	return err;
 }
 
@@ -136,7 +144,7 @@ static void *consume(struct flow *f)
 /* What a driver's transmit function does. */
 static enum nodrop_verdict transmit(struct flow *f, unsigned int n, int *err)
 {
-	enum nodrop_verdict verdict = claim(f, n);
+	enum nodrop_verdict verdict = claim(f);
 
 	*err = verdict == NODROP_BUSY ? 0 : produce(f, n);
 	return verdict;
@@ -182,7 +190,7 @@ static void test_busy_leaves_the_ring_alone(struct kunit *test)
 	int i;
 
 	fill(test, f);
-	KUNIT_EXPECT_EQ(test, claim(f, f->ring.size), NODROP_BUSY);
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_BUSY_RETURNS), 1ULL);
 	for (i = 0; i < f->ring.size; i++)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
@@ -210,7 +218,7 @@ static void test_reader_wakes(struct kunit *test)
 	while (stopped(f) && consume(f))
 		taken++;
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_LE(test, taken, max(f->ring.batch, 1));
+	KUNIT_EXPECT_LE(test, taken, f->ring.size / 2 + 2 * f->ring.batch);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
 }
 
@@ -237,25 +245,69 @@ static void test_never_stopped_when_empty(struct kunit *test)
 				KUNIT_ASSERT_PTR_EQ(test, taken,
 						    packet(seen++));
 			else
-				KUNIT_ASSERT_FALSE(test, stopped(f));
+				KUNIT_ASSERT_FALSE(test, stopped(f) ||
+							 f->q.asked);
 		}
 	}
 	KUNIT_EXPECT_GT(test, seen, 1000U);
 }
 
-static void test_unclaim(struct kunit *test)
+/* Packets that a filter drops after the claim take no slot. */
+static void test_claim_without_produce(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 1);
+	struct flow *f = flow_new(test, param_size(test));
+	int i;
+
+	for (i = 0; i < 2 * f->ring.size + 2; i++)
+		KUNIT_EXPECT_EQ(test, claim(f), NODROP_CLAIMED);
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
+}
+
+/* The ring is about to move to another txq, whose packets come already. */
+static void test_claim_by_another_txq(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	struct netdev_queue *other = netdev_get_tx_queue(f->dev, 1);
+
+	rcu_assign_pointer(other->qdisc, f->qdisc);
+	KUNIT_EXPECT_EQ(test, claim_by(f, other), NODROP_BUSY);
+	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(other));
+	rtnl_lock();
+	nodrop_queue_bind(&f->q, other);
+	rtnl_unlock();
+	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(other));
+	KUNIT_EXPECT_EQ(test, claim_by(f, other), NODROP_CLAIMED);
+}
+
+/* A reader that opened the txq and then finds nothing sees to it itself. */
+static void test_dry_reader_knocks(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
 	int err;
 
-	KUNIT_EXPECT_EQ(test, claim(f, 1), NODROP_CLAIMED);
-	KUNIT_EXPECT_EQ(test, claim(f, 2), NODROP_BUSY);
+	fill(test, f);
+	while (consume(f))
+		;
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	local_bh_disable();
-	nodrop_unclaim(&f->q, packet(1));
-	local_bh_enable();
-	KUNIT_EXPECT_EQ(test, transmit(f, 2, &err), NODROP_CLAIMED);
-	KUNIT_EXPECT_EQ(test, err, 0);
+	KUNIT_EXPECT_FALSE(test, f->q.asked);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS) +
+			      counted(f, NODROP_KICKS_HERE), 1ULL);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+}
+
+/* The guard knocks for a reader that asked and was heard of no more. */
+static void test_guard_knocks(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_TRUE(test, f->q.asked);
+	msleep(nodrop_guard_ms);
+	KUNIT_EXPECT_FALSE(test, f->q.asked);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
 static void test_aside_leaves_the_claimed_slot(struct kunit *test)
@@ -263,7 +315,7 @@ static void test_aside_leaves_the_claimed_slot(struct kunit *test)
 	struct flow *f = flow_new(test, param_size(test));
 	int i;
 
-	KUNIT_ASSERT_EQ(test, claim(f, 0), NODROP_CLAIMED);
+	KUNIT_ASSERT_EQ(test, claim(f), NODROP_CLAIMED);
 	for (i = 1; i < f->ring.size; i++)
 		KUNIT_EXPECT_EQ(test, produce_aside(f, i), 0);
 	KUNIT_EXPECT_EQ(test, produce_aside(f, i), -ENOSPC);
@@ -320,7 +372,7 @@ static void test_bind_wakes(struct kunit *test)
 	nodrop_queue_bind(&f->q, f->txq);
 	rtnl_unlock();
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, claim(f, 9), NODROP_BUSY);
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
 }
 
 static void test_guard(struct kunit *test)
@@ -441,7 +493,10 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE_PARAM(test_stale_wake, size_gen_params),
 	KUNIT_CASE_PARAM(test_reader_wakes, size_gen_params),
 	KUNIT_CASE_PARAM(test_never_stopped_when_empty, size_gen_params),
-	KUNIT_CASE(test_unclaim),
+	KUNIT_CASE_PARAM(test_claim_without_produce, size_gen_params),
+	KUNIT_CASE(test_claim_by_another_txq),
+	KUNIT_CASE_PARAM(test_dry_reader_knocks, size_gen_params),
+	KUNIT_CASE(test_guard_knocks),
 	KUNIT_CASE_PARAM(test_aside_leaves_the_claimed_slot, size_gen_params),
 	KUNIT_CASE(test_foreign_reader_drops),
 	KUNIT_CASE(test_no_qdisc_drops),
