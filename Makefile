@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # The kernel that tests in guests run on: debug, kasan or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo test lint unit guest clean
+.PHONY: help bootstrap demo test lint unit guest mutants clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,6 +27,9 @@ unit: bootstrap ## Tests that need no kernel
 
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan for the other one
 	@$(PYTHON) -m pytest tests/guest
+
+mutants: bootstrap ## Break the kernel code on purpose: which tests notice?
+	@$(PYTHON) tests/mutants.py
 
 clean: ## Remove what was built here (the cache of kernels stays)
 	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info
