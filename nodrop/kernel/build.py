@@ -118,7 +118,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     build_id = cache.digest(_RECIPE, source.sha256, wanted, tools)
     # Object trees name their source by its path.
     key = cache.digest(build_id, str(source.tree))
-    store = cache.Cache("kernels", keep=4)
+    store = cache.Cache("kernels", keep=6)
 
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
