@@ -41,8 +41,9 @@ def measure(
     artifacts = ensure_artifacts(kernel, progress)
     runs = order.jobs(scenarios, variants)
     _prepare(out, kernel, scenarios, variants, runs)
-    with progress.step("Measure", total=len(runs)) as step:
+    with progress.step("Measure", total=len(runs)) as step, machine.OtherWork() as others:
         _run(kernel, artifacts, runs, out, step)
+    _note(out, "others_cpu_share", others.share)
 
 
 def _prepare(
@@ -74,6 +75,13 @@ def _prepare(
         raise NodropError(f"Cannot write the results to {out}: {error.strerror}.") from error
 
 
+def _note(out: Path, name: str, value: float) -> None:
+    """Add to the metadata what is known only after the runs."""
+    path = out / META_NAME
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**meta, name: value}, indent=2) + "\n", encoding="utf-8")
+
+
 def _run(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step: Step) -> None:
     said: list[str] = []
 
@@ -95,6 +103,7 @@ def _run(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step:
         timeout=BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in runs),
         env={"PYTHONPATH": str(machine.REPOSITORY)},
         on_line=on_line,
+        urgent=True,
     )
     if result.splats:
         raise NodropError(

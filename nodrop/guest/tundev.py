@@ -86,10 +86,10 @@ def configure(
         address: what follows ``ip address add``, or empty.
         netns: where the device is; None: here.
     """
+    where = ["-n", netns] if netns else []
+    # The qdisc comes first: no packet passes without it, so that it has counted them all.
+    tool(["tc", *where, "qdisc", "replace", "dev", name, "root", *qdisc.split()])
     lines = [f"link set dev {name} txqueuelen {txqueuelen}"]
     if address:
         lines.append(f"address add {address} dev {name}")
-    lines.append(f"link set dev {name} up")
-    ip_batch(lines, netns=netns)
-    where = ["-n", netns] if netns else []
-    tool(["tc", *where, "qdisc", "replace", "dev", name, "root", *qdisc.split()])
+    ip_batch([*lines, f"link set dev {name} up"], netns=netns)

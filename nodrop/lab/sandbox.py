@@ -8,7 +8,8 @@ starts the kernel. When it dies, for whatever reason, the host's kernel
 kills all that runs in its process namespace and drops its mounts.
 
 Standard input is one JSON object: ``linux`` (argv), ``plan`` (text of the guest's
-plan), ``out``, ``work`` (the tmpfs, or an existing directory) and ``isolate``.
+plan), ``out``, ``work`` (the tmpfs, or an existing directory), ``isolate`` and
+``urgent``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 MS_BIND = 1 << 12
@@ -30,6 +32,9 @@ MOUNT_ATTR_RDONLY = 1
 AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
 SYS_MOUNT_SETATTR = 442
+
+URGENT_NICE = -15
+"""About 28 times the share of a program that was not niced."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -80,6 +85,19 @@ def set_readonly(target: str, readonly: bool, *, recursive: bool) -> None:
     _check(result, f"mount_setattr on {target}")
 
 
+def be_urgent() -> None:
+    """Ask the scheduler to prefer this session; without the right to, nothing changes.
+
+    Where sessions are scheduled as groups (``sched_autogroup_enabled``), a process's own
+    niceness counts within its session only: a guest would get half of a CPU beside a
+    compiler that runs at nice 19.
+    """
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, URGENT_NICE)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(URGENT_NICE), encoding="ascii")
+
+
 def isolate(out: str, work: str) -> None:
     """Leave only ``out`` and a new tmpfs on ``work`` writable."""
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
@@ -95,6 +113,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     request = json.load(sys.stdin)
     work = request["work"]
+    if request["urgent"]:
+        be_urgent()
     if request["isolate"]:
         isolate(request["out"], work)
     Path(work, "plan").write_text(request["plan"], encoding="utf-8")

@@ -91,6 +91,7 @@ def run(
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
+    urgent: bool = False,
 ) -> GuestRun:
     """Boot a kernel, run ``argv`` in it as root, and wait for its end.
 
@@ -104,6 +105,8 @@ def run(
         timeout: seconds for everything from boot to power-off.
         env: more environment for the command.
         on_line: called with each line of the command's output as it appears.
+        urgent: ask the host to prefer this guest to other programs, for measurements; where
+            that is not allowed, nothing changes.
 
     Raises:
         GuestTimeout: the time was over; the text ends with the last lines of the log.
@@ -126,6 +129,7 @@ def run(
             "plan": plan,
             "out": str(out),
             "work": work,
+            "urgent": urgent,
             "isolate": mode is not Isolation.NONE,
             "fds": fds,
         }

@@ -9,9 +9,12 @@ Layout of one scenario (``nodrop -j bench SCENARIO`` prints exactly this object)
     joins    -> metric -> "geometric mean" | "sum"
     cases    -> case -> {parameters, variants, ratios}
 
-``variants`` and ``ratios`` are about all cases together: in each pair the cases are joined
-into one number as ``joins`` says, and the median runs over the pairs. ``ratios`` are made
-pair by pair, then their median is taken; pairs whose divisor is 0 have none.
+A ratio compares two runs of one pair, made right after each other; the median runs over the
+ratios, not the other way round. Pairs whose divisor is 0 have none.
+
+The outer ``variants`` and ``ratios`` are about all cases together. For ``variants`` the
+cases of each pair are joined into one number as ``joins`` says, and the median runs over
+the pairs. For ``ratios`` the median runs over the ratios of all pairs and all cases.
 """
 
 from __future__ import annotations
@@ -68,11 +71,12 @@ def _variants(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _ratios(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
+def _ratios(all_series: Mapping[str, list[Series]]) -> dict[str, dict[str, Any]]:
+    """Return the ratios of each metric, over all of its series together."""
     result: dict[str, dict[str, Any]] = {}
     for above, below in RATIOS:
-        for metric, values in all_series.items():
-            numbers = ratio(values, above, below)
+        for metric, by_case in all_series.items():
+            numbers = [one for values in by_case for one in ratio(values, above, below)]
             if numbers:
                 entry = result.setdefault(f"{above}/{below}", {})
                 entry[metric] = stats.interval(numbers).to_data()
@@ -95,18 +99,18 @@ def summarise_scenario(
             continue
         names = _metric_names(of_case, scenario.metrics)
         all_series = {name: series(of_case, name) for name in names}
-        declared = {name: all_series[name] for name in scenario.metrics}
+        declared = {name: [all_series[name]] for name in scenario.metrics}
         cases[case.name] = {
             "parameters": dict(case.parameters),
             "variants": _variants(all_series),
             "ratios": _ratios(declared),
         }
+    by_case = {
+        name: [series([run for run in runs if run.case == case], name) for case in cases]
+        for name in scenario.metrics
+    }
     together = {
-        name: joined(
-            [series([run for run in runs if run.case == case], name) for case in cases],
-            metric.join,
-        )
-        for name, metric in scenario.metrics.items()
+        name: joined(by_case[name], metric.join) for name, metric in scenario.metrics.items()
     }
     return {
         "schema": SCHEMA,
@@ -118,10 +122,11 @@ def summarise_scenario(
         "source": meta["source"],
         "runs": len(runs),
         "pairs": len({run.pair for run in runs}),
+        "others_cpu_share": meta.get("others_cpu_share"),
         "seconds": scenario.seconds,
         "joins": {name: metric.join for name, metric in scenario.metrics.items()},
         "variants": _variants(together),
-        "ratios": _ratios(together),
+        "ratios": _ratios(by_case),
         "cases": cases,
     }
 

@@ -15,6 +15,8 @@ from nodrop.report.files import MARKDOWN_NAME, TABLE_NAME, RunDirectory
 from nodrop.report.rows import ALL_CASES, Section, section
 
 TEXT_WIDTH = 140
+DISTURBED = 0.05
+"""Share of the CPUs that other programs may take before a run is called disturbed."""
 
 
 def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
@@ -33,9 +35,15 @@ def caption(summaries: Mapping[str, Any]) -> str:
         f"{name}: {summary['pairs']} pairs of {summary['seconds']:g} s"
         for name, summary in summaries.items()
     )
+    others = any_summary.get("others_cpu_share") or 0.0
+    disturbed = (
+        f" Other programs took {others:.0%} of the CPUs meanwhile: do not trust the speeds."
+        if others > DISTURBED
+        else ""
+    )
     return (
         f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs. "
-        f"{lengths}. Medians; ratios pair by pair with their 95 % intervals."
+        f"{lengths}. Medians; ratios pair by pair with their 95 % intervals.{disturbed}"
     )
 
 

@@ -66,13 +66,21 @@ def test_ratios_are_paired_and_cases_joined(tmp_path: Path) -> None:
     # The machine's speed changes from pair to pair; a paired ratio does not notice.
     assert ratio["low"] == pytest.approx(1.2)
     assert ratio["high"] == pytest.approx(1.2)
-    assert ratio["n"] == PAIRS
+    assert ratio["n"] == PAIRS * 6
+    assert tap["cases"]["senders=1,txqueuelen=5"]["ratios"]["nodrop/stock"]["lost"]["n"] == PAIRS
     assert tap["ratios"]["upstream/stock"]["delivered_pps"]["median"] == pytest.approx(1.1)
     assert tap["ratios"]["nodrop/upstream"]["delivered_pps"]["median"] == pytest.approx(1.2 / 1.1)
     # Six cases: losses add up, rates have a geometric mean.
     assert tap["variants"]["stock"]["lost"]["median"] == 6000
     assert tap["variants"]["stock"]["delivered_pps"]["median"] == pytest.approx(102_500)
     assert tap["cases"]["senders=1,txqueuelen=5"]["variants"]["stock"]["lost"]["median"] == 1000
+
+
+def test_other_work_on_the_machine_is_told(tmp_path: Path) -> None:
+    meta = make_run(tmp_path) / "meta.json"
+    meta.write_text(meta.read_text().replace("{", '{"others_cpu_share": 0.4, ', 1))
+    common.write_report(tmp_path)
+    assert "Other programs took 40%" in (tmp_path / "table.txt").read_text()
 
 
 def test_schema(tmp_path: Path) -> None:
