@@ -15,11 +15,9 @@ from nodrop.guest.plan import Variant
 from nodrop.progress import Progress
 from nodrop.report.files import PLOT_NAMES, TABLE_NAME
 
-PAIRS = 6
-"""The fewest for which a 95 % interval of a median exists."""
-
-SECONDS = {"tap": 0.12, "nullvpn": 0.5}
-"""Scenarios of the demo and their window; `nodrop bench` takes longer ones."""
+LENGTHS = {"tap": (3, 0.1), "nullvpn": (6, 0.4)}
+"""Scenarios of the demo, their pairs and their window in seconds; together less than a
+minute. A 95 % interval of a median needs six ratios: tap has that over its cases."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,7 +35,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    chosen = [scenario.load(name).with_length(PAIRS, seconds) for name, seconds in SECONDS.items()]
+    chosen = [
+        scenario.load(name).with_length(pairs, seconds)
+        for name, (pairs, seconds) in LENGTHS.items()
+    ]
     out = arguments.out or common.default_out("demo")
     with Progress(quiet=arguments.quiet) as progress:
         measure(chosen, tuple(Variant), out, progress)

@@ -11,11 +11,12 @@ from nodrop.guest.command import ip_batch
 
 @contextmanager
 def namespaces(*names: str) -> Iterator[None]:
-    """Make namespaces with a loopback that is up; delete them at the end."""
+    """Make namespaces, with nothing in them; delete them at the end.
+
+    New ones for every run: TCP remembers its peers in a namespace.
+    """
     ip_batch([f"netns add {name}" for name in names])
     try:
-        for name in names:
-            ip_batch(["link set lo up"], netns=name)
         yield
     finally:
         ip_batch([f"netns delete {name}" for name in names])

@@ -73,7 +73,7 @@ class Tap(Scenario):
             last = reader.read()
         sent = pktgen.results()
         with pktgen.removing():
-            counts = drain(DEVICE, lambda: reader.read().packets)
+            counts = drain(DEVICE)
             driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
         end = reader.read()
         account = Account(
