@@ -33,14 +33,14 @@ WARM_UP_S = 0.3
 PROBE_GRACE_S = 0.1
 IPERF_LIMIT_S = 3600
 LISTEN_S = 0.05
-END_GRACE_S = 5.0
+END_GRACE_S = 15.0
 
 
 class NullVpn(Scenario):
     """Latency under load, goodput and retransmits of traffic through a VPN."""
 
     parameters = frozenset(
-        {"txqueuelen", "qdisc", "work_ns", "probe_interval_us", "keep_cpus_awake"}
+        {"txqueuelen", "qdisc", "work_ns", "vpn_cpu", "probe_interval_us", "keep_cpus_awake"}
     )
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
@@ -96,7 +96,8 @@ class NullVpn(Scenario):
         return metrics | driver_metrics(driver)
 
     def _forwarder(self, variant: Variant) -> list[str]:
-        command = [str(self.environment.bin / "forwarder"), "--work-ns", self.text("work_ns")]
+        command = ["taskset", "--cpu-list", self.text("vpn_cpu")]
+        command += [str(self.environment.bin / "forwarder"), "--work-ns", self.text("work_ns")]
         for side, netns, device in zip("ab", NETNS, DEVICES, strict=True):
             command += [f"--netns-{side}", str(netns_path(netns)), f"--name-{side}", device]
         return [*command, "--flags", flag_words(variant)]
@@ -106,7 +107,10 @@ class NullVpn(Scenario):
         common = ["iperf3", "--json", "--interval", str(INTERVAL_S)]
         serve = in_netns(NETNS[1], [*common, "--server", "--one-off"])
         send = in_netns(NETNS[0], [*common, "--client", ADDRESSES[1], "--time", str(IPERF_LIMIT_S)])
-        probe = [str(self.environment.bin / "echo_probe"), "--address", ADDRESSES[1]]
+        # The probe runs ahead of the load, so that it tells of queues and of the VPN rather
+        # than of its own turn on a busy CPU.
+        probe = ["chrt", "--fifo", "1", str(self.environment.bin / "echo_probe")]
+        probe += ["--address", ADDRESSES[1]]
         probe += ["--netns-client", str(netns_path(NETNS[0]))]
         probe += ["--netns-server", str(netns_path(NETNS[1]))]
         probe += ["--interval-us", self.text("probe_interval_us"), "--seconds", str(seconds)]
