@@ -142,7 +142,7 @@ def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) ->
     relaxed = re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8"))
     kbuild.write_text(relaxed, encoding="utf-8")
     shutil.copytree(artifacts.modules, modules)
-    command = ["make", "-C", sources, f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}"]
+    command = ["make", "-C", str(sources), f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}"]
     command += [f"OUT={modules / 'nodrop'}", "ARCH=um"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False

@@ -6,7 +6,10 @@
 #include "nodrop_flow.h"
 
 /* How long a reader of an empty ring waits for a sender that was asked. */
-#define NODROP_PATIENCE 32
+#define NODROP_PATIENCE 256
+
+/* Rings of fewer slots would be empty before a knock is heard. */
+#define NODROP_KNOCK_EARLY 64
 
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 {
@@ -59,10 +62,21 @@ static void nodrop_knock(struct nodrop_queue *q)
 	local_bh_enable();
 }
 
-/* Slots were given back to the senders. */
-static void nodrop_release(struct nodrop_queue *q)
+/**
+ * nodrop_release() - slots were given back to the senders
+ * @q: the queue
+ *
+ * Context: as nodrop_consume().
+ */
+void nodrop_release(struct nodrop_queue *q)
 {
 	int size = q->ring->size;
+
+	WRITE_ONCE(q->taken, q->taken + q->ring->batch);
+	if (unlikely(READ_ONCE(q->gone)))
+		WRITE_ONCE(q->gone, false);
+	if (unlikely(!q->txq))
+		return;
 
 	/*
 	 * Between freeing slots and reading XOFF. Pairs with the barrier in
@@ -80,58 +94,38 @@ static void nodrop_release(struct nodrop_queue *q)
 	} else if (q->phase == NODROP_ASKED) {
 		if (!READ_ONCE(q->asked))
 			q->phase = NODROP_RUNNING;
-		else if (q->taken - q->since >= size - size / 4 && size > 1)
+		else if (size >= NODROP_KNOCK_EARLY &&
+			 q->taken - q->since >= size - size / 4)
 			nodrop_knock(q);
 	} else {
 		q->phase = NODROP_RUNNING;
 	}
 }
 
-/* The reader found nothing and is about to sleep. */
-static void nodrop_ran_dry(struct nodrop_queue *q)
+/**
+ * nodrop_ran_dry() - the reader found nothing and is about to sleep
+ * @q: the queue, stopped when the reader looked last
+ *
+ * Context: as nodrop_consume().
+ */
+void nodrop_ran_dry(struct nodrop_queue *q)
 {
 	int i;
+
+	if (unlikely(!q->txq)) {
+		q->phase = NODROP_RUNNING;
+		return;
+	}
 
 	if (q->phase == NODROP_STOPPED)
 		nodrop_ask(q);
 	if (q->phase != NODROP_ASKED)
 		return;
 
-	for (i = 0; i < NODROP_PATIENCE; i++) {
-		if (!READ_ONCE(q->asked) || !__ptr_ring_empty(q->ring))
-			break;
+	/* A sender that is at it needs less time than an interrupt. */
+	for (i = 0; i < NODROP_PATIENCE && READ_ONCE(q->asked) &&
+	     __ptr_ring_empty(q->ring); i++)
 		cpu_relax();
-	}
 	if (__ptr_ring_empty(q->ring))
 		nodrop_knock(q);
-}
-
-/**
- * nodrop_consume() - take the next packet out of the ring
- * @q: the queue
- *
- * Context: process context, softirqs on, consumer_lock held.
- * Return: the packet, NULL when there is none.
- */
-void *nodrop_consume(struct nodrop_queue *q)
-{
-	struct ptr_ring *ring = q->ring;
-	void *packet = __ptr_ring_consume(ring);
-
-	if (!packet) {
-		if (unlikely(q->phase != NODROP_RUNNING) && q->txq)
-			nodrop_ran_dry(q);
-		return NULL;
-	}
-
-	WRITE_ONCE(q->taken, q->taken + 1);
-	if (unlikely(READ_ONCE(q->gone)))
-		WRITE_ONCE(q->gone, false);
-	/*
-	 * ptr_ring frees taken slots in batches and moves its tail up to its
-	 * head when it does.
-	 */
-	if (ring->consumer_tail == ring->consumer_head && q->txq)
-		nodrop_release(q);
-	return packet;
 }

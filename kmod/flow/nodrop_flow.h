@@ -90,8 +90,8 @@ enum nodrop_stat {
 	NODROP_DROP_ASIDE,	/* XDP frames: no slot but the txq's */
 	NODROP_SENDER_STATS,
 
-	/* Written by the reader, under consumer_lock. */
-	NODROP_WAKES = NODROP_SENDER_STATS, /* times it opened the txq */
+	/* Written by the reader, under consumer_lock; the first: txq opened. */
+	NODROP_WAKES = NODROP_SENDER_STATS,
 	NODROP_KICKS,		/* times it made the senders' CPU transmit */
 	NODROP_KICKS_HERE,	/* times it had to transmit by itself */
 	NODROP_STATS
@@ -100,7 +100,7 @@ enum nodrop_stat {
 /* What the reader has seen of the txq. */
 enum nodrop_phase {
 	NODROP_RUNNING,		/* not stopped when slots were last released */
-	NODROP_STOPPED,		/* stopped; waits until half of the ring is free */
+	NODROP_STOPPED,		/* stopped; waits for half of the ring */
 	NODROP_ASKED,		/* opened; waits for a sender to come by */
 };
 
@@ -122,7 +122,7 @@ enum nodrop_phase {
  * @cpu: the last CPU that filled the ring, not counting @reader_cpu; -1: none
  * @stats: the senders' counters
  * @kick: runs the qdisc on @cpu
- * @taken: packets the reader took
+ * @taken: packets the reader took, rounded up to the ring's batches
  * @since: @taken when the reader first saw the txq stopped
  * @phase: what the reader knows of the txq
  * @reader_cpu: where the reader last opened the txq; -1: never
@@ -176,7 +176,33 @@ enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,
 int nodrop_produce(struct nodrop_queue *q, void *packet);
 int nodrop_produce_aside(struct nodrop_queue *q, void *frame);
 
-void *nodrop_consume(struct nodrop_queue *q);
+void nodrop_release(struct nodrop_queue *q);
+void nodrop_ran_dry(struct nodrop_queue *q);
+
+/**
+ * nodrop_consume() - take the next packet out of the ring
+ * @q: the queue
+ *
+ * Context: process context, softirqs on, consumer_lock held.
+ * Return: the packet, NULL when there is none.
+ */
+static inline void *nodrop_consume(struct nodrop_queue *q)
+{
+	struct ptr_ring *ring = q->ring;
+	void *packet = __ptr_ring_consume(ring);
+
+	/*
+	 * ptr_ring frees taken slots in batches and moves its tail up to its
+	 * head when it does.
+	 */
+	if (!packet) {
+		if (unlikely(q->phase != NODROP_RUNNING))
+			nodrop_ran_dry(q);
+	} else if (ring->consumer_tail == ring->consumer_head) {
+		nodrop_release(q);
+	}
+	return packet;
+}
 
 /**
  * nodrop_claim() - make sure of a slot before the packet is touched
@@ -201,6 +227,25 @@ static inline enum nodrop_verdict nodrop_claim(struct nodrop_queue *q,
 		   READ_ONCE(q->txq) == txq))
 		return NODROP_CLAIMED;
 	return nodrop_find_room(q, txq, on);
+}
+
+/**
+ * nodrop_empty() - is there nothing to read?
+ * @q: the queue
+ *
+ * A reader that polls finds out this way that it has to wait; it need not
+ * call nodrop_consume() in vain before it sleeps.
+ *
+ * Context: as nodrop_consume().
+ * Return: true when nodrop_consume() would find nothing.
+ */
+static inline bool nodrop_empty(struct nodrop_queue *q)
+{
+	bool empty = __ptr_ring_empty(q->ring);
+
+	if (empty && unlikely(q->phase != NODROP_RUNNING))
+		nodrop_ran_dry(q);
+	return empty;
 }
 
 /* Between the files of the core. */

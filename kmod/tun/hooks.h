@@ -55,6 +55,7 @@ struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
 static void *nodrop_tun_consume(struct ptr_ring *ring);
+static bool nodrop_tun_empty(struct ptr_ring *ring);
 
 #define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
 #define ptr_ring_produce(ring, what) ({				\
@@ -77,6 +78,9 @@ static void *nodrop_tun_consume(struct ptr_ring *ring);
 	spin_unlock(&__ring->consumer_lock);			\
 	__packet;						\
 })
+
+/* How poll() looks into the ring; it takes the lock. */
+#define ptr_ring_empty(ring) nodrop_tun_empty(ring)
 
 /* Called after every change of the set of queues, with RTNL held. */
 static void nodrop_tun_bind_all(struct net_device *dev);

@@ -15,4 +15,5 @@
 #undef ptr_ring_produce
 #undef ptr_ring_consume
 #undef __ptr_ring_consume
+#undef ptr_ring_empty
 #undef netif_set_real_num_tx_queues

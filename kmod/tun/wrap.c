@@ -54,6 +54,16 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 	return nodrop_consume(nodrop_tun_ring_queue(ring));
 }
 
+static bool nodrop_tun_empty(struct ptr_ring *ring)
+{
+	bool empty;
+
+	spin_lock(&ring->consumer_lock);
+	empty = nodrop_empty(nodrop_tun_ring_queue(ring));
+	spin_unlock(&ring->consumer_lock);
+	return empty;
+}
+
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);

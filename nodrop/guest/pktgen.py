@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The kernel's packet generator, through its files in /proc/net/pktgen.
 
-In ``queue_xmit`` mode it gives its packets to the qdisc. It does not wait when the qdisc
-is full: the qdisc drops, and pktgen counts that as an error.
+It gives its packets to the qdisc, or to the driver itself. A packet that either drops it
+counts as an error.
 """
 
 from __future__ import annotations
@@ -79,11 +79,14 @@ class Pktgen:
         device: a running Ethernet device.
         senders: number of threads; each is bound to a CPU, starting with 0.
         packet_bytes: frame length without the checksum, bytes.
+        direct: give packets to the driver itself, past the qdisc, and wait while the
+            driver has stopped its queue; otherwise to the qdisc, without ever waiting.
     """
 
-    def __init__(self, device: str, *, senders: int, packet_bytes: int) -> None:
+    def __init__(self, device: str, *, senders: int, packet_bytes: int, direct: bool) -> None:
         self._names = [f"{device}@{index}" for index in range(senders)]
         self._packet_bytes = packet_bytes
+        self._mode = "start_xmit" if direct else "queue_xmit"
         self._failure: OSError | None = None
         self._removed = True
 
@@ -98,7 +101,7 @@ class Pktgen:
                 "count 0",
                 "delay 0",
                 f"pkt_size {self._packet_bytes}",
-                "xmit_mode queue_xmit",
+                f"xmit_mode {self._mode}",
                 # Each packet has its own buffer: a queue may hold it.
                 "flag !SHARED",
                 # No address of this machine, so that nothing answers.

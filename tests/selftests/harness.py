@@ -104,9 +104,7 @@ def counters(queue: int = 0) -> dict[str, int]:
     prefix = f"tx{queue}_"
     found = driver_counters(NAME)
     return {
-        name.removeprefix(prefix): value
-        for name, value in found.items()
-        if name.startswith(prefix)
+        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
     }
 
 

@@ -167,6 +167,7 @@ static void size_desc(const int *size, char *desc)
 {
 	snprintf(desc, KUNIT_PARAM_DESC_SIZE, "ring of %d", *size);
 }
+
 KUNIT_ARRAY_PARAM(size, sizes, size_desc);
 
 static int param_size(struct kunit *test)
@@ -245,8 +246,8 @@ static void test_never_stopped_when_empty(struct kunit *test)
 				KUNIT_ASSERT_PTR_EQ(test, taken,
 						    packet(seen++));
 			else
-				KUNIT_ASSERT_FALSE(test, stopped(f) ||
-							 f->q.asked);
+				KUNIT_ASSERT_FALSE(test,
+						   stopped(f) || f->q.asked);
 		}
 	}
 	KUNIT_EXPECT_GT(test, seen, 1000U);
@@ -293,6 +294,23 @@ static void test_dry_reader_knocks(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, f->q.asked);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS) +
 			      counted(f, NODROP_KICKS_HERE), 1ULL);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+}
+
+/* So does one that polls after the last packet and reads no more. */
+static void test_polling_reader_knocks(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	int i, err;
+
+	fill(test, f);
+	for (i = 0; i < f->ring.size; i++)
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	spin_lock(&f->ring.consumer_lock);
+	KUNIT_EXPECT_TRUE(test, nodrop_empty(&f->q));
+	spin_unlock(&f->ring.consumer_lock);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_FALSE(test, f->q.asked);
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
 }
 
@@ -445,7 +463,7 @@ static int race_send(void *data)
 		local_bh_enable();
 	}
 	while (!kthread_should_stop())
-		msleep(1);
+		schedule_timeout_interruptible(1);
 	return 0;
 }
 
@@ -462,7 +480,8 @@ static void test_race(struct kunit *test)
 	sender = kthread_run(race_send, &race, "flow_race");
 	KUNIT_ASSERT_FALSE(test, IS_ERR(sender));
 	end = jiffies + msecs_to_jiffies(RACE_MS);
-	while (time_before(jiffies, end) || (stopped(f) && !READ_ONCE(race.stalled))) {
+	while (time_before(jiffies, end) ||
+	       (stopped(f) && !READ_ONCE(race.stalled))) {
 		void *got = consume(f);
 
 		if (got)
@@ -496,6 +515,7 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE_PARAM(test_claim_without_produce, size_gen_params),
 	KUNIT_CASE(test_claim_by_another_txq),
 	KUNIT_CASE_PARAM(test_dry_reader_knocks, size_gen_params),
+	KUNIT_CASE_PARAM(test_polling_reader_knocks, size_gen_params),
 	KUNIT_CASE(test_guard_knocks),
 	KUNIT_CASE_PARAM(test_aside_leaves_the_claimed_slot, size_gen_params),
 	KUNIT_CASE(test_foreign_reader_drops),
@@ -516,6 +536,7 @@ static struct kunit_suite flow_suite = {
 	.exit = flow_exit,
 	.test_cases = flow_cases,
 };
+
 kunit_test_suite(flow_suite);
 
 MODULE_DESCRIPTION("KUnit tests of nodrop's flow control");

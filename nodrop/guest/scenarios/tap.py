@@ -38,6 +38,7 @@ class Tap(Scenario):
             "txqueuelen",
             "qdisc",
             "packet_bytes",
+            "direct",
             "reader_cpu",
             "reader_fifo",
             "work_ns",
@@ -47,7 +48,10 @@ class Tap(Scenario):
     def run(self, variant: Variant, seconds: float) -> Metrics:
         """Send for the window, let the queue drain, account for every packet."""
         pktgen = Pktgen(
-            DEVICE, senders=self.number("senders"), packet_bytes=self.number("packet_bytes")
+            DEVICE,
+            senders=self.number("senders"),
+            packet_bytes=self.number("packet_bytes"),
+            direct=self.flag("direct"),
         )
         with (
             TunDevice(DEVICE, IFF_TAP | device_flags(variant)) as tap,
