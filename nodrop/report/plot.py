@@ -65,9 +65,13 @@ def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> No
     cases = list(summary["cases"].values())
     width = 0.8 / len(variants)
     for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
-        values = [case["variants"][variant]["lost"] for case in cases]
-        places = [index + offset for index in range(len(cases))]
-        heights = [value["median"] for value in values]
+        found = [
+            (index + offset, case["variants"][variant]["lost"]["median"])
+            for index, case in enumerate(cases)
+            if variant in case["variants"]
+        ]
+        places = [place for place, _ in found]
+        heights = [height for _, height in found]
         axes.bar(places, heights, width * 0.92, color=COLOURS[variant], label=LABELS[variant])
         for place, height in zip(places, heights, strict=True):
             axes.text(
@@ -135,6 +139,8 @@ def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) ->
     tallest = 0.0
     width = 0.8 / len(variants)
     for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
+        if variant not in summary["variants"]:
+            continue
         data = [summary["variants"][variant][metric] for metric in metrics]
         places = [index + offset for index in range(len(metrics))]
         axes.bar(
@@ -159,7 +165,7 @@ def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) ->
                 fontweight="bold",
             )
             tallest = max(tallest, entry["median"])
-    axes.set_ylim(0, 2 * tallest)
+    axes.set_ylim(0, 2 * tallest or 1)
     axes.set_ylabel("round trip, ms, 95 % interval")
     axes.set_title("Latency beside a TCP flow")
     axes.set_xticks(range(len(metrics)), ["p50", "p99"])
@@ -172,20 +178,21 @@ def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]
         metrics = summary["joins"]
         if "delivered_pps" in metrics:
             found.append(partial(_lost, summary=summary, variants=variants))
-            title = "Delivered packets per second"
-            found.append(_relative(summary, variants, "delivered_pps", title))
+            found += _relative(summary, variants, "delivered_pps", "Delivered packets per second")
         if "latency_p99_ms" in metrics:
             found.append(partial(_latency, summary=summary, variants=variants))
             if len(summaries) == 1:
-                title = "TCP goodput"
-                found.append(_relative(summary, variants, "goodput_mbit_per_s", title))
+                found += _relative(summary, variants, "goodput_mbit_per_s", "TCP goodput")
     return found
 
 
 def _relative(
     summary: Mapping[str, Any], variants: Sequence[str], metric: str, title: str
-) -> Panel:
-    return partial(_delivered, summary=summary, variants=variants, metric=metric, title=title)
+) -> list[Panel]:
+    """Return the panel of a rate relative to stock, or none when nothing was compared."""
+    if not any(pair.endswith("/stock") for pair in summary["ratios"]):
+        return []
+    return [partial(_delivered, summary=summary, variants=variants, metric=metric, title=title)]
 
 
 def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:

@@ -32,7 +32,8 @@ def caption(summaries: Mapping[str, Any]) -> str:
     any_summary = next(iter(summaries.values()))
     kernel, machine = any_summary["kernel"], any_summary["machine"]
     lengths = "; ".join(
-        f"{name}: {summary['pairs']} pairs of {summary['seconds']:g} s"
+        f"{name}: {summary['pairs']} {'pair' if summary['pairs'] == 1 else 'pairs'} "
+        f"of {summary['seconds']:g} s"
         for name, summary in summaries.items()
     )
     others = any_summary.get("others_cpu_share") or 0.0

@@ -102,13 +102,25 @@ def test_no_ratio_to_zero(tmp_path: Path) -> None:
     assert "lost" not in tap["ratios"]["nodrop/upstream"]
 
 
-def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path) -> None:
+@pytest.mark.parametrize("done", [1, 2, 4, 19, 20, 50])
+def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path, done: int) -> None:
     raw = make_run(tmp_path) / "raw.jsonl"
     lines = raw.read_text().splitlines(keepends=True)
-    raw.write_text("".join(lines[:50]) + lines[50][:20])
+    raw.write_text("".join(lines[:done]) + lines[done][:20])
     directory, summaries = common.write_report(tmp_path)
-    assert len(directory.runs) == 50
-    assert summaries["tap"]["runs"] + summaries["nullvpn"]["runs"] == 50
+    assert len(directory.runs) == done
+    assert sum(entry["runs"] for entry in summaries.values()) == done
+    assert (tmp_path / "plot.svg").exists()
+
+
+@pytest.mark.parametrize("kept", ["nodrop", "stock"])
+def test_a_single_driver_is_reported_without_ratios(tmp_path: Path, kept: str) -> None:
+    raw = make_run(tmp_path) / "raw.jsonl"
+    lines = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join(line for line in lines if f'"variant": "{kept}"' in line))
+    _, summaries = common.write_report(tmp_path)
+    assert summaries["tap"]["ratios"] == {}
+    assert list(summaries["tap"]["variants"]) == [kept]
 
 
 def test_a_case_cut_off_in_the_middle_is_left_out_of_the_whole(tmp_path: Path) -> None:
