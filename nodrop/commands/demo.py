@@ -15,7 +15,7 @@ from nodrop.guest.plan import Variant
 from nodrop.progress import Progress
 from nodrop.report.files import PLOT_NAMES, TABLE_NAME
 
-LENGTHS = {"tap": (3, 0.1), "nullvpn": (6, 0.4)}
+LENGTHS = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}
 """Scenarios of the demo, their pairs and their window in seconds; together less than a
 minute. A 95 % interval of a median needs six ratios: tap has that over its cases."""
 

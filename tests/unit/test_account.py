@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 from __future__ import annotations
 
+import pytest
+
 from nodrop.guest.account import Account
-from nodrop.guest.scenarios.base import account_metrics
+from nodrop.guest.counters import LinkCounters, QdiscCounters
+from nodrop.guest.scenarios.base import DeviceCounts, account_metrics
 
 
 def test_every_packet_is_somewhere() -> None:
@@ -18,3 +21,27 @@ def test_a_packet_that_vanished_is_seen() -> None:
 
 def test_a_packet_counted_twice_is_seen() -> None:
     assert Account(offered=1, delivered=1, queued=0, lost=1, qdisc_drops=0).unaccounted == -1
+
+
+def counts(read: int, lost: int, given: int, drops: int, queued: int) -> DeviceCounts:
+    return DeviceCounts(
+        LinkCounters(tx_packets=read, tx_bytes=0, tx_dropped=lost),
+        QdiscCounters("fq_codel", packets=given, drops=drops, requeues=0, queued=queued),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "offered", "drained"),
+    [
+        (counts(read=7, lost=1, given=8, drops=2, queued=0), 10, True),
+        (counts(read=6, lost=1, given=8, drops=2, queued=0), 10, False),
+        (counts(read=6, lost=1, given=7, drops=2, queued=1), 10, False),
+        # Past the qdisc: it has counted nothing.
+        (counts(read=9, lost=1, given=0, drops=0, queued=0), 10, True),
+        (counts(read=7, lost=1, given=8, drops=2, queued=0), None, True),
+        (counts(read=7, lost=0, given=8, drops=2, queued=0), None, False),
+        (counts(read=7, lost=1, given=8, drops=2, queued=1), None, False),
+    ],
+)
+def test_drained(device: DeviceCounts, offered: int | None, drained: bool) -> None:
+    assert device.is_drained(offered) is drained

@@ -18,7 +18,6 @@ from nodrop.guest.plan import Parameters, Variant
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""
 
-NO_QUEUE = "noqueue"
 DRAIN_TIMEOUT_S = 2.0
 DRAIN_STEP_S = 0.005
 
@@ -81,31 +80,34 @@ class DeviceCounts:
         """Read them."""
         return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
 
-    def is_drained(self, before: DeviceCounts | None) -> bool:
+    def is_drained(self, offered: int | None) -> bool:
         """Whether nothing waits any more, neither in the qdisc nor in the ring.
 
-        A qdisc that counts knows what it gave to the driver. A device without a queue is
-        drained when its counters stay as they were ``before``.
+        Args:
+            offered: packets that the senders gave; None when only the qdisc knows.
         """
-        if self.qdisc.kind == NO_QUEUE:
-            return self == before
         gone = self.link.tx_packets + self.link.tx_dropped
-        return not self.qdisc.queued and self.qdisc.packets == gone
+        if offered is None:
+            return not self.qdisc.queued and self.qdisc.packets == gone
+        return gone + self.qdisc.drops == offered
 
 
-def drain(name: str, *, netns: str | None = None) -> DeviceCounts:
+def drain(name: str, offered: int | None = None, *, netns: str | None = None) -> DeviceCounts:
     """Wait until a device's reader has taken what the qdisc and the ring held.
 
     Returns the device's counters then, or after DRAIN_TIMEOUT_S: what is left is found in
     them. The device must be new, so that its counters are those of the run.
+
+    Args:
+        name: of the device.
+        offered: packets that the senders gave; None when only the qdisc knows.
+        netns: where the device is; None: here.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
-    before = None
     while True:
         counts = DeviceCounts.of(name, netns)
-        if counts.is_drained(before) or time.monotonic() > deadline:
+        if counts.is_drained(offered) or time.monotonic() > deadline:
             return counts
-        before = counts
         time.sleep(DRAIN_STEP_S)
 
 

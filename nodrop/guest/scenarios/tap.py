@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pktgen through a qdisc into a TAP that the kernel itself reads.
+"""pktgen into a TAP that the kernel itself reads, through its qdisc or past it.
 
 ::
 
@@ -7,8 +7,9 @@
                          +--> qdisc --> TAP ring (txqueuelen) --> kreader (CPU 1)
     kpktgend_1 (CPU 1) --+
 
-The senders never wait: what the qdisc cannot hold it drops. The driver's part is to lose
-nothing between the qdisc and the reader, and to cost nothing.
+Through the qdisc the senders never wait: what it cannot hold it drops. Past it (``direct``)
+they wait while the driver has stopped its queue, as a qdisc would. The driver's part is to
+lose nothing between there and the reader, and to cost nothing.
 """
 
 from __future__ import annotations
@@ -76,12 +77,13 @@ class Tap(Scenario):
             time.sleep(seconds)
             last = reader.read()
         sent = pktgen.results()
+        offered = sum(sender.offered for sender in sent)
         with pktgen.removing():
-            counts = drain(DEVICE)
+            counts = drain(DEVICE, offered)
             driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
         end = reader.read()
         account = Account(
-            offered=sum(sender.offered for sender in sent),
+            offered=offered,
             delivered=end.packets - idle.packets,
             queued=counts.qdisc.queued,
             lost=counts.link.tx_dropped,

@@ -54,7 +54,7 @@ class Udp(Scenario):
                 address=ADDRESS,
             )
             sent = parse_last_json(tool(sender_command, timeout=seconds + SENDER_GRACE_S), "sender")
-            counts = drain(DEVICE)
+            counts = drain(DEVICE, sent["sent"])
             driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
             read = reader.result()
 
