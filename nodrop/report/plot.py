@@ -12,12 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nodrop.report.files import PLOT_NAMES, RunDirectory
+from nodrop.report.rows import case_words
 from nodrop.report.table import caption
 
 COLOURS = {"stock": "#8c8c8c", "upstream": "#e08214", "nodrop": "#1b7837"}
 LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
-PANEL_INCHES = (4.6, 3.9)
+PANEL_INCHES = (5.0, 3.9)
 DPI = 150
+RATIO_TICKS = (0.25, 0.5, 0.75, 1, 1.5, 2, 4)
 STYLE: Any = {
     "svg.hashsalt": "nodrop",
     "svg.fonttype": "none",
@@ -34,18 +36,17 @@ Numbers = Mapping[str, float]
 
 
 def _case_labels(summary: Mapping[str, Any]) -> list[str]:
-    """Return short names of the cases: the values, one key per line."""
-    labels = []
-    for name in summary["cases"]:
-        pairs = [part.split("=", 1) for part in name.split(",")]
-        words = {"senders": "{} sender", "txqueuelen": "ring {}"}
-        parts = [
-            words.get(pair[0], pair[0] + " {}").format(pair[-1])
-            + ("s" if pair[0] == "senders" and pair[-1] != "1" else "")
-            for pair in pairs
-        ]
-        labels.append("\n".join(reversed(parts)))
-    return labels
+    """Return short names of the cases, a word on a line."""
+    return ["\n".join(reversed(case_words(name))) for name in summary["cases"]]
+
+
+def short_count(value: float) -> str:
+    """Return a count with at most three digits: ``0``, ``17``, ``273k``, ``1.2M``."""
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            scaled = value / unit
+            return f"{scaled:.1f}{name}" if scaled < 10 else f"{scaled:.0f}{name}"
+    return f"{value:g}"
 
 
 def _offsets(count: int, width: float) -> list[float]:
@@ -69,20 +70,21 @@ def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> No
         heights = [value["median"] for value in values]
         axes.bar(places, heights, width * 0.92, color=COLOURS[variant], label=LABELS[variant])
         for place, height in zip(places, heights, strict=True):
-            if height == 0:
-                axes.text(
-                    place,
-                    0.12,
-                    "0",
-                    ha="center",
-                    va="bottom",
-                    color=COLOURS[variant],
-                    fontweight="bold",
-                )
+            axes.text(
+                place,
+                height * 1.15 or 0.12,
+                short_count(height),
+                ha="center",
+                va="bottom",
+                color=COLOURS[variant],
+                fontweight="bold" if height == 0 else "normal",
+                fontsize=9 if height == 0 else 7,
+            )
     axes.set_yscale("symlog", linthresh=1, linscale=0.5)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("packets in one run")
-    axes.set_title("Lost packets")
+    axes.margins(y=0.1)
+    axes.set_ylabel("packets in a run, logarithmic")
+    axes.set_title("Lost packets: a qdisc could have held them")
     axes.set_xticks(range(len(cases)), _case_labels(summary), fontsize=7)
 
 
@@ -118,16 +120,19 @@ def _delivered(
             label=LABELS[variant],
         )
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}x"))
+    # A disturbed run's interval may leave the picture; the table has its ends.
+    axes.set_ylim(RATIO_TICKS[0], RATIO_TICKS[-1])
+    axes.set_yticks(RATIO_TICKS, [f"{tick:g}x" for tick in RATIO_TICKS])
     axes.set_xlim(-0.5, len(cases) - 0.5)
     axes.set_title(title)
     axes.set_ylabel("times stock, 95 % interval")
-    axes.set_xticks(range(len(cases)), labels, fontsize=7)
+    axes.set_xticks(range(len(cases)), labels, fontsize=6.5)
 
 
 def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
     """Percentiles of the round-trip time under load, with intervals."""
     metrics = ["latency_p50_ms", "latency_p99_ms"]
+    tallest = 0.0
     width = 0.8 / len(variants)
     for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
         data = [summary["variants"][variant][metric] for metric in metrics]
@@ -145,16 +150,17 @@ def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) ->
         for place, entry in zip(places, data, strict=True):
             axes.text(
                 place,
-                entry["high"] * 1.06,
+                0,
                 f"{entry['median']:.3g}",
                 ha="center",
                 va="bottom",
                 fontsize=8,
+                color="white",
+                fontweight="bold",
             )
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.margins(y=0.15)
-    axes.set_ylabel("round trip, ms")
+            tallest = max(tallest, entry["median"])
+    axes.set_ylim(0, 2 * tallest)
+    axes.set_ylabel("round trip, ms, 95 % interval")
     axes.set_title("Latency beside a TCP flow")
     axes.set_xticks(range(len(metrics)), ["p50", "p99"])
 

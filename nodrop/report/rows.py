@@ -53,6 +53,23 @@ def format_ratio(data: Mapping[str, float] | None) -> str:
     return f"{data['median']:.2f} [{data['low']:.2f}, {data['high']:.2f}]"
 
 
+def case_words(name: str) -> list[str]:
+    """Return what is special about a case, in words: ``["2 senders", "ring 5"]``.
+
+    The ring has as many slots as the device's txqueuelen.
+    """
+    words = []
+    for part in name.split(","):
+        key, _, value = part.partition("=")
+        if key == "senders":
+            words.append(f"{value} sender" if value == "1" else f"{value} senders")
+        elif key == "txqueuelen":
+            words.append(f"ring {value}")
+        else:
+            words.append(f"{key} {value}".strip())
+    return words
+
+
 def columns(variants: Sequence[str]) -> tuple[str, ...]:
     """Return the heads of the columns after case and metric."""
     heads: list[str] = []
@@ -63,13 +80,17 @@ def columns(variants: Sequence[str]) -> tuple[str, ...]:
     return tuple(heads)
 
 
-def _cells(part: Mapping[str, Any], name: str, variants: Sequence[str]) -> tuple[str, ...]:
+def _cells(
+    part: Mapping[str, Any], name: str, metric: Metric, variants: Sequence[str]
+) -> tuple[str, ...]:
     cells: list[str] = []
     for variant in variants:
         value = part["variants"].get(variant, {}).get(name)
         cells.append(format_value(value["median"]) if value else MISSING)
         if variant != "stock" and "stock" in variants:
-            cells.append(format_ratio(part["ratios"].get(f"{variant}/stock", {}).get(name)))
+            # A ratio of counts that are mostly 0 tells nothing that they don't.
+            data = part["ratios"].get(f"{variant}/stock", {}).get(name)
+            cells.append(MISSING if metric.join == "sum" else format_ratio(data))
     return tuple(cells)
 
 
@@ -81,7 +102,7 @@ def _rows(
         Row(
             case=case if not index else "",
             metric=f"{metric.label}, {metric.unit}",
-            cells=_cells(part, name, variants),
+            cells=_cells(part, name, metric, variants),
         )
         for index, (name, metric) in enumerate(shown)
     ]
@@ -92,8 +113,7 @@ def section(scenario: Scenario, summary: Mapping[str, Any], variants: Sequence[s
     rows: list[Row] = []
     cases = summary["cases"]
     for name, case in cases.items():
-        label = name.replace("=", " ").replace(",", ", ")
-        rows += _rows(label, case, scenario.metrics, variants)
+        rows += _rows(", ".join(case_words(name)), case, scenario.metrics, variants)
     if len(cases) > 1:
         rows += _rows(ALL_CASES, summary, scenario.metrics, variants)
     return Section(scenario.title, columns(variants), tuple(rows))

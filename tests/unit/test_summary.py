@@ -150,7 +150,27 @@ def test_table_tells_medians_and_ratios(tmp_path: Path) -> None:
     markdown = (tmp_path / "table.md").read_text()
     heads = "| case | metric | stock | upstream | upstream / stock | nodrop | nodrop / stock |"
     assert heads in markdown
-    assert "| txqueuelen 500 | latency under load, p50, ms | 20 |" in markdown
+    assert "| ring 500 | latency under load, p50, ms | 20 |" in markdown
+
+
+def test_the_table_fits_its_width_uncut(tmp_path: Path) -> None:
+    common.write_report(make_run(tmp_path))
+    text = (tmp_path / "table.txt").read_text()
+    assert "…" not in text
+    table_lines = [line for line in text.splitlines() if not line.startswith("Linux")]
+    assert max(len(line.rstrip()) for line in table_lines) <= common.MIN_WIDTH
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("senders=1,txqueuelen=500", ["1 sender", "ring 500"]),
+        ("senders=2,txqueuelen=1", ["2 senders", "ring 1"]),
+        ("default", ["default"]),
+    ],
+)
+def test_case_words(name: str, words: list[str]) -> None:
+    assert rows.case_words(name) == words
 
 
 @pytest.mark.parametrize(
@@ -195,3 +215,11 @@ def test_another_schema(tmp_path: Path) -> None:
     meta.write_text(meta.read_text().replace('"schema": 1', '"schema": 99', 1))
     with pytest.raises(NodropError, match="schema"):
         files.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (17, "17"), (7.5, "7.5"), (273022, "273k"), (1500, "1.5k"), (1.2e6, "1.2M")],
+)
+def test_short_count(value: float, text: str) -> None:
+    assert plot.short_count(value) == text
