@@ -3,13 +3,15 @@
  * The reader's side: take a packet; when slots were given back, see to it that
  * the senders go on, on their own CPU if there is any way.
  */
+#include <linux/prefetch.h>
+
 #include "nodrop_flow.h"
 
 /* How long a reader of an empty ring waits for a sender that was asked. */
 #define NODROP_PATIENCE 256
 
-/* Rings of fewer slots would be empty before a knock is heard. */
-#define NODROP_KNOCK_EARLY 64
+/* Rings of fewer slots are empty before a knock is heard. */
+#define NODROP_SMALL 64
 
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 {
@@ -34,7 +36,8 @@ static void nodrop_ask(struct nodrop_queue *q)
 	 * Litmus: MP+open-wmb-ask+answer-mb-xoff
 	 */
 	smp_wmb();
-	WRITE_ONCE(q->asked, true);
+	if (!READ_ONCE(q->asked))
+		WRITE_ONCE(q->asked, true);
 }
 
 /* Nobody came: make somebody run the qdisc. */
@@ -78,6 +81,10 @@ void nodrop_release(struct nodrop_queue *q)
 	if (unlikely(!q->txq))
 		return;
 
+	/* In a small ring every look at the txq is likely to open it. */
+	if (q->phase != NODROP_RUNNING && size < NODROP_SMALL)
+		prefetchw(&q->txq->state);
+
 	/*
 	 * Between freeing slots and reading XOFF. Pairs with the barrier in
 	 * nodrop_stop().
@@ -94,7 +101,7 @@ void nodrop_release(struct nodrop_queue *q)
 	} else if (q->phase == NODROP_ASKED) {
 		if (!READ_ONCE(q->asked))
 			q->phase = NODROP_RUNNING;
-		else if (size >= NODROP_KNOCK_EARLY &&
+		else if (size >= NODROP_SMALL &&
 			 q->taken - q->since >= size - size / 4)
 			nodrop_knock(q);
 	} else {
