@@ -144,10 +144,22 @@ class Service:
         except subprocess.TimeoutExpired as error:
             self._kill()
             raise GuestError(f"{self._name} did not end within {timeout:g} s") from error
+        return self._checked(process, data)
+
+    def _checked(self, process: subprocess.Popen[bytes], data: bytes) -> str:
         output = data.decode(errors="replace")
         if process.returncode not in (0, self._stopped_status):
             raise GuestError(f"{self._name} failed: {output.strip()}")
         return output
+
+    def finish(self, grace: float) -> str:
+        """Give the program some seconds to end by itself, then stop it; as :meth:`wait`."""
+        process = self._running()
+        try:
+            data, _ = process.communicate(timeout=grace)
+        except subprocess.TimeoutExpired:
+            return self.stop()
+        return self._checked(process, data)
 
     def result(self) -> dict[str, Any]:
         """Stop the program and return its JSON result."""

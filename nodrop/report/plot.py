@@ -64,6 +64,7 @@ def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> No
     """Lost packets per second of sending, on a logarithmic scale that has a zero."""
     cases = list(summary["cases"].values())
     width = 0.8 / len(variants)
+    tallest: list[float] = []
     for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
         found = [
             (index + offset, case["variants"][variant]["lost"]["median"])
@@ -72,6 +73,7 @@ def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> No
         ]
         places = [place for place, _ in found]
         heights = [height for _, height in found]
+        tallest += heights
         axes.bar(places, heights, width * 0.92, color=COLOURS[variant], label=LABELS[variant])
         for place, height in zip(places, heights, strict=True):
             axes.text(
@@ -85,8 +87,7 @@ def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> No
                 fontsize=9 if height == 0 else 7,
             )
     axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_ylim(bottom=0)
-    axes.margins(y=0.1)
+    axes.set_ylim(0, 10 * max([*tallest, 1]))
     axes.set_ylabel("packets in a run, logarithmic")
     axes.set_title("Lost packets: a qdisc could have held them")
     axes.set_xticks(range(len(cases)), _case_labels(summary), fontsize=7)

@@ -127,6 +127,12 @@ def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
         assert parse_last_json(service.wait(10), "cpu_spinner")["seconds"] >= 0.2
 
 
+def test_a_service_is_given_time_and_then_stopped(programs: Path) -> None:
+    for seconds, grace in (("0.2", 20.0), ("60", 0.3)):
+        with Service([str(programs / "cpu_spinner"), "--seconds", seconds], announces=False) as it:
+            assert parse_last_json(it.finish(grace), "cpu_spinner")["seconds"] < 30
+
+
 def test_a_service_that_fails_says_why(programs: Path) -> None:
     with (
         pytest.raises(GuestError, match="unknown flag"),
