@@ -122,6 +122,11 @@ class Service:
     ) -> None:
         self._kill()
 
+    @property
+    def pid(self) -> int:
+        """The program's process id; nsenter becomes the program that it starts."""
+        return self._running().pid
+
     def stop(self) -> str:
         """Ask the program to end and return the rest of its output.
 

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nodrop.guest.failure import GuestError
 
 INTERVAL_S = 0.1
+PORT = 5201
+LISTEN_TIMEOUT_S = 5.0
+LISTEN_STEP_S = 0.005
+_LISTEN = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,32 @@ class Goodput:
 
     mbit_per_s: float
     window_s: float
+
+
+def listens(table: str, port: int = PORT) -> bool:
+    """Whether a port is listened to, by the text of /proc/net/tcp or tcp6."""
+    rows = (line.split() for line in table.splitlines()[1:])
+    return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTEN for row in rows if row)
+
+
+def wait_listening(pid: int) -> None:
+    """Wait until the server ``pid`` listens, in its own network namespace.
+
+    Raises:
+        GuestError: it does not within LISTEN_TIMEOUT_S seconds, or it is gone.
+    """
+    deadline = time.monotonic() + LISTEN_TIMEOUT_S
+    tables = [
+        path for name in ("tcp", "tcp6") if (path := Path(f"/proc/{pid}/net/{name}")).exists()
+    ]
+    while tables and time.monotonic() < deadline:
+        try:
+            if any(listens(path.read_text()) for path in tables):
+                return
+        except OSError:
+            break
+        time.sleep(LISTEN_STEP_S)
+    raise GuestError("iperf3's server does not listen")
 
 
 def _object(text: str) -> dict[str, Any]:

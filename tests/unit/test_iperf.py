@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodrop.guest.failure import GuestError
-from nodrop.guest.iperf import goodput, retransmits
+from nodrop.guest.iperf import goodput, listens, retransmits, wait_listening
 
 
 def report(rates_mbit: list[float], **more: Any) -> str:
@@ -46,3 +49,21 @@ def test_a_window_without_intervals() -> None:
 def test_no_result(text: str) -> None:
     with pytest.raises(GuestError, match="iperf3"):
         retransmits(text)
+
+
+def test_listens() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert not listens(Path("/proc/net/tcp").read_text(), port)
+        server.listen()
+        assert listens(Path("/proc/net/tcp").read_text(), port)
+
+
+def test_a_server_that_is_gone_is_not_waited_for() -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(GuestError, match="does not listen"):
+        wait_listening(child)

@@ -19,7 +19,7 @@ from typing import Any
 from nodrop.guest.command import Service, in_netns, netns_path, parse_last_json, tool
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import flag_words
-from nodrop.guest.iperf import INTERVAL_S, goodput, retransmits
+from nodrop.guest.iperf import INTERVAL_S, goodput, retransmits, wait_listening
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
@@ -32,7 +32,6 @@ WARM_UP_S = 0.3
 """From the start of the TCP flow to the measured window."""
 PROBE_GRACE_S = 0.1
 IPERF_LIMIT_S = 3600
-LISTEN_S = 0.05
 SERVER_GRACE_S = 1.0
 END_GRACE_S = 15.0
 
@@ -117,12 +116,11 @@ class NullVpn(Scenario):
         probe += ["--interval-us", self.text("probe_interval_us"), "--seconds", str(seconds)]
         probe += ["--grace", str(PROBE_GRACE_S)]
         with Service(serve, announces=False, stopped_status=1) as server:
-            time.sleep(LISTEN_S)
+            wait_listening(server.pid)
             with Service(send, announces=False, stopped_status=1) as client:
                 time.sleep(WARM_UP_S)
                 echoed = tool(probe, timeout=seconds + END_GRACE_S)
                 client_text = client.stop()
-            # Now and then iperf3's server does not notice that its client is gone.
             server_text = server.finish(SERVER_GRACE_S)
         return parse_last_json(echoed, "echo_probe"), client_text, server_text
 
