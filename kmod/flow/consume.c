@@ -40,15 +40,23 @@ static void nodrop_ask(struct nodrop_queue *q)
 		WRITE_ONCE(q->asked, true);
 }
 
+/* Does the qdisc hold packets? */
+static bool nodrop_backlog(const struct netdev_queue *txq)
+{
+	bool backlog;
+
+	rcu_read_lock();
+	backlog = qdisc_qlen_sum(rcu_dereference(txq->qdisc));
+	rcu_read_unlock();
+	return backlog;
+}
+
 /* Nobody came: make somebody run the qdisc. */
 static void nodrop_knock(struct nodrop_queue *q)
 {
 	int cpu = READ_ONCE(q->cpu);
 
 	q->phase = NODROP_RUNNING;
-	if (!READ_ONCE(q->asked))
-		return;
-
 	WRITE_ONCE(q->asked, false);
 	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
 		nodrop_count(q, NODROP_KICKS);
@@ -100,12 +108,12 @@ void nodrop_release(struct nodrop_queue *q)
 			nodrop_ask(q);
 	} else if (q->phase == NODROP_ASKED) {
 		if (!READ_ONCE(q->asked))
-			q->phase = NODROP_RUNNING;
+			q->phase = NODROP_ANSWERED;
 		else if (size >= NODROP_SMALL &&
 			 q->taken - q->since >= size - size / 4)
 			nodrop_knock(q);
-	} else {
-		q->phase = NODROP_RUNNING;
+	} else if (q->phase == NODROP_STOPPED) {
+		q->phase = NODROP_ANSWERED;
 	}
 }
 
@@ -126,13 +134,21 @@ void nodrop_ran_dry(struct nodrop_queue *q)
 
 	if (q->phase == NODROP_STOPPED)
 		nodrop_ask(q);
-	if (q->phase != NODROP_ASKED)
-		return;
 
 	/* A sender that is at it needs less time than an interrupt. */
 	for (i = 0; i < NODROP_PATIENCE && READ_ONCE(q->asked) &&
 	     __ptr_ring_empty(q->ring); i++)
 		cpu_relax();
-	if (__ptr_ring_empty(q->ring))
+	if (!__ptr_ring_empty(q->ring))
+		return;
+
+	/*
+	 * An answer may come from a run of the qdisc that had seen the txq
+	 * stopped and was about to end, when another sender goes past the
+	 * qdisc just then. What counts at last is what the qdisc holds.
+	 */
+	if (nodrop_backlog(q->txq))
 		nodrop_knock(q);
+	else
+		q->phase = NODROP_RUNNING;
 }

@@ -45,10 +45,8 @@ static void nodrop_guard_look(struct timer_list *timer)
 
 	if (!netif_tx_queue_stopped(q->txq)) {
 		/* A reader that asked and then went leaves its knock to us. */
-		if (READ_ONCE(q->asked)) {
-			WRITE_ONCE(q->asked, false);
-			netif_schedule_queue(q->txq);
-		}
+		WRITE_ONCE(q->asked, false);
+		netif_schedule_queue(q->txq);
 		/* One look more: it may be about to ask right now. */
 		if (q->guard_open)
 			goto out;

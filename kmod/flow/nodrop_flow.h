@@ -22,9 +22,9 @@
  * 4. Ask before you knock. A reader that woke the txq itself would run its
  *    senders' whole transmit path. So when half of the ring is free it opens
  *    the txq and sets @asked, no more: a sender that comes by goes on and
- *    takes the question back. When three quarters are free or the ring is
- *    empty and nobody came, the reader knocks: it makes the senders' CPU run
- *    the qdisc.
+ *    takes the question back. When three quarters are free and nobody came,
+ *    or when the ring is empty and the qdisc is not, the reader knocks: it
+ *    makes the senders' CPU run the qdisc.
  * 5. The guard. When the reader of a full ring takes nothing for a while
  *    (nodrop_guard_ms) the queue drops again, until the reader takes
  *    something. Nobody hangs because of a reader that went away.
@@ -102,6 +102,7 @@ enum nodrop_phase {
 	NODROP_RUNNING,		/* not stopped when slots were last released */
 	NODROP_STOPPED,		/* stopped; waits for half of the ring */
 	NODROP_ASKED,		/* opened; waits for a sender to come by */
+	NODROP_ANSWERED,	/* somebody came by, or opened it for us */
 };
 
 /**

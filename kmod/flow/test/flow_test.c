@@ -94,6 +94,11 @@ static u64 counted(struct flow *f, enum nodrop_stat stat)
 	return stats[stat];
 }
 
+static u64 kicks(struct flow *f)
+{
+	return counted(f, NODROP_KICKS) + counted(f, NODROP_KICKS_HERE);
+}
+
 static enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq)
 {
 	enum nodrop_verdict verdict;
@@ -246,8 +251,7 @@ static void test_never_stopped_when_empty(struct kunit *test)
 				KUNIT_ASSERT_PTR_EQ(test, taken,
 						    packet(seen++));
 			else
-				KUNIT_ASSERT_FALSE(test,
-						   stopped(f) || f->q.asked);
+				KUNIT_ASSERT_FALSE(test, stopped(f));
 		}
 	}
 	KUNIT_EXPECT_GT(test, seen, 1000U);
@@ -288,12 +292,12 @@ static void test_dry_reader_knocks(struct kunit *test)
 	int err;
 
 	fill(test, f);
+	f->qdisc->q.qlen = 1;
 	while (consume(f))
 		;
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_FALSE(test, f->q.asked);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS) +
-			      counted(f, NODROP_KICKS_HERE), 1ULL);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
 }
 
@@ -304,14 +308,51 @@ static void test_polling_reader_knocks(struct kunit *test)
 	int i, err;
 
 	fill(test, f);
+	f->qdisc->q.qlen = 1;
 	for (i = 0; i < f->ring.size; i++)
 		KUNIT_ASSERT_NOT_NULL(test, consume(f));
 	spin_lock(&f->ring.consumer_lock);
 	KUNIT_EXPECT_TRUE(test, nodrop_empty(&f->q));
 	spin_unlock(&f->ring.consumer_lock);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_FALSE(test, f->q.asked);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+}
+
+/* Only a run of the qdisc sends what the qdisc holds. */
+static void test_who_answers(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_TRUE(test, f->q.asked);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+	KUNIT_EXPECT_TRUE(test, f->q.asked);
+	qdisc_run_begin(f->qdisc);
+	KUNIT_EXPECT_EQ(test, transmit(f, 2, &err), NODROP_CLAIMED);
+	qdisc_run_end(f->qdisc);
+	KUNIT_EXPECT_FALSE(test, f->q.asked);
+}
+
+/* The run of the qdisc that answered ended without sending what it holds. */
+static void test_answer_that_came_to_nothing(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	qdisc_run_begin(f->qdisc);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+	qdisc_run_end(f->qdisc);
+	f->qdisc->q.qlen = 1;
+	while (consume(f))
+		;
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 }
 
 /* The guard knocks for a reader that asked and was heard of no more. */
@@ -516,6 +557,8 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE(test_claim_by_another_txq),
 	KUNIT_CASE_PARAM(test_dry_reader_knocks, size_gen_params),
 	KUNIT_CASE_PARAM(test_polling_reader_knocks, size_gen_params),
+	KUNIT_CASE(test_who_answers),
+	KUNIT_CASE(test_answer_that_came_to_nothing),
 	KUNIT_CASE(test_guard_knocks),
 	KUNIT_CASE_PARAM(test_aside_leaves_the_claimed_slot, size_gen_params),
 	KUNIT_CASE(test_foreign_reader_drops),
