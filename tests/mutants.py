@@ -113,6 +113,25 @@ MUTANTS = (
         "\tWRITE_ONCE(q->room, NULL);\n\tnodrop_reopen(txq);",
         "\tWRITE_ONCE(q->room, NULL);",
     ),
+    Mutant(
+        "close: a queue that closes can be bound again",
+        QUEUE,
+        "\tif (q->closed)\n\t\ttxq = NULL;\n",
+        "",
+    ),
+    Mutant(
+        "guard: counts what is released, not what is taken",
+        HEADER,
+        "\tWRITE_ONCE(q->taken, q->taken + 1);\n",
+        "\tif (ring->consumer_tail == ring->consumer_head)\n"
+        "\t\tWRITE_ONCE(q->taken, q->taken + 1);\n",
+    ),
+    Mutant(
+        "guard: opens the txqs of a device that is down",
+        GUARD,
+        "if (!q->txq || !netif_running(q->txq->dev))",
+        "if (!q->txq)",
+    ),
     Mutant("guard: never trips", GUARD, "\t\tWRITE_ONCE(q->gone, true);", "\t\t;"),
     Mutant(
         "guard: does not knock for a reader that asked and went",

@@ -83,9 +83,6 @@ void nodrop_release(struct nodrop_queue *q)
 {
 	int size = q->ring->size;
 
-	WRITE_ONCE(q->taken, q->taken + q->ring->batch);
-	if (unlikely(READ_ONCE(q->gone)))
-		WRITE_ONCE(q->gone, false);
 	if (unlikely(!q->txq))
 		return;
 

@@ -40,7 +40,8 @@ static void nodrop_guard_look(struct timer_list *timer)
 	unsigned int taken;
 
 	spin_lock(&q->ring->producer_lock);
-	if (!q->txq)
+	/* Of a device that is down all txqs are stopped, and opened at "up". */
+	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
 	if (!netif_tx_queue_stopped(q->txq)) {

@@ -112,6 +112,7 @@ enum nodrop_phase {
  * @foreign: the reader does not know the protocol
  * @gone: the reader has taken nothing for too long
  * @asked: the txq was opened and no sender has come by since
+ * @closed: the ring leaves for good and is never bound again
  * @guard_open: the guard found the txq open when it looked last
  * @guard_looks: how often the guard has seen the same @taken
  * @guard_mark: @taken when the guard looked last
@@ -123,7 +124,7 @@ enum nodrop_phase {
  * @cpu: the last CPU that filled the ring, not counting @reader_cpu; -1: none
  * @stats: the senders' counters
  * @kick: runs the qdisc on @cpu
- * @taken: packets the reader took, rounded up to the ring's batches
+ * @taken: packets the reader took
  * @since: @taken when the reader first saw the txq stopped
  * @phase: what the reader knows of the txq
  * @reader_cpu: where the reader last opened the txq; -1: never
@@ -139,8 +140,9 @@ struct nodrop_queue {
 	bool foreign;
 	bool gone;
 	bool asked;
+	bool closed : 1;
 	bool guard_open : 1;
-	u8 guard_looks : 7;
+	u8 guard_looks : 6;
 	unsigned int guard_mark;
 	struct timer_list guard;
 
@@ -169,6 +171,7 @@ extern unsigned int nodrop_guard_ms;
 
 void nodrop_queue_init(struct nodrop_queue *q, struct ptr_ring *ring);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);
+void nodrop_queue_close(struct nodrop_queue *q);
 void nodrop_queue_foreign(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 
@@ -192,16 +195,21 @@ static inline void *nodrop_consume(struct nodrop_queue *q)
 	struct ptr_ring *ring = q->ring;
 	void *packet = __ptr_ring_consume(ring);
 
+	if (!packet) {
+		if (unlikely(q->phase != NODROP_RUNNING))
+			nodrop_ran_dry(q);
+		return NULL;
+	}
+
+	WRITE_ONCE(q->taken, q->taken + 1);
+	if (unlikely(READ_ONCE(q->gone)))
+		WRITE_ONCE(q->gone, false);
 	/*
 	 * ptr_ring frees taken slots in batches and moves its tail up to its
 	 * head when it does.
 	 */
-	if (!packet) {
-		if (unlikely(q->phase != NODROP_RUNNING))
-			nodrop_ran_dry(q);
-	} else if (ring->consumer_tail == ring->consumer_head) {
+	if (ring->consumer_tail == ring->consumer_head)
 		nodrop_release(q);
-	}
 	return packet;
 }
 

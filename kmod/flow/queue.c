@@ -63,27 +63,49 @@ void nodrop_queue_init(struct nodrop_queue *q, struct ptr_ring *ring)
  * @q: the queue
  * @txq: the txq, or NULL when the ring leaves its device
  *
- * Wakes @txq whatever its state, so that a change of index, of the ring's
- * size or of the reader can leave no txq stopped for ever. Must be called
- * with NULL before the txq or @q goes away; nothing of the core runs on
- * behalf of @q afterwards.
+ * Wakes @txq, and the one before it, whatever their state, so that a change of
+ * index, of the ring's size or of the reader can leave no txq stopped for
+ * ever. Must be called with NULL before the txq goes away; nothing of the core
+ * runs on behalf of @q afterwards.
  *
  * Context: process context, RTNL held.
  */
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 {
+	struct netdev_queue *before = q->txq;
+
 	ASSERT_RTNL();
+
+	if (q->closed)
+		txq = NULL;
 
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	WRITE_ONCE(q->room, NULL);
 	nodrop_reopen(txq);
+	if (before != txq)
+		nodrop_reopen(before);
 	nodrop_unlock(q);
 
 	if (!txq) {
 		nodrop_guard_cancel(q);
 		nodrop_kick_cancel(q);
 	}
+}
+
+/**
+ * nodrop_queue_close() - the ring is about to be freed
+ * @q: the queue
+ *
+ * As nodrop_queue_bind() with NULL, and for good: until the driver has taken
+ * the ring out of its tables it may come by with one more txq.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_queue_close(struct nodrop_queue *q)
+{
+	q->closed = true;
+	nodrop_queue_bind(q, NULL);
 }
 
 /**

@@ -83,13 +83,13 @@ static bool nodrop_tun_empty(struct ptr_ring *ring);
 #define ptr_ring_empty(ring) nodrop_tun_empty(ring)
 
 /* Called after every change of the set of queues, with RTNL held. */
-static void nodrop_tun_bind_all(struct net_device *dev);
+static void nodrop_tun_queues_changed(struct net_device *dev);
 
 #define netif_set_real_num_tx_queues(dev, n) ({			\
 	struct net_device *__dev = (dev);			\
 	int __err = netif_set_real_num_tx_queues(__dev, n);	\
 								\
-	nodrop_tun_bind_all(__dev);				\
+	nodrop_tun_queues_changed(__dev);			\
 	__err;							\
 })
 

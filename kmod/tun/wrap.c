@@ -99,6 +99,12 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 		nodrop_queue_bind(nodrop_tun_queue(tfile), NULL);
 }
 
+/* A function of its own, so that a hook that does not take leaves it unused. */
+static void nodrop_tun_queues_changed(struct net_device *dev)
+{
+	nodrop_tun_bind_all(dev);
+}
+
 static void tun_net_uninit(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -125,7 +131,7 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 static int tun_chr_close(struct inode *inode, struct file *file)
 {
 	rtnl_lock();
-	nodrop_queue_bind(nodrop_tun_queue(file->private_data), NULL);
+	nodrop_queue_close(nodrop_tun_queue(file->private_data));
 	rtnl_unlock();
 
 	return stock_tun_chr_close(inode, file);

@@ -434,6 +434,51 @@ static void test_bind_wakes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
 }
 
+/* Others change the device's queues while this one is being closed. */
+static void test_closed_stays_closed(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int err, i;
+
+	fill(test, f);
+	rtnl_lock();
+	nodrop_queue_close(&f->q);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	nodrop_queue_bind(&f->q, f->txq);
+	rtnl_unlock();
+	KUNIT_EXPECT_NULL(test, f->q.txq);
+	for (i = 0; i < 3; i++)
+		KUNIT_EXPECT_EQ(test, transmit(f, i, &err), NODROP_PASS);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q.guard));
+}
+
+/* A reader that takes a packet now and then is not gone. */
+static void test_guard_counts_single_packets(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int i;
+
+	fill(test, f);
+	for (i = 0; i < 10; i++) {
+		msleep(nodrop_guard_ms / 2);
+		KUNIT_EXPECT_NOT_NULL(test, consume(f));
+	}
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+}
+
+static void test_guard_leaves_a_device_that_is_down(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	fill(test, f);
+	clear_bit(__LINK_STATE_START, &f->dev->state);
+	msleep(nodrop_guard_ms + 100);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+	set_bit(__LINK_STATE_START, &f->dev->state);
+}
+
 static void test_guard(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -565,6 +610,9 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE(test_no_qdisc_drops),
 	KUNIT_CASE(test_no_ring_drops),
 	KUNIT_CASE(test_bind_wakes),
+	KUNIT_CASE(test_closed_stays_closed),
+	KUNIT_CASE(test_guard_counts_single_packets),
+	KUNIT_CASE(test_guard_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_guard),
 	KUNIT_CASE(test_guard_waits_for_a_slow_reader),
 	KUNIT_CASE_PARAM_ATTR(test_race, size_gen_params,
