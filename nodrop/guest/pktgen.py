@@ -22,7 +22,7 @@ from nodrop.guest.failure import GuestError
 PROC = Path("/proc/net/pktgen")
 STOP_TIMEOUT_S = 5.0
 STEP_S = 0.005
-START_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 15.0
 
 _FINISHED = re.compile(r"Result: OK: \d+\(c")
 _CURRENT = re.compile(r"pkts-sofar:\s*(\d+)\s+errors:\s*(\d+)")
