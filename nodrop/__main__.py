@@ -3,6 +3,6 @@
 
 import sys
 
-from nodrop.cli import main
+from nodrop.start import main
 
 sys.exit(main())

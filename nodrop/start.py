@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where the ``nodrop`` command begins: before anything is loaded that takes time."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from nodrop.signals import INTERRUPTED, interrupt_on_signals
+
+
+def main() -> int:
+    """Load the command line and run it; Ctrl-C ends it in one sentence from the start."""
+    interrupt_on_signals()
+    try:
+        status: int = importlib.import_module("nodrop.cli").main()
+    except KeyboardInterrupt:
+        print("nodrop: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return status
