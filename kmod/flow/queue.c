@@ -104,7 +104,10 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
  */
 void nodrop_queue_close(struct nodrop_queue *q)
 {
+	/* The guard writes the bits beside it under producer_lock. */
+	nodrop_lock(q);
 	q->closed = true;
+	nodrop_unlock(q);
 	nodrop_queue_bind(q, NULL);
 }
 
