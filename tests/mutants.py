@@ -141,12 +141,6 @@ MUTANTS = (
     ),
     Mutant("guard: outlives the device", QUEUE, "\t\tnodrop_guard_cancel(q);\n", ""),
     Mutant(
-        "resize: nobody is told",
-        WRAP,
-        "if (event == NETDEV_CHANGE_TX_QUEUE_LEN &&",
-        "if (false &&",
-    ),
-    Mutant(
         "default: off",
         WRAP,
         "static bool nodrop_default = true;",
