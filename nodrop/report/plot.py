@@ -130,7 +130,7 @@ def _delivered(
     axes.set_yticks(RATIO_TICKS, [f"{tick:g}x" for tick in RATIO_TICKS])
     axes.set_xlim(-0.5, len(cases) - 0.5)
     axes.set_title(title)
-    axes.set_ylabel("times stock, 95 % interval")
+    axes.set_ylabel("times stock, interval")
     axes.set_xticks(range(len(cases)), labels, fontsize=6.5)
 
 
@@ -167,7 +167,7 @@ def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) ->
             )
             tallest = max(tallest, entry["median"])
     axes.set_ylim(0, 2 * tallest or 1)
-    axes.set_ylabel("round trip, ms, 95 % interval")
+    axes.set_ylabel("round trip, ms, interval")
     axes.set_title("Latency beside a TCP flow")
     axes.set_xticks(range(len(metrics)), ["p50", "p99"])
 

@@ -44,8 +44,8 @@ def caption(summaries: Mapping[str, Any]) -> str:
     )
     return (
         f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs. "
-        f"{lengths}. Medians; ratios pair by pair with their 95 % intervals. "
-        f"A ring has txqueuelen slots.{disturbed}"
+        f"{lengths}. Medians; ratios pair by pair with their 95 % intervals "
+        f"(fewer than six: the range). A ring has txqueuelen slots.{disturbed}"
     )
 
 
