@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from nodrop.commands import bench, demo, report
 from nodrop.errors import NodropError
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import INTERRUPTED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +33,6 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     arguments = parser().parse_args(argv)
-    interrupt_on_signals()
     try:
         status: int = arguments.run(arguments)
     except NodropError as error:

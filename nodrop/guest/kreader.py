@@ -7,9 +7,8 @@ import fcntl
 import os
 import struct
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
+from nodrop.guest.device import DeviceFile
 from nodrop.guest.failure import GuestError
 
 DEVICE = "/dev/nodrop-kreader"
@@ -43,7 +42,7 @@ class Counts:
     running: int
 
 
-class KernelReader:
+class KernelReader(DeviceFile):
     """Reads a tun file in the kernel until it is closed; a context manager.
 
     Args:
@@ -54,31 +53,11 @@ class KernelReader:
     """
 
     def __init__(self, tun_fd: int, *, cpu: int = -1, work_ns: int = 0, fifo: bool = False) -> None:
+        super().__init__(DEVICE)
         self._start = _START.pack(tun_fd, cpu, work_ns, FLAG_FIFO if fifo else 0)
-        self._fd = -1
 
-    def __enter__(self) -> Self:
-        self._fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.ioctl(self._fd, IOC_START, self._start)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the reader and let go of the tun file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    def _set_up(self) -> None:
+        fcntl.ioctl(self._fd, IOC_START, self._start)
 
     def read(self) -> Counts:
         """Return the counts so far.

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import struct
-from types import TracebackType
-from typing import Self
 
 from nodrop.guest.command import ip_batch, tool
+from nodrop.guest.device import DeviceFile
 from nodrop.guest.failure import GuestError
 
 IFF_TUN = 0x0001
@@ -20,7 +18,7 @@ TUNGETFEATURES = 0x800454CF
 IFNAMSIZ = 16
 
 
-class TunDevice:
+class TunDevice(DeviceFile):
     """An attached /dev/net/tun file; a context manager.
 
     Args:
@@ -29,39 +27,16 @@ class TunDevice:
     """
 
     def __init__(self, name: str, flags: int) -> None:
+        super().__init__("/dev/net/tun")
         self.name = name
         self._flags = flags | IFF_NO_PI
-        self._fd = -1
 
     @property
     def fd(self) -> int:
         """The open file."""
         return self._fd
 
-    def __enter__(self) -> Self:
-        self._fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self._attach()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; the device goes with it."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _attach(self) -> None:
+    def _set_up(self) -> None:
         known = struct.unpack("I", fcntl.ioctl(self._fd, TUNGETFEATURES, bytes(4)))[0]
         missing = self._flags & ~(known | IFF_TUN | IFF_TAP)
         if missing:

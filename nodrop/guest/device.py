@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A device file that is open for the length of a block."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class DeviceFile(ABC):
+    """A character device and what is set up through it; a context manager.
+
+    Args:
+        path: the device's file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Do what is to be done once the file is open; on an error it is closed again."""
+
+    def __enter__(self) -> Self:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what was set up through it goes with it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
