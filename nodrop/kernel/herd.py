@@ -54,7 +54,7 @@ class Herd:
         Raises:
             NodropError: it says nothing, because the test or the tool is broken.
         """
-        command = [
+        command: list[str | Path] = [
             self.tree / _LOADER,
             *("--library-path", self.tree / _LIBRARIES),
             self.tree / _PROGRAM,
