@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The life of one queue: a sender with a qdisc, a ring, a reader, the guard,
+ * and what happens to them. Names and order of steps are those of kmod/flow.
+ *
+ * Every order of steps is tried. Each step sees what the steps before it did;
+ * that this is so, too, on CPUs that reorder memory is what tests/litmus is
+ * for. One statement is one access that another CPU can come in between of.
+ *
+ * What must hold:
+ *  - a packet is dropped only by a foreign ring or one whose reader is gone;
+ *  - never is more completed than was charged;
+ *  - when nothing moves any more, all packets are where they belong, no byte
+ *    is charged and the txq is open: see "quiet" at the end.
+ *
+ * BREAK_... leaves one thing out; test_spin.py knows what that must lead to.
+ */
+
+#ifndef PACKETS
+#define PACKETS 4
+#endif
+#ifndef EVENTS
+#define EVENTS 1
+#endif
+/* Slots: at first, and after a resize. The second is too few for a limit. */
+#define BIG 3
+#define SMALL 1
+/* Packets, each of one byte, that may be charged without stopping the txq. */
+#define LIMIT 1
+/* Looks of the guard until a reader that takes nothing is gone. */
+#define LOOKS 2
+
+mtype = { RUNNING, STOPPED, ASKED, ANSWERED };
+mtype = { PASS, CLAIMED, BUSY };
+
+/* The ring: packets, slots that were read and not yet given back, its size. */
+byte ring, lag, size = BIG;
+/* The array: another number after each resize. */
+byte array = 1;
+byte in_front;
+bit producer_lock, consumer_lock;
+
+/* struct nodrop_queue */
+byte room;
+byte produced, taken, fill;
+bool foreign, gone, asked, notice, limited = true;
+/* 0, or a kick that is on its way, or that looks at the txq. */
+#define SENT 1
+#define BEGUN 2
+byte kick;
+byte bytes, uncharged;
+mtype phase = RUNNING;
+bool guard_pending, guard_open;
+byte guard_mark, guard_looks;
+
+/* The txq, its qdisc, and the byte queue limit: charged less completed. */
+bool xoff, scheduled, qdisc_runs, device_up = true;
+byte backlog, charged;
+
+/* The reader: it was called; it reads no more. */
+bool called, away;
+
+/* What became of the packets. */
+byte sent, delivered, dropped, purged;
+
+#define BATCH (size == BIG -> 2 : 1)
+#define HAS_ROOM (ring + lag < size)
+#define OVER (limited && charged > LIMIT)
+#define HELD (produced - taken)
+
+inline lock(which) { atomic { which == 0 -> which = 1 } }
+inline unlock(which) { which = 0 }
+
+inline both_locks() { lock(consumer_lock); lock(producer_lock) }
+inline both_unlock() { unlock(producer_lock); unlock(consumer_lock) }
+
+inline wake_txq()
+{
+	atomic { if :: xoff -> xoff = false; scheduled = true :: else fi }
+}
+
+inline schedule_txq()
+{
+	atomic { if :: !xoff -> scheduled = true :: else fi }
+}
+
+inline reopen()
+{
+	if :: device_up -> wake_txq() :: else fi
+}
+
+/* limit.h; with both locks. */
+inline update_limit(fresh)
+{
+	atomic {
+		if
+		:: fresh || limited != (!foreign && size == BIG) ->
+			limited = (!foreign && size == BIG);
+			bytes = 0;
+#ifdef BREAK_UNCHARGED
+			uncharged = 0;
+#else
+			uncharged = (limited -> HELD : 0);
+#endif
+			charged = 0
+		:: else
+		fi
+	}
+}
+
+inline complete()
+{
+	atomic {
+		/* dql_completed() is a BUG otherwise. */
+		assert(bytes <= charged);
+		charged = charged - bytes;
+		bytes = 0
+	}
+}
+
+/* produce.c */
+
+inline guard_arm()
+{
+#ifndef BREAK_GUARD
+	atomic {
+		if
+		:: !guard_pending ->
+			guard_mark = taken;
+			guard_looks = 0;
+			guard_open = false;
+			guard_pending = true
+		:: else
+		fi
+	}
+#endif
+}
+
+inline stop()
+{
+	fill = HELD;
+	xoff = true;
+#ifdef BREAK_RECHECK
+	stopped = true;
+#else
+	if
+	:: HAS_ROOM ->
+		if
+		:: !OVER -> stopped = false
+		:: else -> stopped = true
+		fi
+	:: else -> stopped = true
+	fi;
+#endif
+	if
+	:: !stopped -> wake_txq()
+	:: else -> guard_arm()
+	fi
+}
+
+#define HOLDS (!foreign && !gone)
+
+inline claim()
+{
+	verdict = PASS;
+	was = room;
+	if
+	:: was && was == array -> verdict = CLAIMED
+	:: else ->
+		lock(producer_lock);
+		room = 0;
+		if
+		:: !HOLDS ->
+			if
+			:: HAS_ROOM && !foreign -> verdict = CLAIMED
+			:: else
+			fi
+#ifdef BREAK_CLAIM
+		:: HOLDS -> verdict = CLAIMED
+#else
+		:: HOLDS && HAS_ROOM -> verdict = CLAIMED
+		:: HOLDS && !HAS_ROOM ->
+			stop();
+			verdict = (stopped -> BUSY : CLAIMED)
+#endif
+		fi;
+		if :: verdict == CLAIMED -> room = array :: else fi;
+		unlock(producer_lock)
+	fi
+}
+
+inline produce()
+{
+	lock(producer_lock);
+	if
+	:: !HAS_ROOM ->
+		assert(foreign || gone);
+		dropped++
+	:: HAS_ROOM ->
+#ifdef BREAK_CHARGE
+		ring++;
+		produced++;
+		if :: limited -> charged++ :: else fi;
+#else
+		if :: limited -> charged++ :: else fi;
+		produced++;
+		ring++;
+#endif
+		if :: !HAS_ROOM || size == 1 -> room = 0 :: else fi;
+		if
+		:: (!HAS_ROOM || OVER) && HOLDS -> stop()
+		:: else
+		fi;
+		/* The qdisc runs: this is its run. */
+		asked = false;
+		notice = true
+	fi;
+	unlock(producer_lock)
+}
+
+inline burst_end()
+{
+#ifdef BREAK_BURST
+	if :: notice && !more -> notice = false; called = true :: else fi
+#else
+	if
+	:: notice && (!more || xoff) -> notice = false; called = true
+	:: else
+	fi
+#endif
+}
+
+/* The run of a qdisc, as the transmit softirq starts it. */
+active proctype Sender()
+{
+	mtype verdict;
+	bool stopped, more;
+	byte was;
+
+end:	do
+	:: atomic { scheduled && device_up -> scheduled = false; qdisc_runs = true };
+		do
+		:: xoff || !backlog -> break
+		:: atomic { !xoff && backlog -> backlog-- };
+			/* A burst: what follows is transmitted at once. */
+burst:			if
+			:: backlog -> more = true
+			:: more = false
+			fi;
+			claim();
+			if
+			:: verdict == BUSY ->
+				/* Goes back to the qdisc, which runs again. */
+				atomic { backlog++; scheduled = true };
+				burst_end();
+				break
+			:: else -> produce()
+			fi;
+			burst_end();
+			if
+			:: more && !xoff && backlog -> backlog--; goto burst
+			:: more && xoff -> break
+			:: else
+			fi
+		od;
+		qdisc_runs = false
+	od
+}
+
+active proctype Application()
+{
+	do
+	:: sent < PACKETS ->
+		atomic {
+			sent++;
+			if :: device_up -> backlog++; scheduled = true
+			:: else -> purged++
+			fi
+		}
+	:: sent == PACKETS -> break
+	od
+}
+
+/* consume.c */
+
+inline ask()
+{
+	phase = RUNNING;
+	if
+	:: device_up ->
+		phase = ASKED;
+		xoff = false;
+		asked = true
+	:: else
+	fi
+}
+
+inline knock()
+{
+	phase = RUNNING;
+	asked = false;
+	if
+	:: atomic { kick == 0 -> kick = SENT }
+	:: kick == SENT
+#ifdef BREAK_KICK
+	:: kick == BEGUN
+#endif
+	:: schedule_txq()
+	fi
+}
+
+inline release()
+{
+	complete();
+	if
+	:: xoff ->
+		phase = STOPPED;
+		if
+		:: HELD >= 0 && HELD <= fill - fill / 2 && !OVER -> ask()
+		:: else
+		fi
+	:: !xoff && phase == STOPPED -> phase = ANSWERED
+	:: !xoff && phase != STOPPED
+	fi;
+	if
+	:: phase == ASKED && !asked -> phase = ANSWERED
+	:: phase == ASKED && asked ->
+		/* In a ring of this size it may be time to knock, or not. */
+		if :: knock() :: skip fi
+	:: phase != ASKED
+	fi
+}
+
+inline ran_dry()
+{
+	if :: bytes -> release() :: else fi;
+	if
+	:: phase == RUNNING
+	:: phase != RUNNING ->
+		if :: phase == STOPPED -> ask() :: else fi;
+		/* Patience: a sender may come by now, or not. */
+		if
+		:: ring
+		:: !ring ->
+#ifdef BREAK_KNOCK
+			phase = RUNNING
+#else
+			if :: backlog -> knock() :: else -> phase = RUNNING fi
+#endif
+		fi
+	fi
+}
+
+inline consume()
+{
+	got = true;
+	if
+	:: in_front -> in_front--
+	:: !in_front && ring ->
+		atomic {
+			ring--; lag++;
+			if :: lag >= BATCH -> lag = 0 :: else fi
+		}
+	:: !in_front && !ring -> got = false
+	fi;
+	if
+	:: got && !foreign ->
+		taken++;
+		if
+		:: uncharged -> uncharged--
+		:: !uncharged && limited -> bytes++
+		:: else
+		fi;
+		if :: gone -> gone = false :: else fi;
+		if :: !lag -> release() :: else fi
+	:: got && foreign -> taken++
+	:: !got && !foreign && (phase != RUNNING || bytes) -> ran_dry()
+	:: else
+	fi
+}
+
+active proctype Reader()
+{
+	bool got;
+
+	do
+	:: called = false;
+		do
+		:: lock(consumer_lock);
+			consume();
+			unlock(consumer_lock);
+			if :: got -> delivered++ :: else -> break fi
+#ifdef LEAVES
+		:: away = true; goto end
+#endif
+		od;
+end_sleep:	called
+	od;
+end:	skip
+}
+
+active proctype Kick()
+{
+end:	do
+	:: kick == SENT ->
+		kick = BEGUN;
+		schedule_txq();
+		kick = 0
+	od
+}
+
+/* guard.c: each look comes at any time, however slow the reader is. */
+active proctype Guard()
+{
+end:	do
+#ifdef GUARD
+	:: guard_pending ->
+		guard_pending = false;
+		lock(producer_lock);
+		if
+		:: !device_up
+		:: device_up && !xoff ->
+			asked = false;
+			schedule_txq();
+			if
+			:: guard_open
+			:: !guard_open -> guard_open = true; guard_pending = true
+			fi
+		:: device_up && xoff ->
+			guard_open = false;
+			if
+			:: taken != guard_mark ->
+				guard_mark = taken;
+				guard_looks = 1;
+				guard_pending = true
+			:: taken == guard_mark && guard_looks + 1 < LOOKS ->
+				guard_looks++;
+				guard_pending = true
+			:: taken == guard_mark && guard_looks + 1 >= LOOKS ->
+				gone = true;
+				wake_txq()
+			fi
+		fi;
+		unlock(producer_lock)
+#else
+	:: false
+#endif
+	od
+}
+
+/* inject.c */
+inline resize(slots)
+{
+	both_locks();
+	atomic {
+		byte all = in_front + ring;
+
+		size = slots;
+		lag = 0;
+#ifdef BREAK_PROMISE
+		ring = (all < size -> all : size);
+#else
+		ring = size - (room -> 1 : 0);
+		ring = (all < ring -> all : ring);
+#endif
+		in_front = (foreign -> 0 : all - ring);
+		dropped = dropped + (foreign -> all - ring : 0);
+		/* What is thrown away for a foreign reader is taken by nobody. */
+		array = 3 - array;
+		if :: room -> room = array :: else fi;
+		all = 0
+	};
+	update_limit(false);
+	reopen();
+	both_unlock()
+}
+
+inline to_foreign()
+{
+	both_locks();
+	foreign = true;
+	room = 0;
+	update_limit(true);
+#ifndef BREAK_FOREIGN
+	reopen();
+#endif
+	/* ptr_ring_unconsume(): what does not fit is destroyed. */
+	atomic {
+		lag = 0;
+		if
+		:: in_front + ring > size ->
+			dropped = dropped + in_front + ring - size;
+			ring = size
+		:: else -> ring = ring + in_front
+		fi;
+		in_front = 0
+	};
+	both_unlock();
+	/* Its reader looks for itself. */
+	called = true
+}
+
+/* The device goes down: its qdisc is emptied when no run of it is left. */
+inline down_and_up()
+{
+	device_up = false;
+	!qdisc_runs;
+	atomic { purged = purged + backlog; backlog = 0; scheduled = false };
+	xoff = true;
+	/* Up: running, then the txqs are opened, then there is a qdisc. */
+	atomic { xoff = false; device_up = true; scheduled = (backlog > 0) }
+}
+
+active proctype Events()
+{
+	byte n;
+
+	do
+	:: n < EVENTS ->
+		n++;
+		if
+		:: resize((size == BIG -> SMALL : BIG))
+		:: down_and_up()
+		:: both_locks(); update_limit(true); reopen(); both_unlock()
+#ifdef FOREIGN
+		:: to_foreign()
+#endif
+		:: n = EVENTS
+		fi
+	:: n >= EVENTS -> break
+	od
+}
+
+/* Nothing moves any more: is everything where it belongs? */
+active proctype Monitor()
+{
+	timeout;
+	assert(sent == PACKETS);
+	assert(!backlog);
+	if
+	:: away
+	:: !away ->
+		assert(!ring && !in_front && !xoff);
+		assert(delivered + dropped + purged == PACKETS);
+		assert(foreign || (!bytes && !charged && !uncharged))
+	fi
+}
