@@ -58,7 +58,9 @@ class Drivers:
         path = self._modules / wanted / "tun.ko"
         if not path.exists():
             raise GuestError(f"there is no {wanted}/tun.ko; the driver was not built")
-        tool(["insmod", str(path)])
+        core = path.with_name("nodrop.ko")
+        for module in (core, path) if core.exists() else (path,):
+            tool(["insmod", str(module)])
         self._loaded = wanted
         tool(["insmod", str(self._modules / "kreader.ko")])
 
@@ -70,7 +72,7 @@ class Drivers:
         """
         if self._loaded is None:
             return
-        for module in ("kreader", "tun"):
+        for module in ("kreader", "tun", "nodrop"):
             self._remove(module)
         self._loaded = None
 
