@@ -54,14 +54,14 @@ bool guard_pending, guard_open;
 byte guard_mark, guard_looks;
 
 /* The txq, its qdisc, and the byte queue limit: charged less completed. */
-bool xoff, scheduled, qdisc_runs, device_up = true;
-byte backlog, charged;
+bool xoff, scheduled = true, qdisc_runs, device_up = true;
+byte backlog = PACKETS - 1, charged;
 
 /* The reader: it was called; it reads no more. */
 bool called, away;
 
 /* What became of the packets. */
-byte sent, delivered, dropped, purged;
+byte sent = PACKETS - 1, delivered, dropped, purged;
 
 #define BATCH (size == BIG -> 2 : 1)
 #define HAS_ROOM (ring + lag < size)
@@ -122,7 +122,7 @@ inline complete()
 
 inline guard_arm()
 {
-#ifndef BREAK_GUARD
+#ifdef GUARD
 	atomic {
 		if
 		:: !guard_pending ->
@@ -133,6 +133,8 @@ inline guard_arm()
 		:: else
 		fi
 	}
+#else
+	skip
 #endif
 }
 
@@ -143,14 +145,8 @@ inline stop()
 #ifdef BREAK_RECHECK
 	stopped = true;
 #else
-	if
-	:: HAS_ROOM ->
-		if
-		:: !OVER -> stopped = false
-		:: else -> stopped = true
-		fi
-	:: else -> stopped = true
-	fi;
+	stopped = !HAS_ROOM;
+	if :: !stopped -> stopped = OVER :: else fi;
 #endif
 	if
 	:: !stopped -> wake_txq()
@@ -162,60 +158,66 @@ inline stop()
 
 inline claim()
 {
-	verdict = PASS;
 	was = room;
 	if
 	:: was && was == array -> verdict = CLAIMED
 	:: else ->
-		lock(producer_lock);
-		room = 0;
-		if
-		:: !HOLDS ->
+		atomic { producer_lock == 0 -> producer_lock = 1; room = 0 };
+		atomic {
 			if
-			:: HAS_ROOM && !foreign -> verdict = CLAIMED
-			:: else
-			fi
+			:: !HOLDS && HAS_ROOM && !foreign -> verdict = CLAIMED
+			:: !HOLDS && (!HAS_ROOM || foreign) -> verdict = PASS
 #ifdef BREAK_CLAIM
-		:: HOLDS -> verdict = CLAIMED
+			:: HOLDS -> verdict = CLAIMED
 #else
-		:: HOLDS && HAS_ROOM -> verdict = CLAIMED
-		:: HOLDS && !HAS_ROOM ->
+			:: HOLDS && HAS_ROOM -> verdict = CLAIMED
+			:: HOLDS && !HAS_ROOM -> verdict = BUSY
+#endif
+			fi
+		};
+		if
+		:: verdict == BUSY ->
 			stop();
 			verdict = (stopped -> BUSY : CLAIMED)
-#endif
+		:: else
 		fi;
-		if :: verdict == CLAIMED -> room = array :: else fi;
-		unlock(producer_lock)
+		atomic {
+			if :: verdict == CLAIMED -> room = array :: else fi;
+			producer_lock = 0
+		}
 	fi
 }
 
 inline produce()
 {
-	lock(producer_lock);
+	atomic {
+		producer_lock == 0 -> producer_lock = 1;
+		stopped = !HAS_ROOM;
+		/* Nobody but a foreign or a gone reader loses a packet. */
+		assert(!stopped || foreign || gone)
+	};
 	if
-	:: !HAS_ROOM ->
-		assert(foreign || gone);
-		dropped++
-	:: HAS_ROOM ->
+	:: stopped -> dropped++
+	:: else ->
 #ifdef BREAK_CHARGE
-		ring++;
-		produced++;
+		atomic { ring++; produced++ };
 		if :: limited -> charged++ :: else fi;
 #else
 		if :: limited -> charged++ :: else fi;
-		produced++;
-		ring++;
+		atomic { ring++; produced++ };
 #endif
-		if :: !HAS_ROOM || size == 1 -> room = 0 :: else fi;
-		if
-		:: (!HAS_ROOM || OVER) && HOLDS -> stop()
-		:: else
-		fi;
+		atomic {
+			stopped = !HAS_ROOM;
+			if :: stopped || size == 1 -> room = 0 :: else fi
+		};
+		atomic {
+			stopped = (stopped || OVER) && HOLDS
+		};
+		if :: stopped -> stop() :: else fi;
 		/* The qdisc runs: this is its run. */
-		asked = false;
-		notice = true
+		atomic { asked = false; notice = true }
 	fi;
-	unlock(producer_lock)
+	producer_lock = 0
 }
 
 inline burst_end()
@@ -233,7 +235,7 @@ inline burst_end()
 /* The run of a qdisc, as the transmit softirq starts it. */
 active proctype Sender()
 {
-	mtype verdict;
+	mtype verdict = PASS;
 	bool stopped, more;
 	byte was;
 
@@ -267,18 +269,15 @@ burst:			if
 	od
 }
 
+/* All but one are there from the beginning; one comes at any time. */
 active proctype Application()
 {
-	do
-	:: sent < PACKETS ->
-		atomic {
-			sent++;
-			if :: device_up -> backlog++; scheduled = true
-			:: else -> purged++
-			fi
-		}
-	:: sent == PACKETS -> break
-	od
+	atomic {
+		sent = PACKETS;
+		if :: device_up -> backlog++; scheduled = true
+		:: else -> purged++
+		fi
+	}
 }
 
 /* consume.c */
@@ -312,69 +311,78 @@ inline knock()
 inline release()
 {
 	complete();
-	if
-	:: xoff ->
-		phase = STOPPED;
+	atomic {
 		if
-		:: HELD >= 0 && HELD <= fill - fill / 2 && !OVER -> ask()
+		:: xoff -> phase = STOPPED
+		:: !xoff && phase == STOPPED -> phase = ANSWERED
 		:: else
 		fi
-	:: !xoff && phase == STOPPED -> phase = ANSWERED
-	:: !xoff && phase != STOPPED
-	fi;
+	};
 	if
-	:: phase == ASKED && !asked -> phase = ANSWERED
-	:: phase == ASKED && asked ->
+	:: phase == STOPPED && HELD <= fill - fill / 2 && !OVER -> ask()
+	:: else
+	fi;
+	atomic {
+		if
+		:: phase == ASKED && !asked -> phase = ANSWERED
+		:: else
+		fi
+	};
+	if
+	:: phase == ASKED ->
 		/* In a ring of this size it may be time to knock, or not. */
 		if :: knock() :: skip fi
-	:: phase != ASKED
+	:: else
 	fi
 }
 
 inline ran_dry()
 {
 	if :: bytes -> release() :: else fi;
+	if :: phase == STOPPED -> ask() :: else fi;
 	if
-	:: phase == RUNNING
 	:: phase != RUNNING ->
-		if :: phase == STOPPED -> ask() :: else fi;
 		/* Patience: a sender may come by now, or not. */
 		if
 		:: ring
-		:: !ring ->
 #ifdef BREAK_KNOCK
-			phase = RUNNING
+		:: !ring -> phase = RUNNING
 #else
-			if :: backlog -> knock() :: else -> phase = RUNNING fi
+		:: !ring && backlog -> knock()
+		:: !ring && !backlog -> phase = RUNNING
 #endif
 		fi
+	:: else
 	fi
 }
 
 inline consume()
 {
-	got = true;
-	if
-	:: in_front -> in_front--
-	:: !in_front && ring ->
-		atomic {
+	atomic {
+		got = (in_front || ring);
+		if
+		:: in_front -> in_front--
+		:: !in_front && ring ->
 			ring--; lag++;
 			if :: lag >= BATCH -> lag = 0 :: else fi
-		}
-	:: !in_front && !ring -> got = false
-	fi;
-	if
-	:: got && !foreign ->
-		taken++;
-		if
-		:: uncharged -> uncharged--
-		:: !uncharged && limited -> bytes++
 		:: else
 		fi;
-		if :: gone -> gone = false :: else fi;
-		if :: !lag -> release() :: else fi
-	:: got && foreign -> taken++
-	:: !got && !foreign && (phase != RUNNING || bytes) -> ran_dry()
+		if
+		:: got ->
+			taken++;
+			if
+			:: uncharged -> uncharged--
+			:: !uncharged && limited -> bytes++
+			:: else
+			fi
+		:: else
+		fi
+	};
+	if :: got && gone -> gone = false :: else fi;
+	if
+	:: foreign
+	:: !foreign && got && !lag -> release()
+	:: !foreign && !got && (phase != RUNNING || bytes) -> ran_dry()
 	:: else
 	fi
 }
@@ -388,8 +396,10 @@ active proctype Reader()
 		do
 		:: lock(consumer_lock);
 			consume();
-			unlock(consumer_lock);
-			if :: got -> delivered++ :: else -> break fi
+			atomic {
+				consumer_lock = 0;
+				if :: got -> delivered++ :: else -> break fi
+			}
 #ifdef LEAVES
 		:: away = true; goto end
 #endif
