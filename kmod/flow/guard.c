@@ -70,8 +70,11 @@ static void nodrop_guard_look(struct timer_list *timer)
 		WRITE_ONCE(q->gone, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
 		trace_nodrop_guard(q, taken);
+		/*
+		 * And look once more: if the reader itself has just opened it,
+		 * and goes now, nobody else runs the qdisc.
+		 */
 		netif_tx_wake_queue(q->txq);
-		goto out;
 	}
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 out:

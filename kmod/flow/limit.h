@@ -44,6 +44,13 @@ static inline void nodrop_complete(struct nodrop_queue *q)
 {
 	if (!q->bytes)
 		return;
+	/*
+	 * Between taking packets and reading what was charged. Pairs with the
+	 * barrier of __ptr_ring_produce() in nodrop_produce(): more completed
+	 * than charged is a BUG.
+	 * Litmus: MP+charge-wmb-slot+take-mb-queued
+	 */
+	smp_rmb();
 	dql_completed(&q->txq->dql, q->bytes);
 	q->bytes = 0;
 }

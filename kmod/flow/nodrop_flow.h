@@ -138,7 +138,7 @@ struct nodrop_front;
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the reader is to be called at the burst's end; txq's lock
  * @on: flow control is wanted for the device
- * @kicking: @kick is on its way; written by the reader and by @kick
+ * @kicking: where @kick is; written by the reader and by @kick
  * @stats: the senders' counters
  *
  * Written by the reader, under consumer_lock:
@@ -178,7 +178,7 @@ struct nodrop_queue {
 	int burst_cpu;
 	bool notice;
 	bool on;
-	bool kicking;
+	u8 kicking;
 	u64 stats[NODROP_SENDER_STATS];
 
 	unsigned int taken ____cacheline_aligned_in_smp;
