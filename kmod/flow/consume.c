@@ -123,6 +123,7 @@ void nodrop_release(struct nodrop_queue *q)
 	 * Between freeing slots, completing bytes, and reading XOFF. Pairs
 	 * with the barrier in nodrop_stop().
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
+	 * Litmus: SB+charge-mb-limit+complete-mb-xoff
 	 */
 	smp_mb();
 	if (netif_tx_queue_stopped(txq)) {

@@ -19,13 +19,13 @@ static void nodrop_kick_run(void *data)
 	struct nodrop_queue *q = data;
 	struct netdev_queue *txq = READ_ONCE(q->txq);
 
+	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
 	/*
 	 * Between being seen on its way and looking at XOFF. Pairs with the
 	 * barrier in nodrop_kick(): whoever still relies on this kick has
 	 * opened the txq, and we see that.
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
-	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
 	smp_mb();
 	if (txq)
 		netif_schedule_queue(txq);

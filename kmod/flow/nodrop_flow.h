@@ -334,6 +334,10 @@ static inline bool nodrop_empty(struct nodrop_queue *q)
  *
  * After NODROP_CLAIMED the caller may put one packet into the ring, or none.
  *
+ * Without a lock: what a resize does to the slot is seen when the packet is
+ * put in, under producer_lock.
+ * Litmus: MP+resize-lock-slot+claim-lock-slot
+ *
  * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.
  * Return: what to do with the packet.
  */
@@ -387,7 +391,9 @@ static inline bool nodrop_burst_holds(struct nodrop_queue *q)
  * @q: the queue
  * @txq: the txq that the packet came through
  *
- * A burst ends with its last packet or when its txq is stopped.
+ * A burst ends with its last packet or when its txq is stopped. What calls the
+ * reader has a full barrier before it looks whether the reader sleeps.
+ * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
  *
  * Return: true when the caller must call the reader now.
  */

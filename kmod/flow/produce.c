@@ -39,6 +39,7 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	 * the barrier in nodrop_release(): either we see what the reader gave
 	 * back, or the reader sees XOFF and opens the txq.
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
+	 * Litmus: SB+charge-mb-limit+complete-mb-xoff
 	 */
 	smp_mb__after_atomic();
 	if (nodrop_has_both(q)) {

@@ -22,9 +22,13 @@
 #ifndef EVENTS
 #define EVENTS 1
 #endif
-/* Slots: at first, and after a resize. The second is too few for a limit. */
+/* Slots: at first, and after a resize. */
+#ifndef BIG
 #define BIG 3
+#endif
 #define SMALL 1
+/* So many slots are enough for batches, a limit, and a knock before it is dry. */
+#define ENOUGH (size > 2)
 /* Packets, each of one byte, that may be charged without stopping the txq. */
 #define LIMIT 1
 /* Looks of the guard until a reader that takes nothing is gone. */
@@ -43,7 +47,7 @@ bit producer_lock, consumer_lock;
 /* struct nodrop_queue */
 byte room;
 byte produced, taken, fill;
-bool foreign, gone, asked, notice, limited = true;
+bool foreign, gone, asked, notice, limited = (BIG > 2);
 /* 0, or a kick that is on its way, or that looks at the txq. */
 #define SENT 1
 #define BEGUN 2
@@ -51,7 +55,9 @@ byte kick;
 byte bytes, uncharged;
 mtype phase = RUNNING;
 bool guard_pending, guard_open;
-byte guard_mark, guard_looks;
+/* For guard_mark: the reader has taken something since. */
+bool guard_moved;
+byte guard_looks;
 
 /* The txq, its qdisc, and the byte queue limit: charged less completed. */
 bool xoff, scheduled = true, qdisc_runs, device_up = true;
@@ -63,7 +69,7 @@ bool called, away;
 /* What became of the packets. */
 byte sent = PACKETS - 1, delivered, dropped, purged;
 
-#define BATCH (size == BIG -> 2 : 1)
+#define BATCH (ENOUGH -> 2 : 1)
 #define HAS_ROOM (ring + lag < size)
 #define OVER (limited && charged > LIMIT)
 #define HELD (produced - taken)
@@ -94,8 +100,8 @@ inline update_limit(fresh)
 {
 	atomic {
 		if
-		:: fresh || limited != (!foreign && size == BIG) ->
-			limited = (!foreign && size == BIG);
+		:: fresh || limited != (!foreign && ENOUGH) ->
+			limited = (!foreign && ENOUGH);
 			bytes = 0;
 #ifdef BREAK_UNCHARGED
 			uncharged = 0;
@@ -126,7 +132,7 @@ inline guard_arm()
 	atomic {
 		if
 		:: !guard_pending ->
-			guard_mark = taken;
+			guard_moved = false;
 			guard_looks = 0;
 			guard_open = false;
 			guard_pending = true
@@ -331,7 +337,7 @@ inline release()
 	if
 	:: phase == ASKED ->
 		/* In a ring of this size it may be time to knock, or not. */
-		if :: knock() :: skip fi
+		if :: ENOUGH -> knock() :: skip fi
 	:: else
 	fi
 }
@@ -370,6 +376,9 @@ inline consume()
 		if
 		:: got ->
 			taken++;
+#ifdef GUARD
+			guard_moved = true;
+#endif
 			if
 			:: uncharged -> uncharged--
 			:: !uncharged && limited -> bytes++
@@ -424,9 +433,8 @@ active proctype Guard()
 {
 end:	do
 #ifdef GUARD
-	:: guard_pending ->
-		guard_pending = false;
-		lock(producer_lock);
+	:: atomic { guard_pending && producer_lock == 0 ->
+			guard_pending = false; producer_lock = 1 };
 		if
 		:: !device_up
 		:: device_up && !xoff ->
@@ -439,16 +447,19 @@ end:	do
 		:: device_up && xoff ->
 			guard_open = false;
 			if
-			:: taken != guard_mark ->
-				guard_mark = taken;
+			:: guard_moved ->
+				guard_moved = false;
 				guard_looks = 1;
 				guard_pending = true
-			:: taken == guard_mark && guard_looks + 1 < LOOKS ->
+			:: !guard_moved && guard_looks + 1 < LOOKS ->
 				guard_looks++;
 				guard_pending = true
-			:: taken == guard_mark && guard_looks + 1 >= LOOKS ->
+			:: !guard_moved && guard_looks + 1 >= LOOKS ->
 				gone = true;
-				wake_txq()
+				wake_txq();
+#ifndef BREAK_TRIP
+				guard_pending = true
+#endif
 			fi
 		fi;
 		unlock(producer_lock)
