@@ -31,7 +31,8 @@ DECLARE_EVENT_CLASS(nodrop_queue,
 				     __field(unsigned int, limit)
 				     __field(int, why)
 		    ),
-		    TP_fast_assign(__entry->queue = nodrop_name(q, __entry->dev);
+		    TP_fast_assign(__entry->queue =
+					nodrop_name(q, __entry->dev);
 				   __entry->held = nodrop_held(q);
 				   __entry->size = q->ring->size;
 				   __entry->bytes = nodrop_inflight(q);
