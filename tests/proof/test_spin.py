@@ -29,6 +29,7 @@ BROKEN = {
     "PROMISE": ("a resize fills the sender's slot", "events", "!(stopped)"),
     "UNCHARGED": ("a reset forgets what is held", "events", "bytes<=charged"),
     "FOREIGN": ("a foreign ring stays stopped", "events", "!(backlog)"),
+    "REOPEN": ("only a stopped txq is run when it is opened", "events", "!(backlog)"),
     "TRIP": ("the guard ends when it trips", "reader that goes", "!(backlog)"),
 }
 

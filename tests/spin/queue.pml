@@ -92,7 +92,11 @@ inline schedule_txq()
 
 inline reopen()
 {
+#ifdef BREAK_REOPEN
 	if :: device_up -> wake_txq() :: else fi
+#else
+	if :: device_up -> xoff = false; schedule_txq() :: else fi
+#endif
 }
 
 /* limit.h; with both locks. */
