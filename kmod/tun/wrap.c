@@ -203,7 +203,8 @@ static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
 		struct netdev_queue *txq = netdev_get_tx_queue(dev, i);
 		struct Qdisc *qdisc = rtnl_dereference(txq->qdisc);
 
-		if (!netif_running(dev) || qdisc == rtnl_dereference(dev->qdisc))
+		if (!netif_running(dev) ||
+		    qdisc == rtnl_dereference(dev->qdisc))
 			continue;
 		while (qdisc_qlen_sum(qdisc) && time_before(jiffies, end)) {
 			netif_tx_wake_queue(txq);
