@@ -30,6 +30,10 @@
 #define SEND_STEP_NS	(1000 * 1000ULL)
 #define ANY_CPU		"any"
 
+/* On one CPU vhost's thread goes first: a guest has a CPU of its own. */
+#define CLIENT_PRIORITY	1
+#define WORKER_PRIORITY	2
+
 /**
  * struct client - what the threads share
  * @packets: received; like the next two written by one thread and read by all
@@ -40,6 +44,7 @@
 struct client {
 	struct vhost_device dev;
 	__u64 rate;
+	__u64 work_ns;
 	bool poll;
 	bool paused;
 	__u64 packets;
@@ -73,6 +78,7 @@ static void take_packets(struct client *client, __u16 count)
 		avail->ring[(__u16)(avail->idx + i) % ring->vring.num] =
 			entry->id;
 	}
+	work_for_ns(client->work_ns * count);
 	vhost_take(ring, count);
 	vhost_give(ring, count);
 	add(&client->bytes, bytes);
@@ -207,10 +213,13 @@ static void obey_until(struct client *client, __u64 deadline)
 	stop_now();
 }
 
-/* Binds a thread (0: the caller) to a CPU and puts it ahead of the others. */
-static void place(pid_t thread, const char *name, const char *cpu, bool fifo)
+/*
+ * Binds a thread (0: the caller) to a CPU; a @priority other than 0 puts it
+ * ahead of ordinary ones.
+ */
+static void place(pid_t thread, const char *name, const char *cpu, int priority)
 {
-	struct sched_param first = { .sched_priority = 1 };
+	struct sched_param fifo = { .sched_priority = priority };
 	unsigned long number;
 	cpu_set_t cpus;
 	char *end;
@@ -226,7 +235,7 @@ static void place(pid_t thread, const char *name, const char *cpu, bool fifo)
 			die(EXIT_FAILED, "cannot bind to CPU %lu: %s", number,
 			    strerror(errno));
 	}
-	if (fifo && sched_setscheduler(thread, SCHED_FIFO, &first))
+	if (priority && sched_setscheduler(thread, SCHED_FIFO, &fifo))
 		die(EXIT_FAILED, "cannot become SCHED_FIFO: %s",
 		    strerror(errno));
 }
@@ -257,6 +266,8 @@ int main(int argc, char **argv)
 		  .help = "of each ring, a power of two" },
 		{ .name = "legacy", .flag = &legacy,
 		  .help = "headers of 10 bytes, not 12" },
+		{ .name = "work-ns", .number = &client.work_ns,
+		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
 		{ .name = "poll", .flag = &client.poll,
 		  .help = "never sleep, as a busy guest" },
 		{ .name = "rate", .number = &client.rate, .max = NSEC_PER_SEC,
@@ -285,9 +296,10 @@ int main(int argc, char **argv)
 	vhost_open(&client.dev,
 		   fd ? (int)fd : open_tun(name, IFF_TAP | parse_tun_flags(flags)),
 		   slots, legacy);
-	place(0, "cpu", cpu, fifo);
+	place(0, "cpu", cpu, fifo ? CLIENT_PRIORITY : 0);
 	if (client.dev.worker)
-		place(client.dev.worker, "worker-cpu", worker_cpu, worker_fifo);
+		place(client.dev.worker, "worker-cpu", worker_cpu,
+		      worker_fifo ? WORKER_PRIORITY : 0);
 	else if (worker_fifo || strcmp(worker_cpu, ANY_CPU))
 		die(EXIT_UNSUPPORTED, "vhost's thread cannot be found");
 

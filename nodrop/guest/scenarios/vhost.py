@@ -45,6 +45,7 @@ class Vhost(Scenario):
             "client_cpu",
             "client_fifo",
             "client_poll",
+            "work_ns",
         }
     )
     uses_vhost = True
@@ -64,6 +65,7 @@ class Vhost(Scenario):
                 tap.fd,
                 slots=self.number("slots"),
                 poll=self.flag("client_poll"),
+                work_ns=self.number("work_ns"),
                 cpu=self.number("client_cpu"),
                 fifo=self.flag("client_fifo"),
                 worker_cpu=self.number("worker_cpu"),
