@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The reader's side: take a packet; when slots were given back, see to it that
- * the senders go on, on their own CPU if there is any way.
+ * The reader's side: when slots or bytes were given back, see to it that the
+ * senders go on, on their own CPU if there is any way.
  */
 #include <linux/prefetch.h>
 
-#include "nodrop_flow.h"
+#include "limit.h"
+#include "trace.h"
 
 /* How long a reader of an empty ring waits for a sender that was asked. */
 #define NODROP_PATIENCE 256
@@ -18,17 +19,42 @@ static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 	q->reader_stats[stat - NODROP_SENDER_STATS]++;
 }
 
+/* Has the reader taken half of what stopped the txq? */
+static bool nodrop_may_ask(const struct nodrop_queue *q)
+{
+	unsigned int full = READ_ONCE(q->full);
+
+	return nodrop_held(q) <= full - full / 2 && !nodrop_over_limit(q);
+}
+
+/*
+ * Is it time to knock, although the ring is not empty? What the byte limit
+ * allows is little: that reader cannot wait until nobody came.
+ */
+static bool nodrop_may_knock(const struct nodrop_queue *q)
+{
+	unsigned int full = READ_ONCE(q->full);
+
+	if (q->ring->size < NODROP_SMALL)
+		return false;
+	return full < NODROP_SMALL || nodrop_held(q) <= full / 4;
+}
+
 /* Open the txq; whoever transmits next goes on from there. */
 static void nodrop_ask(struct nodrop_queue *q)
 {
+	int cpu = raw_smp_processor_id();
+
 	q->phase = NODROP_RUNNING;
 	/* A device that goes down stopped its txqs for another reason. */
 	if (unlikely(!netif_running(q->txq->dev)))
 		return;
 
 	q->phase = NODROP_ASKED;
-	WRITE_ONCE(q->reader_cpu, raw_smp_processor_id());
+	if (q->reader_cpu != cpu)
+		WRITE_ONCE(q->reader_cpu, cpu);
 	nodrop_count(q, NODROP_WAKES);
+	trace_nodrop_wake(q, nodrop_held(q));
 	netif_tx_start_queue(q->txq);
 	/*
 	 * Between opening the txq and asking. Pairs with the barrier in
@@ -60,6 +86,7 @@ static void nodrop_knock(struct nodrop_queue *q)
 	WRITE_ONCE(q->asked, false);
 	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
 		nodrop_count(q, NODROP_KICKS);
+		trace_nodrop_kick(q, cpu);
 		return;
 	}
 
@@ -68,55 +95,56 @@ static void nodrop_knock(struct nodrop_queue *q)
 	 * in ksoftirqd. Softirqs never take consumer_lock.
 	 */
 	nodrop_count(q, NODROP_KICKS_HERE);
+	trace_nodrop_kick(q, raw_smp_processor_id());
 	local_bh_disable();
 	netif_schedule_queue(q->txq);
 	local_bh_enable();
 }
 
 /**
- * nodrop_release() - slots were given back to the senders
+ * nodrop_release() - slots or bytes were given back to the senders
  * @q: the queue
  *
  * Context: as nodrop_consume().
  */
 void nodrop_release(struct nodrop_queue *q)
 {
-	int size = q->ring->size;
+	struct netdev_queue *txq = q->txq;
 
-	if (unlikely(!q->txq))
+	if (unlikely(!txq))
 		return;
 
 	/* In a small ring every look at the txq is likely to open it. */
-	if (q->phase != NODROP_RUNNING && size < NODROP_SMALL)
-		prefetchw(&q->txq->state);
+	if (q->phase != NODROP_RUNNING && q->ring->size < NODROP_SMALL)
+		prefetchw(&txq->state);
 
+	nodrop_complete(q);
 	/*
-	 * Between freeing slots and reading XOFF. Pairs with the barrier in
-	 * nodrop_stop().
+	 * Between freeing slots, completing bytes, and reading XOFF. Pairs
+	 * with the barrier in nodrop_stop().
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
 	 */
 	smp_mb();
-	if (netif_tx_queue_stopped(q->txq)) {
-		if (q->phase != NODROP_STOPPED) {
-			q->phase = NODROP_STOPPED;
-			q->since = q->taken;
-		}
-		if (q->taken - q->since >= size / 2)
+	if (netif_tx_queue_stopped(txq)) {
+		q->phase = NODROP_STOPPED;
+		if (nodrop_may_ask(q))
 			nodrop_ask(q);
-	} else if (q->phase == NODROP_ASKED) {
-		if (!READ_ONCE(q->asked))
-			q->phase = NODROP_ANSWERED;
-		else if (size >= NODROP_SMALL &&
-			 q->taken - q->since >= size - size / 4)
-			nodrop_knock(q);
 	} else if (q->phase == NODROP_STOPPED) {
 		q->phase = NODROP_ANSWERED;
 	}
+
+	if (q->phase != NODROP_ASKED)
+		return;
+	if (!READ_ONCE(q->asked))
+		q->phase = NODROP_ANSWERED;
+	else if (nodrop_may_knock(q))
+		nodrop_knock(q);
 }
+EXPORT_SYMBOL_GPL(nodrop_release);
 
 /**
  * nodrop_ran_dry() - the reader found nothing and is about to sleep
- * @q: the queue, stopped when the reader looked last
+ * @q: the queue; stopped when the reader looked last, or with bytes to complete
  *
  * Context: as nodrop_consume().
  */
@@ -129,6 +157,10 @@ void nodrop_ran_dry(struct nodrop_queue *q)
 		return;
 	}
 
+	if (q->bytes)
+		nodrop_release(q);
+	if (q->phase == NODROP_RUNNING)
+		return;
 	if (q->phase == NODROP_STOPPED)
 		nodrop_ask(q);
 
@@ -149,3 +181,4 @@ void nodrop_ran_dry(struct nodrop_queue *q)
 	else
 		q->phase = NODROP_RUNNING;
 }
+EXPORT_SYMBOL_GPL(nodrop_ran_dry);

@@ -15,7 +15,8 @@
  */
 #include <linux/module.h>
 
-#include "nodrop_flow.h"
+#include "internal.h"
+#include "trace.h"
 
 /*
  * Long against a reader that is starved of CPU or stopped by a garbage
@@ -68,6 +69,7 @@ static void nodrop_guard_look(struct timer_list *timer)
 		 */
 		WRITE_ONCE(q->gone, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
+		trace_nodrop_guard(q, taken);
 		netif_tx_wake_queue(q->txq);
 		goto out;
 	}

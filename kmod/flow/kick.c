@@ -5,7 +5,7 @@
  * An interrupt on the senders' CPU raises the transmit softirq there, and
  * their work stays with them. The reader pays for sending the interrupt only.
  */
-#include "nodrop_flow.h"
+#include "internal.h"
 
 static void nodrop_kick_run(void *data)
 {

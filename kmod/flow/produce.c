@@ -2,15 +2,8 @@
 /*
  * The senders' side: room first, then the packet, then stop early.
  */
-#include "nodrop_flow.h"
-
-/* A ring of size 0 has no slot that could ever come free. */
-static bool nodrop_has_room(const struct nodrop_queue *q)
-{
-	lockdep_assert_held(&q->ring->producer_lock);
-
-	return q->ring->size && !__ptr_ring_full(q->ring);
-}
+#include "limit.h"
+#include "trace.h"
 
 /* Is there a slot besides the one that comes next? */
 static bool nodrop_has_second_slot(const struct nodrop_queue *q)
@@ -25,30 +18,30 @@ static bool nodrop_has_second_slot(const struct nodrop_queue *q)
 	return ring->size > 1 && !READ_ONCE(ring->queue[next]);
 }
 
-/* The next slot is free: it is the txq's. */
-static void nodrop_keep_room(struct nodrop_queue *q)
+/* Is there room for one more, in the ring and below the limit? */
+static bool nodrop_has_both(const struct nodrop_queue *q)
 {
-	WRITE_ONCE(q->room, q->ring->queue);
+	return nodrop_has_room(q) && !nodrop_over_limit(q);
 }
 
 /*
- * Stop the txq because the ring is full. False when the ring has room after
- * all: then the txq runs.
+ * Stop the txq because the ring is full or over its limit. False when there is
+ * room after all: then the txq runs.
  */
 static bool nodrop_stop(struct nodrop_queue *q)
 {
 	int cpu = raw_smp_processor_id();
 
-	WRITE_ONCE(q->room, NULL);
+	WRITE_ONCE(q->full, nodrop_held(q));
 	netif_tx_stop_queue(q->txq);
 	/*
-	 * Between writing XOFF and reading the ring. Pairs with the barrier
-	 * in nodrop_release(): either we see the slot that the reader gave
+	 * Between writing XOFF and reading the ring and the limit. Pairs with
+	 * the barrier in nodrop_release(): either we see what the reader gave
 	 * back, or the reader sees XOFF and opens the txq.
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
 	 */
 	smp_mb__after_atomic();
-	if (nodrop_has_room(q)) {
+	if (nodrop_has_both(q)) {
 		/*
 		 * A run of the qdisc on another CPU may have seen XOFF and
 		 * left: start is not enough.
@@ -60,6 +53,9 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	if (cpu != READ_ONCE(q->reader_cpu))
 		WRITE_ONCE(q->cpu, cpu);
 	q->stats[NODROP_STOPS]++;
+	if (nodrop_has_room(q))
+		q->stats[NODROP_STOPS_LIMIT]++;
+	trace_nodrop_stop(q, nodrop_has_room(q));
 	nodrop_guard_arm(q);
 	return true;
 }
@@ -67,15 +63,13 @@ static bool nodrop_stop(struct nodrop_queue *q)
 /* Are packets held back when the ring is full? */
 static bool nodrop_holds(const struct nodrop_queue *q)
 {
-	return q->on && q->txq && !q->foreign && q->ring->size &&
-	       !READ_ONCE(q->gone) && nodrop_has_qdisc(q->txq);
+	return q->on && q->txq && !q->foreign && !READ_ONCE(q->gone) &&
+	       nodrop_has_qdisc(q->txq);
 }
 
 /* Why a full ring dropped a packet. */
 static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 {
-	if (!q->ring->size)
-		return NODROP_DROP_NO_RING;
 	if (q->foreign)
 		return NODROP_DROP_FOREIGN;
 	if (q->txq && !nodrop_has_qdisc(q->txq))
@@ -84,7 +78,7 @@ static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 		return NODROP_DROP_OFF;
 	if (READ_ONCE(q->gone))
 		return NODROP_DROP_GUARD;
-	return NODROP_DROP_RESIZE;
+	return NODROP_DROP_UNCLAIMED;
 }
 
 /**
@@ -101,44 +95,51 @@ enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,
 {
 	enum nodrop_verdict verdict = NODROP_PASS;
 
+	/* Switched off, and known to be. */
+	if (!on && !READ_ONCE(q->on))
+		return verdict;
+
 	spin_lock(&q->ring->producer_lock);
 	q->on = on;
 	WRITE_ONCE(q->room, NULL);
-	if (!nodrop_holds(q)) {
-		if (nodrop_has_room(q) && q->on && q->txq == txq && !q->foreign)
-			verdict = NODROP_CLAIMED;
-	} else if (unlikely(q->txq != txq)) {
+	if (on && !q->foreign && q->txq != txq) {
 		/*
-		 * The ring is taking the index of a queue that went, and
-		 * packets of that index come already. nodrop_queue_bind() is
-		 * about to follow and opens the txq.
+		 * The ring is new to this txq, and packets come already.
+		 * nodrop_queue_bind() is about to follow and opens the txq.
 		 */
 		netif_tx_stop_queue(txq);
 		verdict = NODROP_BUSY;
+	} else if (!nodrop_holds(q)) {
+		if (nodrop_has_room(q) && on && !q->foreign)
+			verdict = NODROP_CLAIMED;
 	} else if (nodrop_has_room(q) || !nodrop_stop(q)) {
 		verdict = NODROP_CLAIMED;
 	} else {
 		verdict = NODROP_BUSY;
 	}
 
-	if (verdict == NODROP_CLAIMED)
+	if (verdict == NODROP_CLAIMED) {
 		nodrop_keep_room(q);
-	else if (verdict == NODROP_BUSY)
+	} else if (verdict == NODROP_BUSY) {
 		q->stats[NODROP_BUSY_RETURNS]++;
+		trace_nodrop_busy(q, q->txq == txq);
+	}
 	spin_unlock(&q->ring->producer_lock);
 	return verdict;
 }
+EXPORT_SYMBOL_GPL(nodrop_find_room);
 
 /**
  * nodrop_produce() - put a packet into the ring
  * @q: the queue
  * @packet: the packet
+ * @bytes: what it is charged with
  *
  * Context: softirqs off, producer_lock and RCU read lock held.
  * Return: 0, or the error of __ptr_ring_produce(): the drop is counted here,
  * the caller frees the packet.
  */
-int nodrop_produce(struct nodrop_queue *q, void *packet)
+int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	int err = __ptr_ring_produce(q->ring, packet);
 
@@ -147,12 +148,16 @@ int nodrop_produce(struct nodrop_queue *q, void *packet)
 		return err;
 	}
 
+	WRITE_ONCE(q->produced, q->produced + 1);
+	nodrop_charge(q, bytes);
+	if (raw_smp_processor_id() == READ_ONCE(q->reader_cpu))
+		q->stats[NODROP_TX_ON_READER]++;
+
 	/* In a ring of one slot XDP has its chance between two packets. */
-	if (unlikely(!nodrop_has_room(q) || q->ring->size == 1)) {
+	if (unlikely(!nodrop_has_room(q) || q->ring->size == 1))
 		WRITE_ONCE(q->room, NULL);
-		if (!nodrop_has_room(q) && nodrop_holds(q))
-			nodrop_stop(q);
-	}
+	if (unlikely(!nodrop_has_both(q)) && nodrop_holds(q))
+		nodrop_stop(q);
 
 	if (unlikely(READ_ONCE(q->asked)) && q->txq &&
 	    qdisc_is_running(rcu_dereference(q->txq->qdisc))) {
@@ -167,6 +172,7 @@ int nodrop_produce(struct nodrop_queue *q, void *packet)
 	}
 	return 0;
 }
+EXPORT_SYMBOL_GPL(nodrop_produce);
 
 /**
  * nodrop_produce_aside() - put in what no qdisc could hold
@@ -187,5 +193,8 @@ int nodrop_produce_aside(struct nodrop_queue *q, void *frame)
 		err = __ptr_ring_produce(q->ring, frame);
 	if (unlikely(err))
 		q->stats[NODROP_DROP_ASIDE]++;
+	else
+		WRITE_ONCE(q->produced, q->produced + 1);
 	return err;
 }
+EXPORT_SYMBOL_GPL(nodrop_produce_aside);

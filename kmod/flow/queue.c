@@ -2,60 +2,116 @@
 /*
  * A queue's life: which txq feeds the ring, who reads it, what it counted.
  */
+#include <linux/hashtable.h>
+#include <linux/mutex.h>
 #include <linux/rtnetlink.h>
+#include <linux/slab.h>
 
-#include "nodrop_flow.h"
+#include "limit.h"
 
 const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_STOPS]		= "stops",
+	[NODROP_STOPS_LIMIT]	= "stops_limit",
 	[NODROP_BUSY_RETURNS]	= "busy",
+	[NODROP_TX_ON_READER]	= "tx_on_reader",
 	[NODROP_GUARD_TRIPS]	= "guard_trips",
 	[NODROP_DROP_NOQUEUE]	= "drop_noqueue",
 	[NODROP_DROP_OFF]	= "drop_off",
 	[NODROP_DROP_FOREIGN]	= "drop_foreign",
 	[NODROP_DROP_GUARD]	= "drop_guard",
-	[NODROP_DROP_NO_RING]	= "drop_no_ring",
-	[NODROP_DROP_RESIZE]	= "drop_resize",
+	[NODROP_DROP_UNCLAIMED]	= "drop_unclaimed",
 	[NODROP_DROP_ASIDE]	= "drop_xdp",
+	[NODROP_DROP_PURGED]	= "drop_purged",
 	[NODROP_WAKES]		= "wakes",
 	[NODROP_KICKS]		= "kicks",
 	[NODROP_KICKS_HERE]	= "kicks_here",
 };
+EXPORT_SYMBOL_GPL(nodrop_stat_names);
 
-/* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */
-static void nodrop_lock(struct nodrop_queue *q)
+static DEFINE_HASHTABLE(nodrop_queues, 6);
+static DEFINE_MUTEX(nodrop_queues_lock);
+
+/**
+ * nodrop_queue_create() - a queue that nothing feeds
+ * @ring: its ring, initialised; must live until nodrop_queue_leave()
+ * @key: what nodrop_queue_find() is to know it by
+ * @destroy: frees a packet; called in process context
+ *
+ * Context: process context.
+ * Return: the queue, NULL when there is no memory.
+ */
+struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
+					 const void *key,
+					 void (*destroy)(void *packet))
 {
-	spin_lock_bh(&q->ring->consumer_lock);
-	spin_lock(&q->ring->producer_lock);
-}
+	struct nodrop_queue *q = kzalloc(sizeof(*q), GFP_KERNEL);
 
-static void nodrop_unlock(struct nodrop_queue *q)
+	if (!q)
+		return NULL;
+	q->ring = ring;
+	q->key = key;
+	q->destroy = destroy;
+	q->reader_cpu = -1;
+	q->cpu = -1;
+	q->burst_cpu = -1;
+	nodrop_guard_init(q);
+	nodrop_kick_init(q);
+
+	mutex_lock(&nodrop_queues_lock);
+	hash_add(nodrop_queues, &q->node, (unsigned long)key);
+	mutex_unlock(&nodrop_queues_lock);
+	return q;
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_create);
+
+/**
+ * nodrop_queue_destroy() - free a queue
+ * @q: the queue, which has left its device if it ever had one; its ring may be
+ *	gone already
+ *
+ * Context: process context; nobody else uses @q any more.
+ */
+void nodrop_queue_destroy(struct nodrop_queue *q)
 {
-	spin_unlock(&q->ring->producer_lock);
-	spin_unlock_bh(&q->ring->consumer_lock);
-}
+	WARN_ON(q->txq || q->in_front);
 
-/* Whatever stopped the txq before, the next claim finds out anew. */
-static void nodrop_reopen(struct netdev_queue *txq)
+	mutex_lock(&nodrop_queues_lock);
+	hash_del(&q->node);
+	mutex_unlock(&nodrop_queues_lock);
+	kvfree(q->front);
+	kfree(q);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_destroy);
+
+/**
+ * nodrop_queue_find() - the queue of a reader that knows the protocol
+ * @key: as given to nodrop_queue_create(); the caller keeps its owner alive
+ *
+ * Context: process context.
+ * Return: the queue or NULL.
+ */
+struct nodrop_queue *nodrop_queue_find(const void *key)
+{
+	struct nodrop_queue *q;
+
+	mutex_lock(&nodrop_queues_lock);
+	hash_for_each_possible(nodrop_queues, q, node, (unsigned long)key)
+		if (q->key == key)
+			break;
+	mutex_unlock(&nodrop_queues_lock);
+	return q;
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_find);
+
+/*
+ * Whatever stopped the txq before, the next claim finds out anew.
+ *
+ * Context: one of the locks of the ring that @txq feeds held.
+ */
+void nodrop_reopen(struct netdev_queue *txq)
 {
 	if (txq && netif_running(txq->dev))
 		netif_tx_wake_queue(txq);
-}
-
-/**
- * nodrop_queue_init() - start with a queue that nothing feeds
- * @q: the queue, zeroed
- * @ring: its ring, initialised; must live as long as @q
- *
- * Context: any; nobody else may use @q yet.
- */
-void nodrop_queue_init(struct nodrop_queue *q, struct ptr_ring *ring)
-{
-	q->ring = ring;
-	q->cpu = -1;
-	q->reader_cpu = -1;
-	nodrop_guard_init(q);
-	nodrop_kick_init(q);
 }
 
 /**
@@ -64,9 +120,9 @@ void nodrop_queue_init(struct nodrop_queue *q, struct ptr_ring *ring)
  * @txq: the txq, or NULL when the ring leaves its device
  *
  * Wakes @txq, and the one before it, whatever their state, so that a change of
- * index, of the ring's size or of the reader can leave no txq stopped for
- * ever. Must be called with NULL before the txq goes away; nothing of the core
- * runs on behalf of @q afterwards.
+ * index or of the reader can leave no txq stopped for ever. Must be called
+ * with NULL before the txq goes away; nothing of the core runs on behalf of
+ * @q afterwards.
  *
  * Context: process context, RTNL held.
  */
@@ -76,15 +132,17 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 
 	ASSERT_RTNL();
 
-	if (q->closed)
-		txq = NULL;
-
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
-	WRITE_ONCE(q->room, NULL);
+	if (before != txq) {
+		WRITE_ONCE(q->room, NULL);
+		if (before) {
+			nodrop_dql_reset(before);
+			nodrop_reopen(before);
+		}
+		nodrop_update_limit(q, true);
+	}
 	nodrop_reopen(txq);
-	if (before != txq)
-		nodrop_reopen(before);
 	nodrop_unlock(q);
 
 	if (!txq) {
@@ -92,42 +150,21 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 		nodrop_kick_cancel(q);
 	}
 }
+EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
- * nodrop_queue_close() - the ring is about to be freed
- * @q: the queue
+ * nodrop_init_limit() - give a txq's byte queue limit its floor
+ * @txq: a txq of a device that is being set up
  *
- * As nodrop_queue_bind() with NULL, and for good: until the driver has taken
- * the ring out of its tables it may come by with one more txq.
- *
- * Context: process context, RTNL held.
- */
-void nodrop_queue_close(struct nodrop_queue *q)
-{
-	/* The guard writes the bits beside it under producer_lock. */
-	nodrop_lock(q);
-	q->closed = true;
-	nodrop_unlock(q);
-	nodrop_queue_bind(q, NULL);
-}
-
-/**
- * nodrop_queue_foreign() - the ring goes to a reader that wakes nobody
- * @q: the queue
- *
- * From now on a full ring drops, as it does without nodrop. It stays so for
- * the life of @q: such a reader does not say when it is done.
+ * From then on limit_min in sysfs is the administrator's.
  *
  * Context: process context.
  */
-void nodrop_queue_foreign(struct nodrop_queue *q)
+void nodrop_init_limit(struct netdev_queue *txq)
 {
-	nodrop_lock(q);
-	q->foreign = true;
-	WRITE_ONCE(q->room, NULL);
-	nodrop_reopen(q->txq);
-	nodrop_unlock(q);
+	nodrop_dql_floor(txq);
 }
+EXPORT_SYMBOL_GPL(nodrop_init_limit);
 
 /**
  * nodrop_queue_stats() - a consistent copy of the counters
@@ -144,3 +181,4 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 	       sizeof(q->reader_stats));
 	nodrop_unlock(q);
 }
+EXPORT_SYMBOL_GPL(nodrop_queue_stats);

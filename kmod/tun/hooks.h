@@ -32,7 +32,6 @@ static int __init tun_init(void);
 static void __exit tun_cleanup(void);
 static void tun_setup(struct net_device *dev);
 static int tun_net_init(struct net_device *dev);
-static void tun_net_uninit(struct net_device *dev);
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev);
 static int tun_chr_open(struct inode *inode, struct file *file);
 static int tun_chr_close(struct inode *inode, struct file *file);
@@ -42,11 +41,21 @@ struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 #define tun_cleanup(args)		stock_tun_cleanup(args)
 #define tun_setup(args)			stock_tun_setup(args)
 #define tun_net_init(args)		stock_tun_net_init(args)
-#define tun_net_uninit(args)		stock_tun_net_uninit(args)
 #define tun_net_xmit(skb, dev)		stock_tun_net_xmit(skb, dev)
 #define tun_chr_open(inode, file)	stock_tun_chr_open(inode, file)
 #define tun_chr_close(inode, file)	stock_tun_chr_close(inode, file)
 #define tun_get_tx_ring(args)		stock_tun_get_tx_ring(args)
+
+/*
+ * What a queue that leaves its device still holds. Told apart by the first
+ * word: tun.c's definition becomes stock_NAME, its calls come to us.
+ */
+struct tun_file;
+static void nodrop_tun_queue_purge(struct tun_file *tfile);
+
+#define tun_queue_purge(arg)		nodrop_purge_##arg)
+#define nodrop_purge_struct		stock_tun_queue_purge(struct
+#define nodrop_purge_tfile		nodrop_tun_queue_purge(tfile
 
 /*
  * Into the ring and out of it, with and without tun.c holding the ring's lock.
@@ -56,42 +65,48 @@ static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
 static void *nodrop_tun_consume(struct ptr_ring *ring);
 static bool nodrop_tun_empty(struct ptr_ring *ring);
+static void *nodrop_tun_peek(struct ptr_ring *ring);
+static int nodrop_tun_resize(struct ptr_ring *ring, int size);
+static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size);
+
+#define NODROP_LOCKED(lock, what) ({				\
+	typeof(what) __result;					\
+								\
+	spin_lock(lock);					\
+	__result = (what);					\
+	spin_unlock(lock);					\
+	__result;						\
+})
 
 #define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
-#define ptr_ring_produce(ring, what) ({				\
-	struct ptr_ring *__ring = (ring);			\
-	int __err;						\
-								\
-	spin_lock(&__ring->producer_lock);			\
-	__err = nodrop_tun_produce_##what(__ring, what);	\
-	spin_unlock(&__ring->producer_lock);			\
-	__err;							\
-})
+#define ptr_ring_produce(ring, what)				\
+	NODROP_LOCKED(&(ring)->producer_lock,			\
+		      nodrop_tun_produce_##what(ring, what))
 
 #define __ptr_ring_consume(ring) nodrop_tun_consume(ring)
-#define ptr_ring_consume(ring) ({				\
-	struct ptr_ring *__ring = (ring);			\
-	void *__packet;						\
-								\
-	spin_lock(&__ring->consumer_lock);			\
-	__packet = nodrop_tun_consume(__ring);			\
-	spin_unlock(&__ring->consumer_lock);			\
-	__packet;						\
-})
+#define ptr_ring_consume(ring)					\
+	NODROP_LOCKED(&(ring)->consumer_lock, nodrop_tun_consume(ring))
 
-/* How poll() looks into the ring; it takes the lock. */
-#define ptr_ring_empty(ring) nodrop_tun_empty(ring)
+/* How poll() looks into the ring, and how vhost_net asks for a length. */
+#define ptr_ring_empty(ring)					\
+	NODROP_LOCKED(&(ring)->consumer_lock, nodrop_tun_empty(ring))
+#undef PTR_RING_PEEK_CALL
+#define PTR_RING_PEEK_CALL(ring, call)				\
+	NODROP_LOCKED(&(ring)->consumer_lock, call(nodrop_tun_peek(ring)))
 
-/* Called after every change of the set of queues, with RTNL held. */
-static void nodrop_tun_queues_changed(struct net_device *dev);
+/* Another size, when a queue joins the device and when txqueuelen changes. */
+#undef ptr_ring_resize
+#undef ptr_ring_resize_multiple
+#undef ptr_ring_resize_multiple_bh
+#define ptr_ring_resize(ring, size, gfp, destroy) nodrop_tun_resize(ring, size)
+#define ptr_ring_resize_multiple(rings, n, size, gfp, destroy) \
+	nodrop_tun_resize_all(rings, n, size)
+#define ptr_ring_resize_multiple_bh ptr_ring_resize_multiple
 
-#define netif_set_real_num_tx_queues(dev, n) ({			\
-	struct net_device *__dev = (dev);			\
-	int __err = netif_set_real_num_tx_queues(__dev, n);	\
-								\
-	nodrop_tun_queues_changed(__dev);			\
-	__err;							\
-})
+/* At every change of the set of queues, with RTNL held. */
+static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n);
+
+#define netif_set_real_num_tx_queues(dev, n) nodrop_tun_set_queues(dev, n)
 
 /*
  * The flag by which an application asks for flow control. Kernels that know it

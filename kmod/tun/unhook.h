@@ -6,7 +6,7 @@
 #undef tun_cleanup
 #undef tun_setup
 #undef tun_net_init
-#undef tun_net_uninit
+#undef tun_queue_purge
 #undef tun_net_xmit
 #undef tun_chr_open
 #undef tun_chr_close
@@ -16,4 +16,7 @@
 #undef ptr_ring_consume
 #undef __ptr_ring_consume
 #undef ptr_ring_empty
+#undef ptr_ring_resize
+#undef ptr_ring_resize_multiple
+#undef ptr_ring_resize_multiple_bh
 #undef netif_set_real_num_tx_queues

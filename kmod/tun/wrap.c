@@ -3,9 +3,9 @@
  * TUN/TAP with nodrop flow control: the kernel's own tun.c, and between its
  * functions and its ring the core. No policy here.
  *
- * Each tun_file has its nodrop_queue behind it, in the same allocation. The
- * queue is bound to the txq of the tun_file's index whenever the set of queues
- * changes, and to none when the file closes or the device goes.
+ * Each tun_file has its nodrop_queue, and a pointer to it behind it. The queue
+ * is bound to the txq of the tun_file's index whenever the set of queues
+ * changes, and to none when it leaves the device.
  */
 #include "hooks.h"
 #include "stock/tun.c"
@@ -13,17 +13,27 @@
 
 #include "../compat/lltx.h"
 #include "../flow/nodrop_flow.h"
+#include "packet.h"
 
 static bool nodrop_default = true;
 module_param_named(nodrop, nodrop_default, bool, 0644);
 MODULE_PARM_DESC(nodrop, "Flow control for devices whose application did not ask for it by IFF_BACKPRESSURE (default on)");
-MODULE_INFO(nodrop, "0.1.0");
+MODULE_INFO(nodrop, "0.2.0");
 
-#define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), SMP_CACHE_BYTES)
+/* In tun->flags, where tun.c leaves room: what the administrator said. */
+#define NODROP_TUN_ON	0x01000000
+#define NODROP_TUN_OFF	0x02000000
+
+#define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), sizeof(void *))
+
+static struct nodrop_queue **nodrop_tun_slot(struct tun_file *tfile)
+{
+	return (void *)tfile + NODROP_TUN_OFFSET;
+}
 
 static struct nodrop_queue *nodrop_tun_queue(struct tun_file *tfile)
 {
-	return (void *)tfile + NODROP_TUN_OFFSET;
+	return *nodrop_tun_slot(tfile);
 }
 
 static struct nodrop_queue *nodrop_tun_ring_queue(struct ptr_ring *ring)
@@ -33,15 +43,19 @@ static struct nodrop_queue *nodrop_tun_ring_queue(struct ptr_ring *ring)
 
 static bool nodrop_tun_enabled(const struct tun_struct *tun)
 {
-	return READ_ONCE(nodrop_default) ||
-	       (READ_ONCE(tun->flags) & NODROP_IFF_BACKPRESSURE);
+	unsigned int flags = READ_ONCE(tun->flags);
+
+	if (flags & (NODROP_TUN_ON | NODROP_TUN_OFF))
+		return flags & NODROP_TUN_ON;
+	return READ_ONCE(nodrop_default) || (flags & NODROP_IFF_BACKPRESSURE);
 }
 
 /* The ring */
 
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
 {
-	return nodrop_produce(nodrop_tun_ring_queue(ring), skb);
+	return nodrop_produce(nodrop_tun_ring_queue(ring), skb,
+			      nodrop_tun_bytes(skb));
 }
 
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
@@ -51,17 +65,59 @@ static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
 
 static void *nodrop_tun_consume(struct ptr_ring *ring)
 {
-	return nodrop_consume(nodrop_tun_ring_queue(ring));
+	return nodrop_consume(nodrop_tun_ring_queue(ring), nodrop_tun_bytes);
 }
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
 {
-	bool empty;
+	return nodrop_empty(nodrop_tun_ring_queue(ring));
+}
 
-	spin_lock(&ring->consumer_lock);
-	empty = nodrop_empty(nodrop_tun_ring_queue(ring));
-	spin_unlock(&ring->consumer_lock);
-	return empty;
+static void *nodrop_tun_peek(struct ptr_ring *ring)
+{
+	return nodrop_peek(nodrop_tun_ring_queue(ring));
+}
+
+static int nodrop_tun_resize(struct ptr_ring *ring, int size)
+{
+	return nodrop_queue_resize(nodrop_tun_ring_queue(ring), size);
+}
+
+static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
+{
+	int i, err = 0;
+
+	for (i = 0; i < n && !err; i++)
+		err = nodrop_tun_resize(rings[i], size);
+	return err;
+}
+
+/* Transmit */
+
+/* What sock_init_data() gave the socket: wakes who reads or polls. */
+static void (*nodrop_tun_call_reader)(struct sock *sk);
+
+static void nodrop_tun_data_ready(struct sock *sk)
+{
+	struct tun_file *tfile = container_of(sk, struct tun_file, sk);
+
+	if (!nodrop_burst_holds(nodrop_tun_queue(tfile)))
+		nodrop_tun_call_reader(sk);
+}
+
+/* The queue went while packets for it were on their way: to another one. */
+static netdev_tx_t nodrop_tun_redirect(struct sk_buff *skb,
+				       struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	u16 index = skb_get_queue_mapping(skb);
+	u32 n = READ_ONCE(tun->numqueues);
+
+	if (!n || !nodrop_tun_enabled(tun) ||
+	    !nodrop_has_qdisc(netdev_get_tx_queue(dev, index)))
+		return stock_tun_net_xmit(skb, dev);
+	skb_set_queue_mapping(skb, index % n);
+	return NETDEV_TX_BUSY;
 }
 
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
@@ -69,16 +125,26 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct tun_struct *tun = netdev_priv(dev);
 	u16 index = skb_get_queue_mapping(skb);
 	netdev_tx_t ret = NETDEV_TX_BUSY;
+	struct netdev_queue *txq;
+	struct nodrop_queue *q;
 	struct tun_file *tfile;
 
 	rcu_read_lock();
 	tfile = rcu_dereference(tun->tfiles[index]);
-	if (!tfile || nodrop_claim(nodrop_tun_queue(tfile),
-				   netdev_get_tx_queue(dev, index),
-				   nodrop_tun_enabled(tun)) != NODROP_BUSY)
-		ret = stock_tun_net_xmit(skb, dev);
-	rcu_read_unlock();
+	if (unlikely(!tfile)) {
+		ret = nodrop_tun_redirect(skb, dev);
+		goto out;
+	}
 
+	q = nodrop_tun_queue(tfile);
+	txq = netdev_get_tx_queue(dev, index);
+	nodrop_burst_begin(q);
+	if (nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+		ret = stock_tun_net_xmit(skb, dev);
+	if (unlikely(nodrop_burst_end(q, txq)))
+		nodrop_tun_call_reader(&tfile->sk);
+out:
+	rcu_read_unlock();
 	return ret;
 }
 
@@ -95,17 +161,10 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 		nodrop_queue_bind(nodrop_tun_queue(tfile),
 				  netdev_get_tx_queue(dev, i));
 	}
-	list_for_each_entry(tfile, &tun->disabled, next)
-		nodrop_queue_bind(nodrop_tun_queue(tfile), NULL);
 }
 
-/* A function of its own, so that a hook that does not take leaves it unused. */
-static void nodrop_tun_queues_changed(struct net_device *dev)
-{
-	nodrop_tun_bind_all(dev);
-}
-
-static void tun_net_uninit(struct net_device *dev)
+/* A burst that was cut off has called nobody. */
+static void nodrop_tun_call_all(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	struct tun_file *tfile;
@@ -113,9 +172,42 @@ static void tun_net_uninit(struct net_device *dev)
 
 	for (i = 0; i < tun->numqueues; i++) {
 		tfile = rtnl_dereference(tun->tfiles[i]);
-		nodrop_queue_bind(nodrop_tun_queue(tfile), NULL);
+		nodrop_tun_call_reader(&tfile->sk);
 	}
-	stock_tun_net_uninit(dev);
+}
+
+/* A function of its own, so that a hook that does not take leaves it unused. */
+static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
+{
+	int err = netif_set_real_num_tx_queues(dev, n);
+
+	nodrop_tun_bind_all(dev);
+	nodrop_tun_call_all(dev);
+	return err;
+}
+
+/* No sender reaches the queue any more; its index may have a new owner. */
+static void nodrop_tun_queue_purge(struct tun_file *tfile)
+{
+	struct nodrop_queue *q = nodrop_tun_queue(tfile);
+	struct net_device *dev = q->txq ? q->txq->dev : NULL;
+	struct tun_file *heir = NULL;
+	struct tun_struct *tun;
+	int lost;
+
+	if (dev) {
+		tun = netdev_priv(dev);
+		if (tun->numqueues)
+			heir = rtnl_dereference(tun->tfiles[tfile->queue_index %
+							    tun->numqueues]);
+	}
+
+	lost = nodrop_queue_leave(q, heir ? nodrop_tun_queue(heir) : NULL);
+	if (heir)
+		nodrop_tun_call_reader(&heir->sk);
+	while (dev && lost--)
+		dev_core_stats_tx_dropped_inc(dev);
+	stock_tun_queue_purge(tfile);
 }
 
 static int tun_chr_open(struct inode *inode, struct file *file)
@@ -123,21 +215,30 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 	int err = stock_tun_chr_open(inode, file);
 	struct tun_file *tfile = file->private_data;
 
-	if (!err)
-		nodrop_queue_init(nodrop_tun_queue(tfile), &tfile->tx_ring);
-	return err;
+	if (err)
+		return err;
+
+	*nodrop_tun_slot(tfile) = nodrop_queue_create(&tfile->tx_ring, tfile,
+						      tun_ptr_free);
+	if (!nodrop_tun_queue(tfile)) {
+		stock_tun_chr_close(inode, file);
+		return -ENOMEM;
+	}
+	nodrop_tun_call_reader = tfile->sk.sk_data_ready;
+	tfile->sk.sk_data_ready = nodrop_tun_data_ready;
+	return 0;
 }
 
 static int tun_chr_close(struct inode *inode, struct file *file)
 {
-	rtnl_lock();
-	nodrop_queue_close(nodrop_tun_queue(file->private_data));
-	rtnl_unlock();
+	struct nodrop_queue *q = nodrop_tun_queue(file->private_data);
+	int err = stock_tun_chr_close(inode, file);
 
-	return stock_tun_chr_close(inode, file);
+	nodrop_queue_destroy(q);
+	return err;
 }
 
-/* vhost_net asks for the ring and reads it past us. */
+/* Who does not know the protocol asks for the ring and reads it past us. */
 struct ptr_ring *tun_get_tx_ring(struct file *file)
 {
 	struct ptr_ring *ring = stock_tun_get_tx_ring(file);
@@ -152,16 +253,13 @@ static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 {
 	struct net_device *dev = netdev_notifier_info_to_dev(info);
 
-	if (event == NETDEV_CHANGE_TX_QUEUE_LEN &&
-	    dev->rtnl_link_ops == &tun_link_ops)
-		nodrop_tun_bind_all(dev);
+	if (event == NETDEV_DOWN && dev->rtnl_link_ops == &tun_link_ops)
+		nodrop_tun_call_all(dev);
 	return NOTIFY_DONE;
 }
 
 static struct notifier_block nodrop_tun_notifier = {
 	.notifier_call = nodrop_tun_event,
-	/* After tun.c's own: the rings have their new size. */
-	.priority = -1,
 };
 
 /* The device and the module */
@@ -173,14 +271,17 @@ static struct notifier_block nodrop_tun_notifier = {
 static int tun_net_init(struct net_device *dev)
 {
 	int err = stock_tun_net_init(dev);
+	unsigned int i;
 
-	if (!err)
-		nodrop_clear_lltx(dev);
-	return err;
+	if (err)
+		return err;
+	nodrop_clear_lltx(dev);
+	for (i = 0; i < dev->num_tx_queues; i++)
+		nodrop_init_limit(netdev_get_tx_queue(dev, i));
+	return 0;
 }
 
-/* tun.c's own and ours, put together when the module loads. */
-static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
+#include "ethtool.h"
 
 static void tun_setup(struct net_device *dev)
 {
@@ -188,57 +289,12 @@ static void tun_setup(struct net_device *dev)
 	dev->ethtool_ops = &nodrop_tun_ethtool_ops;
 }
 
-static int nodrop_tun_sset_count(struct net_device *dev, int set)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-
-	return set == ETH_SS_STATS ? tun->numqueues * NODROP_STATS :
-				     -EOPNOTSUPP;
-}
-
-static void nodrop_tun_strings(struct net_device *dev, u32 set, u8 *data)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	int i, stat;
-
-	if (set != ETH_SS_STATS)
-		return;
-
-	for (i = 0; i < tun->numqueues; i++) {
-		for (stat = 0; stat < NODROP_STATS; stat++) {
-			snprintf(data, ETH_GSTRING_LEN, "tx%d_%s", i,
-				 nodrop_stat_names[stat]);
-			data += ETH_GSTRING_LEN;
-		}
-	}
-}
-
-static void nodrop_tun_stats(struct net_device *dev,
-			     struct ethtool_stats *stats, u64 *data)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	struct tun_file *tfile;
-	int i;
-
-	for (i = 0; i < tun->numqueues; i++) {
-		tfile = rtnl_dereference(tun->tfiles[i]);
-		nodrop_queue_stats(nodrop_tun_queue(tfile), data);
-		data += NODROP_STATS;
-	}
-}
-
 static int __init tun_init(void)
 {
 	int err;
 
-	BUILD_BUG_ON(!IS_ENABLED(CONFIG_LOCKDEP) &&
-		     sizeof(struct nodrop_queue) > 256);
-	tun_proto.obj_size = NODROP_TUN_OFFSET + sizeof(struct nodrop_queue);
-
-	nodrop_tun_ethtool_ops = tun_ethtool_ops;
-	nodrop_tun_ethtool_ops.get_sset_count = nodrop_tun_sset_count;
-	nodrop_tun_ethtool_ops.get_strings = nodrop_tun_strings;
-	nodrop_tun_ethtool_ops.get_ethtool_stats = nodrop_tun_stats;
+	tun_proto.obj_size = NODROP_TUN_OFFSET + sizeof(struct nodrop_queue *);
+	nodrop_tun_ethtool_init();
 
 	err = register_netdevice_notifier(&nodrop_tun_notifier);
 	if (err)

@@ -14,8 +14,9 @@
 #include "unhook.h"
 
 #include "../flow/nodrop_flow.h"
+#include "../tun/packet.h"
 
-MODULE_INFO(nodrop, "0.1.0");
+MODULE_INFO(nodrop, "0.2.0");
 
 #define NODROP_VHOST_MARK 1UL
 
@@ -63,21 +64,13 @@ static void nodrop_vhost_unlock(spinlock_t *place)
 	spin_unlock(nodrop_vhost_consumer_lock(place));
 }
 
-/* Bytes that the queue was charged for a packet: XDP frames are free. */
-static unsigned int nodrop_vhost_bytes(const void *packet)
-{
-	if (tun_is_xdp_frame((void *)packet))
-		return 0;
-	return ((const struct sk_buff *)packet)->len;
-}
-
 static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n)
 {
 	struct nodrop_queue *q = nodrop_vhost_queue(ring);
 
 	if (!q)
 		return __ptr_ring_consume_batched(ring, packets, n);
-	return nodrop_consume_batched(q, packets, n, nodrop_vhost_bytes);
+	return nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);
 }
 
 static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,

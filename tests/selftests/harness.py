@@ -35,7 +35,10 @@ SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
 """How often a sender that is held looks whether it must stop, as a struct timeval."""
 HOLD = "pfifo limit 20000"
 """A qdisc that keeps all it gets; fq_codel's AQM would drop from a slow queue."""
-PARAMETERS = Path("/sys/module/tun/parameters")
+PARAMETERS = {
+    "nodrop": Path("/sys/module/tun/parameters/nodrop"),
+    "guard_ms": Path("/sys/module/nodrop/parameters/guard_ms"),
+}
 
 
 drivers = Drivers(Path(os.environ["NODROP_MODULES"]))
@@ -83,8 +86,8 @@ def run(*cases: Callable[[], None], vhost: Variant | None = None) -> None:
 
 @contextmanager
 def parameter(name: str, value: str) -> Iterator[None]:
-    """Set a parameter of the tun module for the block."""
-    path = PARAMETERS / name
+    """Set a parameter of nodrop's modules for the block."""
+    path = PARAMETERS[name]
     before = path.read_text()
     path.write_text(value)
     try:

@@ -9,11 +9,18 @@
 #include <linux/rtnetlink.h>
 #include <net/sch_generic.h>
 
+/* The core itself, built into this module, with nothing exported. */
+#undef EXPORT_SYMBOL_GPL
+#define EXPORT_SYMBOL_GPL(symbol)
 #include "../queue.c"
+#include "../inject.c"
 #include "../produce.c"
 #include "../consume.c"
 #include "../kick.c"
 #include "../guard.c"
+
+#define CREATE_TRACE_POINTS
+#include "../trace.h"
 
 #define GUARD_MS 200
 
@@ -21,7 +28,7 @@ struct flow {
 	struct net_device *dev;
 	struct netdev_queue *txq;
 	struct ptr_ring ring;
-	struct nodrop_queue q;
+	struct nodrop_queue *q;
 	struct Qdisc *qdisc;
 };
 
@@ -31,14 +38,24 @@ static void *packet(unsigned int n)
 	return (void *)(unsigned long)(0x1000 + n * 8);
 }
 
+static unsigned int no_bytes(const void *packet)
+{
+	return 0;
+}
+
+static void drop_packet(void *packet)
+{
+}
+
 static struct flow *flow_new(struct kunit *test, int size)
 {
 	struct flow *f = test->priv;
 
 	KUNIT_ASSERT_EQ(test, ptr_ring_init(&f->ring, size, GFP_KERNEL), 0);
-	nodrop_queue_init(&f->q, &f->ring);
+	f->q = nodrop_queue_create(&f->ring, f, drop_packet);
+	KUNIT_ASSERT_NOT_NULL(test, f->q);
 	rtnl_lock();
-	nodrop_queue_bind(&f->q, f->txq);
+	nodrop_queue_bind(f->q, f->txq);
 	rtnl_unlock();
 	return f;
 }
@@ -72,10 +89,11 @@ static void flow_exit(struct kunit *test)
 
 	if (!f)
 		return;
-	if (f->q.ring) {
+	if (f->q) {
 		rtnl_lock();
-		nodrop_queue_bind(&f->q, NULL);
+		nodrop_queue_leave(f->q, NULL);
 		rtnl_unlock();
+		nodrop_queue_destroy(f->q);
 		ptr_ring_cleanup(&f->ring, NULL);
 	}
 	free_netdev(f->dev);
@@ -90,7 +108,7 @@ static u64 counted(struct flow *f, enum nodrop_stat stat)
 {
 	u64 stats[NODROP_STATS];
 
-	nodrop_queue_stats(&f->q, stats);
+	nodrop_queue_stats(f->q, stats);
 	return stats[stat];
 }
 
@@ -104,7 +122,7 @@ static enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq)
 	enum nodrop_verdict verdict;
 
 	rcu_read_lock_bh();
-	verdict = nodrop_claim(&f->q, txq, true);
+	verdict = nodrop_claim(f->q, txq, true);
 	rcu_read_unlock_bh();
 	return verdict;
 }
@@ -120,7 +138,7 @@ static int produce(struct flow *f, unsigned int n)
 
 	rcu_read_lock();
 	spin_lock_bh(&f->ring.producer_lock);
-	err = nodrop_produce(&f->q, packet(n));
+	err = nodrop_produce(f->q, packet(n), 0);
 	spin_unlock_bh(&f->ring.producer_lock);
 	rcu_read_unlock();
 	return err;
@@ -131,7 +149,7 @@ static int produce_aside(struct flow *f, unsigned int n)
 	int err;
 
 	spin_lock_bh(&f->ring.producer_lock);
-	err = nodrop_produce_aside(&f->q, packet(n));
+	err = nodrop_produce_aside(f->q, packet(n));
 	spin_unlock_bh(&f->ring.producer_lock);
 	return err;
 }
@@ -141,7 +159,7 @@ static void *consume(struct flow *f)
 	void *taken;
 
 	spin_lock(&f->ring.consumer_lock);
-	taken = nodrop_consume(&f->q);
+	taken = nodrop_consume(f->q, no_bytes);
 	spin_unlock(&f->ring.consumer_lock);
 	return taken;
 }
@@ -279,7 +297,7 @@ static void test_claim_by_another_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, claim_by(f, other), NODROP_BUSY);
 	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(other));
 	rtnl_lock();
-	nodrop_queue_bind(&f->q, other);
+	nodrop_queue_bind(f->q, other);
 	rtnl_unlock();
 	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(other));
 	KUNIT_EXPECT_EQ(test, claim_by(f, other), NODROP_CLAIMED);
@@ -296,7 +314,7 @@ static void test_dry_reader_knocks(struct kunit *test)
 	while (consume(f))
 		;
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_FALSE(test, f->q.asked);
+	KUNIT_EXPECT_FALSE(test, f->q->asked);
 	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
 }
@@ -312,7 +330,7 @@ static void test_polling_reader_knocks(struct kunit *test)
 	for (i = 0; i < f->ring.size; i++)
 		KUNIT_ASSERT_NOT_NULL(test, consume(f));
 	spin_lock(&f->ring.consumer_lock);
-	KUNIT_EXPECT_TRUE(test, nodrop_empty(&f->q));
+	KUNIT_EXPECT_TRUE(test, nodrop_empty(f->q));
 	spin_unlock(&f->ring.consumer_lock);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
@@ -328,13 +346,13 @@ static void test_who_answers(struct kunit *test)
 	fill(test, f);
 	while (stopped(f))
 		KUNIT_ASSERT_NOT_NULL(test, consume(f));
-	KUNIT_EXPECT_TRUE(test, f->q.asked);
+	KUNIT_EXPECT_TRUE(test, f->q->asked);
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
-	KUNIT_EXPECT_TRUE(test, f->q.asked);
+	KUNIT_EXPECT_TRUE(test, f->q->asked);
 	qdisc_run_begin(f->qdisc);
 	KUNIT_EXPECT_EQ(test, transmit(f, 2, &err), NODROP_CLAIMED);
 	qdisc_run_end(f->qdisc);
-	KUNIT_EXPECT_FALSE(test, f->q.asked);
+	KUNIT_EXPECT_FALSE(test, f->q->asked);
 }
 
 /* The run of the qdisc that answered ended without sending what it holds. */
@@ -363,9 +381,9 @@ static void test_guard_knocks(struct kunit *test)
 	fill(test, f);
 	while (stopped(f))
 		KUNIT_ASSERT_NOT_NULL(test, consume(f));
-	KUNIT_EXPECT_TRUE(test, f->q.asked);
+	KUNIT_EXPECT_TRUE(test, f->q->asked);
 	msleep(nodrop_guard_ms);
-	KUNIT_EXPECT_FALSE(test, f->q.asked);
+	KUNIT_EXPECT_FALSE(test, f->q->asked);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
@@ -390,7 +408,7 @@ static void test_foreign_reader_drops(struct kunit *test)
 
 	fill(test, f);
 	KUNIT_ASSERT_TRUE(test, stopped(f));
-	nodrop_queue_foreign(&f->q);
+	nodrop_queue_foreign(f->q);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_PASS);
 	KUNIT_EXPECT_NE(test, err, 0);
@@ -411,46 +429,16 @@ static void test_no_qdisc_drops(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 }
 
-static void test_no_ring_drops(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 0);
-	int err;
-
-	KUNIT_EXPECT_EQ(test, transmit(f, 0, &err), NODROP_PASS);
-	KUNIT_EXPECT_NE(test, err, 0);
-	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NO_RING), 1ULL);
-}
-
 static void test_bind_wakes(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
 
 	fill(test, f);
 	rtnl_lock();
-	nodrop_queue_bind(&f->q, f->txq);
+	nodrop_queue_bind(f->q, f->txq);
 	rtnl_unlock();
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
-}
-
-/* Others change the device's queues while this one is being closed. */
-static void test_closed_stays_closed(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 5);
-	int err, i;
-
-	fill(test, f);
-	rtnl_lock();
-	nodrop_queue_close(&f->q);
-	KUNIT_EXPECT_FALSE(test, stopped(f));
-	nodrop_queue_bind(&f->q, f->txq);
-	rtnl_unlock();
-	KUNIT_EXPECT_NULL(test, f->q.txq);
-	for (i = 0; i < 3; i++)
-		KUNIT_EXPECT_EQ(test, transmit(f, i, &err), NODROP_PASS);
-	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q.guard));
 }
 
 /* A reader that takes a packet now and then is not gone. */
@@ -506,7 +494,7 @@ static void test_guard_waits_for_a_slow_reader(struct kunit *test)
 	fill(test, f);
 	end = jiffies + msecs_to_jiffies(2 * nodrop_guard_ms);
 	while (time_before(jiffies, end)) {
-		f->q.taken++;
+		f->q->taken++;
 		msleep(20);
 	}
 	KUNIT_EXPECT_TRUE(test, stopped(f));
@@ -608,9 +596,7 @@ static struct kunit_case flow_cases[] = {
 	KUNIT_CASE_PARAM(test_aside_leaves_the_claimed_slot, size_gen_params),
 	KUNIT_CASE(test_foreign_reader_drops),
 	KUNIT_CASE(test_no_qdisc_drops),
-	KUNIT_CASE(test_no_ring_drops),
 	KUNIT_CASE(test_bind_wakes),
-	KUNIT_CASE(test_closed_stays_closed),
 	KUNIT_CASE(test_guard_counts_single_packets),
 	KUNIT_CASE(test_guard_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_guard),

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Packets in front of the ring: those that have lost their slot, or never had
+ * one, and must not be lost for it. The reader takes them before the ring's.
+ *
+ *  - The ring shrinks: what does not fit any more.
+ *  - A reader took a batch and puts the rest of it back.
+ *  - A queue leaves its device: another one inherits what it held.
+ *
+ * They are few and the reader works on them at once, so they are no second
+ * ring: an array that is replaced when more are added.
+ */
+#include <linux/rtnetlink.h>
+#include <linux/slab.h>
+
+#include "limit.h"
+
+/**
+ * struct nodrop_front - packets in front of the ring
+ * @size: how many fit
+ * @count: how many there were; the last nodrop_queue.in_front are unread
+ * @packets: in the order in which they are read
+ */
+struct nodrop_front {
+	unsigned int size;
+	unsigned int count;
+	void *packets[];
+};
+
+static struct nodrop_front *nodrop_front_alloc(unsigned int size, gfp_t gfp)
+{
+	struct nodrop_front *front;
+
+	front = kvmalloc(struct_size(front, packets, size), gfp);
+	if (front) {
+		front->size = size;
+		front->count = 0;
+	}
+	return front;
+}
+
+static void nodrop_front_add(struct nodrop_front *front, void *packet)
+{
+	front->packets[front->count++] = packet;
+}
+
+/*
+ * A front for all that @q has in front, and @more. It may be added to until
+ * the locks are held, so look again.
+ *
+ * Return: with both locks held, unless it is NULL.
+ */
+static struct nodrop_front *nodrop_front_grow(struct nodrop_queue *q,
+					      unsigned int more, gfp_t gfp)
+{
+	struct nodrop_front *front;
+
+	for (;;) {
+		front = nodrop_front_alloc(READ_ONCE(q->in_front) + more, gfp);
+		if (!front)
+			return NULL;
+		nodrop_lock(q);
+		if (front->size >= q->in_front + more)
+			return front;
+		nodrop_unlock(q);
+		kvfree(front);
+	}
+}
+
+/* The queue's packets in front go to @front. Both locks held. */
+static void nodrop_move_front(struct nodrop_queue *q,
+			      struct nodrop_front *front)
+{
+	while (q->in_front)
+		nodrop_front_add(front, nodrop_take_front(q));
+}
+
+/* Return: the one that is not needed any more, to be freed without locks. */
+static struct nodrop_front *nodrop_set_front(struct nodrop_queue *q,
+					     struct nodrop_front *front)
+{
+	if (!front->count)
+		return front;
+	swap(q->front, front);
+	q->in_front = q->front->count;
+	return front;
+}
+
+/**
+ * nodrop_take_front() - the next packet in front of the ring
+ * @q: the queue, with one in front
+ *
+ * Context: consumer_lock held.
+ * Return: the packet.
+ */
+void *nodrop_take_front(struct nodrop_queue *q)
+{
+	return q->front->packets[q->front->count - q->in_front--];
+}
+EXPORT_SYMBOL_GPL(nodrop_take_front);
+
+/**
+ * nodrop_peek() - what nodrop_consume() would return
+ * @q: the queue
+ *
+ * Context: consumer_lock held.
+ * Return: the packet, which stays where it is, or NULL.
+ */
+void *nodrop_peek(struct nodrop_queue *q)
+{
+	if (q->in_front)
+		return q->front->packets[q->front->count - q->in_front];
+	return __ptr_ring_peek(q->ring);
+}
+EXPORT_SYMBOL_GPL(nodrop_peek);
+
+static int nodrop_inject(struct nodrop_queue *q, void **packets, int n,
+			 gfp_t gfp)
+{
+	struct nodrop_front *front;
+	int i;
+
+	front = nodrop_front_grow(q, n, gfp);
+	if (!front)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		nodrop_front_add(front, packets[i]);
+	nodrop_move_front(q, front);
+	front = nodrop_set_front(q, front);
+	WRITE_ONCE(q->produced, q->produced + n);
+	if (q->limited)
+		q->uncharged += n;
+	nodrop_unlock(q);
+	kvfree(front);
+	return 0;
+}
+
+/**
+ * nodrop_unconsume() - a reader puts back what it has not used
+ * @q: the queue
+ * @packets: in the order in which nodrop_consume() gave them
+ * @n: how many
+ *
+ * Context: process context, no lock of the ring held.
+ */
+void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
+{
+	if (n)
+		nodrop_inject(q, packets, n, GFP_KERNEL | __GFP_NOFAIL);
+}
+EXPORT_SYMBOL_GPL(nodrop_unconsume);
+
+/* Everything that the queue holds goes to @front. Both locks held. */
+static void nodrop_empty_out(struct nodrop_queue *q,
+			     struct nodrop_front *front)
+{
+	void *packet;
+
+	nodrop_move_front(q, front);
+	while ((packet = __ptr_ring_consume(q->ring)))
+		nodrop_front_add(front, packet);
+}
+
+/*
+ * Fill the new array: with the last that came as far as they fit, so that the
+ * others can wait in front; for a reader who does not know of a front, with
+ * the first. Return: how many went into the ring.
+ */
+static unsigned int nodrop_refill(struct nodrop_queue *q,
+				  struct ptr_ring *fresh,
+				  struct nodrop_front *front)
+{
+	/* The slot that a sender was promised is kept free for it. */
+	unsigned int slots = fresh->size - (q->room ? 1 : 0);
+	unsigned int n = min(slots, front->count);
+	unsigned int first = q->foreign ? 0 : front->count - n;
+	unsigned int i;
+
+	for (i = 0; i < n; i++)
+		__ptr_ring_produce(fresh, front->packets[first + i]);
+	return n;
+}
+
+static void nodrop_swap_ring(struct ptr_ring *ring, struct ptr_ring *fresh)
+{
+	void **before = ring->queue;
+
+	ring->size = fresh->size;
+	ring->batch = fresh->batch;
+	ring->producer = fresh->producer;
+	ring->consumer_tail = 0;
+	WRITE_ONCE(ring->consumer_head, 0);
+	WRITE_ONCE(ring->queue, fresh->queue);
+	fresh->queue = before;
+}
+
+/**
+ * nodrop_queue_resize() - give the ring another size
+ * @q: the queue
+ * @size: slots; there is always one at least
+ *
+ * No packet is lost, except with a foreign reader: what does not fit any more
+ * waits in front. A sender that has claimed a slot keeps it.
+ *
+ * Context: process context, RTNL held.
+ * Return: 0 or -ENOMEM: nothing has changed then.
+ */
+int nodrop_queue_resize(struct nodrop_queue *q, int size)
+{
+	struct ptr_ring *ring = q->ring;
+	struct nodrop_front *front;
+	unsigned int kept, end;
+	struct ptr_ring fresh;
+	int err;
+
+	ASSERT_RTNL();
+
+	err = ptr_ring_init(&fresh, max(size, 1), GFP_KERNEL);
+	if (err)
+		return err;
+	front = nodrop_front_grow(q, ring->size, GFP_KERNEL);
+	if (!front) {
+		ptr_ring_cleanup(&fresh, NULL);
+		return -ENOMEM;
+	}
+
+	nodrop_empty_out(q, front);
+	kept = nodrop_refill(q, &fresh, front);
+	end = kept;
+	nodrop_swap_ring(ring, &fresh);
+	if (q->room)
+		WRITE_ONCE(q->room, ring->queue);
+	if (q->foreign) {
+		end = front->count;
+		q->stats[NODROP_DROP_FOREIGN] += end - kept;
+	} else {
+		front->count -= kept;
+		front = nodrop_set_front(q, front);
+	}
+	nodrop_update_limit(q, false);
+	nodrop_reopen(q->txq);
+	nodrop_unlock(q);
+
+	while (end > kept)
+		q->destroy(front->packets[--end]);
+	kvfree(front);
+	ptr_ring_cleanup(&fresh, NULL);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_resize);
+
+/**
+ * nodrop_queue_leave() - the queue leaves its device
+ * @q: the queue; no sender reaches it any more
+ * @heir: a queue of the same device whose reader is to get what @q holds, or
+ *	NULL when there is none: then it is thrown away
+ *
+ * As nodrop_queue_bind() with NULL. The caller calls @heir's reader.
+ *
+ * Context: process context, RTNL held.
+ * Return: how many packets were thrown away.
+ */
+int nodrop_queue_leave(struct nodrop_queue *q, struct nodrop_queue *heir)
+{
+	struct nodrop_front *front;
+	unsigned int i, n;
+
+	nodrop_queue_bind(q, NULL);
+
+	front = nodrop_front_grow(q, q->ring->size,
+				  GFP_KERNEL | __GFP_NOFAIL);
+	nodrop_empty_out(q, front);
+	n = front->count;
+	WRITE_ONCE(q->taken, q->taken + n);
+	if (!heir || heir->foreign)
+		q->stats[NODROP_DROP_PURGED] += n;
+	nodrop_unlock(q);
+
+	if (heir && !heir->foreign) {
+		nodrop_inject(heir, front->packets, n,
+			      GFP_KERNEL | __GFP_NOFAIL);
+		n = 0;
+	}
+	for (i = 0; i < n; i++)
+		q->destroy(front->packets[i]);
+	kvfree(front);
+	return n;
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_leave);
+
+/**
+ * nodrop_queue_foreign() - the ring goes to a reader that wakes nobody
+ * @q: the queue
+ *
+ * From now on a full ring drops, as it does without nodrop. It stays so for
+ * the life of @q: such a reader does not say when it is done. What waits in
+ * front of the ring goes into it as far as there is room.
+ *
+ * Context: process context.
+ */
+void nodrop_queue_foreign(struct nodrop_queue *q)
+{
+	struct nodrop_front *front;
+
+	nodrop_lock(q);
+	q->foreign = true;
+	WRITE_ONCE(q->room, NULL);
+	nodrop_update_limit(q, true);
+	nodrop_reopen(q->txq);
+	front = q->in_front ? q->front : NULL;
+	if (front) {
+		q->front = NULL;
+		front->size = q->in_front;
+		q->in_front = 0;
+	}
+	nodrop_unlock(q);
+	if (!front)
+		return;
+
+	ptr_ring_unconsume(q->ring,
+			   front->packets + front->count - front->size,
+			   front->size, q->destroy);
+	kvfree(front);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_foreign);

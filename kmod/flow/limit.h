@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The byte queue limit of the txq (struct dql), as far as the core uses it.
+ *
+ * Senders charge, the reader completes, and dql finds out how many bytes the
+ * ring must hold so that the reader does not starve. The kernel's own
+ * netdev_tx_completed_queue() is not used: it would wake the txq on the
+ * reader's CPU, by another bit than ours.
+ *
+ * A limit is of no use to a ring of so few slots that ptr_ring releases them
+ * one by one: such a ring is short by itself, and would pay for a completion
+ * with every packet.
+ */
+#ifndef NODROP_LIMIT_H
+#define NODROP_LIMIT_H
+
+#include "internal.h"
+
+#define NODROP_LIMIT_MIN_RING 32
+
+#ifdef CONFIG_BQL
+/*
+ * What a ring may always hold, bytes: 16 frames, the batch in which slots are
+ * released. dql alone goes down to two packets when the senders are slow, and
+ * then the reader sleeps and wakes up with each of them.
+ */
+#define NODROP_LIMIT_MIN (16 * 1514)
+
+/* Context: one of the ring's locks held. */
+static inline bool nodrop_over_limit(const struct nodrop_queue *q)
+{
+	return q->limited && dql_avail(&q->txq->dql) < 0;
+}
+
+/* Context: producer_lock held. */
+static inline void nodrop_charge(struct nodrop_queue *q, unsigned int bytes)
+{
+	if (q->limited)
+		dql_queued(&q->txq->dql, bytes);
+}
+
+/* Context: consumer_lock held. */
+static inline void nodrop_complete(struct nodrop_queue *q)
+{
+	if (!q->bytes)
+		return;
+	dql_completed(&q->txq->dql, q->bytes);
+	q->bytes = 0;
+}
+
+static inline void nodrop_dql_reset(struct netdev_queue *txq)
+{
+	dql_reset(&txq->dql);
+	/* dql_reset() leaves what dql_completed() derives from the rest. */
+	txq->dql.adj_limit = txq->dql.limit;
+}
+
+static inline void nodrop_dql_floor(struct netdev_queue *txq)
+{
+	txq->dql.min_limit = NODROP_LIMIT_MIN;
+	nodrop_dql_reset(txq);
+}
+
+#define nodrop_limits_possible() true
+
+#else
+
+static inline bool nodrop_over_limit(const struct nodrop_queue *q)
+{
+	return false;
+}
+
+static inline void nodrop_charge(struct nodrop_queue *q, unsigned int bytes)
+{
+}
+
+static inline void nodrop_complete(struct nodrop_queue *q)
+{
+}
+
+static inline void nodrop_dql_reset(struct netdev_queue *txq)
+{
+}
+
+static inline void nodrop_dql_floor(struct netdev_queue *txq)
+{
+}
+
+#define nodrop_limits_possible() false
+
+#endif
+
+/*
+ * Begin to charge, or no longer; @fresh: the txq is another one, or what it
+ * was charged with is void. Packets that the queue holds are not completed.
+ *
+ * Context: both of the ring's locks held.
+ */
+static inline void nodrop_update_limit(struct nodrop_queue *q, bool fresh)
+{
+	bool limited = nodrop_limits_possible() && q->txq && !q->foreign &&
+		       q->ring->size >= NODROP_LIMIT_MIN_RING;
+
+	if (!fresh && limited == q->limited)
+		return;
+	q->limited = limited;
+	q->bytes = 0;
+	q->uncharged = limited ? nodrop_held(q) : 0;
+	if (q->txq)
+		nodrop_dql_reset(q->txq);
+}
+
+#endif

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The core as a module of its own: drivers and in-kernel readers use it.
+ */
+#include <linux/module.h>
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+MODULE_DESCRIPTION("Flow control for packet rings: push back, do not drop");
+MODULE_LICENSE("GPL");
+MODULE_INFO(nodrop, "0.2.0");

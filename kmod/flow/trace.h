@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tracepoints, in events/nodrop/ of tracefs: what a queue decided, how many
+ * packets it held of how many slots, how many bytes of how many allowed.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM nodrop
+
+#if !defined(NODROP_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define NODROP_TRACE_H
+
+#include <linux/tracepoint.h>
+
+#include "nodrop_flow.h"
+
+#ifndef NODROP_TRACE_BYTES
+#ifdef CONFIG_BQL
+#define NODROP_TRACE_BYTES(txq) ((txq)->dql.num_queued - (txq)->dql.num_completed)
+#define NODROP_TRACE_LIMIT(txq) ((txq)->dql.limit)
+#else
+#define NODROP_TRACE_BYTES(txq) 0
+#define NODROP_TRACE_LIMIT(txq) 0
+#endif
+#endif
+
+DECLARE_EVENT_CLASS(nodrop_queue,
+	TP_PROTO(const struct nodrop_queue *q, int why),
+	TP_ARGS(q, why),
+	TP_STRUCT__entry(
+		__array(char, dev, IFNAMSIZ)
+		__field(unsigned int, queue)
+		__field(unsigned int, held)
+		__field(unsigned int, size)
+		__field(unsigned int, bytes)
+		__field(unsigned int, limit)
+		__field(int, why)
+	),
+	TP_fast_assign(
+		const struct netdev_queue *txq = q->txq;
+
+		memset(__entry->dev, 0, IFNAMSIZ);
+		__entry->queue = 0;
+		__entry->bytes = 0;
+		__entry->limit = 0;
+		if (txq) {
+			memcpy(__entry->dev, txq->dev->name, IFNAMSIZ);
+			__entry->queue = txq - txq->dev->_tx;
+			__entry->bytes = NODROP_TRACE_BYTES(txq);
+			__entry->limit = NODROP_TRACE_LIMIT(txq);
+		}
+		__entry->held = READ_ONCE(q->produced) - READ_ONCE(q->taken);
+		__entry->size = q->ring->size;
+		__entry->why = why;
+	),
+	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cpu=%d",
+		  __entry->dev, __entry->queue, __entry->held, __entry->size,
+		  __entry->bytes, __entry->limit, __entry->why)
+);
+
+/* A sender stopped the txq; 0: the ring is full, 1: over the byte limit. */
+DEFINE_EVENT_PRINT(nodrop_queue, nodrop_stop,
+	TP_PROTO(const struct nodrop_queue *q, int why),
+	TP_ARGS(q, why),
+	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cause=%s",
+		  __entry->dev, __entry->queue, __entry->held, __entry->size,
+		  __entry->bytes, __entry->limit,
+		  __entry->why ? "limit" : "ring")
+);
+
+/* The reader opened it; how many packets were left. */
+DEFINE_EVENT_PRINT(nodrop_queue, nodrop_wake,
+	TP_PROTO(const struct nodrop_queue *q, int why),
+	TP_ARGS(q, why),
+	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cause=%s",
+		  __entry->dev, __entry->queue, __entry->held, __entry->size,
+		  __entry->bytes, __entry->limit,
+		  __entry->why ? "half" : "empty")
+);
+
+/* A packet went back to the qdisc; 0: the ring changes its txq, 1: it is full. */
+DEFINE_EVENT_PRINT(nodrop_queue, nodrop_busy,
+	TP_PROTO(const struct nodrop_queue *q, int why),
+	TP_ARGS(q, why),
+	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cause=%s",
+		  __entry->dev, __entry->queue, __entry->held, __entry->size,
+		  __entry->bytes, __entry->limit,
+		  __entry->why ? "ring" : "unbound")
+);
+
+/* The reader was taken for gone. */
+DEFINE_EVENT_PRINT(nodrop_queue, nodrop_guard,
+	TP_PROTO(const struct nodrop_queue *q, int why),
+	TP_ARGS(q, why),
+	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u taken=%u",
+		  __entry->dev, __entry->queue, __entry->held, __entry->size,
+		  __entry->bytes, __entry->limit, __entry->why)
+);
+
+/* The reader makes a CPU run the qdisc; its own if it knows no other. */
+DEFINE_EVENT(nodrop_queue, nodrop_kick,
+	TP_PROTO(const struct nodrop_queue *q, int why),
+	TP_ARGS(q, why)
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Included by wrap.c after tun.c: counters of each queue by "ethtool -S", and
+ * the switch of a device by "ethtool --set-priv-flags DEV nodrop on|off".
+ */
+
+/* tun.c's own operations and ours, put together when the module loads. */
+static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
+
+static const char nodrop_tun_flag_name[ETH_GSTRING_LEN] = "nodrop";
+
+static int nodrop_tun_sset_count(struct net_device *dev, int set)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+
+	switch (set) {
+	case ETH_SS_STATS:
+		return tun->numqueues * NODROP_STATS;
+	case ETH_SS_PRIV_FLAGS:
+		return 1;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+static void nodrop_tun_strings(struct net_device *dev, u32 set, u8 *data)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	int i, stat;
+
+	if (set == ETH_SS_PRIV_FLAGS)
+		memcpy(data, nodrop_tun_flag_name, ETH_GSTRING_LEN);
+	if (set != ETH_SS_STATS)
+		return;
+
+	for (i = 0; i < tun->numqueues; i++) {
+		for (stat = 0; stat < NODROP_STATS; stat++) {
+			snprintf(data, ETH_GSTRING_LEN, "tx%d_%s", i,
+				 nodrop_stat_names[stat]);
+			data += ETH_GSTRING_LEN;
+		}
+	}
+}
+
+static void nodrop_tun_stats(struct net_device *dev,
+			     struct ethtool_stats *stats, u64 *data)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	struct tun_file *tfile;
+	int i;
+
+	for (i = 0; i < tun->numqueues; i++) {
+		tfile = rtnl_dereference(tun->tfiles[i]);
+		nodrop_queue_stats(nodrop_tun_queue(tfile), data);
+		data += NODROP_STATS;
+	}
+}
+
+static u32 nodrop_tun_get_flags(struct net_device *dev)
+{
+	return nodrop_tun_enabled(netdev_priv(dev));
+}
+
+/* Whoever is held when it is switched off goes on, and drops. */
+static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	unsigned int now = tun->flags & ~(NODROP_TUN_ON | NODROP_TUN_OFF);
+
+	WRITE_ONCE(tun->flags,
+		   now | (flags & 1 ? NODROP_TUN_ON : NODROP_TUN_OFF));
+	nodrop_tun_bind_all(dev);
+	return 0;
+}
+
+static void __init nodrop_tun_ethtool_init(void)
+{
+	nodrop_tun_ethtool_ops = tun_ethtool_ops;
+	nodrop_tun_ethtool_ops.get_sset_count = nodrop_tun_sset_count;
+	nodrop_tun_ethtool_ops.get_strings = nodrop_tun_strings;
+	nodrop_tun_ethtool_ops.get_ethtool_stats = nodrop_tun_stats;
+	nodrop_tun_ethtool_ops.get_priv_flags = nodrop_tun_get_flags;
+	nodrop_tun_ethtool_ops.set_priv_flags = nodrop_tun_set_flags;
+}
