@@ -61,6 +61,20 @@ static inline void nodrop_dql_floor(struct netdev_queue *txq)
 	nodrop_dql_reset(txq);
 }
 
+/* What was charged and not completed, and what is allowed, bytes. */
+static inline unsigned int nodrop_inflight(const struct nodrop_queue *q)
+{
+	if (!q->limited)
+		return 0;
+	return READ_ONCE(q->txq->dql.num_queued) -
+	       READ_ONCE(q->txq->dql.num_completed);
+}
+
+static inline unsigned int nodrop_limit(const struct nodrop_queue *q)
+{
+	return q->limited ? READ_ONCE(q->txq->dql.limit) : 0;
+}
+
 #define nodrop_limits_possible() true
 
 #else
@@ -84,6 +98,16 @@ static inline void nodrop_dql_reset(struct netdev_queue *txq)
 
 static inline void nodrop_dql_floor(struct netdev_queue *txq)
 {
+}
+
+static inline unsigned int nodrop_inflight(const struct nodrop_queue *q)
+{
+	return 0;
+}
+
+static inline unsigned int nodrop_limit(const struct nodrop_queue *q)
+{
+	return 0;
 }
 
 #define nodrop_limits_possible() false

@@ -70,12 +70,22 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
 {
-	return nodrop_empty(nodrop_tun_ring_queue(ring));
+	bool empty;
+
+	spin_lock(&ring->consumer_lock);
+	empty = nodrop_empty(nodrop_tun_ring_queue(ring));
+	spin_unlock(&ring->consumer_lock);
+	return empty;
 }
 
-static void *nodrop_tun_peek(struct ptr_ring *ring)
+static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 {
-	return nodrop_peek(nodrop_tun_ring_queue(ring));
+	int len;
+
+	spin_lock(&ring->consumer_lock);
+	len = length(nodrop_peek(nodrop_tun_ring_queue(ring)));
+	spin_unlock(&ring->consumer_lock);
+	return len;
 }
 
 static int nodrop_tun_resize(struct ptr_ring *ring, int size)
