@@ -15,7 +15,7 @@ from nodrop.guest.pktgen import Pktgen
 from nodrop.guest.tundev import TunDevice
 from nodrop.guest.vhost import VhostClient
 
-SLOW_NS = 20_000
+SLOW_NS = 100_000
 """A client that works so long on a packet is slower than any sender, on debug kernels too."""
 
 
