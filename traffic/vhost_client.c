@@ -178,7 +178,8 @@ static void obey(struct client *client, const char *order)
 	else if (!strcmp(order, "resume"))
 		__atomic_store_n(&client->paused, false, __ATOMIC_RELAXED);
 	else if (strcmp(order, "count"))
-		die(EXIT_USAGE, "unknown order '%s'; known: count, attach, detach, pause, resume",
+		die(EXIT_USAGE,
+		    "'%s' is none of count, attach, detach, pause, resume",
 		    order);
 	print_counts(client);
 }
@@ -293,9 +294,9 @@ int main(int argc, char **argv)
 	if (netns)
 		enter_netns(netns);
 	catch_stop_signals();
-	vhost_open(&client.dev,
-		   fd ? (int)fd : open_tun(name, IFF_TAP | parse_tun_flags(flags)),
-		   slots, legacy);
+	if (!fd)
+		fd = open_tun(name, IFF_TAP | parse_tun_flags(flags));
+	vhost_open(&client.dev, fd, slots, legacy);
 	place(0, "cpu", cpu, fifo ? CLIENT_PRIORITY : 0);
 	if (client.dev.worker)
 		place(client.dev.worker, "worker-cpu", worker_cpu,
