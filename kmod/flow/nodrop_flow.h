@@ -133,7 +133,7 @@ struct nodrop_front;
  * @room: the array of @ring if its next slot is free and the txq's, else NULL.
  *	A resize changes the array, and so takes the slot away.
  * @produced: packets that came into the queue
- * @full: how many it held when the txq was last stopped
+ * @full: how many it held when the txq was last stopped; only if @limited
  * @cpu: the last CPU that stopped the txq, not counting @reader_cpu; -1: none
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the reader is to be called at the burst's end; txq's lock
@@ -144,6 +144,7 @@ struct nodrop_front;
  * Written by the reader, under consumer_lock:
  * @taken: packets that left the queue
  * @bytes: taken, charged and not yet completed
+ * @since: @taken when the reader first saw the txq stopped
  * @uncharged: so many of the next packets are not to be completed; both locks
  * @phase: what the reader knows of the txq
  * @in_front: how many packets of @front are still to be read; both locks to
@@ -182,6 +183,7 @@ struct nodrop_queue {
 	u64 stats[NODROP_SENDER_STATS];
 
 	unsigned int taken ____cacheline_aligned_in_smp;
+	unsigned int since;
 	unsigned int bytes;
 	unsigned int uncharged;
 	enum nodrop_phase phase;

@@ -32,7 +32,8 @@ static bool nodrop_stop(struct nodrop_queue *q)
 {
 	int cpu = raw_smp_processor_id();
 
-	WRITE_ONCE(q->full, nodrop_held(q));
+	if (q->limited)
+		WRITE_ONCE(q->full, nodrop_held(q));
 	netif_tx_stop_queue(q->txq);
 	/*
 	 * Between writing XOFF and reading the ring and the limit. Pairs with

@@ -31,7 +31,8 @@ DECLARE_EVENT_CLASS(nodrop_queue,
 				     __field(unsigned int, limit)
 				     __field(int, why)
 		    ),
-		    TP_fast_assign(__entry->queue = nodrop_name(q, __entry->dev);
+		    TP_fast_assign(__entry->queue =
+					nodrop_name(q, __entry->dev);
 				   __entry->held = nodrop_held(q);
 				   __entry->size = q->ring->size;
 				   __entry->bytes = nodrop_inflight(q);
@@ -48,11 +49,11 @@ DEFINE_EVENT_PRINT(nodrop_queue, nodrop_stop,
 		   NODROP_PRINT("cause=%s", __entry->why ? "limit" : "ring")
 );
 
-/* The reader opened it; how many packets were left */
+/* The reader opened it */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_wake,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
-		   NODROP_PRINT("cause=%s", __entry->why ? "half" : "empty")
+		   NODROP_PRINT("cause=%s", __entry->held ? "half" : "empty")
 );
 
 /* A packet went back to the qdisc; 0: the txq has no ring yet, 1: it is full */

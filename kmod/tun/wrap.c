@@ -24,6 +24,9 @@ MODULE_INFO(nodrop, "0.2.0");
 #define NODROP_TUN_ON	0x01000000
 #define NODROP_TUN_OFF	0x02000000
 
+/* How long a queue that goes may hold up the RTNL. */
+#define NODROP_TUN_DRAIN_MS 100
+
 #define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), sizeof(void *))
 
 static struct nodrop_queue **nodrop_tun_slot(struct tun_file *tfile)
@@ -186,12 +189,37 @@ static void nodrop_tun_call_all(struct net_device *dev)
 	}
 }
 
+/*
+ * The kernel throws away what the qdiscs of txqs hold that fall out of use.
+ * nodrop_tun_redirect() leads their packets to other queues: give it time,
+ * milliseconds as long as those are read. A qdisc that all txqs share stays.
+ */
+static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(NODROP_TUN_DRAIN_MS);
+	unsigned int i;
+
+	for (i = n; n && i < dev->real_num_tx_queues; i++) {
+		struct netdev_queue *txq = netdev_get_tx_queue(dev, i);
+		struct Qdisc *qdisc = rtnl_dereference(txq->qdisc);
+
+		if (!netif_running(dev) || qdisc == rtnl_dereference(dev->qdisc))
+			continue;
+		while (qdisc_qlen_sum(qdisc) && time_before(jiffies, end)) {
+			netif_tx_wake_queue(txq);
+			usleep_range(200, 1000);
+		}
+	}
+}
+
 /* A function of its own, so that a hook that does not take leaves it unused. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
-	int err = netif_set_real_num_tx_queues(dev, n);
+	int err;
 
 	nodrop_tun_bind_all(dev);
+	nodrop_tun_drain(dev, n);
+	err = netif_set_real_num_tx_queues(dev, n);
 	nodrop_tun_call_all(dev);
 	return err;
 }
