@@ -142,15 +142,19 @@ EXPORT_SYMBOL_GPL(nodrop_find_room);
  */
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
-	int err = __ptr_ring_produce(q->ring, packet);
-
-	if (unlikely(err)) {
+	if (unlikely(!nodrop_has_room(q))) {
 		q->stats[nodrop_drop_cause(q)]++;
-		return err;
+		return -ENOSPC;
 	}
 
+	/*
+	 * Before the reader can see the packet: it may take it and complete
+	 * its bytes at once. Pairs with the barrier in nodrop_complete(); ours
+	 * is in __ptr_ring_produce().
+	 */
 	WRITE_ONCE(q->produced, q->produced + 1);
 	nodrop_charge(q, bytes);
+	__ptr_ring_produce(q->ring, packet);
 	if (raw_smp_processor_id() == READ_ONCE(q->reader_cpu))
 		q->stats[NODROP_TX_ON_READER]++;
 
