@@ -44,6 +44,7 @@ class Mutant:
 
 PRODUCE, CONSUME, HEADER = "flow/produce.c", "flow/consume.c", "flow/nodrop_flow.h"
 QUEUE, GUARD, WRAP = "flow/queue.c", "flow/guard.c", "tun/wrap.c"
+VHOST = "vhost_net/wrap.c"
 
 MUTANTS = (
     Mutant(
@@ -140,6 +141,36 @@ MUTANTS = (
         "",
     ),
     Mutant("guard: outlives the device", QUEUE, "\t\tnodrop_guard_cancel(q);\n", ""),
+    Mutant(
+        "vhost: never finds the queue",
+        VHOST,
+        "if (!q)\n\t\treturn tun_get_tx_ring(file);",
+        "if (q || !q)\n\t\treturn tun_get_tx_ring(file);",
+    ),
+    Mutant(
+        "vhost: reads past the core",
+        VHOST,
+        "return nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);",
+        "return __ptr_ring_consume_batched(q->ring, packets, n);",
+    ),
+    Mutant(
+        "vhost: puts back into the ring, and destroys what does not fit",
+        VHOST,
+        "nodrop_unconsume(q, packets, n);",
+        "ptr_ring_unconsume(q->ring, packets, n, destroy);",
+    ),
+    Mutant(
+        "vhost: an ordinary ring is taken for an empty one",
+        VHOST,
+        "return __ptr_ring_consume_batched(ring, packets, n);",
+        "return 0;",
+    ),
+    Mutant(
+        "destroy: leaks what was put back after the device went",
+        QUEUE,
+        "\twhile (q->in_front)\n\t\tq->destroy(nodrop_take_front(q));\n",
+        "\tWARN_ON(q->in_front);\n",
+    ),
     Mutant(
         "default: off",
         WRAP,

@@ -73,7 +73,11 @@ EXPORT_SYMBOL_GPL(nodrop_queue_create);
  */
 void nodrop_queue_destroy(struct nodrop_queue *q)
 {
-	WARN_ON(q->txq || q->in_front);
+	WARN_ON(q->txq);
+
+	/* A reader may have put packets back after the device went. */
+	while (q->in_front)
+		q->destroy(nodrop_take_front(q));
 
 	mutex_lock(&nodrop_queues_lock);
 	hash_del(&q->node);

@@ -15,7 +15,7 @@ from typing import Any, Self
 from nodrop.guest.failure import GuestError
 
 TOOL_TIMEOUT_S = 10.0
-READY_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 5.0
 
 
@@ -83,6 +83,7 @@ class Service:
         argv: the command.
         announces: it prints a line when it is ready, which is waited for.
         stopped_status: its exit status after SIGTERM, beside 0.
+        pass_fds: open files that it gets, by the same numbers.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class Service:
         *,
         announces: bool = True,
         stopped_status: int = -signal.SIGTERM,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._stopped_status = stopped_status
+        self._pass_fds = pass_fds
         self._name = Path(argv[0]).name if argv[0] != "nsenter" else Path(argv[2]).name
         self._argv = list(argv)
         self._announces = announces
@@ -102,7 +105,12 @@ class Service:
         # Unbuffered: what select() and communicate() see must be all there is.
         try:
             self._process = subprocess.Popen(
-                self._argv, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                self._argv,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=self._pass_fds,
             )
         except FileNotFoundError as error:
             raise GuestError(f"{self._argv[0]} is not installed") from error
@@ -126,6 +134,22 @@ class Service:
     def pid(self) -> int:
         """The program's process id; nsenter becomes the program that it starts."""
         return self._running().pid
+
+    def ask(self, order: str) -> dict[str, Any]:
+        """Write a line to the program and return the JSON object that it answers with.
+
+        Raises:
+            GuestError: it does not answer in time, or not so.
+        """
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(f"{order}\n".encode())
+        except BrokenPipeError as error:
+            raise GuestError(f"{self._name} has ended and takes no orders") from error
+        return parse_last_json(
+            self._read_line(process, f"{self._name} does not answer"), self._name
+        )
 
     def stop(self) -> str:
         """Ask the program to end and return the rest of its output.
@@ -176,14 +200,17 @@ class Service:
         return self._process
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        line = self._read_line(process, f"{self._name} was not ready")
+        if '"ready"' not in line:
+            raise GuestError(f"{self._name} did not start: {line.strip()}")
+
+    def _read_line(self, process: subprocess.Popen[bytes], complaint: str) -> str:
         assert process.stdout is not None
         with DefaultSelector() as selector:
             selector.register(process.stdout, EVENT_READ)
-            if not selector.select(READY_TIMEOUT_S):
-                raise GuestError(f"{self._name} was not ready within {READY_TIMEOUT_S:g} s")
-        line = process.stdout.readline().decode(errors="replace")
-        if '"ready"' not in line:
-            raise GuestError(f"{self._name} did not start: {line.strip()}")
+            if not selector.select(ANSWER_TIMEOUT_S):
+                raise GuestError(f"{complaint} within {ANSWER_TIMEOUT_S:g} s")
+        return process.stdout.readline().decode(errors="replace")
 
     def _kill(self) -> None:
         if self._process is None:
@@ -191,5 +218,6 @@ class Service:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait(STOP_TIMEOUT_S)
-        if self._process.stdout:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Loads the driver of a variant, and kreader on top of it."""
+"""Loads the drivers of a variant, and kreader on top of them."""
 
 from __future__ import annotations
 
@@ -34,50 +34,65 @@ def flag_words(variant: Variant) -> str:
     return "backpressure" if variant is Variant.UPSTREAM else ""
 
 
-class Drivers:
-    """Keeps one variant loaded at a time.
+def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
+    """Return the modules of a pair of variants, in the order in which they load.
 
     Args:
-        modules: the directory of NODROP_MODULES.
+        tun: whose tun.ko.
+        vhost: whose vhost_net.ko; None: without vhost-net.
+    """
+    found = [] if vhost is None else ["stock/vhost_iotlb.ko", "stock/vhost.ko"]
+    if Variant.NODROP in (tun, vhost):
+        found.append("nodrop/nodrop.ko")
+    found += [f"{module_dir(tun)}/tun.ko", "kreader.ko"]
+    if vhost is not None:
+        found.append(f"{module_dir(vhost)}/vhost_net.ko")
+    return found
+
+
+class Drivers:
+    """Keeps the modules of one variant, or of one pair, loaded at a time.
+
+    Args:
+        folder: the directory of NODROP_MODULES.
     """
 
-    def __init__(self, modules: Path) -> None:
-        self._modules = modules
-        self._loaded: str | None = None
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._loaded: list[str] = []
 
-    def use(self, variant: Variant) -> None:
-        """Load a variant's tun.ko and kreader.ko, unloading another's first.
+    def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
+        """Load a variant's tun.ko, kreader.ko and what they need; unload what is in the way.
+
+        Args:
+            tun: whose tun.ko.
+            vhost: whose vhost_net.ko to load as well; None: no matter, none is loaded.
 
         Raises:
             GuestError: a module is missing, does not load, or does not go.
         """
-        wanted = module_dir(variant)
-        if self._loaded == wanted:
-            return
-        self.unload()
-        path = self._modules / wanted / "tun.ko"
-        if not path.exists():
-            raise GuestError(f"there is no {wanted}/tun.ko; the driver was not built")
-        core = path.with_name("nodrop.ko")
-        for module in (core, path) if core.exists() else (path,):
-            tool(["insmod", str(module)])
-        self._loaded = wanted
-        tool(["insmod", str(self._modules / "kreader.ko")])
+        wanted = modules(tun, vhost)
+        while self._loaded != wanted[: len(self._loaded)]:
+            self._unload_last()
+        for name in wanted[len(self._loaded) :]:
+            path = self._folder / name
+            if not path.exists():
+                raise GuestError(f"there is no {name}; the driver was not built")
+            tool(["insmod", str(path)])
+            self._loaded.append(name)
 
     def unload(self) -> None:
-        """Unload both modules.
+        """Unload all that was loaded.
 
         Raises:
             GuestError: one is still in use after UNLOAD_TIMEOUT_S seconds.
         """
-        if self._loaded is None:
-            return
-        for module in ("kreader", "tun", "nodrop"):
-            self._remove(module)
-        self._loaded = None
+        while self._loaded:
+            self._unload_last()
 
-    def _remove(self, module: str) -> None:
+    def _unload_last(self) -> None:
         """A device's last references go a moment after its file; so try again."""
+        module = Path(self._loaded[-1]).stem
         deadline = time.monotonic() + UNLOAD_TIMEOUT_S
         while Path("/sys/module", module).exists():
             try:
@@ -86,3 +101,4 @@ class Drivers:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+        self._loaded.pop()

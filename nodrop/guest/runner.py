@@ -14,7 +14,7 @@ from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.plan import RAW_NAME, Job
-from nodrop.guest.scenarios import KINDS
+from nodrop.guest.scenarios import KINDS, Scenario
 
 PROGRESS_MARK = "@nodrop-progress "
 """Lines that begin so are for the host's progress display; a JSON object follows."""
@@ -53,6 +53,18 @@ def append_result(path: Path, result: dict[str, Any]) -> None:
         os.fsync(raw.fileno())
 
 
+def kind_of(job: Job) -> type[Scenario]:
+    """Return the class that runs a job.
+
+    Raises:
+        GuestError: there is none.
+    """
+    try:
+        return KINDS[job.kind]
+    except KeyError as error:
+        raise GuestError(f"there is no kind of scenario called {job.kind}") from error
+
+
 def run_job(job: Job, environment: Environment) -> dict[str, Any]:
     """Make one run and return the line for the raw data.
 
@@ -61,11 +73,7 @@ def run_job(job: Job, environment: Environment) -> dict[str, Any]:
     """
     started = time.monotonic()
     try:
-        kind = KINDS[job.kind]
-    except KeyError as error:
-        raise GuestError(f"there is no kind of scenario called {job.kind}") from error
-    try:
-        metrics = kind(job.parameters, environment).run(job.variant, job.seconds)
+        metrics = kind_of(job)(job.parameters, environment).run(job.variant, job.seconds)
     except (GuestError, OSError) as error:
         where = f"{job.scenario} {job.case} {job.variant} pair {job.pair}"
         raise GuestError(f"{where}: {error}") from error
@@ -89,7 +97,7 @@ def run_all(jobs: Iterable[Job], environment: Environment, report: Callable[[int
     prepare_system()
     try:
         for done, job in enumerate(jobs, start=1):
-            drivers.use(job.variant)
+            drivers.use(job.variant, vhost=job.variant if kind_of(job).uses_vhost else None)
             append_result(environment.out / RAW_NAME, run_job(job, environment))
             report(done)
     finally:

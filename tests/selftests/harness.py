@@ -59,15 +59,19 @@ def equal(got: object, wanted: object, what: str) -> None:
     check(got == wanted, f"{what}: got {got}, wanted {wanted}")
 
 
-def run(*cases: Callable[[], None]) -> None:
-    """Run the cases with nodrop's driver loaded, print KTAP, end the program."""
+def run(*cases: Callable[[], None], vhost: Variant | None = None) -> None:
+    """Run the cases with nodrop's driver loaded, print KTAP, end the program.
+
+    Args:
+        vhost: whose vhost_net to load as well.
+    """
     prepare_system()
     print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
     failed = 0
     for number, case in enumerate(cases, start=1):
         name = case.__name__.removeprefix("case_")
         try:
-            drivers.use(Variant.NODROP)
+            drivers.use(Variant.NODROP, vhost=vhost)
             case()
             print(f"ok {number} {name}", flush=True)
         except Skip as reason:

@@ -19,7 +19,7 @@ from nodrop.guest.failure import GuestError
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAFFIC = REPOSITORY / "traffic"
 TIMEOUT_S = 120
-PROGRAMS = ("cpu_spinner", "echo_probe", "forwarder", "tun_reader", "udp_sender")
+PROGRAMS = ("cpu_spinner", "echo_probe", "forwarder", "tun_reader", "udp_sender", "vhost_client")
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -64,6 +64,8 @@ def test_help_fits_a_screen(programs: Path, name: str) -> None:
         ("tun_reader", ["--flags", "magic"], "unknown flag 'magic'"),
         ("echo_probe", ["--address"], "needs a value"),
         ("forwarder", ["now"], "unexpected argument"),
+        ("vhost_client", ["--slots", "3"], "a power of two"),
+        ("vhost_client", ["--rate"], "needs a value"),
     ],
 )
 def test_usage(programs: Path, name: str, arguments: list[str], says: str) -> None:
@@ -139,6 +141,18 @@ def test_a_service_that_fails_says_why(programs: Path) -> None:
         Service([str(programs / "tun_reader"), "--flags", "magic"]),
     ):
         pass
+
+
+def test_a_service_that_takes_orders() -> None:
+    answer = 'read order && echo "{\\"got\\": \\"$order\\"}"'
+    with Service(["sh", "-c", answer], announces=False) as service:
+        assert service.ask("one") == {"got": "one"}
+        assert service.wait(10) == ""
+    with (
+        Service(["sh", "-c", "exit 0"], announces=False) as service,
+        pytest.raises(GuestError, match=r"without a result|takes no orders"),
+    ):
+        service.ask("two")
 
 
 def test_kreader_has_the_headers_numbers(tmp_path: Path) -> None:

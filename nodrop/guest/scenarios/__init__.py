@@ -5,8 +5,9 @@ from nodrop.guest.scenarios.base import Metrics, Scenario
 from nodrop.guest.scenarios.nullvpn import NullVpn
 from nodrop.guest.scenarios.tap import Tap
 from nodrop.guest.scenarios.udp import Udp
+from nodrop.guest.scenarios.vhost import Vhost
 
-KINDS: dict[str, type[Scenario]] = {"nullvpn": NullVpn, "tap": Tap, "udp": Udp}
+KINDS: dict[str, type[Scenario]] = {"nullvpn": NullVpn, "tap": Tap, "udp": Udp, "vhost": Vhost}
 """By the ``kind`` of the scenario's file."""
 
 __all__ = ["KINDS", "Metrics", "Scenario"]

@@ -36,6 +36,9 @@ class Scenario(ABC):
     parameters: ClassVar[frozenset[str]] = frozenset()
     """The names of the parameters, all of them required."""
 
+    uses_vhost: ClassVar[bool] = False
+    """Whether vhost-net must be loaded."""
+
     def __init__(self, parameters: Parameters, environment: Environment) -> None:
         given = frozenset(parameters)
         if given != self.parameters:

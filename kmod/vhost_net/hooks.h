@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which names of the kernel's own vhost net.c go to nodrop.
+ *
+ * wrap.c includes this and then the kernel's net.c, unchanged. net.c keeps the
+ * ring of its backend in rx_ring. A ring that has a nodrop_queue travels
+ * through net.c as its queue, marked by the lowest bit; every other one (the
+ * kernel's own tun, tap) as itself. Whoever touches the ring says so by a name
+ * below and finds out there which of them it has. Nothing here decides
+ * anything.
+ *
+ * A hook that does not take fails the build: one of ours that nothing calls is
+ * an unused function, and kmod/prepare refuses a net.c that reaches its ring
+ * in a way that is not listed here.
+ */
+#ifndef NODROP_VHOST_NET_HOOKS_H
+#define NODROP_VHOST_NET_HOOKS_H
+
+/* Before the hooks: nothing in a header may be renamed. */
+#include <linux/if_tun.h>
+#include <linux/module.h>
+#include <linux/ptr_ring.h>
+#include <linux/skb_array.h>
+#include <linux/vhost.h>
+#include <net/sock.h>
+
+#include "stock/vhost.h"
+
+/* Where rx_ring comes from. */
+static struct ptr_ring *nodrop_vhost_ring(struct file *file);
+
+#define tun_get_tx_ring(file) nodrop_vhost_ring(file)
+
+/*
+ * The consumer's lock, named by its place in what rx_ring points to. net.c
+ * takes no other lock by these names.
+ */
+static void nodrop_vhost_lock(spinlock_t *place);
+static void nodrop_vhost_unlock(spinlock_t *place);
+
+#define spin_lock(place) nodrop_vhost_lock(place)
+#define spin_unlock(place) nodrop_vhost_unlock(place)
+
+/* Out of the ring, with and without net.c holding the lock, and back. */
+static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n);
+static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,
+				   int n, void (*destroy)(void *packet));
+
+#define __ptr_ring_consume_batched(ring, packets, n) \
+	nodrop_vhost_consume(ring, packets, n)
+#define ptr_ring_consume_batched(ring, packets, n) ({		\
+	struct ptr_ring *__ring = (ring);			\
+	int __n;						\
+								\
+	nodrop_vhost_lock(&__ring->consumer_lock);		\
+	__n = nodrop_vhost_consume(__ring, packets, n);		\
+	nodrop_vhost_unlock(&__ring->consumer_lock);		\
+	__n;							\
+})
+
+#define ptr_ring_unconsume(ring, packets, n, destroy) \
+	nodrop_vhost_unconsume(ring, packets, n, destroy)
+
+#endif

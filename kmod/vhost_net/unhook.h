@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * After net.c: the hooked names mean what they say again.
+ */
+#undef tun_get_tx_ring
+#undef spin_lock
+#undef spin_unlock
+#undef __ptr_ring_consume_batched
+#undef ptr_ring_consume_batched
+#undef ptr_ring_unconsume

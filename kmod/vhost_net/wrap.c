@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * vhost-net with nodrop flow control: the kernel's own net.c, and between it
+ * and the rings of nodrop's tun the core. No policy here.
+ *
+ * Who holds what: net.c holds a reference on the file of its backend for as
+ * long as rx_ring is set, and a queue lives as long as its file. So no queue
+ * goes while it travels through net.c, whatever happens to its device. Packets
+ * that net.c has taken and not delivered go back in front of the queue when
+ * the backend changes; the next reader, of whatever kind, gets them first.
+ */
+#include "hooks.h"
+#include "stock/net.c"
+#include "unhook.h"
+
+#include "../flow/nodrop_flow.h"
+#include "../tun/packet.h"
+
+MODULE_INFO(nodrop, "0.2.0");
+
+#define NODROP_VHOST_MARK 1UL
+
+/* NULL: an ordinary ring. */
+static struct nodrop_queue *nodrop_vhost_queue(const struct ptr_ring *ring)
+{
+	unsigned long value = (unsigned long)ring;
+
+	BUILD_BUG_ON(__alignof__(struct ptr_ring) <= NODROP_VHOST_MARK);
+	BUILD_BUG_ON(__alignof__(struct nodrop_queue) <= NODROP_VHOST_MARK);
+
+	if (!(value & NODROP_VHOST_MARK))
+		return NULL;
+	return (struct nodrop_queue *)(value & ~NODROP_VHOST_MARK);
+}
+
+static struct ptr_ring *nodrop_vhost_ring(struct file *file)
+{
+	struct nodrop_queue *q = nodrop_queue_find(file->private_data);
+
+	if (!q)
+		return tun_get_tx_ring(file);
+	return (struct ptr_ring *)((unsigned long)q | NODROP_VHOST_MARK);
+}
+
+/* The lock that net.c means by its place in rx_ring. */
+static spinlock_t *nodrop_vhost_consumer_lock(spinlock_t *place)
+{
+	unsigned long ring = (unsigned long)place -
+			     offsetof(struct ptr_ring, consumer_lock);
+	struct nodrop_queue *q = nodrop_vhost_queue((struct ptr_ring *)ring);
+
+	return q ? &q->ring->consumer_lock : place;
+}
+
+static void nodrop_vhost_lock(spinlock_t *place)
+	__acquires(place)
+{
+	spin_lock(nodrop_vhost_consumer_lock(place));
+}
+
+static void nodrop_vhost_unlock(spinlock_t *place)
+	__releases(place)
+{
+	spin_unlock(nodrop_vhost_consumer_lock(place));
+}
+
+static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n)
+{
+	struct nodrop_queue *q = nodrop_vhost_queue(ring);
+
+	if (!q)
+		return __ptr_ring_consume_batched(ring, packets, n);
+	return nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);
+}
+
+static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,
+				   int n, void (*destroy)(void *packet))
+{
+	struct nodrop_queue *q = nodrop_vhost_queue(ring);
+
+	if (!q)
+		ptr_ring_unconsume(ring, packets, n, destroy);
+	else
+		nodrop_unconsume(q, packets, n);
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""vhost-net with a client in place of a virtual machine (traffic/vhost_client.c)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from nodrop.guest.command import Service, parse_last_json
+from nodrop.guest.environment import Environment
+from nodrop.guest.failure import GuestError
+
+
+@dataclass(frozen=True)
+class VhostCounts:
+    """What the client counted; the time is CLOCK_MONOTONIC in ns.
+
+    Attributes:
+        packets: that it received.
+        sent: packets of its own that vhost-net took.
+        voluntary_switches: of vhost's thread, to sleep.
+        involuntary_switches: of vhost's thread, because it had to.
+    """
+
+    packets: int
+    bytes: int
+    sent: int
+    now_ns: int
+    voluntary_switches: int
+    involuntary_switches: int
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Read one of the client's lines; GuestError when a field is missing there."""
+        try:
+            return cls(**{name: int(data[name]) for name in cls.__dataclass_fields__})
+        except KeyError as missing:
+            raise GuestError(f"vhost_client does not tell {missing.args[0]}") from missing
+
+
+class VhostClient(Service):
+    """Takes a TAP's packets through vhost-net and throws them away; a context manager.
+
+    Args:
+        environment: where the program is.
+        tap_fd: an attached TAP.
+        slots: of each ring, a power of two.
+        rate_pps: packets to send the other way, 0: none.
+        work_ns: busy time per packet, ns.
+        poll: never sleep.
+        cpu: where the client runs, -1: anywhere.
+        fifo: it runs as SCHED_FIFO, ahead of a sender on the same CPU.
+        worker_cpu: where vhost's thread runs, -1: anywhere.
+        worker_fifo: the same as ``fifo`` for that thread.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        tap_fd: int,
+        *,
+        slots: int = 256,
+        rate_pps: int = 0,
+        work_ns: int = 0,
+        poll: bool = False,
+        cpu: int = -1,
+        fifo: bool = False,
+        worker_cpu: int = -1,
+        worker_fifo: bool = False,
+    ) -> None:
+        argv = [str(environment.bin / "vhost_client"), "--fd", str(tap_fd)]
+        argv += ["--slots", str(slots), "--rate", str(rate_pps)]
+        argv += ["--work-ns", str(work_ns)]
+        for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):
+            argv += [name, str(place)] if place >= 0 else []
+        flags = {"--poll": poll, "--fifo": fifo, "--worker-fifo": worker_fifo}
+        argv += [name for name, wanted in flags.items() if wanted]
+        super().__init__(argv, pass_fds=[tap_fd])
+
+    def counts(self) -> VhostCounts:
+        """Return the counts so far."""
+        return self._order("count")
+
+    def detach(self) -> VhostCounts:
+        """Take vhost-net off the TAP."""
+        return self._order("detach")
+
+    def attach(self) -> VhostCounts:
+        """Put vhost-net back on the TAP."""
+        return self._order("attach")
+
+    def pause(self) -> VhostCounts:
+        """Offer no buffers, as a guest that hangs."""
+        return self._order("pause")
+
+    def resume(self) -> VhostCounts:
+        """Offer buffers again."""
+        return self._order("resume")
+
+    def end(self) -> VhostCounts:
+        """Stop the client and return its last counts."""
+        return VhostCounts.from_data(parse_last_json(self.stop(), "vhost_client"))
+
+    def _order(self, order: str) -> VhostCounts:
+        return VhostCounts.from_data(self.ask(order))

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "vhost.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/vhost.h>
+#include <linux/virtio_config.h>
+#include <linux/virtio_net.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common.h"
+
+#define RING_ALIGN	4096
+
+static void ask(const struct vhost_device *dev, unsigned long request,
+		void *argument, const char *what)
+{
+	if (ioctl(dev->fd, request, argument))
+		die(EXIT_FAILED, "vhost-net: cannot %s: %s", what,
+		    strerror(errno));
+}
+
+static void set_features(struct vhost_device *dev, bool legacy)
+{
+	__u64 features;
+
+	ask(dev, VHOST_GET_FEATURES, &features, "ask for its features");
+	/* vhost writes the header in front of each packet itself. */
+	features &= 1ULL << VHOST_NET_F_VIRTIO_NET_HDR |
+		    (legacy ? 0 : 1ULL << VIRTIO_F_VERSION_1);
+	if (!(features & 1ULL << VHOST_NET_F_VIRTIO_NET_HDR))
+		die(EXIT_UNSUPPORTED, "this vhost-net makes no headers");
+	ask(dev, VHOST_SET_FEATURES, &features, "set its features");
+	dev->header = features & 1ULL << VIRTIO_F_VERSION_1 ?
+			      sizeof(struct virtio_net_hdr_mrg_rxbuf) :
+			      sizeof(struct virtio_net_hdr);
+}
+
+/* All of our memory is one region, at the same addresses for both sides. */
+static void share_memory(struct vhost_device *dev, void *memory, size_t size)
+{
+	struct vhost_memory *table;
+
+	table = calloc(1, sizeof(*table) + sizeof(*table->regions));
+	if (!table)
+		die(EXIT_FAILED, "out of memory");
+	table->nregions = 1;
+	table->regions[0].guest_phys_addr = (__u64)memory;
+	table->regions[0].userspace_addr = (__u64)memory;
+	table->regions[0].memory_size = size;
+	ask(dev, VHOST_SET_MEM_TABLE, table, "share memory");
+	free(table);
+}
+
+static int new_event(void)
+{
+	int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	if (fd < 0)
+		die(EXIT_FAILED, "cannot make an eventfd: %s", strerror(errno));
+	return fd;
+}
+
+static void set_ring(const struct vhost_device *dev, unsigned int index)
+{
+	const struct vhost_ring *ring = &dev->rings[index];
+	struct vhost_vring_state state = { index, ring->vring.num };
+	struct vhost_vring_file file = { index, ring->kick };
+	struct vhost_vring_addr addr = {
+		.index = index,
+		.desc_user_addr = (__u64)ring->vring.desc,
+		.used_user_addr = (__u64)ring->vring.used,
+		.avail_user_addr = (__u64)ring->vring.avail,
+	};
+
+	ask(dev, VHOST_SET_VRING_NUM, &state, "set a ring's size");
+	state.num = 0;
+	ask(dev, VHOST_SET_VRING_BASE, &state, "set a ring's start");
+	ask(dev, VHOST_SET_VRING_ADDR, &addr, "set a ring's place");
+	ask(dev, VHOST_SET_VRING_KICK, &file, "set a ring's kick");
+	file.fd = ring->call;
+	ask(dev, VHOST_SET_VRING_CALL, &file, "set a ring's call");
+}
+
+static void fill_ring(struct vhost_ring *ring, void *rings, char *buffers,
+		      unsigned int slots, __u16 flags)
+{
+	unsigned int i;
+
+	vring_init(&ring->vring, slots, rings, RING_ALIGN);
+	ring->buffers = buffers;
+	ring->kick = new_event();
+	ring->call = new_event();
+	for (i = 0; i < slots; i++) {
+		ring->vring.desc[i].addr =
+			(__u64)(buffers + i * VHOST_BUFFER_BYTES);
+		ring->vring.desc[i].len = VHOST_BUFFER_BYTES;
+		ring->vring.desc[i].flags = flags;
+		ring->vring.avail->ring[i] = i;
+	}
+	/* Only while we sleep are we to be called. */
+	ring->vring.avail->flags = VRING_AVAIL_F_NO_INTERRUPT;
+}
+
+/* vhost names its thread "vhost-" and its owner; 0: there is none in @folder */
+static pid_t find_thread(const char *folder, const char *wanted)
+{
+	char path[300], name[32];
+	struct dirent *entry;
+	pid_t found = 0;
+	FILE *comm;
+	DIR *dir;
+
+	dir = opendir(folder);
+	while (dir && !found && (entry = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/%s/comm", folder,
+			 entry->d_name);
+		comm = fopen(path, "re");
+		if (!comm)
+			continue;
+		if (fgets(name, sizeof(name), comm) && !strcmp(name, wanted))
+			found = atoi(entry->d_name);
+		fclose(comm);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* A thread of ours since Linux 6.4, one of the kernel before. */
+static pid_t find_worker(void)
+{
+	char wanted[32];
+	pid_t found;
+
+	snprintf(wanted, sizeof(wanted), "vhost-%d\n", getpid());
+	found = find_thread("/proc/self/task", wanted);
+	return found ? found : find_thread("/proc", wanted);
+}
+
+void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
+		bool legacy)
+{
+	size_t ring_size = (vring_size(slots, RING_ALIGN) + RING_ALIGN - 1) &
+			   ~(RING_ALIGN - 1UL);
+	size_t buffers = (size_t)slots * VHOST_BUFFER_BYTES;
+	size_t size = VHOST_RINGS * (ring_size + buffers);
+	unsigned int i;
+	char *memory;
+
+	dev->tap = tap;
+	dev->fd = open("/dev/vhost-net", O_RDWR | O_CLOEXEC);
+	if (dev->fd < 0)
+		die(EXIT_FAILED,
+		    "cannot open /dev/vhost-net: %s; load vhost_net first",
+		    strerror(errno));
+	ask(dev, VHOST_SET_OWNER, NULL, "become its owner");
+	dev->worker = find_worker();
+	set_features(dev, legacy);
+
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED)
+		die(EXIT_FAILED, "out of memory");
+	share_memory(dev, memory, size);
+	for (i = 0; i < VHOST_RINGS; i++) {
+		fill_ring(&dev->rings[i], memory, memory + ring_size, slots,
+			  i == VHOST_RX ? VRING_DESC_F_WRITE : 0);
+		set_ring(dev, i);
+		memory += ring_size + buffers;
+	}
+}
+
+static void set_backends(struct vhost_device *dev, int fd)
+{
+	struct vhost_vring_file backend = { .fd = fd };
+
+	for (backend.index = 0; backend.index < VHOST_RINGS; backend.index++)
+		ask(dev, VHOST_NET_SET_BACKEND, &backend, "set its backend");
+}
+
+void vhost_attach(struct vhost_device *dev)
+{
+	set_backends(dev, dev->tap);
+	vhost_kick(&dev->rings[VHOST_RX]);
+	vhost_kick(&dev->rings[VHOST_TX]);
+}
+
+void vhost_detach(struct vhost_device *dev)
+{
+	set_backends(dev, -1);
+}
+
+__u16 vhost_used(const struct vhost_ring *ring)
+{
+	return __atomic_load_n(&ring->vring.used->idx, __ATOMIC_ACQUIRE) -
+	       ring->seen;
+}
+
+const struct vring_used_elem *vhost_used_entry(const struct vhost_ring *ring,
+					       __u16 ahead)
+{
+	__u16 place = ring->seen + ahead;
+
+	return &ring->vring.used->ring[place % ring->vring.num];
+}
+
+void vhost_take(struct vhost_ring *ring, __u16 count)
+{
+	ring->seen += count;
+}
+
+void vhost_kick(const struct vhost_ring *ring)
+{
+	__u64 one = 1;
+
+	/* It can fail only by being rung 2^64 times already. */
+	if (write(ring->kick, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		die(EXIT_FAILED, "cannot kick vhost: %s", strerror(errno));
+}
+
+void vhost_give(struct vhost_ring *ring, __u16 count)
+{
+	struct vring_avail *avail = ring->vring.avail;
+
+	__atomic_store_n(&avail->idx, (__u16)(avail->idx + count),
+			 __ATOMIC_RELEASE);
+	/* vhost asks for a kick and then looks at the index. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!(__atomic_load_n(&ring->vring.used->flags, __ATOMIC_RELAXED) &
+	      VRING_USED_F_NO_NOTIFY))
+		vhost_kick(ring);
+}
+
+void vhost_wait(const struct vhost_ring *ring)
+{
+	struct pollfd called = { .fd = ring->call, .events = POLLIN };
+	__u16 *flags = &ring->vring.avail->flags;
+	__u64 calls;
+
+	__atomic_store_n(flags, 0, __ATOMIC_RELAXED);
+	/* vhost writes the used index and then looks at the flag. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!vhost_used(ring) && poll(&called, 1, -1) > 0 &&
+	    read(ring->call, &calls, sizeof(calls)) < 0 && errno != EAGAIN)
+		die(EXIT_FAILED, "cannot read an eventfd: %s", strerror(errno));
+	__atomic_store_n(flags, VRING_AVAIL_F_NO_INTERRUPT, __ATOMIC_RELAXED);
+}
+
+bool vhost_worker_switches(const struct vhost_device *dev,
+			   struct vhost_switches *switches)
+{
+	char path[64], line[128];
+	unsigned int found = 0;
+	unsigned long long n;
+	FILE *status;
+
+	/* Threads can be looked up there, too, though they are not listed. */
+	snprintf(path, sizeof(path), "/proc/%d/status", dev->worker);
+	status = dev->worker ? fopen(path, "re") : NULL;
+	if (!status)
+		return false;
+	while (fgets(line, sizeof(line), status)) {
+		if (sscanf(line, "voluntary_ctxt_switches: %llu", &n) == 1) {
+			switches->voluntary = n;
+			found++;
+		} else if (sscanf(line, "nonvoluntary_ctxt_switches: %llu",
+				  &n) == 1) {
+			switches->involuntary = n;
+			found++;
+		}
+	}
+	fclose(status);
+	return found == 2;
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * vhost_client: a virtual machine's network driver without the machine. It
+ * keeps vhost-net's receive ring filled with buffers, throws away what comes,
+ * and can send, too.
+ *
+ * Orders come as lines on stdin: "count", "detach" and "attach" (take vhost-net
+ * off the TAP and put it back), "pause" and "resume" (offer no buffers for a
+ * while). Each is answered by a line of JSON with the counts so far.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_tun.h>
+#include <net/ethernet.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "json.h"
+#include "options.h"
+#include "tun.h"
+#include "vhost.h"
+
+#define FRAME_BYTES	60
+#define STEP_MS		10
+#define SEND_STEP_NS	(1000 * 1000ULL)
+#define ANY_CPU		"any"
+
+/* On one CPU vhost's thread goes first: a guest has a CPU of its own. */
+#define CLIENT_PRIORITY	1
+#define WORKER_PRIORITY	2
+
+/**
+ * struct client - what the threads share
+ * @packets: received; like the next two written by one thread and read by all
+ * @bytes: of them, without headers
+ * @sent: packets that vhost has taken from the transmit ring
+ * @paused: no buffers are offered
+ */
+struct client {
+	struct vhost_device dev;
+	__u64 rate;
+	__u64 work_ns;
+	bool poll;
+	bool paused;
+	__u64 packets;
+	__u64 bytes;
+	__u64 sent;
+	__u64 started_ns;
+};
+
+static void add(__u64 *counter, __u64 value)
+{
+	__atomic_store_n(counter, *counter + value, __ATOMIC_RELAXED);
+}
+
+static __u64 get(const __u64 *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Offers the buffers of all used entries anew. */
+static void take_packets(struct client *client, __u16 count)
+{
+	struct vhost_ring *ring = &client->dev.rings[VHOST_RX];
+	struct vring_avail *avail = ring->vring.avail;
+	const struct vring_used_elem *entry;
+	__u64 bytes = 0;
+	__u16 i;
+
+	for (i = 0; i < count; i++) {
+		entry = vhost_used_entry(ring, i);
+		bytes += entry->len - client->dev.header;
+		avail->ring[(__u16)(avail->idx + i) % ring->vring.num] =
+			entry->id;
+	}
+	work_for_ns(client->work_ns * count);
+	vhost_take(ring, count);
+	vhost_give(ring, count);
+	add(&client->bytes, bytes);
+	add(&client->packets, count);
+}
+
+static void *receive(void *arg)
+{
+	struct client *client = arg;
+	struct vhost_ring *ring = &client->dev.rings[VHOST_RX];
+	__u16 count;
+
+	while (!stop_asked()) {
+		if (__atomic_load_n(&client->paused, __ATOMIC_RELAXED)) {
+			sleep_until_ns(now_ns() + SEND_STEP_NS);
+			continue;
+		}
+		count = vhost_used(ring);
+		if (count)
+			take_packets(client, count);
+		else if (!client->poll)
+			vhost_wait(ring);
+	}
+	return NULL;
+}
+
+/* One frame in every buffer, of a type that nobody answers. */
+static void fill_frames(struct client *client)
+{
+	const struct vhost_ring *ring = &client->dev.rings[VHOST_TX];
+	struct ether_header frame = {
+		.ether_dhost = { 0x02, 0, 0, 0, 0, 1 },
+		.ether_shost = { 0x02, 0, 0, 0, 0, 2 },
+		.ether_type = htons(ETHERTYPE_LOOPBACK),
+	};
+	unsigned int i;
+
+	for (i = 0; i < ring->vring.num; i++) {
+		memcpy(ring->buffers + i * VHOST_BUFFER_BYTES +
+		       client->dev.header, &frame, sizeof(frame));
+		ring->vring.desc[i].len = client->dev.header + FRAME_BYTES;
+	}
+}
+
+/* Descriptors go round in their order: vhost takes them in theirs. */
+static void *transmit(void *arg)
+{
+	struct client *client = arg;
+	struct vhost_ring *ring = &client->dev.rings[VHOST_TX];
+	__u64 given = 0, due;
+	__u16 used;
+
+	fill_frames(client);
+	while (!stop_asked()) {
+		used = vhost_used(ring);
+		vhost_take(ring, used);
+		add(&client->sent, used);
+		due = (now_ns() - client->started_ns) * client->rate /
+		      NSEC_PER_SEC;
+		if (due - given > ring->vring.num - (given - client->sent))
+			due = client->sent + ring->vring.num;
+		if (due > given)
+			vhost_give(ring, due - given);
+		given = due > given ? due : given;
+		sleep_until_ns(now_ns() + SEND_STEP_NS);
+	}
+	add(&client->sent, vhost_used(ring));
+	return NULL;
+}
+
+static void print_counts(const struct client *client)
+{
+	struct vhost_switches switches;
+	__u64 now = now_ns();
+
+	json_open(NULL);
+	json_count("packets", get(&client->packets));
+	json_count("bytes", get(&client->bytes));
+	json_count("sent", get(&client->sent));
+	json_count("now_ns", now);
+	json_seconds("seconds", now - client->started_ns);
+	if (vhost_worker_switches(&client->dev, &switches)) {
+		json_count("voluntary_switches", switches.voluntary);
+		json_count("involuntary_switches", switches.involuntary);
+	}
+	json_close();
+}
+
+static void obey(struct client *client, const char *order)
+{
+	if (!strcmp(order, "attach"))
+		vhost_attach(&client->dev);
+	else if (!strcmp(order, "detach"))
+		vhost_detach(&client->dev);
+	else if (!strcmp(order, "pause"))
+		__atomic_store_n(&client->paused, true, __ATOMIC_RELAXED);
+	else if (!strcmp(order, "resume"))
+		__atomic_store_n(&client->paused, false, __ATOMIC_RELAXED);
+	else if (strcmp(order, "count"))
+		die(EXIT_USAGE,
+		    "'%s' is none of count, attach, detach, pause, resume",
+		    order);
+	print_counts(client);
+}
+
+/* Carries out orders until @deadline (0: none) or until it is to stop. */
+static void obey_until(struct client *client, __u64 deadline)
+{
+	struct pollfd orders = { .fd = STDIN_FILENO, .events = POLLIN };
+	char text[256], *end;
+	size_t filled = 0;
+	ssize_t more;
+
+	while (!stop_asked() && (!deadline || now_ns() < deadline)) {
+		if (poll(&orders, 1, STEP_MS) <= 0)
+			continue;
+		more = read(orders.fd, text + filled, sizeof(text) - filled);
+		/* No more orders will come; that is no reason to end. */
+		if (more <= 0) {
+			orders.fd = -1;
+			continue;
+		}
+		filled += more;
+		while ((end = memchr(text, '\n', filled))) {
+			*end++ = '\0';
+			obey(client, text);
+			filled -= end - text;
+			memmove(text, end, filled);
+		}
+		if (filled == sizeof(text))
+			die(EXIT_USAGE, "an order is too long");
+	}
+	stop_now();
+}
+
+/*
+ * Binds a thread (0: the caller) to a CPU; a @priority other than 0 puts it
+ * ahead of ordinary ones.
+ */
+static void place(pid_t thread, const char *name, const char *cpu, int priority)
+{
+	struct sched_param fifo = { .sched_priority = priority };
+	unsigned long number;
+	cpu_set_t cpus;
+	char *end;
+
+	CPU_ZERO(&cpus);
+	if (strcmp(cpu, ANY_CPU)) {
+		number = strtoul(cpu, &end, 10);
+		if (end == cpu || *end || number >= CPU_SETSIZE)
+			die(EXIT_USAGE, "--%s must be a CPU or any, not '%s'",
+			    name, cpu);
+		CPU_SET(number, &cpus);
+		if (sched_setaffinity(thread, sizeof(cpus), &cpus))
+			die(EXIT_FAILED, "cannot bind to CPU %lu: %s", number,
+			    strerror(errno));
+	}
+	if (priority && sched_setscheduler(thread, SCHED_FIFO, &fifo))
+		die(EXIT_FAILED, "cannot become SCHED_FIFO: %s",
+		    strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+	static struct client client;
+	const char *worker_cpu = ANY_CPU;
+	const char *name = "nodrop0";
+	const char *cpu = ANY_CPU;
+	const char *netns = NULL;
+	const char *flags = "";
+	bool worker_fifo = false;
+	bool legacy = false;
+	bool fifo = false;
+	__u64 duration = 0;
+	__u64 slots = 256;
+	__u64 fd = 0;
+	const struct option_spec specs[] = {
+		{ .name = "name", .text = &name, .help = "TAP to create" },
+		{ .name = "netns", .text = &netns,
+		  .help = "network namespace to create it in" },
+		{ .name = "flags", .text = &flags,
+		  .help = "any of backpressure,vnet_hdr,napi" },
+		{ .name = "fd", .number = &fd, .max = 1 << 20,
+		  .help = "an open TAP to use instead, 0: none" },
+		{ .name = "slots", .number = &slots, .min = 2, .max = 32768,
+		  .help = "of each ring, a power of two" },
+		{ .name = "legacy", .flag = &legacy,
+		  .help = "headers of 10 bytes, not 12" },
+		{ .name = "work-ns", .number = &client.work_ns,
+		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
+		{ .name = "poll", .flag = &client.poll,
+		  .help = "never sleep, as a busy guest" },
+		{ .name = "rate", .number = &client.rate, .max = NSEC_PER_SEC,
+		  .help = "packets/s to send, 0: none" },
+		{ .name = "seconds", .duration_ns = &duration,
+		  .help = "how long, 0: until a signal" },
+		{ .name = "cpu", .text = &cpu, .help = "where to run" },
+		{ .name = "fifo", .flag = &fifo,
+		  .help = "run ahead of others, as SCHED_FIFO" },
+		{ .name = "worker-cpu", .text = &worker_cpu,
+		  .help = "where vhost's thread is to run" },
+		{ .name = "worker-fifo", .flag = &worker_fifo,
+		  .help = "the same for vhost's thread" },
+		{}
+	};
+	pthread_t threads[2];
+	unsigned int count = 0;
+
+	parse_options(argc, argv, "take what vhost-net receives", specs);
+	if (slots & (slots - 1))
+		die(EXIT_USAGE, "--slots must be a power of two, not %llu",
+		    slots);
+	if (netns)
+		enter_netns(netns);
+	catch_stop_signals();
+	if (!fd)
+		fd = open_tun(name, IFF_TAP | parse_tun_flags(flags));
+	vhost_open(&client.dev, fd, slots, legacy);
+	place(0, "cpu", cpu, fifo ? CLIENT_PRIORITY : 0);
+	if (client.dev.worker)
+		place(client.dev.worker, "worker-cpu", worker_cpu,
+		      worker_fifo ? WORKER_PRIORITY : 0);
+	else if (worker_fifo || strcmp(worker_cpu, ANY_CPU))
+		die(EXIT_UNSUPPORTED, "vhost's thread cannot be found");
+
+	vhost_give(&client.dev.rings[VHOST_RX], slots);
+	vhost_attach(&client.dev);
+	json_open(NULL);
+	json_true("ready");
+	json_text("name", name);
+	json_close();
+	client.started_ns = now_ns();
+	start_thread(&threads[count++], receive, &client);
+	if (client.rate)
+		start_thread(&threads[count++], transmit, &client);
+	obey_until(&client, duration ? client.started_ns + duration : 0);
+	join_threads(threads, count);
+	vhost_detach(&client.dev);
+	print_counts(&client);
+	return EXIT_FINE;
+}
