@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Loads the driver of a variant, and kreader on top of it."""
+"""Loads the driver of a variant, and the modules that use it on top."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from nodrop.guest.plan import Variant
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that asks upstream's driver for flow control, since Linux 7.3."""
+
+ON_TOP = ("kreader", "kforwarder")
+"""Our modules that use tun.ko, whichever it is."""
 
 UNLOAD_TIMEOUT_S = 5.0
 
@@ -46,7 +49,7 @@ class Drivers:
         self._loaded: str | None = None
 
     def use(self, variant: Variant) -> None:
-        """Load a variant's tun.ko and kreader.ko, unloading another's first.
+        """Load a variant's tun.ko and what uses it, unloading another's first.
 
         Raises:
             GuestError: a module is missing, does not load, or does not go.
@@ -60,17 +63,18 @@ class Drivers:
             raise GuestError(f"there is no {wanted}/tun.ko; the driver was not built")
         tool(["insmod", str(path)])
         self._loaded = wanted
-        tool(["insmod", str(self._modules / "kreader.ko")])
+        for module in ON_TOP:
+            tool(["insmod", str(self._modules / f"{module}.ko")])
 
     def unload(self) -> None:
-        """Unload both modules.
+        """Unload all of them.
 
         Raises:
             GuestError: one is still in use after UNLOAD_TIMEOUT_S seconds.
         """
         if self._loaded is None:
             return
-        for module in ("kreader", "tun"):
+        for module in (*ON_TOP, "tun"):
             self._remove(module)
         self._loaded = None
 

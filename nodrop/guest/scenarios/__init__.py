@@ -2,11 +2,17 @@
 """The kinds of scenario; a new one is a class here and a file in ``bench/``."""
 
 from nodrop.guest.scenarios.base import Metrics, Scenario
+from nodrop.guest.scenarios.multiflow import Multiflow
 from nodrop.guest.scenarios.nullvpn import NullVpn
 from nodrop.guest.scenarios.tap import Tap
 from nodrop.guest.scenarios.udp import Udp
 
-KINDS: dict[str, type[Scenario]] = {"nullvpn": NullVpn, "tap": Tap, "udp": Udp}
+KINDS: dict[str, type[Scenario]] = {
+    "multiflow": Multiflow,
+    "nullvpn": NullVpn,
+    "tap": Tap,
+    "udp": Udp,
+}
 """By the ``kind`` of the scenario's file."""
 
 __all__ = ["KINDS", "Metrics", "Scenario"]
