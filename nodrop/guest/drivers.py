@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop.guest.command import tool
@@ -35,6 +37,16 @@ def device_flags(variant: Variant) -> int:
 def flag_words(variant: Variant) -> str:
     """Return the same for the traffic programs' ``--flags``."""
     return "backpressure" if variant is Variant.UPSTREAM else ""
+
+
+@contextmanager
+def awake_cpus(modules: Path) -> Iterator[None]:
+    """Keep the CPUs from going idle for the block (traffic/kreader/kspinner.c)."""
+    tool(["insmod", str(modules / "kspinner.ko")])
+    try:
+        yield
+    finally:
+        tool(["rmmod", "kspinner"])
 
 
 class Drivers:

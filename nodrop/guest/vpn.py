@@ -9,13 +9,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from nodrop.guest.command import ip_batch, netns_path
 from nodrop.guest.kforwarder import KernelForwarder
 from nodrop.guest.netns import namespaces
-from nodrop.guest.scenarios.base import DeviceCounts, drain
+from nodrop.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
 from nodrop.guest.tundev import TunDevice, configure
 
 NETNS = ("nda", "ndb")
@@ -37,14 +38,22 @@ def set_up_ends(*, txqueuelen: int, qdisc: str) -> None:
 
 @contextmanager
 def kernel_vpn(
-    flags: int, *, offloads: bool, cpu: int, work_ns: int, txqueuelen: int, qdisc: str
+    flags: int,
+    *,
+    offloads: bool,
+    cpu: int,
+    back_cpu: int,
+    work_ns: int,
+    txqueuelen: int,
+    qdisc: str,
 ) -> Iterator[KernelForwarder]:
-    """Join the two namespaces for the block.
+    """Join the two namespaces for the block; gives the forwarder of the first's packets.
 
     Args:
         flags: IFF_TUN or IFF_TAP and others.
         offloads: large packets pass whole.
         cpu: CPU of the forwarder, -1 for any.
+        receive_cpu: the CPU that receives what the forwarder wrote -1: the forwarder's own.
         work_ns: its busy time per packet, ns.
         txqueuelen: slots of each ring.
         qdisc: of each device.
@@ -52,10 +61,17 @@ def kernel_vpn(
     with ExitStack() as stack:
         stack.enter_context(namespaces(*NETNS))
         ends = [
-            stack.enter_context(TunDevice(name, flags, offloads=offloads)) for name in DEVICES
+            stack.enter_context(TunDevice(name, flags, offloads=offloads))
+            for name in DEVICES
         ]
-        forwarder = KernelForwarder((ends[0].fd, ends[1].fd), cpu=cpu, work_ns=work_ns)
+        there, back = ends[0].fd, ends[1].fd
+        one_way = back_cpu >= 0
+        forwarder = KernelForwarder(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)
         stack.enter_context(forwarder)
+        if one_way:
+            stack.enter_context(
+                KernelForwarder(back, there, cpu=back_cpu, work_ns=work_ns, one_way=True)
+            )
         ip_batch(
             [f"link set dev {name} netns {netns}" for name, netns in zip(DEVICES, NETNS)]
         )
@@ -63,9 +79,21 @@ def kernel_vpn(
         yield forwarder
 
 
-def drain_ends() -> list[DeviceCounts]:
-    """Wait until nothing waits in either device and return their counters."""
-    return [drain(device, netns=netns) for device, netns in zip(DEVICES, NETNS, strict=True)]
+def drain_ends(forwarder: KernelForwarder) -> list[DeviceCounts]:
+    """Wait until nothing moves any more and return both devices' counters.
+
+    A qdisc counts the segments of a large packet, a device counts the packet, so that their
+    counters do not tell. What does: no qdisc holds a packet and the forwarder stands still.
+    """
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    before = -1
+    while True:
+        packets = forwarder.read().packets
+        counts = [DeviceCounts.of(name, netns) for name, netns in zip(DEVICES, NETNS, strict=True)]
+        still = packets == before and not any(count.qdisc.queued for count in counts)
+        if still or time.monotonic() > deadline:
+            return counts
+        before = packets
 
 
 def netns_options() -> list[str]:

@@ -85,7 +85,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
         copy_modules((kernel.objtree / name for name in _STOCK), modules / "stock")
         copy_modules((work / "nodrop").glob("*.ko"), modules / "nodrop")
         copy_modules((work / "reader").glob("*.ko"), modules)
-        for name in ("nodrop/tun.ko", "kreader.ko", "kforwarder.ko"):
+        for name in ("nodrop/tun.ko", "kreader.ko", "kforwarder.ko", "kspinner.ko"):
             if not (modules / name).exists():
                 raise NodropError(f"The build of {name} ended well but left no such file.")
         shutil.rmtree(work)

@@ -5,11 +5,12 @@
  *   sender -> qdisc -> TAP a -> [ kforwarder ] -> TAP b -> receiver
  *     <--------------- TAP a <- [ kforwarder ] <- TAP b <- qdisc <-
  *
- * It works as a VPN with a single thread does: it takes a packet from
- * whichever device has one, works on it, gives it to the other device, and
- * waits for both when neither has any. It must not block on one direction, so
- * it reads without waiting and looks by poll() before it sleeps. Without
- * system calls, the drivers are what a benchmark sees.
+ * It works as a VPN with a single thread does: it takes a packet from whichever
+ * device has one, works on it, gives it to the other device, and waits for both
+ * when neither has any. It must not block on one direction, so it reads without
+ * waiting and looks by poll() before it sleeps. Two of them, each for one way,
+ * work as a VPN with a thread for each direction. Without system calls, the
+ * drivers are what a benchmark sees.
  *
  * Each open file of /dev/nodrop-kforwarder is one forwarder: START begins it,
  * READ takes its counts, STOP (or the last close) ends it. It ends by itself
@@ -35,6 +36,7 @@
  * @task:    the thread, referenced, NULL before START and after STOP
  * @ends:    the two queues, held as long as @task is set
  * @work_ns: busy time per packet
+ * @one_way: nothing is taken from the second of @ends
  * @ways:    written by the thread alone
  * @idle_ns: written by the thread alone
  * @error:   why the thread ended, if not asked to
@@ -46,6 +48,7 @@ struct kforwarder {
 	struct task_struct *task;
 	struct ktun ends[2];
 	u32 work_ns;
+	bool one_way;
 	struct kforwarder_way ways[2];
 	u64 idle_ns;
 	int error;
@@ -72,9 +75,9 @@ static int kforwarder_move(struct kforwarder *fwd, int from)
 	return 1;
 }
 
-static bool kforwarder_readable(const struct ktun *end)
+static bool kforwarder_readable(const struct kforwarder *fwd, int from)
 {
-	return vfs_poll(end->file, NULL) & (EPOLLIN | EPOLLERR);
+	return vfs_poll(fwd->ends[from].file, NULL) & (EPOLLIN | EPOLLERR);
 }
 
 /* Sleep until one of the devices has a packet, or is gone. */
@@ -87,8 +90,9 @@ static void kforwarder_wait(struct kforwarder *fwd)
 	add_wait_queue(sk_sleep(fwd->ends[0].sock->sk), &wait_a);
 	add_wait_queue(sk_sleep(fwd->ends[1].sock->sk), &wait_b);
 	set_current_state(TASK_INTERRUPTIBLE);
-	if (!kforwarder_readable(&fwd->ends[0]) &&
-	    !kforwarder_readable(&fwd->ends[1]) && !kthread_should_stop()) {
+	if (!kforwarder_readable(fwd, 0) &&
+	    (fwd->one_way || !kforwarder_readable(fwd, 1)) &&
+	    !kthread_should_stop()) {
 		since = ktime_get_ns();
 		schedule();
 		WRITE_ONCE(fwd->idle_ns,
@@ -102,11 +106,12 @@ static void kforwarder_wait(struct kforwarder *fwd)
 static int kforwarder_thread(void *data)
 {
 	struct kforwarder *fwd = data;
-	int there, back;
+	int there, back = 0;
 
 	while (!kthread_should_stop()) {
 		there = kforwarder_move(fwd, 0);
-		back = kforwarder_move(fwd, 1);
+		if (!fwd->one_way)
+			back = kforwarder_move(fwd, 1);
 		if (there < 0 || back < 0) {
 			WRITE_ONCE(fwd->error, there < 0 ? there : back);
 			break;
@@ -139,7 +144,6 @@ static void kforwarder_snapshot(struct kforwarder *fwd,
 	counts->voluntary_switches = READ_ONCE(fwd->task->nvcsw);
 	counts->involuntary_switches = READ_ONCE(fwd->task->nivcsw);
 	counts->error = READ_ONCE(fwd->error);
-	counts->pid = task_pid_vnr(fwd->task);
 }
 
 static void kforwarder_drop_ends(struct kforwarder *fwd)
@@ -154,7 +158,7 @@ static int kforwarder_start(struct kforwarder *fwd,
 	struct task_struct *task;
 	int err;
 
-	if (!ktun_cpu_valid(args->cpu))
+	if ((args->flags & ~KFORWARDER_ONE_WAY) || !ktun_cpu_valid(args->cpu))
 		return -EINVAL;
 	if (fwd->task)
 		return -EBUSY;
@@ -166,6 +170,7 @@ static int kforwarder_start(struct kforwarder *fwd,
 		goto drop;
 
 	fwd->work_ns = args->work_ns;
+	fwd->one_way = args->flags & KFORWARDER_ONE_WAY;
 	fwd->error = 0;
 	fwd->idle_ns = 0;
 	memset(fwd->ways, 0, sizeof(fwd->ways));
@@ -190,7 +195,6 @@ static void kforwarder_stop(struct kforwarder *fwd)
 		return;
 	kthread_stop(fwd->task);
 	kforwarder_snapshot(fwd, &fwd->last);
-	fwd->last.pid = 0;
 	put_task_struct(fwd->task);
 	fwd->task = NULL;
 	kforwarder_drop_ends(fwd);

@@ -9,17 +9,22 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
+/* Take packets from the first device only; another forwarder does the rest. */
+#define KFORWARDER_ONE_WAY	0x1
+
 /**
  * struct kforwarder_start - between what, where, and how slowly
  * @tun_fds: two open and attached /dev/net/tun files of the caller, with equal
  *           headers (IFF_VNET_HDR, IFF_NO_PI)
  * @cpu:     CPU the forwarder is bound to, or -1 for any
  * @work_ns: time spent on each packet, busy, between reading and writing it
+ * @flags:   KFORWARDER_ONE_WAY or 0
  */
 struct kforwarder_start {
 	__s32 tun_fds[2];
 	__s32 cpu;
 	__u32 work_ns;
+	__u32 flags;
 };
 
 /**
@@ -38,11 +43,13 @@ struct kforwarder_way {
  * struct kforwarder_counts - what a forwarder did since it was started
  * @ways:                 from the first device to the second, and back
  * @now_ns:               CLOCK_MONOTONIC when the counts were taken
- * @idle_ns:              time asleep because there was nothing to forward
+ * @idle_ns:              time asleep because there was nothing to forward; the
+ *                        rest is busy. The scheduler's own count of CPU time
+ *                        is as coarse as a tick under User-Mode Linux.
  * @voluntary_switches:   times the forwarder went to sleep
  * @involuntary_switches: times the forwarder was made to yield its CPU
  * @error:                0, or the negative errno that ended the forwarder
- * @pid:                  of its thread, 0 when it was stopped
+ * @reserved:             0
  */
 struct kforwarder_counts {
 	struct kforwarder_way ways[2];
@@ -51,7 +58,7 @@ struct kforwarder_counts {
 	__u64 voluntary_switches;
 	__u64 involuntary_switches;
 	__s32 error;
-	__s32 pid;
+	__u32 reserved;
 };
 
 #define KFORWARDER_IOC_START	_IOW('K', 0xd8, struct kforwarder_start)

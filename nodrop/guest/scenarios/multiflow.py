@@ -19,7 +19,7 @@ from typing import Any
 
 from nodrop.guest.command import Service, parse_last_json
 from nodrop.guest.counters import driver_counters
-from nodrop.guest.drivers import device_flags
+from nodrop.guest.drivers import awake_cpus, device_flags
 from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, driver_metrics
@@ -45,6 +45,7 @@ class Multiflow(Scenario):
             "work_ns",
             "forwarder_cpu",
             "traffic_cpu",
+            "back_cpu",
             "buffer_bytes",
         }
     )
@@ -57,16 +58,15 @@ class Multiflow(Scenario):
                     IFF_TAP | device_flags(variant),
                     offloads=self.flag("offloads"),
                     cpu=self.number("forwarder_cpu"),
+                    back_cpu=self.number("back_cpu"),
                     work_ns=self.number("work_ns"),
                     txqueuelen=self.number("txqueuelen"),
                     qdisc=self.text("qdisc"),
                 )
             )
-            # An idle virtual CPU is a thread of the host asleep, and slow to wake.
-            spinner = [str(self.environment.bin / "cpu_spinner"), "--seconds", "60"]
-            stack.enter_context(Service(spinner, announces=False))
+            stack.enter_context(awake_cpus(self.environment.modules))
             flows, first, last = self._load(forwarder, seconds)
-            there, back = drain_ends()
+            there, back = drain_ends(forwarder)
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
             end = forwarder.read()
         metrics: Metrics = {
@@ -77,11 +77,6 @@ class Multiflow(Scenario):
             "retransmits": flows["retransmits"],
             "lost": there.link.tx_dropped + back.link.tx_dropped,
             "delivered": end.packets,
-            "unaccounted": there.qdisc.packets
-            + back.qdisc.packets
-            - end.packets
-            - there.link.tx_dropped
-            - back.link.tx_dropped,
             "qdisc_drops": there.qdisc.drops + back.qdisc.drops,
             "requeues": there.qdisc.requeues + back.qdisc.requeues,
             "send_errors": end.send_errors,
