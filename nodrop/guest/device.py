@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-
 IOC_WRITE = 1
 IOC_READ = 2
 

@@ -7,6 +7,7 @@ counts as an error.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -71,13 +72,14 @@ def _write(name: str, *commands: str) -> None:
 
 
 class Pktgen:
-    """Senders to one device, one on each of the first CPUs; a context manager.
+    """Senders to one device, spread over the CPUs; a context manager.
 
     They are removed at its end, or earlier by :meth:`removing`: before the device may go.
 
     Args:
         device: a running Ethernet device.
-        senders: number of threads; each is bound to a CPU, starting with 0.
+        senders: how many; the first is on CPU 0, the next on the next. With more of them
+            than CPUs, those of a CPU take turns: pktgen has one thread for each CPU.
         packet_bytes: frame length without the checksum, bytes.
         direct: give packets to the driver itself, past the qdisc, and wait while the
             driver has stopped its queue; otherwise to the qdisc, without ever waiting.
@@ -94,12 +96,15 @@ class Pktgen:
         if not PROC.exists():
             raise GuestError("this kernel has no pktgen")
         self._removed = False
-        for cpu, name in enumerate(self._names):
-            _write(f"kpktgend_{cpu}", f"add_device {name}")
+        cpus = os.cpu_count() or 1
+        # Without a delay the first sender of a thread is always due and the others starve.
+        delay_ns = int(len(self._names) > cpus)
+        for index, name in enumerate(self._names):
+            _write(f"kpktgend_{index % cpus}", f"add_device {name}")
             _write(
                 name,
                 "count 0",
-                "delay 0",
+                f"delay {delay_ns}",
                 f"pkt_size {self._packet_bytes}",
                 f"xmit_mode {self._mode}",
                 # Each packet has its own buffer: a queue may hold it.

@@ -60,10 +60,7 @@ def kernel_vpn(
     """
     with ExitStack() as stack:
         stack.enter_context(namespaces(*NETNS))
-        ends = [
-            stack.enter_context(TunDevice(name, flags, offloads=offloads))
-            for name in DEVICES
-        ]
+        ends = [stack.enter_context(TunDevice(name, flags, offloads=offloads)) for name in DEVICES]
         there, back = ends[0].fd, ends[1].fd
         one_way = back_cpu >= 0
         forwarder = KernelForwarder(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)
@@ -73,7 +70,10 @@ def kernel_vpn(
                 KernelForwarder(back, there, cpu=back_cpu, work_ns=work_ns, one_way=True)
             )
         ip_batch(
-            [f"link set dev {name} netns {netns}" for name, netns in zip(DEVICES, NETNS)]
+            [
+                f"link set dev {name} netns {netns}"
+                for name, netns in zip(DEVICES, NETNS, strict=True)
+            ]
         )
         set_up_ends(txqueuelen=txqueuelen, qdisc=qdisc)
         yield forwarder

@@ -15,15 +15,14 @@ system call costs 10 us in a virtual machine, so that the program hides the driv
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 from nodrop.guest.command import Service, netns_path, parse_last_json, tool
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import awake_cpus, device_flags, flag_words
 from nodrop.guest.failure import GuestError
-from nodrop.guest.kforwarder import KernelForwarder, rates
+from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
@@ -36,46 +35,45 @@ PROBE_GRACE_S = 0.1
 END_GRACE_S = 15.0
 
 
-class Vpn(ABC):
+class Vpn(Protocol):
     """A forwarder that runs, and what it tells about itself."""
 
-    def begin(self) -> None:
-        """The measured window begins."""
+    def mark(self) -> None:
+        """Take note that the measured window begins, or that it ends."""
 
-    def end(self) -> None:
-        """The measured window is over."""
-
-    @abstractmethod
     def metrics(self) -> Metrics:
         """Return what it did; at the end of all traffic."""
 
 
-class KernelVpn(Vpn):
+class KernelVpn:
     """The in-kernel forwarder, watched during the window."""
 
     def __init__(self, forwarder: KernelForwarder) -> None:
         self._forwarder = forwarder
-        self._first = self._last = forwarder.read()
+        self._marks: list[Counts] = []
 
-    def begin(self) -> None:
-        self._first = self._forwarder.read()
-
-    def end(self) -> None:
-        self._last = self._forwarder.read()
+    def mark(self) -> None:
+        """Read the counts."""
+        self._marks.append(self._forwarder.read())
 
     def metrics(self) -> Metrics:
+        """Return the rates between the marks, and totals."""
         end = self._forwarder.read()
         totals: Metrics = {"delivered": end.packets, "send_errors": end.send_errors}
-        return totals | rates(self._first, self._last)
+        return totals | rates(self._marks[0], self._marks[-1])
 
 
-class UserVpn(Vpn):
+class UserVpn:
     """The program, which counts from its start to its end."""
 
     def __init__(self, program: Service) -> None:
         self._program = program
 
+    def mark(self) -> None:
+        """Do nothing."""
+
     def metrics(self) -> Metrics:
+        """Return totals, and rates over the whole run."""
         result = self._program.result()
         ways = [result[name] for name in ("a_to_b", "b_to_a")]
 
@@ -186,8 +184,8 @@ class NullVpn(Scenario):
         # The load ends with the window, so the probe ends a little before.
         probe += ["--seconds", str(max(seconds - 2 * PROBE_GRACE_S, seconds / 2))]
         with Service(send) as service:
-            vpn.begin()
+            vpn.mark()
             echoed = tool(probe, timeout=seconds + END_GRACE_S)
-            vpn.end()
+            vpn.mark()
             flows = parse_last_json(service.wait(seconds + END_GRACE_S), "tcp_flows")
         return parse_last_json(echoed, "echo_probe"), flows
