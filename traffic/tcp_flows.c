@@ -23,8 +23,8 @@
 #include "options.h"
 
 #define FLOWS_MAX	64
-#define SEND_MAX	(1 << 20)
-#define RECEIVE_MAX	(1 << 20)
+#define SEND_MAX	1048576
+#define RECEIVE_MAX	1048576
 
 struct settings {
 	const char *netns_client;

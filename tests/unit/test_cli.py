@@ -14,7 +14,15 @@ from nodrop.errors import NodropError, UnsupportedError
 def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["nullvpn", "tap", "tapqdisc", "udp"]
+    assert [line.split()[0] for line in lines] == [
+        "guard",
+        "multiflow",
+        "nullvpn",
+        "readers",
+        "tap",
+        "tapqdisc",
+        "udp",
+    ]
 
 
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +35,7 @@ def test_unknown_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert "no scenario called 'teleport'" in err
-    assert "nullvpn, tap, tapqdisc, udp" in err
+    assert "guard, multiflow, nullvpn, readers, tap, tapqdisc, udp" in err
 
 
 def test_no_scenario(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ class Multiflow(Scenario):
             "delivered": end.packets,
             "qdisc_drops": there.qdisc.drops + back.qdisc.drops,
             "requeues": there.qdisc.requeues + back.qdisc.requeues,
-            "send_errors": end.send_errors,
+            "send_errors": end.send_errors - first.send_errors,
             "bytes_per_packet": (last.there.bytes - first.there.bytes)
             / max(last.there.packets - first.there.packets, 1),
             "window_s": flows["seconds"],
