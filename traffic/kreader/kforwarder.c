@@ -38,7 +38,8 @@
  * @work_ns: busy time per packet
  * @one_way: nothing is taken from the second of @ends
  * @ways:    written by the thread alone
- * @idle_ns: written by the thread alone
+ * @idle_ns: time of all sleeps that are over; written by the thread alone
+ * @since:   when the thread fell asleep, 0 when it is awake
  * @error:   why the thread ended, if not asked to
  * @last:    the counts at STOP, for a READ afterwards
  * @buf:     the packet on its way
@@ -51,6 +52,7 @@ struct kforwarder {
 	bool one_way;
 	struct kforwarder_way ways[2];
 	u64 idle_ns;
+	u64 since;
 	int error;
 	struct kforwarder_counts last;
 	u8 buf[KTUN_BUF_LEN];
@@ -85,7 +87,6 @@ static void kforwarder_wait(struct kforwarder *fwd)
 {
 	DECLARE_WAITQUEUE(wait_a, current);
 	DECLARE_WAITQUEUE(wait_b, current);
-	u64 since;
 
 	add_wait_queue(sk_sleep(fwd->ends[0].sock->sk), &wait_a);
 	add_wait_queue(sk_sleep(fwd->ends[1].sock->sk), &wait_b);
@@ -93,10 +94,11 @@ static void kforwarder_wait(struct kforwarder *fwd)
 	if (!kforwarder_readable(fwd, 0) &&
 	    (fwd->one_way || !kforwarder_readable(fwd, 1)) &&
 	    !kthread_should_stop()) {
-		since = ktime_get_ns();
+		WRITE_ONCE(fwd->since, ktime_get_ns());
 		schedule();
 		WRITE_ONCE(fwd->idle_ns,
-			   fwd->idle_ns + ktime_get_ns() - since);
+			   fwd->idle_ns + ktime_get_ns() - fwd->since);
+		WRITE_ONCE(fwd->since, 0);
 	}
 	__set_current_state(TASK_RUNNING);
 	remove_wait_queue(sk_sleep(fwd->ends[1].sock->sk), &wait_b);
@@ -126,6 +128,7 @@ static int kforwarder_thread(void *data)
 static void kforwarder_snapshot(struct kforwarder *fwd,
 				struct kforwarder_counts *counts)
 {
+	u64 since = READ_ONCE(fwd->since);
 	int i;
 
 	if (!fwd->task) {
@@ -141,6 +144,8 @@ static void kforwarder_snapshot(struct kforwarder *fwd,
 	}
 	counts->now_ns = ktime_get_ns();
 	counts->idle_ns = READ_ONCE(fwd->idle_ns);
+	if (since)
+		counts->idle_ns += counts->now_ns - since;
 	counts->voluntary_switches = READ_ONCE(fwd->task->nvcsw);
 	counts->involuntary_switches = READ_ONCE(fwd->task->nivcsw);
 	counts->error = READ_ONCE(fwd->error);
@@ -173,6 +178,7 @@ static int kforwarder_start(struct kforwarder *fwd,
 	fwd->one_way = args->flags & KFORWARDER_ONE_WAY;
 	fwd->error = 0;
 	fwd->idle_ns = 0;
+	fwd->since = 0;
 	memset(fwd->ways, 0, sizeof(fwd->ways));
 	task = ktun_spawn(kforwarder_thread, fwd, "nodrop-kforward",
 			  args->cpu);
