@@ -18,6 +18,7 @@ def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
         "guard",
         "multiflow",
         "nullvpn",
+        "oneflow",
         "readers",
         "tap",
         "tapqdisc",
@@ -35,7 +36,7 @@ def test_unknown_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert "no scenario called 'teleport'" in err
-    assert "guard, multiflow, nullvpn, readers, tap, tapqdisc, udp" in err
+    assert "guard, multiflow, nullvpn, oneflow, readers, tap, tapqdisc, udp" in err
 
 
 def test_no_scenario(capsys: pytest.CaptureFixture[str]) -> None:
