@@ -30,6 +30,10 @@ struct settings {
 	unsigned int running;
 };
 
+/**
+ * struct sender - one socket and its thread
+ * @held: its last send() was waiting when the time was over
+ */
 struct sender {
 	struct settings *settings;
 	__u64 index;
@@ -40,6 +44,7 @@ struct sender {
 	int last_error;
 	__u64 longest_ns;
 	__u64 ended;
+	bool held;
 };
 
 static int open_socket(const struct settings *settings)
@@ -110,7 +115,9 @@ static void *run_sender(void *arg)
 		mark.sequence = sender->sent;
 		mark.sent_ns = now_ns();
 		if (sendmsg(fd, &message, 0) < 0) {
-			if (errno != EINTR)
+			if (errno == EINTR)
+				sender->held = true;
+			else
 				count_error(sender, errno);
 		} else {
 			sender->sent++;
@@ -130,6 +137,7 @@ static void print_result(const struct settings *settings,
 			 const struct sender *senders, __u64 count)
 {
 	struct sender sum = {};
+	__u64 held = 0;
 	__u64 i;
 
 	for (i = 0; i < count; i++) {
@@ -137,6 +145,7 @@ static void print_result(const struct settings *settings,
 		sum.again += senders[i].again;
 		sum.nobufs += senders[i].nobufs;
 		sum.errors += senders[i].errors;
+		held += senders[i].held;
 		if (senders[i].last_error)
 			sum.last_error = senders[i].last_error;
 		if (senders[i].longest_ns > sum.longest_ns)
@@ -154,6 +163,7 @@ static void print_result(const struct settings *settings,
 		  sum.last_error ? strerror(sum.last_error) : "");
 	json_seconds("seconds", sum.ended - settings->started);
 	json_count("longest_send_ns", sum.longest_ns);
+	json_count("held_at_the_end", held);
 	json_close();
 }
 

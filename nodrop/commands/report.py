@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         common.print_json({"schema": 1, "scenarios": summaries})
         return 0
     common.print_table(directory, summaries)
-    made = [SUMMARY_NAME, TABLE_NAME, *PLOT_NAMES]
+    plots = [name for name in PLOT_NAMES if (directory.path / name).exists()]
+    made = [SUMMARY_NAME, TABLE_NAME, *plots]
     print(f"Made in {arguments.directory}: {', '.join(made)}")
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device file that is open for the length of a block."""
+"""A device file that is open for the length of a block, and the numbers of its ioctls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
+
+IOC_WRITE = 1
+IOC_READ = 2
+
+
+def ioc(direction: int, number: int, size: int) -> int:
+    """Return the number of an ioctl of ours, as the kernel's _IOC() makes it.
+
+    Args:
+        direction: IOC_WRITE or IOC_READ, as the caller sees it.
+        size: of the structure, bytes.
+    """
+    return direction << 30 | size << 16 | ord("K") << 8 | number
 
 
 class DeviceFile(ABC):

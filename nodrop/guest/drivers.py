@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Loads the drivers of a variant, and kreader on top of them."""
+"""Loads the drivers of a variant, and the modules that use them on top."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop.guest.command import tool
@@ -12,6 +14,9 @@ from nodrop.guest.plan import Variant
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that asks upstream's driver for flow control, since Linux 7.3."""
+
+ON_TOP = ("kreader.ko", "kforwarder.ko")
+"""Our modules that use tun.ko, whichever it is."""
 
 UNLOAD_TIMEOUT_S = 5.0
 
@@ -34,6 +39,16 @@ def flag_words(variant: Variant) -> str:
     return "backpressure" if variant is Variant.UPSTREAM else ""
 
 
+@contextmanager
+def awake_cpus(modules: Path) -> Iterator[None]:
+    """Keep the CPUs from going idle for the block (traffic/kreader/kspinner.c)."""
+    tool(["insmod", str(modules / "kspinner.ko")])
+    try:
+        yield
+    finally:
+        tool(["rmmod", "kspinner"])
+
+
 def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
     """Return the modules of a pair of variants, in the order in which they load.
 
@@ -44,7 +59,7 @@ def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
     found = [] if vhost is None else ["stock/vhost_iotlb.ko", "stock/vhost.ko"]
     if Variant.NODROP in (tun, vhost):
         found.append("nodrop/nodrop.ko")
-    found += [f"{module_dir(tun)}/tun.ko", "kreader.ko"]
+    found += [f"{module_dir(tun)}/tun.ko", *ON_TOP]
     if vhost is not None:
         found.append(f"{module_dir(vhost)}/vhost_net.ko")
     return found

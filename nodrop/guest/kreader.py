@@ -8,24 +8,17 @@ import os
 import struct
 from dataclasses import dataclass
 
-from nodrop.guest.device import DeviceFile
+from nodrop.guest import device
 from nodrop.guest.failure import GuestError
 
 DEVICE = "/dev/nodrop-kreader"
 _START = struct.Struct("iiII")
 _COUNTS = struct.Struct("6QiI")
 FLAG_FIFO = 1
-_IOC_WRITE = 1
-_IOC_READ = 2
 
-
-def _ioc(direction: int, number: int, size: int) -> int:
-    return direction << 30 | size << 16 | ord("K") << 8 | number
-
-
-IOC_START = _ioc(_IOC_WRITE, 0xD0, _START.size)
-IOC_READ = _ioc(_IOC_READ, 0xD1, _COUNTS.size)
-IOC_STOP = _ioc(_IOC_READ, 0xD2, _COUNTS.size)
+IOC_START = device.ioc(device.IOC_WRITE, 0xD0, _START.size)
+IOC_READ = device.ioc(device.IOC_READ, 0xD1, _COUNTS.size)
+IOC_STOP = device.ioc(device.IOC_READ, 0xD2, _COUNTS.size)
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Counts:
     running: int
 
 
-class KernelReader(DeviceFile):
+class KernelReader(device.DeviceFile):
     """Reads a tun file in the kernel until it is closed; a context manager.
 
     Args:

@@ -78,8 +78,8 @@ class Pktgen:
 
     Args:
         device: a running Ethernet device.
-        senders: how many; each is bound to a CPU, starting with 0. pktgen has one thread
-            for each CPU: senders of the same CPU take turns packet by packet.
+        senders: how many; the first is on CPU 0, the next on the next. With more of them
+            than CPUs, those of a CPU take turns: pktgen has one thread for each CPU.
         packet_bytes: frame length without the checksum, bytes.
         direct: give packets to the driver itself, past the qdisc, and wait while the
             driver has stopped its queue; otherwise to the qdisc, without ever waiting.
@@ -97,14 +97,14 @@ class Pktgen:
             raise GuestError("this kernel has no pktgen")
         self._removed = False
         cpus = os.cpu_count() or 1
-        shared = len(self._names) > cpus
-        for cpu, name in enumerate(self._names):
-            _write(f"kpktgend_{cpu % cpus}", f"add_device {name}")
+        # Without a delay the first sender of a thread is always due and the others starve.
+        delay_ns = int(len(self._names) > cpus)
+        for index, name in enumerate(self._names):
+            _write(f"kpktgend_{index % cpus}", f"add_device {name}")
             _write(
                 name,
                 "count 0",
-                # Without any delay the first sender of a thread never lets another run.
-                "delay 1" if shared else "delay 0",
+                f"delay {delay_ns}",
                 f"pkt_size {self._packet_bytes}",
                 f"xmit_mode {self._mode}",
                 # Each packet has its own buffer: a queue may hold it.

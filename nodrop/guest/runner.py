@@ -31,6 +31,8 @@ SYSCTLS = {
     # sender holds the qdisc and 1000 packets wait for it. Those are neither the driver's
     # nor the qdisc's drops, so leave no account: the qdisc's own limit decides instead.
     "net/core/qdisc_max_burst": "1000000",
+    # Pages, 1 GB: sixteen flows with large buffers shall not meet TCP's own limit.
+    "net/ipv4/tcp_mem": "262144 262144 262144",
 }
 """Set before the runs, where the kernel has them."""
 

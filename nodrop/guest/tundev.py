@@ -13,8 +13,12 @@ from nodrop.guest.failure import GuestError
 IFF_TUN = 0x0001
 IFF_TAP = 0x0002
 IFF_NO_PI = 0x1000
+IFF_VNET_HDR = 0x4000
 TUNSETIFF = 0x400454CA
 TUNGETFEATURES = 0x800454CF
+TUNSETOFFLOAD = 0x400454D0
+OFFLOADS = 0x7
+"""TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished packets."""
 IFNAMSIZ = 16
 
 
@@ -24,12 +28,14 @@ class TunDevice(DeviceFile):
     Args:
         name: of the device, at most 15 bytes.
         flags: IFF_TUN or IFF_TAP and others; IFF_NO_PI is added.
+        offloads: take OFFLOADS; adds IFF_VNET_HDR.
     """
 
-    def __init__(self, name: str, flags: int) -> None:
+    def __init__(self, name: str, flags: int, *, offloads: bool = False) -> None:
         super().__init__("/dev/net/tun")
         self.name = name
-        self._flags = flags | IFF_NO_PI
+        self._flags = flags | IFF_NO_PI | (IFF_VNET_HDR if offloads else 0)
+        self._offloads = offloads
 
     @property
     def fd(self) -> int:
@@ -43,6 +49,8 @@ class TunDevice(DeviceFile):
             raise GuestError(f"this driver does not know the flags {missing:#x}")
         request = struct.pack(f"{IFNAMSIZ}sH22x", self.name.encode(), self._flags)
         fcntl.ioctl(self._fd, TUNSETIFF, request)
+        if self._offloads:
+            fcntl.ioctl(self._fd, TUNSETOFFLOAD, OFFLOADS)
 
 
 def configure(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Builds what a guest loads and runs: driver variants, the reader module, programs."""
+"""Builds what a guest loads and runs: driver variants, the benchmarks' modules, programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
         steps = (
             ("nodrop's modules", kmod, [*target, f"OUT={work / 'nodrop'}"]),
-            ("the reader module", traffic, [*target, f"OUT={work / 'reader'}", "kreader"]),
+            ("the benchmarks' modules", traffic, [*target, f"OUT={work / 'reader'}", "kreader"]),
             ("the traffic programs", traffic, [f"OUT={programs}", "programs"]),
         )
         for what, tree, arguments in steps:
@@ -85,7 +85,8 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
         copy_modules((kernel.objtree / name for name in _STOCK), modules / "stock")
         copy_modules((work / "nodrop").glob("*.ko"), modules / "nodrop")
         copy_modules((work / "reader").glob("*.ko"), modules)
-        for name in ("nodrop/nodrop.ko", "nodrop/tun.ko", "nodrop/vhost_net.ko", "kreader.ko"):
+        ours = [f"nodrop/{name}.ko" for name in ("nodrop", "tun", "vhost_net")]
+        for name in (*ours, "kreader.ko", "kforwarder.ko", "kspinner.ko"):
             if not (modules / name).exists():
                 raise NodropError(f"The build of {name} ended well but left no such file.")
         shutil.rmtree(work)

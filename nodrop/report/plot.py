@@ -180,6 +180,8 @@ def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]
         if "delivered_pps" in metrics:
             found.append(partial(_lost, summary=summary, variants=variants))
             found += _relative(summary, variants, "delivered_pps", "Delivered packets per second")
+        if "latency_p99_ms" not in metrics and "goodput_mbit_per_s" in metrics:
+            found += _relative(summary, variants, "goodput_mbit_per_s", "TCP goodput")
         if "latency_p99_ms" in metrics:
             found.append(partial(_latency, summary=summary, variants=variants))
             if len(summaries) == 1:
@@ -213,7 +215,12 @@ def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Draw the picture and write it as SVG (without a date, so that it diffs) and PNG."""
+    """Draw the picture and write it as SVG (without a date, so that it diffs) and PNG.
+
+    Writes nothing when the scenarios measured nothing that has a panel.
+    """
+    if not panels(summaries, directory.meta["variants"]):
+        return
     with mpl.rc_context(STYLE):
         figure = draw(summaries, directory.meta["variants"])
         for name in PLOT_NAMES:

@@ -14,7 +14,17 @@ from nodrop.errors import NodropError, UnsupportedError
 def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["nullvpn", "tap", "tapqdisc", "udp", "vhost"]
+    assert [line.split()[0] for line in lines] == [
+        "guard",
+        "multiflow",
+        "nullvpn",
+        "oneflow",
+        "readers",
+        "tap",
+        "tapqdisc",
+        "udp",
+        "vhost",
+    ]
 
 
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +37,7 @@ def test_unknown_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert "no scenario called 'teleport'" in err
-    assert "nullvpn, tap, tapqdisc, udp, vhost" in err
+    assert "guard, multiflow, nullvpn, oneflow, readers, tap, tapqdisc, udp, vhost" in err
 
 
 def test_no_scenario(capsys: pytest.CaptureFixture[str]) -> None:

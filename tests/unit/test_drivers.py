@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.guest import drivers
-from nodrop.guest.drivers import Drivers, modules
+from nodrop.guest.drivers import ON_TOP, Drivers, modules
 from nodrop.guest.failure import GuestError
 from nodrop.guest.plan import Variant
 
@@ -18,22 +18,22 @@ VHOST = ["stock/vhost_iotlb.ko", "stock/vhost.ko"]
 @pytest.mark.parametrize(
     ("tun", "vhost", "wanted"),
     [
-        (Variant.STOCK, None, ["stock/tun.ko", "kreader.ko"]),
-        (Variant.NODROP, None, ["nodrop/nodrop.ko", "nodrop/tun.ko", "kreader.ko"]),
+        (Variant.STOCK, None, ["stock/tun.ko", *ON_TOP]),
+        (Variant.NODROP, None, ["nodrop/nodrop.ko", "nodrop/tun.ko", *ON_TOP]),
         (
             Variant.UPSTREAM,
             Variant.UPSTREAM,
-            [*VHOST, "stock/tun.ko", "kreader.ko", "stock/vhost_net.ko"],
+            [*VHOST, "stock/tun.ko", *ON_TOP, "stock/vhost_net.ko"],
         ),
         (
             Variant.NODROP,
             Variant.STOCK,
-            [*VHOST, "nodrop/nodrop.ko", "nodrop/tun.ko", "kreader.ko", "stock/vhost_net.ko"],
+            [*VHOST, "nodrop/nodrop.ko", "nodrop/tun.ko", *ON_TOP, "stock/vhost_net.ko"],
         ),
         (
             Variant.STOCK,
             Variant.NODROP,
-            [*VHOST, "nodrop/nodrop.ko", "stock/tun.ko", "kreader.ko", "nodrop/vhost_net.ko"],
+            [*VHOST, "nodrop/nodrop.ko", "stock/tun.ko", *ON_TOP, "nodrop/vhost_net.ko"],
         ),
     ],
 )

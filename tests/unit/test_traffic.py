@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from nodrop.guest import kreader
+from nodrop.guest import kforwarder, kreader
 from nodrop.guest.command import Service, parse_last_json, tool
 from nodrop.guest.failure import GuestError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAFFIC = REPOSITORY / "traffic"
 TIMEOUT_S = 120
-PROGRAMS = ("cpu_spinner", "echo_probe", "forwarder", "tun_reader", "udp_sender", "vhost_client")
+PROGRAMS = ("echo_probe", "forwarder", "tcp_flows", "tun_reader", "udp_sender", "vhost_client")
+SLOWLY = ("--dest", "127.0.0.1", "--rate", "20")
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -66,6 +67,8 @@ def test_help_fits_a_screen(programs: Path, name: str) -> None:
         ("forwarder", ["now"], "unexpected argument"),
         ("vhost_client", ["--slots", "3"], "a power of two"),
         ("vhost_client", ["--rate"], "needs a value"),
+        ("tcp_flows", ["--flows", "2"], "--address is required"),
+        ("tcp_flows", ["--address", "127.0.0.1", "--flows", "65"], "--flows must be"),
     ],
 )
 def test_usage(programs: Path, name: str, arguments: list[str], says: str) -> None:
@@ -118,21 +121,35 @@ def test_echo_probe_finds_its_own_echo(programs: Path) -> None:
     assert 0 < found["p50_ns"] <= found["p90_ns"] <= found["p99_ns"] <= found["max_ns"]
 
 
+def test_tcp_flows_count_what_arrives_in_the_window(programs: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = str(holder.getsockname()[1])
+    command = [str(programs / "tcp_flows"), "--address", "127.0.0.1", "--port", port]
+    command += ["--flows", "3", "--size", "1000", "--warm-up", "0.1", "--seconds", "0.2"]
+    ready, last = tool(command).splitlines()
+    assert json.loads(ready) == {"ready": True}
+    found = json.loads(last)
+    assert 0.2 <= found["seconds"] < 1
+    assert 0 < 3 * found["smallest_flow_bytes"] <= found["bytes"]
+
+
 def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
-    spinner = [str(programs / "cpu_spinner"), "--seconds", "30"]
+    sender = [str(programs / "udp_sender"), *SLOWLY, "--seconds", "30"]
     with (
-        Service(spinner, announces=False) as service,
+        Service(sender, announces=False) as service,
         pytest.raises(GuestError, match="did not end"),
     ):
         service.wait(0.3)
-    with Service([*spinner[:2], "0.2"], announces=False) as service:
-        assert parse_last_json(service.wait(10), "cpu_spinner")["seconds"] >= 0.2
+    with Service([*sender[:-1], "0.2"], announces=False) as service:
+        assert parse_last_json(service.wait(10), "udp_sender")["seconds"] >= 0.2
 
 
 def test_a_service_is_given_time_and_then_stopped(programs: Path) -> None:
     for seconds, grace in (("0.2", 20.0), ("60", 0.3)):
-        with Service([str(programs / "cpu_spinner"), "--seconds", seconds], announces=False) as it:
-            assert parse_last_json(it.finish(grace), "cpu_spinner")["seconds"] < 30
+        sender = [str(programs / "udp_sender"), *SLOWLY, "--seconds", seconds]
+        with Service(sender, announces=False) as service:
+            assert parse_last_json(service.finish(grace), "udp_sender")["seconds"] < 30
 
 
 def test_a_service_that_fails_says_why(programs: Path) -> None:
@@ -155,16 +172,34 @@ def test_a_service_that_takes_orders() -> None:
         service.ask("two")
 
 
-def test_kreader_has_the_headers_numbers(tmp_path: Path) -> None:
-    source = tmp_path / "numbers.c"
-    source.write_text(
-        '#include <stdio.h>\n#include "kreader.h"\n'
-        'int main(void) { printf("[%u, %u, %u, %u]", (unsigned)KREADER_IOC_START,'
-        " (unsigned)KREADER_IOC_READ, (unsigned)KREADER_IOC_STOP, KREADER_FIFO); }\n"
-    )
+def header_numbers(tmp_path: Path, header: str, *names: str) -> list[int]:
+    """The values of a header's constants, as the compiler sees them."""
     program = tmp_path / "numbers"
-    subprocess.run(
-        ["cc", f"-I{TRAFFIC / 'kreader'}", "-o", program, source], check=True, timeout=TIMEOUT_S
+    program.with_suffix(".c").write_text(
+        f'#include <stdio.h>\n#include "{header}"\nint main(void) {{\n'
+        + "".join(f'printf("%u\\n", (unsigned)({name}));\n' for name in names)
+        + "}\n"
     )
-    numbers = json.loads(subprocess.check_output([program], timeout=TIMEOUT_S))
-    assert numbers == [kreader.IOC_START, kreader.IOC_READ, kreader.IOC_STOP, kreader.FLAG_FIFO]
+    subprocess.run(
+        ["cc", f"-I{TRAFFIC / 'kreader'}", "-o", program, program.with_suffix(".c")],
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    return [int(line) for line in subprocess.check_output([program], timeout=TIMEOUT_S).split()]
+
+
+def test_kreader_has_the_headers_numbers(tmp_path: Path) -> None:
+    names = [f"KREADER_{name}" for name in ("IOC_START", "IOC_READ", "IOC_STOP", "FIFO")]
+    wanted = [kreader.IOC_START, kreader.IOC_READ, kreader.IOC_STOP, kreader.FLAG_FIFO]
+    assert header_numbers(tmp_path, "kreader.h", *names) == wanted
+
+
+def test_kforwarder_has_the_headers_numbers(tmp_path: Path) -> None:
+    names = [f"KFORWARDER_{name}" for name in ("IOC_START", "IOC_READ", "IOC_STOP", "ONE_WAY")]
+    wanted = [
+        kforwarder.IOC_START,
+        kforwarder.IOC_READ,
+        kforwarder.IOC_STOP,
+        kforwarder.FLAG_ONE_WAY,
+    ]
+    assert header_numbers(tmp_path, "kforwarder.h", *names) == wanted

@@ -12,40 +12,21 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/cpumask.h>
-#include <linux/err.h>
-#include <linux/file.h>
-#include <linux/fs.h>
-#include <linux/if_tun.h>
-#include <linux/kthread.h>
-#include <linux/ktime.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
-#include <linux/net.h>
-#include <linux/sched.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/task.h>
-#include <linux/socket.h>
 #include <linux/uaccess.h>
-#include <linux/uio.h>
 #include <linux/vmalloc.h>
 
 #include "kreader.h"
-
-#ifndef ITER_DEST
-#define ITER_DEST READ
-#endif
-
-/* The largest IP packet, an Ethernet header with two VLAN tags, a vnet_hdr. */
-#define KREADER_BUF_LEN (65536 + 64)
+#include "ktun.h"
 
 /**
  * struct kreader - one reader, behind one open file
  * @lock:       serialises START, READ and STOP
  * @task:       the reading thread, referenced, NULL before START and after STOP
- * @tun_file:   the tun file, referenced as long as @task is set
- * @sock:       the socket of @tun_file
+ * @tun:        the queue, held as long as @task is set
  * @work_ns:    busy time per packet
  * @fifo:       run as SCHED_FIFO
  * @stop:       asks the thread to end
@@ -60,8 +41,7 @@
 struct kreader {
 	struct mutex lock; /* one ioctl at a time */
 	struct task_struct *task;
-	struct file *tun_file;
-	struct socket *sock;
+	struct ktun tun;
 	u32 work_ns;
 	bool fifo;
 	bool stop;
@@ -71,32 +51,8 @@ struct kreader {
 	bool ended;
 	int error;
 	struct kreader_counts last;
-	u8 buf[KREADER_BUF_LEN];
+	u8 buf[KTUN_BUF_LEN];
 };
-
-static void kreader_work(u32 work_ns)
-{
-	u64 until;
-
-	if (!work_ns)
-		return;
-	until = ktime_get_ns() + work_ns;
-	while (ktime_get_ns() < until)
-		cpu_relax();
-}
-
-static int kreader_recv(struct kreader *reader)
-{
-	struct kvec vec = {
-		.iov_base = reader->buf,
-		.iov_len = KREADER_BUF_LEN,
-	};
-	struct msghdr msg = {};
-
-	iov_iter_kvec(&msg.msg_iter, ITER_DEST, &vec, 1, KREADER_BUF_LEN);
-	return reader->sock->ops->recvmsg(reader->sock, &msg,
-					  KREADER_BUF_LEN, 0);
-}
 
 static int kreader_thread(void *data)
 {
@@ -110,7 +66,7 @@ static int kreader_thread(void *data)
 	WRITE_ONCE(reader->started_ns, ktime_get_ns());
 
 	while (!READ_ONCE(reader->stop)) {
-		len = kreader_recv(reader);
+		len = ktun_recv(&reader->tun, reader->buf, 0);
 		if (len < 0) {
 			if (len == -ERESTARTSYS || len == -EINTR)
 				break;
@@ -119,7 +75,7 @@ static int kreader_thread(void *data)
 		}
 		WRITE_ONCE(reader->bytes, reader->bytes + len);
 		WRITE_ONCE(reader->packets, reader->packets + 1);
-		kreader_work(reader->work_ns);
+		ktun_work(reader->work_ns);
 		cond_resched();
 	}
 	WRITE_ONCE(reader->ended, true);
@@ -144,46 +100,21 @@ static void kreader_snapshot(struct kreader *reader,
 	counts->running = !READ_ONCE(reader->ended);
 }
 
-static struct task_struct *kreader_spawn(struct kreader *reader, int cpu)
-{
-	struct task_struct *task;
-
-	task = kthread_create(kreader_thread, reader, "nodrop-kreader");
-	if (IS_ERR(task))
-		return task;
-	if (cpu >= 0)
-		kthread_bind(task, cpu);
-	/* The thread may end by itself; its counts are read afterwards. */
-	get_task_struct(task);
-	return task;
-}
-
 static int kreader_start(struct kreader *reader,
 			 const struct kreader_start *args)
 {
 	struct task_struct *task;
-	struct socket *sock;
-	struct file *file;
+	int err;
 
-	if ((args->flags & ~KREADER_FIFO) || args->cpu < -1)
-		return -EINVAL;
-	if (args->cpu >= 0 &&
-	    (args->cpu >= nr_cpu_ids || !cpu_online(args->cpu)))
+	if ((args->flags & ~KREADER_FIFO) || !ktun_cpu_valid(args->cpu))
 		return -EINVAL;
 	if (reader->task)
 		return -EBUSY;
 
-	file = fget(args->tun_fd);
-	if (!file)
-		return -EBADF;
-	sock = tun_get_socket(file);
-	if (IS_ERR(sock)) {
-		fput(file);
-		return PTR_ERR(sock);
-	}
+	err = ktun_get(&reader->tun, args->tun_fd);
+	if (err)
+		return err;
 
-	reader->tun_file = file;
-	reader->sock = sock;
 	reader->work_ns = args->work_ns;
 	reader->fifo = args->flags & KREADER_FIFO;
 	reader->stop = false;
@@ -191,10 +122,9 @@ static int kreader_start(struct kreader *reader,
 	reader->error = 0;
 	reader->packets = 0;
 	reader->bytes = 0;
-	task = kreader_spawn(reader, args->cpu);
+	task = ktun_spawn(kreader_thread, reader, "nodrop-kreader", args->cpu);
 	if (IS_ERR(task)) {
-		reader->tun_file = NULL;
-		fput(file);
+		ktun_put(&reader->tun);
 		return PTR_ERR(task);
 	}
 	reader->task = task;
@@ -212,8 +142,7 @@ static void kreader_stop(struct kreader *reader)
 	kreader_snapshot(reader, &reader->last);
 	put_task_struct(reader->task);
 	reader->task = NULL;
-	fput(reader->tun_file);
-	reader->tun_file = NULL;
+	ktun_put(&reader->tun);
 }
 
 static long kreader_ioctl(struct file *file, unsigned int cmd,

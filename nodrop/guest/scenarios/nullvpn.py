@@ -1,80 +1,126 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One TCP flow and an echo probe through a user-space VPN that does no cryptography.
+"""TCP flows and an echo probe through a VPN that does no cryptography.
 
 ::
 
     netns nda                                                  netns ndb
-    iperf3 -c ---+                                         +--> iperf3 -s
+    tcp_flows ---+                                         +--> tcp_flows
                  +--> qdisc --> TUN --> [forwarder] --> TUN +
     echo_probe --+                                         +--> echo thread
        <-------------- TUN <-- [forwarder] <-- TUN <-- qdisc <-------
+
+The forwarder is one thread in the kernel, or a program with a thread for each direction. A
+system call costs 10 us in a virtual machine, so that the program hides the driver.
 """
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
-from nodrop.guest.command import Service, in_netns, netns_path, parse_last_json, tool
+from nodrop.guest.command import Service, netns_path, parse_last_json, tool
 from nodrop.guest.counters import driver_counters
-from nodrop.guest.drivers import flag_words
-from nodrop.guest.iperf import INTERVAL_S, goodput, retransmits, wait_listening
+from nodrop.guest.drivers import awake_cpus, device_flags, flag_words
+from nodrop.guest.failure import GuestError
+from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
-from nodrop.guest.tundev import configure
+from nodrop.guest.tundev import IFF_TUN
+from nodrop.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, set_up_ends
 
-NETNS = ("nda", "ndb")
-DEVICES = ("ndvpn-a", "ndvpn-b")
-ADDRESSES = ("198.18.0.1", "198.18.0.2")
-WARM_UP_S = 0.3
-"""From the start of the TCP flow to the measured window."""
+WARM_UP_S = 0.4
+"""From the start of the TCP flows to the measured window."""
 PROBE_GRACE_S = 0.1
-IPERF_LIMIT_S = 3600
-SERVER_GRACE_S = 1.0
 END_GRACE_S = 15.0
+
+
+class Vpn(Protocol):
+    """A forwarder that runs, and what it tells about itself."""
+
+    def mark(self) -> None:
+        """Take note that the measured window begins, or that it ends."""
+
+    def metrics(self) -> Metrics:
+        """Return what it did; at the end of all traffic."""
+
+
+class KernelVpn:
+    """The in-kernel forwarder, watched during the window."""
+
+    def __init__(self, forwarder: KernelForwarder) -> None:
+        self._forwarder = forwarder
+        self._marks: list[Counts] = []
+
+    def mark(self) -> None:
+        """Read the counts."""
+        self._marks.append(self._forwarder.read())
+
+    def metrics(self) -> Metrics:
+        """Return the rates between the marks, and totals."""
+        end = self._forwarder.read()
+        totals: Metrics = {"delivered": end.packets, "send_errors": end.send_errors}
+        return totals | rates(self._marks[0], self._marks[-1])
+
+
+class UserVpn:
+    """The program, which counts from its start to its end."""
+
+    def __init__(self, program: Service) -> None:
+        self._program = program
+
+    def mark(self) -> None:
+        """Do nothing."""
+
+    def metrics(self) -> Metrics:
+        """Return totals, and rates over the whole run."""
+        result = self._program.result()
+        ways = [result[name] for name in ("a_to_b", "b_to_a")]
+
+        def per_s(name: str) -> float:
+            return float(sum(way[name] for way in ways) / result["seconds"])
+
+        return {
+            "delivered": sum(way["packets"] for way in ways),
+            "send_errors": sum(way["write_errors"] for way in ways),
+            "reader_involuntary_switches_per_s": per_s("involuntary_switches"),
+            "reader_sleeps_per_s": per_s("voluntary_switches"),
+        }
 
 
 class NullVpn(Scenario):
     """Latency under load, goodput and retransmits of traffic through a VPN."""
 
     parameters = frozenset(
-        {"txqueuelen", "qdisc", "work_ns", "vpn_cpu", "probe_interval_us", "keep_cpus_awake"}
+        {
+            "buffer_bytes",
+            "flows",
+            "forwarder",
+            "probe_interval_us",
+            "qdisc",
+            "traffic_cpu",
+            "txqueuelen",
+            "vpn_cpu",
+            "work_ns",
+        }
     )
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
         """Load the VPN, probe it during the window, read all counters."""
         with ExitStack() as stack:
-            stack.enter_context(namespaces(*NETNS))
-            forwarder = stack.enter_context(Service(self._forwarder(variant)))
-            for netns, device, index in zip(NETNS, DEVICES, (0, 1), strict=True):
-                configure(
-                    device,
-                    txqueuelen=self.number("txqueuelen"),
-                    qdisc=self.text("qdisc"),
-                    address=f"{ADDRESSES[index]} peer {ADDRESSES[1 - index]}/32",
-                    netns=netns,
-                )
-            if self.flag("keep_cpus_awake"):
-                spin_s = WARM_UP_S + seconds + END_GRACE_S
-                spinner = [str(self.environment.bin / "cpu_spinner"), "--seconds", str(spin_s)]
-                stack.enter_context(Service(spinner, announces=False))
-            probe, client, server = self._traffic(seconds)
+            vpn = self._start(variant, stack)
+            stack.enter_context(awake_cpus(self.environment.modules))
+            probe, flows = self._traffic(vpn, seconds)
             counts = [
                 drain(device, netns=netns) for device, netns in zip(DEVICES, NETNS, strict=True)
             ]
-            driver = (
-                driver_counters(DEVICES[0], netns=NETNS[0]) if variant is Variant.NODROP else {}
-            )
-            forwarded = forwarder.result()
-        flow = goodput(server, skip_s=WARM_UP_S, window_s=seconds)
+            driver = driver_counters(DEVICES[0], netns=NETNS[0])
+            forwarded = vpn.metrics()
         lost = sum(count.link.tx_dropped for count in counts)
         given = sum(count.qdisc.packets for count in counts)
-        read = sum(forwarded[way]["packets"] for way in ("a_to_b", "b_to_a"))
         metrics: Metrics = {
-            "goodput_mbit_per_s": flow.mbit_per_s,
-            "retransmits": retransmits(client),
+            "goodput_mbit_per_s": flows["bytes"] * 8 / flows["seconds"] / 1e6,
+            "retransmits": flows["retransmits"],
             "latency_p50_ms": probe["p50_ns"] / 1e6,
             "latency_p90_ms": probe["p90_ns"] / 1e6,
             "latency_p99_ms": probe["p99_ns"] / 1e6,
@@ -84,52 +130,62 @@ class NullVpn(Scenario):
             "probes_lost": probe["lost"],
             "latest_probe_ms": probe["latest_send_ns"] / 1e6,
             "lost": lost,
-            "delivered": read,
             "given_to_driver": given,
-            "unaccounted": given - read - lost,
+            "unaccounted": given - forwarded["delivered"] - lost,
             "qdisc_drops": sum(count.qdisc.drops for count in counts),
             "requeues": sum(count.qdisc.requeues for count in counts),
-            "write_errors": sum(forwarded[way]["write_errors"] for way in ("a_to_b", "b_to_a")),
-            **_switches(forwarded),
-            "window_s": flow.window_s,
+            "window_s": flows["seconds"],
         }
-        return metrics | driver_metrics(driver)
+        return metrics | forwarded | driver_metrics(driver)
 
-    def _forwarder(self, variant: Variant) -> list[str]:
+    def _start(self, variant: Variant, stack: ExitStack) -> Vpn:
+        txqueuelen, qdisc = self.number("txqueuelen"), self.text("qdisc")
+        kind = self.text("forwarder")
+        if kind == "kernel":
+            return KernelVpn(
+                stack.enter_context(
+                    kernel_vpn(
+                        IFF_TUN | device_flags(variant),
+                        offloads=False,
+                        cpu=self.number("vpn_cpu"),
+                        back_cpu=-1,
+                        work_ns=self.number("work_ns"),
+                        txqueuelen=txqueuelen,
+                        qdisc=qdisc,
+                    )
+                )
+            )
+        if kind != "user":
+            raise GuestError(f"a forwarder is kernel or user, not '{kind}'")
+        stack.enter_context(namespaces(*NETNS))
+        program = stack.enter_context(Service(self._program(variant)))
+        set_up_ends(txqueuelen=txqueuelen, qdisc=qdisc)
+        return UserVpn(program)
+
+    def _program(self, variant: Variant) -> list[str]:
         command = ["taskset", "--cpu-list", self.text("vpn_cpu")]
         command += [str(self.environment.bin / "forwarder"), "--work-ns", self.text("work_ns")]
         for side, netns, device in zip("ab", NETNS, DEVICES, strict=True):
             command += [f"--netns-{side}", str(netns_path(netns)), f"--name-{side}", device]
         return [*command, "--flags", flag_words(variant)]
 
-    def _traffic(self, seconds: float) -> tuple[dict[str, Any], str, str]:
-        """Return the probe's result, and what iperf3's two sides printed."""
-        common = ["iperf3", "--json", "--interval", str(INTERVAL_S)]
-        serve = in_netns(NETNS[1], [*common, "--server", "--one-off"])
-        send = in_netns(NETNS[0], [*common, "--client", ADDRESSES[1], "--time", str(IPERF_LIMIT_S)])
+    def _traffic(self, vpn: Vpn, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the probe's result and that of the flows."""
+        programs, ends = self.environment.bin, netns_options()
+        send = ["taskset", "--cpu-list", self.text("traffic_cpu"), str(programs / "tcp_flows")]
+        send += [*ends, "--flows", self.text("flows"), "--warm-up", str(WARM_UP_S)]
+        send += ["--sndbuf", self.text("buffer_bytes"), "--rcvbuf", self.text("buffer_bytes")]
+        send += ["--seconds", str(seconds)]
         # The probe runs ahead of the load, so that it tells of queues and of the VPN rather
         # than of its own turn on a busy CPU.
-        probe = ["chrt", "--fifo", "1", str(self.environment.bin / "echo_probe")]
-        probe += ["--address", ADDRESSES[1]]
-        probe += ["--netns-client", str(netns_path(NETNS[0]))]
-        probe += ["--netns-server", str(netns_path(NETNS[1]))]
-        probe += ["--interval-us", self.text("probe_interval_us"), "--seconds", str(seconds)]
-        probe += ["--grace", str(PROBE_GRACE_S)]
-        with Service(serve, announces=False, stopped_status=1) as server:
-            wait_listening(server.pid)
-            with Service(send, announces=False, stopped_status=1) as client:
-                time.sleep(WARM_UP_S)
-                echoed = tool(probe, timeout=seconds + END_GRACE_S)
-                client_text = client.stop()
-            server_text = server.finish(SERVER_GRACE_S)
-        return parse_last_json(echoed, "echo_probe"), client_text, server_text
-
-
-def _switches(forwarded: dict[str, Any]) -> Metrics:
-    sides = [forwarded[way] for way in ("a_to_b", "b_to_a")]
-    seconds = forwarded["seconds"]
-    return {
-        "forwarder_sleeps_per_s": sum(side["voluntary_switches"] for side in sides) / seconds,
-        "forwarder_involuntary_switches_per_s": sum(side["involuntary_switches"] for side in sides)
-        / seconds,
-    }
+        probe = ["taskset", "--cpu-list", self.text("traffic_cpu"), "chrt", "--fifo", "1"]
+        probe += [str(programs / "echo_probe"), *ends, "--grace", str(PROBE_GRACE_S)]
+        probe += ["--interval-us", self.text("probe_interval_us")]
+        # The load ends with the window, so the probe ends a little before.
+        probe += ["--seconds", str(max(seconds - 2 * PROBE_GRACE_S, seconds / 2))]
+        with Service(send) as service:
+            vpn.mark()
+            echoed = tool(probe, timeout=seconds + END_GRACE_S)
+            vpn.mark()
+            flows = parse_last_json(service.wait(seconds + END_GRACE_S), "tcp_flows")
+        return parse_last_json(echoed, "echo_probe"), flows

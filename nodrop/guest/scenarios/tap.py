@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pktgen into a TAP that the kernel itself reads, through its qdisc or past it.
+"""pktgen into a TAP that the kernel itself or a program reads, through its qdisc or past it.
 
 ::
 
     kpktgend_0 (CPU 0) --+
-                         +--> qdisc --> TAP ring (txqueuelen) --> kreader (CPU 1)
+                         +--> qdisc --> TAP ring (txqueuelen) --> reader (CPU 1)
     kpktgend_1 (CPU 1) --+
 
 Through the qdisc the senders never wait: what it cannot hold it drops. Past it (``direct``)
@@ -15,15 +15,19 @@ lose nothing between there and the reader, and to cost nothing.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 from nodrop.guest.account import Account
+from nodrop.guest.command import Service
 from nodrop.guest.counters import driver_counters
-from nodrop.guest.drivers import device_flags
+from nodrop.guest.drivers import device_flags, flag_words
+from nodrop.guest.failure import GuestError
 from nodrop.guest.kreader import KernelReader
 from nodrop.guest.pktgen import Pktgen
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, account_metrics, drain, driver_metrics
 from nodrop.guest.tundev import IFF_TAP, TunDevice, configure
+from nodrop.guest.ureader import UserReader, command
 
 DEVICE = "ndtap0"
 SETTLE_S = 0.03
@@ -31,7 +35,7 @@ SETTLE_S = 0.03
 
 
 class Tap(Scenario):
-    """The driver's own cost, and what it loses, without system calls."""
+    """The driver's own cost, and what it loses."""
 
     parameters = frozenset(
         {
@@ -40,6 +44,7 @@ class Tap(Scenario):
             "qdisc",
             "packet_bytes",
             "direct",
+            "reader",
             "reader_cpu",
             "reader_fifo",
             "work_ns",
@@ -54,21 +59,27 @@ class Tap(Scenario):
             packet_bytes=self.number("packet_bytes"),
             direct=self.flag("direct"),
         )
-        with (
-            TunDevice(DEVICE, IFF_TAP | device_flags(variant)) as tap,
-            KernelReader(
-                tap.fd,
-                cpu=self.number("reader_cpu"),
-                work_ns=self.number("work_ns"),
-                fifo=self.flag("reader_fifo"),
-            ) as reader,
-        ):
+        with ExitStack() as stack:
+            reader = self._reader(variant, stack)
             configure(DEVICE, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
             with pktgen:
                 return self._measure(variant, pktgen, reader, seconds)
 
+    def _reader(self, variant: Variant, stack: ExitStack) -> KernelReader | UserReader:
+        cpu, work_ns = self.number("reader_cpu"), self.number("work_ns")
+        fifo, kind = self.flag("reader_fifo"), self.text("reader")
+        if kind == "kernel":
+            tap = stack.enter_context(TunDevice(DEVICE, IFF_TAP | device_flags(variant)))
+            reader = KernelReader(tap.fd, cpu=cpu, work_ns=work_ns, fifo=fifo)
+            return stack.enter_context(reader)
+        if kind != "user":
+            raise GuestError(f"a reader is kernel or user, not '{kind}'")
+        program = self.environment.bin / "tun_reader"
+        words = command(program, DEVICE, flag_words(variant), cpu=cpu, work_ns=work_ns, fifo=fifo)
+        return UserReader(stack.enter_context(Service(words)), DEVICE)
+
     def _measure(
-        self, variant: Variant, pktgen: Pktgen, reader: KernelReader, seconds: float
+        self, variant: Variant, pktgen: Pktgen, reader: KernelReader | UserReader, seconds: float
     ) -> Metrics:
         idle = reader.read()
         with pktgen.sending():

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Two network namespaces, joined by a TUN or TAP device in each and the in-kernel forwarder.
+
+::
+
+    netns nda                                                     netns ndb
+    198.18.0.1 --> qdisc --> ndvpn-a --> [kforwarder] --> ndvpn-b --> 198.18.0.2
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from nodrop.guest.command import ip_batch, netns_path
+from nodrop.guest.kforwarder import KernelForwarder
+from nodrop.guest.netns import namespaces
+from nodrop.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
+from nodrop.guest.tundev import TunDevice, configure
+
+NETNS = ("nda", "ndb")
+DEVICES = ("ndvpn-a", "ndvpn-b")
+ADDRESSES = ("198.18.0.1", "198.18.0.2")
+
+
+def set_up_ends(*, txqueuelen: int, qdisc: str) -> None:
+    """Give both devices, each in its namespace already, ring, qdisc and address."""
+    for netns, device, index in zip(NETNS, DEVICES, (0, 1), strict=True):
+        configure(
+            device,
+            txqueuelen=txqueuelen,
+            qdisc=qdisc,
+            address=f"{ADDRESSES[index]} peer {ADDRESSES[1 - index]}/32",
+            netns=netns,
+        )
+
+
+@contextmanager
+def kernel_vpn(
+    flags: int,
+    *,
+    offloads: bool,
+    cpu: int,
+    back_cpu: int,
+    work_ns: int,
+    txqueuelen: int,
+    qdisc: str,
+) -> Iterator[KernelForwarder]:
+    """Join the two namespaces for the block; gives the forwarder of the first's packets.
+
+    Args:
+        flags: IFF_TUN or IFF_TAP and others.
+        offloads: large packets pass whole.
+        cpu: CPU of the forwarder, -1 for any.
+        receive_cpu: the CPU that receives what the forwarder wrote -1: the forwarder's own.
+        work_ns: its busy time per packet, ns.
+        txqueuelen: slots of each ring.
+        qdisc: of each device.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(namespaces(*NETNS))
+        ends = [stack.enter_context(TunDevice(name, flags, offloads=offloads)) for name in DEVICES]
+        there, back = ends[0].fd, ends[1].fd
+        one_way = back_cpu >= 0
+        forwarder = KernelForwarder(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)
+        stack.enter_context(forwarder)
+        if one_way:
+            stack.enter_context(
+                KernelForwarder(back, there, cpu=back_cpu, work_ns=work_ns, one_way=True)
+            )
+        ip_batch(
+            [
+                f"link set dev {name} netns {netns}"
+                for name, netns in zip(DEVICES, NETNS, strict=True)
+            ]
+        )
+        set_up_ends(txqueuelen=txqueuelen, qdisc=qdisc)
+        yield forwarder
+
+
+def drain_ends(forwarder: KernelForwarder) -> list[DeviceCounts]:
+    """Wait until nothing moves any more and return both devices' counters.
+
+    A qdisc counts the segments of a large packet, a device counts the packet, so that their
+    counters do not tell. What does: no qdisc holds a packet and the forwarder stands still.
+    """
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    before = -1
+    while True:
+        packets = forwarder.read().packets
+        counts = [DeviceCounts.of(name, netns) for name, netns in zip(DEVICES, NETNS, strict=True)]
+        still = packets == before and not any(count.qdisc.queued for count in counts)
+        if still or time.monotonic() > deadline:
+            return counts
+        before = packets
+
+
+def netns_options() -> list[str]:
+    """Return the options that tell a traffic program the two namespaces and the far address."""
+    client, server = (str(netns_path(netns)) for netns in NETNS)
+    return ["--netns-client", client, "--netns-server", server, "--address", ADDRESSES[1]]

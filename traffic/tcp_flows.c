@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * tcp_flows: bulk TCP flows from one network namespace to another, both ends
+ * in this process. Made to cost little besides the network's own work: large
+ * sends of zeros, receives that throw the bytes away uncopied, and buffers of
+ * a fixed size, so that no window grows while it is measured.
+ *
+ * After the warm-up it says that it is ready; what is reported happened in the
+ * window that begins there.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "json.h"
+#include "options.h"
+
+#define FLOWS_MAX	64
+#define SEND_MAX	1048576
+#define RECEIVE_MAX	1048576
+
+struct settings {
+	const char *netns_client;
+	const char *netns_server;
+	struct sockaddr_in to;
+	__u64 flows;
+	__u64 size;
+	__u64 sndbuf;
+	__u64 rcvbuf;
+};
+
+/**
+ * struct flow - one connection
+ * @received: payload so far; written by the receiving thread alone
+ * @error:    why a thread ended early, or 0
+ */
+struct flow {
+	const struct settings *settings;
+	int sender;
+	int receiver;
+	__u64 received;
+	int error;
+};
+
+static int open_in(const char *netns)
+{
+	const int on = 1;
+	int fd;
+
+	if (netns)
+		enter_netns(netns);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
+		die(EXIT_FAILED, "cannot open a TCP socket: %s",
+		    strerror(errno));
+	return fd;
+}
+
+/* Also beyond the system's limit, where that is allowed. */
+static void set_buffer(int fd, int force, int ask, __u64 bytes)
+{
+	int size = bytes;
+
+	if (size && setsockopt(fd, SOL_SOCKET, force, &size, sizeof(size)) &&
+	    setsockopt(fd, SOL_SOCKET, ask, &size, sizeof(size)))
+		die(EXIT_FAILED, "cannot set a buffer to %d bytes: %s", size,
+		    strerror(errno));
+}
+
+/* A listening socket hands its buffer's size to those it accepts. */
+static int listen_for_flows(const struct settings *settings)
+{
+	int fd = open_in(settings->netns_server);
+
+	set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, settings->rcvbuf);
+	if (bind(fd, (const struct sockaddr *)&settings->to,
+		 sizeof(settings->to)) || listen(fd, FLOWS_MAX))
+		die(EXIT_FAILED, "cannot listen for flows: %s",
+		    strerror(errno));
+	return fd;
+}
+
+static void open_flow(const struct settings *settings, int listener,
+		      struct flow *flow)
+{
+	/* Unsent data goes with the socket. */
+	const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
+
+	flow->settings = settings;
+	flow->sender = open_in(settings->netns_client);
+	set_buffer(flow->sender, SO_SNDBUFFORCE, SO_SNDBUF, settings->sndbuf);
+	setsockopt(flow->sender, SOL_SOCKET, SO_LINGER, &at_once,
+		   sizeof(at_once));
+	if (connect(flow->sender, (const struct sockaddr *)&settings->to,
+		    sizeof(settings->to)))
+		die(EXIT_FAILED, "cannot connect: %s", strerror(errno));
+	flow->receiver = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (flow->receiver < 0)
+		die(EXIT_FAILED, "cannot accept a flow: %s", strerror(errno));
+}
+
+static void *send_bulk(void *arg)
+{
+	static const char zeros[SEND_MAX];
+	struct flow *flow = arg;
+
+	while (!stop_asked()) {
+		if (send(flow->sender, zeros, flow->settings->size, 0) < 0 &&
+		    errno != EINTR) {
+			flow->error = errno;
+			break;
+		}
+	}
+	return NULL;
+}
+
+static void *receive_bulk(void *arg)
+{
+	struct flow *flow = arg;
+	ssize_t length;
+
+	while (!stop_asked()) {
+		/* Truncating, TCP copies nothing. */
+		length = recv(flow->receiver, NULL, RECEIVE_MAX, MSG_TRUNC);
+		if (length > 0) {
+			__atomic_store_n(&flow->received,
+					 flow->received + length,
+					 __ATOMIC_RELAXED);
+		} else if (!length || errno != EINTR) {
+			flow->error = length ? errno : ECONNRESET;
+			break;
+		}
+	}
+	return NULL;
+}
+
+static __u64 retransmits(const struct flow *flow)
+{
+	struct tcp_info info = {};
+	socklen_t size = sizeof(info);
+
+	if (getsockopt(flow->sender, IPPROTO_TCP, TCP_INFO, &info, &size))
+		die(EXIT_FAILED, "cannot ask a flow for its state: %s",
+		    strerror(errno));
+	return info.tcpi_total_retrans;
+}
+
+struct sample {
+	__u64 when;
+	__u64 received[FLOWS_MAX];
+	__u64 retransmits;
+};
+
+static void take_sample(const struct flow *flows, __u64 count,
+			struct sample *sample)
+{
+	__u64 i;
+
+	sample->when = now_ns();
+	for (i = 0; i < count; i++)
+		sample->received[i] = __atomic_load_n(&flows[i].received,
+						      __ATOMIC_RELAXED);
+	sample->retransmits = 0;
+	for (i = 0; i < count; i++)
+		sample->retransmits += retransmits(&flows[i]);
+}
+
+static void print_result(const struct sample *from, const struct sample *to,
+			 __u64 count)
+{
+	__u64 smallest = ~0ULL;
+	__u64 total = 0;
+	__u64 bytes, i;
+
+	for (i = 0; i < count; i++) {
+		bytes = to->received[i] - from->received[i];
+		total += bytes;
+		if (bytes < smallest)
+			smallest = bytes;
+	}
+	json_open(NULL);
+	json_count("bytes", total);
+	json_count("smallest_flow_bytes", smallest);
+	json_count("retransmits", to->retransmits - from->retransmits);
+	json_seconds("seconds", to->when - from->when);
+	json_close();
+}
+
+int main(int argc, char **argv)
+{
+	static struct settings settings = { .flows = 1, .size = 131072 };
+	static struct flow flows[FLOWS_MAX];
+	static struct sample first, last;
+	pthread_t threads[2 * FLOWS_MAX];
+	const char *address = NULL;
+	__u64 duration = NSEC_PER_SEC;
+	__u64 warm_up = 0;
+	__u64 port = 5201;
+	const struct option_spec specs[] = {
+		{ .name = "address", .text = &address,
+		  .help = "IPv4 address of the receiving end" },
+		{ .name = "port", .number = &port, .min = 1, .max = 65535,
+		  .help = "its TCP port" },
+		{ .name = "netns-client", .text = &settings.netns_client,
+		  .help = "file of the senders' network namespace" },
+		{ .name = "netns-server", .text = &settings.netns_server,
+		  .help = "file of the receivers' network namespace" },
+		{ .name = "flows", .number = &settings.flows, .min = 1,
+		  .max = FLOWS_MAX, .help = "connections" },
+		{ .name = "size", .number = &settings.size, .min = 1,
+		  .max = SEND_MAX, .help = "bytes of one send()" },
+		{ .name = "sndbuf", .number = &settings.sndbuf,
+		  .max = 1 << 29, .help = "send buffer, bytes, 0: grows" },
+		{ .name = "rcvbuf", .number = &settings.rcvbuf,
+		  .max = 1 << 29, .help = "receive buffer, bytes, 0: grows" },
+		{ .name = "warm-up", .duration_ns = &warm_up,
+		  .help = "time before the window" },
+		{ .name = "seconds", .duration_ns = &duration,
+		  .help = "the window" },
+		{}
+	};
+	int listener;
+	__u64 i;
+
+	parse_options(argc, argv, "carry bulk TCP flows", specs);
+	require_text("address", address);
+	settings.to.sin_family = AF_INET;
+	settings.to.sin_port = htons(port);
+	if (inet_pton(AF_INET, address, &settings.to.sin_addr) != 1)
+		die(EXIT_USAGE, "--address must be an IPv4 address, not '%s'",
+		    address);
+	catch_stop_signals();
+	listener = listen_for_flows(&settings);
+	for (i = 0; i < settings.flows; i++)
+		open_flow(&settings, listener, &flows[i]);
+	for (i = 0; i < settings.flows; i++) {
+		start_thread(&threads[2 * i], send_bulk, &flows[i]);
+		start_thread(&threads[2 * i + 1], receive_bulk, &flows[i]);
+	}
+	sleep_until_ns(now_ns() + warm_up);
+	take_sample(flows, settings.flows, &first);
+	json_open(NULL);
+	json_true("ready");
+	json_close();
+	sleep_until_ns(first.when + duration);
+	take_sample(flows, settings.flows, &last);
+	join_threads(threads, 2 * settings.flows);
+	for (i = 0; i < settings.flows; i++)
+		if (flows[i].error)
+			die(EXIT_FAILED, "a flow broke: %s",
+			    strerror(flows[i].error));
+	print_result(&first, &last, settings.flows);
+	return EXIT_FINE;
+}
