@@ -127,6 +127,23 @@ static void test_no_heir(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
 }
 
+/* The queue left its device while its reader had packets in hand. */
+static void test_unconsume_after_leaving(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	struct flow *second = flow_second(test, f, 5);
+	void *taken[3];
+
+	fill(test, second);
+	KUNIT_ASSERT_EQ(test, consume_batched(second, taken, 3), 3);
+	KUNIT_EXPECT_EQ(test, leave(second, f), 0);
+	nodrop_unconsume(second->q, taken, 3);
+	KUNIT_EXPECT_PTR_EQ(test, consume(second), packet(0));
+	nodrop_queue_destroy(second->q);
+	KUNIT_EXPECT_EQ(test, flow_destroyed, 2U);
+	ptr_ring_cleanup(&second->ring, NULL);
+}
+
 static void test_foreign_is_no_heir(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -184,6 +201,7 @@ static struct kunit_case life_cases[] = {
 	KUNIT_CASE(test_find),
 	KUNIT_CASE(test_heir_gets_all),
 	KUNIT_CASE(test_no_heir),
+	KUNIT_CASE(test_unconsume_after_leaving),
 	KUNIT_CASE(test_foreign_is_no_heir),
 	KUNIT_CASE(test_foreign_with_packets_in_front),
 	KUNIT_CASE(test_foreign_without_room_for_the_front),
