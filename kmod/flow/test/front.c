@@ -191,21 +191,20 @@ static void model_step(struct kunit *test, struct model *m, bool sending)
 	static const int rings[] = { 0, 1, 2, 3, 5, 31, 32, 33, 64, 500 };
 	unsigned int dice = random_below(m, 200);
 
-	if (dice < 2) {
+	if (dice < 2)
 		flow_resize(m->f, rings[random_below(m, ARRAY_SIZE(rings))]);
-	} else if (dice == 2) {
+	else if (dice == 2)
 		flow_bind(m->f, random_below(m, 2) ? other_txq(m->f) : NULL);
-	} else if (dice == 3) {
+	else if (dice == 3)
 		model_send(test, m, m->f->q->txq == m->f->txq);
-	} else if (dice < 10 || m->f->q->txq != m->f->txq) {
+	else if (dice < 10 || m->f->q->txq != m->f->txq)
 		flow_bind(m->f, m->f->txq);
-	} else if (dice < 20) {
+	else if (dice < 20)
 		model_aside(m);
-	} else if (sending ? dice < 190 : dice < 60) {
+	else if (sending ? dice < 190 : dice < 60)
 		model_send(test, m, false);
-	} else {
+	else
 		model_take(test, m);
-	}
 }
 
 /* Whatever happens in whatever order, each packet comes once and in turn. */

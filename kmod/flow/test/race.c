@@ -21,7 +21,7 @@ struct race {
 	bool stalled;	/* written by the sender while the reader looks */
 	bool churning;	/* else the third leaves the queue alone */
 	unsigned int churned;
-	struct mutex reading;
+	struct mutex reading;	/* one reader at a time */
 };
 
 static int race_send(void *data)
