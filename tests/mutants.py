@@ -207,8 +207,12 @@ MUTANTS = (
     Mutant(
         "unconsume: before those that were put back first",
         INJECT,
-        "\tfor (i = 0; i < n; i++)\n\t\tnodrop_front_add(front, packets[i]);\n\tnodrop_move_front(q, front);\n",
-        "\tnodrop_move_front(q, front);\n\tfor (i = 0; i < n; i++)\n\t\tnodrop_front_add(front, packets[i]);\n",
+        "\tfor (i = 0; i < n; i++)\n"
+        "\t\tnodrop_front_add(front, packets[i]);\n"
+        "\tnodrop_move_front(q, front);\n",
+        "\tnodrop_move_front(q, front);\n"
+        "\tfor (i = 0; i < n; i++)\n"
+        "\t\tnodrop_front_add(front, packets[i]);\n",
     ),
     Mutant(
         "unconsume: not counted as held",
@@ -317,6 +321,18 @@ MUTANTS = (
         HEADER,
         "READ_ONCE(q->burst_cpu) != raw_smp_processor_id()",
         "READ_ONCE(q->burst_cpu) < 0",
+    ),
+    Mutant(
+        "knock: at half already",
+        CONSUME,
+        "nodrop_held(q) <= full / 4;",
+        "nodrop_held(q) <= full / 2;",
+    ),
+    Mutant(
+        "destroy: what was put back is lost",
+        QUEUE,
+        "\twhile (q->in_front)\n\t\tq->destroy(nodrop_take_front(q));\n",
+        "",
     ),
     Mutant("burst: outlives its packet", HEADER, "\tWRITE_ONCE(q->burst_cpu, -1);\n\tif", "\tif"),
 )
