@@ -44,6 +44,11 @@ static inline void nodrop_complete(struct nodrop_queue *q)
 {
 	if (!q->bytes)
 		return;
+	/*
+	 * Between taking packets and reading what was charged. Pairs with the
+	 * barrier in __ptr_ring_produce(), which comes after the charge.
+	 */
+	smp_rmb();
 	dql_completed(&q->txq->dql, q->bytes);
 	q->bytes = 0;
 }

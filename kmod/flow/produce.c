@@ -141,15 +141,22 @@ EXPORT_SYMBOL_GPL(nodrop_find_room);
  */
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
-	int err = __ptr_ring_produce(q->ring, packet);
+	int err;
 
+	/*
+	 * Charged and counted before the reader can see it: it may take and
+	 * complete the packet at once. A full ring charges nothing.
+	 */
+	if (likely(nodrop_has_room(q))) {
+		nodrop_charge(q, bytes);
+		WRITE_ONCE(q->produced, q->produced + 1);
+	}
+	err = __ptr_ring_produce(q->ring, packet);
 	if (unlikely(err)) {
 		q->stats[nodrop_drop_cause(q)]++;
 		return err;
 	}
 
-	WRITE_ONCE(q->produced, q->produced + 1);
-	nodrop_charge(q, bytes);
 	if (raw_smp_processor_id() == READ_ONCE(q->reader_cpu))
 		q->stats[NODROP_TX_ON_READER]++;
 
