@@ -45,6 +45,7 @@ class Mutant:
 PRODUCE, CONSUME, HEADER = "flow/produce.c", "flow/consume.c", "flow/nodrop_flow.h"
 QUEUE, GUARD, WRAP = "flow/queue.c", "flow/guard.c", "tun/wrap.c"
 VHOST = "vhost_net/wrap.c"
+LIMIT, INJECT, KICK = "flow/limit.h", "flow/inject.c", "flow/kick.c"
 
 MUTANTS = (
     Mutant(
@@ -177,6 +178,194 @@ MUTANTS = (
         "static bool nodrop_default = true;",
         "static bool nodrop_default;",
     ),
+    Mutant(
+        "limit: short rings have one, too",
+        LIMIT,
+        " &&\n\t\t       q->ring->size >= NODROP_LIMIT_MIN_RING;",
+        ";",
+    ),
+    Mutant(
+        "limit: a packet over it stops nothing",
+        PRODUCE,
+        "return nodrop_has_room(q) && !nodrop_over_limit(q);",
+        "return nodrop_has_room(q);",
+    ),
+    Mutant("limit: nothing is completed at a release", CONSUME, "\tnodrop_complete(q);\n", ""),
+    Mutant(
+        "limit: a reader that runs dry completes nothing",
+        HEADER,
+        "q->phase != NODROP_RUNNING || q->bytes)",
+        "q->phase != NODROP_RUNNING)",
+    ),
+    Mutant(
+        "limit: completed bytes are completed again",
+        LIMIT,
+        "q->bytes);\n\tq->bytes = 0;",
+        "q->bytes);",
+    ),
+    Mutant("limit: asks although over it", CONSUME, " && !nodrop_over_limit(q);", ";"),
+    Mutant(
+        "limit: what the queue holds is completed on a new txq",
+        LIMIT,
+        "limited ? nodrop_held(q) : 0;",
+        "0;",
+    ),
+    Mutant(
+        "limit: a txq keeps its charge when its queue goes",
+        QUEUE,
+        "\t\t\tnodrop_dql_reset(before);\n",
+        "",
+    ),
+    Mutant(
+        "limit: a reset forgets what may be queued",
+        LIMIT,
+        "\ttxq->dql.adj_limit = txq->dql.limit;\n",
+        "",
+    ),
+    Mutant(
+        "limit: bytes of an old txq are completed on a new one",
+        LIMIT,
+        "q->limited = limited;\n\tq->bytes = 0;",
+        "q->limited = limited;",
+    ),
+    Mutant(
+        "limit: a resize that changes nothing voids the charge",
+        LIMIT,
+        "if (!fresh && limited == q->limited)",
+        "if (false)",
+    ),
+    Mutant("unconsume: packets are completed twice", INJECT, "\t\tq->uncharged += n;\n", "\t\t;\n"),
+    Mutant(
+        "unconsume: before those that were put back first",
+        INJECT,
+        "\tfor (i = 0; i < n; i++)\n"
+        "\t\tnodrop_front_add(front, packets[i]);\n"
+        "\tnodrop_move_front(q, front);\n",
+        "\tnodrop_move_front(q, front);\n"
+        "\tfor (i = 0; i < n; i++)\n"
+        "\t\tnodrop_front_add(front, packets[i]);\n",
+    ),
+    Mutant(
+        "unconsume: not counted as held",
+        INJECT,
+        "\tWRITE_ONCE(q->produced, q->produced + n);\n",
+        "",
+    ),
+    Mutant(
+        "front: a reader that polls does not see it",
+        HEADER,
+        "\tif (unlikely(q->in_front))\n\t\treturn false;\n",
+        "",
+    ),
+    Mutant(
+        "resize: the claimed slot is filled",
+        INJECT,
+        "fresh->size - (q->room ? 1 : 0);",
+        "fresh->size;",
+    ),
+    Mutant(
+        "resize: the claim is forgotten",
+        INJECT,
+        "\tif (q->room)\n\t\tWRITE_ONCE(q->room, ring->queue);\n",
+        "\tWRITE_ONCE(q->room, NULL);\n",
+    ),
+    Mutant(
+        "resize: the ring holds the first, not the last",
+        INJECT,
+        "q->foreign ? 0 : front->count - n;",
+        "0;",
+    ),
+    Mutant(
+        "resize: opens nothing",
+        INJECT,
+        "\tnodrop_update_limit(q, false);\n\tnodrop_reopen(q->txq);\n",
+        "\tnodrop_update_limit(q, false);\n",
+    ),
+    Mutant(
+        "resize: a stranger's packets go in front",
+        INJECT,
+        "\tif (q->foreign) {\n\t\tend",
+        "\tif (false) {\n\t\tend",
+    ),
+    Mutant(
+        "leave: the heir gets nothing", INJECT, "\tif (heir && !heir->foreign) {", "\tif (false) {"
+    ),
+    Mutant(
+        "leave: a stranger inherits", INJECT, "\tif (heir && !heir->foreign) {", "\tif (heir) {"
+    ),
+    Mutant(
+        "foreign: what is in front is lost",
+        INJECT,
+        "front = q->in_front ? q->front : NULL;",
+        "front = NULL;",
+    ),
+    Mutant(
+        "find: the first of the row",
+        QUEUE,
+        "\t\tif (q->key == key)\n\t\t\tbreak;\n",
+        "\t\tbreak;\n",
+    ),
+    Mutant("find: what is destroyed stays", QUEUE, "\thash_del(&q->node);\n", ""),
+    Mutant(
+        "kick: the reader's CPU may be the target",
+        PRODUCE,
+        "if (cpu != READ_ONCE(q->reader_cpu))",
+        "if (true)",
+    ),
+    Mutant(
+        "kick: none is waited for", KICK, "while (smp_load_acquire(&q->kicking))", "while (false)"
+    ),
+    Mutant(
+        "kick: one that failed is on its way for ever",
+        KICK,
+        "\tWRITE_ONCE(q->kicking, false);\n\treturn false;",
+        "\treturn true;",
+    ),
+    Mutant("kick: runs nothing", KICK, "\t\tnetif_schedule_queue(txq);", "\t\t;"),
+    Mutant(
+        "kick: small rings knock while there are packets",
+        CONSUME,
+        "\tif (q->ring->size < NODROP_SMALL)\n\t\treturn false;\n",
+        "",
+    ),
+    Mutant("kick: after a short stop only at a quarter", CONSUME, "full < NODROP_SMALL || ", ""),
+    Mutant(
+        "burst: calls for each packet",
+        HEADER,
+        "\tq->notice = true;\n\treturn true;",
+        "\treturn false;",
+    ),
+    Mutant(
+        "burst: a stop in it calls nobody",
+        HEADER,
+        "(netdev_xmit_more() && !netif_xmit_stopped(txq))",
+        "netdev_xmit_more()",
+    ),
+    Mutant(
+        "burst: a last packet that is dropped calls nobody",
+        HEADER,
+        "if (netdev_xmit_more() || q->notice)",
+        "if (netdev_xmit_more())",
+    ),
+    Mutant(
+        "burst: other CPUs are held, too",
+        HEADER,
+        "READ_ONCE(q->burst_cpu) != raw_smp_processor_id()",
+        "READ_ONCE(q->burst_cpu) < 0",
+    ),
+    Mutant(
+        "knock: at half already",
+        CONSUME,
+        "nodrop_held(q) <= full / 4;",
+        "nodrop_held(q) <= full / 2;",
+    ),
+    Mutant(
+        "destroy: what was put back is lost",
+        QUEUE,
+        "\twhile (q->in_front)\n\t\tq->destroy(nodrop_take_front(q));\n",
+        "",
+    ),
+    Mutant("burst: outlives its packet", HEADER, "\tWRITE_ONCE(q->burst_cpu, -1);\n\tif", "\tif"),
 )
 
 

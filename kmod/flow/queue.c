@@ -69,16 +69,17 @@ EXPORT_SYMBOL_GPL(nodrop_queue_create);
  * @q: the queue, which has left its device if it ever had one; its ring may be
  *	gone already
  *
+ * A reader may have put packets back after the queue left: they are thrown
+ * away.
+ *
  * Context: process context; nobody else uses @q any more.
  */
 void nodrop_queue_destroy(struct nodrop_queue *q)
 {
 	WARN_ON(q->txq);
 
-	/* A reader may have put packets back after the device went. */
 	while (q->in_front)
 		q->destroy(nodrop_take_front(q));
-
 	mutex_lock(&nodrop_queues_lock);
 	hash_del(&q->node);
 	mutex_unlock(&nodrop_queues_lock);

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the core's tests share; and the core itself, built into their module.
+ */
+#include <linux/etherdevice.h>
+#include <linux/rtnetlink.h>
+
+#include "fixture.h"
+
+/* Nothing of it is exported. */
+#undef EXPORT_SYMBOL_GPL
+#define EXPORT_SYMBOL_GPL(symbol)
+#include "../queue.c"
+#include "../inject.c"
+#include "../produce.c"
+#include "../consume.c"
+#include "../kick.c"
+#include "../guard.c"
+
+#define CREATE_TRACE_POINTS
+#include "../trace.h"
+
+unsigned int flow_unit;
+unsigned int flow_destroyed;
+int flow_ran_on;
+
+unsigned int packet_bytes(const void *packet)
+{
+	unsigned long n = (unsigned long)packet;
+
+	return n & 1 ? 0 : flow_unit * (1 + n / 8 % 7);
+}
+
+static void destroy_packet(void *packet)
+{
+	flow_destroyed++;
+}
+
+static struct sk_buff *qdisc_dequeue(struct Qdisc *qdisc)
+{
+	WRITE_ONCE(flow_ran_on, raw_smp_processor_id());
+	return NULL;
+}
+
+static void flow_create(struct kunit *test, struct flow *f, int size)
+{
+	KUNIT_ASSERT_EQ(test, ptr_ring_init(&f->ring, size, GFP_KERNEL), 0);
+	f->q = nodrop_queue_create(&f->ring, f, destroy_packet);
+	KUNIT_ASSERT_NOT_NULL(test, f->q);
+	flow_bind(f, f->txq);
+}
+
+struct flow *flow_new(struct kunit *test, int size)
+{
+	flow_create(test, test->priv, size);
+	return test->priv;
+}
+
+struct flow *flow_second(struct kunit *test, struct flow *f, int size)
+{
+	struct flow *second = kunit_kzalloc(test, sizeof(*f), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, second);
+	second->dev = f->dev;
+	second->qdisc = f->qdisc;
+	second->txq = other_txq(f);
+	flow_create(test, second, size);
+	return second;
+}
+
+void flow_free(struct flow *f)
+{
+	rtnl_lock();
+	nodrop_queue_leave(f->q, NULL);
+	rtnl_unlock();
+	nodrop_queue_destroy(f->q);
+	ptr_ring_cleanup(&f->ring, NULL);
+	f->q = NULL;
+}
+
+int flow_init(struct kunit *test)
+{
+	struct flow *f = kunit_kzalloc(test, sizeof(*f), GFP_KERNEL);
+
+	if (!f)
+		return -ENOMEM;
+	f->dev = alloc_etherdev_mq(sizeof(f), 2);
+	if (!f->dev)
+		return -ENOMEM;
+	*(struct flow **)netdev_priv(f->dev) = f;
+	test->priv = f;
+
+	f->qdisc = kunit_kzalloc(test, sizeof(*f->qdisc), GFP_KERNEL);
+	if (!f->qdisc)
+		return -ENOMEM;
+	*f->qdisc = noop_qdisc;
+	f->qdisc->dequeue = qdisc_dequeue;
+	__skb_queue_head_init(&f->qdisc->gso_skb);
+	__skb_queue_head_init(&f->qdisc->skb_bad_txq);
+	spin_lock_init(&f->qdisc->q.lock);
+	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+
+	f->txq = netdev_get_tx_queue(f->dev, 0);
+	rcu_assign_pointer(f->txq->qdisc, f->qdisc);
+	rcu_assign_pointer(other_txq(f)->qdisc, f->qdisc);
+	set_bit(__LINK_STATE_START, &f->dev->state);
+	flow_unit = 0;
+	flow_destroyed = 0;
+	flow_ran_on = -1;
+	return 0;
+}
+
+void flow_exit(struct kunit *test)
+{
+	struct flow *f = test->priv;
+
+	if (!f)
+		return;
+	if (f->q)
+		flow_free(f);
+	free_netdev(f->dev);
+}
+
+int flow_suite_init(struct kunit_suite *suite)
+{
+	nodrop_guard_ms = GUARD_MS;
+	return 0;
+}
+
+void flow_bind(struct flow *f, struct netdev_queue *txq)
+{
+	rtnl_lock();
+	nodrop_queue_bind(f->q, txq);
+	rtnl_unlock();
+}
+
+int flow_resize(struct flow *f, int size)
+{
+	int err;
+
+	rtnl_lock();
+	err = nodrop_queue_resize(f->q, size);
+	rtnl_unlock();
+	return err;
+}
+
+u64 counted(struct flow *f, enum nodrop_stat stat)
+{
+	u64 stats[NODROP_STATS];
+
+	nodrop_queue_stats(f->q, stats);
+	return stats[stat];
+}
+
+enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq, bool on)
+{
+	enum nodrop_verdict verdict;
+
+	rcu_read_lock_bh();
+	verdict = nodrop_claim(f->q, txq, on);
+	rcu_read_unlock_bh();
+	return verdict;
+}
+
+int produce(struct flow *f, void *packet)
+{
+	int err;
+
+	rcu_read_lock();
+	spin_lock_bh(&f->ring.producer_lock);
+	err = nodrop_produce(f->q, packet, packet_bytes(packet));
+	spin_unlock_bh(&f->ring.producer_lock);
+	rcu_read_unlock();
+	return err;
+}
+
+int produce_aside(struct flow *f, void *frame)
+{
+	int err;
+
+	spin_lock_bh(&f->ring.producer_lock);
+	err = nodrop_produce_aside(f->q, frame);
+	spin_unlock_bh(&f->ring.producer_lock);
+	return err;
+}
+
+void *consume(struct flow *f)
+{
+	void *taken;
+
+	spin_lock(&f->ring.consumer_lock);
+	taken = nodrop_consume(f->q, packet_bytes);
+	spin_unlock(&f->ring.consumer_lock);
+	return taken;
+}
+
+int consume_batched(struct flow *f, void **packets, int n)
+{
+	spin_lock(&f->ring.consumer_lock);
+	n = nodrop_consume_batched(f->q, packets, n, packet_bytes);
+	spin_unlock(&f->ring.consumer_lock);
+	return n;
+}
+
+bool empty(struct flow *f)
+{
+	bool nothing;
+
+	spin_lock(&f->ring.consumer_lock);
+	nothing = nodrop_empty(f->q);
+	spin_unlock(&f->ring.consumer_lock);
+	return nothing;
+}
+
+void fill(struct kunit *test, struct flow *f)
+{
+	int err, i;
+
+	for (i = 0; i < f->ring.size; i++) {
+		KUNIT_ASSERT_FALSE(test, stopped(f));
+		KUNIT_ASSERT_EQ(test, transmit(f, i, &err), NODROP_CLAIMED);
+		KUNIT_ASSERT_EQ(test, err, 0);
+	}
+}
+
+const int flow_sizes[FLOW_SIZES] = { 1, 2, 3, 5, 31, 32, 33, 500 };
+
+void size_desc(const int *size, char *desc)
+{
+	snprintf(desc, KUNIT_PARAM_DESC_SIZE, "ring of %d", *size);
+}
+
+int param_size(struct kunit *test)
+{
+	return *(const int *)test->param_value;
+}
+
+MODULE_DESCRIPTION("KUnit tests of nodrop's flow control");
+MODULE_LICENSE("GPL");

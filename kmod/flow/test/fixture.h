@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the core's tests share: a ring, a txq with a qdisc, and no driver.
+ *
+ * The qdisc holds nothing; tests say what it holds by its qlen. It is
+ * scheduled for ever unless a test clears that, so that a wake leaves nothing
+ * in a CPU's output queue.
+ */
+#ifndef NODROP_TEST_FIXTURE_H
+#define NODROP_TEST_FIXTURE_H
+
+#include <kunit/test.h>
+
+#include "../limit.h"
+
+#define GUARD_MS 200
+
+struct flow {
+	struct net_device *dev;
+	struct netdev_queue *txq;
+	struct ptr_ring ring;
+	struct nodrop_queue *q;
+	struct Qdisc *qdisc;
+};
+
+/* The bytes of a packet are 1 to 7 times this; 0 when a test begins. */
+extern unsigned int flow_unit;
+
+/* How often the core has destroyed a packet since the test began. */
+extern unsigned int flow_destroyed;
+
+/* The CPU on which the qdisc ran last, -1: it did not. */
+extern int flow_ran_on;
+
+int flow_init(struct kunit *test);
+void flow_exit(struct kunit *test);
+int flow_suite_init(struct kunit_suite *suite);
+
+/* The test's own flow gets a queue whose ring has so many slots. */
+struct flow *flow_new(struct kunit *test, int size);
+
+/* Another queue of @f's device, for txq 1; flow_free() before the test ends. */
+struct flow *flow_second(struct kunit *test, struct flow *f, int size);
+void flow_free(struct flow *f);
+
+void flow_bind(struct flow *f, struct netdev_queue *txq);
+int flow_resize(struct flow *f, int size);
+
+enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq,
+			     bool on);
+int produce(struct flow *f, void *packet);
+int produce_aside(struct flow *f, void *frame);
+void *consume(struct flow *f);
+int consume_batched(struct flow *f, void **packets, int n);
+bool empty(struct flow *f);
+void fill(struct kunit *test, struct flow *f);
+
+u64 counted(struct flow *f, enum nodrop_stat stat);
+
+/* Sizes of rings, for KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc). */
+#define FLOW_SIZES 8
+extern const int flow_sizes[FLOW_SIZES];
+void size_desc(const int *size, char *desc);
+int param_size(struct kunit *test);
+
+/* Packets are told apart by their address alone; XDP's are odd. */
+static inline void *packet(unsigned int n)
+{
+	return (void *)(unsigned long)(0x1000 + n * 8);
+}
+
+static inline void *frame(unsigned int n)
+{
+	return packet(n) + 1;
+}
+
+unsigned int packet_bytes(const void *packet);
+
+static inline bool stopped(const struct flow *f)
+{
+	return netif_tx_queue_stopped(f->txq);
+}
+
+static inline struct netdev_queue *other_txq(const struct flow *f)
+{
+	return netdev_get_tx_queue(f->dev, 1);
+}
+
+static inline u64 kicks(struct flow *f)
+{
+	return counted(f, NODROP_KICKS) + counted(f, NODROP_KICKS_HERE);
+}
+
+static inline enum nodrop_verdict claim(struct flow *f)
+{
+	return claim_by(f, f->txq, true);
+}
+
+/* What a driver's transmit function does. */
+static inline enum nodrop_verdict transmit(struct flow *f, unsigned int n,
+					   int *err)
+{
+	enum nodrop_verdict verdict = claim(f);
+
+	*err = verdict == NODROP_BUSY ? 0 : produce(f, packet(n));
+	return verdict;
+}
+
+/* Charged and not completed, bytes. */
+static inline unsigned int inflight(const struct netdev_queue *txq)
+{
+#ifdef CONFIG_BQL
+	return txq->dql.num_queued - txq->dql.num_completed;
+#else
+	return 0;
+#endif
+}
+
+#endif

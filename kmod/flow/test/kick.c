@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Whom the reader knocks at, and what is left of it when the txq goes.
+ */
+#include <linux/delay.h>
+
+#include "fixture.h"
+
+#define SENDER 1
+#define READER 0
+
+static void move_to(struct kunit *test, unsigned int cpu)
+{
+	if (num_online_cpus() < 2)
+		kunit_skip(test, "needs two CPUs");
+	KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(current, cpumask_of(cpu)),
+			0);
+}
+
+/* The guard would run the qdisc, too. */
+static int kick_suite_init(struct kunit_suite *suite)
+{
+	nodrop_guard_ms = 0;
+	return 0;
+}
+
+static void kick_exit(struct kunit *test)
+{
+	set_cpus_allowed_ptr(current, cpu_possible_mask);
+	flow_exit(test);
+}
+
+/* The qdisc has packets, and runs when it is scheduled. */
+static void hold_one(struct flow *f)
+{
+	f->qdisc->q.qlen = 1;
+	clear_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+}
+
+/* Also keeps it from running again. */
+static int ran_on(struct flow *f)
+{
+	int i;
+
+	for (i = 0; i < 100 && READ_ONCE(flow_ran_on) < 0; i++)
+		msleep(20);
+	while (test_and_set_bit(__QDISC_STATE_SCHED, &f->qdisc->state))
+		msleep(20);
+	return READ_ONCE(flow_ran_on);
+}
+
+static void read_dry(struct flow *f)
+{
+	while (consume(f))
+		;
+}
+
+static void test_kicks_the_sender(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+
+	move_to(test, SENDER);
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, f->q->cpu, SENDER);
+	move_to(test, READER);
+	hold_one(f);
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, f->q->reader_cpu, READER);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 1ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS_HERE), 0ULL);
+	KUNIT_EXPECT_EQ(test, ran_on(f), SENDER);
+	KUNIT_EXPECT_FALSE(test, READ_ONCE(f->q->kicking));
+}
+
+static void test_never_kicks_the_reader(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+
+	move_to(test, READER);
+	fill(test, f);
+	hold_one(f);
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS_HERE), 1ULL);
+	KUNIT_EXPECT_EQ(test, ran_on(f), READER);
+}
+
+/* The reader's CPU stops the txq now and then; it is no sender for that. */
+static void test_remembers_the_sender(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+
+	move_to(test, SENDER);
+	fill(test, f);
+	move_to(test, READER);
+	read_dry(f);
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, f->q->cpu, SENDER);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_TX_ON_READER), 33ULL);
+}
+
+static void test_no_such_cpu(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+
+	move_to(test, READER);
+	fill(test, f);
+	f->q->cpu = nr_cpu_ids;
+	hold_one(f);
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS_HERE), 1ULL);
+	KUNIT_EXPECT_FALSE(test, f->q->kicking);
+	KUNIT_EXPECT_EQ(test, ran_on(f), READER);
+}
+
+/* One that is on its way serves this knock, too. */
+static void test_one_kick_at_a_time(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+
+	move_to(test, SENDER);
+	fill(test, f);
+	move_to(test, READER);
+	hold_one(f);
+	f->q->kicking = true;
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 1ULL);
+	msleep(50);
+	KUNIT_EXPECT_EQ(test, flow_ran_on, -1);
+	f->q->kicking = false;
+	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+}
+
+/* Reading on, the owner of a queue without a txq disturbs nobody. */
+static void test_no_kick_without_a_txq(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	f->qdisc->q.qlen = 1;
+	flow_bind(f, NULL);
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	KUNIT_EXPECT_EQ(test, (int)f->q->phase, NODROP_RUNNING);
+}
+
+/* After bind(NULL) no kick is on its way, whenever it was sent. */
+static void test_bind_waits_for_a_kick(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	unsigned int late = 0;
+	int i;
+
+	f->qdisc->q.qlen = 1;
+	for (i = 0; i < 200; i++) {
+		move_to(test, SENDER);
+		fill(test, f);
+		move_to(test, READER);
+		read_dry(f);
+		flow_bind(f, NULL);
+		late += READ_ONCE(f->q->kicking);
+		flow_bind(f, f->txq);
+	}
+	KUNIT_EXPECT_EQ(test, late, 0U);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 200ULL);
+}
+
+static struct kunit_case kick_cases[] = {
+	KUNIT_CASE(test_kicks_the_sender),
+	KUNIT_CASE(test_never_kicks_the_reader),
+	KUNIT_CASE(test_remembers_the_sender),
+	KUNIT_CASE(test_no_such_cpu),
+	KUNIT_CASE(test_one_kick_at_a_time),
+	KUNIT_CASE(test_no_kick_without_a_txq),
+	KUNIT_CASE(test_bind_waits_for_a_kick),
+	{}
+};
+
+static struct kunit_suite kick_suite = {
+	.name = "nodrop_kick",
+	.suite_init = kick_suite_init,
+	.init = flow_init,
+	.exit = kick_exit,
+	.test_cases = kick_cases,
+};
+
+kunit_test_suite(kick_suite);

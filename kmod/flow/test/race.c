@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Two CPUs: a sender that stops and a reader that only wakes; and with them
+ * one that changes the ring's size and puts packets back.
+ */
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/mutex.h>
+
+#include "fixture.h"
+
+KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc);
+
+#define RACE_MS 700
+#define RACE_STALL_MS 2000
+
+struct race {
+	struct flow *f;
+	unsigned int sent;
+	unsigned int lost;
+	bool stalled;	/* written by the sender while the reader looks */
+	bool churning;	/* else the third leaves the queue alone */
+	unsigned int churned;
+	struct mutex reading;	/* one reader at a time */
+};
+
+static int race_send(void *data)
+{
+	unsigned long patience = jiffies + msecs_to_jiffies(RACE_STALL_MS);
+	struct race *race = data;
+	int err;
+
+	while (!kthread_should_stop()) {
+		if (stopped(race->f)) {
+			if (time_after(jiffies, patience)) {
+				WRITE_ONCE(race->stalled, true);
+				break;
+			}
+			cond_resched();
+			cpu_relax();
+			continue;
+		}
+		patience = jiffies + msecs_to_jiffies(RACE_STALL_MS);
+		local_bh_disable();
+		if (transmit(race->f, race->sent, &err) != NODROP_BUSY) {
+			race->lost += !!err;
+			WRITE_ONCE(race->sent, race->sent + 1);
+		}
+		local_bh_enable();
+	}
+	while (!kthread_should_stop())
+		schedule_timeout_interruptible(1);
+	return 0;
+}
+
+static void test_race(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	struct race race = { .f = f };
+	unsigned int taken = 0, wrong = 0;
+	struct task_struct *sender;
+	unsigned long end;
+
+	/* The guard would hide a wake that is lost. */
+	nodrop_guard_ms = 0;
+	sender = kthread_run(race_send, &race, "flow_race");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(sender));
+	end = jiffies + msecs_to_jiffies(RACE_MS);
+	while (time_before(jiffies, end) ||
+	       (stopped(f) && !READ_ONCE(race.stalled))) {
+		void *got = consume(f);
+
+		if (got)
+			wrong += got != packet(taken++);
+		else
+			cond_resched();
+	}
+	kthread_stop(sender);
+	while (consume(f))
+		taken++;
+	nodrop_guard_ms = GUARD_MS;
+
+	KUNIT_EXPECT_FALSE(test, race.stalled);
+	KUNIT_EXPECT_EQ(test, race.lost, 0U);
+	KUNIT_EXPECT_EQ(test, wrong, 0U);
+	KUNIT_EXPECT_EQ(test, taken, race.sent);
+}
+
+static int race_churn(void *data)
+{
+	static const int rings[] = { 500, 1, 33, 2, 0, 64, 31, 5 };
+	struct race *race = data;
+	void *taken[16];
+	int n;
+
+	while (!kthread_should_stop()) {
+		usleep_range(100, 200);
+		if (!READ_ONCE(race->churning))
+			continue;
+		flow_resize(race->f, rings[race->churned++ % 8]);
+		mutex_lock(&race->reading);
+		n = consume_batched(race->f, taken, 1 + race->churned % 16);
+		nodrop_unconsume(race->f->q, taken, n);
+		mutex_unlock(&race->reading);
+	}
+	return 0;
+}
+
+/* For @ms, and longer while the txq is stopped and nobody churns. */
+static void race_read(struct race *race, unsigned int ms, unsigned int *taken,
+		      unsigned int *wrong)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(ms);
+
+	while (time_before(jiffies, end) ||
+	       (!READ_ONCE(race->churning) && stopped(race->f) &&
+		!READ_ONCE(race->stalled))) {
+		void *got;
+
+		mutex_lock(&race->reading);
+		got = consume(race->f);
+		mutex_unlock(&race->reading);
+		if (got)
+			*wrong += got != packet((*taken)++);
+		else
+			cond_resched();
+	}
+}
+
+#define CHURN_ROUNDS 8
+#define CHURN_MS 100
+
+static void test_race_with_churn(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	struct race race = { .f = f };
+	struct task_struct *sender, *churner;
+	unsigned int taken = 0, wrong = 0, i;
+
+	mutex_init(&race.reading);
+	flow_unit = 100;
+	nodrop_init_limit(f->txq);
+	nodrop_guard_ms = 0;
+	sender = kthread_run(race_send, &race, "flow_race");
+	churner = kthread_run(race_churn, &race, "flow_churn");
+	for (i = 0; i < CHURN_ROUNDS; i++) {
+		WRITE_ONCE(race.churning, true);
+		race_read(&race, CHURN_MS, &taken, &wrong);
+		/* A resize opens the txq, and would hide a lost wake. */
+		WRITE_ONCE(race.churning, false);
+		race_read(&race, CHURN_MS, &taken, &wrong);
+	}
+	kthread_stop(churner);
+	kthread_stop(sender);
+	while (consume(f))
+		taken++;
+	nodrop_guard_ms = GUARD_MS;
+
+	KUNIT_EXPECT_FALSE(test, race.stalled);
+	KUNIT_EXPECT_EQ(test, race.lost, 0U);
+	KUNIT_EXPECT_EQ(test, wrong, 0U);
+	KUNIT_EXPECT_EQ(test, taken, race.sent);
+	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
+	KUNIT_EXPECT_EQ(test, inflight(f->txq), 0U);
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
+	KUNIT_EXPECT_GT(test, race.churned, 50U);
+}
+
+static struct kunit_case race_cases[] = {
+	KUNIT_CASE_PARAM_ATTR(test_race, size_gen_params,
+			      {.speed = KUNIT_SPEED_SLOW}),
+	KUNIT_CASE_SLOW(test_race_with_churn),
+	{}
+};
+
+static struct kunit_suite race_suite = {
+	.name = "nodrop_race",
+	.suite_init = flow_suite_init,
+	.init = flow_init,
+	.exit = flow_exit,
+	.test_cases = race_cases,
+};
+
+kunit_test_suite(race_suite);

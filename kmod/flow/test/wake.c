@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The reader's side: open the txq, ask, and knock when nobody comes.
+ */
+#include "fixture.h"
+
+KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc);
+
+static void test_reader_wakes(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	int taken = 0;
+
+	fill(test, f);
+	while (stopped(f) && consume(f))
+		taken++;
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_LE(test, taken, f->ring.size / 2 + 2 * f->ring.batch);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
+}
+
+/* Whatever the order of events, nobody may find a stopped txq and no packet. */
+static void test_never_stopped_when_empty(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	unsigned int sent = 0, seen = 0, step;
+	u32 state = 1;
+	int err;
+
+	for (step = 0; step < 20000; step++) {
+		state = state * 1664525 + 1013904223;
+		/* Long runs of either side reach both ends of the ring. */
+		if (state >> 31 ^ (step >> 10 & 1)) {
+			if (transmit(f, sent, &err) != NODROP_BUSY) {
+				KUNIT_ASSERT_EQ(test, err, 0);
+				sent++;
+			}
+		} else {
+			void *taken = consume(f);
+
+			if (taken)
+				KUNIT_ASSERT_PTR_EQ(test, taken,
+						    packet(seen++));
+			else
+				KUNIT_ASSERT_FALSE(test, stopped(f));
+		}
+	}
+	KUNIT_EXPECT_GT(test, seen, 1000U);
+}
+
+/* A reader that opened the txq and then finds nothing sees to it itself. */
+static void test_dry_reader_knocks(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	int err;
+
+	fill(test, f);
+	f->qdisc->q.qlen = 1;
+	while (consume(f))
+		;
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_FALSE(test, f->q->asked);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+}
+
+/* So does one that polls after the last packet and reads no more. */
+static void test_polling_reader_knocks(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	int i, err;
+
+	fill(test, f);
+	f->qdisc->q.qlen = 1;
+	for (i = 0; i < f->ring.size; i++)
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_TRUE(test, empty(f));
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+}
+
+/* Only a run of the qdisc sends what the qdisc holds. */
+static void test_who_answers(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_TRUE(test, f->q->asked);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+	KUNIT_EXPECT_TRUE(test, f->q->asked);
+	qdisc_run_begin(f->qdisc);
+	KUNIT_EXPECT_EQ(test, transmit(f, 2, &err), NODROP_CLAIMED);
+	qdisc_run_end(f->qdisc);
+	KUNIT_EXPECT_FALSE(test, f->q->asked);
+}
+
+/* The run of the qdisc that answered ended without sending what it holds. */
+static void test_answer_that_came_to_nothing(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	qdisc_run_begin(f->qdisc);
+	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_CLAIMED);
+	qdisc_run_end(f->qdisc);
+	f->qdisc->q.qlen = 1;
+	while (consume(f))
+		;
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+}
+
+static void test_dry_reader_has_nobody_to_knock_for(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	fill(test, f);
+	/* Somebody came, so that no threshold of the ring knocks. */
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	f->q->asked = false;
+	while (consume(f))
+		;
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	KUNIT_EXPECT_EQ(test, (int)f->q->phase, NODROP_RUNNING);
+}
+
+/* Takes packets until @n were taken in all; how many wakes and kicks then? */
+static void take_until(struct flow *f, unsigned int *taken, unsigned int n)
+{
+	while (*taken < n && consume(f))
+		++*taken;
+}
+
+static void test_knocks_at_three_quarters(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 512);
+	unsigned int taken = 0;
+
+	fill(test, f);
+	take_until(f, &taken, 255);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 0ULL);
+	take_until(f, &taken, 256);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
+	take_until(f, &taken, 383);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	take_until(f, &taken, 384);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+	KUNIT_EXPECT_FALSE(test, f->q->asked);
+	take_until(f, &taken, 512);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+}
+
+static void test_small_ring_knocks_when_dry(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 63);
+	unsigned int taken = 0;
+
+	fill(test, f);
+	f->qdisc->q.qlen = 1;
+	take_until(f, &taken, 63);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+}
+
+/* As few packets as a byte limit allows: ask and knock in one. */
+static void test_short_stop_knocks_at_once(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 512);
+	unsigned int taken = 0, i;
+	int err;
+
+	/* 64 packets of 512 wait when it stops: not few. */
+	for (i = 0; i < 512; i++)
+		transmit(f, i, &err);
+	f->q->full = 64;
+	f->q->phase = NODROP_STOPPED;
+	take_until(f, &taken, 480);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	take_until(f, &taken, 496);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+	take_until(f, &taken, 512);
+
+	for (i = 0; i < 512; i++)
+		transmit(f, i, &err);
+	f->q->full = 63;
+	taken = 0;
+	take_until(f, &taken, 479);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
+	take_until(f, &taken, 480);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 2ULL);
+	KUNIT_EXPECT_EQ(test, kicks(f), 2ULL);
+}
+
+/* Its txqs were stopped for another reason. */
+static void test_leaves_a_device_that_is_down(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	fill(test, f);
+	clear_bit(__LINK_STATE_START, &f->dev->state);
+	while (consume(f))
+		;
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 0ULL);
+	flow_bind(f, other_txq(f));
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	set_bit(__LINK_STATE_START, &f->dev->state);
+}
+
+static struct kunit_case wake_cases[] = {
+	KUNIT_CASE_PARAM(test_reader_wakes, size_gen_params),
+	KUNIT_CASE_PARAM(test_never_stopped_when_empty, size_gen_params),
+	KUNIT_CASE_PARAM(test_dry_reader_knocks, size_gen_params),
+	KUNIT_CASE_PARAM(test_polling_reader_knocks, size_gen_params),
+	KUNIT_CASE(test_who_answers),
+	KUNIT_CASE(test_answer_that_came_to_nothing),
+	KUNIT_CASE(test_dry_reader_has_nobody_to_knock_for),
+	KUNIT_CASE(test_knocks_at_three_quarters),
+	KUNIT_CASE(test_small_ring_knocks_when_dry),
+	KUNIT_CASE(test_short_stop_knocks_at_once),
+	KUNIT_CASE(test_leaves_a_device_that_is_down),
+	{}
+};
+
+static struct kunit_suite wake_suite = {
+	.name = "nodrop_wake",
+	.suite_init = flow_suite_init,
+	.init = flow_init,
+	.exit = flow_exit,
+	.test_cases = wake_cases,
+};
+
+kunit_test_suite(wake_suite);
