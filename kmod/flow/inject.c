@@ -45,22 +45,28 @@ static void nodrop_front_add(struct nodrop_front *front, void *packet)
 }
 
 /*
- * A front for all that @q has in front, and @more. It may be added to until
- * the locks are held, so look again.
+ * A front for all that @q has in front, @more, and what its ring can hold if
+ * it is to be @emptied. All of that may grow until the locks are held, so look
+ * again.
  *
  * Return: with both locks held, unless it is NULL.
  */
 static struct nodrop_front *nodrop_front_grow(struct nodrop_queue *q,
-					      unsigned int more, gfp_t gfp)
+					      unsigned int more, bool emptied,
+					      gfp_t gfp)
 {
 	struct nodrop_front *front;
+	unsigned int size = more;
 
+	if (emptied)
+		size += READ_ONCE(q->ring->size);
 	for (;;) {
-		front = nodrop_front_alloc(READ_ONCE(q->in_front) + more, gfp);
+		front = nodrop_front_alloc(size, gfp);
 		if (!front)
 			return NULL;
 		nodrop_lock(q);
-		if (front->size >= q->in_front + more)
+		size = q->in_front + more + (emptied ? q->ring->size : 0);
+		if (front->size >= size)
 			return front;
 		nodrop_unlock(q);
 		kvfree(front);
@@ -103,26 +109,35 @@ EXPORT_SYMBOL_GPL(nodrop_take_front);
  * nodrop_peek() - what nodrop_consume() would return
  * @q: the queue
  *
- * Context: consumer_lock held.
+ * Context: as nodrop_consume().
  * Return: the packet, which stays where it is, or NULL.
  */
 void *nodrop_peek(struct nodrop_queue *q)
 {
+	void *packet;
+
 	if (q->in_front)
 		return q->front->packets[q->front->count - q->in_front];
-	return __ptr_ring_peek(q->ring);
+	packet = __ptr_ring_peek(q->ring);
+	if (!packet)
+		nodrop_found_nothing(q);
+	return packet;
 }
 EXPORT_SYMBOL_GPL(nodrop_peek);
 
-static int nodrop_inject(struct nodrop_queue *q, void **packets, int n,
-			 gfp_t gfp)
+/* Return: false when a foreign reader would never find them there. */
+static bool nodrop_inject(struct nodrop_queue *q, void **packets, int n)
 {
 	struct nodrop_front *front;
 	int i;
 
-	front = nodrop_front_grow(q, n, gfp);
-	if (!front)
-		return -ENOMEM;
+	front = nodrop_front_grow(q, n, false, GFP_KERNEL | __GFP_NOFAIL);
+	if (q->foreign) {
+		nodrop_unlock(q);
+		kvfree(front);
+		return false;
+	}
+
 	for (i = 0; i < n; i++)
 		nodrop_front_add(front, packets[i]);
 	nodrop_move_front(q, front);
@@ -132,7 +147,16 @@ static int nodrop_inject(struct nodrop_queue *q, void **packets, int n,
 		q->uncharged += n;
 	nodrop_unlock(q);
 	kvfree(front);
-	return 0;
+	return true;
+}
+
+/* Throw away packets @from to @to of @front. Process context, no locks. */
+static void nodrop_front_drop(struct nodrop_queue *q,
+			      struct nodrop_front *front,
+			      unsigned int from, unsigned int to)
+{
+	while (from < to)
+		q->destroy(front->packets[from++]);
 }
 
 /**
@@ -145,8 +169,11 @@ static int nodrop_inject(struct nodrop_queue *q, void **packets, int n,
  */
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 {
-	if (n)
-		nodrop_inject(q, packets, n, GFP_KERNEL | __GFP_NOFAIL);
+	int i;
+
+	if (n && !nodrop_inject(q, packets, n))
+		for (i = 0; i < n; i++)
+			q->destroy(packets[i]);
 }
 EXPORT_SYMBOL_GPL(nodrop_unconsume);
 
@@ -194,18 +221,8 @@ static void nodrop_swap_ring(struct ptr_ring *ring, struct ptr_ring *fresh)
 	fresh->queue = before;
 }
 
-/**
- * nodrop_queue_resize() - give the ring another size
- * @q: the queue
- * @size: slots; there is always one at least
- *
- * No packet is lost, except with a foreign reader: what does not fit any more
- * waits in front. A sender that has claimed a slot keeps it.
- *
- * Context: process context, RTNL held.
- * Return: 0 or -ENOMEM: nothing has changed then.
- */
-int nodrop_queue_resize(struct nodrop_queue *q, int size)
+/* Move everything into a new array of @size slots; 0: of as many as now. */
+static int nodrop_reload(struct nodrop_queue *q, int size)
 {
 	struct ptr_ring *ring = q->ring;
 	struct nodrop_front *front;
@@ -213,12 +230,10 @@ int nodrop_queue_resize(struct nodrop_queue *q, int size)
 	struct ptr_ring fresh;
 	int err;
 
-	ASSERT_RTNL();
-
-	err = ptr_ring_init(&fresh, max(size, 1), GFP_KERNEL);
+	err = ptr_ring_init(&fresh, size ?: READ_ONCE(ring->size), GFP_KERNEL);
 	if (err)
 		return err;
-	front = nodrop_front_grow(q, ring->size, GFP_KERNEL);
+	front = nodrop_front_grow(q, 0, true, GFP_KERNEL);
 	if (!front) {
 		ptr_ring_cleanup(&fresh, NULL);
 		return -ENOMEM;
@@ -241,11 +256,27 @@ int nodrop_queue_resize(struct nodrop_queue *q, int size)
 	nodrop_reopen(q->txq);
 	nodrop_unlock(q);
 
-	while (end > kept)
-		q->destroy(front->packets[--end]);
+	nodrop_front_drop(q, front, kept, end);
 	kvfree(front);
 	ptr_ring_cleanup(&fresh, NULL);
 	return 0;
+}
+
+/**
+ * nodrop_queue_resize() - give the ring another size
+ * @q: the queue
+ * @size: slots; there is always one at least
+ *
+ * No packet is lost, except with a foreign reader: what does not fit any more
+ * waits in front. A sender that has claimed a slot keeps it.
+ *
+ * Context: process context, RTNL held.
+ * Return: 0 or -ENOMEM: nothing has changed then.
+ */
+int nodrop_queue_resize(struct nodrop_queue *q, int size)
+{
+	ASSERT_RTNL();
+	return nodrop_reload(q, max(size, 1));
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_resize);
 
@@ -263,26 +294,25 @@ EXPORT_SYMBOL_GPL(nodrop_queue_resize);
 int nodrop_queue_leave(struct nodrop_queue *q, struct nodrop_queue *heir)
 {
 	struct nodrop_front *front;
-	unsigned int i, n;
+	unsigned int n;
 
 	nodrop_queue_bind(q, NULL);
 
-	front = nodrop_front_grow(q, q->ring->size,
-				  GFP_KERNEL | __GFP_NOFAIL);
+	front = nodrop_front_grow(q, 0, true, GFP_KERNEL | __GFP_NOFAIL);
 	nodrop_empty_out(q, front);
 	n = front->count;
 	WRITE_ONCE(q->taken, q->taken + n);
-	if (!heir || heir->foreign)
-		q->stats[NODROP_DROP_PURGED] += n;
 	nodrop_unlock(q);
 
-	if (heir && !heir->foreign) {
-		nodrop_inject(heir, front->packets, n,
-			      GFP_KERNEL | __GFP_NOFAIL);
-		n = 0;
+	if (heir && nodrop_inject(heir, front->packets, n)) {
+		kvfree(front);
+		return 0;
 	}
-	for (i = 0; i < n; i++)
-		q->destroy(front->packets[i]);
+
+	nodrop_lock(q);
+	q->stats[NODROP_DROP_PURGED] += n;
+	nodrop_unlock(q);
+	nodrop_front_drop(q, front, 0, n);
 	kvfree(front);
 	return n;
 }
@@ -300,26 +330,17 @@ EXPORT_SYMBOL_GPL(nodrop_queue_leave);
  */
 void nodrop_queue_foreign(struct nodrop_queue *q)
 {
-	struct nodrop_front *front;
+	bool in_front;
 
 	nodrop_lock(q);
 	q->foreign = true;
 	WRITE_ONCE(q->room, NULL);
 	nodrop_update_limit(q, true);
 	nodrop_reopen(q->txq);
-	front = q->in_front ? q->front : NULL;
-	if (front) {
-		q->front = NULL;
-		front->size = q->in_front;
-		q->in_front = 0;
-	}
+	in_front = q->in_front;
 	nodrop_unlock(q);
-	if (!front)
-		return;
 
-	ptr_ring_unconsume(q->ring,
-			   front->packets + front->count - front->size,
-			   front->size, q->destroy);
-	kvfree(front);
+	if (in_front && nodrop_reload(q, 0))
+		pr_warn("nodrop: no memory: packets in front of a ring are not read\n");
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_foreign);

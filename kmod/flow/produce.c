@@ -193,14 +193,11 @@ EXPORT_SYMBOL_GPL(nodrop_produce);
  */
 int nodrop_produce_aside(struct nodrop_queue *q, void *frame)
 {
-	int err = -ENOSPC;
-
-	if (!q->room || nodrop_has_second_slot(q))
-		err = __ptr_ring_produce(q->ring, frame);
-	if (unlikely(err))
+	if (!nodrop_has_room(q) || (q->room && !nodrop_has_second_slot(q))) {
 		q->stats[NODROP_DROP_ASIDE]++;
-	else
-		WRITE_ONCE(q->produced, q->produced + 1);
-	return err;
+		return -ENOSPC;
+	}
+	WRITE_ONCE(q->produced, q->produced + 1);
+	return __ptr_ring_produce(q->ring, frame);
 }
 EXPORT_SYMBOL_GPL(nodrop_produce_aside);

@@ -188,7 +188,8 @@ static void test_foreign_without_room_for_the_front(struct kunit *test)
 	KUNIT_EXPECT_NOT_NULL(test, consume(f));
 	nodrop_queue_foreign(f->q);
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 2U);
-	for (i = 3; i < 5; i++)
+	/* The last that came, as a full ring drops. */
+	for (i = 1; i < 3; i++)
 		KUNIT_EXPECT_PTR_EQ(test, ptr_ring_consume(&f->ring),
 				    packet(i));
 	KUNIT_EXPECT_NULL(test, ptr_ring_consume(&f->ring));
