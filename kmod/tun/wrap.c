@@ -176,10 +176,28 @@ static void nodrop_tun_call_all(struct net_device *dev)
 	}
 }
 
+/*
+ * The kernel empties the qdiscs of txqs that are not used any more, and one
+ * qdisc for the whole device is the qdisc of those, too: it would throw away
+ * all that it holds. Such a device keeps its txqs until it goes down. Their
+ * packets are redirected.
+ */
+static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
+{
+	if (n >= dev->real_num_tx_queues || !netif_running(dev) ||
+	    !nodrop_tun_enabled(netdev_priv(dev)))
+		return false;
+	return rtnl_dereference(netdev_get_tx_queue(dev, n)->qdisc) ==
+	       rtnl_dereference(netdev_get_tx_queue(dev, 0)->qdisc);
+}
+
 /* A function of its own, so that a hook that does not take leaves it unused. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
-	int err = netif_set_real_num_tx_queues(dev, n);
+	int err = 0;
+
+	if (!nodrop_tun_keeps_txqs(dev, n))
+		err = netif_set_real_num_tx_queues(dev, n);
 
 	nodrop_tun_bind_all(dev);
 	nodrop_tun_call_all(dev);
@@ -248,13 +266,22 @@ struct ptr_ring *tun_get_tx_ring(struct file *file)
 	return ring;
 }
 
+static void nodrop_tun_down(struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+
+	nodrop_tun_call_all(dev);
+	if (tun->numqueues && tun->numqueues < dev->real_num_tx_queues)
+		netif_set_real_num_tx_queues(dev, tun->numqueues);
+}
+
 static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 			    void *info)
 {
 	struct net_device *dev = netdev_notifier_info_to_dev(info);
 
 	if (event == NETDEV_DOWN && dev->rtnl_link_ops == &tun_link_ops)
-		nodrop_tun_call_all(dev);
+		nodrop_tun_down(dev);
 	return NOTIFY_DONE;
 }
 
