@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from nodrop.guest.counters import qdisc_counters
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
 """Where a Sender's datagram has its port and its number, from the IPv4 header on."""
+
+
+STILL_S = 2.0
+"""When nothing comes for so long nothing will."""
 
 
 class Account:
@@ -36,6 +41,10 @@ class Account:
             return
         port = int.from_bytes(packet[PORT], "big")
         self.came.setdefault(port, []).append(int.from_bytes(packet[SEQUENCE], "big"))
+
+    def count(self) -> int:
+        """How many packets of all senders came."""
+        return sum(map(len, self.came.values()))
 
     def lost(self, senders: Iterable[Sender]) -> int:
         """How many packets of the senders have not come; fails when one came twice."""
@@ -138,15 +147,17 @@ def settled(
     def rest() -> int:
         return account.lost(senders) - sum(losses().values())
 
-    soon(
-        lambda: rest() <= 0 and qdisc_counters(NAME).queued == 0,
-        lambda: (
-            f"{rest()} packets neither came nor were counted as lost, "
+    came, moved = -1, time.monotonic()
+    while rest() > 0 or qdisc_counters(NAME).queued:
+        if account.count() != came:
+            came, moved = account.count(), time.monotonic()
+        check(
+            time.monotonic() - moved < STILL_S,
+            f"{rest()} packets neither come nor were counted as lost, "
             f"{qdisc_counters(NAME).queued} are in the qdisc, {inflight()} bytes in flight; "
-            f"lost: {losses()}"
-        ),
-        5,
-    )
+            f"lost: {losses()}",
+        )
+        time.sleep(0.02)
     lost = losses()
     equal(set(lost) - set(allowed.split()), set(), f"causes of losses {lost}")
     equal(rest(), 0, "packets counted as lost that came")
