@@ -116,21 +116,31 @@ def all_finish(senders: Iterable[Sender], timeout: float = 15) -> None:
         check(sender.finished(timeout), f"the sender to port {sender.port} hangs")
 
 
-def losses() -> dict[str, int]:
+def losses(since: dict[str, int] | None = None) -> dict[str, int]:
     """Packets of the device that are known to be lost, by who dropped them, without zeros.
 
     The driver's causes by their names. "stack": what the device counts beside them, which
     is what came while the network core had taken the qdisc away (noop_qdisc), or what a
     filter did not let through. "qdisc": what the qdisc dropped.
+
+    Args:
+        since: an earlier answer, which is subtracted.
     """
     found = drops()
     found["stack"] = dropped() - sum(found.values())
     found["qdisc"] = qdisc_counters(NAME).drops
+    for cause, count in (since or {}).items():
+        found[cause] = found.get(cause, 0) - count
     return {cause: count for cause, count in found.items() if count}
 
 
 def settled(
-    senders: Sequence[Sender], account: Account, *, allowed: str = "", order: bool = True
+    senders: Sequence[Sender],
+    account: Account,
+    *,
+    allowed: str = "",
+    order: bool = True,
+    since: dict[str, int] | None = None,
 ) -> int:
     """Fail unless every packet is accounted for and nothing is held any more.
 
@@ -139,13 +149,14 @@ def settled(
     Args:
         allowed: the causes, as losses() names them, by which packets may be lost.
         order: whether each sender's packets must have come in order.
+        since: what was lost before the senders began.
 
     Returns:
         How many packets were lost by the causes that are allowed.
     """
 
     def rest() -> int:
-        return account.lost(senders) - sum(losses().values())
+        return account.lost(senders) - sum(losses(since).values())
 
     came, moved = -1, time.monotonic()
     while rest() > 0 or qdisc_counters(NAME).queued:
@@ -155,13 +166,21 @@ def settled(
             time.monotonic() - moved < STILL_S,
             f"{rest()} packets neither come nor were counted as lost, "
             f"{qdisc_counters(NAME).queued} are in the qdisc, {inflight()} bytes in flight; "
-            f"lost: {losses()}",
+            f"lost: {losses(since)}",
         )
         time.sleep(0.02)
-    lost = losses()
+    lost = losses(since)
     equal(set(lost) - set(allowed.split()), set(), f"causes of losses {lost}")
     equal(rest(), 0, "packets counted as lost that came")
     if order:
         account.in_order(senders)
     soon(lambda: inflight() == 0, lambda: f"{inflight()} bytes charged and never completed", 2)
     return sum(lost.values())
+
+
+def goes_on(account: Account, *, first_port: int = 2000, flows: int = 4) -> None:
+    """Fail unless new packets of several senders all come: nothing is stopped."""
+    before = losses()
+    senders = [Sender(100, port=first_port + number) for number in range(flows)]
+    all_finish(senders)
+    settled(senders, account, since=before)

@@ -173,10 +173,10 @@ class Sender:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def stop(self) -> None:
-        """Send no more."""
+    def stop(self) -> bool:
+        """Send no more; whether the sender ended."""
         self._stop.set()
-        self._thread.join(5)
+        return self.finished(5)
 
 
 class Reader:
