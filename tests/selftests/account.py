@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from harness import NAME, Reader, Sender, check, driver_counters, dropped, equal, soon
+from harness import NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
-from nodrop.guest.counters import qdisc_counters
+from nodrop.guest.counters import driver_counters, qdisc_counters
 
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
