@@ -19,12 +19,28 @@ static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 	q->reader_stats[stat - NODROP_SENDER_STATS]++;
 }
 
+/*
+ * How much of what stopped the txq is read? A ring that was full is counted
+ * by what the reader took since it saw that: to look at the senders' counter
+ * would cost a small ring as much as the packet.
+ */
+static unsigned int nodrop_read_since(const struct nodrop_queue *q,
+				      unsigned int *full)
+{
+	if (!q->limited) {
+		*full = q->ring->size;
+		return q->taken - q->since;
+	}
+	*full = READ_ONCE(q->full);
+	return *full - min(*full, nodrop_held(q));
+}
+
 /* Has the reader taken half of what stopped the txq? */
 static bool nodrop_may_ask(const struct nodrop_queue *q)
 {
-	unsigned int full = READ_ONCE(q->full);
+	unsigned int full, done = nodrop_read_since(q, &full);
 
-	return nodrop_held(q) <= full - full / 2 && !nodrop_over_limit(q);
+	return done >= full / 2 && !nodrop_over_limit(q);
 }
 
 /*
@@ -33,11 +49,11 @@ static bool nodrop_may_ask(const struct nodrop_queue *q)
  */
 static bool nodrop_may_knock(const struct nodrop_queue *q)
 {
-	unsigned int full = READ_ONCE(q->full);
+	unsigned int full, done = nodrop_read_since(q, &full);
 
 	if (q->ring->size < NODROP_SMALL)
 		return false;
-	return full < NODROP_SMALL || nodrop_held(q) <= full / 4;
+	return full < NODROP_SMALL || done >= full - full / 4;
 }
 
 /* Open the txq; whoever transmits next goes on from there. */
@@ -54,7 +70,7 @@ static void nodrop_ask(struct nodrop_queue *q)
 	if (q->reader_cpu != cpu)
 		WRITE_ONCE(q->reader_cpu, cpu);
 	nodrop_count(q, NODROP_WAKES);
-	trace_nodrop_wake(q, nodrop_held(q));
+	trace_nodrop_wake(q, 0);
 	netif_tx_start_queue(q->txq);
 	/*
 	 * Between opening the txq and asking. Pairs with the barrier in
@@ -123,9 +139,12 @@ void nodrop_release(struct nodrop_queue *q)
 	 * Between freeing slots, completing bytes, and reading XOFF. Pairs
 	 * with the barrier in nodrop_stop().
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
+	 * Litmus: SB+charge-mb-limit+complete-mb-xoff
 	 */
 	smp_mb();
 	if (netif_tx_queue_stopped(txq)) {
+		if (q->phase != NODROP_STOPPED)
+			q->since = q->taken;
 		q->phase = NODROP_STOPPED;
 		if (nodrop_may_ask(q))
 			nodrop_ask(q);

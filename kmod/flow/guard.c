@@ -40,6 +40,11 @@ static void nodrop_guard_look(struct timer_list *timer)
 					      guard);
 	unsigned int taken;
 
+	/*
+	 * The lock under which senders stop: none of them takes this look for
+	 * one that is still to come.
+	 * Litmus: SB+expire-lock-xoff+stop-lock-pending
+	 */
 	spin_lock(&q->ring->producer_lock);
 	/* Of a device that is down all txqs are stopped, and opened at "up". */
 	if (!q->txq || !netif_running(q->txq->dev))
@@ -66,12 +71,17 @@ static void nodrop_guard_look(struct timer_list *timer)
 		/*
 		 * A reader that takes a packet at this very moment may clear
 		 * @gone before it is set; its next packet clears it again.
+		 * A sender that sees it cleared stops after what we open here.
+		 * Litmus: ISA2+trip-lock-open+clear+stop-lock-xoff
 		 */
 		WRITE_ONCE(q->gone, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
 		trace_nodrop_guard(q, taken);
+		/*
+		 * And look once more: if the reader itself has just opened it,
+		 * and goes now, nobody else runs the qdisc.
+		 */
 		netif_tx_wake_queue(q->txq);
-		goto out;
 	}
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 out:

@@ -50,4 +50,15 @@ static inline void nodrop_keep_room(struct nodrop_queue *q)
 	WRITE_ONCE(q->room, q->ring->queue);
 }
 
+/* Copies the device's name, IFNAMSIZ bytes. Return: the txq's index. */
+static inline unsigned int nodrop_name(const struct nodrop_queue *q, char *name)
+{
+	if (!q->txq) {
+		memset(name, 0, IFNAMSIZ);
+		return 0;
+	}
+	memcpy(name, q->txq->dev->name, IFNAMSIZ);
+	return q->txq - q->txq->dev->_tx;
+}
+
 #endif

@@ -7,15 +7,33 @@
  */
 #include "internal.h"
 
+/* nodrop_queue.kicking */
+enum {
+	NODROP_KICK_NONE,
+	NODROP_KICK_SENT,	/* on its way */
+	NODROP_KICK_BEGUN,	/* looking at the txq */
+};
+
 static void nodrop_kick_run(void *data)
 {
 	struct nodrop_queue *q = data;
 	struct netdev_queue *txq = READ_ONCE(q->txq);
 
+	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
+	/*
+	 * Between being seen on its way and looking at XOFF. Pairs with the
+	 * barrier in nodrop_kick(): whoever still relies on this kick has
+	 * opened the txq, and we see that.
+	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
+	 */
+	smp_mb();
 	if (txq)
 		netif_schedule_queue(txq);
-	/* Pairs with smp_load_acquire() in nodrop_kick_cancel(): all done. */
-	smp_store_release(&q->kicking, false);
+	/*
+	 * Pairs with smp_load_acquire() in nodrop_kick_cancel(): all done.
+	 * Litmus: LB+use-release+acquire-free
+	 */
+	smp_store_release(&q->kicking, NODROP_KICK_NONE);
 }
 
 /* Context: as nodrop_queue_init(). */
@@ -26,7 +44,8 @@ void nodrop_kick_init(struct nodrop_queue *q)
 
 /*
  * Run the qdisc on @cpu. True also when that is about to happen already, false
- * when @cpu is gone.
+ * when @cpu is gone, or looking at the txq right now: it may have seen it
+ * stopped.
  *
  * Context: consumer_lock held.
  */
@@ -34,19 +53,23 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
 {
 	/*
 	 * Between opening the txq and seeing an earlier kick still on its way.
-	 * Pairs with the barrier in net_tx_action(): that kick's run of the
-	 * qdisc sees the open txq.
-	 * Litmus: SB+open-mb-kicking+done-mb-xoff
+	 * Pairs with the barrier in nodrop_kick_run(): that kick sees the open
+	 * txq.
+	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();
-	if (READ_ONCE(q->kicking))
+	switch (READ_ONCE(q->kicking)) {
+	case NODROP_KICK_SENT:
 		return true;
+	case NODROP_KICK_BEGUN:
+		return false;
+	}
 
-	WRITE_ONCE(q->kicking, true);
+	WRITE_ONCE(q->kicking, NODROP_KICK_SENT);
 	if (!smp_call_function_single_async(cpu, &q->kick))
 		return true;
 
-	WRITE_ONCE(q->kicking, false);
+	WRITE_ONCE(q->kicking, NODROP_KICK_NONE);
 	return false;
 }
 
@@ -57,7 +80,10 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
  */
 void nodrop_kick_cancel(struct nodrop_queue *q)
 {
-	/* Pairs with smp_store_release() in nodrop_kick_run(). */
+	/*
+	 * Pairs with smp_store_release() in nodrop_kick_run().
+	 * Litmus: LB+use-release+acquire-free
+	 */
 	while (smp_load_acquire(&q->kicking))
 		cpu_relax();
 }

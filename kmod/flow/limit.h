@@ -44,6 +44,13 @@ static inline void nodrop_complete(struct nodrop_queue *q)
 {
 	if (!q->bytes)
 		return;
+	/*
+	 * Between taking packets and reading what was charged. Pairs with the
+	 * barrier of __ptr_ring_produce() in nodrop_produce(): more completed
+	 * than charged is a BUG.
+	 * Litmus: MP+charge-wmb-slot+take-mb-queued
+	 */
+	smp_rmb();
 	dql_completed(&q->txq->dql, q->bytes);
 	q->bytes = 0;
 }
@@ -59,6 +66,20 @@ static inline void nodrop_dql_floor(struct netdev_queue *txq)
 {
 	txq->dql.min_limit = NODROP_LIMIT_MIN;
 	nodrop_dql_reset(txq);
+}
+
+/* What was charged and not completed, and what is allowed, bytes. */
+static inline unsigned int nodrop_inflight(const struct nodrop_queue *q)
+{
+	if (!q->limited)
+		return 0;
+	return READ_ONCE(q->txq->dql.num_queued) -
+	       READ_ONCE(q->txq->dql.num_completed);
+}
+
+static inline unsigned int nodrop_limit(const struct nodrop_queue *q)
+{
+	return q->limited ? READ_ONCE(q->txq->dql.limit) : 0;
 }
 
 #define nodrop_limits_possible() true
@@ -84,6 +105,16 @@ static inline void nodrop_dql_reset(struct netdev_queue *txq)
 
 static inline void nodrop_dql_floor(struct netdev_queue *txq)
 {
+}
+
+static inline unsigned int nodrop_inflight(const struct nodrop_queue *q)
+{
+	return 0;
+}
+
+static inline unsigned int nodrop_limit(const struct nodrop_queue *q)
+{
+	return 0;
 }
 
 #define nodrop_limits_possible() false

@@ -133,17 +133,18 @@ struct nodrop_front;
  * @room: the array of @ring if its next slot is free and the txq's, else NULL.
  *	A resize changes the array, and so takes the slot away.
  * @produced: packets that came into the queue
- * @full: how many it held when the txq was last stopped
+ * @full: how many it held when the txq was last stopped; only if @limited
  * @cpu: the last CPU that stopped the txq, not counting @reader_cpu; -1: none
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the reader is to be called at the burst's end; txq's lock
  * @on: flow control is wanted for the device
- * @kicking: @kick is on its way; written by the reader and by @kick
+ * @kicking: where @kick is; written by the reader and by @kick
  * @stats: the senders' counters
  *
  * Written by the reader, under consumer_lock:
  * @taken: packets that left the queue
  * @bytes: taken, charged and not yet completed
+ * @since: @taken when the reader first saw the txq stopped
  * @uncharged: so many of the next packets are not to be completed; both locks
  * @phase: what the reader knows of the txq
  * @in_front: how many packets of @front are still to be read; both locks to
@@ -178,10 +179,11 @@ struct nodrop_queue {
 	int burst_cpu;
 	bool notice;
 	bool on;
-	bool kicking;
+	u8 kicking;
 	u64 stats[NODROP_SENDER_STATS];
 
 	unsigned int taken ____cacheline_aligned_in_smp;
+	unsigned int since;
 	unsigned int bytes;
 	unsigned int uncharged;
 	enum nodrop_phase phase;
@@ -334,6 +336,10 @@ static inline bool nodrop_empty(struct nodrop_queue *q)
  *
  * After NODROP_CLAIMED the caller may put one packet into the ring, or none.
  *
+ * Without a lock: what a resize does to the slot is seen when the packet is
+ * put in, under producer_lock.
+ * Litmus: MP+resize-lock-slot+claim-lock-slot
+ *
  * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.
  * Return: what to do with the packet.
  */
@@ -387,7 +393,9 @@ static inline bool nodrop_burst_holds(struct nodrop_queue *q)
  * @q: the queue
  * @txq: the txq that the packet came through
  *
- * A burst ends with its last packet or when its txq is stopped.
+ * A burst ends with its last packet or when its txq is stopped. What calls the
+ * reader has a full barrier before it looks whether the reader sleeps.
+ * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
  *
  * Return: true when the caller must call the reader now.
  */

@@ -32,13 +32,15 @@ static bool nodrop_stop(struct nodrop_queue *q)
 {
 	int cpu = raw_smp_processor_id();
 
-	WRITE_ONCE(q->full, nodrop_held(q));
+	if (q->limited)
+		WRITE_ONCE(q->full, nodrop_held(q));
 	netif_tx_stop_queue(q->txq);
 	/*
 	 * Between writing XOFF and reading the ring and the limit. Pairs with
 	 * the barrier in nodrop_release(): either we see what the reader gave
 	 * back, or the reader sees XOFF and opens the txq.
 	 * Litmus: SB+stop-mb-room+release-mb-xoff
+	 * Litmus: SB+charge-mb-limit+complete-mb-xoff
 	 */
 	smp_mb__after_atomic();
 	if (nodrop_has_both(q)) {
@@ -136,20 +138,24 @@ EXPORT_SYMBOL_GPL(nodrop_find_room);
  * @bytes: what it is charged with
  *
  * Context: softirqs off, producer_lock and RCU read lock held.
- * Return: 0, or the error of __ptr_ring_produce(): the drop is counted here,
- * the caller frees the packet.
+ * Return: 0, or -ENOSPC: the drop is counted here, the caller frees the packet.
  */
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
-	int err = __ptr_ring_produce(q->ring, packet);
-
-	if (unlikely(err)) {
+	if (unlikely(!nodrop_has_room(q))) {
 		q->stats[nodrop_drop_cause(q)]++;
-		return err;
+		return -ENOSPC;
 	}
 
-	WRITE_ONCE(q->produced, q->produced + 1);
+	/*
+	 * Before the reader can take the packet and complete its bytes. Pairs
+	 * with the barrier in nodrop_complete(), by that of
+	 * __ptr_ring_produce().
+	 * Litmus: MP+charge-wmb-slot+take-mb-queued
+	 */
 	nodrop_charge(q, bytes);
+	WRITE_ONCE(q->produced, q->produced + 1);
+	__ptr_ring_produce(q->ring, packet);
 	if (raw_smp_processor_id() == READ_ONCE(q->reader_cpu))
 		q->stats[NODROP_TX_ON_READER]++;
 

@@ -110,8 +110,14 @@ EXPORT_SYMBOL_GPL(nodrop_queue_find);
  */
 void nodrop_reopen(struct netdev_queue *txq)
 {
-	if (txq && netif_running(txq->dev))
-		netif_tx_wake_queue(txq);
+	if (!txq || !netif_running(txq->dev))
+		return;
+	/*
+	 * Not wake, which does nothing for a txq that is open: the reader may
+	 * have opened it and not have knocked yet.
+	 */
+	netif_tx_start_queue(txq);
+	netif_schedule_queue(txq);
 }
 
 /**

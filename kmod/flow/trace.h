@@ -11,95 +11,69 @@
 
 #include <linux/tracepoint.h>
 
-#include "nodrop_flow.h"
+#include "limit.h"
 
-#ifndef NODROP_TRACE_BYTES
-#ifdef CONFIG_BQL
-#define NODROP_TRACE_BYTES(txq) ((txq)->dql.num_queued - (txq)->dql.num_completed)
-#define NODROP_TRACE_LIMIT(txq) ((txq)->dql.limit)
-#else
-#define NODROP_TRACE_BYTES(txq) 0
-#define NODROP_TRACE_LIMIT(txq) 0
-#endif
+#ifndef NODROP_PRINT
+#define NODROP_PRINT(format, why)					\
+	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u " format,	\
+		  __entry->dev, __entry->queue, __entry->held,		\
+		  __entry->size, __entry->bytes, __entry->limit, why)
 #endif
 
 DECLARE_EVENT_CLASS(nodrop_queue,
-	TP_PROTO(const struct nodrop_queue *q, int why),
-	TP_ARGS(q, why),
-	TP_STRUCT__entry(
-		__array(char, dev, IFNAMSIZ)
-		__field(unsigned int, queue)
-		__field(unsigned int, held)
-		__field(unsigned int, size)
-		__field(unsigned int, bytes)
-		__field(unsigned int, limit)
-		__field(int, why)
-	),
-	TP_fast_assign(
-		const struct netdev_queue *txq = q->txq;
-
-		memset(__entry->dev, 0, IFNAMSIZ);
-		__entry->queue = 0;
-		__entry->bytes = 0;
-		__entry->limit = 0;
-		if (txq) {
-			memcpy(__entry->dev, txq->dev->name, IFNAMSIZ);
-			__entry->queue = txq - txq->dev->_tx;
-			__entry->bytes = NODROP_TRACE_BYTES(txq);
-			__entry->limit = NODROP_TRACE_LIMIT(txq);
-		}
-		__entry->held = READ_ONCE(q->produced) - READ_ONCE(q->taken);
-		__entry->size = q->ring->size;
-		__entry->why = why;
-	),
-	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cpu=%d",
-		  __entry->dev, __entry->queue, __entry->held, __entry->size,
-		  __entry->bytes, __entry->limit, __entry->why)
+		    TP_PROTO(const struct nodrop_queue *q, int why),
+		    TP_ARGS(q, why),
+		    TP_STRUCT__entry(__array(char, dev, IFNAMSIZ)
+				     __field(unsigned int, queue)
+				     __field(unsigned int, held)
+				     __field(unsigned int, size)
+				     __field(unsigned int, bytes)
+				     __field(unsigned int, limit)
+				     __field(int, why)
+		    ),
+		    TP_fast_assign(__entry->queue =
+					nodrop_name(q, __entry->dev);
+				   __entry->held = nodrop_held(q);
+				   __entry->size = q->ring->size;
+				   __entry->bytes = nodrop_inflight(q);
+				   __entry->limit = nodrop_limit(q);
+				   __entry->why = why;
+		    ),
+		    NODROP_PRINT("cpu=%d", __entry->why)
 );
 
-/* A sender stopped the txq; 0: the ring is full, 1: over the byte limit. */
+/* A sender stopped the txq; 0: the ring is full, 1: over the byte limit */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_stop,
-	TP_PROTO(const struct nodrop_queue *q, int why),
-	TP_ARGS(q, why),
-	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cause=%s",
-		  __entry->dev, __entry->queue, __entry->held, __entry->size,
-		  __entry->bytes, __entry->limit,
-		  __entry->why ? "limit" : "ring")
+		   TP_PROTO(const struct nodrop_queue *q, int why),
+		   TP_ARGS(q, why),
+		   NODROP_PRINT("cause=%s", __entry->why ? "limit" : "ring")
 );
 
-/* The reader opened it; how many packets were left. */
+/* The reader opened it */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_wake,
-	TP_PROTO(const struct nodrop_queue *q, int why),
-	TP_ARGS(q, why),
-	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cause=%s",
-		  __entry->dev, __entry->queue, __entry->held, __entry->size,
-		  __entry->bytes, __entry->limit,
-		  __entry->why ? "half" : "empty")
+		   TP_PROTO(const struct nodrop_queue *q, int why),
+		   TP_ARGS(q, why),
+		   NODROP_PRINT("cause=%s", __entry->held ? "half" : "empty")
 );
 
-/* A packet went back to the qdisc; 0: the ring changes its txq, 1: it is full. */
+/* A packet went back to the qdisc; 0: the txq has no ring yet, 1: it is full */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_busy,
-	TP_PROTO(const struct nodrop_queue *q, int why),
-	TP_ARGS(q, why),
-	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u cause=%s",
-		  __entry->dev, __entry->queue, __entry->held, __entry->size,
-		  __entry->bytes, __entry->limit,
-		  __entry->why ? "ring" : "unbound")
+		   TP_PROTO(const struct nodrop_queue *q, int why),
+		   TP_ARGS(q, why),
+		   NODROP_PRINT("cause=%s", __entry->why ? "ring" : "unbound")
 );
 
-/* The reader was taken for gone. */
+/* The reader was taken for gone */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_guard,
-	TP_PROTO(const struct nodrop_queue *q, int why),
-	TP_ARGS(q, why),
-	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u taken=%u",
-		  __entry->dev, __entry->queue, __entry->held, __entry->size,
-		  __entry->bytes, __entry->limit, __entry->why)
+		   TP_PROTO(const struct nodrop_queue *q, int why),
+		   TP_ARGS(q, why),
+		   NODROP_PRINT("taken=%u", __entry->why)
 );
 
-/* The reader makes a CPU run the qdisc; its own if it knows no other. */
+/* The reader makes a CPU run the qdisc; its own if it knows no other */
 DEFINE_EVENT(nodrop_queue, nodrop_kick,
-	TP_PROTO(const struct nodrop_queue *q, int why),
-	TP_ARGS(q, why)
+	     TP_PROTO(const struct nodrop_queue *q, int why),
+	     TP_ARGS(q, why)
 );
 
 #endif

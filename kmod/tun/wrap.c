@@ -24,6 +24,9 @@ MODULE_INFO(nodrop, "0.2.0");
 #define NODROP_TUN_ON	0x01000000
 #define NODROP_TUN_OFF	0x02000000
 
+/* How long a queue that goes may hold up the RTNL. */
+#define NODROP_TUN_DRAIN_MS 100
+
 #define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), sizeof(void *))
 
 static struct nodrop_queue **nodrop_tun_slot(struct tun_file *tfile)
@@ -70,12 +73,22 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
 {
-	return nodrop_empty(nodrop_tun_ring_queue(ring));
+	bool empty;
+
+	spin_lock(&ring->consumer_lock);
+	empty = nodrop_empty(nodrop_tun_ring_queue(ring));
+	spin_unlock(&ring->consumer_lock);
+	return empty;
 }
 
-static void *nodrop_tun_peek(struct ptr_ring *ring)
+static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 {
-	return nodrop_peek(nodrop_tun_ring_queue(ring));
+	int len;
+
+	spin_lock(&ring->consumer_lock);
+	len = length(nodrop_peek(nodrop_tun_ring_queue(ring)));
+	spin_unlock(&ring->consumer_lock);
+	return len;
 }
 
 static int nodrop_tun_resize(struct ptr_ring *ring, int size)
@@ -177,10 +190,10 @@ static void nodrop_tun_call_all(struct net_device *dev)
 }
 
 /*
- * The kernel empties the qdiscs of txqs that are not used any more, and one
- * qdisc for the whole device is the qdisc of those, too: it would throw away
- * all that it holds. Such a device keeps its txqs until it goes down. Their
- * packets are redirected.
+ * The kernel empties the qdiscs of txqs that fall out of use, and one qdisc
+ * for the whole device is the qdisc of those, too: it would throw away all
+ * that it holds. Such a device keeps its txqs until it goes down;
+ * nodrop_tun_redirect() leads their packets to other queues.
  */
 static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 {
@@ -191,15 +204,38 @@ static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 	       rtnl_dereference(netdev_get_tx_queue(dev, 0)->qdisc);
 }
 
+/*
+ * With a qdisc for each txq: give nodrop_tun_redirect() time, milliseconds as
+ * long as the packets are read.
+ */
+static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(NODROP_TUN_DRAIN_MS);
+	unsigned int i;
+
+	for (i = n; n && i < dev->real_num_tx_queues; i++) {
+		struct netdev_queue *txq = netdev_get_tx_queue(dev, i);
+		struct Qdisc *qdisc = rtnl_dereference(txq->qdisc);
+
+		if (!netif_running(dev))
+			continue;
+		while (qdisc_qlen_sum(qdisc) && time_before(jiffies, end)) {
+			netif_tx_wake_queue(txq);
+			usleep_range(200, 1000);
+		}
+	}
+}
+
 /* A function of its own, so that a hook that does not take leaves it unused. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
 	int err = 0;
 
-	if (!nodrop_tun_keeps_txqs(dev, n))
-		err = netif_set_real_num_tx_queues(dev, n);
-
 	nodrop_tun_bind_all(dev);
+	if (!nodrop_tun_keeps_txqs(dev, n)) {
+		nodrop_tun_drain(dev, n);
+		err = netif_set_real_num_tx_queues(dev, n);
+	}
 	nodrop_tun_call_all(dev);
 	return err;
 }

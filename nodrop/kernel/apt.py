@@ -229,6 +229,34 @@ class PrivateApt:
             )
         return files[0]
 
+    def download_all(self, candidate: Candidate) -> list[Path]:
+        """Fetch a package and all that it depends on, as for a machine that has nothing.
+
+        Its dependencies come from its own suite where that has them.
+
+        Raises:
+            NodropError: they cannot be fetched.
+        """
+        nothing = self.place / "status"
+        nothing.touch()
+        name = f"{candidate.package}={candidate.version}"
+        options = {
+            "APT::Default-Release": candidate.suite,
+            "APT::Install-Recommends": "false",
+            "Dir::State::status": str(nothing),
+            "Debug::NoLocking": "true",
+        }
+        words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        command = ["apt-get", "install", "--yes", "--download-only", *words, name]
+        result = self._run(*command, timeout=DOWNLOAD_TIMEOUT_S)
+        files = sorted((self.place / "cache" / "archives").glob("*.deb"))
+        if result.status != 0 or not files:
+            raise NodropError(
+                f"The mirror did not deliver {name} and its dependencies.",
+                "apt said:\n" + proc.tail(result.output, 8),
+            )
+        return files
+
     def _run(self, *command: str, timeout: float = QUERY_TIMEOUT_S) -> proc.Completed:
         return proc.run(command, timeout=timeout, env=self._env, cwd=self.place)
 

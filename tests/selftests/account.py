@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -59,7 +60,7 @@ class Account:
         """Fail unless each sender's packets came in the order in which they were sent."""
         for sender in senders:
             numbers = self.came.get(sender.port, [])
-            late = sum(b < a for a, b in zip(numbers, numbers[1:], strict=False))
+            late = sum(b < a for a, b in itertools.pairwise(numbers))
             equal(late, 0, f"port {sender.port}: packets out of order")
 
 
