@@ -182,6 +182,8 @@ class Sender:
 class Reader:
     """Reads a tun file in a thread; a context manager.
 
+    It waits without a time limit: when the driver forgets to call it, it sleeps on.
+
     Args:
         fd: the file, made non-blocking.
         pause_s: sleep after each packet.
@@ -192,7 +194,7 @@ class Reader:
         self.packets = 0
         self._fd = fd
         self._pause_s = pause_s
-        self._stop = threading.Event()
+        self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Reader:
@@ -200,15 +202,15 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        os.eventfd_write(self._stop, 1)
         self._thread.join(5)
+        os.close(self._stop)
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        while not self._stop.is_set():
-            if not poll.poll(50):
-                continue
+        poll.register(self._stop, select.POLLIN)
+        while self._stop not in dict(poll.poll()):
             try:
                 self.took(os.read(self._fd, 65536))
             except BlockingIOError:
