@@ -13,8 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from mutant import Mutant
+from mutants_events import EVENTS
 
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
@@ -23,23 +26,6 @@ from nodrop.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD_TIMEOUT_S = 300
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change.
-
-    Attributes:
-        name: what is broken.
-        file: below kmod/.
-        old: a text that occurs there once.
-        new: what replaces it.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
 
 
 PRODUCE, CONSUME, HEADER = "flow/produce.c", "flow/consume.c", "flow/nodrop_flow.h"
@@ -397,13 +383,13 @@ def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) ->
     return replace(artifacts, modules=modules)
 
 
-def noticed(kernel: Kernel, artifacts: Artifacts, folder: Path) -> list[str]:
+def noticed(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> list[str]:
     """Return the names of the tests that fail, with what they say when it is no case.
 
     The driver's tests run only when the core's have noticed nothing: they take longer.
     """
     found = []
-    for module in find_kunit(artifacts):
+    for module in () if mutant.program else find_kunit(artifacts):
         try:
             report = run_kunit(kernel, artifacts, module, folder / module.stem)
             found += [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
@@ -412,6 +398,8 @@ def noticed(kernel: Kernel, artifacts: Artifacts, folder: Path) -> list[str]:
     for program in find_selftests(ROOT / "tests/selftests"):
         if found:
             break
+        if mutant.program not in ("", program.name):
+            continue
         try:
             report = run_selftest(kernel, artifacts, program, folder / program.name)
             found += [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
@@ -422,7 +410,7 @@ def noticed(kernel: Kernel, artifacts: Artifacts, folder: Path) -> list[str]:
 
 def main(names: list[str]) -> int:
     """Run all mutants, or those whose name starts with one of the words given."""
-    chosen = [m for m in MUTANTS if not names or m.name.startswith(tuple(names))]
+    chosen = [m for m in (*MUTANTS, *EVENTS) if not names or m.name.startswith(tuple(names))]
     missed = 0
     with Progress() as progress:
         kernel = ensure_kernel(progress, "perf")
@@ -431,7 +419,7 @@ def main(names: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="nodrop-mutant-") as name:
             folder = Path(name)
             try:
-                tests = noticed(kernel, build(mutant, kernel, artifacts, folder), folder)
+                tests = noticed(mutant, kernel, build(mutant, kernel, artifacts, folder), folder)
             except NodropError as error:
                 print(f"ERROR   {error}", flush=True)
                 missed += 1

@@ -190,9 +190,23 @@ static void nodrop_tun_call_all(struct net_device *dev)
 }
 
 /*
- * The kernel throws away what the qdiscs of txqs hold that fall out of use.
- * nodrop_tun_redirect() leads their packets to other queues: give it time,
- * milliseconds as long as those are read. A qdisc that all txqs share stays.
+ * The kernel empties the qdiscs of txqs that fall out of use, and one qdisc
+ * for the whole device is the qdisc of those, too: it would throw away all
+ * that it holds. Such a device keeps its txqs until it goes down;
+ * nodrop_tun_redirect() leads their packets to other queues.
+ */
+static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
+{
+	if (n >= dev->real_num_tx_queues || !netif_running(dev) ||
+	    !nodrop_tun_enabled(netdev_priv(dev)))
+		return false;
+	return rtnl_dereference(netdev_get_tx_queue(dev, n)->qdisc) ==
+	       rtnl_dereference(netdev_get_tx_queue(dev, 0)->qdisc);
+}
+
+/*
+ * With a qdisc for each txq: give nodrop_tun_redirect() time, milliseconds as
+ * long as the packets are read.
  */
 static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
 {
@@ -203,8 +217,7 @@ static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
 		struct netdev_queue *txq = netdev_get_tx_queue(dev, i);
 		struct Qdisc *qdisc = rtnl_dereference(txq->qdisc);
 
-		if (!netif_running(dev) ||
-		    qdisc == rtnl_dereference(dev->qdisc))
+		if (!netif_running(dev))
 			continue;
 		while (qdisc_qlen_sum(qdisc) && time_before(jiffies, end)) {
 			netif_tx_wake_queue(txq);
@@ -216,11 +229,13 @@ static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
 /* A function of its own, so that a hook that does not take leaves it unused. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
-	int err;
+	int err = 0;
 
 	nodrop_tun_bind_all(dev);
-	nodrop_tun_drain(dev, n);
-	err = netif_set_real_num_tx_queues(dev, n);
+	if (!nodrop_tun_keeps_txqs(dev, n)) {
+		nodrop_tun_drain(dev, n);
+		err = netif_set_real_num_tx_queues(dev, n);
+	}
 	nodrop_tun_call_all(dev);
 	return err;
 }
@@ -287,13 +302,22 @@ struct ptr_ring *tun_get_tx_ring(struct file *file)
 	return ring;
 }
 
+static void nodrop_tun_down(struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+
+	nodrop_tun_call_all(dev);
+	if (tun->numqueues && tun->numqueues < dev->real_num_tx_queues)
+		netif_set_real_num_tx_queues(dev, tun->numqueues);
+}
+
 static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 			    void *info)
 {
 	struct net_device *dev = netdev_notifier_info_to_dev(info);
 
 	if (event == NETDEV_DOWN && dev->rtnl_link_ops == &tun_link_ops)
-		nodrop_tun_call_all(dev);
+		nodrop_tun_down(dev);
 	return NOTIFY_DONE;
 }
 

@@ -7,6 +7,7 @@ NODROP_BIN set. It prints KTAP and ends with kselftest's exit status.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -120,11 +121,14 @@ def dropped() -> int:
     return link_counters(NAME).tx_dropped
 
 
-def soon(condition: Callable[[], bool], text: str, timeout: float = 10.0) -> None:
+def soon(
+    condition: Callable[[], bool], text: str | Callable[[], str], timeout: float = 10.0
+) -> None:
     """Fail the case unless the condition holds within a time, seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
-        check(time.monotonic() < deadline, text)
+        if time.monotonic() >= deadline:
+            raise AssertionError(text if isinstance(text, str) else text())
         time.sleep(0.005)
 
 
@@ -134,12 +138,20 @@ def resize(ring: int) -> None:
 
 
 class Sender:
-    """Sends numbered datagrams from a blocking socket until it has sent all or must stop."""
+    """Sends numbered datagrams from a blocking socket until it has sent all or must stop.
 
-    def __init__(self, packets: int, *, port: int = 9) -> None:
+    Args:
+        packets: how many.
+        port: where to.
+        patient: go on after an error of the network, which is counted.
+    """
+
+    def __init__(self, packets: int, *, port: int = 9, patient: bool = False) -> None:
         self.sent = 0
+        self.errors = 0
+        self.port = port
         self._packets = packets
-        self._port = port
+        self._patient = patient
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -149,8 +161,14 @@ class Sender:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND_TIMEOUT)
             while self.sent < self._packets and not self._stop.is_set():
                 try:
-                    sock.sendto(self.sent.to_bytes(4, "big") * 16, (THERE, self._port))
+                    sock.sendto(self.sent.to_bytes(4, "big") * 16, (THERE, self.port))
                 except BlockingIOError:
+                    continue
+                except OSError:
+                    if not self._patient:
+                        raise
+                    self.errors += 1
+                    time.sleep(0.001)
                     continue
                 self.sent += 1
 
@@ -159,14 +177,16 @@ class Sender:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def stop(self) -> None:
-        """Send no more."""
+    def stop(self) -> bool:
+        """Send no more; whether the sender ended."""
         self._stop.set()
-        self._thread.join(5)
+        return self.finished(5)
 
 
 class Reader:
     """Reads a tun file in a thread; a context manager.
+
+    It waits without a time limit: when the driver forgets to call it, it sleeps on.
 
     Args:
         fd: the file, made non-blocking.
@@ -178,7 +198,7 @@ class Reader:
         self.packets = 0
         self._fd = fd
         self._pause_s = pause_s
-        self._stop = threading.Event()
+        self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Reader:
@@ -186,22 +206,31 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        os.eventfd_write(self._stop, 1)
         self._thread.join(5)
+        os.close(self._stop)
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        while not self._stop.is_set():
-            if not poll.poll(50):
-                continue
+        poll.register(self._stop, select.POLLIN)
+        while self._stop not in dict(poll.poll()):
             try:
-                os.read(self._fd, 65536)
+                self.took(os.read(self._fd, 65536))
             except BlockingIOError:
+                continue
+            except OSError as error:
+                # What a queue without a device says.
+                if error.errno != errno.EBADFD:
+                    raise
+                time.sleep(0.001)
                 continue
             self.packets += 1
             if self._pause_s:
                 time.sleep(self._pause_s)
+
+    def took(self, packet: bytes) -> None:
+        """Called in the thread, for each packet."""
 
     def reaches(self, packets: int, timeout: float = 10.0) -> bool:
         """Whether so many packets come within a time, seconds."""

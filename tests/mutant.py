@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One change that breaks the kernel code on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change.
+
+    Attributes:
+        name: what is broken.
+        file: below kmod/.
+        old: a text that occurs there once.
+        new: what replaces it.
+        program: the one in tests/selftests that must notice it; empty: any test may.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    program: str = ""

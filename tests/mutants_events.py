@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants that the tests of events in a queue's life must notice, at least one for each."""
+
+from __future__ import annotations
+
+from mutant import Mutant
+
+INJECT, PRODUCE, LIMIT = "flow/inject.c", "flow/produce.c", "flow/limit.h"
+HEADER, GUARD = "flow/nodrop_flow.h", "flow/guard.c"
+WRAP, ETHTOOL, PACKET = "tun/wrap.c", "tun/ethtool.h", "tun/packet.h"
+
+EVENTS = (
+    Mutant(
+        "resize: what does not fit is forgotten",
+        INJECT,
+        "\t\tfront->count -= kept;\n\t\tfront = nodrop_set_front(q, front);\n",
+        "\t\tfront->count -= kept;\n",
+        "tun_resize",
+    ),
+    Mutant(
+        "detach: the kernel may empty the only qdisc",
+        WRAP,
+        "if (!nodrop_tun_keeps_txqs(dev, n)) {",
+        "if (true) {",
+        "tun_detach",
+    ),
+    Mutant(
+        "leave: nobody inherits",
+        INJECT,
+        "\tif (heir && !heir->foreign) {",
+        "\tif (false) {",
+        "tun_kill",
+    ),
+    Mutant(
+        "leave: what was in the last ring is not counted",
+        WRAP,
+        "while (dev && lost--)",
+        "while (false)",
+        "tun_down",
+    ),
+    Mutant(
+        "xdp: takes the txq's slot",
+        PRODUCE,
+        "if (!q->room || nodrop_has_second_slot(q))",
+        "if (true)",
+        "tun_xdp",
+    ),
+    Mutant(
+        "xdp: drops are not counted",
+        PRODUCE,
+        "\t\tq->stats[NODROP_DROP_ASIDE]++;",
+        "\t\t;",
+        "tun_xdp",
+    ),
+    Mutant(
+        "filter: the txq is stopped when the last slot is claimed, not when it is filled",
+        PRODUCE,
+        "\tif (verdict == NODROP_CLAIMED) {\n",
+        "\tif (verdict == NODROP_CLAIMED) {\n"
+        "\t\tif (q->txq && q->ring->size == 1)\n"
+        "\t\t\tnetif_tx_stop_queue(q->txq);\n",
+        "tun_filter",
+    ),
+    Mutant(
+        "burst: its end calls nobody",
+        HEADER,
+        "\tq->notice = false;\n\treturn true;",
+        "\treturn false;",
+        "tun_burst",
+    ),
+    Mutant(
+        "burst: one that ends in a drop calls nobody",
+        WRAP,
+        "if (unlikely(nodrop_burst_end(q, txq)))",
+        "if (unlikely(nodrop_burst_end(q, txq)) && !ret)",
+        "tun_burst",
+    ),
+    Mutant(
+        "limit: nothing is completed",
+        LIMIT,
+        "\tdql_completed(&q->txq->dql, q->bytes);\n",
+        "",
+        "tun_limit",
+    ),
+    Mutant(
+        "limit: never exceeded",
+        LIMIT,
+        "return q->limited && dql_avail(&q->txq->dql) < 0;",
+        "return false;",
+        "tun_limit",
+    ),
+    Mutant(
+        "limit: a large packet is charged as one segment",
+        PACKET,
+        "return ((const struct sk_buff *)packet)->len;",
+        "return min(((const struct sk_buff *)packet)->len, 1500U);",
+        "tun_offload",
+    ),
+    Mutant(
+        "flag: who is held stays held when it is switched off",
+        ETHTOOL,
+        "\tnodrop_tun_bind_all(dev);\n",
+        "",
+        "tun_privflag",
+    ),
+    Mutant(
+        "guard: trips and opens nothing",
+        GUARD,
+        "\t\tWRITE_ONCE(q->gone, true);",
+        "\t\t;",
+        "tun_gone",
+    ),
+    Mutant(
+        "trace: the other cause",
+        PRODUCE,
+        "trace_nodrop_stop(q, nodrop_has_room(q));",
+        "trace_nodrop_stop(q, !nodrop_has_room(q));",
+        "tun_trace",
+    ),
+    Mutant(
+        "trace: nothing of a packet that goes back",
+        PRODUCE,
+        "\t\ttrace_nodrop_busy(q, q->txq == txq);\n",
+        "",
+        "tun_trace",
+    ),
+)
