@@ -24,9 +24,6 @@ MODULE_INFO(nodrop, "0.2.0");
 #define NODROP_TUN_ON	0x01000000
 #define NODROP_TUN_OFF	0x02000000
 
-/* How long a queue that goes may hold up the RTNL. */
-#define NODROP_TUN_DRAIN_MS 100
-
 #define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), sizeof(void *))
 
 static struct nodrop_queue **nodrop_tun_slot(struct tun_file *tfile)
@@ -191,39 +188,14 @@ static void nodrop_tun_call_all(struct net_device *dev)
 
 /*
  * The kernel empties the qdiscs of txqs that fall out of use, and one qdisc
- * for the whole device is the qdisc of those, too: it would throw away all
- * that it holds. Such a device keeps its txqs until it goes down;
- * nodrop_tun_redirect() leads their packets to other queues.
+ * for the whole device is the qdisc of those, too. So a device keeps its txqs
+ * until it goes down; nodrop_tun_redirect() leads their packets to queues that
+ * are read.
  */
 static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 {
-	if (n >= dev->real_num_tx_queues || !netif_running(dev) ||
-	    !nodrop_tun_enabled(netdev_priv(dev)))
-		return false;
-	return rtnl_dereference(netdev_get_tx_queue(dev, n)->qdisc) ==
-	       rtnl_dereference(netdev_get_tx_queue(dev, 0)->qdisc);
-}
-
-/*
- * With a qdisc for each txq: give nodrop_tun_redirect() time, milliseconds as
- * long as the packets are read.
- */
-static void nodrop_tun_drain(struct net_device *dev, unsigned int n)
-{
-	unsigned long end = jiffies + msecs_to_jiffies(NODROP_TUN_DRAIN_MS);
-	unsigned int i;
-
-	for (i = n; n && i < dev->real_num_tx_queues; i++) {
-		struct netdev_queue *txq = netdev_get_tx_queue(dev, i);
-		struct Qdisc *qdisc = rtnl_dereference(txq->qdisc);
-
-		if (!netif_running(dev))
-			continue;
-		while (qdisc_qlen_sum(qdisc) && time_before(jiffies, end)) {
-			netif_tx_wake_queue(txq);
-			usleep_range(200, 1000);
-		}
-	}
+	return n < dev->real_num_tx_queues && netif_running(dev) &&
+	       nodrop_tun_enabled(netdev_priv(dev));
 }
 
 /* A function of its own, so that a hook that does not take leaves it unused. */
@@ -231,11 +203,9 @@ static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
 	int err = 0;
 
-	nodrop_tun_bind_all(dev);
-	if (!nodrop_tun_keeps_txqs(dev, n)) {
-		nodrop_tun_drain(dev, n);
+	if (!nodrop_tun_keeps_txqs(dev, n))
 		err = netif_set_real_num_tx_queues(dev, n);
-	}
+	nodrop_tun_bind_all(dev);
 	nodrop_tun_call_all(dev);
 	return err;
 }

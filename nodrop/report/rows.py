@@ -61,10 +61,14 @@ def case_words(name: str) -> list[str]:
     words = []
     for part in name.split(","):
         key, _, value = part.partition("=")
-        if key == "senders":
-            words.append(f"{value} sender" if value == "1" else f"{value} senders")
+        if key in ("senders", "flows"):
+            words.append(f"{value} {key.removesuffix('s') if value == '1' else key}")
         elif key == "txqueuelen":
             words.append(f"ring {value}")
+        elif key == "offloads":
+            words.append("TSO" if value == "True" else "no TSO")
+        elif key == "reader_cpu":
+            words.append("any CPU" if value == "-1" else f"CPU {value}")
         else:
             words.append(f"{key} {value}".strip())
     return words

@@ -178,6 +178,8 @@ def test_the_table_fits_its_width_uncut(tmp_path: Path) -> None:
     [
         ("senders=1,txqueuelen=500", ["1 sender", "ring 500"]),
         ("senders=2,txqueuelen=1", ["2 senders", "ring 1"]),
+        ("offloads=False,flows=1", ["no TSO", "1 flow"]),
+        ("reader=user,reader_cpu=-1,senders=4", ["reader user", "any CPU", "4 senders"]),
         ("default", ["default"]),
     ],
 )
