@@ -40,6 +40,8 @@ static bool nodrop_may_ask(const struct nodrop_queue *q)
 {
 	unsigned int full, done = nodrop_read_since(q, &full);
 
+	if (q->ring->size < NODROP_LIMIT_MIN_RING)
+		return done + 1 >= full - full / 4;
 	return done >= full / 2 && !nodrop_over_limit(q);
 }
 
@@ -130,11 +132,15 @@ void nodrop_release(struct nodrop_queue *q)
 	if (unlikely(!txq))
 		return;
 
+	nodrop_complete(q);
+	/* What was stopped stays so for us: until then it is not looked at. */
+	if (q->phase == NODROP_STOPPED && !nodrop_may_ask(q))
+		return;
+
 	/* In a small ring every look at the txq is likely to open it. */
 	if (q->phase != NODROP_RUNNING && q->ring->size < NODROP_SMALL)
 		prefetchw(&txq->state);
 
-	nodrop_complete(q);
 	/*
 	 * Between freeing slots, completing bytes, and reading XOFF. Pairs
 	 * with the barrier in nodrop_stop().
