@@ -3,8 +3,6 @@
  * The reader's side: when slots or bytes were given back, see to it that the
  * senders go on, on their own CPU if there is any way.
  */
-#include <linux/prefetch.h>
-
 #include "limit.h"
 #include "trace.h"
 
@@ -136,10 +134,6 @@ void nodrop_release(struct nodrop_queue *q)
 	/* What was stopped stays so for us: until then it is not looked at. */
 	if (q->phase == NODROP_STOPPED && !nodrop_may_ask(q))
 		return;
-
-	/* In a small ring every look at the txq is likely to open it. */
-	if (q->phase != NODROP_RUNNING && q->ring->size < NODROP_SMALL)
-		prefetchw(&txq->state);
 
 	/*
 	 * Between freeing slots, completing bytes, and reading XOFF. Pairs

@@ -66,6 +66,7 @@
 #define NODROP_FLOW_H
 
 #include <linux/netdevice.h>
+#include <linux/prefetch.h>
 #include <linux/ptr_ring.h>
 #include <linux/smp.h>
 #include <linux/timer.h>
@@ -259,6 +260,9 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q,
 	struct ptr_ring *ring = q->ring;
 	void *packet;
 
+	/* A small ring's reader is likely to open the txq. */
+	if (q->phase != NODROP_RUNNING && ring->batch == 1)
+		prefetchw(&q->txq->state);
 	if (unlikely(q->in_front))
 		packet = nodrop_take_front(q);
 	else
