@@ -9,7 +9,7 @@
 /* How long a reader of an empty ring waits for a sender that was asked. */
 #define NODROP_PATIENCE 256
 
-/* Rings of fewer slots are empty before a knock is heard. */
+/* Slots of a ring that is empty before a knock is heard. */
 #define NODROP_SMALL 64
 
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
@@ -43,17 +43,12 @@ static bool nodrop_may_ask(const struct nodrop_queue *q)
 	return done >= full / 2 && !nodrop_over_limit(q);
 }
 
-/*
- * Is it time to knock, although the ring is not empty? What the byte limit
- * allows is little: that reader cannot wait until nobody came.
- */
+/* Has it taken three quarters? A small ring is empty before that is heard. */
 static bool nodrop_may_knock(const struct nodrop_queue *q)
 {
 	unsigned int full, done = nodrop_read_since(q, &full);
 
-	if (q->ring->size < NODROP_SMALL)
-		return false;
-	return full < NODROP_SMALL || done >= full - full / 4;
+	return q->ring->size >= NODROP_SMALL && done >= full - full / 4;
 }
 
 /* Open the txq; whoever transmits next goes on from there. */
@@ -156,7 +151,7 @@ void nodrop_release(struct nodrop_queue *q)
 		return;
 	if (!READ_ONCE(q->asked))
 		q->phase = NODROP_ANSWERED;
-	else if (nodrop_may_knock(q))
+	else if (nodrop_may_knock(q) && nodrop_backlog(txq))
 		nodrop_knock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_release);

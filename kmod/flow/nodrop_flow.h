@@ -125,6 +125,7 @@ struct nodrop_front;
  * @ring: the ring; never changes
  * @txq: the txq that feeds the ring, NULL while nothing does; both locks
  * @reader_cpu: where the reader last opened the txq; -1: never; consumer_lock
+ * @floor: how many packets are never too many for the byte limit
  * @foreign: the reader does not know the protocol; both locks
  * @limited: bytes are charged to the txq's byte queue limit; both locks
  * @gone: the reader has taken nothing for too long
@@ -168,6 +169,7 @@ struct nodrop_queue {
 	struct ptr_ring *ring;
 	struct netdev_queue *txq;
 	int reader_cpu;
+	unsigned int floor;
 	bool foreign;
 	bool limited;
 	bool gone;
@@ -222,9 +224,9 @@ struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_queue_foreign(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
+void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n);
 int nodrop_queue_resize(struct nodrop_queue *q, int size);
 int nodrop_queue_leave(struct nodrop_queue *q, struct nodrop_queue *heir);
-void nodrop_init_limit(struct netdev_queue *txq);
 
 /* Senders: produce.c. */
 enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,

@@ -52,6 +52,7 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->key = key;
 	q->destroy = destroy;
 	q->reader_cpu = -1;
+	q->floor = NODROP_FLOOR;
 	q->cpu = -1;
 	q->burst_cpu = -1;
 	nodrop_guard_init(q);
@@ -164,18 +165,19 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
- * nodrop_init_limit() - give a txq's byte queue limit its floor
- * @txq: a txq of a device that is being set up
+ * nodrop_queue_batches() - a reader takes several packets at once
+ * @q: the queue
+ * @n: how many
  *
- * From then on limit_min in sysfs is the administrator's.
+ * A ring as short as one batch would run dry with each of them.
  *
- * Context: process context.
+ * Context: any.
  */
-void nodrop_init_limit(struct netdev_queue *txq)
+void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n)
 {
-	nodrop_dql_floor(txq);
+	WRITE_ONCE(q->floor, max(4 * n, (unsigned int)NODROP_FLOOR));
 }
-EXPORT_SYMBOL_GPL(nodrop_init_limit);
+EXPORT_SYMBOL_GPL(nodrop_queue_batches);
 
 /**
  * nodrop_queue_stats() - a consistent copy of the counters

@@ -304,14 +304,10 @@ static struct notifier_block nodrop_tun_notifier = {
 static int tun_net_init(struct net_device *dev)
 {
 	int err = stock_tun_net_init(dev);
-	unsigned int i;
 
-	if (err)
-		return err;
-	nodrop_clear_lltx(dev);
-	for (i = 0; i < dev->num_tx_queues; i++)
-		nodrop_init_limit(netdev_get_tx_queue(dev, i));
-	return 0;
+	if (!err)
+		nodrop_clear_lltx(dev);
+	return err;
 }
 
 #include "ethtool.h"

@@ -39,6 +39,7 @@ static struct ptr_ring *nodrop_vhost_ring(struct file *file)
 
 	if (!q)
 		return tun_get_tx_ring(file);
+	nodrop_queue_batches(q, VHOST_NET_BATCH);
 	return (struct ptr_ring *)((unsigned long)q | NODROP_VHOST_MARK);
 }
 

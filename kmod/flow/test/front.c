@@ -217,7 +217,6 @@ static void test_random(struct kunit *test)
 	m.packets = kunit_kcalloc(test, MODEL_SIZE, sizeof(void *), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, m.packets);
 	flow_unit = 100;
-	nodrop_init_limit(f->txq);
 	for (step = 0; step < MODEL_STEPS; step++) {
 		model_step(test, &m, step >> 9 & 1);
 		if (step % 8 == 0)

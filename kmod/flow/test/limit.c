@@ -58,20 +58,42 @@ static void test_short_rings_have_no_limit(struct kunit *test)
 	drain(f);
 }
 
+/* So many packets are never too many; of GSO packets, more. */
 static void test_floor(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
-	struct dql *dql = &f->txq->dql;
 
-	nodrop_init_limit(f->txq);
-	KUNIT_EXPECT_EQ(test, dql->min_limit, 16U * 1514);
-	KUNIT_EXPECT_EQ(test, dql->limit, 16U * 1514);
-	KUNIT_EXPECT_EQ(test, dql_avail(dql), 16 * 1514);
-	/* What the administrator says stays, whatever happens to queues. */
-	dql->min_limit = 5000;
+	flow_unit = 40;
+	transmit_some(f, 0, NODROP_FLOOR - 1);
+	KUNIT_EXPECT_LT(test, dql_avail(&f->txq->dql), 0);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	transmit_some(f, NODROP_FLOOR - 1, NODROP_FLOOR);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STOPS_LIMIT), 1ULL);
+	drain(f);
+}
+
+static void test_floor_of_gso(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 600);
+
+	flow_unit = 10000;
+	transmit_some(f, 0, NODROP_FLOOR_GSO - 1);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	transmit_some(f, NODROP_FLOOR_GSO - 1, NODROP_FLOOR_GSO);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	drain(f);
+}
+
+/* What the administrator says stays, whatever happens to queues. */
+static void test_administrators_floor(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	f->txq->dql.min_limit = 5000;
 	flow_bind(f, NULL);
 	flow_bind(f, f->txq);
-	KUNIT_EXPECT_EQ(test, dql_avail(dql), 5000);
+	KUNIT_EXPECT_EQ(test, dql_avail(&f->txq->dql), 5000);
 }
 
 /* The packet that goes over the limit is the last one, and it is in. */
@@ -81,8 +103,8 @@ static void test_stops_over_the_limit(struct kunit *test)
 	unsigned int n = 0;
 	int err;
 
-	flow_unit = 300;
-	nodrop_init_limit(f->txq);
+	flow_unit = 30;
+	limit_to(f, 16 * 1514);
 	while (!stopped(f)) {
 		KUNIT_ASSERT_LT(test, n, 500U);
 		KUNIT_ASSERT_EQ(test, transmit(f, n++, &err), NODROP_CLAIMED);
@@ -122,7 +144,6 @@ static void test_release_completes(struct kunit *test)
 	unsigned int i;
 
 	flow_unit = 10;
-	nodrop_init_limit(f->txq);
 	transmit_some(f, 0, 40);
 	for (i = 1; i < f->ring.batch; i++)
 		consume(f);
@@ -156,15 +177,15 @@ static void test_dry_reader_completes(struct kunit *test)
 /* Half of the packets are read, and the rest is still too much. */
 static void test_over_the_limit_nobody_is_asked(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 64);
+	struct flow *f = flow_new(test, 256);
 	int i;
 
 	flow_unit = 1;
-	limit_to(f, 64 * 7);
+	limit_to(f, 256 * 7);
 	fill(test, f);
 	f->txq->dql.min_limit = 0;
 	f->txq->dql.max_limit = 0;
-	for (i = 0; i < 48; i++)
+	for (i = 0; i < 176; i++)
 		consume(f);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 0ULL);
@@ -264,6 +285,8 @@ static void test_foreign_is_not_limited(struct kunit *test)
 static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_short_rings_have_no_limit),
 	KUNIT_CASE(test_floor),
+	KUNIT_CASE(test_floor_of_gso),
+	KUNIT_CASE(test_administrators_floor),
 	KUNIT_CASE(test_stops_over_the_limit),
 	KUNIT_CASE(test_full_ring_is_not_the_limit),
 	KUNIT_CASE(test_release_completes),

@@ -139,7 +139,6 @@ static void test_race_with_churn(struct kunit *test)
 
 	mutex_init(&race.reading);
 	flow_unit = 100;
-	nodrop_init_limit(f->txq);
 	nodrop_guard_ms = 0;
 	sender = kthread_run(race_send, &race, "flow_race");
 	churner = kthread_run(race_churn, &race, "flow_churn");
