@@ -19,11 +19,11 @@
 #define NODROP_LIMIT_MIN_RING 32
 
 /*
- * What a ring may always hold, whatever its limit, packets. dql alone goes
- * down to two packets when the senders are slow, and then the reader sleeps
- * and wakes up with each of them. GSO packets have many bytes, but cost the
- * reader little more than others, and their senders much when they are held:
- * with 256 of them 16 flows lost 3 % (docs/results.md).
+ * What a ring may always hold below the administrator's limit_max, packets.
+ * dql alone goes down to two packets when the senders are slow, and then the
+ * reader sleeps and wakes up with each of them. GSO packets have many bytes,
+ * but cost the reader little more than others, and their senders much when
+ * they are held: with 256 of them 16 flows lost 3 % (docs/results.md).
  */
 #define NODROP_FLOOR 64
 #define NODROP_FLOOR_GSO 512
@@ -42,12 +42,15 @@ static inline unsigned int nodrop_inflight(const struct nodrop_queue *q)
 /* Context: one of the ring's locks held. */
 static inline bool nodrop_over_limit(const struct nodrop_queue *q)
 {
-	unsigned int held;
+	unsigned int bytes, held;
 
 	if (!q->limited || likely(dql_avail(&q->txq->dql) >= 0))
 		return false;
+	bytes = nodrop_inflight(q);
+	if (bytes > READ_ONCE(q->txq->dql.max_limit))
+		return true;
 	held = nodrop_held(q);
-	if (nodrop_inflight(q) / NODROP_GSO_BYTES > held)
+	if (bytes / NODROP_GSO_BYTES > held)
 		return held >= NODROP_FLOOR_GSO;
 	return held >= READ_ONCE(q->floor);
 }
@@ -82,7 +85,6 @@ static inline void nodrop_dql_reset(struct netdev_queue *txq)
 	txq->dql.adj_limit = txq->dql.limit;
 }
 
-
 /* What is allowed, bytes. */
 static inline unsigned int nodrop_limit(const struct nodrop_queue *q)
 {
@@ -109,7 +111,6 @@ static inline void nodrop_complete(struct nodrop_queue *q)
 static inline void nodrop_dql_reset(struct netdev_queue *txq)
 {
 }
-
 
 static inline unsigned int nodrop_inflight(const struct nodrop_queue *q)
 {
