@@ -77,13 +77,22 @@ static void nodrop_ask(struct nodrop_queue *q)
 		WRITE_ONCE(q->asked, true);
 }
 
-/* Does the qdisc hold packets? */
-static bool nodrop_backlog(const struct netdev_queue *txq)
+/* Does a qdisc hold packets for the ring? */
+static bool nodrop_backlog(const struct nodrop_queue *q)
 {
+	const struct net_device *dev = q->txq->dev;
+	const struct netdev_queue *txq;
 	bool backlog;
+	unsigned int i;
 
 	rcu_read_lock();
-	backlog = qdisc_qlen_sum(rcu_dereference(txq->qdisc));
+	backlog = qdisc_qlen_sum(rcu_dereference(q->txq->qdisc));
+	if (unlikely(READ_ONCE(q->strays))) {
+		for (i = 0; i < dev->real_num_tx_queues && !backlog; i++) {
+			txq = netdev_get_tx_queue(dev, i);
+			backlog = qdisc_qlen_sum(rcu_dereference(txq->qdisc));
+		}
+	}
 	rcu_read_unlock();
 	return backlog;
 }
@@ -108,7 +117,7 @@ static void nodrop_knock(struct nodrop_queue *q)
 	nodrop_count(q, NODROP_KICKS_HERE);
 	trace_nodrop_kick(q, raw_smp_processor_id());
 	local_bh_disable();
-	netif_schedule_queue(q->txq);
+	nodrop_run_qdiscs(q, q->txq);
 	local_bh_enable();
 }
 
@@ -151,7 +160,7 @@ void nodrop_release(struct nodrop_queue *q)
 		return;
 	if (!READ_ONCE(q->asked))
 		q->phase = NODROP_ANSWERED;
-	else if (nodrop_may_knock(q) && nodrop_backlog(txq))
+	else if (nodrop_may_knock(q) && nodrop_backlog(q))
 		nodrop_knock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_release);
@@ -190,7 +199,7 @@ void nodrop_ran_dry(struct nodrop_queue *q)
 	 * stopped and was about to end, when another sender goes past the
 	 * qdisc just then. What counts at last is what the qdisc holds.
 	 */
-	if (nodrop_backlog(q->txq))
+	if (nodrop_backlog(q))
 		nodrop_knock(q);
 	else
 		q->phase = NODROP_RUNNING;

@@ -53,7 +53,7 @@ static void nodrop_guard_look(struct timer_list *timer)
 	if (!netif_tx_queue_stopped(q->txq)) {
 		/* A reader that asked and then went leaves its knock to us. */
 		WRITE_ONCE(q->asked, false);
-		netif_schedule_queue(q->txq);
+		nodrop_run_qdiscs(q, q->txq);
 		/* One look more: it may be about to ask right now. */
 		if (q->guard_open)
 			goto out;

@@ -14,6 +14,23 @@ enum {
 	NODROP_KICK_BEGUN,	/* looking at the txq */
 };
 
+/*
+ * Raise the transmit softirq for all qdiscs that may hold packets for @q.
+ *
+ * Context: @q bound to @txq, or about to wait for us in nodrop_kick_cancel().
+ */
+void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
+{
+	struct net_device *dev = txq->dev;
+	unsigned int i;
+
+	netif_schedule_queue(txq);
+	if (likely(!READ_ONCE(q->strays)))
+		return;
+	for (i = 0; i < dev->real_num_tx_queues; i++)
+		netif_schedule_queue(netdev_get_tx_queue(dev, i));
+}
+
 static void nodrop_kick_run(void *data)
 {
 	struct nodrop_queue *q = data;
@@ -28,7 +45,7 @@ static void nodrop_kick_run(void *data)
 	 */
 	smp_mb();
 	if (txq)
-		netif_schedule_queue(txq);
+		nodrop_run_qdiscs(q, txq);
 	/*
 	 * Pairs with smp_load_acquire() in nodrop_kick_cancel(): all done.
 	 * Litmus: LB+use-release+acquire-free

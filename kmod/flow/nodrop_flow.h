@@ -128,6 +128,7 @@ struct nodrop_front;
  * @floor: how many packets are never too many for the byte limit
  * @foreign: the reader does not know the protocol; both locks
  * @limited: bytes are charged to the txq's byte queue limit; both locks
+ * @strays: qdiscs of other txqs of the device may hold packets for the ring
  * @gone: the reader has taken nothing for too long
  * @asked: the txq was opened and no sender has come by since
  *
@@ -172,6 +173,7 @@ struct nodrop_queue {
 	unsigned int floor;
 	bool foreign;
 	bool limited;
+	bool strays;
 	bool gone;
 	bool asked;
 
@@ -224,6 +226,7 @@ struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_queue_foreign(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
+void nodrop_queue_strays(struct nodrop_queue *q, bool strays);
 void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n);
 int nodrop_queue_resize(struct nodrop_queue *q, int size);
 int nodrop_queue_leave(struct nodrop_queue *q, struct nodrop_queue *heir);

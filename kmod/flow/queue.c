@@ -165,6 +165,21 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
+ * nodrop_queue_strays() - packets may come from other txqs' qdiscs
+ * @q: the queue
+ * @strays: the device has txqs whose packets the driver leads to other queues
+ *
+ * Opening the txq makes its own qdisc run. With strays, the others' as well.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_queue_strays(struct nodrop_queue *q, bool strays)
+{
+	WRITE_ONCE(q->strays, strays);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_strays);
+
+/**
  * nodrop_queue_batches() - a reader takes several packets at once
  * @q: the queue
  * @n: how many

@@ -163,13 +163,14 @@ out:
 static void nodrop_tun_bind_all(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
-	struct tun_file *tfile;
+	struct nodrop_queue *q;
 	int i;
 
 	for (i = 0; i < tun->numqueues; i++) {
-		tfile = rtnl_dereference(tun->tfiles[i]);
-		nodrop_queue_bind(nodrop_tun_queue(tfile),
-				  netdev_get_tx_queue(dev, i));
+		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
+		nodrop_queue_strays(q, tun->numqueues <
+				       dev->real_num_tx_queues);
+		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
 	}
 }
 
@@ -277,8 +278,10 @@ static void nodrop_tun_down(struct net_device *dev)
 	struct tun_struct *tun = netdev_priv(dev);
 
 	nodrop_tun_call_all(dev);
-	if (tun->numqueues && tun->numqueues < dev->real_num_tx_queues)
-		netif_set_real_num_tx_queues(dev, tun->numqueues);
+	if (!tun->numqueues || tun->numqueues == dev->real_num_tx_queues)
+		return;
+	netif_set_real_num_tx_queues(dev, tun->numqueues);
+	nodrop_tun_bind_all(dev);
 }
 
 static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
