@@ -43,27 +43,27 @@ MUTANTS = (
     Mutant(
         "re-check: stop without looking at the ring again",
         PRODUCE,
-        "\tif (nodrop_has_room(q)) {\n\t\t/*",
+        "\tif (nodrop_has_both(q)) {\n\t\t/*",
         "\tif (false) {\n\t\t/*",
     ),
     Mutant(
         "stop: never stop after the last slot",
         PRODUCE,
-        "if (!nodrop_has_room(q) && nodrop_holds(q))\n\t\t\tnodrop_stop(q);",
+        "if (unlikely(!nodrop_has_both(q)) && nodrop_holds(q))\n\t\tnodrop_stop(q);",
         ";",
     ),
     Mutant("wake: the reader never looks at the txq", HEADER, "\t\tnodrop_release(q);", "\t\t;"),
     Mutant(
         "knock: a reader that finds nothing sleeps",
         HEADER,
-        "if (unlikely(q->phase != NODROP_RUNNING))\n\t\t\tnodrop_ran_dry(q);",
-        ";",
+        "\tif (!packet) {\n\t\tnodrop_found_nothing(q);\n",
+        "\tif (!packet) {\n",
     ),
     Mutant(
         "knock: a reader that polls and finds nothing sleeps",
         HEADER,
-        "if (empty && unlikely(q->phase != NODROP_RUNNING))",
-        "if (false)",
+        "\tnodrop_found_nothing(q);\n\treturn true;",
+        "\treturn true;",
     ),
     Mutant(
         "answer: a sender that goes past the qdisc takes the question back",
@@ -80,32 +80,26 @@ MUTANTS = (
     Mutant(
         "aside: XDP takes the txq's slot",
         PRODUCE,
-        "if (!q->room || nodrop_has_second_slot(q))",
-        "if (true)",
+        "(q->room && !nodrop_has_second_slot(q))",
+        "false",
     ),
     Mutant(
         "index: a txq that is not bound yet uses the ring",
         PRODUCE,
-        "} else if (unlikely(q->txq != txq)) {",
-        "} else if (false) {",
+        "if (on && !q->foreign && q->txq != txq) {",
+        "if (false) {",
     ),
     Mutant(
         "foreign: a reader that wakes nobody gets a ring that stops",
-        QUEUE,
+        INJECT,
         "\tq->foreign = true;",
         "\t;",
     ),
     Mutant(
         "bind: a queue that gets a txq does not open it",
         QUEUE,
-        "\tWRITE_ONCE(q->room, NULL);\n\tnodrop_reopen(txq);",
-        "\tWRITE_ONCE(q->room, NULL);",
-    ),
-    Mutant(
-        "close: a queue that closes can be bound again",
-        QUEUE,
-        "\tif (q->closed)\n\t\ttxq = NULL;\n",
-        "",
+        "\tnodrop_reopen(txq);\n\tnodrop_unlock(q);",
+        "\tnodrop_unlock(q);",
     ),
     Mutant(
         "guard: counts what is released, not what is taken",
@@ -124,7 +118,7 @@ MUTANTS = (
     Mutant(
         "guard: does not knock for a reader that asked and went",
         GUARD,
-        "\t\tWRITE_ONCE(q->asked, false);\n\t\tnetif_schedule_queue(q->txq);\n",
+        "\t\tWRITE_ONCE(q->asked, false);\n\t\tnodrop_run_qdiscs(q, q->txq);\n",
         "",
     ),
     Mutant("guard: outlives the device", QUEUE, "\t\tnodrop_guard_cancel(q);\n", ""),
@@ -274,16 +268,22 @@ MUTANTS = (
         "\tif (false) {\n\t\tend",
     ),
     Mutant(
-        "leave: the heir gets nothing", INJECT, "\tif (heir && !heir->foreign) {", "\tif (false) {"
+        "leave: the heir gets nothing",
+        INJECT,
+        "if (heir && nodrop_inject(heir, front->packets, n)) {",
+        "if (false) {",
     ),
     Mutant(
-        "leave: a stranger inherits", INJECT, "\tif (heir && !heir->foreign) {", "\tif (heir) {"
+        "leave: a stranger inherits",
+        INJECT,
+        "\tif (q->foreign) {\n\t\tnodrop_unlock(q);\n\t\tkvfree(front);\n\t\treturn false;\n\t}\n\n\tfor",
+        "\tfor",
     ),
     Mutant(
         "foreign: what is in front is lost",
         INJECT,
-        "front = q->in_front ? q->front : NULL;",
-        "front = NULL;",
+        "if (in_front && nodrop_reload(q, 0))",
+        "if (false)",
     ),
     Mutant(
         "find: the first of the row",
@@ -304,17 +304,16 @@ MUTANTS = (
     Mutant(
         "kick: one that failed is on its way for ever",
         KICK,
-        "\tWRITE_ONCE(q->kicking, false);\n\treturn false;",
+        "\tWRITE_ONCE(q->kicking, NODROP_KICK_NONE);\n\treturn false;",
         "\treturn true;",
     ),
-    Mutant("kick: runs nothing", KICK, "\t\tnetif_schedule_queue(txq);", "\t\t;"),
+    Mutant("kick: runs nothing", KICK, "\tif (txq)\n\t\tnodrop_run_qdiscs(q, txq);", "\t;"),
     Mutant(
         "kick: small rings knock while there are packets",
         CONSUME,
-        "\tif (q->ring->size < NODROP_SMALL)\n\t\treturn false;\n",
-        "",
+        "return q->ring->size >= NODROP_SMALL && done",
+        "return done",
     ),
-    Mutant("kick: after a short stop only at a quarter", CONSUME, "full < NODROP_SMALL || ", ""),
     Mutant(
         "burst: calls for each packet",
         HEADER,
@@ -342,8 +341,8 @@ MUTANTS = (
     Mutant(
         "knock: at half already",
         CONSUME,
-        "nodrop_held(q) <= full / 4;",
-        "nodrop_held(q) <= full / 2;",
+        "done >= full - full / 4;\n}",
+        "done >= full / 2;\n}",
     ),
     Mutant(
         "destroy: what was put back is lost",

@@ -20,15 +20,15 @@ EVENTS = (
     Mutant(
         "detach: the kernel may empty the only qdisc",
         WRAP,
-        "if (!nodrop_tun_keeps_txqs(dev, n)) {",
-        "if (true) {",
+        "if (!nodrop_tun_keeps_txqs(dev, n))",
+        "if (true)",
         "tun_detach",
     ),
     Mutant(
         "leave: nobody inherits",
         INJECT,
-        "\tif (heir && !heir->foreign) {",
-        "\tif (false) {",
+        "if (heir && nodrop_inject(heir, front->packets, n)) {",
+        "if (false) {",
         "tun_kill",
     ),
     Mutant(
@@ -41,8 +41,8 @@ EVENTS = (
     Mutant(
         "xdp: takes the txq's slot",
         PRODUCE,
-        "if (!q->room || nodrop_has_second_slot(q))",
-        "if (true)",
+        "(q->room && !nodrop_has_second_slot(q))",
+        "false",
         "tun_xdp",
     ),
     Mutant(
@@ -85,8 +85,8 @@ EVENTS = (
     Mutant(
         "limit: never exceeded",
         LIMIT,
-        "return q->limited && dql_avail(&q->txq->dql) < 0;",
-        "return false;",
+        "if (!q->limited || likely(dql_avail(&q->txq->dql) >= 0))",
+        "if (true)",
         "tun_limit",
     ),
     Mutant(

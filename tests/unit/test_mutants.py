@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Each mutant's text is in the sources, once: one that is not breaks nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mutant import Mutant
+from mutants import MUTANTS
+from mutants_events import EVENTS
+
+KMOD = Path(__file__).resolve().parents[2] / "kmod"
+
+
+@pytest.mark.parametrize("mutant", [*MUTANTS, *EVENTS], ids=lambda mutant: mutant.name)
+def test_mutant_is_found_once(mutant: Mutant) -> None:
+    source = (KMOD / mutant.file).read_text(encoding="utf-8")
+    assert source.count(mutant.old) == 1
+    assert mutant.new != mutant.old
