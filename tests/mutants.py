@@ -276,8 +276,8 @@ MUTANTS = (
     Mutant(
         "leave: a stranger inherits",
         INJECT,
-        "\tif (q->foreign) {\n\t\tnodrop_unlock(q);\n\t\tkvfree(front);\n\t\treturn false;\n\t}\n\n\tfor",
-        "\tfor",
+        "\tif (q->foreign) {\n\t\tnodrop_unlock(q);",
+        "\tif (false) {\n\t\tnodrop_unlock(q);",
     ),
     Mutant(
         "foreign: what is in front is lost",
