@@ -16,7 +16,7 @@ from nodrop.errors import NodropError
 from nodrop.guest.plan import Variant
 from nodrop.report import files, plot, summary, table
 
-MIN_WIDTH = 120
+MIN_WIDTH = 140
 """Columns the table needs; a narrower pipe or terminal wraps its own lines."""
 
 
