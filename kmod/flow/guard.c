@@ -28,10 +28,12 @@ MODULE_PARM_DESC(guard_ms, "Milliseconds after which a reader that takes nothing
 
 #define NODROP_GUARD_LOOKS 8
 
+/* A sixteenth less, because each look is up to a jiffy late. */
 static unsigned long nodrop_guard_period(void)
 {
-	return max(1UL, msecs_to_jiffies(READ_ONCE(nodrop_guard_ms)) /
-			NODROP_GUARD_LOOKS);
+	unsigned int ms = READ_ONCE(nodrop_guard_ms);
+
+	return max(1UL, msecs_to_jiffies(ms - ms / 16) / NODROP_GUARD_LOOKS);
 }
 
 static void nodrop_guard_look(struct timer_list *timer)
