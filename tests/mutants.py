@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "bind: a queue that gets a txq does not open it",
         QUEUE,
-        "\tnodrop_reopen(txq);\n\tnodrop_unlock(q);",
+        "\tnodrop_reopen(q, txq);\n\tnodrop_unlock(q);",
         "\tnodrop_unlock(q);",
     ),
     Mutant(
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "resize: opens nothing",
         INJECT,
-        "\tnodrop_update_limit(q, false);\n\tnodrop_reopen(q->txq);\n",
+        "\tnodrop_update_limit(q, false);\n\tnodrop_reopen(q, q->txq);\n",
         "\tnodrop_update_limit(q, false);\n",
     ),
     Mutant(

@@ -25,12 +25,15 @@ static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 static unsigned int nodrop_read_since(const struct nodrop_queue *q,
 				      unsigned int *full)
 {
+	int left;
+
 	if (!q->limited) {
 		*full = q->ring->size;
 		return q->taken - q->since;
 	}
 	*full = READ_ONCE(q->full);
-	return *full - min(*full, nodrop_held(q));
+	left = READ_ONCE(q->mark) - q->taken;
+	return *full - clamp(left, 0, (int)*full);
 }
 
 /* Has the reader taken half of what stopped the txq? */
@@ -77,22 +80,38 @@ static void nodrop_ask(struct nodrop_queue *q)
 		WRITE_ONCE(q->asked, true);
 }
 
+/*
+ * The qdisc's lock is between opening the txq and the look at what the qdisc
+ * holds, and between an enqueue and its run's look at XOFF: one of the two
+ * sees the other. A lockless qdisc (pfifo_fast) gives no such promise on
+ * weakly ordered machines; there the guard's next look makes it run.
+ * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
+ */
+static bool nodrop_has_backlog(struct netdev_queue *txq)
+{
+	struct Qdisc *qdisc = rcu_dereference(txq->qdisc);
+	bool backlog;
+
+	if (qdisc->flags & TCQ_F_NOLOCK)
+		return qdisc_qlen_sum(qdisc);
+	spin_lock_bh(qdisc_lock(qdisc));
+	backlog = qdisc_qlen_sum(qdisc);
+	spin_unlock_bh(qdisc_lock(qdisc));
+	return backlog;
+}
+
 /* Does a qdisc hold packets for the ring? */
 static bool nodrop_backlog(const struct nodrop_queue *q)
 {
-	const struct net_device *dev = q->txq->dev;
-	const struct netdev_queue *txq;
+	struct net_device *dev = q->txq->dev;
 	bool backlog;
 	unsigned int i;
 
 	rcu_read_lock();
-	backlog = qdisc_qlen_sum(rcu_dereference(q->txq->qdisc));
-	if (unlikely(READ_ONCE(q->strays))) {
-		for (i = 0; i < dev->real_num_tx_queues && !backlog; i++) {
-			txq = netdev_get_tx_queue(dev, i);
-			backlog = qdisc_qlen_sum(rcu_dereference(txq->qdisc));
-		}
-	}
+	backlog = nodrop_has_backlog(q->txq);
+	if (unlikely(READ_ONCE(q->strays)))
+		for (i = 0; i < dev->real_num_tx_queues && !backlog; i++)
+			backlog = nodrop_has_backlog(netdev_get_tx_queue(dev, i));
 	rcu_read_unlock();
 	return backlog;
 }

@@ -28,10 +28,13 @@ MODULE_PARM_DESC(guard_ms, "Milliseconds after which a reader that takes nothing
 
 #define NODROP_GUARD_LOOKS 8
 
+/* How often it looks while it is switched off, in case it is switched on. */
+#define NODROP_GUARD_IDLE_MS 1000
+
 /* A sixteenth less, because each look is up to a jiffy late. */
 static unsigned long nodrop_guard_period(void)
 {
-	unsigned int ms = READ_ONCE(nodrop_guard_ms);
+	unsigned int ms = READ_ONCE(nodrop_guard_ms) ?: NODROP_GUARD_IDLE_MS;
 
 	return max(1UL, msecs_to_jiffies(ms - ms / 16) / NODROP_GUARD_LOOKS);
 }
@@ -69,6 +72,8 @@ static void nodrop_guard_look(struct timer_list *timer)
 	if (taken != q->guard_mark) {
 		q->guard_mark = taken;
 		q->guard_looks = 1;
+	} else if (!READ_ONCE(nodrop_guard_ms)) {
+		q->guard_looks = 0;
 	} else if (++q->guard_looks >= NODROP_GUARD_LOOKS) {
 		/*
 		 * A reader that takes a packet at this very moment may clear
@@ -104,7 +109,7 @@ void nodrop_guard_init(struct nodrop_queue *q)
  */
 void nodrop_guard_arm(struct nodrop_queue *q)
 {
-	if (!q->txq || timer_pending(&q->guard) || !READ_ONCE(nodrop_guard_ms))
+	if (!q->txq || timer_pending(&q->guard))
 		return;
 
 	q->guard_mark = READ_ONCE(q->taken);

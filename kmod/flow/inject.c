@@ -253,7 +253,7 @@ static int nodrop_reload(struct nodrop_queue *q, int size)
 		front = nodrop_set_front(q, front);
 	}
 	nodrop_update_limit(q, false);
-	nodrop_reopen(q->txq);
+	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 
 	nodrop_front_drop(q, front, kept, end);
@@ -336,7 +336,7 @@ void nodrop_queue_foreign(struct nodrop_queue *q)
 	q->foreign = true;
 	WRITE_ONCE(q->room, NULL);
 	nodrop_update_limit(q, true);
-	nodrop_reopen(q->txq);
+	nodrop_reopen(q, q->txq);
 	in_front = q->in_front;
 	nodrop_unlock(q);
 

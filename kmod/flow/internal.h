@@ -15,7 +15,7 @@ void nodrop_guard_cancel(struct nodrop_queue *q);
 void nodrop_kick_init(struct nodrop_queue *q);
 bool nodrop_kick(struct nodrop_queue *q, int cpu);
 void nodrop_kick_cancel(struct nodrop_queue *q);
-void nodrop_reopen(struct netdev_queue *txq);
+void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq);
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */

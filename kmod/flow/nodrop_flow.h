@@ -137,6 +137,8 @@ struct nodrop_front;
  *	A resize changes the array, and so takes the slot away.
  * @produced: packets that came into the queue
  * @full: how many it held when the txq was last stopped; only if @limited
+ * @mark: @produced at that moment; what comes later, past the txq, is not
+ *	waited for
  * @cpu: the last CPU that stopped the txq, not counting @reader_cpu; -1: none
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the reader is to be called at the burst's end; txq's lock
@@ -180,6 +182,7 @@ struct nodrop_queue {
 	void **room ____cacheline_aligned_in_smp;
 	unsigned int produced;
 	unsigned int full;
+	unsigned int mark;
 	int cpu;
 	int burst_cpu;
 	bool notice;

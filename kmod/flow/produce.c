@@ -32,8 +32,10 @@ static bool nodrop_stop(struct nodrop_queue *q)
 {
 	int cpu = raw_smp_processor_id();
 
-	if (q->limited)
+	if (q->limited) {
 		WRITE_ONCE(q->full, nodrop_held(q));
+		WRITE_ONCE(q->mark, q->produced);
+	}
 	netif_tx_stop_queue(q->txq);
 	/*
 	 * Between writing XOFF and reading the ring and the limit. Pairs with
@@ -48,7 +50,8 @@ static bool nodrop_stop(struct nodrop_queue *q)
 		 * A run of the qdisc on another CPU may have seen XOFF and
 		 * left: start is not enough.
 		 */
-		netif_tx_wake_queue(q->txq);
+		netif_tx_start_queue(q->txq);
+		nodrop_run_qdiscs(q, q->txq);
 		return false;
 	}
 

@@ -112,9 +112,9 @@ EXPORT_SYMBOL_GPL(nodrop_queue_find);
 /*
  * Whatever stopped the txq before, the next claim finds out anew.
  *
- * Context: one of the locks of the ring that @txq feeds held.
+ * Context: one of the locks of @q's ring held; @txq feeds it, or did so.
  */
-void nodrop_reopen(struct netdev_queue *txq)
+void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	if (!txq || !netif_running(txq->dev))
 		return;
@@ -123,7 +123,7 @@ void nodrop_reopen(struct netdev_queue *txq)
 	 * have opened it and not have knocked yet.
 	 */
 	netif_tx_start_queue(txq);
-	netif_schedule_queue(txq);
+	nodrop_run_qdiscs(q, txq);
 }
 
 /**
@@ -148,13 +148,15 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	WRITE_ONCE(q->txq, txq);
 	if (before != txq) {
 		WRITE_ONCE(q->room, NULL);
+		/* Who comes back gets the guard's whole time again. */
+		WRITE_ONCE(q->gone, false);
 		if (before) {
 			nodrop_dql_reset(before);
-			nodrop_reopen(before);
+			nodrop_reopen(q, before);
 		}
 		nodrop_update_limit(q, true);
 	}
-	nodrop_reopen(txq);
+	nodrop_reopen(q, txq);
 	nodrop_unlock(q);
 
 	if (!txq) {

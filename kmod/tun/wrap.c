@@ -23,6 +23,8 @@ MODULE_INFO(nodrop, "0.2.0");
 /* In tun->flags, where tun.c leaves room: what the administrator said. */
 #define NODROP_TUN_ON	0x01000000
 #define NODROP_TUN_OFF	0x02000000
+/* And that packets may be in qdiscs of txqs that are not theirs any more. */
+#define NODROP_TUN_STRAYS 0x04000000
 
 #define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), sizeof(void *))
 
@@ -168,8 +170,7 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		nodrop_queue_strays(q, tun->numqueues <
-				       dev->real_num_tx_queues);
+		nodrop_queue_strays(q, tun->flags & NODROP_TUN_STRAYS);
 		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
 	}
 }
@@ -202,10 +203,13 @@ static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 /* A function of its own, so that a hook that does not take leaves it unused. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
+	struct tun_struct *tun = netdev_priv(dev);
 	int err = 0;
 
 	if (!nodrop_tun_keeps_txqs(dev, n))
 		err = netif_set_real_num_tx_queues(dev, n);
+	else
+		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STRAYS);
 	nodrop_tun_bind_all(dev);
 	nodrop_tun_call_all(dev);
 	return err;
@@ -278,9 +282,11 @@ static void nodrop_tun_down(struct net_device *dev)
 	struct tun_struct *tun = netdev_priv(dev);
 
 	nodrop_tun_call_all(dev);
-	if (!tun->numqueues || tun->numqueues == dev->real_num_tx_queues)
+	if (!(tun->flags & NODROP_TUN_STRAYS))
 		return;
-	netif_set_real_num_tx_queues(dev, tun->numqueues);
+	WRITE_ONCE(tun->flags, tun->flags & ~NODROP_TUN_STRAYS);
+	if (tun->numqueues)
+		netif_set_real_num_tx_queues(dev, tun->numqueues);
 	nodrop_tun_bind_all(dev);
 }
 

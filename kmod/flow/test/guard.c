@@ -80,12 +80,29 @@ static void test_guard_waits_for_a_slow_reader(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
+/* Switched off and on while a txq is stopped. */
+static void test_guard_is_switched(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	fill(test, f);
+	nodrop_guard_ms = 0;
+	msleep(2 * GUARD_MS);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+	nodrop_guard_ms = GUARD_MS;
+	msleep(2 * GUARD_MS + 200);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
+}
+
 static struct kunit_case guard_cases[] = {
 	KUNIT_CASE(test_guard_knocks),
 	KUNIT_CASE(test_guard_counts_single_packets),
 	KUNIT_CASE(test_guard_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_guard),
 	KUNIT_CASE(test_guard_waits_for_a_slow_reader),
+	KUNIT_CASE(test_guard_is_switched),
 	{}
 };
 

@@ -85,6 +85,23 @@ static void test_floor_of_gso(struct kunit *test)
 	drain(f);
 }
 
+/* Frames that come past the txq all the time do not keep it stopped. */
+static void test_aside_does_not_hold_senders(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 256);
+	int i;
+
+	flow_unit = 40;
+	transmit_some(f, 0, NODROP_FLOOR);
+	KUNIT_ASSERT_TRUE(test, stopped(f));
+	for (i = 0; i < NODROP_FLOOR; i++) {
+		KUNIT_EXPECT_EQ(test, produce_aside(f, frame(1000 + i)), 0);
+		KUNIT_EXPECT_NOT_NULL(test, consume(f));
+	}
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	drain(f);
+}
+
 /* What the administrator says stays, whatever happens to queues. */
 static void test_administrators_floor(struct kunit *test)
 {
@@ -287,6 +304,7 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_floor),
 	KUNIT_CASE(test_floor_of_gso),
 	KUNIT_CASE(test_administrators_floor),
+	KUNIT_CASE(test_aside_does_not_hold_senders),
 	KUNIT_CASE(test_stops_over_the_limit),
 	KUNIT_CASE(test_full_ring_is_not_the_limit),
 	KUNIT_CASE(test_release_completes),
