@@ -104,14 +104,13 @@ static bool nodrop_has_backlog(struct netdev_queue *txq)
 static bool nodrop_backlog(const struct nodrop_queue *q)
 {
 	struct net_device *dev = q->txq->dev;
+	unsigned int i, n = dev->real_num_tx_queues;
 	bool backlog;
-	unsigned int i;
 
 	rcu_read_lock();
 	backlog = nodrop_has_backlog(q->txq);
-	if (unlikely(READ_ONCE(q->strays)))
-		for (i = 0; i < dev->real_num_tx_queues && !backlog; i++)
-			backlog = nodrop_has_backlog(netdev_get_tx_queue(dev, i));
+	for (i = 0; READ_ONCE(q->strays) && i < n && !backlog; i++)
+		backlog = nodrop_has_backlog(&dev->_tx[i]);
 	rcu_read_unlock();
 	return backlog;
 }
