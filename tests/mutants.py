@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "aside: XDP takes the txq's slot",
         PRODUCE,
-        "(q->room && !nodrop_has_second_slot(q))",
+        "(kept && !nodrop_has_second_slot(q))",
         "false",
     ),
     Mutant(

@@ -41,7 +41,7 @@ EVENTS = (
     Mutant(
         "xdp: takes the txq's slot",
         PRODUCE,
-        "(q->room && !nodrop_has_second_slot(q))",
+        "(kept && !nodrop_has_second_slot(q))",
         "false",
         "tun_xdp",
     ),

@@ -49,6 +49,7 @@ static inline bool nodrop_has_room(const struct nodrop_queue *q)
 static inline void nodrop_keep_room(struct nodrop_queue *q)
 {
 	WRITE_ONCE(q->room, q->ring->queue);
+	q->waits = false;
 }
 
 /* Copies the device's name, IFNAMSIZ bytes. Return: the txq's index. */

@@ -142,6 +142,8 @@ struct nodrop_front;
  * @cpu: the last CPU that stopped the txq, not counting @reader_cpu; -1: none
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the reader is to be called at the burst's end; txq's lock
+ * @waits: the txq was stopped and has claimed no slot since: the next one is
+ *	kept for it, unless there is only one
  * @on: flow control is wanted for the device
  * @kicking: where @kick is; written by the reader and by @kick
  * @stats: the senders' counters
@@ -186,6 +188,7 @@ struct nodrop_queue {
 	int cpu;
 	int burst_cpu;
 	bool notice;
+	bool waits;
 	bool on;
 	u8 kicking;
 	u64 stats[NODROP_SENDER_STATS];
@@ -224,6 +227,7 @@ extern const char *const nodrop_stat_names[NODROP_STATS];
 struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 					 const void *key,
 					 void (*destroy)(void *packet));
+void nodrop_queue_hide(struct nodrop_queue *q);
 void nodrop_queue_destroy(struct nodrop_queue *q);
 struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);

@@ -57,6 +57,7 @@ static bool nodrop_stop(struct nodrop_queue *q)
 
 	if (cpu != READ_ONCE(q->reader_cpu))
 		WRITE_ONCE(q->cpu, cpu);
+	q->waits = true;
 	q->stats[NODROP_STOPS]++;
 	if (nodrop_has_room(q))
 		q->stats[NODROP_STOPS_LIMIT]++;
@@ -196,7 +197,9 @@ EXPORT_SYMBOL_GPL(nodrop_produce);
  */
 int nodrop_produce_aside(struct nodrop_queue *q, void *frame)
 {
-	if (!nodrop_has_room(q) || (q->room && !nodrop_has_second_slot(q))) {
+	bool kept = q->room || (q->waits && q->ring->size > 1);
+
+	if (!nodrop_has_room(q) || (kept && !nodrop_has_second_slot(q))) {
 		q->stats[NODROP_DROP_ASIDE]++;
 		return -ENOSPC;
 	}

@@ -66,6 +66,22 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 EXPORT_SYMBOL_GPL(nodrop_queue_create);
 
 /**
+ * nodrop_queue_hide() - nodrop_queue_find() finds it no more
+ * @q: the queue
+ *
+ * Before the owner of its key may be freed.
+ *
+ * Context: process context.
+ */
+void nodrop_queue_hide(struct nodrop_queue *q)
+{
+	mutex_lock(&nodrop_queues_lock);
+	hash_del(&q->node);
+	mutex_unlock(&nodrop_queues_lock);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_hide);
+
+/**
  * nodrop_queue_destroy() - free a queue
  * @q: the queue, which has left its device if it ever had one; its ring may be
  *	gone already
@@ -81,9 +97,7 @@ void nodrop_queue_destroy(struct nodrop_queue *q)
 
 	while (q->in_front)
 		q->destroy(nodrop_take_front(q));
-	mutex_lock(&nodrop_queues_lock);
-	hash_del(&q->node);
-	mutex_unlock(&nodrop_queues_lock);
+	nodrop_queue_hide(q);
 	kvfree(q->front);
 	kfree(q);
 }
@@ -148,6 +162,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	WRITE_ONCE(q->txq, txq);
 	if (before != txq) {
 		WRITE_ONCE(q->room, NULL);
+		q->waits = false;
 		/* Who comes back gets the guard's whole time again. */
 		WRITE_ONCE(q->gone, false);
 		if (before) {

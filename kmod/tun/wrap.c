@@ -261,8 +261,10 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 static int tun_chr_close(struct inode *inode, struct file *file)
 {
 	struct nodrop_queue *q = nodrop_tun_queue(file->private_data);
-	int err = stock_tun_chr_close(inode, file);
+	int err;
 
+	nodrop_queue_hide(q);
+	err = stock_tun_chr_close(inode, file);
 	nodrop_queue_destroy(q);
 	return err;
 }

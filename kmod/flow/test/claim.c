@@ -173,6 +173,22 @@ static void test_drop_causes(struct kunit *test)
 		KUNIT_EXPECT_NOT_NULL(test, nodrop_stat_names[i]);
 }
 
+/* A flood of frames leaves a slot to a txq that was stopped. */
+static void test_aside_leaves_a_slot_to_who_waits(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int err, n = 0;
+
+	fill(test, f);
+	while (stopped(f)) {
+		KUNIT_EXPECT_NOT_NULL(test, consume(f));
+		while (!produce_aside(f, frame(n)))
+			n++;
+	}
+	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_CLAIMED);
+	KUNIT_EXPECT_EQ(test, err, 0);
+}
+
 static struct kunit_case claim_cases[] = {
 	KUNIT_CASE_PARAM(test_stops_with_the_last_slot, size_gen_params),
 	KUNIT_CASE_PARAM(test_busy_leaves_the_ring_alone, size_gen_params),
@@ -185,6 +201,7 @@ static struct kunit_case claim_cases[] = {
 	KUNIT_CASE_PARAM(test_aside_takes_an_unclaimed_slot, size_gen_params),
 	KUNIT_CASE(test_no_qdisc_drops),
 	KUNIT_CASE(test_drop_causes),
+	KUNIT_CASE(test_aside_leaves_a_slot_to_who_waits),
 	{}
 };
 
