@@ -35,6 +35,9 @@ PRIVATE_TMPFS = "/dev/shm"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+POWERED_OFF = "reboot: Power down"
+"""The last line of a guest's log, when all went well."""
+
 
 class GuestTimeout(NodropError):
     """The guest did not end within its time and was killed."""
@@ -142,8 +145,11 @@ def run(
                 for line in lines:
                     on_line(line)
 
+        def powered_off() -> bool:
+            return any(POWERED_OFF in line for line in recent) and bool(status.lines)
+
         with _start(request, mode, theirs) as process:
-            ended = _pump(process, streams, deliver, started + timeout)
+            ended = _pump(process, streams, deliver, started + timeout, powered_off)
     seconds = time.monotonic() - started
     splats = find_splats(log.lines)
     if not ended:
@@ -273,15 +279,22 @@ def _pump(
     streams: Mapping[socket.socket, _Stream],
     deliver: Callable[[_Stream, list[str]], None],
     deadline: float,
+    powered_off: Callable[[], bool],
 ) -> bool:
-    """Read the channels until the guest is gone; False when the time was over first."""
+    """Read the channels until the guest is gone; False when the time was over first.
+
+    A guest that has powered off and whose program does not end is as good as gone: on a busy
+    host User-Mode Linux was seen to hang there.
+    """
     with DefaultSelector() as selector:
         for end, stream in streams.items():
             selector.register(end, EVENT_READ, (end, stream))
         while selector.get_map():
+            if powered_off():
+                deadline = min(deadline, time.monotonic() + GRACE_S)
             left = deadline - time.monotonic()
             if left <= 0:
-                return False
+                return powered_off()
             for key, _ in selector.select(min(left, 1.0)):
                 end, stream = key.data
                 data = end.recv(65536)
@@ -291,5 +304,5 @@ def _pump(
     try:
         process.wait(GRACE_S)
     except subprocess.TimeoutExpired:
-        return False
+        return powered_off()
     return True
