@@ -153,7 +153,7 @@ void nodrop_release(struct nodrop_queue *q)
 		return;
 
 	nodrop_complete(q);
-	/* What was stopped stays so for us: until then it is not looked at. */
+	/* It was stopped: no need to look again before it may be opened. */
 	if (q->phase == NODROP_STOPPED && !nodrop_may_ask(q))
 		return;
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
-from nodrop.guest.account import Account
 from nodrop.guest.command import Service
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import device_flags, flag_words
@@ -25,7 +24,8 @@ from nodrop.guest.failure import GuestError
 from nodrop.guest.kreader import KernelReader
 from nodrop.guest.pktgen import Pktgen
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.base import Metrics, Scenario, account_metrics, drain, driver_metrics
+from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
+from nodrop.guest.scenarios.flood import flood_metrics
 from nodrop.guest.tundev import IFF_TAP, TunDevice, configure
 from nodrop.guest.ureader import UserReader, command
 
@@ -93,25 +93,5 @@ class Tap(Scenario):
             counts = drain(DEVICE, offered)
             driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
         end = reader.read()
-        account = Account(
-            offered=offered,
-            delivered=end.packets - idle.packets,
-            queued=counts.qdisc.queued,
-            lost=counts.link.tx_dropped,
-            qdisc_drops=counts.qdisc.drops,
-        )
-        window_s = (last.now_ns - first.now_ns) / 1e9
-        active_s = max(sender.active_s for sender in sent)
-        switches = last.involuntary_switches - first.involuntary_switches
-        sleeps = last.voluntary_switches - first.voluntary_switches
-        metrics: Metrics = {
-            "delivered_pps": (last.packets - first.packets) / window_s,
-            "offered_pps": account.offered / active_s,
-            "lost_pps": account.lost / active_s,
-            "refused": sum(sender.refused for sender in sent),
-            "requeues": counts.qdisc.requeues,
-            "reader_sleeps_per_s": sleeps / window_s,
-            "reader_involuntary_switches_per_s": switches / window_s,
-            "window_s": window_s,
-        }
-        return metrics | account_metrics(account) | driver_metrics(driver)
+        metrics = flood_metrics("reader", sent, (first, last), end.packets - idle.packets, counts)
+        return metrics | driver_metrics(driver)
