@@ -5,7 +5,8 @@ PYTHON := .venv/bin/python
 # The kernel that tests in guests run on: debug, kasan or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo test test-kernels lint unit guest mutants clean
+.PHONY: help bootstrap demo test test-kernels lint unit guest mutants clean \
+	deb install uninstall packages
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -33,6 +34,18 @@ test-kernels: bootstrap ## nodrop's packages on Debian's own kernels, in QEMU (a
 
 mutants: bootstrap ## Break the kernel code on purpose: which tests notice?
 	@$(PYTHON) tests/mutants.py
+
+deb: ## Debian packages into out/deb
+	@scripts/deb
+
+install: ## DKMS modules and the command, by sudo; KVER=all or a version, SOURCE=its source
+	@scripts/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")
+
+uninstall: ## Remove them by sudo; the kernel's own modules are used again
+	@scripts/install -u
+
+packages: bootstrap ## Tests of the packages in NODROP_ROOTS, as root
+	@$(PYTHON) -m pytest tests/packages
 
 clean: ## Remove what was built here (the cache of kernels stays)
 	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info

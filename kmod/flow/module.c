@@ -9,4 +9,5 @@
 
 MODULE_DESCRIPTION("Flow control for packet rings: push back, do not drop");
 MODULE_LICENSE("GPL");
-MODULE_INFO(nodrop, "0.2.0");
+MODULE_INFO(nodrop, NODROP_VERSION);
+MODULE_INFO(version, NODROP_VERSION);

@@ -18,7 +18,8 @@
 static bool nodrop_default = true;
 module_param_named(nodrop, nodrop_default, bool, 0644);
 MODULE_PARM_DESC(nodrop, "Flow control for devices whose application did not ask for it by IFF_BACKPRESSURE (default on)");
-MODULE_INFO(nodrop, "0.2.0");
+MODULE_INFO(nodrop, NODROP_VERSION);
+MODULE_INFO(version, NODROP_VERSION);
 
 /* In tun->flags, where tun.c leaves room: what the administrator said. */
 #define NODROP_TUN_ON	0x01000000

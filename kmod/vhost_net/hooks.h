@@ -61,4 +61,8 @@ static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,
 #define ptr_ring_unconsume(ring, packets, n, destroy) \
 	nodrop_vhost_unconsume(ring, packets, n, destroy)
 
+/* Ours says which version it is, and DKMS goes by that. */
+#undef MODULE_VERSION
+#define MODULE_VERSION(version)
+
 #endif

@@ -8,3 +8,4 @@
 #undef __ptr_ring_consume_batched
 #undef ptr_ring_consume_batched
 #undef ptr_ring_unconsume
+#undef MODULE_VERSION

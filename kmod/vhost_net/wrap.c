@@ -16,7 +16,8 @@
 #include "../flow/nodrop_flow.h"
 #include "../tun/packet.h"
 
-MODULE_INFO(nodrop, "0.2.0");
+MODULE_INFO(nodrop, NODROP_VERSION);
+MODULE_INFO(version, NODROP_VERSION);
 
 #define NODROP_VHOST_MARK 1UL
 
