@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import socket
+import struct
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from harness import NAME, Reader, Sender, check, dropped, equal, soon
+from harness import NAME, Reader, Sender, check, dropped, equal, resize, soon, tun
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
@@ -19,6 +22,8 @@ PORT, SEQUENCE = slice(22, 24), slice(28, 32)
 """Where a Sender's datagram has its port and its number, from the IPv4 header on."""
 
 
+TUNSETCARRIER = 0x400454E2
+OPERSTATE = Path("/sys/class/net", NAME, "operstate")
 STILL_S = patience(2.0)
 """When nothing comes for so long nothing will."""
 
@@ -178,6 +183,30 @@ def settled(
         account.in_order(senders)
     soon(lambda: inflight() == 0, lambda: f"{inflight()} bytes charged and never completed", 2)
     return sum(lost.values())
+
+
+def core_counts() -> bool:
+    """Whether the network core counts what comes while a device has no qdisc (Linux 6.12).
+
+    Finds out with a device of its own, whose carrier goes: then the core takes the qdisc away.
+    """
+    with tun(5) as device, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+        sock.bind((NAME, 0))
+        fcntl.ioctl(device.fd, TUNSETCARRIER, struct.pack("i", 0))
+        soon(lambda: OPERSTATE.read_text() == "down\n", "the carrier is still there")
+        # It is done with the qdisc, too, once it lets others change the device.
+        resize(5)
+        sock.send(IPV4_UDP + bytes(63))
+        return dropped() > 0
+
+
+def still(account: Account) -> None:
+    """Wait until nothing has come for STILL_S."""
+    came, moved = -1, time.monotonic()
+    while time.monotonic() - moved < STILL_S:
+        if account.count() != came:
+            came, moved = account.count(), time.monotonic()
+        time.sleep(0.02)
 
 
 def goes_on(account: Account, *, first_port: int = 2000, flows: int = 4) -> None:
