@@ -62,6 +62,7 @@ def pack(modules: Path, plan: str, scratch: Path) -> Path:
     for folder in ("bin", "lab"):
         (tree / folder).mkdir(parents=True)
     shutil.copy(BUSYBOX, tree / "bin")
+    (tree / "bin/sh").symlink_to("busybox")
     shutil.copy(INIT, tree / "init")
     (tree / "init").chmod(0o755)
     order = load_order((modules / "modules.dep").read_text(encoding="utf-8"), WANTED)

@@ -28,8 +28,16 @@ TOOLS = Path("/opt/nodrop-lab")
 
 _INSTALL = """\
 dpkg --install {packages}
-dkms autoinstall -k {release}
-test "$(modinfo -k {release} -F filename tun | cut -d / -f 5)" = updates
+for kernel in /lib/modules/*; do
+	dkms autoinstall -k "${{kernel##*/}}"
+	modinfo -k "${{kernel##*/}}" -F filename tun | grep /updates/
+done
+"""
+_REMOVE = """\
+dpkg --purge nodrop-dkms
+for kernel in /lib/modules/*; do
+	modinfo -k "${{kernel##*/}}" -F filename tun | grep /kernel/
+done
 """
 _TOOLS = """\
 make -C {traffic} OUT={tools}/bin programs
@@ -45,7 +53,7 @@ class Machine:
     Attributes:
         kernel: what it runs.
         layers: images over the kernel's root, the topmost last.
-        packages: the nodrop packages that were installed.
+        packages: the nodrop packages that were installed (and perhaps removed again).
     """
 
     kernel: DebianKernel
@@ -97,12 +105,15 @@ def build_packages(progress: Progress) -> tuple[Path, ...]:
     return tuple(sorted(folder.glob("*.deb")))
 
 
-def ensure_machine(name: str, packages: Sequence[Path], progress: Progress) -> Machine:
+def ensure_machine(
+    name: str, packages: Sequence[Path], progress: Progress, *, removed: bool = False
+) -> Machine:
     """Return a machine with packages installed; from the cache when it was there before.
 
     Args:
         name: the kernel's series, such as "6.12".
         packages: nodrop-dkms is installed, others are left aside.
+        removed: whether it is removed again afterwards.
 
     Raises:
         NodropError: there is no such kernel, or the packages do not install.
@@ -111,17 +122,14 @@ def ensure_machine(name: str, packages: Sequence[Path], progress: Progress) -> M
     chosen = [path.resolve() for path in packages if path.name.startswith("nodrop-dkms_")]
     if not chosen:
         raise NodropError("nodrop-dkms was not built.", "make deb builds it.")
-    install = _INSTALL.format(
-        packages=" ".join(map(str, chosen)),
-        release=kernel.release,
-    )
+    install = _INSTALL.format(packages=" ".join(map(str, chosen)))
     traffic = REPOSITORY / "traffic"
     tools = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
-    with progress.step(f"Install nodrop for {kernel.release}"):
+    with progress.step(f"{'Remove' if removed else 'Install'} nodrop in {kernel.root.release}"):
         layers = (
             layering.ensure_layer(
                 kernel.root,
-                install,
+                install + _REMOVE.format() if removed else install,
                 inputs=[_digest(path) for path in chosen],
                 share=[path.parent for path in chosen],
             ),

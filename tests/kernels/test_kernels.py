@@ -8,8 +8,9 @@ without it all are.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from accounting import account
@@ -25,22 +26,28 @@ KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_nam
 SELFTESTS = find_selftests(REPOSITORY / "tests/selftests")
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
 AFTER_REMOVAL = "stock_again"
-REMOVE = "dpkg --purge nodrop-dkms"
+
+
+class MachineOf(Protocol):
+    """Gives the machine with a kernel."""
+
+    def __call__(self, name: str, *, removed: bool = False) -> Machine: ...
+
 
 pytestmark = pytest.mark.kernels
 
 
 @pytest.fixture(scope="session")
-def machine_of(request: pytest.FixtureRequest) -> Callable[[str], Machine]:
+def machine_of(request: pytest.FixtureRequest) -> MachineOf:
     """Give the machine with a kernel; its packages are built once."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     built: list[tuple[Path, ...]] = []
 
-    def get(name: str) -> Machine:
+    def get(name: str, *, removed: bool = False) -> Machine:
         with capture.global_and_fixture_disabled(), Progress() as progress:
             if not built:
                 built.append(build_packages(progress))
-            return ensure_machine(name, built[0], progress)
+            return ensure_machine(name, built[0], progress, removed=removed)
 
     return get
 
@@ -51,21 +58,17 @@ def run_batch(
     out: Path,
     subtests: pytest.Subtests,
     *,
-    before: str = "true",
     timeout: float,
 ) -> None:
-    """Run test programs in one guest, after a shell command, and account for each.
+    """Run test programs in one guest and account for each.
 
     Args:
         timeout: seconds for all, as for Machine.run().
     """
-    words = " ".join(str(program) for program in programs)
     died = None
     try:
         whole = machine.run(
-            ["sh", "-c", f"{before} && exec python3 -m nodrop.guest.batch {words}"],
-            out=out,
-            timeout=timeout,
+            ["python3", "-m", "nodrop.guest.batch", *programs], out=out, timeout=timeout
         )
     except (GuestDied, GuestTimeout) as error:
         whole, died = None, error
@@ -81,7 +84,7 @@ def run_batch(
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_flow_control(
-    machine_of: Callable[[str], Machine], kernel: str, tmp_path: Path, subtests: pytest.Subtests
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """All that is tested under User-Mode Linux, with the modules that DKMS built."""
     run_batch(machine_of(kernel), SELFTESTS, tmp_path, subtests, timeout=240.0)
@@ -89,7 +92,7 @@ def test_flow_control(
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_programs(
-    machine_of: Callable[[str], Machine], kernel: str, tmp_path: Path, subtests: pytest.Subtests
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """Real VPNs, a real vhost-net client, and the stock modules beside ours."""
     programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
@@ -98,8 +101,9 @@ def test_programs(
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_removal(
-    machine_of: Callable[[str], Machine], kernel: str, tmp_path: Path, subtests: pytest.Subtests
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """The administrator removes the package and has the kernel's own modules again."""
     programs = [path for path in PROGRAMS if path.name == AFTER_REMOVAL]
-    run_batch(machine_of(kernel), programs, tmp_path, subtests, before=REMOVE, timeout=60.0)
+    machine = machine_of(kernel, removed=True)
+    run_batch(machine, programs, tmp_path, subtests, timeout=60.0)

@@ -52,7 +52,7 @@ def test_no_mirror_no_sources() -> None:
 def root_with(place: Path, *kernels: str) -> Root:
     for kernel in kernels:
         (place / "lib/modules" / kernel).mkdir(parents=True)
-    return Root(place, place / "none", "key")
+    return Root(place, place / "none", "key", "bookworm")
 
 
 def test_the_newest_kernel_of_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
