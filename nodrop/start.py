@@ -8,12 +8,23 @@ import sys
 
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
+# What is not Python's own, and the Debian package that has it.
+_PACKAGES = {"rich": "python3-rich", "matplotlib": "python3-matplotlib"}
+
 
 def main() -> int:
     """Load the command line and run it; Ctrl-C ends it in one sentence from the start."""
     interrupt_on_signals()
     try:
         status: int = importlib.import_module("nodrop.cli").main()
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        print(
+            f"nodrop: Python's {error.name} is missing; on Debian: apt-get install {_PACKAGES[error.name]}",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         print("nodrop: interrupted", file=sys.stderr)
         return INTERRUPTED
