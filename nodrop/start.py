@@ -20,10 +20,8 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name not in _PACKAGES:
             raise
-        print(
-            f"nodrop: Python's {error.name} is missing; on Debian: apt-get install {_PACKAGES[error.name]}",
-            file=sys.stderr,
-        )
+        package = _PACKAGES[error.name]
+        print(f"nodrop: Python has no {error.name}: apt-get install {package}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("nodrop: interrupted", file=sys.stderr)

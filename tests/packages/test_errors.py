@@ -18,6 +18,12 @@ dkms add nodrop/0.0.1 >/dev/null
 {OURS}/source {KERNEL} /tmp/source
 """
 SOURCES = "/var/cache/nodrop/sources"
+STATUS = "/var/lib/dpkg/status"
+OLD = "/^Package: linux-source-6.1$/,/^$/s/^Version: .*/Version: 6.1.170-1/"
+HIDE = f"mv {SOURCES} /var/kept"
+COPY = f"cp -a {SOURCES} /var/kept"
+RESTORE = f"rm -rf {SOURCES}; mv /var/kept {SOURCES}"
+TUN = f"{SOURCES}/*/drivers/net/tun.c"
 NO_LOST_FILES = 'test -z "$(find /var/cache/nodrop -name ".*.*" -o -name "*.new")"'
 
 
@@ -29,14 +35,13 @@ def ready(root: Root) -> Root:
 
 CASES = {
     "wrong source version": (
-        f"mv {SOURCES} /var/kept; sed -i '/^Package: linux-source-6.1$/,/^$/s/^Version: .*/Version: 6.1.170-1/' "
-        "/var/lib/dpkg/status",
-        f"rm -rf {SOURCES}; mv /var/kept {SOURCES}; cp /var/lib/dpkg/status-kept /var/lib/dpkg/status",
+        f"{HIDE}; sed -i '{OLD}' {STATUS}",
+        f"{RESTORE}; cp {STATUS}-kept {STATUS}",
         "version 6.1.192-2, and linux-source-6.1 is installed in version 6.1.170-1 only",
     ),
     "no source": (
-        f"mv {SOURCES} /var/kept; mv /usr/src/linux-source-6.1.tar.xz /var/",
-        f"rm -rf {SOURCES}; mv /var/kept {SOURCES}; mv /var/linux-source-6.1.tar.xz /usr/src/",
+        f"{HIDE}; mv /usr/src/linux-source-6.1.tar.xz /var/",
+        f"{RESTORE}; mv /var/linux-source-6.1.tar.xz /usr/src/",
         "linux-source-6.1=6.1.192-2",
     ),
     "missing headers": (
@@ -50,18 +55,18 @@ CASES = {
         "there is no compiler gcc-12",
     ),
     "unknown driver": (
-        f"cp -a {SOURCES} /var/kept; echo 'int x = ptr_ring_consume_any(NULL);' >>{SOURCES}/*/drivers/net/tun.c",
-        f"rm -rf {SOURCES}; mv /var/kept {SOURCES}",
+        f"{COPY}; echo 'int x = ptr_ring_consume_any(NULL);' >>{TUN}",
+        RESTORE,
         "reaches its ring by ptr_ring_consume_any(), which no hook knows",
     ),
     "hook that does not take": (
-        f"cp -a {SOURCES} /var/kept; sed -i 's/tun_net_xmit/tun_net_xmit_other/g' {SOURCES}/*/drivers/net/tun.c",
-        f"rm -rf {SOURCES}; mv /var/kept {SOURCES}",
+        f"{COPY}; sed -i 's/tun_net_xmit/tun_net_xmit_other/g' {TUN}",
+        RESTORE,
         f"do not compile for kernel {KERNEL}",
     ),
     "other kernel's source": (
-        f"cp -a {SOURCES} /var/kept; sed -i 's/^SUBLEVEL = .*/SUBLEVEL = 170/' {SOURCES}/*/Makefile",
-        f"rm -rf {SOURCES}; mv /var/kept {SOURCES}",
+        f"{COPY}; sed -i 's/^SUBLEVEL = .*/SUBLEVEL = 170/' {SOURCES}/*/Makefile",
+        RESTORE,
         "is 6.1.170 but the build tree",
     ),
     "full disk": (
@@ -75,7 +80,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
     spoil, mend, sentence = CASES[case]
-    ready.succeed("cp /var/lib/dpkg/status /var/lib/dpkg/status-kept")
+    ready.succeed(f"cp {STATUS} {STATUS}-kept")
     try:
         done = ready.run(f"{spoil}; {OURS}/fit {KERNEL}; s=$?; {NO_LOST_FILES} || s=99; exit $s")
         assert done.returncode == 1
@@ -93,7 +98,8 @@ def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
 
 def test_interrupted(ready: Root) -> None:
     script = f"""set -m; {OURS}/fit {KERNEL} & pid=$!
-    for i in $(seq 200); do ls -d /var/cache/nodrop/.build.*/out/build/*.o >/dev/null 2>&1 && break; sleep 0.1; done
+    objects=/var/cache/nodrop/.build.*/out/build/*/*.o
+    for i in $(seq 200); do ls $objects >/dev/null 2>&1 && break; sleep 0.1; done
     kill -INT -- -$pid; wait $pid; s=$?; {NO_LOST_FILES} || s=99; exit $s"""
     done = ready.run(script)
     assert "nodrop: interrupted; nothing is installed" in done.stderr
