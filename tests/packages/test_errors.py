@@ -42,7 +42,7 @@ CASES = {
     "no source": (
         f"{HIDE}; mv /usr/src/linux-source-6.1.tar.xz /var/",
         f"{RESTORE}; mv /var/linux-source-6.1.tar.xz /usr/src/",
-        "linux-source-6.1=6.1.192-2",
+        "linux-source-6.1.tar.xz is missing although linux-source-6.1 6.1.192-2 is installed",
     ),
     "missing headers": (
         f"mv /lib/modules/{KERNEL}/build /var/",
