@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from nodrop.guest.command import ip_batch
 from nodrop.guest.counters import driver_counters, link_counters
 from nodrop.guest.drivers import Drivers
+from nodrop.guest.failure import GuestError
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
 from nodrop.guest.slow import patience
@@ -65,12 +66,14 @@ def run(
     *cases: Callable[[], None],
     vhost: Variant | None = None,
     tun: Variant | None = Variant.NODROP,
+    at_end: Callable[[], None] = drivers.unload,
 ) -> None:
     """Run the cases with nodrop's driver loaded, print KTAP, end the program.
 
     Args:
         vhost: whose vhost_net to load as well.
         tun: whose tun; None: the cases load their modules themselves.
+        at_end: unloads the modules: other programs may follow.
     """
     prepare_system()
     print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
@@ -89,6 +92,11 @@ def run(
             for line in traceback.format_exc().splitlines():
                 print(f"# {line}")
             print(f"not ok {number} {name} # {error}", flush=True)
+    try:
+        at_end()
+    except GuestError as error:
+        failed += 1
+        print(f"# {error}", flush=True)
     sys.exit(FAIL if failed else PASS)
 
 

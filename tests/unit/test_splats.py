@@ -73,10 +73,39 @@ Checking that ptrace can change system call numbers...OK
 [    1.000000] reboot: Power down
 """
 
+DEBIAN = """\
+[    0.018310] PCI: Using host bridge windows from ACPI; if necessary, use "pci=nocrs" and \
+report a bug
+[    0.090000] Spectre V2 : Mitigation: Retpolines
+[    0.320000] acpi PNP0A03:00: fail to add MMCONFIG information, can't access extended \
+configuration space under this bridge
+[    0.410000] AMD-Vi: AMD IOMMUv2 functionality not available on this system - This is not a bug.
+[    0.500000] calibrate_delay_direct() failed to get a good estimate for loops_per_jiffy.
+[    0.600000] RAS: Correctable Errors collector initialized.
+[    2.843848] 9p: Installing v9fs 9p2000 file system support
+[    3.721384] nodrop: loading out-of-tree module taints kernel.
+[    3.721933] nodrop: module verification failed: signature and/or required key missing - \
+tainting kernel
+[    3.751323] tun: Universal TUN/TAP device driver, 1.6
+[    9.100000] clocksource: Long readout interval, skipping watchdog check: cs_nsec: 1345719011 \
+wd_nsec: 1345719160
+[    9.200000] clocksource: timekeeping watchdog on CPU1: Marking clocksource 'tsc' as unstable \
+because the skew is too large:
+[    9.300000] perf: interrupt took too long (2513 > 2500), lowering \
+kernel.perf_event_max_sample_rate to 79500
+[    9.400000] hrtimer: interrupt took 8123456 ns
+[    9.500000] sched: RT throttling activated
+[    9.600000] workqueue: drain_vmap_area_work hogged CPU for >10000us 4 times, consider switching \
+to WQ_UNBOUND
+[    9.700000] INFO: NMI handler (perf_event_nmi_handler) took too long to run: 1.203 msecs
+[    9.800000] ndtest0: Caught tx_queue_len zero misconfig
+"""
+"""What Debian's kernels say in an emulated machine that a module of ours is loaded into."""
+
 
 @pytest.mark.parametrize("kind", list(SPLATS))
 def test_each_kind_is_found_once(kind: str) -> None:
-    found = find_splats(ORDINARY + SPLATS[kind] + "[   99.0] something else\n")
+    found = find_splats(ORDINARY + DEBIAN + SPLATS[kind] + "[   99.0] something else\n")
     assert [splat.kind for splat in found] == [kind]
 
 
@@ -88,6 +117,7 @@ def test_first_lines(kind: str, line: str) -> None:
 
 def test_ordinary_log_is_clean() -> None:
     assert find_splats(ORDINARY) == ()
+    assert find_splats(DEBIAN) == ()
 
 
 def test_text_goes_to_the_end_of_the_report_and_no_further() -> None:

@@ -29,9 +29,10 @@ def load(*modules: str) -> None:
 
 def unload_all() -> None:
     """Unload the drivers and all that uses them, as far as they are loaded."""
-    for module in ("kreader", "kforwarder", "macvtap", "ipvtap", *OURS, "vhost", "tap"):
+    on_top = ("kreader", "kforwarder", "macvtap", "ipvtap")
+    for module in (*on_top, *OURS, "vhost", "vhost_iotlb", "tap"):
         if loaded(module):
-            tool(["modprobe", "--remove", module])
+            tool(["rmmod", module])
 
 
 def place(module: str) -> str:
