@@ -3,7 +3,8 @@
 
 The packages are installed in a layer over the Debian root, so DKMS builds the modules there
 with the release's own compiler, at this machine's speed. A second layer holds what only the
-tests need: their kernel modules and the traffic programs, built for the same kernel.
+tests need: their kernel modules and the traffic programs, built for the same kernel, and copies
+of its own drivers, which DKMS may put elsewhere while ours are installed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ _TOOLS = """\
 make -C {traffic} OUT={tools}/bin programs
 make -C {traffic} KOBJ=/lib/modules/{release}/build OUT={tools}/modules kreader
 rm -rf {tools}/modules/kreader-build
+mkdir {tools}/modules/stock
+cd /lib/modules/{release}/kernel/drivers
+cp net/tun.ko* net/tap.ko* vhost/vhost.ko* vhost/vhost_iotlb.ko* vhost/vhost_net.ko* \\
+	{tools}/modules/stock/
+for module in {tools}/modules/stock/*.xz; do
+	test ! -e "$module" || xz -d "$module"
+done
 """
 
 
