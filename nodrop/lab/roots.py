@@ -33,7 +33,7 @@ _RECIPE = 1
 _COMMON = (
     "ca-certificates",  # apt wants them for mirrors by https
     "dkms",
-    "dpdk",  # dpdk-testpmd, the vhost-net client
+    "dpdk-dev",  # dpdk-testpmd, the vhost-net client
     "ethtool",
     "gcc",
     "iperf3",
