@@ -55,8 +55,17 @@ def parse_sites(uris: str, codename: str) -> list[str]:
 
     Only those that carry the machine's own release count: others are not Debian's archive.
     """
+    return list(
+        dict.fromkeys(
+            site for site, suite in inrelease_files(uris) if suite in (codename, "stable")
+        )
+    )
+
+
+def inrelease_files(uris: str) -> list[tuple[str, str]]:
+    """Return site and suite of each in the output of ``apt-get update --print-uris``."""
     matches = (_INRELEASE.match(line) for line in uris.splitlines())
-    return list(dict.fromkeys(m[1] for m in matches if m and m[2] in (codename, "stable")))
+    return [(m[1], m[2]) for m in matches if m]
 
 
 def parse_madison(text: str) -> list[Candidate]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.lab import ktap
-from nodrop.lab.uml import GuestRun, run
+from nodrop.lab.hearing import GuestRun
+from nodrop.lab.uml import run
 
 SKIPPED = 4
 """Exit status of a test program that cannot run here, as kselftest has it."""

@@ -2,7 +2,6 @@
 """Boots a User-Mode Linux kernel, runs one command in it, and brings the result out.
 
 The guest sees the host's files at the same paths, read-only under an overlay in memory.
-Three channels leave it: the kernel's log, the command's output, the command's exit status.
 """
 
 from __future__ import annotations
@@ -14,19 +13,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 
-from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel
+from nodrop.lab.hearing import GuestRun, channels, hear
 from nodrop.lab.namespaces import Isolation, isolation
-from nodrop.lab.splats import Splat, find_splats
-from nodrop.proc import GRACE_S, TAIL_LINES, kill_group
+from nodrop.proc import kill_group
 
 INIT = Path(__file__).with_name("guest-init")
 SANDBOX = Path(__file__).with_name("sandbox.py")
@@ -34,53 +28,6 @@ PRIVATE_TMPFS = "/dev/shm"
 """Where an isolated guest's own tmpfs is mounted; every Linux has this directory."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-POWERED_OFF = "reboot: Power down"
-"""The last line of a guest's log, when all went well."""
-
-
-class GuestTimeout(NodropError):
-    """The guest did not end within its time and was killed."""
-
-
-class GuestDied(NodropError):
-    """The guest's kernel ended without telling the command's exit status."""
-
-
-@dataclass(frozen=True)
-class GuestRun:
-    """What came out of a guest.
-
-    Attributes:
-        status: the command's exit status (128 + signal when a signal ended it).
-        log: the kernel's log.
-        output: what the command printed, both streams.
-        splats: the kernel's complaints about itself in its log.
-        seconds: wall-clock time from the start of the kernel to its end.
-    """
-
-    status: int
-    log: str
-    output: str
-    splats: tuple[Splat, ...]
-    seconds: float
-
-
-@dataclass
-class _Stream:
-    """One channel from the guest, cut into lines."""
-
-    lines: list[str] = field(default_factory=list)
-    rest: bytes = b""
-
-    def feed(self, data: bytes) -> list[str]:
-        *whole, self.rest = (self.rest + data).split(b"\n")
-        fresh = [line.decode(errors="replace").rstrip("\r") for line in whole]
-        self.lines += fresh
-        return fresh
-
-    def end(self) -> list[str]:
-        return self.feed(b"\n") if self.rest else []
 
 
 def run(
@@ -121,11 +68,8 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     out = out.resolve()
     plan = _plan(argv, out, _environment(out, artifacts, env))
-    log, output, status = _Stream(), _Stream(), _Stream()
-    recent: deque[str] = deque(maxlen=TAIL_LINES)
-    started = time.monotonic()
     mode = isolation()
-    with _workdir(mode) as work, _channels() as (ours, theirs):
+    with _workdir(mode) as work, channels() as (ours, theirs):
         fds = [end.fileno() for end in theirs]
         request: dict[str, object] = {
             "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
@@ -136,41 +80,8 @@ def run(
             "isolate": mode is not Isolation.NONE,
             "fds": fds,
         }
-        streams = dict(zip(ours, (log, output, status), strict=True))
-
-        def deliver(stream: _Stream, lines: list[str]) -> None:
-            if stream is not status:
-                recent.extend(lines)
-            if stream is output and on_line:
-                for line in lines:
-                    on_line(line)
-
-        def powered_off() -> bool:
-            return any(POWERED_OFF in line for line in recent) and bool(status.lines)
-
         with _start(request, mode, theirs) as process:
-            ended = _pump(process, streams, deliver, started + timeout, powered_off)
-    seconds = time.monotonic() - started
-    splats = find_splats(log.lines)
-    if not ended:
-        raise GuestTimeout(
-            f"The guest did not end within {timeout:.0f} s and was stopped.",
-            _story(recent, splats),
-        )
-    if not status.lines or not status.lines[-1].strip().isdigit():
-        raise GuestDied("The guest's kernel ended before the command did.", _story(recent, splats))
-    return GuestRun(
-        status=int(status.lines[-1]),
-        log="\n".join(log.lines),
-        output="\n".join(output.lines),
-        splats=splats,
-        seconds=seconds,
-    )
-
-
-def _story(recent: Sequence[str], splats: Sequence[Splat]) -> str:
-    head = [f"The kernel complained: {splat.line}" for splat in splats]
-    return "\n".join([*head, "Last lines of its log:", *recent])
+            return hear(process, ours, timeout=timeout, on_line=on_line)
 
 
 def _environment(
@@ -258,51 +169,3 @@ def _start(
         yield process
     finally:
         kill_group(process)
-
-
-@contextmanager
-def _channels() -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
-    """Give three connected pairs of sockets: the host's ends, the guest's ends.
-
-    Sockets and not pipes, because a console of User-Mode Linux is both read and written.
-    """
-    with ExitStack() as stack:
-        pairs = [socket.socketpair() for _ in range(3)]
-        for pair in pairs:
-            for end in pair:
-                stack.callback(end.close)
-        yield [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-
-def _pump(
-    process: subprocess.Popen[bytes],
-    streams: Mapping[socket.socket, _Stream],
-    deliver: Callable[[_Stream, list[str]], None],
-    deadline: float,
-    powered_off: Callable[[], bool],
-) -> bool:
-    """Read the channels until the guest is gone; False when the time was over first.
-
-    A guest that has powered off and whose program does not end is as good as gone: on a busy
-    host User-Mode Linux was seen to hang there.
-    """
-    with DefaultSelector() as selector:
-        for end, stream in streams.items():
-            selector.register(end, EVENT_READ, (end, stream))
-        while selector.get_map():
-            if powered_off():
-                deadline = min(deadline, time.monotonic() + GRACE_S)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return powered_off()
-            for key, _ in selector.select(min(left, 1.0)):
-                end, stream = key.data
-                data = end.recv(65536)
-                if not data:
-                    selector.unregister(end)
-                deliver(stream, stream.feed(data) if data else stream.end())
-    try:
-        process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        return powered_off()
-    return True

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Boots a distribution's own kernel in QEMU, runs one command in it, and brings the result out.
+
+The guest's root is a Debian system: an image, layers on top of it (with nodrop's packages
+installed, for example) and a writable one in memory. Folders of the host appear at their own
+paths, read-only. There is no network.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodrop import proc
+from nodrop.lab import accel, initramfs
+from nodrop.lab.hearing import GuestRun, channels, hear
+from nodrop.lab.roots import DebianKernel
+from nodrop.proc import kill_group
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run(
+    kernel: DebianKernel,
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    out: Path,
+    layers: Sequence[Path] = (),
+    share: Sequence[Path] = (),
+    cpus: int = 2,
+    memory: str = "2G",
+    timeout: float = 120.0,
+    env: Mapping[str, str] | None = None,
+    append: Sequence[str] = (),
+    on_line: Callable[[str], None] | None = None,
+) -> GuestRun:
+    """Boot a Debian kernel, run ``argv`` in it as root, and wait for its end.
+
+    Args:
+        argv: the command; found in the guest's root or in a shared folder.
+        out: the directory whose files survive; made when missing. NODROP_OUT in the guest.
+        layers: squashfs images to lay over the kernel's root, the topmost last.
+        share: folders of the host that the guest sees at the same paths, read-only.
+        cpus: virtual CPUs.
+        memory: the guest's memory, in QEMU's notation.
+        timeout: seconds for everything from boot to power-off, on a host with working KVM;
+            NODROP_SLOW times as many without.
+        env: more environment for the command.
+        append: more words for the kernel's command line.
+        on_line: called with each line of the command's output as it appears.
+
+    Raises:
+        GuestTimeout: the time was over; the text ends with the last lines of the log.
+        GuestDied: the kernel ended early, by a panic for example.
+        NodropError: it could not be started.
+    """
+    if not argv:
+        raise ValueError("no command for the guest")
+    out.mkdir(parents=True, exist_ok=True)
+    out = out.resolve()
+    disks = [kernel.root.image, *layers]
+    share = [folder.resolve() for folder in share]
+    how = accel.choose(kernel.vmlinuz)
+    environment = {
+        "PATH": _PATH,
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NODROP_OUT": str(out),
+        "NODROP_SLOW": f"{how.slow:g}",
+        **dict(env or {}),
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="nodrop-qemu-") as scratch,
+        channels() as (ours, theirs),
+    ):
+        plan = _plan(argv, out, share, len(disks), environment)
+        memory_disk = initramfs.pack(kernel.modules, plan, Path(scratch))
+        command = [
+            proc.require("qemu-system-x86_64", "qemu-system-x86"),
+            *how.options,
+            *("-smp", str(cpus), "-m", memory),
+            *("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config"),
+            *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
+            *("-append", " ".join([*_COMMAND_LINE, *append])),
+            *_disks(disks),
+            *_folders(share, out),
+            *_serial([end.fileno() for end in theirs]),
+        ]
+        with _start(command, theirs) as process:
+            limit = timeout * how.slow
+            return hear(process, ours, timeout=limit, on_line=on_line)
+
+
+_COMMAND_LINE = (
+    "console=ttyS0",
+    "loglevel=7",
+    "oops=panic",
+    "panic=-1",  # at once: a dead guest must not wait
+    "nowatchdog",  # a CPU of the host that is taken away for long is no lockup
+    "mitigations=off",  # they cost much under emulation and prove nothing here
+    "module.sig_enforce=0",
+)
+
+
+def _plan(
+    argv: Sequence[str | os.PathLike[str]],
+    out: Path,
+    share: Sequence[Path],
+    disks: int,
+    env: Mapping[str, str],
+) -> str:
+    """Return the shell text that debian-init reads."""
+    words = " ".join(shlex.quote(os.fspath(word)) for word in argv)
+    names = " ".join(f"vd{chr(ord('a') + i)}" for i in range(disks))
+    lines = [
+        f"LAB_DISKS={shlex.quote(names)}",
+        f"LAB_SHARE={shlex.quote(' '.join(map(str, share)))}",
+        f"export LAB_OUT={shlex.quote(str(out))}",
+        f"export LAB_CWD={shlex.quote(str(share[0]) if share else '/')}",
+        f"LAB_PATH={shlex.quote(env['PATH'])}",
+    ]
+    lines += [
+        f"export {name}={shlex.quote(value)}" for name, value in env.items() if name != "PATH"
+    ]
+    return "\n".join([*lines, f"set -- {words}", ""])
+
+
+def _disks(images: Sequence[Path]) -> Iterator[str]:
+    for i, image in enumerate(images):
+        yield "-drive"
+        yield f"if=none,id=disk{i},format=raw,readonly=on,file={_escape(image)}"
+        yield from ("-device", f"virtio-blk-pci,drive=disk{i}")
+
+
+def _folders(share: Sequence[Path], out: Path) -> Iterator[str]:
+    for i, folder in enumerate(share):
+        yield "-virtfs"
+        yield f"local,path={_escape(folder)},mount_tag=share{i},security_model=none,readonly=on"
+    yield "-virtfs"
+    yield f"local,path={_escape(out)},mount_tag=results,security_model=none"
+
+
+def _serial(fds: Sequence[int]) -> Iterator[str]:
+    for i, fd in enumerate(fds):
+        yield from ("-chardev", f"socket,id=line{i},fd={fd}", "-serial", f"chardev:line{i}")
+
+
+def _escape(path: Path) -> str:
+    """QEMU's options are cut at commas."""
+    return str(path).replace(",", ",,")
+
+
+@contextmanager
+def _start(
+    command: Sequence[str], ends: Sequence[socket.socket]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start QEMU with the guest's ends of its channels; kill it in the end."""
+    fds = [end.fileno() for end in ends]
+    process = subprocess.Popen(
+        [proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=fds[0],
+        stderr=fds[0],
+        pass_fds=fds,
+        start_new_session=True,
+    )
+    try:
+        for end in ends:
+            end.close()
+        yield process
+    finally:
+        kill_group(process)
