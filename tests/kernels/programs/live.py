@@ -72,4 +72,4 @@ def _wait(condition, text: str) -> None:  # type: ignore[no-untyped-def]
     while not condition():
         if time.monotonic() > deadline:
             raise GuestError(f"{text}: {', '.join(holders()) or 'nobody'} holds it up")
-        time.sleep(0.002)
+        time.sleep(0.02)
