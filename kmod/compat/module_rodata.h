@@ -7,17 +7,16 @@
 #define NODROP_COMPAT_MODULE_RODATA_H
 
 #include <linux/module.h>
-#include <linux/version.h>
 
 static inline const void *nodrop_module_rodata(const struct module *module,
 					       unsigned int *size)
 {
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
-	*size = module->core_layout.ro_size;
-	return module->core_layout.base;
-#else
+#ifdef for_each_mod_mem_type
 	*size = module->mem[MOD_RODATA].size;
 	return module->mem[MOD_RODATA].base;
+#else
+	*size = module->core_layout.ro_size;
+	return module->core_layout.base;
 #endif
 }
 

@@ -121,6 +121,7 @@ static void nodrop_live_post_patch(struct klp_object *obj)
 	cancel_delayed_work_sync(&nodrop_live_nudger);
 	if (nodrop_live_on)
 		return;
+	nodrop_live_begin();
 	err = register_netdevice_notifier(&nodrop_live_notifier);
 	nodrop_live_on = !err;
 	if (err)

@@ -21,6 +21,8 @@
 #include <linux/skb_array.h>
 #include <net/rtnetlink.h>
 
+#define NODROP_LIVE_NOTHING(...)
+
 #undef module_init
 #undef module_exit
 #undef module_param
@@ -33,22 +35,22 @@
 #undef MODULE_LICENSE
 #undef MODULE_PARM_DESC
 #undef MODULE_VERSION
-#define module_init(function)
-#define module_exit(function)
-#define module_param(name, type, mode)
-#define EXPORT_SYMBOL_GPL(name)
-#define MODULE_ALIAS(name)
-#define MODULE_ALIAS_MISCDEV(minor)
-#define MODULE_AUTHOR(name)
-#define MODULE_DESCRIPTION(text)
-#define MODULE_IMPORT_NS(name)
-#define MODULE_LICENSE(name)
-#define MODULE_PARM_DESC(name, text)
-#define MODULE_VERSION(text)
+#define module_init NODROP_LIVE_NOTHING
+#define module_exit NODROP_LIVE_NOTHING
+#define module_param NODROP_LIVE_NOTHING
+#define EXPORT_SYMBOL_GPL NODROP_LIVE_NOTHING
+#define MODULE_ALIAS NODROP_LIVE_NOTHING
+#define MODULE_ALIAS_MISCDEV NODROP_LIVE_NOTHING
+#define MODULE_AUTHOR NODROP_LIVE_NOTHING
+#define MODULE_DESCRIPTION NODROP_LIVE_NOTHING
+#define MODULE_IMPORT_NS NODROP_LIVE_NOTHING
+#define MODULE_LICENSE NODROP_LIVE_NOTHING
+#define MODULE_PARM_DESC NODROP_LIVE_NOTHING
+#define MODULE_VERSION NODROP_LIVE_NOTHING
 
 /* What tun.c exports and vhost_net imports: a reference would pin tun.ko. */
 void nodrop_live_ptr_free(void *packet);
 
-#define tun_ptr_free(packet) nodrop_live_ptr_free(packet)
+#define tun_ptr_free nodrop_live_ptr_free
 
 #endif

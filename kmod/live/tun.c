@@ -32,9 +32,6 @@ static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
 
 #define tun_get_socket(file) nodrop_live_unused_socket(file)
 #define tun_get_tx_ring(file) nodrop_live_unused_ring(file)
-#undef tun_ptr_free
-#define tun_ptr_free nodrop_live_ptr_free
-
 #include "../tun/ring.h"
 
 #pragma GCC diagnostic push
@@ -251,6 +248,12 @@ static struct ethtool_ops nodrop_live_ops;
 bool nodrop_live_is_tun(const struct net_device *dev)
 {
 	return dev->rtnl_link_ops && !strcmp(dev->rtnl_link_ops->kind, "tun");
+}
+
+/* tun.ko was loaded anew: what was kept of the last one is void. */
+void nodrop_live_begin(void)
+{
+	nodrop_live_stock_ops = NULL;
 }
 
 static struct nodrop_queue *nodrop_live_create(struct tun_file *tfile)

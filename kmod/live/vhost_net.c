@@ -14,13 +14,10 @@
 #include "../tun/packet.h"
 #include "../vhost_net/stock/vhost.h"
 
-#undef tun_ptr_free
-#define tun_ptr_free nodrop_live_ptr_free
-
 /* How net.c takes packets, with and without the ring's lock, and back. */
 static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n);
-static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets,
-				  int n);
+static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
+				  void (*destroy)(void *packet));
 
 #define __ptr_ring_consume_batched(ring, packets, n) \
 	nodrop_live_consume(ring, packets, n)
@@ -35,7 +32,7 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets,
 })
 
 #define ptr_ring_unconsume(ring, packets, n, destroy) \
-	nodrop_live_unconsume(ring, packets, n)
+	nodrop_live_unconsume(ring, packets, n, destroy)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -67,7 +64,8 @@ static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
  * net.c's owner of the ring may be about to detach it, and this may sleep: RTNL
  * keeps the queue.
  */
-static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n)
+static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
+				  void (*destroy)(void *packet))
 {
 	struct nodrop_queue *q;
 
@@ -76,7 +74,7 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n)
 	if (q)
 		nodrop_unconsume(q, packets, n);
 	else
-		ptr_ring_unconsume(ring, packets, n, nodrop_live_ptr_free);
+		ptr_ring_unconsume(ring, packets, n, destroy);
 	rtnl_unlock();
 }
 
