@@ -291,7 +291,7 @@ MUTANTS = (
         "\t\tif (q->key == key)\n\t\t\tbreak;\n",
         "\t\tbreak;\n",
     ),
-    Mutant("find: what is destroyed stays", QUEUE, "\thash_del(&q->node);\n", ""),
+    Mutant("find: what is destroyed stays", QUEUE, "\thash_del_rcu(&q->node);\n", ""),
     Mutant(
         "kick: the reader's CPU may be the target",
         PRODUCE,
