@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from nodrop.commands import bench, demo, report
+from nodrop.commands import bench, demo, install, report
 from nodrop.errors import NodropError
 from nodrop.signals import INTERRUPTED
 
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("-j", "--json", action="store_true", help="print JSON on stdout")
     top.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (bench, demo, report):
+    for module in (bench, demo, install, report):
         module.register(commands)
     return top
 

@@ -291,7 +291,19 @@ MUTANTS = (
         "\t\tif (q->key == key)\n\t\t\tbreak;\n",
         "\t\tbreak;\n",
     ),
-    Mutant("find: what is destroyed stays", QUEUE, "\thash_del(&q->node);\n", ""),
+    Mutant(
+        "create: what the ring holds is not counted",
+        QUEUE,
+        "\tq->produced = nodrop_ring_count(ring);\n",
+        "",
+    ),
+    Mutant(
+        "create: a full ring is taken for an empty one",
+        QUEUE,
+        "\t\treturn ring->size;\n\treturn n;",
+        "\t\treturn 0;\n\treturn n;",
+    ),
+    Mutant("find: what is destroyed stays", QUEUE, "\thash_del_rcu(&q->node);\n", ""),
     Mutant(
         "kick: the reader's CPU may be the target",
         PRODUCE,

@@ -4,6 +4,7 @@
  */
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
+#include <linux/rculist.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 
@@ -31,9 +32,22 @@ EXPORT_SYMBOL_GPL(nodrop_stat_names);
 static DEFINE_HASHTABLE(nodrop_queues, 6);
 static DEFINE_MUTEX(nodrop_queues_lock);
 
+/* What a ring holds when its queue is made; both locks. */
+static unsigned int nodrop_ring_count(const struct ptr_ring *ring)
+{
+	int n = ring->producer - ring->consumer_head;
+
+	if (n < 0)
+		return n + ring->size;
+	if (!n && ring->size && ring->queue[ring->consumer_head])
+		return ring->size;
+	return n;
+}
+
 /**
  * nodrop_queue_create() - a queue that nothing feeds
- * @ring: its ring, initialised; must live until nodrop_queue_leave()
+ * @ring: its ring, initialised, empty or in use by senders and a reader that
+ *	take its locks; must live until nodrop_queue_leave()
  * @key: what nodrop_queue_find() is to know it by
  * @destroy: frees a packet; called in process context
  *
@@ -59,7 +73,10 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	nodrop_kick_init(q);
 
 	mutex_lock(&nodrop_queues_lock);
-	hash_add(nodrop_queues, &q->node, (unsigned long)key);
+	nodrop_lock(q);
+	q->produced = nodrop_ring_count(ring);
+	hash_add_rcu(nodrop_queues, &q->node, (unsigned long)key);
+	nodrop_unlock(q);
 	mutex_unlock(&nodrop_queues_lock);
 	return q;
 }
@@ -69,14 +86,15 @@ EXPORT_SYMBOL_GPL(nodrop_queue_create);
  * nodrop_queue_hide() - nodrop_queue_find() finds it no more
  * @q: the queue
  *
- * Before the owner of its key may be freed.
+ * Before the owner of its key may be freed. Who relies on RCU to use it may
+ * still do so for a grace period.
  *
  * Context: process context.
  */
 void nodrop_queue_hide(struct nodrop_queue *q)
 {
 	mutex_lock(&nodrop_queues_lock);
-	hash_del(&q->node);
+	hash_del_rcu(&q->node);
 	mutex_unlock(&nodrop_queues_lock);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_hide);
@@ -105,20 +123,21 @@ EXPORT_SYMBOL_GPL(nodrop_queue_destroy);
 
 /**
  * nodrop_queue_find() - the queue of a reader that knows the protocol
- * @key: as given to nodrop_queue_create(); the caller keeps its owner alive
+ * @key: as given to nodrop_queue_create()
  *
- * Context: process context.
+ * Context: any. Either the caller keeps the owner of @key alive, and its queue
+ * with it, or it holds the RCU read lock for as long as it uses the queue.
  * Return: the queue or NULL.
  */
 struct nodrop_queue *nodrop_queue_find(const void *key)
 {
 	struct nodrop_queue *q;
 
-	mutex_lock(&nodrop_queues_lock);
-	hash_for_each_possible(nodrop_queues, q, node, (unsigned long)key)
+	rcu_read_lock();
+	hash_for_each_possible_rcu(nodrop_queues, q, node, (unsigned long)key)
 		if (q->key == key)
 			break;
-	mutex_unlock(&nodrop_queues_lock);
+	rcu_read_unlock();
 	return q;
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
@@ -207,7 +226,10 @@ EXPORT_SYMBOL_GPL(nodrop_queue_strays);
  */
 void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n)
 {
-	WRITE_ONCE(q->floor, max(4 * n, (unsigned int)NODROP_FLOOR));
+	unsigned int floor = max(4 * n, (unsigned int)NODROP_FLOOR);
+
+	if (READ_ONCE(q->floor) != floor)
+		WRITE_ONCE(q->floor, floor);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_batches);
 

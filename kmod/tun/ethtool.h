@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included by wrap.c after tun.c: counters of each queue by "ethtool -S", and
- * the switch of a device by "ethtool --set-priv-flags DEV nodrop on|off".
+ * Included after tun.c: counters of each queue by "ethtool -S", and the switch
+ * of a device by "ethtool --set-priv-flags DEV nodrop on|off".
  */
-
-/* tun.c's own operations and ours, put together when the module loads. */
-static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
 
 static const char nodrop_tun_flag_name[ETH_GSTRING_LEN] = "nodrop";
 
@@ -46,12 +43,13 @@ static void nodrop_tun_stats(struct net_device *dev,
 			     struct ethtool_stats *stats, u64 *data)
 {
 	struct tun_struct *tun = netdev_priv(dev);
-	struct tun_file *tfile;
+	struct nodrop_queue *q;
 	int i;
 
 	for (i = 0; i < tun->numqueues; i++) {
-		tfile = rtnl_dereference(tun->tfiles[i]);
-		nodrop_queue_stats(nodrop_tun_queue(tfile), data);
+		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
+		if (q)
+			nodrop_queue_stats(q, data);
 		data += NODROP_STATS;
 	}
 }
@@ -73,12 +71,12 @@ static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 	return 0;
 }
 
-static void __init nodrop_tun_ethtool_init(void)
+/* @ops: tun.c's own; get ours besides */
+static void nodrop_tun_ethtool_add(struct ethtool_ops *ops)
 {
-	nodrop_tun_ethtool_ops = tun_ethtool_ops;
-	nodrop_tun_ethtool_ops.get_sset_count = nodrop_tun_sset_count;
-	nodrop_tun_ethtool_ops.get_strings = nodrop_tun_strings;
-	nodrop_tun_ethtool_ops.get_ethtool_stats = nodrop_tun_stats;
-	nodrop_tun_ethtool_ops.get_priv_flags = nodrop_tun_get_flags;
-	nodrop_tun_ethtool_ops.set_priv_flags = nodrop_tun_set_flags;
+	ops->get_sset_count = nodrop_tun_sset_count;
+	ops->get_strings = nodrop_tun_strings;
+	ops->get_ethtool_stats = nodrop_tun_stats;
+	ops->get_priv_flags = nodrop_tun_get_flags;
+	ops->set_priv_flags = nodrop_tun_set_flags;
 }

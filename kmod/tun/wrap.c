@@ -13,6 +13,7 @@
 
 #include "../compat/lltx.h"
 #include "../flow/nodrop_flow.h"
+#include "flags.h"
 #include "packet.h"
 
 static bool nodrop_default = true;
@@ -20,12 +21,6 @@ module_param_named(nodrop, nodrop_default, bool, 0644);
 MODULE_PARM_DESC(nodrop, "Flow control for devices whose application did not ask for it by IFF_BACKPRESSURE (default on)");
 MODULE_INFO(nodrop, NODROP_VERSION);
 MODULE_INFO(version, NODROP_VERSION);
-
-/* In tun->flags, where tun.c leaves room: what the administrator said. */
-#define NODROP_TUN_ON	0x01000000
-#define NODROP_TUN_OFF	0x02000000
-/* And that packets may be in qdiscs of txqs that are not theirs any more. */
-#define NODROP_TUN_STRAYS 0x04000000
 
 #define NODROP_TUN_OFFSET ALIGN(sizeof(struct tun_file), sizeof(void *))
 
@@ -324,6 +319,9 @@ static int tun_net_init(struct net_device *dev)
 
 #include "ethtool.h"
 
+/* tun.c's own operations and ours, put together when the module loads. */
+static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
+
 static void tun_setup(struct net_device *dev)
 {
 	stock_tun_setup(dev);
@@ -335,7 +333,8 @@ static int __init tun_init(void)
 	int err;
 
 	tun_proto.obj_size = NODROP_TUN_OFFSET + sizeof(struct nodrop_queue *);
-	nodrop_tun_ethtool_init();
+	nodrop_tun_ethtool_ops = tun_ethtool_ops;
+	nodrop_tun_ethtool_add(&nodrop_tun_ethtool_ops);
 
 	err = register_netdevice_notifier(&nodrop_tun_notifier);
 	if (err)

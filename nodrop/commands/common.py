@@ -14,7 +14,7 @@ from rich.console import Console
 
 from nodrop.errors import NodropError
 from nodrop.guest.plan import Variant
-from nodrop.report import files, plot, summary, table
+from nodrop.report import files, summary, table
 
 MIN_WIDTH = 140
 """Columns the table needs; a narrower pipe or terminal wraps its own lines."""
@@ -52,6 +52,13 @@ def variant_list(text: str) -> tuple[Variant, ...]:
     return tuple(variant for variant in Variant if str(variant) in words)
 
 
+def _draw(directory: files.RunDirectory, summaries: dict[str, Any]) -> None:
+    """Draw the picture; what draws it is loaded only now, since few commands need it."""
+    from nodrop.report import plot
+
+    plot.write(directory, summaries)
+
+
 def default_out(name: str) -> Path:
     """Return ``out/NAME-TIME`` below the current directory."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -69,7 +76,7 @@ def write_report(path: Path) -> tuple[files.RunDirectory, Mapping[str, Any]]:
     try:
         summary.write(directory, summaries)
         table.write(directory, summaries)
-        plot.write(directory, summaries)
+        _draw(directory, summaries)
     except OSError as error:
         raise NodropError(f"Cannot write the report to {path}: {error.strerror}.") from error
     return directory, summaries

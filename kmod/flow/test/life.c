@@ -195,11 +195,42 @@ static void test_foreign_without_room_for_the_front(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, ptr_ring_consume(&f->ring));
 }
 
+/* As when a running driver's ring gets a queue. */
+static void test_create_in_use(struct kunit *test)
+{
+	const int size = 40;
+	unsigned int before, wanted, held, i;
+	struct nodrop_queue *q;
+	struct ptr_ring ring;
+
+	for (before = 0; before < 2 * size; before += 3) {
+		for (wanted = 0; wanted <= size; wanted++) {
+			KUNIT_ASSERT_EQ(test,
+					ptr_ring_init(&ring, size, GFP_KERNEL),
+					0);
+			for (i = 0; i < before; i++) {
+				ptr_ring_produce(&ring, packet(i));
+				ptr_ring_consume(&ring);
+			}
+			held = 0;
+			while (held < wanted &&
+			       !ptr_ring_produce(&ring, packet(held)))
+				held++;
+			q = nodrop_queue_create(&ring, &ring, NULL);
+			KUNIT_ASSERT_NOT_NULL(test, q);
+			KUNIT_EXPECT_EQ(test, nodrop_held(q), held);
+			nodrop_queue_destroy(q);
+			ptr_ring_cleanup(&ring, NULL);
+		}
+	}
+}
+
 static struct kunit_case life_cases[] = {
 	KUNIT_CASE(test_foreign_reader_drops),
 	KUNIT_CASE(test_bind_wakes),
 	KUNIT_CASE(test_bind_wakes_the_txq_before),
 	KUNIT_CASE(test_find),
+	KUNIT_CASE(test_create_in_use),
 	KUNIT_CASE(test_heir_gets_all),
 	KUNIT_CASE(test_no_heir),
 	KUNIT_CASE(test_unconsume_after_leaving),

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The livepatch as a module: when it begins, when it ends, for whom.
+ *
+ * While the kernel moves its tasks from the old functions to ours or back, some
+ * run these and some those, so no queue may exist: without one both do the
+ * same. Queues are made when the way in is complete and go before the way out
+ * begins. A notifier does both: the kernel tells a new one of every device of
+ * every network namespace, and one that goes of the same again.
+ */
+#include <linux/livepatch.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <linux/workqueue.h>
+#include <net/net_namespace.h>
+
+#include "../compat/module_rodata.h"
+#include "live.h"
+#include "proof.h"
+
+/* How often sleeping readers are looked for while a transition goes on. */
+#define NODROP_LIVE_NUDGE_MS 20
+
+/* A note: lengths of name and content, type, name, content. */
+struct nodrop_live_build_id {
+	u32 name_size;
+	u32 size;
+	u32 type;
+	char name[4];
+	u8 id[20];
+};
+
+static struct nodrop_live_build_id nodrop_live_tun_id = {
+	4, 20, 3, "GNU", NODROP_LIVE_TUN_ID
+};
+
+static struct nodrop_live_build_id nodrop_live_vhost_id = {
+	4, 20, 3, "GNU", NODROP_LIVE_VHOST_ID
+};
+
+/* Is it the very module that was looked at when we were built? */
+static bool nodrop_live_fits(const struct module *module,
+			     const struct nodrop_live_build_id *id)
+{
+	unsigned int at, size;
+	const void *rodata = nodrop_module_rodata(module, &size);
+
+	for (at = 0; at + sizeof(*id) <= size; at += sizeof(u32))
+		if (!memcmp(rodata + at, id, sizeof(*id)))
+			return true;
+	pr_err("nodrop_live: the %s.ko that is loaded is not the one that this was built for: load the distribution's own, or build again\n",
+	       module->name);
+	return false;
+}
+
+static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
+			     void *info)
+{
+	struct net_device *dev = netdev_notifier_info_to_dev(info);
+
+	if (!nodrop_live_is_tun(dev))
+		return NOTIFY_DONE;
+	switch (event) {
+	case NETDEV_REGISTER:	/* with its first queue */
+	case NETDEV_UP:
+	case NETDEV_CHANGE:	/* tun.c says so when a queue comes or goes */
+		nodrop_live_join(dev);
+		break;
+	case NETDEV_UNREGISTER:
+		nodrop_live_leave(dev);
+		break;
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block nodrop_live_notifier = {
+	.notifier_call = nodrop_live_event,
+};
+
+static bool nodrop_live_on;
+
+static void nodrop_live_nudge_all(struct work_struct *work)
+{
+	struct net_device *dev;
+	struct net *net;
+
+	rtnl_lock();
+	down_read(&net_rwsem);
+	for_each_net(net)
+		for_each_netdev(net, dev)
+			if (nodrop_live_is_tun(dev))
+				nodrop_live_nudge(dev);
+	up_read(&net_rwsem);
+	rtnl_unlock();
+	schedule_delayed_work(to_delayed_work(work),
+			      msecs_to_jiffies(NODROP_LIVE_NUDGE_MS));
+}
+
+static DECLARE_DELAYED_WORK(nodrop_live_nudger, nodrop_live_nudge_all);
+
+static void nodrop_live_nudge_begin(void)
+{
+	schedule_delayed_work(&nodrop_live_nudger,
+			      msecs_to_jiffies(NODROP_LIVE_NUDGE_MS));
+}
+
+static int nodrop_live_pre_patch(struct klp_object *obj)
+{
+	if (!nodrop_live_fits(obj->mod, &nodrop_live_tun_id))
+		return -ENODEV;
+	nodrop_live_nudge_begin();
+	return 0;
+}
+
+/* All tasks run our functions. */
+static void nodrop_live_post_patch(struct klp_object *obj)
+{
+	int err;
+
+	cancel_delayed_work_sync(&nodrop_live_nudger);
+	if (nodrop_live_on)
+		return;
+	nodrop_live_begin();
+	err = register_netdevice_notifier(&nodrop_live_notifier);
+	nodrop_live_on = !err;
+	if (err)
+		pr_err("nodrop_live: no device is lossless: error %d\n", err);
+}
+
+static void nodrop_live_pre_unpatch(struct klp_object *obj)
+{
+	if (nodrop_live_on)
+		unregister_netdevice_notifier(&nodrop_live_notifier);
+	nodrop_live_on = false;
+	nodrop_live_nudge_begin();
+}
+
+/* No task runs our functions, or tun.ko has gone. */
+static void nodrop_live_post_unpatch(struct klp_object *obj)
+{
+	cancel_delayed_work_sync(&nodrop_live_nudger);
+}
+
+static int nodrop_live_pre_patch_vhost(struct klp_object *obj)
+{
+	return nodrop_live_fits(obj->mod, &nodrop_live_vhost_id) ? 0 : -ENODEV;
+}
+
+static struct klp_object nodrop_live_objects[] = {
+	{
+		.name = "tun",
+		.funcs = nodrop_live_tun_funcs,
+		.callbacks = {
+			.pre_patch = nodrop_live_pre_patch,
+			.post_patch = nodrop_live_post_patch,
+			.pre_unpatch = nodrop_live_pre_unpatch,
+			.post_unpatch = nodrop_live_post_unpatch,
+		},
+	},
+	{
+		.name = "vhost_net",
+		.funcs = nodrop_live_vhost_funcs,
+		.callbacks = {
+			.pre_patch = nodrop_live_pre_patch_vhost,
+		},
+	},
+	{ }
+};
+
+static struct klp_patch nodrop_live_patch = {
+	.mod = THIS_MODULE,
+	.objs = nodrop_live_objects,
+};
+
+static int __init nodrop_live_init(void)
+{
+	return klp_enable_patch(&nodrop_live_patch);
+}
+module_init(nodrop_live_init);
+
+/* Only when the patch is disabled, which is when nobody runs our functions. */
+static void __exit nodrop_live_exit(void)
+{
+}
+module_exit(nodrop_live_exit);
+
+MODULE_DESCRIPTION("Flow control for a running tun.ko and vhost_net.ko");
+MODULE_LICENSE("GPL");
+MODULE_INFO(livepatch, "Y");
+MODULE_INFO(nodrop, NODROP_VERSION);
+MODULE_INFO(version, NODROP_VERSION);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the files of the livepatch know of each other.
+ */
+#ifndef NODROP_LIVE_H
+#define NODROP_LIVE_H
+
+#include <linux/livepatch.h>
+#include <linux/netdevice.h>
+
+/* One function of the running driver and what stands in for it. */
+#define NODROP_LIVE(name, instead) { .old_name = #name, .new_func = (instead) }
+
+extern struct klp_func nodrop_live_tun_funcs[];
+extern struct klp_func nodrop_live_vhost_funcs[];
+
+void nodrop_live_begin(void);
+bool nodrop_live_is_tun(const struct net_device *dev);
+void nodrop_live_join(struct net_device *dev);
+void nodrop_live_leave(struct net_device *dev);
+void nodrop_live_nudge(struct net_device *dev);
+void nodrop_live_ptr_free(void *packet);
+
+#endif

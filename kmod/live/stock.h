@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Included before a driver of the kernel whose functions are to stand in for
+ * those of the running one. What would make a module of it is taken away: no
+ * init, no parameters, no exports, no description. What nothing refers to then
+ * is left out by the compiler: kmod/live/prove sees to it that none of the
+ * driver's data is among what is left.
+ */
+#ifndef NODROP_LIVE_STOCK_H
+#define NODROP_LIVE_STOCK_H
+
+/* As the drivers define it, before the first header is read. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/if_tun.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/ptr_ring.h>
+#include <linux/rtnetlink.h>
+#include <linux/skb_array.h>
+#include <net/rtnetlink.h>
+
+#define NODROP_LIVE_NOTHING(...)
+
+#undef module_init
+#undef module_exit
+#undef module_param
+#undef EXPORT_SYMBOL_GPL
+#undef MODULE_ALIAS
+#undef MODULE_ALIAS_MISCDEV
+#undef MODULE_AUTHOR
+#undef MODULE_DESCRIPTION
+#undef MODULE_IMPORT_NS
+#undef MODULE_LICENSE
+#undef MODULE_PARM_DESC
+#undef MODULE_VERSION
+#define module_init NODROP_LIVE_NOTHING
+#define module_exit NODROP_LIVE_NOTHING
+#define module_param NODROP_LIVE_NOTHING
+#define EXPORT_SYMBOL_GPL NODROP_LIVE_NOTHING
+#define MODULE_ALIAS NODROP_LIVE_NOTHING
+#define MODULE_ALIAS_MISCDEV NODROP_LIVE_NOTHING
+#define MODULE_AUTHOR NODROP_LIVE_NOTHING
+#define MODULE_DESCRIPTION NODROP_LIVE_NOTHING
+#define MODULE_IMPORT_NS NODROP_LIVE_NOTHING
+#define MODULE_LICENSE NODROP_LIVE_NOTHING
+#define MODULE_PARM_DESC NODROP_LIVE_NOTHING
+#define MODULE_VERSION NODROP_LIVE_NOTHING
+
+/* What tun.c exports and vhost_net imports: a reference would pin tun.ko. */
+void nodrop_live_ptr_free(void *packet);
+
+#define tun_ptr_free nodrop_live_ptr_free
+
+#endif

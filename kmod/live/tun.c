@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Stand-ins for those functions of a running stock tun.ko that touch the ring:
+ * compiled from the kernel's own tun.c, and between them and the ring the
+ * core. A ring that has no nodrop_queue is treated as the stock driver does.
+ *
+ * None of the data of tun.c exist here: they are the running module's. It is
+ * reached through the objects that it made, and no address of a function of
+ * ours is left in any of them, but for the ethtool operations, which
+ * nodrop_live_leave() puts back.
+ */
+#include "stock.h"
+#include "live.h"
+
+#include "../flow/nodrop_flow.h"
+#include "../tun/flags.h"
+#include "../tun/packet.h"
+
+/* Before the hooks change the meaning of these names. */
+static int nodrop_live_plain_resize(struct ptr_ring *ring, int size)
+{
+	return ptr_ring_resize(ring, size, GFP_KERNEL, nodrop_live_ptr_free);
+}
+
+static bool nodrop_live_plain_empty(struct ptr_ring *ring)
+{
+	return __ptr_ring_empty(ring);
+}
+
+static struct socket *nodrop_live_unused_socket(struct file *file);
+static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
+
+#define tun_get_socket(file) nodrop_live_unused_socket(file)
+#define tun_get_tx_ring(file) nodrop_live_unused_ring(file)
+#include "../tun/ring.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#include "../tun/stock/tun.c"
+#pragma GCC diagnostic pop
+
+#include "../tun/unhook.h"
+
+static struct nodrop_queue *nodrop_tun_queue(struct tun_file *tfile)
+{
+	return nodrop_queue_find(&tfile->tx_ring);
+}
+
+static bool nodrop_tun_enabled(const struct tun_struct *tun)
+{
+	return !(READ_ONCE(tun->flags) & NODROP_TUN_OFF);
+}
+
+/* The ring. Producers hold the RCU read lock. */
+
+static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
+{
+	struct nodrop_queue *q = nodrop_queue_find(ring);
+
+	if (!q)
+		return __ptr_ring_produce(ring, skb);
+	return nodrop_produce(q, skb, nodrop_tun_bytes(skb));
+}
+
+static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
+{
+	struct nodrop_queue *q = nodrop_queue_find(ring);
+
+	if (!q)
+		return __ptr_ring_produce(ring, frame);
+	return nodrop_produce_aside(q, frame);
+}
+
+static void *nodrop_tun_consume(struct ptr_ring *ring)
+{
+	struct nodrop_queue *q;
+	void *packet;
+
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	if (q)
+		packet = nodrop_consume(q, nodrop_tun_bytes);
+	else
+		packet = __ptr_ring_consume(ring);
+	rcu_read_unlock();
+	return packet;
+}
+
+static bool nodrop_tun_empty(struct ptr_ring *ring)
+{
+	struct nodrop_queue *q;
+	bool empty;
+
+	spin_lock(&ring->consumer_lock);
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	empty = q ? nodrop_empty(q) : nodrop_live_plain_empty(ring);
+	rcu_read_unlock();
+	spin_unlock(&ring->consumer_lock);
+	return empty;
+}
+
+static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
+{
+	struct nodrop_queue *q;
+	int len;
+
+	spin_lock(&ring->consumer_lock);
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	len = length(q ? nodrop_peek(q) : __ptr_ring_peek(ring));
+	rcu_read_unlock();
+	spin_unlock(&ring->consumer_lock);
+	return len;
+}
+
+static int nodrop_tun_resize(struct ptr_ring *ring, int size)
+{
+	struct nodrop_queue *q = nodrop_queue_find(ring);
+
+	return q ? nodrop_queue_resize(q, size) :
+		   nodrop_live_plain_resize(ring, size);
+}
+
+static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
+{
+	int i, err = 0;
+
+	for (i = 0; i < n && !err; i++)
+		err = nodrop_tun_resize(rings[i], size);
+	return err;
+}
+
+/* What stands in for functions of the same name */
+
+/*
+ * A stock device is lockless: several senders may come for one txq, and the
+ * core wants them one by one. What tun_net_xmit() calls does not transmit, so
+ * nobody takes the lock twice; but for a console on the network that prints
+ * from here, and that goes past us.
+ */
+static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
+					struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	u16 index = skb_get_queue_mapping(skb);
+	int cpu = smp_processor_id();
+	netdev_tx_t ret = NETDEV_TX_BUSY;
+	struct nodrop_queue *q = NULL;
+	struct netdev_queue *txq;
+	struct tun_file *tfile;
+
+	rcu_read_lock();
+	txq = netdev_get_tx_queue(dev, index);
+	tfile = rcu_dereference(tun->tfiles[index]);
+	if (tfile)
+		q = nodrop_tun_queue(tfile);
+	if (!q || unlikely(READ_ONCE(txq->xmit_lock_owner) == cpu)) {
+		ret = tun_net_xmit(skb, dev);
+		goto out;
+	}
+
+	__netif_tx_lock(txq, cpu);
+	if (nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+		ret = tun_net_xmit(skb, dev);
+	__netif_tx_unlock(txq);
+out:
+	rcu_read_unlock();
+	return ret;
+}
+
+static void nodrop_live_drop(struct nodrop_queue *q)
+{
+	nodrop_queue_hide(q);
+	synchronize_net();
+	nodrop_queue_destroy(q);
+}
+
+static void nodrop_tun_bind_all(struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	struct nodrop_queue *q;
+	int i;
+
+	for (i = 0; i < tun->numqueues; i++) {
+		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
+		if (q)
+			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
+	}
+}
+
+/* A queue leaves its device; another one may have its index now. */
+static void nodrop_live_queue_purge(struct tun_file *tfile)
+{
+	struct nodrop_queue *q = nodrop_tun_queue(tfile);
+	struct net_device *dev;
+
+	if (q) {
+		dev = q->txq->dev;
+		nodrop_queue_leave(q, NULL);
+		nodrop_live_drop(q);
+		nodrop_tun_bind_all(dev);
+	}
+	tun_queue_purge(tfile);
+}
+
+/* tun.c's own looks at tun_link_ops, which are not the running module's. */
+static int nodrop_live_device_event(struct notifier_block *nb,
+				    unsigned long event, void *info)
+{
+	struct net_device *dev = netdev_notifier_info_to_dev(info);
+	struct tun_struct *tun = netdev_priv(dev);
+	struct tun_file *tfile;
+	int i;
+
+	if (!nodrop_live_is_tun(dev))
+		return NOTIFY_DONE;
+	if (event == NETDEV_CHANGE_TX_QUEUE_LEN && tun_queue_resize(tun))
+		return NOTIFY_BAD;
+	for (i = 0; event == NETDEV_UP && i < tun->numqueues; i++) {
+		tfile = rtnl_dereference(tun->tfiles[i]);
+		tfile->sk.sk_write_space(&tfile->sk);
+	}
+	return NOTIFY_DONE;
+}
+
+struct klp_func nodrop_live_tun_funcs[] = {
+	NODROP_LIVE(tun_net_xmit, nodrop_live_net_xmit),
+	NODROP_LIVE(tun_do_read, tun_do_read),
+	NODROP_LIVE(tun_chr_poll, tun_chr_poll),
+	NODROP_LIVE(tun_peek_len, tun_peek_len),
+	NODROP_LIVE(tun_xdp_xmit, tun_xdp_xmit),
+	NODROP_LIVE(tun_xdp_act, tun_xdp_act),
+	NODROP_LIVE(tun_queue_purge, nodrop_live_queue_purge),
+	NODROP_LIVE(tun_device_event, nodrop_live_device_event),
+	{ }
+};
+
+/* Devices */
+
+#include "../tun/ethtool.h"
+
+/* The running module's operations, and the same with ours. RTNL. */
+static const struct ethtool_ops *nodrop_live_stock_ops;
+static struct ethtool_ops nodrop_live_ops;
+
+bool nodrop_live_is_tun(const struct net_device *dev)
+{
+	return dev->rtnl_link_ops && !strcmp(dev->rtnl_link_ops->kind, "tun");
+}
+
+/* tun.ko was loaded anew: what was kept of the last one is void. */
+void nodrop_live_begin(void)
+{
+	nodrop_live_stock_ops = NULL;
+}
+
+static struct nodrop_queue *nodrop_live_create(struct tun_file *tfile)
+{
+	struct nodrop_queue *q;
+
+	q = nodrop_queue_create(&tfile->tx_ring, &tfile->tx_ring,
+				nodrop_live_ptr_free);
+	/* A ring without a slot has nothing to read that could open it. */
+	if (q && !tfile->tx_ring.size)
+		nodrop_queue_resize(q, 1);
+	return q;
+}
+
+/**
+ * nodrop_live_join() - see to it that each queue of a device is lossless
+ * @dev: a device of tun.ko
+ *
+ * A queue for which there is no memory stays as it was.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_live_join(struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	struct tun_file *tfile;
+	struct netdev_queue *txq;
+	struct nodrop_queue *q;
+	int i;
+
+	for (i = 0; i < tun->numqueues; i++) {
+		tfile = rtnl_dereference(tun->tfiles[i]);
+		txq = netdev_get_tx_queue(dev, i);
+		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(tfile);
+		if (q && q->txq != txq)
+			nodrop_queue_bind(q, txq);
+	}
+
+	if (dev->ethtool_ops == &nodrop_live_ops)
+		return;
+	if (dev->ethtool_ops != nodrop_live_stock_ops) {
+		nodrop_live_stock_ops = dev->ethtool_ops;
+		nodrop_live_ops = *dev->ethtool_ops;
+		nodrop_tun_ethtool_add(&nodrop_live_ops);
+	}
+	dev->ethtool_ops = &nodrop_live_ops;
+}
+
+/**
+ * nodrop_live_leave() - make a device what it was
+ * @dev: a device of tun.ko
+ *
+ * What its rings hold stays there for their readers.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_live_leave(struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	struct nodrop_queue *q;
+	int i;
+
+	for (i = 0; i < tun->numqueues; i++) {
+		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
+		if (!q)
+			continue;
+		nodrop_queue_foreign(q);
+		nodrop_queue_bind(q, NULL);
+		nodrop_live_drop(q);
+	}
+	WRITE_ONCE(tun->flags, tun->flags & ~(NODROP_TUN_ON | NODROP_TUN_OFF));
+	if (dev->ethtool_ops == &nodrop_live_ops)
+		dev->ethtool_ops = nodrop_live_stock_ops;
+}
+
+/* A reader that sleeps in the function that is to go: let it come back. */
+static void nodrop_live_nudge_file(struct tun_file *tfile)
+{
+	wait_queue_head_t *readers = sk_sleep(&tfile->sk);
+	wait_queue_entry_t *entry;
+	struct task_struct *task;
+	unsigned long flags;
+
+	spin_lock_irqsave(&readers->lock, flags);
+	list_for_each_entry(entry, &readers->head, entry) {
+		if (entry->func != default_wake_function)
+			continue;
+		task = entry->private;
+		if (!test_tsk_thread_flag(task, TIF_PATCH_PENDING))
+			continue;
+		if (!(task->flags & PF_KTHREAD))
+			set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
+		default_wake_function(entry, TASK_INTERRUPTIBLE, 0, NULL);
+	}
+	spin_unlock_irqrestore(&readers->lock, flags);
+}
+
+/**
+ * nodrop_live_nudge() - send sleeping readers of a device through user space
+ * @dev: a device of tun.ko
+ *
+ * As livepatch itself does after 15 s, but only those readers, and now. Their
+ * system call starts again and their program does not notice.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_live_nudge(struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	struct tun_file *tfile;
+	int i;
+
+	for (i = 0; i < tun->numqueues; i++)
+		nodrop_live_nudge_file(rtnl_dereference(tun->tfiles[i]));
+	list_for_each_entry(tfile, &tun->disabled, next)
+		nodrop_live_nudge_file(tfile);
+}

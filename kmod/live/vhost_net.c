@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Stand-ins for those functions of a running stock vhost_net.ko that take from
+ * a ring and put back into it. Rings without a nodrop_queue (macvtap's, and
+ * tun's while there are none) are treated as the stock driver does.
+ */
+#include "stock.h"
+#include "live.h"
+
+#include <linux/vhost.h>
+#include <net/sock.h>
+
+#include "../flow/nodrop_flow.h"
+#include "../tun/packet.h"
+#include "../vhost_net/stock/vhost.h"
+
+/* How net.c takes packets, with and without the ring's lock, and back. */
+static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n);
+static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
+				  void (*destroy)(void *packet));
+
+#define __ptr_ring_consume_batched(ring, packets, n) \
+	nodrop_live_consume(ring, packets, n)
+#define ptr_ring_consume_batched(ring, packets, n) ({		\
+	struct ptr_ring *__ring = (ring);			\
+	int __n;						\
+								\
+	spin_lock(&__ring->consumer_lock);			\
+	__n = nodrop_live_consume(__ring, packets, n);		\
+	spin_unlock(&__ring->consumer_lock);			\
+	__n;							\
+})
+
+#define ptr_ring_unconsume(ring, packets, n, destroy) \
+	nodrop_live_unconsume(ring, packets, n, destroy)
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#include "../vhost_net/stock/net.c"
+#pragma GCC diagnostic pop
+
+#undef __ptr_ring_consume_batched
+#undef ptr_ring_consume_batched
+#undef ptr_ring_unconsume
+
+static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
+{
+	struct nodrop_queue *q;
+
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	if (q) {
+		nodrop_queue_batches(q, n);
+		n = nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);
+	} else {
+		n = __ptr_ring_consume_batched(ring, packets, n);
+	}
+	rcu_read_unlock();
+	return n;
+}
+
+/*
+ * net.c's owner of the ring may be about to detach it, and this may sleep: RTNL
+ * keeps the queue.
+ */
+static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
+				  void (*destroy)(void *packet))
+{
+	struct nodrop_queue *q;
+
+	rtnl_lock();
+	q = nodrop_queue_find(ring);
+	if (q)
+		nodrop_unconsume(q, packets, n);
+	else
+		ptr_ring_unconsume(ring, packets, n, destroy);
+	rtnl_unlock();
+}
+
+struct klp_func nodrop_live_vhost_funcs[] = {
+	NODROP_LIVE(vhost_net_buf_peek, vhost_net_buf_peek),
+	NODROP_LIVE(vhost_net_buf_unproduce, vhost_net_buf_unproduce),
+	{ }
+};

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How tun.c reaches its ring, and which function of ours it reaches instead.
+ * Included before tun.c by whoever has these functions.
+ */
+#ifndef NODROP_TUN_RING_H
+#define NODROP_TUN_RING_H
+
+#include <linux/ptr_ring.h>
+
+/*
+ * Into the ring and out of it, with and without tun.c holding the ring's lock.
+ * Into: the name of the argument says what it is.
+ */
+static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
+static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
+static void *nodrop_tun_consume(struct ptr_ring *ring);
+
+#define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
+#define ptr_ring_produce(ring, what) ({				\
+	struct ptr_ring *__ring = (ring);			\
+	int __err;						\
+								\
+	spin_lock(&__ring->producer_lock);			\
+	__err = nodrop_tun_produce_##what(__ring, what);	\
+	spin_unlock(&__ring->producer_lock);			\
+	__err;							\
+})
+
+#define __ptr_ring_consume(ring) nodrop_tun_consume(ring)
+#define ptr_ring_consume(ring) ({				\
+	struct ptr_ring *__ring = (ring);			\
+	void *__packet;						\
+								\
+	spin_lock(&__ring->consumer_lock);			\
+	__packet = nodrop_tun_consume(__ring);			\
+	spin_unlock(&__ring->consumer_lock);			\
+	__packet;						\
+})
+
+/* How poll() looks into the ring, and how vhost_net asks for a length. */
+static bool nodrop_tun_empty(struct ptr_ring *ring);
+static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet));
+
+#undef PTR_RING_PEEK_CALL
+#define ptr_ring_empty(ring) nodrop_tun_empty(ring)
+#define PTR_RING_PEEK_CALL(ring, length) nodrop_tun_peek(ring, length)
+
+/* Another size, when a queue joins the device and when txqueuelen changes. */
+static int nodrop_tun_resize(struct ptr_ring *ring, int size);
+static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size);
+
+#undef ptr_ring_resize
+#undef ptr_ring_resize_multiple
+#undef ptr_ring_resize_multiple_bh
+#define ptr_ring_resize(ring, size, ...) nodrop_tun_resize(ring, size)
+#define ptr_ring_resize_multiple(rings, n, size, ...) \
+	nodrop_tun_resize_all(rings, n, size)
+#define ptr_ring_resize_multiple_bh ptr_ring_resize_multiple
+
+#endif

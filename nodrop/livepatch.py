@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The livepatch of the running kernel: what state it is in, in and out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from nodrop import proc
+from nodrop.errors import NodropError, UnsupportedError
+
+NAME = "nodrop_live"
+TOOL_TIMEOUT_S = 60.0
+LOOK_S = 0.05
+
+
+class Livepatch:
+    """The patch in a running kernel.
+
+    Args:
+        root: where ``sys`` and ``proc`` are.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._modules = root / "sys/module"
+        self._patches = root / "sys/kernel/livepatch"
+        self._patch = self._patches / NAME
+        self._proc = root / "proc"
+
+    @property
+    def present(self) -> bool:
+        """Whether the kernel has the patch, in whatever state."""
+        return self._patch.exists()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all tasks are on one side; also when the patch is not there."""
+        try:
+            return (self._patch / "transition").read_text().strip() == "0"
+        except OSError:
+            return True
+
+    def loaded(self, module: str) -> bool:
+        """Whether a module is in the kernel."""
+        return (self._modules / module).exists()
+
+    def require(self) -> None:
+        """Refuse a kernel that cannot be patched.
+
+        Raises:
+            UnsupportedError: it has no livepatch.
+            NodropError: nodrop's own driver is loaded: there is nothing to patch.
+        """
+        if not self._patches.is_dir():
+            raise UnsupportedError(
+                "The running kernel has no livepatch (CONFIG_LIVEPATCH).",
+                "Load nodrop's own modules instead; see the README.",
+            )
+        if (self._modules / "tun/parameters/nodrop").exists():
+            raise NodropError(
+                "The tun module that is loaded is nodrop's own: it is lossless already.",
+                "The livepatch is for the distribution's.",
+            )
+
+    def holders(self) -> list[str]:
+        """Return the tasks that a transition waits for, as ``name (pid)``."""
+        found = []
+        with suppress(OSError):
+            target = (self._patch / "enabled").read_text().strip()
+            for state in self._proc.glob("[0-9]*/task/[0-9]*/patch_state"):
+                with suppress(OSError):
+                    if state.read_text().strip() not in ("-1", target):
+                        task = state.parent
+                        found.append(f"{(task / 'comm').read_text().strip()} ({task.name})")
+        return sorted(found)
+
+    def enter(self, modules: Path, timeout: float, tell: Callable[[str], None]) -> None:
+        """Load the patch from a folder of modules and wait until it is complete.
+
+        Args:
+            timeout: seconds; when they are over the patch is taken out again.
+            tell: called now and then with what it waits for.
+
+        Raises:
+            NodropError: a module cannot be loaded, or the time was over.
+        """
+        for name in ("nodrop", NAME):
+            if not self.loaded(name):
+                done = proc.run(["insmod", modules / f"{name}.ko"], timeout=TOOL_TIMEOUT_S)
+                if done.status != 0:
+                    raise NodropError(
+                        f"The module {name} could not be loaded.",
+                        f"{done.output.strip()}\nThe kernel's log (dmesg) says why; "
+                        "the drivers are what they were.",
+                    )
+        if self._wait(lambda: self.settled, timeout, tell):
+            return
+        held = self._names()
+        self.leave(timeout, tell)
+        raise NodropError(
+            f"The livepatch was not complete after {timeout:g} s and was taken out again.",
+            f"It waited for {held}. Try again when they have less to do.",
+        )
+
+    def leave(self, timeout: float, tell: Callable[[str], None]) -> None:
+        """Take the patch out and wait until it is gone.
+
+        Args:
+            timeout: seconds.
+            tell: called now and then with what it waits for.
+
+        Raises:
+            NodropError: it is not out after this time; the kernel goes on trying.
+        """
+        enabled = self._patch / "enabled"
+        with suppress(FileNotFoundError):
+            if enabled.read_text().strip() == "1":
+                enabled.write_text("0")
+        if not self._wait(lambda: not self.present, timeout, tell):
+            raise NodropError(
+                f"The livepatch is not out after {timeout:g} s.",
+                f"It waits for {self._names()}. The kernel goes on trying: run this again later.",
+            )
+        for name in (NAME, "nodrop"):
+            if self.loaded(name) and not self._used(name):
+                done = proc.run(["rmmod", name], timeout=TOOL_TIMEOUT_S)
+                if done.status != 0:
+                    raise NodropError(f"rmmod {name} failed.", done.output.strip())
+
+    def _used(self, module: str) -> bool:
+        return any((self._modules / module / "holders").iterdir())
+
+    def _names(self) -> str:
+        return ", ".join(self.holders()[:8]) or "the kernel's idle tasks"
+
+    def _wait(
+        self, condition: Callable[[], bool], timeout: float, tell: Callable[[str], None]
+    ) -> bool:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() >= deadline:
+                return False
+            tell(f"waits for {self._names()}")
+            time.sleep(LOOK_S)
+        return True

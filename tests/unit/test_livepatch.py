@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The livepatch's state, read from a kernel's files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nodrop.cli import main
+from nodrop.errors import NodropError, UnsupportedError
+from nodrop.livepatch import Livepatch
+from nodrop.proc import Completed
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A kernel with livepatch and a stock tun."""
+    for folder in ("sys/kernel/livepatch", "sys/module/tun/holders", "proc"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def patched(root: Path, *, enabled: int = 1, transition: int = 0) -> Path:
+    """The patch is in the kernel."""
+    patch = root / "sys/kernel/livepatch/nodrop_live"
+    patch.mkdir()
+    (patch / "enabled").write_text(f"{enabled}\n")
+    (patch / "transition").write_text(f"{transition}\n")
+    return patch
+
+
+def task(root: Path, pid: int, name: str, state: str) -> None:
+    """A task with a state of its patching."""
+    folder = root / f"proc/{pid}/task/{pid}"
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "patch_state").write_text(f"{state}\n")
+
+
+def test_no_livepatch_is_unsupported(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="no livepatch"):
+        Livepatch(tmp_path).require()
+
+
+def test_own_driver_is_refused(root: Path) -> None:
+    (root / "sys/module/tun/parameters").mkdir()
+    (root / "sys/module/tun/parameters/nodrop").write_text("Y\n")
+    with pytest.raises(NodropError, match="nodrop's own"):
+        Livepatch(root).require()
+
+
+def test_stock_driver_is_fine(root: Path) -> None:
+    Livepatch(root).require()
+
+
+def test_holders_are_those_of_the_other_side(root: Path) -> None:
+    patched(root, transition=1)
+    task(root, 10, "openvpn", "0")
+    task(root, 11, "moved", "1")
+    task(root, 12, "idle", "-1")
+    patch = Livepatch(root)
+    assert not patch.settled
+    assert patch.holders() == ["openvpn (10)"]
+
+
+def test_late_transition_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = patched(root, transition=1)
+    task(root, 10, "openvpn", "0")
+    for name in ("nodrop", "nodrop_live"):
+        (root / f"sys/module/{name}/holders").mkdir(parents=True)
+    removed = []
+
+    def kernel() -> None:
+        while (files / "enabled").read_text().strip() != "0":
+            time.sleep(0.01)
+        for name in ("enabled", "transition"):
+            (files / name).unlink()
+        files.rmdir()
+
+    def rmmod(argv: list[str], **_: object) -> Completed:
+        removed.append(argv)
+        return Completed(0, "", 0.0)
+
+    monkeypatch.setattr("nodrop.proc.run", rmmod)
+    thread = threading.Thread(target=kernel)
+    thread.start()
+    with pytest.raises(NodropError, match=r"taken out again[^$]*openvpn \(10\)"):
+        Livepatch(root).enter(root, 0.3, lambda _: None)
+    thread.join()
+    assert removed == [["rmmod", "nodrop_live"], ["rmmod", "nodrop"]]
+
+
+def test_stuck_on_the_way_out_names_the_task(root: Path) -> None:
+    patched(root, enabled=0, transition=1)
+    task(root, 7, "reader", "1")
+    with pytest.raises(NodropError, match=r"not out after[^$]*reader \(7\)"):
+        Livepatch(root).leave(0.2, lambda _: None)
+
+
+def test_the_command_wants_live(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["install"]) == 2
+    assert "--live" in capsys.readouterr().err
