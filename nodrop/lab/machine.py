@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A Debian machine on which an administrator has installed nodrop's packages.
+"""A Debian machine on which an administrator has set nodrop up.
 
-The packages are installed in a layer over the Debian root, so DKMS builds the modules there
-with the release's own compiler, at this machine's speed. A second layer holds what only the
+That was done in a layer over the Debian root: what is built is built there, with the release's
+own compiler, at this machine's speed. A second layer holds what only the
 tests need: their kernel modules and the traffic programs, built for the same kernel, and copies
 of its own drivers, which DKMS may put elsewhere while ours are installed.
 """
@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from nodrop import proc
@@ -37,8 +38,16 @@ done
 _REMOVE = """\
 dpkg --purge nodrop-dkms
 for kernel in /lib/modules/*; do
-	modinfo -k "${{kernel##*/}}" -F filename tun | grep /kernel/
+	modinfo -k "${kernel##*/}" -F filename tun | grep /kernel/
 done
+"""
+_LIVE = """\
+{kmod}/source {release} /tmp/source
+make -C {kmod} KSRC=/tmp/source KOBJ=/lib/modules/{release}/build \\
+	LIVE=/lib/modules/{release}/kernel OUT={tools}/live
+mkdir {tools}/live/twin
+cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
+rm -rf {tools}/live/build
 """
 _TOOLS = """\
 make -C {traffic} OUT={tools}/bin programs
@@ -54,19 +63,28 @@ done
 """
 
 
+class Setup(Enum):
+    """What an administrator has done with nodrop on a machine."""
+
+    INSTALLED = "installed"
+    """Its packages are installed."""
+    REMOVED = "removed"
+    """They were installed, and purged again."""
+    LIVE = "live"
+    """The livepatch was built, beside the kernel's own modules."""
+
+
 @dataclass(frozen=True)
 class Machine:
-    """A Debian kernel with nodrop installed and the tests' tools beside it.
+    """A Debian kernel, what was done with nodrop there, and the tests' tools.
 
     Attributes:
         kernel: what it runs.
         layers: images over the kernel's root, the topmost last.
-        packages: the nodrop packages that were installed (and perhaps removed again).
     """
 
     kernel: DebianKernel
     layers: tuple[Path, ...]
-    packages: tuple[Path, ...]
 
     def run(
         self,
@@ -114,38 +132,51 @@ def build_packages(progress: Progress) -> tuple[Path, ...]:
 
 
 def ensure_machine(
-    name: str, packages: Sequence[Path], progress: Progress, *, removed: bool = False
+    name: str, setup: Setup, packages: Sequence[Path], progress: Progress
 ) -> Machine:
-    """Return a machine with packages installed; from the cache when it was there before.
+    """Return a machine; from the cache when it was there before.
 
     Args:
         name: the kernel's series, such as "6.12".
-        packages: nodrop-dkms is installed, others are left aside.
-        removed: whether it is removed again afterwards.
+        packages: nodrop-dkms is taken from them, others are left aside.
 
     Raises:
-        NodropError: there is no such kernel, or the packages do not install.
+        NodropError: there is no such kernel, or what was to be done failed.
     """
     kernel = ensure_kernel(name, progress)
+    with progress.step(f"Set up {kernel.release}: {setup.value}"):
+        if setup is Setup.LIVE:
+            first = _live_layer(kernel)
+        else:
+            first = _package_layer(kernel, packages, removed=setup is Setup.REMOVED)
+        return Machine(kernel, (first, _tools_layer(kernel)))
+
+
+def _package_layer(kernel: DebianKernel, packages: Sequence[Path], *, removed: bool) -> Path:
     chosen = [path.resolve() for path in packages if path.name.startswith("nodrop-dkms_")]
     if not chosen:
         raise NodropError("nodrop-dkms was not built.", "make deb builds it.")
-    install = _INSTALL.format(packages=" ".join(map(str, chosen)))
+    script = _INSTALL.format(packages=" ".join(map(str, chosen)))
+    return layering.ensure_layer(
+        kernel.root,
+        script + _REMOVE if removed else script,
+        inputs=[_digest(path) for path in chosen],
+        share=[path.parent for path in chosen],
+    )
+
+
+def _live_layer(kernel: DebianKernel) -> Path:
+    kmod = REPOSITORY / "kmod"
+    script = _LIVE.format(kmod=kmod, release=kernel.release, tools=TOOLS)
+    return layering.ensure_layer(kernel.root, script, inputs=[content_hash(kmod)], share=[kmod])
+
+
+def _tools_layer(kernel: DebianKernel) -> Path:
     traffic = REPOSITORY / "traffic"
-    tools = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
-    with progress.step(f"{'Remove' if removed else 'Install'} nodrop in {kernel.root.release}"):
-        layers = (
-            layering.ensure_layer(
-                kernel.root,
-                install + _REMOVE.format() if removed else install,
-                inputs=[_digest(path) for path in chosen],
-                share=[path.parent for path in chosen],
-            ),
-            layering.ensure_layer(
-                kernel.root, tools, inputs=[content_hash(traffic)], share=[traffic]
-            ),
-        )
-    return Machine(kernel, layers, tuple(chosen))
+    script = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
+    return layering.ensure_layer(
+        kernel.root, script, inputs=[content_hash(traffic)], share=[traffic]
+    )
 
 
 def _digest(package: Path) -> str:

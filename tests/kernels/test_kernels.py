@@ -17,7 +17,7 @@ from accounting import account
 
 from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.lab.hearing import GuestDied, GuestTimeout
-from nodrop.lab.machine import Machine, build_packages, ensure_machine
+from nodrop.lab.machine import TOOLS, Machine, Setup, build_packages, ensure_machine
 from nodrop.lab.roots import kernel_names
 from nodrop.lab.selftests import find_selftests, read_batch
 from nodrop.progress import Progress
@@ -25,13 +25,18 @@ from nodrop.progress import Progress
 KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_names()
 SELFTESTS = find_selftests(REPOSITORY / "tests/selftests")
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
+LIVE_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/live")
+LIVE_KERNELS = tuple(name for name in KERNELS if name in ("6.1", "6.12"))
+ROUNDS = os.environ.get("NODROP_ROUNDS", "100")
+"""How often the livepatch goes in and out under load."""
+
 AFTER_REMOVAL = "stock_again"
 
 
 class MachineOf(Protocol):
     """Gives the machine with a kernel."""
 
-    def __call__(self, name: str, *, removed: bool = False) -> Machine: ...
+    def __call__(self, name: str, setup: Setup) -> Machine: ...
 
 
 pytestmark = pytest.mark.kernels
@@ -43,11 +48,11 @@ def machine_of(request: pytest.FixtureRequest) -> MachineOf:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     built: list[tuple[Path, ...]] = []
 
-    def get(name: str, *, removed: bool = False) -> Machine:
+    def get(name: str, setup: Setup) -> Machine:
         with capture.global_and_fixture_disabled(), Progress() as progress:
             if not built:
                 built.append(build_packages(progress))
-            return ensure_machine(name, built[0], progress, removed=removed)
+            return ensure_machine(name, setup, built[0], progress)
 
     return get
 
@@ -59,6 +64,7 @@ def run_batch(
     subtests: pytest.Subtests,
     *,
     timeout: float,
+    env: dict[str, str] | None = None,
 ) -> None:
     """Run test programs in one guest and account for each.
 
@@ -68,7 +74,10 @@ def run_batch(
     died = None
     try:
         whole = machine.run(
-            ["python3", "-m", "nodrop.guest.batch", *programs], out=out, timeout=timeout
+            ["python3", "-m", "nodrop.guest.batch", *programs],
+            out=out,
+            timeout=timeout,
+            env=env,
         )
     except (GuestDied, GuestTimeout) as error:
         whole, died = None, error
@@ -87,7 +96,7 @@ def test_flow_control(
     machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """All that is tested under User-Mode Linux, with the modules that DKMS built."""
-    run_batch(machine_of(kernel), SELFTESTS, tmp_path, subtests, timeout=240.0)
+    run_batch(machine_of(kernel, Setup.INSTALLED), SELFTESTS, tmp_path, subtests, timeout=300.0)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -96,7 +105,7 @@ def test_programs(
 ) -> None:
     """Real VPNs, a real vhost-net client, and the stock modules beside ours."""
     programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
-    run_batch(machine_of(kernel), programs, tmp_path, subtests, timeout=120.0)
+    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=120.0)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -105,5 +114,14 @@ def test_removal(
 ) -> None:
     """The administrator removes the package and has the kernel's own modules again."""
     programs = [path for path in PROGRAMS if path.name == AFTER_REMOVAL]
-    machine = machine_of(kernel, removed=True)
-    run_batch(machine, programs, tmp_path, subtests, timeout=60.0)
+    run_batch(machine_of(kernel, Setup.REMOVED), programs, tmp_path, subtests, timeout=60.0)
+
+
+@pytest.mark.parametrize("kernel", LIVE_KERNELS)
+def test_livepatch(
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """The kernel's own modules, lossless and stock again as they run."""
+    env = {"NODROP_MODULES": f"{TOOLS}/live", "NODROP_ROUNDS": ROUNDS}
+    machine = machine_of(kernel, Setup.LIVE)
+    run_batch(machine, LIVE_PROGRAMS, tmp_path, subtests, timeout=180.0, env=env)
