@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo test test-kernels lint unit guest mutants clean \
-	deb install uninstall packages
+	deb install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -43,9 +43,6 @@ install: ## DKMS modules and the command, by sudo; KVER=all or a version, SOURCE
 
 uninstall: ## Remove them by sudo; the kernel's own modules are used again
 	@scripts/install -u
-
-packages: bootstrap ## Tests of the packages in NODROP_ROOTS, as root
-	@$(PYTHON) -m pytest tests/packages
 
 clean: ## Remove what was built here (the cache of kernels stays)
 	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info

@@ -2,43 +2,41 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from packages.root import REPOSITORY, Root
+from nodrop import proc
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.lab.roots import ensure_kernel
+from nodrop.progress import Progress
+from packages.root import Root
+
+BUILD_TIMEOUT_S = 300.0
 
 
 @pytest.fixture(scope="module")
-def root() -> Iterator[Root]:
+def root(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Root]:
     """A fresh layer on Debian 12, for the tests of one file."""
-    roots = os.environ.get("NODROP_ROOTS")
-    if not roots:
-        pytest.skip("NODROP_ROOTS does not say where Debian roots are.")
     if os.geteuid() != 0:
         pytest.skip("Debian roots are entered by chroot, which needs root.")
-    lower = Path(roots) / "bookworm"
-    if not (lower / "usr/sbin/dkms").exists():
-        pytest.skip(f"{lower} is no Debian root with DKMS.")
-    place = os.environ.get("NODROP_LAYERS", "/var/tmp")
-    layer = Root(lower, Path(tempfile.mkdtemp(prefix="nodrop-layer-", dir=place)))
-    layer.make()
-    yield layer
-    layer.remove()
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled(), Progress() as progress:
+        kernels = tuple(ensure_kernel(name, progress) for name in ("6.1", "6.12"))
+    upper = tmp_path_factory.mktemp("layer") / "upper"
+    upper.mkdir()
+    yield Root(kernels, upper)
+    shutil.rmtree(upper)
 
 
-def build(version: str = "") -> list[str]:
-    """Build the packages and return their paths in the roots."""
-    done = subprocess.run(
-        [REPOSITORY / "scripts/deb", *([version] if version else [])],
-        capture_output=True,
-        text=True,
-        check=False,
+def build(version: str = "") -> list[Path]:
+    """Build the packages and return their files."""
+    done = proc.run(
+        [REPOSITORY / "scripts/deb", *([version] if version else [])], timeout=BUILD_TIMEOUT_S
     )
-    if "packages are missing" in done.stderr:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stderr
-    return [f"/nodrop/{line}" for line in done.stdout.split()]
+    assert done.status == 0, done.output
+    return [REPOSITORY / line for line in done.output.split() if line.endswith("_all.deb")]

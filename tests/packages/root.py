@@ -3,21 +3,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-# Mounts live as long as the command: nothing has to be undone.
-_ENTER = """
-mount -t overlay overlay -o lowerdir="$1",upperdir="$2/upper",workdir="$2/work" "$2/root" &&
-mount -t proc proc "$2/root/proc" && mount -t tmpfs tmpfs "$2/root/tmp" &&
-mkdir -p "$2/root/nodrop" && mount --bind "$3" "$2/root/nodrop" &&
-mount -o remount,bind,ro "$2/root/nodrop" &&
-exec chroot "$2/root" bash -c "$4"
-"""
+from nodrop import proc
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.lab import layering
+from nodrop.lab.roots import DebianKernel
 
 
 @dataclass(frozen=True)
@@ -25,39 +17,44 @@ class Root:
     """One Debian root, with a layer that keeps what commands change.
 
     Attributes:
-        lower: the root itself; stays as it is.
-        layer: a folder for the changes, on a file system that can hold an overlay's.
+        kernels: those that it has, oldest first; all are in the same root.
+        upper: a folder for the changes.
     """
 
-    lower: Path
-    layer: Path
+    kernels: tuple[DebianKernel, ...]
+    upper: Path
 
-    def make(self) -> None:
-        """Make the folders of the layer."""
-        for name in ("upper", "work", "root"):
-            (self.layer / name).mkdir(parents=True)
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """What ``uname -r`` says in its kernels."""
+        return tuple(kernel.release for kernel in self.kernels)
 
-    def remove(self) -> None:
-        """Remove the layer."""
-        shutil.rmtree(self.layer, ignore_errors=True)
+    @property
+    def version(self) -> str:
+        """The version of the package that the oldest kernel's headers are from."""
+        status = (self.kernels[0].root.path / "var/lib/dpkg/status").read_text(encoding="utf-8")
+        block = status.partition(f"Package: linux-headers-{self.releases[0]}\n")[2]
+        return block.partition("\nVersion: ")[2].partition("\n")[0]
 
-    def run(self, script: str, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
-        """Run a script of bash in the root; the repository is at /nodrop there.
+    def run(self, script: str, timeout_s: float = 400) -> proc.Completed:
+        """Run a script of bash in the root; the repository is at its own path there.
 
-        Network, processes and the clock are this machine's. Ends all when time is up.
+        KERNEL is the oldest kernel's release, VERSION that of its headers' package.
         """
-        command = ["timeout", "-k", "5", str(timeout_s), "unshare", "--mount", "--fork", "--pid"]
-        command += ["--kill-child", "sh", "-c", _ENTER, "sh"]
-        command += [str(self.lower), str(self.layer), str(REPOSITORY), script]
-        return subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        return layering.run_in(
+            self.kernels[0].root,
+            ["bash", "-c", script],
+            env={"KERNEL": self.releases[0], "VERSION": self.version},
+            upper=self.upper,
+            share=[REPOSITORY],
+            timeout=timeout_s,
         )
 
     def succeed(self, script: str, timeout_s: float = 400) -> str:
         """Run a script that must succeed and return what it printed."""
         done = self.run(f"set -e; {script}", timeout_s)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert done.status == 0, f"{script}\n{done.output}"
+        return done.output
 
     def module(self, kernel: str, name: str) -> str:
         """Return the file that a kernel finds for a module."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import pytest
 
+from nodrop.kernel.artifacts import REPOSITORY
 from packages.root import Root
 
-KERNEL = "6.1.0-56-amd64"
 OURS = "/usr/src/nodrop-0.0.1"
 
 # Where everything is as it should be, so that each test spoils one thing.
 SET_UP = f"""
-/nodrop/scripts/lay modules {OURS}
-sed s/#MODULE_VERSION#/0.0.1/ /nodrop/kmod/dkms.conf >{OURS}/dkms.conf
+{REPOSITORY}/scripts/lay modules {OURS}
+sed s/#MODULE_VERSION#/0.0.1/ {REPOSITORY}/kmod/dkms.conf >{OURS}/dkms.conf
 dkms add nodrop/0.0.1 >/dev/null
-{OURS}/source {KERNEL} /tmp/source
+{OURS}/source $KERNEL /tmp/source
 """
 SOURCES = "/var/cache/nodrop/sources"
 STATUS = "/var/lib/dpkg/status"
@@ -37,17 +37,17 @@ CASES = {
     "wrong source version": (
         f"{HIDE}; sed -i '{OLD}' {STATUS}",
         f"{RESTORE}; cp {STATUS}-kept {STATUS}",
-        "version 6.1.192-2, and linux-source-6.1 is installed in version 6.1.170-1 only",
+        "version $VERSION, and linux-source-6.1 is installed in version 6.1.170-1 only",
     ),
     "no source": (
         f"{HIDE}; mv /usr/src/linux-source-6.1.tar.xz /var/",
         f"{RESTORE}; mv /var/linux-source-6.1.tar.xz /usr/src/",
-        "linux-source-6.1.tar.xz is missing although linux-source-6.1 6.1.192-2 is installed",
+        "linux-source-6.1.tar.xz is missing although linux-source-6.1 $VERSION is installed",
     ),
     "missing headers": (
-        f"mv /lib/modules/{KERNEL}/build /var/",
-        f"mv /var/build /lib/modules/{KERNEL}/",
-        f"install linux-headers-{KERNEL}",
+        "mv /lib/modules/$KERNEL/build /var/",
+        "mv /var/build /lib/modules/$KERNEL/",
+        "install linux-headers-$KERNEL",
     ),
     "no compiler": (
         "mv /usr/bin/gcc-12 /var/",
@@ -62,7 +62,7 @@ CASES = {
     "hook that does not take": (
         f"{COPY}; sed -i 's/tun_net_xmit/tun_net_xmit_other/g' {TUN}",
         RESTORE,
-        f"do not compile for kernel {KERNEL}",
+        "do not compile for kernel $KERNEL",
     ),
     "other kernel's source": (
         f"{COPY}; sed -i 's/^SUBLEVEL = .*/SUBLEVEL = 170/' {SOURCES}/*/Makefile",
@@ -80,36 +80,37 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
     spoil, mend, sentence = CASES[case]
+    sentence = sentence.replace("$KERNEL", ready.releases[0]).replace("$VERSION", ready.version)
     ready.succeed(f"cp {STATUS} {STATUS}-kept")
     try:
-        done = ready.run(f"{spoil}; {OURS}/fit {KERNEL}; s=$?; {NO_LOST_FILES} || s=99; exit $s")
-        assert done.returncode == 1
-        assert sentence in done.stderr
+        done = ready.run(f"{spoil}; {OURS}/fit $KERNEL; s=$?; {NO_LOST_FILES} || s=99; exit $s")
+        assert done.status == 1
+        assert sentence in done.output
         # What the kernel's own package runs when it is installed must not fail.
-        done = ready.run(f"{spoil}; /etc/kernel/postinst.d/dkms {KERNEL}")
-        assert done.returncode == 0, done.stderr
+        done = ready.run(f"{spoil}; /etc/kernel/postinst.d/dkms $KERNEL")
+        assert done.status == 0, done.output
         # Asked for by name DKMS says that it leaves the kernel out (77), or has no headers.
-        done = ready.run(f"{spoil}; dkms install -m nodrop -v 0.0.1 -k {KERNEL}")
-        assert done.returncode in (1, 77)
-        assert "updates" not in ready.module(KERNEL, "tun")
+        done = ready.run(f"{spoil}; dkms install -m nodrop -v 0.0.1 -k $KERNEL")
+        assert done.status in (1, 77)
+        assert "updates" not in ready.module(ready.releases[0], "tun")
     finally:
         ready.succeed(mend)
 
 
 def test_interrupted(ready: Root) -> None:
-    script = f"""set -m; {OURS}/fit {KERNEL} & pid=$!
+    script = f"""set -m; {OURS}/fit $KERNEL & pid=$!
     objects=/var/cache/nodrop/.build.*/out/build/*/*.o
     for i in $(seq 200); do ls $objects >/dev/null 2>&1 && break; sleep 0.1; done
     kill -INT -- -$pid; wait $pid; s=$?; {NO_LOST_FILES} || s=99; exit $s"""
     done = ready.run(script)
-    assert "nodrop: interrupted; nothing is installed" in done.stderr
-    assert done.returncode == 130
-    assert "updates" not in ready.module(KERNEL, "tun")
+    assert "nodrop: interrupted; nothing is installed" in done.output
+    assert done.status == 130
+    assert "updates" not in ready.module(ready.releases[0], "tun")
 
 
 def test_killed_build_is_cleared(ready: Root) -> None:
     ready.succeed(
-        f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/6.1.192-2.new; {OURS}/fit {KERNEL} /tmp; "
+        f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {OURS}/fit $KERNEL /tmp; "
         "test ! -e /var/cache/nodrop/.build.x"
     )
 
@@ -121,5 +122,5 @@ def test_lockdown(ready: Root) -> None:
             f"mkdir -p {folder}; echo '{state}' >{folder}/lockdown; "
             f"NODROP_SYS=/tmp/sys {OURS}/settle in"
         )
-        assert done.returncode == 0
-        assert ("mokutil --import /var/lib/dkms/mok.pub" in done.stderr) is said
+        assert done.status == 0
+        assert ("mokutil --import /var/lib/dkms/mok.pub" in done.output) is said
