@@ -5,10 +5,10 @@ PYTHON := .venv/bin/python
 # The kernel that tests in guests run on: debug, kasan or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo test lint unit guest mutants clean
+.PHONY: help bootstrap demo test test-kernels lint unit guest mutants clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 bootstrap:
 	@scripts/bootstrap
@@ -27,6 +27,9 @@ unit: bootstrap ## Tests that need no kernel
 
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan for the other one
 	@$(PYTHON) -m pytest tests/guest
+
+test-kernels: bootstrap ## nodrop's packages on Debian's own kernels, in QEMU (as root)
+	@$(PYTHON) -m pytest tests/kernels tests/packages
 
 mutants: bootstrap ## Break the kernel code on purpose: which tests notice?
 	@$(PYTHON) tests/mutants.py

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from nodrop.guest.failure import GuestError
+from nodrop.guest.slow import patience
 
-TOOL_TIMEOUT_S = 10.0
-ANSWER_TIMEOUT_S = 5.0
-STOP_TIMEOUT_S = 5.0
+TOOL_TIMEOUT_S = patience(10.0)
+ANSWER_TIMEOUT_S = patience(5.0)
+STOP_TIMEOUT_S = patience(5.0)
 
 
 def in_netns(netns: str | None, argv: Sequence[str]) -> list[str]:

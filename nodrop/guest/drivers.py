@@ -10,13 +10,18 @@ from pathlib import Path
 
 from nodrop.guest.command import tool
 from nodrop.guest.failure import GuestError
+from nodrop.guest.modules import ModuleFiles
 from nodrop.guest.plan import Variant
+from nodrop.guest.slow import patience
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that asks upstream's driver for flow control, since Linux 7.3."""
 
 ON_TOP = ("kreader.ko", "kforwarder.ko")
 """Our modules that use tun.ko, whichever it is."""
+
+OPTIONAL = "stock/tap.ko"
+"""vhost_net.ko uses it where the kernel has macvtap."""
 
 UNLOAD_TIMEOUT_S = 5.0
 
@@ -56,7 +61,7 @@ def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
         tun: whose tun.ko.
         vhost: whose vhost_net.ko; None: without vhost-net.
     """
-    found = [] if vhost is None else ["stock/vhost_iotlb.ko", "stock/vhost.ko"]
+    found = [] if vhost is None else [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
     if Variant.NODROP in (tun, vhost):
         found.append("nodrop/nodrop.ko")
     found += [f"{module_dir(tun)}/tun.ko", *ON_TOP]
@@ -73,7 +78,7 @@ class Drivers:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._files = ModuleFiles(folder)
         self._loaded: list[str] = []
 
     def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
@@ -90,10 +95,11 @@ class Drivers:
         while self._loaded != wanted[: len(self._loaded)]:
             self._unload_last()
         for name in wanted[len(self._loaded) :]:
-            path = self._folder / name
-            if not path.exists():
+            path = self._files.find(name)
+            if path:
+                tool(["insmod", str(path)])
+            elif name != OPTIONAL:
                 raise GuestError(f"there is no {name}; the driver was not built")
-            tool(["insmod", str(path)])
             self._loaded.append(name)
 
     def unload(self) -> None:
@@ -108,7 +114,7 @@ class Drivers:
     def _unload_last(self) -> None:
         """A device's last references go a moment after its file; so try again."""
         module = Path(self._loaded[-1]).stem
-        deadline = time.monotonic() + UNLOAD_TIMEOUT_S
+        deadline = time.monotonic() + patience(UNLOAD_TIMEOUT_S)
         while Path("/sys/module", module).exists():
             try:
                 tool(["rmmod", module])

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from nodrop.guest.command import tool
 from nodrop.guest.failure import GuestError
+from nodrop.guest.slow import patience
 
 PROC = Path("/proc/net/pktgen")
-STOP_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = patience(5.0)
 STEP_S = 0.005
-START_TIMEOUT_S = 15.0
+START_TIMEOUT_S = patience(15.0)
 
 _FINISHED = re.compile(r"Result: OK: \d+\(c")
 _CURRENT = re.compile(r"pkts-sofar:\s*(\d+)\s+errors:\s*(\d+)")
@@ -94,7 +96,7 @@ class Pktgen:
 
     def __enter__(self) -> Self:
         if not PROC.exists():
-            raise GuestError("this kernel has no pktgen")
+            tool(["modprobe", "pktgen"])
         self._removed = False
         cpus = os.cpu_count() or 1
         # Without a delay the first sender of a thread is always due and the others starve.

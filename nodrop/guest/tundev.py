@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import struct
+from pathlib import Path
 
 from nodrop.guest.command import ip_batch, tool
 from nodrop.guest.device import DeviceFile
@@ -20,6 +21,12 @@ TUNSETOFFLOAD = 0x400454D0
 OFFLOADS = 0x7
 """TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished packets."""
 IFNAMSIZ = 16
+
+
+def known_flags() -> int:
+    """Return the IFF_ flags that the driver has beside IFF_TUN and IFF_TAP, which is loaded."""
+    with Path("/dev/net/tun").open("rb", buffering=0) as file:
+        return int(struct.unpack("I", fcntl.ioctl(file, TUNGETFEATURES, bytes(4)))[0])
 
 
 class TunDevice(DeviceFile):

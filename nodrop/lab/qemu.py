@@ -87,6 +87,7 @@ def run(
             *how.options,
             *("-smp", str(cpus), "-m", memory),
             *("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config"),
+            *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"),
             *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
             *("-append", " ".join([*_COMMAND_LINE, *append])),
             *_disks(disks),

@@ -219,7 +219,9 @@ def _bootstrap(release: Release, place: Path) -> None:
         str(place / "root"),
         str(sources),
     ]
-    result = proc.run(command, timeout=MAKE_TIMEOUT_S, cwd=place)
+    # Guests have an initial memory disk of their own; the kernels' packages need not make any.
+    env = {**os.environ, "INITRD": "No"}
+    result = proc.run(command, timeout=MAKE_TIMEOUT_S, cwd=place, env=env)
     if result.status != 0:
         raise NodropError(
             f"The Debian root ({release.codename}) cannot be made.",

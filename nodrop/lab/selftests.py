@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import NodropError
+from nodrop.guest.batch import MARK
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.lab import ktap
 from nodrop.lab.hearing import GuestRun
+from nodrop.lab.splats import find_splats
 from nodrop.lab.uml import run
 
 SKIPPED = 4
@@ -70,6 +73,49 @@ def run_selftest(kernel: Kernel, artifacts: Artifacts, program: Path, out: Path)
     if result.status == 0 and any(case.outcome is ktap.Outcome.FAILED for _, case in cases):
         complaints += (f"{program.name} reports failures but ends with exit status 0",)
     return Report(program.name, cases, complaints, result)
+
+
+def read_batch(programs: Sequence[Path], out: Path, whole: GuestRun | None) -> list[Report]:
+    """Return what each program of a batch said (``nodrop.guest.batch``).
+
+    A guest that died tells what it told until then: programs without a status are complained
+    of.
+
+    Args:
+        out: the folder that was NODROP_OUT.
+        whole: how the guest ended; None: it died or ran out of time.
+    """
+    logs = split_log(whole.log if whole else "")
+    reports = []
+    for program in programs:
+        status = out / f"{program.name}.status"
+        output = out / f"{program.name}.output"
+        text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+        log = logs.get(program.name, "")
+        run = GuestRun(
+            status=int(status.read_text(encoding="ascii")) if status.exists() else -1,
+            log=log,
+            output=text,
+            splats=find_splats(log.splitlines()),
+            seconds=whole.seconds if whole else 0.0,
+        )
+        cases = _leaves(text)
+        complaints = _complaints(run, cases, accepted=(0, SKIPPED))
+        if run.status < 0:
+            complaints = ("the guest ended before this program did", *complaints)
+        reports.append(Report(program.name, cases, complaints, run))
+    return reports
+
+
+def split_log(log: str) -> dict[str, str]:
+    """Return program -> its part of a batch's kernel log; what came first is under ""."""
+    parts: dict[str, list[str]] = {"": []}
+    name = ""
+    for line in log.splitlines():
+        if MARK in line:
+            name = line.rpartition(MARK)[2].strip()
+        parts.setdefault(name, []).append(line)
+    return {name: "\n".join(lines) for name, lines in parts.items()}
 
 
 def find_kunit(artifacts: Artifacts) -> list[Path]:

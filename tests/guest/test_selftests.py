@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from accounting import account
 
 from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab.ktap import Outcome
 from nodrop.lab.selftests import (
-    Report,
     find_kunit,
     find_selftests,
     run_kunit,
@@ -21,20 +20,6 @@ from nodrop.lab.selftests import (
 )
 
 SELFTESTS = find_selftests(Path(__file__).parents[1] / "selftests")
-
-
-def account(report: Report, subtests: pytest.Subtests) -> None:
-    for name, case in report.cases:
-        with subtests.test(name):
-            if case.outcome is Outcome.SKIPPED:
-                pytest.skip(case.reason or "skipped")
-            details = "\n".join([f"{name}: {case.reason}", *case.diagnostics])
-            assert case.outcome is Outcome.PASSED, details
-    if report.complaints or report.failed:
-        tail = "\n".join(report.run.output.splitlines()[-60:])
-        log = "\n".join(report.run.log.partition(" as init process\n")[2].splitlines()[-60:])
-        words = "\n".join(report.complaints)
-        pytest.fail(f"{report.name}: {words}\n--- output\n{tail}\n--- kernel log\n{log}")
 
 
 @pytest.mark.parametrize("program", SELFTESTS, ids=lambda path: path.stem)

@@ -12,13 +12,14 @@ from harness import NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
+from nodrop.guest.slow import patience
 
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
 """Where a Sender's datagram has its port and its number, from the IPv4 header on."""
 
 
-STILL_S = 2.0
+STILL_S = patience(2.0)
 """When nothing comes for so long nothing will."""
 
 

@@ -27,6 +27,7 @@ from nodrop.guest.counters import driver_counters, link_counters
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 
 PASS, FAIL, SKIP = 0, 1, 4
@@ -60,11 +61,16 @@ def equal(got: object, wanted: object, what: str) -> None:
     check(got == wanted, f"{what}: got {got}, wanted {wanted}")
 
 
-def run(*cases: Callable[[], None], vhost: Variant | None = None) -> None:
+def run(
+    *cases: Callable[[], None],
+    vhost: Variant | None = None,
+    tun: Variant | None = Variant.NODROP,
+) -> None:
     """Run the cases with nodrop's driver loaded, print KTAP, end the program.
 
     Args:
         vhost: whose vhost_net to load as well.
+        tun: whose tun; None: the cases load their modules themselves.
     """
     prepare_system()
     print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
@@ -72,7 +78,8 @@ def run(*cases: Callable[[], None], vhost: Variant | None = None) -> None:
     for number, case in enumerate(cases, start=1):
         name = case.__name__.removeprefix("case_")
         try:
-            drivers.use(Variant.NODROP, vhost=vhost)
+            if tun:
+                drivers.use(tun, vhost=vhost)
             case()
             print(f"ok {number} {name}", flush=True)
         except Skip as reason:
@@ -124,8 +131,8 @@ def dropped() -> int:
 def soon(
     condition: Callable[[], bool], text: str | Callable[[], str], timeout: float = 10.0
 ) -> None:
-    """Fail the case unless the condition holds within a time, seconds."""
-    deadline = time.monotonic() + timeout
+    """Fail the case unless the condition holds within a time, seconds by the guest's measure."""
+    deadline = time.monotonic() + patience(timeout)
     while not condition():
         if time.monotonic() >= deadline:
             raise AssertionError(text if isinstance(text, str) else text())
@@ -173,8 +180,8 @@ class Sender:
                 self.sent += 1
 
     def finished(self, timeout: float) -> bool:
-        """Whether all was sent within a time, seconds."""
-        self._thread.join(timeout)
+        """Whether all was sent within a time, seconds by the guest's measure."""
+        self._thread.join(patience(timeout))
         return not self._thread.is_alive()
 
     def stop(self) -> bool:
@@ -207,7 +214,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         os.eventfd_write(self._stop, 1)
-        self._thread.join(5)
+        self._thread.join(patience(5))
         os.close(self._stop)
 
     def _run(self) -> None:
@@ -233,8 +240,8 @@ class Reader:
         """Called in the thread, for each packet."""
 
     def reaches(self, packets: int, timeout: float = 10.0) -> bool:
-        """Whether so many packets come within a time, seconds."""
-        deadline = time.monotonic() + timeout
+        """Whether so many packets come within a time, seconds by the guest's measure."""
+        deadline = time.monotonic() + patience(timeout)
         while self.packets < packets and time.monotonic() < deadline:
             time.sleep(0.005)
         return self.packets >= packets

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.guest import drivers
-from nodrop.guest.drivers import ON_TOP, Drivers, modules
+from nodrop.guest.drivers import ON_TOP, OPTIONAL, Drivers, modules
 from nodrop.guest.failure import GuestError
 from nodrop.guest.plan import Variant
 
-VHOST = ["stock/vhost_iotlb.ko", "stock/vhost.ko"]
+VHOST = [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
 
 
 @pytest.mark.parametrize(

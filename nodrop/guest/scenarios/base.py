@@ -14,11 +14,12 @@ from nodrop.guest.counters import LinkCounters, QdiscCounters, link_counters, qd
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.plan import Parameters, Variant
+from nodrop.guest.slow import patience
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""
 
-DRAIN_TIMEOUT_S = 2.0
+DRAIN_TIMEOUT_S = patience(2.0)
 DRAIN_STEP_S = 0.005
 
 
