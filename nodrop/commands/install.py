@@ -108,6 +108,8 @@ def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], Non
         NodropError: it cannot be built, or does not fit; the text says why.
     """
     if source is None:
+        if not (_KMOD / "source").exists():
+            raise NodropError("The kernel's source is not known.", "Give it by --source DIR.")
         source = out / "source"
         _make([_KMOD / "source", kernel, source], tell)
     modules = Path("/lib/modules") / kernel

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
 from nodrop.errors import NodropError
@@ -88,6 +89,7 @@ def hear(
     *,
     timeout: float,
     on_line: Callable[[str], None] | None = None,
+    keep: Path | None = None,
 ) -> GuestRun:
     """Read a guest's channels until it has gone.
 
@@ -96,6 +98,7 @@ def hear(
         ends: the host's ends of the channels: log, output, status.
         timeout: seconds from now.
         on_line: called with each line of the command's output as it appears.
+        keep: a file that gets the kernel's log, however the guest ended.
 
     Raises:
         GuestTimeout: the time was over; the text ends with the last lines of the log.
@@ -118,6 +121,8 @@ def hear(
     streams = dict(zip(ends, (log, output, status), strict=True))
     ended = _pump(process, streams, deliver, started + timeout, powered_off)
     seconds = time.monotonic() - started
+    if keep:
+        keep.write_text("\n".join([*log.lines, ""]), encoding="utf-8")
     splats = find_splats(log.lines)
     if not ended:
         raise GuestTimeout(

@@ -45,6 +45,7 @@ def run(
     Args:
         argv: the command; found in the guest's root or in a shared folder.
         out: the directory whose files survive; made when missing. NODROP_OUT in the guest.
+            The kernel's log is kept there as kernel.log.
         layers: squashfs images to lay over the kernel's root, the topmost last.
         share: folders of the host that the guest sees at the same paths, read-only.
         cpus: virtual CPUs.
@@ -96,7 +97,7 @@ def run(
         ]
         with _start(command, theirs) as process:
             limit = timeout * how.slow
-            return hear(process, ours, timeout=limit, on_line=on_line)
+            return hear(process, ours, timeout=limit, on_line=on_line, keep=out / "kernel.log")
 
 
 _COMMAND_LINE = (
