@@ -30,7 +30,8 @@ guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan for the other one
 	@$(PYTHON) -m pytest tests/guest
 
 test-kernels: bootstrap ## nodrop's packages on Debian's own kernels, in QEMU (as root)
-	@$(PYTHON) -m pytest tests/kernels tests/packages
+	@$(PYTHON) -m nodrop.lab.machine $(NODROP_TEST_KERNELS)
+	@$(PYTHON) -m pytest -n 2 tests/kernels tests/packages
 
 mutants: bootstrap ## Break the kernel code on purpose: which tests notice?
 	@$(PYTHON) tests/mutants.py

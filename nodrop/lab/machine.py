@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -18,13 +19,16 @@ from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError
+from nodrop.kernel import cache
 from nodrop.kernel.artifacts import REPOSITORY, content_hash
 from nodrop.lab import layering, qemu
 from nodrop.lab.hearing import GuestRun
-from nodrop.lab.roots import DebianKernel, ensure_kernel
+from nodrop.lab.roots import DebianKernel, ensure_kernel, kernel_names
 from nodrop.progress import Progress
+from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 DEB_TIMEOUT_S = 600.0
+_PACKAGED = ("bench", "debian", "docs", "kmod", "nodrop", "scripts", "traffic")
 TOOLS = Path("/opt/nodrop-lab")
 """Where the tests' own modules and programs are in a machine."""
 
@@ -74,6 +78,15 @@ class Setup(Enum):
     """The livepatch was built, beside the kernel's own modules."""
 
 
+LIVE_KERNELS = ("6.1", "6.12")
+"""The kernels that the livepatch is tested on."""
+
+
+def setups(name: str) -> tuple[Setup, ...]:
+    """Return how machines with a kernel can be set up."""
+    return tuple(s for s in Setup if s is not Setup.LIVE or name in LIVE_KERNELS)
+
+
 @dataclass(frozen=True)
 class Machine:
     """A Debian kernel, what was done with nodrop there, and the tests' tools.
@@ -117,18 +130,26 @@ class Machine:
         )
 
 
-def build_packages(progress: Progress) -> tuple[Path, ...]:
-    """Build nodrop's Debian packages, as ``make deb`` does, and return their files.
+def ensure_packages(progress: Progress) -> tuple[Path, ...]:
+    """Return nodrop's Debian packages, as ``make deb`` builds them; built when something changed.
 
     Raises:
         NodropError: the build failed.
     """
-    folder = REPOSITORY / "out/deb"
-    with progress.step("Build nodrop's packages"):
-        result = proc.run(["make", "-C", REPOSITORY, "deb"], timeout=DEB_TIMEOUT_S)
-    if result.status != 0:
-        raise NodropError("nodrop's packages cannot be built.", proc.tail(result.output))
-    return tuple(sorted(folder.glob("*.deb")))
+    trees = [REPOSITORY / name for name in _PACKAGED]
+    key = cache.digest(content_hash(*trees))
+
+    def make(temporary: Path, _final: Path) -> None:
+        with progress.step("Build nodrop's packages"):
+            result = proc.run(
+                [REPOSITORY / "scripts/deb"],
+                timeout=DEB_TIMEOUT_S,
+                env={**os.environ, "OUT": str(temporary)},
+            )
+        if result.status != 0:
+            raise NodropError("nodrop's packages cannot be built.", proc.tail(result.output))
+
+    return tuple(sorted(cache.Cache("packages", keep=4).get(key, make).glob("*.deb")))
 
 
 def ensure_machine(
@@ -145,33 +166,35 @@ def ensure_machine(
     """
     kernel = ensure_kernel(name, progress)
     with progress.step(f"Set up {kernel.release}: {setup.value}"):
+        layers = [_tools_layer(kernel)]
         if setup is Setup.LIVE:
-            first = _live_layer(kernel)
+            layers.append(_live_layer(kernel))
         else:
-            first = _package_layer(kernel, packages, removed=setup is Setup.REMOVED)
-        return Machine(kernel, (first, _tools_layer(kernel)))
+            layers.append(_package_layer(kernel, packages))
+        if setup is Setup.REMOVED:
+            layers.append(layering.ensure_layer(kernel.root, _REMOVE, over=layers[-1]))
+    return Machine(kernel, tuple(layer.image for layer in layers))
 
 
-def _package_layer(kernel: DebianKernel, packages: Sequence[Path], *, removed: bool) -> Path:
+def _package_layer(kernel: DebianKernel, packages: Sequence[Path]) -> layering.Layer:
     chosen = [path.resolve() for path in packages if path.name.startswith("nodrop-dkms_")]
     if not chosen:
         raise NodropError("nodrop-dkms was not built.", "make deb builds it.")
-    script = _INSTALL.format(packages=" ".join(map(str, chosen)))
     return layering.ensure_layer(
         kernel.root,
-        script + _REMOVE if removed else script,
+        _INSTALL.format(packages=" ".join(map(str, chosen))),
         inputs=[_digest(path) for path in chosen],
         share=[path.parent for path in chosen],
     )
 
 
-def _live_layer(kernel: DebianKernel) -> Path:
+def _live_layer(kernel: DebianKernel) -> layering.Layer:
     kmod = REPOSITORY / "kmod"
     script = _LIVE.format(kmod=kmod, release=kernel.release, tools=TOOLS)
     return layering.ensure_layer(kernel.root, script, inputs=[content_hash(kmod)], share=[kmod])
 
 
-def _tools_layer(kernel: DebianKernel) -> Path:
+def _tools_layer(kernel: DebianKernel) -> layering.Layer:
     traffic = REPOSITORY / "traffic"
     script = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
     return layering.ensure_layer(
@@ -181,3 +204,24 @@ def _tools_layer(kernel: DebianKernel) -> Path:
 
 def _digest(package: Path) -> str:
     return hashlib.sha256(package.read_bytes()).hexdigest()
+
+
+def main(argv: list[str]) -> int:
+    """Make all machines with some kernels, or with all, so that tests find them ready."""
+    interrupt_on_signals()
+    try:
+        with Progress() as progress:
+            packages = ensure_packages(progress)
+            for name in argv or kernel_names():
+                for setup in setups(name):
+                    ensure_machine(name, setup, packages, progress)
+    except NodropError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

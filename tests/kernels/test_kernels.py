@@ -17,7 +17,7 @@ from accounting import account
 
 from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.lab.hearing import GuestDied, GuestTimeout
-from nodrop.lab.machine import TOOLS, Machine, Setup, build_packages, ensure_machine
+from nodrop.lab.machine import LIVE_KERNELS, TOOLS, Machine, Setup, ensure_machine, ensure_packages
 from nodrop.lab.roots import kernel_names
 from nodrop.lab.selftests import find_selftests, read_batch
 from nodrop.progress import Progress
@@ -26,7 +26,6 @@ KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_nam
 SELFTESTS = find_selftests(REPOSITORY / "tests/selftests")
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
 LIVE_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/live")
-LIVE_KERNELS = tuple(name for name in KERNELS if name in ("6.1", "6.12"))
 ROUNDS = os.environ.get("NODROP_ROUNDS", "100")
 """How often the livepatch goes in and out under load."""
 
@@ -44,15 +43,12 @@ pytestmark = pytest.mark.kernels
 
 @pytest.fixture(scope="session")
 def machine_of(request: pytest.FixtureRequest) -> MachineOf:
-    """Give the machine with a kernel; its packages are built once."""
+    """Give the machine with a kernel."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    built: list[tuple[Path, ...]] = []
 
     def get(name: str, setup: Setup) -> Machine:
         with capture.global_and_fixture_disabled(), Progress() as progress:
-            if not built:
-                built.append(build_packages(progress))
-            return ensure_machine(name, setup, built[0], progress)
+            return ensure_machine(name, setup, ensure_packages(progress), progress)
 
     return get
 
@@ -117,7 +113,7 @@ def test_removal(
     run_batch(machine_of(kernel, Setup.REMOVED), programs, tmp_path, subtests, timeout=60.0)
 
 
-@pytest.mark.parametrize("kernel", LIVE_KERNELS)
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name in LIVE_KERNELS])
 def test_livepatch(
     machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
