@@ -108,6 +108,7 @@ class Machine:
         memory: str = "2G",
         env: Mapping[str, str] | None = None,
         append: Sequence[str] = (),
+        code_changes: bool = False,
         on_line: Callable[[str], None] | None = None,
     ) -> GuestRun:
         """Boot it, run a command, wait for its end; see :func:`nodrop.lab.qemu.run`."""
@@ -126,6 +127,7 @@ class Machine:
             memory=memory,
             env=tools | dict(env or {}),
             append=append,
+            code_changes=code_changes,
             on_line=on_line,
         )
 

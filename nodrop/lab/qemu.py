@@ -38,6 +38,7 @@ def run(
     timeout: float = 120.0,
     env: Mapping[str, str] | None = None,
     append: Sequence[str] = (),
+    code_changes: bool = False,
     on_line: Callable[[str], None] | None = None,
 ) -> GuestRun:
     """Boot a Debian kernel, run ``argv`` in it as root, and wait for its end.
@@ -54,6 +55,7 @@ def run(
             NODROP_SLOW times as many without.
         env: more environment for the command.
         append: more words for the kernel's command line.
+        code_changes: whether the guest will change its own kernel's code all the time.
         on_line: called with each line of the command's output as it appears.
 
     Raises:
@@ -67,7 +69,7 @@ def run(
     out = out.resolve()
     disks = [kernel.root.image, *layers]
     share = [folder.resolve() for folder in share]
-    how = accel.choose(kernel.vmlinuz)
+    how = accel.choose(kernel.vmlinuz, code_changes=code_changes)
     environment = {
         "PATH": _PATH,
         "HOME": "/root",

@@ -61,6 +61,7 @@ def run_batch(
     *,
     timeout: float,
     env: dict[str, str] | None = None,
+    code_changes: bool = False,
 ) -> None:
     """Run test programs in one guest and account for each.
 
@@ -74,6 +75,7 @@ def run_batch(
             out=out,
             timeout=timeout,
             env=env,
+            code_changes=code_changes,
         )
     except (GuestDied, GuestTimeout) as error:
         whole, died = None, error
@@ -120,4 +122,12 @@ def test_livepatch(
     """The kernel's own modules, lossless and stock again as they run."""
     env = {"NODROP_MODULES": f"{TOOLS}/live", "NODROP_ROUNDS": ROUNDS}
     machine = machine_of(kernel, Setup.LIVE)
-    run_batch(machine, LIVE_PROGRAMS, tmp_path, subtests, timeout=180.0, env=env)
+    run_batch(
+        machine,
+        LIVE_PROGRAMS,
+        tmp_path,
+        subtests,
+        timeout=180.0,
+        env=env,
+        code_changes=True,
+    )

@@ -59,6 +59,14 @@ def test_no_access_no_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("cache")
+def test_guests_that_change_their_code_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    hello(monkeypatch, works=False)
+    assert accel.choose(KERNEL, code_changes=True) is accel.TCG_IN_TURNS
+    monkeypatch.setenv("NODROP_ACCEL", "kvm")
+    assert accel.choose(KERNEL, code_changes=True) is accel.KVM
+
+
+@pytest.mark.usefixtures("cache")
 def test_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     hello(monkeypatch, works=False)
     monkeypatch.setenv("NODROP_ACCEL", "kvm")
