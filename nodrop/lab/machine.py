@@ -46,12 +46,14 @@ for kernel in /lib/modules/*; do
 done
 """
 _LIVE = """\
-{kmod}/source {release} /tmp/source
-make -C {kmod} KSRC=/tmp/source KOBJ=/lib/modules/{release}/build \\
-	LIVE=/lib/modules/{release}/kernel OUT={tools}/live
-mkdir {tools}/live/twin
+mkdir -p {tools}/live/twin
+PYTHONPATH={repository} python3 -c '
+from pathlib import Path
+from nodrop.commands.install import build
+build("{release}", None, Path("{tools}/live"), print)
+'
 cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
-rm -rf {tools}/live/build
+rm -rf {tools}/live/build {tools}/live/source
 """
 _TOOLS = """\
 make -C {traffic} OUT={tools}/bin programs
@@ -191,9 +193,10 @@ def _package_layer(kernel: DebianKernel, packages: Sequence[Path]) -> layering.L
 
 
 def _live_layer(kernel: DebianKernel) -> layering.Layer:
-    kmod = REPOSITORY / "kmod"
-    script = _LIVE.format(kmod=kmod, release=kernel.release, tools=TOOLS)
-    return layering.ensure_layer(kernel.root, script, inputs=[content_hash(kmod)], share=[kmod])
+    """Built as ``nodrop install --live`` does it."""
+    script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
+    inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/commands")
+    return layering.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])
 
 
 def _tools_layer(kernel: DebianKernel) -> layering.Layer:

@@ -45,6 +45,7 @@ _COMMON = (
     "openvpn",
     "procps",
     "python3",
+    "python3-rich",  # for the command
     "xz-utils",
 )
 _KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* linux-base*"
