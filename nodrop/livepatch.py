@@ -35,6 +35,14 @@ class Livepatch:
         return self._patch.exists()
 
     @property
+    def enabled(self) -> bool:
+        """Whether the kernel has the patch and it is in, or on its way in."""
+        try:
+            return (self._patch / "enabled").read_text().strip() == "1"
+        except OSError:
+            return False
+
+    @property
     def settled(self) -> bool:
         """Whether all tasks are on one side; also when the patch is not there."""
         try:
@@ -86,10 +94,13 @@ class Livepatch:
         Raises:
             NodropError: a module cannot be loaded, or the time was over.
         """
+        if self.loaded(NAME) and not self.enabled:
+            self.leave(timeout, tell)  # an earlier one is on its way out
         for name in ("nodrop", NAME):
             if not self.loaded(name):
                 done = proc.run(["insmod", modules / f"{name}.ko"], timeout=TOOL_TIMEOUT_S)
                 if done.status != 0:
+                    self._unload()
                     raise NodropError(
                         f"The module {name} could not be loaded.",
                         f"{done.output.strip()}\nThe kernel's log (dmesg) says why; "
@@ -114,15 +125,17 @@ class Livepatch:
         Raises:
             NodropError: it is not out after this time; the kernel goes on trying.
         """
-        enabled = self._patch / "enabled"
-        with suppress(FileNotFoundError):
-            if enabled.read_text().strip() == "1":
-                enabled.write_text("0")
+        if self.enabled:
+            (self._patch / "enabled").write_text("0")
         if not self._wait(lambda: not self.present, timeout, tell):
             raise NodropError(
                 f"The livepatch is not out after {timeout:g} s.",
                 f"It waits for {self._names()}. The kernel goes on trying: run this again later.",
             )
+        self._unload()
+
+    def _unload(self) -> None:
+        """Unload what nothing uses of our two modules."""
         for name in (NAME, "nodrop"):
             if self.loaded(name) and not self._used(name):
                 done = proc.run(["rmmod", name], timeout=TOOL_TIMEOUT_S)

@@ -51,7 +51,7 @@ def run_install(arguments: argparse.Namespace) -> int:
     _by_livepatch(arguments)
     patch = Livepatch()
     patch.require()
-    if patch.present and patch.settled:
+    if patch.enabled and patch.settled:
         print("The running drivers are lossless already.")
         return 0
     kernel = os.uname().release

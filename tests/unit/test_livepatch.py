@@ -100,6 +100,47 @@ def test_stuck_on_the_way_out_names_the_task(root: Path) -> None:
         Livepatch(root).leave(0.2, lambda _: None)
 
 
+def modules_of(root: Path, monkeypatch: pytest.MonkeyPatch, *, refused: str = "") -> list[str]:
+    """A kernel that loads and unloads modules, but for one; returns what was asked of it."""
+    asked: list[str] = []
+
+    def run(argv: list[str | Path], **_: object) -> Completed:
+        tool, name = str(argv[0]), Path(argv[1]).stem
+        asked.append(f"{tool} {name}")
+        holders = root / f"sys/module/{name}/holders"
+        if tool == "rmmod":
+            holders.rmdir()
+            holders.parent.rmdir()
+        elif name != refused:
+            holders.mkdir(parents=True)
+        return Completed(int(name == refused), "no", 0.0)
+
+    monkeypatch.setattr("nodrop.proc.run", run)
+    return asked
+
+
+def test_refused_leaves_nothing_loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = modules_of(root, monkeypatch, refused="nodrop_live")
+    with pytest.raises(NodropError, match="nodrop_live could not be loaded"):
+        Livepatch(root).enter(root, 0.2, lambda _: None)
+    assert asked == ["insmod nodrop", "insmod nodrop_live", "rmmod nodrop"]
+
+
+def test_one_on_its_way_out_goes_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = patched(root, enabled=0, transition=1)
+    for name in ("nodrop", "nodrop_live"):
+        (root / f"sys/module/{name}/holders").mkdir(parents=True)
+    asked = modules_of(root, monkeypatch)
+
+    def tell(_: str) -> None:
+        for name in ("enabled", "transition"):
+            (files / name).unlink()
+        files.rmdir()
+
+    Livepatch(root).enter(root, 5.0, tell)
+    assert asked == ["rmmod nodrop_live", "rmmod nodrop", "insmod nodrop", "insmod nodrop_live"]
+
+
 def test_the_command_wants_live(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install"]) == 2
     assert "--live" in capsys.readouterr().err
