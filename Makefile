@@ -29,7 +29,8 @@ unit: bootstrap ## Tests that need no kernel
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan for the other one
 	@$(PYTHON) -m pytest tests/guest
 
-test-kernels: bootstrap ## nodrop's packages on Debian's own kernels, in QEMU (as root)
+test-kernels: ## nodrop's packages on Debian's own kernels, in QEMU (as root)
+	@scripts/bootstrap kernels
 	@$(PYTHON) -m nodrop.lab.machine $(NODROP_TEST_KERNELS)
 	@$(PYTHON) -m pytest -n 2 tests/kernels tests/packages
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -46,7 +47,9 @@ def modules_folder(place: Path) -> Path:
     return place
 
 
-@pytest.mark.skipif(not initramfs.BUSYBOX.exists(), reason="needs busybox-static")
+@pytest.mark.skipif(
+    not initramfs.BUSYBOX.exists() or not shutil.which("cpio"), reason="needs busybox-static, cpio"
+)
 def test_the_disk_holds_init_shell_modules_and_plan(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
