@@ -97,6 +97,43 @@ def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
         ready.succeed(mend)
 
 
+def test_given_source_that_does_not_fit_is_forgotten(ready: Root) -> None:
+    wrong = "/var/wrong"
+    ready.succeed(
+        f"mkdir {wrong}; cp -a {SOURCES}/$VERSION/. {wrong}/; "
+        f"sed -i 's/^SUBLEVEL = .*/SUBLEVEL = 170/' {wrong}/Makefile"
+    )
+    done = ready.run(f"{OURS}/fit --source {wrong} $KERNEL")
+    assert done.status == 1
+    assert "is 6.1.170 but the build tree" in done.output
+    ready.succeed(f"mkdir /tmp/modules; {OURS}/fit $KERNEL /tmp/modules")
+
+
+def test_given_source_that_fits_is_kept(ready: Root) -> None:
+    given, tarball = "/var/given", "/usr/src/linux-source-6.1.tar.xz"
+    ready.succeed(f"cp -a {SOURCES}/$VERSION {given}")
+    ready.succeed(f"mkdir /tmp/modules; {OURS}/fit --source {given} $KERNEL /tmp/modules")
+    only_given = f"{HIDE}; mkdir {SOURCES}; mv /var/kept/given-* {SOURCES}/; mv {tarball} /var/"
+    mend = f"mv /var/linux-source-6.1.tar.xz {tarball}; {RESTORE}"
+    done = ready.run(f"{only_given}; {OURS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
+    assert done.status == 0, done.output
+    assert "what was given for" in done.output
+
+
+def test_kernel_that_is_being_installed(ready: Root) -> None:
+    """As dpkg has it while a new kernel's packages are configured."""
+    status = "s/^Status: .*/Status: install ok"
+    half = (
+        f"sed -i -e '/^Package: linux-headers-'$KERNEL'$/,/^$/{status} half-configured/' "
+        f"-e '/^Package: linux-source-6.1$/,/^$/{status} unpacked/' {STATUS}"
+    )
+    spoil = f"cp {STATUS} {STATUS}-kept; {half}; {HIDE}"
+    mend = f"cp {STATUS}-kept {STATUS}; {RESTORE}"
+    done = ready.run(f"{spoil}; {OURS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
+    assert done.status == 0, done.output
+    assert "from /usr/src/linux-source-6.1.tar.xz" in done.output
+
+
 def test_interrupted(ready: Root) -> None:
     script = f"""set -m; {OURS}/fit $KERNEL & pid=$!
     objects=/var/cache/nodrop/.build.*/out/build/*/*.o
