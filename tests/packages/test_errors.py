@@ -153,11 +153,28 @@ def test_killed_build_is_cleared(ready: Root) -> None:
 
 
 def test_lockdown(ready: Root) -> None:
+    """Modules that would not load do not take the place of those that do."""
     folder = "/tmp/sys/kernel/security"
-    for state, said in (("none [integrity] confidentiality", True), ("[none] integrity", False)):
-        done = ready.run(
-            f"mkdir -p {folder}; echo '{state}' >{folder}/lockdown; "
-            f"NODROP_SYS=/tmp/sys {OURS}/settle in"
-        )
-        assert done.status == 0
-        assert ("mokutil --import /var/lib/dkms/mok.pub" in done.output) is said
+    spoil = (
+        f"mkdir -p {folder}; echo 'none [integrity] confidentiality' >{folder}/lockdown; "
+        "export NODROP_SYS=/tmp/sys"
+    )
+    done = ready.run(f"{spoil}; {OURS}/fit $KERNEL")
+    assert done.status == 1
+    assert "mokutil --import /var/lib/dkms/mok.pub" in done.output
+    done = ready.run(f"{spoil}; dkms install -m nodrop -v 0.0.1 -k $KERNEL")
+    assert done.status in (1, 77)
+    assert "updates" not in ready.module(ready.releases[0], "tun")
+
+
+def test_no_room_for_the_modules(ready: Root) -> None:
+    """DKMS does not look whether it could copy them."""
+    place = "/lib/modules/$KERNEL/updates"
+    done = ready.run(
+        f"mkdir -p {place}; mount -t tmpfs -o size=200k tmpfs {place}; "
+        f"dkms install -m nodrop -v 0.0.1 -k $KERNEL; {OURS}/verify 0.0.1; s=$?; "
+        "modinfo -k $KERNEL -n tun; exit $s"
+    )
+    assert done.status == 1, done.output
+    assert "make room and install again" in done.output
+    assert "/kernel/drivers/" in done.output.splitlines()[-1]

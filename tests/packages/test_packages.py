@@ -113,12 +113,26 @@ def test_make_install(installed: Root) -> None:
 
 
 def test_make_install_from_a_given_source(installed: Root) -> None:
+    """What is given is what is built, also the second time."""
     kernel = installed.releases[OLDER]
     installed.succeed(
         "mkdir /var/tree; tar -C /var/tree -xJf /usr/src/linux-source-6.1.tar.xz --wildcards "
         "--strip-components=1 '*/Makefile' '*/drivers/net/tun.c' '*/drivers/vhost/*'; "
         "mv /usr/src/linux-source-6.1.tar.xz /var/"
     )
-    installed.succeed(f"make -s -C {REPOSITORY} install KVER={kernel} SOURCE=/var/tree")
+    install = f"make -s -C {REPOSITORY} install KVER={kernel} SOURCE=/var/tree"
+    installed.succeed(install)
     assert "/updates/dkms/" in installed.module(kernel, "tun")
+    mark = "a given source of our own"
+    installed.succeed(f"echo 'MODULE_INFO(mark, \"{mark}\");' >>/var/tree/drivers/net/tun.c")
+    installed.succeed(install)
+    assert mark in installed.succeed(f"modinfo -k {kernel} tun")
     installed.succeed(f"make -s -C {REPOSITORY} uninstall")
+    assert "/kernel/drivers/" in installed.module(kernel, "tun")
+
+
+@pytest.mark.parametrize("name", ["*", ".", "6.1 ; true"])
+def test_make_install_for_what_is_no_kernel(installed: Root, name: str) -> None:
+    done = installed.run(f"make -s -C {REPOSITORY} install KVER='{name}'")
+    assert done.status != 0
+    assert "is no kernel's name" in done.output

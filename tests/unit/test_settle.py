@@ -9,34 +9,39 @@ from pathlib import Path
 
 import pytest
 
-SETTLE = Path(__file__).resolve().parents[2] / "kmod/settle"
-MODINFO = """#!/bin/sh
-[ "$1" = -n ] && exit
-[ "$2" = version ] && echo 0.3.0
-exit 0
-"""
-MODPROBE = """#!/bin/sh
-echo "$2" >>"$NODROP_SYS/asked"
-rm -r "$NODROP_SYS/module/$2"
-"""
+KMOD = Path(__file__).resolve().parents[2] / "kmod"
+OLD, NEW = "ab" * 20, "cd" * 20
+"""Build ids: of what is in memory, and of what is on disk."""
+
+STUBS = {
+    "modinfo": 'test -e "$NODROP_SYS/../disk/$2.ko" && echo "$NODROP_SYS/../disk/$2.ko"',
+    "readelf": 'echo "    Build ID: $(cat "$2")"',
+    "rmmod": 'echo "$1" >>"$NODROP_SYS/asked"; rm -r "$NODROP_SYS/module/$1"',
+    "mokutil": "echo no",
+    "dkms": "exit 1",
+}
 
 
 class Machine:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.sys = place / "sys"
-        for name, text in (("modinfo", MODINFO), ("modprobe", MODPROBE)):
+        for name, text in STUBS.items():
             path = place / "bin" / name
             path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
+            path.write_text(f"#!/bin/sh\n{text}\n")
             path.chmod(0o755)
+        for name in ("tun", "vhost_net", "nodrop"):
+            self.write(f"disk/{name}.ko", NEW)
 
     def write(self, path: str, text: str) -> None:
         (self.place / path).parent.mkdir(parents=True, exist_ok=True)
         (self.place / path).write_text(text)
 
-    def load(self, name: str, version: str, uses: int) -> None:
-        self.write(f"sys/module/{name}/version", f"{version}\n")
+    def load(self, name: str, build_id: str, uses: int) -> None:
+        note = f"sys/module/{name}/notes/.note.gnu.build-id"
+        self.write(note, "")
+        (self.place / note).write_bytes(bytes(16) + bytes.fromhex(build_id))
         self.write(f"sys/module/{name}/refcnt", f"{uses}\n")
 
     def open(self, pid: int, name: str, device: str) -> None:
@@ -44,18 +49,25 @@ class Machine:
         (self.place / f"proc/{pid}/fd").mkdir()
         (self.place / f"proc/{pid}/fd/4").symlink_to(device)
 
-    def settle(self, how: str = "in") -> str:
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
             "NODROP_SYS": str(self.sys),
             "NODROP_PROC": str(self.place / "proc"),
         }
-        done = subprocess.run(
-            [SETTLE, how], env=environment, capture_output=True, text=True, check=False
-        )
+        words = [str(KMOD / command[0]), *command[1:]]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+    def settle(self, how: str = "in") -> str:
+        done = self.run("settle", how)
         assert done.returncode == 0
         assert done.stdout == ""
         return done.stderr
+
+    def signed(self) -> bool:
+        done = self.run("signed")
+        assert ("mokutil --import" in done.stderr) is (done.returncode == 1)
+        return done.returncode == 0
 
     def asked(self) -> list[str]:
         path = self.sys / "asked"
@@ -73,21 +85,21 @@ def test_nothing_loaded(machine: Machine) -> None:
 
 
 def test_right_one_stays(machine: Machine) -> None:
-    machine.load("tun", "0.3.0", 0)
+    machine.load("tun", NEW, 0)
     assert machine.settle() == ""
     assert machine.asked() == []
 
 
 def test_unused_is_taken_out(machine: Machine) -> None:
-    machine.load("tun", "0.2.0", 0)
-    machine.load("vhost_net", "0.2.0", 0)
+    machine.load("tun", OLD, 0)
+    machine.load("vhost_net", OLD, 0)
     assert machine.settle() == ""
     assert machine.asked()[:2] == ["vhost_net", "tun"]
 
 
 @pytest.mark.parametrize(("how", "which"), [("in", "The new modules"), ("out", "The kernel's own")])
 def test_holders_are_named(machine: Machine, how: str, which: str) -> None:
-    machine.load("tun", "0.2.0", 2)
+    machine.load("tun", OLD, 2)
     machine.open(123, "openvpn", "/dev/net/tun")
     machine.open(77, "qemu", "/dev/vhost-net")
     machine.open(9, "sh", "/dev/null")
@@ -102,12 +114,33 @@ def test_holders_are_named(machine: Machine, how: str, which: str) -> None:
     assert "tun" not in machine.asked()
 
 
+def test_the_core_goes_with_its_users(machine: Machine) -> None:
+    """After a removal it is on disk no more, where modprobe would look for it."""
+    (machine.place / "disk/nodrop.ko").unlink()
+    for name in ("tun", "nodrop"):
+        machine.load(name, OLD, 0)
+    assert machine.settle("out") == ""
+    assert machine.asked() == ["tun", "nodrop"]
+
+
+def test_what_to_run_names_what_is_loaded(machine: Machine) -> None:
+    machine.load("tun", OLD, 1)
+    machine.load("nodrop", OLD, 1)
+    assert "'rmmod tun nodrop'" in machine.settle()
+
+
 @pytest.mark.parametrize(
-    ("state", "said"), [("none [integrity] confidentiality", True), ("[none] integrity", False)]
+    ("state", "loads"), [("none [integrity] confidentiality", False), ("[none] integrity", True)]
 )
-def test_lockdown(machine: Machine, state: str, said: bool) -> None:
+def test_lockdown(machine: Machine, state: str, loads: bool) -> None:
     machine.write("sys/kernel/security/lockdown", f"{state}\n")
-    assert ("mokutil --import" in machine.settle()) is said
+    assert machine.signed() is loads
+
+
+@pytest.mark.parametrize("enforced", ["Y", "N"])
+def test_enforced_signatures(machine: Machine, enforced: str) -> None:
+    machine.write("sys/module/module/parameters/sig_enforce", f"{enforced}\n")
+    assert machine.signed() is (enforced == "N")
 
 
 @pytest.mark.parametrize("on", [0, 1])
@@ -115,4 +148,14 @@ def test_secure_boot(machine: Machine, on: int) -> None:
     name = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     machine.write(name, "")
     (machine.place / name).write_bytes(bytes([6, 0, 0, 0, on]))
-    assert ("mokutil --import" in machine.settle()) is bool(on)
+    assert machine.signed() is (on == 0)
+
+
+@pytest.mark.parametrize("how", ["firmware", "kernel"])
+def test_enrolled_key(machine: Machine, how: str) -> None:
+    machine.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+    if how == "kernel":
+        machine.write("proc/keys", "1: asymmetri DKMS module signing key: X509.rsa\n")
+    else:
+        (machine.place / "bin/mokutil").write_text("#!/bin/sh\necho mok.pub is already enrolled\n")
+    assert machine.signed()
