@@ -106,7 +106,13 @@ class Livepatch:
                         f"{done.output.strip()}\nThe kernel's log (dmesg) says why; "
                         "the drivers are what they were.",
                     )
-        if self._wait(lambda: self.settled, timeout, tell):
+        try:
+            complete = self._wait(lambda: self.settled, timeout, tell)
+        except KeyboardInterrupt:
+            if self.enabled:
+                (self._patch / "enabled").write_text("0")  # the kernel takes it out by itself
+            raise
+        if complete:
             return
         held = self._names()
         self.leave(timeout, tell)

@@ -109,7 +109,7 @@ def test_holders_are_named(machine: Machine, how: str, which: str) -> None:
     assert "openvpn (pid 123)" in said
     assert "qemu (pid 77)" in said
     assert "sh (pid 9)" not in said
-    assert "persistent devices tap0 are" in said
+    assert "the persistent devices tap0 is stopped" in said
     assert which in said
     assert "tun" not in machine.asked()
 
@@ -121,6 +121,18 @@ def test_the_core_goes_with_its_users(machine: Machine) -> None:
         machine.load(name, OLD, 0)
     assert machine.settle("out") == ""
     assert machine.asked() == ["tun", "nodrop"]
+
+
+def test_what_is_patched_stays(machine: Machine) -> None:
+    machine.load("tun", OLD, 0)
+    machine.write("sys/kernel/livepatch/nodrop_live/enabled", "1\n")
+    assert "nodrop uninstall --live" in machine.settle()
+    assert machine.asked() == []
+
+
+def test_nobody_to_be_seen(machine: Machine) -> None:
+    machine.load("tun", OLD, 1)
+    assert "when who uses them (nobody that can be seen here) is stopped" in machine.settle()
 
 
 def test_what_to_run_names_what_is_loaded(machine: Machine) -> None:
