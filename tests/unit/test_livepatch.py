@@ -141,6 +141,19 @@ def test_one_on_its_way_out_goes_first(root: Path, monkeypatch: pytest.MonkeyPat
     assert asked == ["rmmod nodrop_live", "rmmod nodrop", "insmod nodrop", "insmod nodrop_live"]
 
 
+def test_interrupted_goes_out(root: Path) -> None:
+    files = patched(root, transition=1)
+    for name in ("nodrop", "nodrop_live"):
+        (root / f"sys/module/{name}/holders").mkdir(parents=True)
+
+    def tell(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Livepatch(root).enter(root, 5.0, tell)
+    assert (files / "enabled").read_text() == "0"
+
+
 def test_the_command_wants_live(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install"]) == 2
     assert "--live" in capsys.readouterr().err
