@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nodrop's packages on Debian's own kernels: installed, at work, removed.
+"""nodrop's packages on Debian's own kernels: installed, at work, removed. The longest first.
 
 Needs root, for the Debian roots. NODROP_TEST_KERNELS names kernels to test on ("6.1 6.12");
 without it all are.
@@ -97,24 +97,6 @@ def test_flow_control(
     run_batch(machine_of(kernel, Setup.INSTALLED), SELFTESTS, tmp_path, subtests, timeout=300.0)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_programs(
-    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    """Real VPNs, a real vhost-net client, and the stock modules beside ours."""
-    programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
-    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=120.0)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_removal(
-    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    """The administrator removes the package and has the kernel's own modules again."""
-    programs = [path for path in PROGRAMS if path.name == AFTER_REMOVAL]
-    run_batch(machine_of(kernel, Setup.REMOVED), programs, tmp_path, subtests, timeout=60.0)
-
-
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name in LIVE_KERNELS])
 def test_livepatch(
     machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
@@ -131,3 +113,21 @@ def test_livepatch(
         env=env,
         code_changes=True,
     )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_programs(
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """Real VPNs, a real vhost-net client, and the stock modules beside ours."""
+    programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
+    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=120.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_removal(
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """The administrator removes the package and has the kernel's own modules again."""
+    programs = [path for path in PROGRAMS if path.name == AFTER_REMOVAL]
+    run_batch(machine_of(kernel, Setup.REMOVED), programs, tmp_path, subtests, timeout=60.0)
