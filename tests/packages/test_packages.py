@@ -101,38 +101,45 @@ def test_upgrade_and_purge(installed: Root) -> None:
     installed.succeed('test -z "$(ls -d /usr/src/nodrop-* /var/lib/dkms/nodrop 2>/dev/null)"')
 
 
-def test_make_install(installed: Root) -> None:
-    kernel = installed.releases[OLDER]
+@pytest.fixture
+def bare(installed: Root) -> Root:
+    """Without the package."""
+    installed.succeed("dpkg --purge nodrop-dkms")
+    return installed
+
+
+def test_make_install(bare: Root) -> None:
+    kernel = bare.releases[OLDER]
     install = f"make -s -C {REPOSITORY} install KVER={kernel}"
-    assert f"is installed for kernel {kernel}" in installed.succeed(install)
-    assert "/updates/dkms/" in installed.module(kernel, "tun")
-    assert installed.succeed(install) == ""
-    assert "is removed" in installed.succeed(f"make -s -C {REPOSITORY} uninstall")
-    assert "/kernel/drivers/" in installed.module(kernel, "tun")
-    assert installed.succeed(f"make -s -C {REPOSITORY} uninstall") == ""
+    assert f"is installed for kernel {kernel}" in bare.succeed(install)
+    assert "/updates/dkms/" in bare.module(kernel, "tun")
+    assert bare.succeed(install) == ""
+    assert "is removed" in bare.succeed(f"make -s -C {REPOSITORY} uninstall")
+    assert "/kernel/drivers/" in bare.module(kernel, "tun")
+    assert bare.succeed(f"make -s -C {REPOSITORY} uninstall") == ""
 
 
-def test_make_install_from_a_given_source(installed: Root) -> None:
+def test_make_install_from_a_given_source(bare: Root) -> None:
     """What is given is what is built, also the second time."""
-    kernel = installed.releases[OLDER]
-    installed.succeed(
+    kernel = bare.releases[OLDER]
+    bare.succeed(
         "mkdir /var/tree; tar -C /var/tree -xJf /usr/src/linux-source-6.1.tar.xz --wildcards "
         "--strip-components=1 '*/Makefile' '*/drivers/net/tun.c' '*/drivers/vhost/*'; "
         "mv /usr/src/linux-source-6.1.tar.xz /var/"
     )
     install = f"make -s -C {REPOSITORY} install KVER={kernel} SOURCE=/var/tree"
-    installed.succeed(install)
-    assert "/updates/dkms/" in installed.module(kernel, "tun")
+    bare.succeed(install)
+    assert "/updates/dkms/" in bare.module(kernel, "tun")
     mark = "a given source of our own"
-    installed.succeed(f"echo 'MODULE_INFO(mark, \"{mark}\");' >>/var/tree/drivers/net/tun.c")
-    installed.succeed(install)
-    assert mark in installed.succeed(f"modinfo -k {kernel} tun")
-    installed.succeed(f"make -s -C {REPOSITORY} uninstall")
-    assert "/kernel/drivers/" in installed.module(kernel, "tun")
+    bare.succeed(f"echo 'MODULE_INFO(mark, \"{mark}\");' >>/var/tree/drivers/net/tun.c")
+    bare.succeed(install)
+    assert mark in bare.succeed(f"modinfo -k {kernel} tun")
+    bare.succeed(f"make -s -C {REPOSITORY} uninstall")
+    assert "/kernel/drivers/" in bare.module(kernel, "tun")
 
 
 @pytest.mark.parametrize("name", ["*", ".", "6.1 ; true"])
-def test_make_install_for_what_is_no_kernel(installed: Root, name: str) -> None:
-    done = installed.run(f"make -s -C {REPOSITORY} install KVER='{name}'")
+def test_make_install_for_what_is_no_kernel(bare: Root, name: str) -> None:
+    done = bare.run(f"make -s -C {REPOSITORY} install KVER='{name}'")
     assert done.status != 0
     assert "is no kernel's name" in done.output
