@@ -135,7 +135,7 @@ def test_kernel_that_is_being_installed(ready: Root) -> None:
 
 
 def test_interrupted(ready: Root) -> None:
-    script = f"""set -m; {OURS}/fit $KERNEL & pid=$!
+    script = f"""set -m; rm -rf /var/cache/nodrop/built; {OURS}/fit $KERNEL & pid=$!
     objects=/var/cache/nodrop/.build.*/out/build/*/*.o
     for i in $(seq 200); do ls $objects >/dev/null 2>&1 && break; sleep 0.1; done
     kill -INT -- -$pid; wait $pid; s=$?; {NO_LOST_FILES} || s=99; exit $s"""
