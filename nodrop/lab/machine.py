@@ -107,9 +107,7 @@ class Machine:
         *,
         out: Path,
         timeout: float = 120.0,
-        memory: str = "2G",
         env: Mapping[str, str] | None = None,
-        append: Sequence[str] = (),
         code_changes: bool = False,
         on_line: Callable[[str], None] | None = None,
     ) -> GuestRun:
@@ -126,9 +124,7 @@ class Machine:
             layers=self.layers,
             share=[REPOSITORY],
             timeout=timeout,
-            memory=memory,
             env=tools | dict(env or {}),
-            append=append,
             code_changes=code_changes,
             on_line=on_line,
         )

@@ -37,7 +37,6 @@ def run(
     memory: str = "2G",
     timeout: float = 120.0,
     env: Mapping[str, str] | None = None,
-    append: Sequence[str] = (),
     code_changes: bool = False,
     on_line: Callable[[str], None] | None = None,
 ) -> GuestRun:
@@ -54,7 +53,6 @@ def run(
         timeout: seconds for everything from boot to power-off, on a host with working KVM;
             NODROP_SLOW times as many without.
         env: more environment for the command.
-        append: more words for the kernel's command line.
         code_changes: whether the guest will change its own kernel's code all the time.
         on_line: called with each line of the command's output as it appears.
 
@@ -92,7 +90,7 @@ def run(
             *("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config"),
             *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"),
             *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
-            *("-append", " ".join([*_COMMAND_LINE, *append])),
+            *("-append", " ".join(_COMMAND_LINE)),
             *_disks(disks),
             *_folders(share, out),
             *_serial([end.fileno() for end in theirs]),
