@@ -12,6 +12,15 @@
 /* Slots of a ring that is empty before a knock is heard. */
 #define NODROP_SMALL 64
 
+/*
+ * The few packets that a small ring takes cost its reader less to send than an
+ * interrupt would.
+ */
+static bool nodrop_serves_itself(const struct nodrop_queue *q)
+{
+	return q->ring->size < NODROP_LIMIT_MIN_RING;
+}
+
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 {
 	q->reader_stats[stat - NODROP_SENDER_STATS]++;
@@ -104,7 +113,8 @@ static bool nodrop_has_backlog(struct netdev_queue *txq)
 static bool nodrop_backlog(const struct nodrop_queue *q)
 {
 	struct net_device *dev = q->txq->dev;
-	unsigned int i, n = dev->real_num_tx_queues;
+	/* RTNL may change it: a txq that comes or goes is looked after. */
+	unsigned int i, n = data_race(dev->real_num_tx_queues);
 	bool backlog;
 
 	rcu_read_lock();
@@ -122,6 +132,8 @@ static void nodrop_knock(struct nodrop_queue *q)
 
 	q->phase = NODROP_RUNNING;
 	WRITE_ONCE(q->asked, false);
+	if (nodrop_serves_itself(q))
+		cpu = -1;
 	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
 		nodrop_count(q, NODROP_KICKS);
 		trace_nodrop_kick(q, cpu);
@@ -188,38 +200,46 @@ EXPORT_SYMBOL_GPL(nodrop_release);
  * @q: the queue; stopped when the reader looked last, or with bytes to complete
  *
  * Context: as nodrop_consume().
+ * Return: true when there is something to read after all: a sender came, or
+ * what this reader sent by itself.
  */
-void nodrop_ran_dry(struct nodrop_queue *q)
+bool nodrop_ran_dry(struct nodrop_queue *q)
 {
+	bool backlog;
 	int i;
 
 	if (unlikely(!q->txq)) {
 		q->phase = NODROP_RUNNING;
-		return;
+		return false;
 	}
 
 	if (q->bytes)
 		nodrop_release(q);
 	if (q->phase == NODROP_RUNNING)
-		return;
+		return false;
 	if (q->phase == NODROP_STOPPED)
 		nodrop_ask(q);
 
-	/* A sender that is at it needs less time than an interrupt. */
-	for (i = 0; i < NODROP_PATIENCE && READ_ONCE(q->asked) &&
+	/*
+	 * A sender that is at it needs less time than an interrupt. Who sends
+	 * by himself what the qdisc holds need not wait for him.
+	 */
+	backlog = nodrop_serves_itself(q) && nodrop_backlog(q);
+	for (i = 0; i < NODROP_PATIENCE && !backlog && READ_ONCE(q->asked) &&
 	     __ptr_ring_empty(q->ring); i++)
 		cpu_relax();
 	if (!__ptr_ring_empty(q->ring))
-		return;
+		return true;
 
 	/*
 	 * An answer may come from a run of the qdisc that had seen the txq
 	 * stopped and was about to end, when another sender goes past the
 	 * qdisc just then. What counts at last is what the qdisc holds.
 	 */
-	if (nodrop_backlog(q))
+	if (backlog || nodrop_backlog(q))
 		nodrop_knock(q);
 	else
 		q->phase = NODROP_RUNNING;
+	return !__ptr_ring_empty(q->ring);
 }
 EXPORT_SYMBOL_GPL(nodrop_ran_dry);

@@ -8,7 +8,9 @@
  *  - A queue leaves its device: another one inherits what it held.
  *
  * They are few and the reader works on them at once, so they are no second
- * ring: an array that is replaced when more are added.
+ * ring: an array that is replaced when more are added. No event can be
+ * repeated to make them many: what a ring loses and a reader puts back was in
+ * the ring before, and what a queue inherits has a bound.
  */
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
@@ -88,7 +90,7 @@ static struct nodrop_front *nodrop_set_front(struct nodrop_queue *q,
 	if (!front->count)
 		return front;
 	swap(q->front, front);
-	q->in_front = q->front->count;
+	WRITE_ONCE(q->in_front, q->front->count);
 	return front;
 }
 
@@ -101,7 +103,10 @@ static struct nodrop_front *nodrop_set_front(struct nodrop_queue *q,
  */
 void *nodrop_take_front(struct nodrop_queue *q)
 {
-	return q->front->packets[q->front->count - q->in_front--];
+	unsigned int left = q->in_front;
+
+	WRITE_ONCE(q->in_front, left - 1);
+	return q->front->packets[q->front->count - left];
 }
 EXPORT_SYMBOL_GPL(nodrop_take_front);
 
@@ -119,8 +124,8 @@ void *nodrop_peek(struct nodrop_queue *q)
 	if (q->in_front)
 		return q->front->packets[q->front->count - q->in_front];
 	packet = __ptr_ring_peek(q->ring);
-	if (!packet)
-		nodrop_found_nothing(q);
+	if (!packet && nodrop_found_nothing(q))
+		packet = __ptr_ring_peek(q->ring);
 	return packet;
 }
 EXPORT_SYMBOL_GPL(nodrop_peek);
@@ -212,7 +217,7 @@ static void nodrop_swap_ring(struct ptr_ring *ring, struct ptr_ring *fresh)
 {
 	void **before = ring->queue;
 
-	ring->size = fresh->size;
+	WRITE_ONCE(ring->size, fresh->size);
 	ring->batch = fresh->batch;
 	ring->producer = fresh->producer;
 	ring->consumer_tail = 0;
@@ -265,7 +270,8 @@ static int nodrop_reload(struct nodrop_queue *q, int size)
 /**
  * nodrop_queue_resize() - give the ring another size
  * @q: the queue
- * @size: slots; there is always one at least
+ * @size: slots; there is always one at least. More than memory could ever
+ *	hold, or a negative number, is refused as ptr_ring_resize() does it.
  *
  * No packet is lost, except with a foreign reader: what does not fit any more
  * waits in front. A sender that has claimed a slot keeps it.
@@ -276,15 +282,34 @@ static int nodrop_reload(struct nodrop_queue *q, int size)
 int nodrop_queue_resize(struct nodrop_queue *q, int size)
 {
 	ASSERT_RTNL();
-	return nodrop_reload(q, max(size, 1));
+	return nodrop_reload(q, size ?: 1);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_resize);
+
+/* A ring that is shorter inherits as if it had so many slots. */
+#define NODROP_HEIR_MIN 1000
+
+/*
+ * How many packets @heir may still inherit. In front of it there may be as
+ * many as all rings of its device can hold: who fills a queue, detaches it and
+ * attaches it again, and so on, must not fill the memory. RTNL.
+ */
+static unsigned int nodrop_may_inherit(const struct nodrop_queue *heir)
+{
+	unsigned int most = max(READ_ONCE(heir->ring->size), NODROP_HEIR_MIN);
+	unsigned int held = READ_ONCE(heir->in_front);
+
+	if (heir->txq)
+		most *= heir->txq->dev->real_num_tx_queues;
+	return most > held ? most - held : 0;
+}
 
 /**
  * nodrop_queue_leave() - the queue leaves its device
  * @q: the queue; no sender reaches it any more
  * @heir: a queue of the same device whose reader is to get what @q holds, or
- *	NULL when there is none: then it is thrown away
+ *	NULL when there is none: then it is thrown away, as is what @heir may
+ *	not inherit
  *
  * As nodrop_queue_bind() with NULL. The caller calls @heir's reader.
  *
@@ -294,7 +319,7 @@ EXPORT_SYMBOL_GPL(nodrop_queue_resize);
 int nodrop_queue_leave(struct nodrop_queue *q, struct nodrop_queue *heir)
 {
 	struct nodrop_front *front;
-	unsigned int n;
+	unsigned int n, kept = 0;
 
 	nodrop_queue_bind(q, NULL);
 
@@ -304,17 +329,17 @@ int nodrop_queue_leave(struct nodrop_queue *q, struct nodrop_queue *heir)
 	WRITE_ONCE(q->taken, q->taken + n);
 	nodrop_unlock(q);
 
-	if (heir && nodrop_inject(heir, front->packets, n)) {
-		kvfree(front);
-		return 0;
-	}
+	if (heir)
+		kept = min(n, nodrop_may_inherit(heir));
+	if (kept && !nodrop_inject(heir, front->packets, kept))
+		kept = 0;
 
 	nodrop_lock(q);
-	q->stats[NODROP_DROP_PURGED] += n;
+	q->stats[NODROP_DROP_PURGED] += n - kept;
 	nodrop_unlock(q);
-	nodrop_front_drop(q, front, 0, n);
+	nodrop_front_drop(q, front, kept, n);
 	kvfree(front);
-	return n;
+	return n - kept;
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_leave);
 

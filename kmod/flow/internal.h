@@ -38,7 +38,7 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 }
 
 /* A ring of size 0 has no slot that could ever come free. */
-static inline bool nodrop_has_room(const struct nodrop_queue *q)
+static inline bool nodrop_has_slot(const struct nodrop_queue *q)
 {
 	lockdep_assert_held(&q->ring->producer_lock);
 

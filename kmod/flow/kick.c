@@ -22,12 +22,14 @@ enum {
 void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	struct net_device *dev = txq->dev;
-	unsigned int i;
+	unsigned int i, n;
 
 	netif_schedule_queue(txq);
 	if (likely(!READ_ONCE(q->strays)))
 		return;
-	for (i = 0; i < dev->real_num_tx_queues; i++)
+	/* RTNL may change it: a txq that comes or goes is looked after. */
+	n = data_race(dev->real_num_tx_queues);
+	for (i = 0; i < n; i++)
 		netif_schedule_queue(netdev_get_tx_queue(dev, i));
 }
 

@@ -14,6 +14,8 @@
 #ifndef NODROP_LIMIT_H
 #define NODROP_LIMIT_H
 
+#include <linux/kcsan-checks.h>
+
 #include "internal.h"
 
 #define NODROP_LIMIT_MIN_RING 32
@@ -55,11 +57,32 @@ static inline bool nodrop_over_limit(const struct nodrop_queue *q)
 	return held >= READ_ONCE(q->floor);
 }
 
-/* Context: producer_lock held. */
+/*
+ * More in flight than dql counts with? Its counters are 32 bits wide and go
+ * round: a completion would be a BUG then. Only a ring that drops gets that
+ * far, one of very many slots, with large packets that nobody reads.
+ *
+ * Context: as nodrop_over_limit().
+ */
+static inline bool nodrop_beyond_count(const struct nodrop_queue *q)
+{
+	return q->limited && unlikely(dql_avail(&q->txq->dql) < 0) &&
+	       nodrop_inflight(q) > DQL_MAX_LIMIT;
+}
+
+/*
+ * dql's senders and its reader have no lock in common: each marks what it
+ * reads of the other's, and neither marks what it writes.
+ *
+ * Context: producer_lock held.
+ */
 static inline void nodrop_charge(struct nodrop_queue *q, unsigned int bytes)
 {
-	if (q->limited)
-		dql_queued(&q->txq->dql, bytes);
+	if (!q->limited)
+		return;
+	kcsan_disable_current();
+	dql_queued(&q->txq->dql, bytes);
+	kcsan_enable_current();
 }
 
 /* Context: consumer_lock held. */
@@ -74,7 +97,9 @@ static inline void nodrop_complete(struct nodrop_queue *q)
 	 * Litmus: MP+charge-wmb-slot+take-mb-queued
 	 */
 	smp_rmb();
+	kcsan_disable_current();
 	dql_completed(&q->txq->dql, q->bytes);
+	kcsan_enable_current();
 	q->bytes = 0;
 }
 
@@ -96,6 +121,11 @@ static inline unsigned int nodrop_limit(const struct nodrop_queue *q)
 #else
 
 static inline bool nodrop_over_limit(const struct nodrop_queue *q)
+{
+	return false;
+}
+
+static inline bool nodrop_beyond_count(const struct nodrop_queue *q)
 {
 	return false;
 }

@@ -29,7 +29,8 @@
  *    read it opens the txq and sets @asked, no more: a sender that comes by
  *    goes on and takes the question back. When three quarters are read and
  *    nobody came, or when the ring is empty and the qdisc is not, the reader
- *    knocks: it makes the senders' CPU run the qdisc.
+ *    knocks: it makes the senders' CPU run the qdisc. A small ring's reader
+ *    runs it itself, which costs less than an interrupt, and reads on.
  * 6. The guard. When the reader of a stopped txq takes nothing for a while
  *    (nodrop_guard_ms) the ring drops again, until the reader takes
  *    something. Nobody hangs because of a reader that went away.
@@ -84,7 +85,7 @@ enum nodrop_verdict {
 	NODROP_BUSY,
 };
 
-/* Counters of one queue. */
+/* What is told of one queue. */
 enum nodrop_stat {
 	/* Written by senders, under producer_lock. */
 	NODROP_STOPS,		/* times the txq was stopped */
@@ -104,7 +105,11 @@ enum nodrop_stat {
 	/* Written by the reader, under consumer_lock; the first: txq opened. */
 	NODROP_WAKES = NODROP_SENDER_STATS,
 	NODROP_KICKS,		/* times it made the senders' CPU transmit */
-	NODROP_KICKS_HERE,	/* times it had to transmit by itself */
+	NODROP_KICKS_HERE,	/* times it transmitted by itself */
+	NODROP_COUNTERS,
+
+	/* Not a counter: packets that the queue holds now. */
+	NODROP_RING = NODROP_COUNTERS,
 	NODROP_STATS
 };
 
@@ -145,6 +150,8 @@ struct nodrop_front;
  * @waits: the txq was stopped and has claimed no slot since: the next one is
  *	kept for it, unless there is only one
  * @on: flow control is wanted for the device
+ * @passed: why the last packet was let through without a slot, an enum
+ *	nodrop_stat, 0: it was not; txq's lock
  * @kicking: where @kick is; written by the reader and by @kick
  * @stats: the senders' counters
  *
@@ -190,6 +197,7 @@ struct nodrop_queue {
 	bool notice;
 	bool waits;
 	bool on;
+	u8 passed;
 	u8 kicking;
 	u64 stats[NODROP_SENDER_STATS];
 
@@ -199,7 +207,7 @@ struct nodrop_queue {
 	unsigned int uncharged;
 	enum nodrop_phase phase;
 	unsigned int in_front;
-	u64 reader_stats[NODROP_STATS - NODROP_SENDER_STATS];
+	u64 reader_stats[NODROP_COUNTERS - NODROP_SENDER_STATS];
 
 	call_single_data_t kick ____cacheline_aligned_in_smp;
 	struct timer_list guard;
@@ -246,28 +254,25 @@ int nodrop_produce_aside(struct nodrop_queue *q, void *frame);
 
 /* Readers: consume.c, inject.c. */
 void nodrop_release(struct nodrop_queue *q);
-void nodrop_ran_dry(struct nodrop_queue *q);
+bool nodrop_ran_dry(struct nodrop_queue *q);
 void *nodrop_take_front(struct nodrop_queue *q);
 void *nodrop_peek(struct nodrop_queue *q);
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n);
 
-/* Nothing to read: is there anything to do for the senders? */
-static inline void nodrop_found_nothing(struct nodrop_queue *q)
+/*
+ * Nothing to read: is there anything to do for the senders? Return: true when
+ * there is something to read after that.
+ */
+static inline bool nodrop_found_nothing(struct nodrop_queue *q)
 {
 	if (unlikely(q->phase != NODROP_RUNNING || q->bytes))
-		nodrop_ran_dry(q);
+		return nodrop_ran_dry(q);
+	return false;
 }
 
-/**
- * nodrop_consume() - take the next packet
- * @q: the queue
- * @bytes: tells how many bytes a packet was charged with
- *
- * Context: process context, softirqs on, consumer_lock held.
- * Return: the packet, NULL when there is none.
- */
-static __always_inline void *nodrop_consume(struct nodrop_queue *q,
-					    nodrop_bytes_t *bytes)
+/* The next packet, and what it means for the senders; NULL: there is none. */
+static __always_inline void *nodrop_take(struct nodrop_queue *q,
+					 nodrop_bytes_t *bytes)
 {
 	struct ptr_ring *ring = q->ring;
 	void *packet;
@@ -279,10 +284,8 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q,
 		packet = nodrop_take_front(q);
 	else
 		packet = __ptr_ring_consume(ring);
-	if (!packet) {
-		nodrop_found_nothing(q);
+	if (!packet)
 		return NULL;
-	}
 
 	WRITE_ONCE(q->taken, q->taken + 1);
 	if (unlikely(q->uncharged))
@@ -301,11 +304,32 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q,
 }
 
 /**
+ * nodrop_consume() - take the next packet
+ * @q: the queue
+ * @bytes: tells how many bytes a packet was charged with
+ *
+ * Context: process context, softirqs on, consumer_lock held.
+ * Return: the packet, NULL when there is none.
+ */
+static __always_inline void *nodrop_consume(struct nodrop_queue *q,
+					    nodrop_bytes_t *bytes)
+{
+	void *packet = nodrop_take(q, bytes);
+
+	if (!packet && nodrop_found_nothing(q))
+		packet = nodrop_take(q, bytes);
+	return packet;
+}
+
+/**
  * nodrop_consume_batched() - take several packets
  * @q: the queue
  * @packets: where to
  * @n: how many at most
  * @bytes: as for nodrop_consume()
+ *
+ * A batch ends where the ring was empty, also when there is more after that: a
+ * small ring would stand full while the reader works through a long batch.
  *
  * Context: as nodrop_consume().
  * Return: how many there were.
@@ -317,7 +341,12 @@ static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 	int i;
 
 	for (i = 0; i < n; i++) {
-		packets[i] = nodrop_consume(q, bytes);
+		packets[i] = nodrop_take(q, bytes);
+		if (packets[i])
+			continue;
+		if (!nodrop_found_nothing(q) || i)
+			break;
+		packets[i] = nodrop_take(q, bytes);
 		if (!packets[i])
 			break;
 	}
@@ -340,8 +369,7 @@ static inline bool nodrop_empty(struct nodrop_queue *q)
 		return false;
 	if (!__ptr_ring_empty(q->ring))
 		return false;
-	nodrop_found_nothing(q);
-	return true;
+	return !nodrop_found_nothing(q);
 }
 
 /**
@@ -365,8 +393,10 @@ static inline enum nodrop_verdict nodrop_claim(struct nodrop_queue *q,
 {
 	void **room = READ_ONCE(q->room);
 
-	if (!nodrop_has_qdisc(txq))
+	if (!nodrop_has_qdisc(txq)) {
+		WRITE_ONCE(q->passed, NODROP_DROP_NOQUEUE);
 		return NODROP_PASS;
+	}
 	if (likely(on && room && room == READ_ONCE(q->ring->queue) &&
 		   READ_ONCE(q->txq) == txq))
 		return NODROP_CLAIMED;
@@ -380,11 +410,14 @@ static inline enum nodrop_verdict nodrop_claim(struct nodrop_queue *q,
  * While a burst goes on, nodrop_burst_holds() says so to whoever wants to
  * call the reader.
  *
+ * A queue that changes its index has two txqs for a moment, with a lock each:
+ * what a burst writes is marked for that, and for whoever asks from elsewhere.
+ *
  * Context: as nodrop_claim(), from here to nodrop_burst_end().
  */
 static inline void nodrop_burst_begin(struct nodrop_queue *q)
 {
-	if (netdev_xmit_more() || q->notice)
+	if (netdev_xmit_more() || READ_ONCE(q->notice))
 		WRITE_ONCE(q->burst_cpu, smp_processor_id());
 }
 
@@ -400,7 +433,7 @@ static inline bool nodrop_burst_holds(struct nodrop_queue *q)
 {
 	if (likely(READ_ONCE(q->burst_cpu) != raw_smp_processor_id()))
 		return false;
-	q->notice = true;
+	WRITE_ONCE(q->notice, true);
 	return true;
 }
 
@@ -418,12 +451,15 @@ static inline bool nodrop_burst_holds(struct nodrop_queue *q)
 static inline bool nodrop_burst_end(struct nodrop_queue *q,
 				    const struct netdev_queue *txq)
 {
-	if (likely(q->burst_cpu < 0))
+	if (likely(READ_ONCE(q->burst_cpu) < 0))
 		return false;
 	WRITE_ONCE(q->burst_cpu, -1);
-	if (!q->notice || (netdev_xmit_more() && !netif_xmit_stopped(txq)))
+	if (!READ_ONCE(q->notice))
 		return false;
-	q->notice = false;
+	/* The reader may open it right now: then the burst goes on. */
+	if (netdev_xmit_more() && !data_race(netif_xmit_stopped(txq)))
+		return false;
+	WRITE_ONCE(q->notice, false);
 	return true;
 }
 

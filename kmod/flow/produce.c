@@ -18,6 +18,12 @@ static bool nodrop_has_second_slot(const struct nodrop_queue *q)
 	return ring->size > 1 && !READ_ONCE(ring->queue[next]);
 }
 
+/* Is there a slot for one more, and can its bytes be counted? */
+static bool nodrop_has_room(const struct nodrop_queue *q)
+{
+	return nodrop_has_slot(q) && !nodrop_beyond_count(q);
+}
+
 /* Is there room for one more, in the ring and below the limit? */
 static bool nodrop_has_both(const struct nodrop_queue *q)
 {
@@ -106,7 +112,7 @@ enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,
 		return verdict;
 
 	spin_lock(&q->ring->producer_lock);
-	q->on = on;
+	WRITE_ONCE(q->on, on);
 	WRITE_ONCE(q->room, NULL);
 	if (on && !q->foreign && q->txq != txq) {
 		/*
@@ -124,6 +130,8 @@ enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,
 		verdict = NODROP_BUSY;
 	}
 
+	WRITE_ONCE(q->passed,
+		   verdict == NODROP_PASS ? nodrop_drop_cause(q) : 0);
 	if (verdict == NODROP_CLAIMED) {
 		nodrop_keep_room(q);
 	} else if (verdict == NODROP_BUSY) {
@@ -146,8 +154,15 @@ EXPORT_SYMBOL_GPL(nodrop_find_room);
  */
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
+	enum nodrop_stat cause, passed;
+
 	if (unlikely(!nodrop_has_room(q))) {
-		q->stats[nodrop_drop_cause(q)]++;
+		passed = READ_ONCE(q->passed);
+		cause = nodrop_drop_cause(q);
+		/* What let it through may be over, no slot was promised. */
+		if (cause == NODROP_DROP_UNCLAIMED && !q->room && passed)
+			cause = passed;
+		q->stats[cause]++;
 		return -ENOSPC;
 	}
 
@@ -199,7 +214,7 @@ int nodrop_produce_aside(struct nodrop_queue *q, void *frame)
 {
 	bool kept = q->room || (q->waits && q->ring->size > 1);
 
-	if (!nodrop_has_room(q) || (kept && !nodrop_has_second_slot(q))) {
+	if (!nodrop_has_slot(q) || (kept && !nodrop_has_second_slot(q))) {
 		q->stats[NODROP_DROP_ASIDE]++;
 		return -ENOSPC;
 	}

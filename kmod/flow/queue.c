@@ -26,13 +26,18 @@ const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_WAKES]		= "wakes",
 	[NODROP_KICKS]		= "kicks",
 	[NODROP_KICKS_HERE]	= "kicks_here",
+	[NODROP_RING]		= "ring",
 };
 EXPORT_SYMBOL_GPL(nodrop_stat_names);
 
-static DEFINE_HASHTABLE(nodrop_queues, 6);
+/*
+ * The livepatch looks here with each packet, and an ordinary user has as many
+ * queues as he may open files: 2^12 rows keep him from slowing down others.
+ */
+static DEFINE_HASHTABLE(nodrop_queues, 12);
 static DEFINE_MUTEX(nodrop_queues_lock);
 
-/* What a ring holds when its queue is made; both locks. */
+/* What a ring holds, whoever filled and reads it; both locks. */
 static unsigned int nodrop_ring_count(const struct ptr_ring *ring)
 {
 	int n = ring->producer - ring->consumer_head;
@@ -234,7 +239,7 @@ void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n)
 EXPORT_SYMBOL_GPL(nodrop_queue_batches);
 
 /**
- * nodrop_queue_stats() - a consistent copy of the counters
+ * nodrop_queue_stats() - a consistent copy of the counters, and the ring's fill
  * @q: the queue
  * @stats: where to, indexed by enum nodrop_stat
  *
@@ -246,6 +251,7 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 	memcpy(stats, q->stats, sizeof(q->stats));
 	memcpy(stats + NODROP_SENDER_STATS, q->reader_stats,
 	       sizeof(q->reader_stats));
+	stats[NODROP_RING] = nodrop_ring_count(q->ring) + q->in_front;
 	nodrop_unlock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_stats);

@@ -12,6 +12,9 @@ static int nodrop_tun_sset_count(struct net_device *dev, int set)
 
 	switch (set) {
 	case ETH_SS_STATS:
+		/* The network core warns of statistics that are none. */
+		if (!tun->numqueues)
+			return -EOPNOTSUPP;
 		return tun->numqueues * NODROP_STATS;
 	case ETH_SS_PRIV_FLAGS:
 		return 1;

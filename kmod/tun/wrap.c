@@ -102,8 +102,14 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 
 /* Transmit */
 
-/* What sock_init_data() gave the socket: wakes who reads or polls. */
-static void (*nodrop_tun_call_reader)(struct sock *sk);
+/* What sock_init_data() gives each socket: wakes who reads or polls. */
+static void (*nodrop_tun_data_ready_before)(struct sock *sk);
+
+/* A file is being opened that gets the same again. */
+static void nodrop_tun_call_reader(struct sock *sk)
+{
+	READ_ONCE(nodrop_tun_data_ready_before)(sk);
+}
 
 static void nodrop_tun_data_ready(struct sock *sk)
 {
@@ -157,6 +163,26 @@ out:
 }
 
 /* The life of a queue */
+
+/* RTNL. A txq that led nowhere has no packet between claim and produce. */
+static void nodrop_tun_lead(struct tun_file __rcu **place,
+			    struct tun_file *tfile)
+{
+	struct tun_file *before = rtnl_dereference(*place);
+	struct netdev_queue *txq;
+	struct tun_struct *tun;
+
+	if (!before) {
+		rcu_assign_pointer(*place, tfile);
+		return;
+	}
+
+	tun = rtnl_dereference(before->tun);
+	txq = netdev_get_tx_queue(tun->dev, place - tun->tfiles);
+	__netif_tx_lock_bh(txq);
+	rcu_assign_pointer(*place, tfile);
+	__netif_tx_unlock_bh(txq);
+}
 
 static void nodrop_tun_bind_all(struct net_device *dev)
 {
@@ -249,7 +275,7 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 		stock_tun_chr_close(inode, file);
 		return -ENOMEM;
 	}
-	nodrop_tun_call_reader = tfile->sk.sk_data_ready;
+	WRITE_ONCE(nodrop_tun_data_ready_before, tfile->sk.sk_data_ready);
 	tfile->sk.sk_data_ready = nodrop_tun_data_ready;
 	return 0;
 }

@@ -169,8 +169,35 @@ static void test_drop_causes(struct kunit *test)
 
 	nodrop_queue_stats(f->q, stats);
 	KUNIT_EXPECT_EQ(test, stats[NODROP_DROP_UNCLAIMED], 1ULL);
+	KUNIT_EXPECT_EQ(test, stats[NODROP_RING], 1ULL);
 	for (i = 0; i < NODROP_STATS; i++)
 		KUNIT_EXPECT_NOT_NULL(test, nodrop_stat_names[i]);
+}
+
+/* What let a packet through is over when the packet is dropped. */
+static void test_drop_cause_is_that_of_the_claim(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 32);
+	typeof(f->qdisc->enqueue) enqueue = f->qdisc->enqueue;
+
+	fill(test, f);
+	f->q->gone = true;
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_PASS);
+	/* The reader is back, and has not given the slot back yet. */
+	KUNIT_EXPECT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_FALSE(test, f->q->gone);
+	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
+
+	f->qdisc->enqueue = NULL;
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_PASS);
+	f->qdisc->enqueue = enqueue;
+	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
+
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
+	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 1ULL);
 }
 
 /* A flood of frames leaves a slot to a txq that was stopped. */
@@ -201,6 +228,7 @@ static struct kunit_case claim_cases[] = {
 	KUNIT_CASE_PARAM(test_aside_takes_an_unclaimed_slot, size_gen_params),
 	KUNIT_CASE(test_no_qdisc_drops),
 	KUNIT_CASE(test_drop_causes),
+	KUNIT_CASE(test_drop_cause_is_that_of_the_claim),
 	KUNIT_CASE(test_aside_leaves_a_slot_to_who_waits),
 	{}
 };

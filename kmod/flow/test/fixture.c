@@ -23,6 +23,7 @@
 unsigned int flow_unit;
 unsigned int flow_destroyed;
 int flow_ran_on;
+struct flow *flow_sends;
 
 unsigned int packet_bytes(const void *packet)
 {
@@ -38,7 +39,15 @@ static void destroy_packet(void *packet)
 
 static struct sk_buff *qdisc_dequeue(struct Qdisc *qdisc)
 {
+	struct flow *f = flow_sends;
+	int err;
+
 	WRITE_ONCE(flow_ran_on, raw_smp_processor_id());
+	flow_sends = NULL;
+	if (f) {
+		qdisc->q.qlen = 0;
+		transmit(f, FLOW_SENT, &err);
+	}
 	return NULL;
 }
 
@@ -107,6 +116,7 @@ int flow_init(struct kunit *test)
 	flow_unit = 0;
 	flow_destroyed = 0;
 	flow_ran_on = -1;
+	flow_sends = NULL;
 	return 0;
 }
 

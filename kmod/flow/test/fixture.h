@@ -32,6 +32,10 @@ extern unsigned int flow_destroyed;
 /* The CPU on which the qdisc ran last, -1: it did not. */
 extern int flow_ran_on;
 
+/* The flow for which the qdisc's next run sends packet(FLOW_SENT), or NULL. */
+#define FLOW_SENT 12345
+extern struct flow *flow_sends;
+
 int flow_init(struct kunit *test);
 void flow_exit(struct kunit *test);
 int flow_suite_init(struct kunit_suite *suite);

@@ -38,6 +38,22 @@ static void test_resize_to_nothing(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
 }
 
+/* What no memory could hold is refused, and changes nothing. */
+static void test_resize_to_too_much(struct kunit *test)
+{
+	static const int sizes[] = { INT_MAX, INT_MIN, -1 };
+	struct flow *f = flow_new(test, 5);
+	int i;
+
+	fill(test, f);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		KUNIT_EXPECT_EQ(test, flow_resize(f, sizes[i]), -ENOMEM);
+		KUNIT_EXPECT_EQ(test, f->ring.size, 5);
+		KUNIT_EXPECT_TRUE(test, stopped(f));
+	}
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 5U);
+}
+
 /* A sender that was promised a slot has one, however small the ring gets. */
 static void test_claim_stands(struct kunit *test)
 {
@@ -238,6 +254,7 @@ static void test_random(struct kunit *test)
 static struct kunit_case front_cases[] = {
 	KUNIT_CASE(test_resize_keeps_order),
 	KUNIT_CASE(test_resize_to_nothing),
+	KUNIT_CASE(test_resize_to_too_much),
 	KUNIT_CASE(test_claim_stands),
 	KUNIT_CASE(test_unconsume),
 	KUNIT_CASE(test_resize_of_a_foreign_ring),

@@ -72,6 +72,73 @@ static void test_kicks_the_sender(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, READ_ONCE(f->q->kicking));
 }
 
+/* A small ring's reader sends what the qdisc holds, and reads that at once. */
+static void test_small_ring_serves_itself(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 31);
+	unsigned int n = 0;
+
+	move_to(test, SENDER);
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, f->q->cpu, SENDER);
+	move_to(test, READER);
+	hold_one(f);
+	flow_sends = f;
+	while (consume(f))
+		n++;
+	KUNIT_EXPECT_EQ(test, n, 32U);
+	KUNIT_EXPECT_PTR_EQ(test, flow_sends, NULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS_HERE), 1ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_TX_ON_READER), 1ULL);
+	KUNIT_EXPECT_EQ(test, ran_on(f), READER);
+}
+
+static void test_small_ring_is_not_empty(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int i;
+
+	move_to(test, READER);
+	fill(test, f);
+	hold_one(f);
+	for (i = 0; i < 5; i++)
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	flow_sends = f;
+	KUNIT_EXPECT_FALSE(test, empty(f));
+	KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(FLOW_SENT));
+}
+
+/* Who has packets works on them; the ring fills up again meanwhile. */
+static void test_small_ring_ends_a_batch(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	void *taken[64];
+
+	move_to(test, READER);
+	fill(test, f);
+	hold_one(f);
+	flow_sends = f;
+	KUNIT_EXPECT_EQ(test, consume_batched(f, taken, 64), 5);
+	KUNIT_EXPECT_PTR_EQ(test, flow_sends, NULL);
+	KUNIT_EXPECT_EQ(test, consume_batched(f, taken, 64), 1);
+	KUNIT_EXPECT_PTR_EQ(test, taken[0], packet(FLOW_SENT));
+}
+
+static void test_small_ring_begins_a_batch(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	void *taken[64];
+
+	move_to(test, READER);
+	fill(test, f);
+	hold_one(f);
+	KUNIT_ASSERT_EQ(test, consume_batched(f, taken, 5), 5);
+	flow_sends = f;
+	KUNIT_EXPECT_EQ(test, consume_batched(f, taken, 64), 1);
+	KUNIT_EXPECT_PTR_EQ(test, taken[0], packet(FLOW_SENT));
+}
+
 static void test_never_kicks_the_reader(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
@@ -150,7 +217,7 @@ static void test_no_kick_without_a_txq(struct kunit *test)
 /* After bind(NULL) no kick is on its way, whenever it was sent. */
 static void test_bind_waits_for_a_kick(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 5);
+	struct flow *f = flow_new(test, 33);
 	unsigned int late = 0;
 	int i;
 
@@ -170,6 +237,10 @@ static void test_bind_waits_for_a_kick(struct kunit *test)
 
 static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_kicks_the_sender),
+	KUNIT_CASE(test_small_ring_serves_itself),
+	KUNIT_CASE(test_small_ring_is_not_empty),
+	KUNIT_CASE(test_small_ring_ends_a_batch),
+	KUNIT_CASE(test_small_ring_begins_a_batch),
 	KUNIT_CASE(test_never_kicks_the_reader),
 	KUNIT_CASE(test_remembers_the_sender),
 	KUNIT_CASE(test_no_such_cpu),

@@ -44,7 +44,7 @@ static void test_bind_wakes_the_txq_before(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 }
 
-#define QUEUES 200
+#define QUEUES 6000
 
 static void test_find(struct kunit *test)
 {
@@ -108,6 +108,30 @@ static void test_heir_gets_all(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), 0ULL);
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
+	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), 0U);
+	flow_free(heir);
+}
+
+/* Whoever leaves and comes back, full, again and again does not fill memory. */
+static void test_heir_is_not_flooded(struct kunit *test)
+{
+	const unsigned int rounds = 900, most = 2 * 1000;
+	struct flow *f = flow_new(test, 5);
+	struct flow *heir = flow_second(test, f, 5);
+	unsigned int lost = 0, came = 0, i;
+
+	for (i = 0; i < rounds; i++) {
+		flow_bind(f, f->txq);
+		fill(test, f);
+		lost += leave(f, heir);
+	}
+	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), most);
+	KUNIT_EXPECT_EQ(test, lost, 5 * rounds - most);
+	KUNIT_EXPECT_EQ(test, flow_destroyed, lost);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), lost + 0ULL);
+	while (consume(heir))
+		came++;
+	KUNIT_EXPECT_EQ(test, came, most);
 	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), 0U);
 	flow_free(heir);
 }
@@ -232,6 +256,7 @@ static struct kunit_case life_cases[] = {
 	KUNIT_CASE(test_find),
 	KUNIT_CASE(test_create_in_use),
 	KUNIT_CASE(test_heir_gets_all),
+	KUNIT_CASE(test_heir_is_not_flooded),
 	KUNIT_CASE(test_no_heir),
 	KUNIT_CASE(test_unconsume_after_leaving),
 	KUNIT_CASE(test_foreign_is_no_heir),

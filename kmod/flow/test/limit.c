@@ -299,6 +299,35 @@ static void test_foreign_is_not_limited(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, f->q->limited);
 }
 
+/*
+ * A ring that drops holds as many bytes as its slots can, and dql counts with
+ * 32 bits. What is more is dropped; completing it would be a BUG.
+ */
+static void test_bytes_beyond_counting(struct kunit *test)
+{
+	const unsigned int packets = 100, most = 7 << 25;
+	struct flow *f = flow_new(test, 500);
+	unsigned int n, came = 0;
+
+	flow_unit = most / 7;
+	for (n = 0; n < packets; n++) {
+		KUNIT_ASSERT_EQ(test, claim_by(f, f->txq, false), NODROP_PASS);
+		if (!produce(f, packet(n)))
+			came++;
+	}
+	KUNIT_EXPECT_GT(test, inflight(f->txq), (unsigned int)DQL_MAX_LIMIT);
+	KUNIT_EXPECT_LE(test, inflight(f->txq), DQL_MAX_LIMIT + most);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF),
+			packets - came + 0ULL);
+	/* Who is held is held, then, as by a full ring. */
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	drain(f);
+	KUNIT_EXPECT_EQ(test, inflight(f->txq), 0U);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, claim(f), NODROP_CLAIMED);
+}
+
 static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_short_rings_have_no_limit),
 	KUNIT_CASE(test_floor),
@@ -315,6 +344,7 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_unconsume_leaves_packets_uncharged),
 	KUNIT_CASE(test_heir_is_not_charged),
 	KUNIT_CASE(test_foreign_is_not_limited),
+	KUNIT_CASE(test_bytes_beyond_counting),
 	{}
 };
 
