@@ -151,6 +151,25 @@ static __u64 percentile(const __u64 *sorted, __u64 count, __u64 per_thousand)
 	return count ? sorted[rank ? rank - 1 : 0] : 0;
 }
 
+/* Where the distribution is told, per thousand: denser at its upper end. */
+static const unsigned int steps[] = {
+	1, 10, 20, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 550, 600,
+	650, 700, 750, 800, 850, 900, 930, 950, 970, 980, 990, 995, 999,
+};
+
+static void print_distribution(const __u64 *sorted, __u64 count)
+{
+	char name[16];
+	size_t i;
+
+	json_open("distribution_ns");
+	for (i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+		snprintf(name, sizeof(name), "%u", steps[i]);
+		json_count(name, percentile(sorted, count, steps[i]));
+	}
+	json_close();
+}
+
 static void write_raw(const char *path, const struct run *run)
 {
 	FILE *file = fopen(path, "w");
@@ -186,6 +205,7 @@ static void print_result(const struct run *run)
 	json_count("p99_ns", percentile(rtt, got, 990));
 	json_count("p999_ns", percentile(rtt, got, 999));
 	json_count("max_ns", percentile(rtt, got, 1000));
+	print_distribution(rtt, got);
 	json_close();
 }
 

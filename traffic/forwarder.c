@@ -87,6 +87,7 @@ int main(int argc, char **argv)
 	const char *name_a = "nodrop-a";
 	const char *name_b = "nodrop-b";
 	const char *words = "";
+	bool tap = false;
 	pthread_t threads[2];
 	__u64 duration = 0;
 	__u64 work_ns = 0;
@@ -101,6 +102,8 @@ int main(int argc, char **argv)
 		  .help = "TUN device in the second" },
 		{ .name = "flags", .text = &words,
 		  .help = "any of backpressure,vnet_hdr,napi" },
+		{ .name = "tap", .flag = &tap,
+		  .help = "make TAP devices instead" },
 		{ .name = "work-ns", .number = &work_ns, .max = NSEC_PER_SEC,
 		  .help = "busy time per packet, ns" },
 		{ .name = "seconds", .duration_ns = &duration,
@@ -113,7 +116,7 @@ int main(int argc, char **argv)
 
 	parse_options(argc, argv, "carry packets between two TUN devices",
 		      specs);
-	flags = parse_tun_flags(words) | IFF_TUN;
+	flags = parse_tun_flags(words) | (tap ? IFF_TAP : IFF_TUN);
 	catch_stop_signals();
 	a = open_end(netns_a, name_a, flags);
 	b = open_end(netns_b, name_b, flags);

@@ -2,6 +2,7 @@
 #include "json.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "common.h"
 
@@ -48,6 +49,23 @@ void json_seconds(const char *name, __u64 duration_ns)
 {
 	json_name(name);
 	printf("%.6f", (double)duration_ns / NSEC_PER_SEC);
+}
+
+static __u64 ns_of(const struct timeval *time)
+{
+	return time->tv_sec * NSEC_PER_SEC + time->tv_usec * NSEC_PER_USEC;
+}
+
+void json_usage(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage))
+		die(EXIT_FAILED, "cannot read the program's CPU time");
+	json_seconds("cpu_seconds",
+		     ns_of(&usage.ru_utime) + ns_of(&usage.ru_stime));
+	json_count("voluntary_switches", usage.ru_nvcsw);
+	json_count("involuntary_switches", usage.ru_nivcsw);
 }
 
 void json_close(void)

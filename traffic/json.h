@@ -14,6 +14,11 @@ void json_text(const char *name, const char *value);
 void json_true(const char *name);
 /* Writes @duration_ns as seconds. */
 void json_seconds(const char *name, __u64 duration_ns);
+/*
+ * Writes what all threads of the program used: CPU time (cpu_seconds, the
+ * kernel's part is in it), voluntary_switches, involuntary_switches.
+ */
+void json_usage(void);
 /* Closes an object; after the outermost one the line is written out. */
 void json_close(void);
 

@@ -15,11 +15,6 @@
 
 #include "common.h"
 
-/* Since Linux 7.3; older headers lack it. */
-#ifndef IFF_BACKPRESSURE
-#define IFF_BACKPRESSURE 0x0080
-#endif
-
 static const struct {
 	const char *word;
 	unsigned int flag;

@@ -3,9 +3,15 @@
 #ifndef TRAFFIC_TUN_H
 #define TRAFFIC_TUN_H
 
+#include <linux/if_tun.h>
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Since Linux 7.3; older headers lack it. */
+#ifndef IFF_BACKPRESSURE
+#define IFF_BACKPRESSURE 0x0080
+#endif
 
 /* The largest IP packet, an Ethernet header with two VLAN tags, a vnet_hdr. */
 #define TUN_PACKET_MAX	(65536 + 64)

@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -19,6 +20,14 @@
 
 #define QUEUES_MAX	64
 #define SENDERS_MAX	64
+#define LOG_MAX		1000000ULL
+
+/* One marked packet; times are CLOCK_MONOTONIC in ns. */
+struct entry {
+	__u64 sender;
+	__u64 sent_ns;
+	__u64 read_ns;
+};
 
 struct settings {
 	unsigned int flags;
@@ -26,6 +35,7 @@ struct settings {
 	__u64 packets;
 	bool poll;
 	bool idle;
+	const char *log;
 };
 
 /**
@@ -34,6 +44,7 @@ struct settings {
  *	  as far as the next ones show
  * @voluntary: times the thread went to sleep
  * @involuntary: times the thread was made to yield its CPU
+ * @log: the marked packets in their order, LOG_MAX at most; NULL: not wanted
  */
 struct queue {
 	const struct settings *settings;
@@ -48,6 +59,7 @@ struct queue {
 	int error;
 	long voluntary;
 	long involuntary;
+	struct entry *log;
 };
 
 static void count_packet(struct queue *queue, const char *packet, size_t length)
@@ -63,6 +75,12 @@ static void count_packet(struct queue *queue, const char *packet, size_t length)
 	if (!find_mark(packet, length, queue->settings->flags, &mark) ||
 	    mark.sender >= SENDERS_MAX)
 		return;
+	if (queue->log && queue->marked < LOG_MAX)
+		queue->log[queue->marked] = (struct entry){
+			.sender = mark.sender,
+			.sent_ns = mark.sent_ns,
+			.read_ns = queue->last_ns,
+		};
 	queue->marked++;
 	next = &queue->next[mark.sender];
 	if (mark.sequence >= *next) {
@@ -141,6 +159,30 @@ static int print_result(const struct queue *queues, __u64 count,
 	return EXIT_FINE;
 }
 
+static void write_log(const struct settings *settings,
+		      const struct queue *queues, __u64 count)
+{
+	FILE *file = fopen(settings->log, "w");
+	const struct entry *entry;
+	__u64 i;
+
+	if (!file)
+		die(EXIT_FAILED, "cannot write %s: %s", settings->log,
+		    strerror(errno));
+	for (i = 0; i < count; i++) {
+		if (queues[i].marked > LOG_MAX)
+			die(EXIT_FAILED, "too many packets for a log: %llu",
+			    queues[i].marked);
+		for (entry = queues[i].log;
+		     entry < queues[i].log + queues[i].marked; entry++)
+			fprintf(file, "%llu %llu %llu\n", entry->sender,
+				entry->sent_ns, entry->read_ns);
+	}
+	if (fclose(file))
+		die(EXIT_FAILED, "cannot write %s: %s", settings->log,
+		    strerror(errno));
+}
+
 static unsigned int device_flags(const char *mode, const char *words,
 				 __u64 queues)
 {
@@ -185,6 +227,8 @@ int main(int argc, char **argv)
 		  .help = "wait in poll() instead of in read()" },
 		{ .name = "idle", .flag = &settings.idle,
 		  .help = "open the device and never read" },
+		{ .name = "log", .text = &settings.log,
+		  .help = "file of marked packets: sender, sent, read (ns)" },
 		{}
 	};
 	__u64 started, i;
@@ -195,6 +239,11 @@ int main(int argc, char **argv)
 	for (i = 0; i < count; i++) {
 		queues[i].settings = &settings;
 		queues[i].fd = open_tun(name, settings.flags);
+		if (!settings.log)
+			continue;
+		queues[i].log = calloc(LOG_MAX, sizeof(*queues[i].log));
+		if (!queues[i].log)
+			die(EXIT_FAILED, "no memory for a log");
 	}
 	/* The device exists: who started us may configure it now. */
 	json_open(NULL);
@@ -207,5 +256,7 @@ int main(int argc, char **argv)
 	wait_for_end(duration ? started + duration : 0);
 	if (!settings.idle)
 		join_threads(threads, count);
+	if (settings.log)
+		write_log(&settings, queues, count);
 	return print_result(queues, count, now_ns() - started);
 }

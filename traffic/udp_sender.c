@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * udp_sender: sends UDP through blocking sockets, so that the qdisc and the
- * socket's memory hold it back as they would hold back an application.
+ * socket's memory hold it back as they would hold back an application. Where a
+ * system call costs more than a packet, it gives several with each.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,17 +15,30 @@
 #include "common.h"
 #include "json.h"
 #include "options.h"
+#include "socket.h"
 #include "tun.h"
 
 #define SENDERS_MAX	64
 #define PAYLOAD_MAX	65507
+#define BATCH_MAX	64
+#define SEGMENTS_MAX	64
 
+/**
+ * struct settings - what all senders do alike
+ * @size:     payload of a packet, or of each segment of one
+ * @segments: in a packet, which is what is sent and counted; 1: no GSO
+ */
 struct settings {
 	struct sockaddr_in to;
 	__u64 size;
+	__u64 segments;
 	__u64 packets;
 	__u64 rate;
 	__u64 sndbuf;
+	__u64 batch;
+	__u64 first;
+	__u64 tos;
+	__u64 priority;
 	__u64 started;
 	__u64 deadline;
 	unsigned int running;
@@ -47,18 +61,31 @@ struct sender {
 	bool held;
 };
 
+/* What a qdisc sorts by. The TOS sets a priority as well, so it comes first. */
+static void set_class(const struct settings *settings, int fd)
+{
+	int tos = settings->tos;
+	int priority = settings->priority;
+
+	if ((tos && setsockopt(fd, IPPROTO_IP, IP_TOS, &tos, sizeof(tos))) ||
+	    (priority && setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority,
+				    sizeof(priority))))
+		die(EXIT_FAILED, "cannot set TOS or priority: %s",
+		    strerror(errno));
+}
+
 static int open_socket(const struct settings *settings)
 {
-	int size = settings->sndbuf;
 	int fd;
 
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		die(EXIT_FAILED, "cannot open a UDP socket: %s",
 		    strerror(errno));
-	if (size && setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)))
-		die(EXIT_FAILED, "cannot set the send buffer to %d bytes: %s",
-		    size, strerror(errno));
+	set_sndbuf(fd, settings->sndbuf);
+	if (settings->segments > 1)
+		segment_udp(fd, settings->size);
+	set_class(settings, fd);
 	if (connect(fd, (const struct sockaddr *)&settings->to,
 		    sizeof(settings->to)))
 		die(EXIT_FAILED, "cannot reach the destination: %s",
@@ -95,34 +122,41 @@ static void *run_sender(void *arg)
 	static const char zeros[PAYLOAD_MAX];
 	struct sender *sender = arg;
 	struct settings *settings = sender->settings;
-	struct probe_mark mark = {
-		.magic = PROBE_MAGIC,
-		.sender = sender->index,
-	};
-	struct iovec parts[] = {
-		{ .iov_base = &mark, .iov_len = sizeof(mark) },
-		{ .iov_base = (void *)zeros,
-		  .iov_len = settings->size - sizeof(mark) },
-	};
-	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	struct probe_mark marks[BATCH_MAX];
+	struct iovec parts[BATCH_MAX][2];
+	struct mmsghdr messages[BATCH_MAX] = {};
+	__u64 whole = settings->size * settings->segments;
 	int fd = open_socket(settings);
 	__u64 tries = 0;
-	__u64 took;
+	__u64 now, took;
+	unsigned int i;
+	int count;
 
+	for (i = 0; i < settings->batch; i++) {
+		marks[i].magic = PROBE_MAGIC;
+		marks[i].sender = sender->index;
+		parts[i][0] = (struct iovec){ &marks[i], sizeof(*marks) };
+		parts[i][1] = (struct iovec){ (void *)zeros,
+					      whole - sizeof(*marks) };
+		messages[i].msg_hdr.msg_iov = parts[i];
+		messages[i].msg_hdr.msg_iovlen = 2;
+	}
 	while ((!settings->packets || sender->sent < settings->packets) &&
 	       pace(settings, tries)) {
-		tries++;
-		mark.sequence = sender->sent;
-		mark.sent_ns = now_ns();
-		if (sendmsg(fd, &message, 0) < 0) {
-			if (errno == EINTR)
-				sender->held = true;
-			else
-				count_error(sender, errno);
-		} else {
-			sender->sent++;
+		tries += settings->batch;
+		now = now_ns();
+		for (i = 0; i < settings->batch; i++) {
+			marks[i].sequence = sender->sent + i;
+			marks[i].sent_ns = now;
 		}
-		took = now_ns() - mark.sent_ns;
+		count = sendmmsg(fd, messages, settings->batch, 0);
+		if (count >= 0)
+			sender->sent += count;
+		else if (errno == EINTR)
+			sender->held = true;
+		else
+			count_error(sender, errno);
+		took = now_ns() - now;
 		if (took > sender->longest_ns)
 			sender->longest_ns = took;
 	}
@@ -155,7 +189,8 @@ static void print_result(const struct settings *settings,
 	}
 	json_open(NULL);
 	json_count("sent", sum.sent);
-	json_count("payload_bytes", sum.sent * settings->size);
+	json_count("payload_bytes",
+		   sum.sent * settings->size * settings->segments);
 	json_count("eagain", sum.again);
 	json_count("enobufs", sum.nobufs);
 	json_count("other_errors", sum.errors);
@@ -164,15 +199,18 @@ static void print_result(const struct settings *settings,
 	json_seconds("seconds", sum.ended - settings->started);
 	json_count("longest_send_ns", sum.longest_ns);
 	json_count("held_at_the_end", held);
+	json_usage();
 	json_close();
 }
 
 int main(int argc, char **argv)
 {
 	static struct sender senders[SENDERS_MAX];
-	static struct settings settings = { .size = 64 };
+	static struct settings settings = { .size = 64, .segments = 1,
+					    .batch = 1 };
 	pthread_t threads[SENDERS_MAX];
 	const char *dest = NULL;
+	bool announce = false;
 	__u64 duration = NSEC_PER_SEC;
 	__u64 count = 1;
 	__u64 port = 9;
@@ -184,6 +222,9 @@ int main(int argc, char **argv)
 		{ .name = "size", .number = &settings.size,
 		  .min = sizeof(struct probe_mark), .max = PAYLOAD_MAX,
 		  .help = "UDP payload, bytes" },
+		{ .name = "segments", .number = &settings.segments, .min = 1,
+		  .max = SEGMENTS_MAX,
+		  .help = "of that size in each packet (GSO)" },
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to send" },
 		{ .name = "packets", .number = &settings.packets,
@@ -194,9 +235,20 @@ int main(int argc, char **argv)
 		  .help = "threads, each with a socket of its own" },
 		{ .name = "rate", .number = &settings.rate, .max = 10000000,
 		  .help = "packets/s of each sender, 0: as fast as it goes" },
+		{ .name = "batch", .number = &settings.batch, .min = 1,
+		  .max = BATCH_MAX, .help = "packets per system call" },
 		{ .name = "sndbuf", .number = &settings.sndbuf,
 		  .max = 1 << 30,
 		  .help = "socket send buffer, bytes, 0: the system's" },
+		{ .name = "first", .number = &settings.first, .max = 63,
+		  .help = "number of the first sender in the packets' marks" },
+		{ .name = "announce", .flag = &announce,
+		  .help = "a line when sending has begun" },
+		{ .name = "tos", .number = &settings.tos, .max = 255,
+		  .help = "TOS of the packets" },
+		{ .name = "priority", .number = &settings.priority,
+		  .max = 0x7fffffff,
+		  .help = "SO_PRIORITY, a qdisc's class for example, 0: none" },
 		{}
 	};
 	__u64 i;
@@ -205,6 +257,8 @@ int main(int argc, char **argv)
 	require_text("dest", dest);
 	settings.to.sin_family = AF_INET;
 	settings.to.sin_port = htons(port);
+	if (settings.size * settings.segments > PAYLOAD_MAX)
+		die(EXIT_USAGE, "a packet has at most %d bytes", PAYLOAD_MAX);
 	if (inet_pton(AF_INET, dest, &settings.to.sin_addr) != 1)
 		die(EXIT_USAGE, "--dest must be an IPv4 address, not '%s'",
 		    dest);
@@ -214,8 +268,13 @@ int main(int argc, char **argv)
 	settings.running = count;
 	for (i = 0; i < count; i++) {
 		senders[i].settings = &settings;
-		senders[i].index = i;
+		senders[i].index = settings.first + i;
 		start_thread(&threads[i], run_sender, &senders[i]);
+	}
+	if (announce) {
+		json_open(NULL);
+		json_true("ready");
+		json_close();
 	}
 	wait_for_end(settings.deadline);
 	join_threads(threads, count);

@@ -14,11 +14,17 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common.h"
+#include "tun.h"
 
 #define RING_ALIGN	4096
+
+/* Of a buffer: a small packet; a part of a large one. */
+#define PACKET_BYTES	2048
+#define PAGE_BYTES	4096
 
 static void ask(const struct vhost_device *dev, unsigned long request,
 		void *argument, const char *what)
@@ -28,20 +34,26 @@ static void ask(const struct vhost_device *dev, unsigned long request,
 		    strerror(errno));
 }
 
-static void set_features(struct vhost_device *dev, bool legacy)
+static void set_features(struct vhost_device *dev, enum vhost_headers headers)
 {
+	static const __u64 needed[] = {
+		[VHOST_HEADERS_LEGACY] = 1ULL << VHOST_NET_F_VIRTIO_NET_HDR,
+		[VHOST_HEADERS_PLAIN] = 1ULL << VHOST_NET_F_VIRTIO_NET_HDR |
+					1ULL << VIRTIO_F_VERSION_1,
+		[VHOST_HEADERS_TAP] = 1ULL << VIRTIO_NET_F_MRG_RXBUF |
+				      1ULL << VIRTIO_F_VERSION_1,
+	};
 	__u64 features;
 
 	ask(dev, VHOST_GET_FEATURES, &features, "ask for its features");
-	/* vhost writes the header in front of each packet itself. */
-	features &= 1ULL << VHOST_NET_F_VIRTIO_NET_HDR |
-		    (legacy ? 0 : 1ULL << VIRTIO_F_VERSION_1);
-	if (!(features & 1ULL << VHOST_NET_F_VIRTIO_NET_HDR))
-		die(EXIT_UNSUPPORTED, "this vhost-net makes no headers");
+	features &= needed[headers];
+	if (features != needed[headers])
+		die(EXIT_UNSUPPORTED,
+		    "this vhost-net cannot make the headers that are wanted");
 	ask(dev, VHOST_SET_FEATURES, &features, "set its features");
-	dev->header = features & 1ULL << VIRTIO_F_VERSION_1 ?
-			      sizeof(struct virtio_net_hdr_mrg_rxbuf) :
-			      sizeof(struct virtio_net_hdr);
+	dev->header = headers == VHOST_HEADERS_LEGACY ?
+			      sizeof(struct virtio_net_hdr) :
+			      sizeof(struct virtio_net_hdr_mrg_rxbuf);
 }
 
 /* All of our memory is one region, at the same addresses for both sides. */
@@ -90,6 +102,11 @@ static void set_ring(const struct vhost_device *dev, unsigned int index)
 	ask(dev, VHOST_SET_VRING_CALL, &file, "set a ring's call");
 }
 
+char *vhost_buffer(const struct vhost_ring *ring, __u32 id)
+{
+	return ring->buffers + id * ring->buffer_bytes;
+}
+
 static void fill_ring(struct vhost_ring *ring, void *rings, char *buffers,
 		      unsigned int slots, __u16 flags)
 {
@@ -101,8 +118,8 @@ static void fill_ring(struct vhost_ring *ring, void *rings, char *buffers,
 	ring->call = new_event();
 	for (i = 0; i < slots; i++) {
 		ring->vring.desc[i].addr =
-			(__u64)(buffers + i * VHOST_BUFFER_BYTES);
-		ring->vring.desc[i].len = VHOST_BUFFER_BYTES;
+			(__u64)vhost_buffer(ring, i);
+		ring->vring.desc[i].len = ring->buffer_bytes;
 		ring->vring.desc[i].flags = flags;
 		ring->vring.avail->ring[i] = i;
 	}
@@ -147,15 +164,20 @@ static pid_t find_worker(void)
 }
 
 void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
-		bool legacy)
+		enum vhost_headers headers)
 {
+	bool large = headers == VHOST_HEADERS_TAP;
 	size_t ring_size = (vring_size(slots, RING_ALIGN) + RING_ALIGN - 1) &
 			   ~(RING_ALIGN - 1UL);
-	size_t buffers = (size_t)slots * VHOST_BUFFER_BYTES;
-	size_t size = VHOST_RINGS * (ring_size + buffers);
+	struct vhost_ring *rings = dev->rings;
+	size_t size = VHOST_RINGS * ring_size;
+	char *memory, *buffers;
 	unsigned int i;
-	char *memory;
 
+	rings[VHOST_RX].buffer_bytes = large ? PAGE_BYTES : PACKET_BYTES;
+	rings[VHOST_TX].buffer_bytes = large ? TUN_PACKET_MAX : PACKET_BYTES;
+	for (i = 0; i < VHOST_RINGS; i++)
+		size += slots * rings[i].buffer_bytes;
 	dev->tap = tap;
 	dev->fd = open("/dev/vhost-net", O_RDWR | O_CLOEXEC);
 	if (dev->fd < 0)
@@ -164,18 +186,20 @@ void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
 		    strerror(errno));
 	ask(dev, VHOST_SET_OWNER, NULL, "become its owner");
 	dev->worker = find_worker();
-	set_features(dev, legacy);
+	set_features(dev, headers);
 
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED)
 		die(EXIT_FAILED, "out of memory");
 	share_memory(dev, memory, size);
+	buffers = memory + VHOST_RINGS * ring_size;
 	for (i = 0; i < VHOST_RINGS; i++) {
-		fill_ring(&dev->rings[i], memory, memory + ring_size, slots,
+		fill_ring(&rings[i], memory, buffers, slots,
 			  i == VHOST_RX ? VRING_DESC_F_WRITE : 0);
 		set_ring(dev, i);
-		memory += ring_size + buffers;
+		memory += ring_size;
+		buffers += slots * rings[i].buffer_bytes;
 	}
 }
 
@@ -280,4 +304,15 @@ bool vhost_worker_switches(const struct vhost_device *dev,
 	}
 	fclose(status);
 	return found == 2;
+}
+
+__u64 vhost_worker_cpu_ns(const struct vhost_device *dev)
+{
+	/* As pthread_getcpuclockid() makes it, for a thread of this process. */
+	clockid_t clock = ~(unsigned int)dev->worker << 3 | 6;
+	struct timespec time;
+
+	if (!dev->worker || clock_gettime(clock, &time))
+		return 0;
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
 }

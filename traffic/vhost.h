@@ -9,14 +9,26 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define VHOST_BUFFER_BYTES	2048
-
 enum { VHOST_RX, VHOST_TX, VHOST_RINGS };
+
+/**
+ * enum vhost_headers - who makes the header in front of each packet
+ * @VHOST_HEADERS_LEGACY: vhost, 10 bytes, all zero; none of VIRTIO_F_VERSION_1
+ * @VHOST_HEADERS_PLAIN: vhost, 12 bytes, all zero
+ * @VHOST_HEADERS_TAP: the TAP, 12 bytes; large packets pass whole, those that
+ *	are received in as many buffers as they need (VIRTIO_NET_F_MRG_RXBUF)
+ */
+enum vhost_headers {
+	VHOST_HEADERS_LEGACY,
+	VHOST_HEADERS_PLAIN,
+	VHOST_HEADERS_TAP,
+};
 
 /**
  * struct vhost_ring - one ring as its guest sees it
  * @vring: descriptor i always stands for buffer i
- * @buffers: one of VHOST_BUFFER_BYTES for each slot
+ * @buffers: one of @buffer_bytes for each slot
+ * @buffer_bytes: with large packets enough for one, if they are sent
  * @seen: how many used entries were taken, modulo 2^16
  * @kick: tells vhost that buffers are there
  * @call: vhost tells us that buffers were used
@@ -24,6 +36,7 @@ enum { VHOST_RX, VHOST_TX, VHOST_RINGS };
 struct vhost_ring {
 	struct vring vring;
 	char *buffers;
+	size_t buffer_bytes;
 	__u16 seen;
 	int kick;
 	int call;
@@ -31,7 +44,7 @@ struct vhost_ring {
 
 /**
  * struct vhost_device - an open /dev/vhost-net
- * @header: bytes before each packet: 10, or 12 by VIRTIO_F_VERSION_1
+ * @header: bytes before each packet
  * @worker: vhost's thread that moves the packets; 0 when it was not found
  */
 struct vhost_device {
@@ -52,16 +65,45 @@ struct vhost_switches {
 	__u64 involuntary;
 };
 
+/**
+ * struct vhost_counts - each written by one thread and read by all
+ * @packets: received
+ * @bytes: of them, without headers
+ * @segments: of them, as a qdisc counts: what a large packet is to be cut into
+ * @refused: of them, those that the far TAP did not take
+ * @sent: packets that vhost has taken from the transmit ring
+ */
+struct vhost_counts {
+	__u64 packets;
+	__u64 bytes;
+	__u64 segments;
+	__u64 refused;
+	__u64 sent;
+};
+
+static inline void add_count(__u64 *counter, __u64 value)
+{
+	__atomic_store_n(counter, *counter + value, __ATOMIC_RELAXED);
+}
+
+static inline __u64 get_count(const __u64 *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
 /*
  * Opens /dev/vhost-net for the TAP @tap, with rings of @slots (a power of two)
- * that nobody serves yet. @legacy: without VIRTIO_F_VERSION_1. Dies on errors.
+ * that nobody serves yet. Dies on errors.
  */
 void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
-		bool legacy);
+		enum vhost_headers headers);
 
 /* Lets vhost serve both rings, or stops it; dies on errors. */
 void vhost_attach(struct vhost_device *dev);
 void vhost_detach(struct vhost_device *dev);
+
+/* The buffer of the descriptor @id. */
+char *vhost_buffer(const struct vhost_ring *ring, __u32 id);
 
 /* How many used entries wait; what vhost wrote into them can be read. */
 __u16 vhost_used(const struct vhost_ring *ring);
@@ -86,5 +128,8 @@ void vhost_wait(const struct vhost_ring *ring);
 /* False when they cannot be had. */
 bool vhost_worker_switches(const struct vhost_device *dev,
 			   struct vhost_switches *switches);
+
+/* CPU time of vhost's thread, ns; 0 when it cannot be had: before Linux 6.4. */
+__u64 vhost_worker_cpu_ns(const struct vhost_device *dev);
 
 #endif

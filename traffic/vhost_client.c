@@ -2,7 +2,8 @@
 /*
  * vhost_client: a virtual machine's network driver without the machine. It
  * keeps vhost-net's receive ring filled with buffers, throws away what comes,
- * and can send, too.
+ * and can send, too. With a second TAP (--far-fd) it is a whole guest: what is
+ * received is written there, and what comes from there is sent.
  *
  * Orders come as lines on stdin: "count", "detach" and "attach" (take vhost-net
  * off the TAP and put it back), "pause" and "resume" (offer no buffers for a
@@ -24,6 +25,7 @@
 #include "options.h"
 #include "tun.h"
 #include "vhost.h"
+#include "vhost_far.h"
 
 #define FRAME_BYTES	60
 #define STEP_MS		10
@@ -36,32 +38,19 @@
 
 /**
  * struct client - what the threads share
- * @packets: received; like the next two written by one thread and read by all
- * @bytes: of them, without headers
- * @sent: packets that vhost has taken from the transmit ring
+ * @far: the second TAP, 0: none
  * @paused: no buffers are offered
  */
 struct client {
 	struct vhost_device dev;
+	struct vhost_counts counts;
 	__u64 rate;
 	__u64 work_ns;
 	bool poll;
 	bool paused;
-	__u64 packets;
-	__u64 bytes;
-	__u64 sent;
+	__u64 far;
 	__u64 started_ns;
 };
-
-static void add(__u64 *counter, __u64 value)
-{
-	__atomic_store_n(counter, *counter + value, __ATOMIC_RELAXED);
-}
-
-static __u64 get(const __u64 *counter)
-{
-	return __atomic_load_n(counter, __ATOMIC_RELAXED);
-}
 
 /* Offers the buffers of all used entries anew. */
 static void take_packets(struct client *client, __u16 count)
@@ -81,8 +70,8 @@ static void take_packets(struct client *client, __u16 count)
 	work_for_ns(client->work_ns * count);
 	vhost_take(ring, count);
 	vhost_give(ring, count);
-	add(&client->bytes, bytes);
-	add(&client->packets, count);
+	add_count(&client->counts.bytes, bytes);
+	add_count(&client->counts.packets, count);
 }
 
 static void *receive(void *arg)
@@ -97,7 +86,10 @@ static void *receive(void *arg)
 			continue;
 		}
 		count = vhost_used(ring);
-		if (count)
+		if (count && client->far)
+			vhost_far_receive(&client->dev, client->far,
+					  &client->counts);
+		else if (count)
 			take_packets(client, count);
 		else if (!client->poll)
 			vhost_wait(ring);
@@ -117,16 +109,16 @@ static void fill_frames(struct client *client)
 	unsigned int i;
 
 	for (i = 0; i < ring->vring.num; i++) {
-		memcpy(ring->buffers + i * VHOST_BUFFER_BYTES +
-		       client->dev.header, &frame, sizeof(frame));
+		memcpy(vhost_buffer(ring, i) + client->dev.header, &frame,
+		       sizeof(frame));
 		ring->vring.desc[i].len = client->dev.header + FRAME_BYTES;
 	}
 }
 
 /* Descriptors go round in their order: vhost takes them in theirs. */
-static void *transmit(void *arg)
+static void transmit_frames(struct client *client)
 {
-	struct client *client = arg;
+	struct vhost_counts *counts = &client->counts;
 	struct vhost_ring *ring = &client->dev.rings[VHOST_TX];
 	__u64 given = 0, due;
 	__u16 used;
@@ -135,35 +127,50 @@ static void *transmit(void *arg)
 	while (!stop_asked()) {
 		used = vhost_used(ring);
 		vhost_take(ring, used);
-		add(&client->sent, used);
+		add_count(&counts->sent, used);
 		due = (now_ns() - client->started_ns) * client->rate /
 		      NSEC_PER_SEC;
-		if (due - given > ring->vring.num - (given - client->sent))
-			due = client->sent + ring->vring.num;
+		if (due - given > ring->vring.num - (given - counts->sent))
+			due = counts->sent + ring->vring.num;
 		if (due > given)
 			vhost_give(ring, due - given);
 		given = due > given ? due : given;
 		sleep_until_ns(now_ns() + SEND_STEP_NS);
 	}
-	add(&client->sent, vhost_used(ring));
+}
+
+static void *transmit(void *arg)
+{
+	struct client *client = arg;
+
+	if (client->far)
+		vhost_far_transmit(&client->dev, client->far, &client->counts);
+	else
+		transmit_frames(client);
+	add_count(&client->counts.sent,
+		  vhost_used(&client->dev.rings[VHOST_TX]));
 	return NULL;
 }
 
 static void print_counts(const struct client *client)
 {
+	const struct vhost_counts *counts = &client->counts;
 	struct vhost_switches switches;
 	__u64 now = now_ns();
 
 	json_open(NULL);
-	json_count("packets", get(&client->packets));
-	json_count("bytes", get(&client->bytes));
-	json_count("sent", get(&client->sent));
+	json_count("packets", get_count(&counts->packets));
+	json_count("bytes", get_count(&counts->bytes));
+	json_count("segments", get_count(&counts->segments));
+	json_count("refused", get_count(&counts->refused));
+	json_count("sent", get_count(&counts->sent));
 	json_count("now_ns", now);
 	json_seconds("seconds", now - client->started_ns);
 	if (vhost_worker_switches(&client->dev, &switches)) {
 		json_count("voluntary_switches", switches.voluntary);
 		json_count("involuntary_switches", switches.involuntary);
 	}
+	json_count("worker_cpu_ns", vhost_worker_cpu_ns(&client->dev));
 	json_close();
 }
 
@@ -263,6 +270,8 @@ int main(int argc, char **argv)
 		  .help = "any of backpressure,vnet_hdr,napi" },
 		{ .name = "fd", .number = &fd, .max = 1 << 20,
 		  .help = "an open TAP to use instead, 0: none" },
+		{ .name = "far-fd", .number = &client.far, .max = 1 << 20,
+		  .help = "a second TAP, to and from which to carry, 0: none" },
 		{ .name = "slots", .number = &slots, .min = 2, .max = 32768,
 		  .help = "of each ring, a power of two" },
 		{ .name = "legacy", .flag = &legacy,
@@ -284,6 +293,7 @@ int main(int argc, char **argv)
 		  .help = "the same for vhost's thread" },
 		{}
 	};
+	enum vhost_headers headers;
 	pthread_t threads[2];
 	unsigned int count = 0;
 
@@ -291,12 +301,19 @@ int main(int argc, char **argv)
 	if (slots & (slots - 1))
 		die(EXIT_USAGE, "--slots must be a power of two, not %llu",
 		    slots);
+	headers = legacy ? VHOST_HEADERS_LEGACY : VHOST_HEADERS_PLAIN;
 	if (netns)
 		enter_netns(netns);
 	catch_stop_signals();
 	if (!fd)
 		fd = open_tun(name, IFF_TAP | parse_tun_flags(flags));
-	vhost_open(&client.dev, fd, slots, legacy);
+	if (client.far && (legacy || client.rate))
+		die(EXIT_USAGE, "--far-fd goes without --legacy and --rate");
+	if (client.far)
+		headers = VHOST_HEADERS_TAP;
+	vhost_open(&client.dev, fd, slots, headers);
+	if (client.far)
+		vhost_far_open(&client.dev, client.far);
 	place(0, "cpu", cpu, fifo ? CLIENT_PRIORITY : 0);
 	if (client.dev.worker)
 		place(client.dev.worker, "worker-cpu", worker_cpu,
@@ -312,7 +329,7 @@ int main(int argc, char **argv)
 	json_close();
 	client.started_ns = now_ns();
 	start_thread(&threads[count++], receive, &client);
-	if (client.rate)
+	if (client.rate || client.far)
 		start_thread(&threads[count++], transmit, &client);
 	obey_until(&client, duration ? client.started_ns + duration : 0);
 	join_threads(threads, count);

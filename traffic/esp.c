@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * esp: one end of a user-space VPN whose packets look like ESP in UDP. Each
+ * packet of its TUN device is encrypted by AES-128-GCM and sent to the other
+ * end, which checks it, decrypts it and writes it to its own device:
+ *
+ *   qdisc -> TUN -> [ seal ] -> UDP socket ===> UDP socket -> [ open ] -> TUN
+ *
+ *   | SPI, sequence (8) | IV (8) | packet, encrypted | tag (16) |
+ *
+ * One thread for each direction. Without ESP's trailer, and without key
+ * exchange: both ends know the key, which protects nothing but a benchmark.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <netinet/in.h>
+#include <openssl/evp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "json.h"
+#include "options.h"
+#include "socket.h"
+#include "tun.h"
+
+#define SPI		0x6e6f6472U
+#define TAG_BYTES	16
+#define POLL_MS		100
+
+static const unsigned char key[16] = "nodrop benchmark";
+static const unsigned char salt[4] = "salt";
+
+struct esp_header {
+	__be32 spi;
+	__be32 sequence;
+	__be64 iv;
+};
+
+#define OVERHEAD	(sizeof(struct esp_header) + TAG_BYTES)
+#define SPI_BYTES	offsetof(struct esp_header, iv)
+
+union message {
+	struct esp_header header;
+	char bytes[TUN_PACKET_MAX + OVERHEAD];
+};
+
+/**
+ * struct end - one end and what it did
+ * @batch: packets that are read for each poll(), 0: reads that block
+ * @refused: not encrypted, not authentic, too short, or not taken by the kernel
+ */
+struct end {
+	int tun;
+	int udp;
+	__u64 batch;
+	struct {
+		__u64 packets;
+		__u64 bytes;
+		__u64 refused;
+		__u64 polls;
+		int error;
+	} sealed, opened;
+};
+
+/* A context whose key is set; each packet brings its own IV. */
+static EVP_CIPHER_CTX *cipher(int encrypt)
+{
+	EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+
+	if (!context || !EVP_CipherInit_ex(context, EVP_aes_128_gcm(), NULL,
+					   key, NULL, encrypt))
+		die(EXIT_UNSUPPORTED, "libcrypto has no AES-128-GCM");
+	return context;
+}
+
+/* Begins a packet: its nonce, and the part that is authentic only. */
+static bool begin(EVP_CIPHER_CTX *context, const struct esp_header *header)
+{
+	unsigned char nonce[sizeof(salt) + sizeof(header->iv)];
+	int length;
+
+	memcpy(nonce, salt, sizeof(salt));
+	memcpy(nonce + sizeof(salt), &header->iv, sizeof(header->iv));
+	return EVP_CipherInit_ex(context, NULL, NULL, NULL, nonce, -1) &&
+	       EVP_CipherUpdate(context, NULL, &length, (const void *)header,
+				SPI_BYTES);
+}
+
+/* Encrypts the packet that lies behind @header; the tag goes behind it. */
+static bool seal(EVP_CIPHER_CTX *context, struct esp_header *header,
+		 size_t bytes, __u64 sequence)
+{
+	unsigned char *text = (unsigned char *)(header + 1);
+	int length;
+
+	header->spi = htobe32(SPI);
+	header->sequence = htobe32(sequence);
+	header->iv = htobe64(sequence);
+	return begin(context, header) &&
+	       EVP_CipherUpdate(context, text, &length, text, bytes) &&
+	       EVP_CipherFinal_ex(context, text + length, &length) &&
+	       EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES,
+				   text + bytes);
+}
+
+/* Checks and decrypts in place; false if it is not authentic. */
+static bool unseal(EVP_CIPHER_CTX *context, struct esp_header *header,
+		   size_t bytes)
+{
+	unsigned char *text = (unsigned char *)(header + 1);
+	int length;
+
+	return header->spi == htobe32(SPI) && begin(context, header) &&
+	       EVP_CipherUpdate(context, text, &length, text, bytes) &&
+	       EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES,
+				   text + bytes) &&
+	       EVP_CipherFinal_ex(context, text + length, &length) > 0;
+}
+
+/* False when it is time to end. */
+static bool wait_readable(int fd)
+{
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+
+	while (!stop_asked()) {
+		if (poll(&ready, 1, POLL_MS) > 0)
+			return true;
+	}
+	return false;
+}
+
+/* Reads one packet as an event loop would; negative with errno, as read(). */
+static ssize_t read_packet(struct end *end, void *packet, __u64 *left)
+{
+	ssize_t length;
+
+	for (;;) {
+		if (end->batch && !*left) {
+			if (!wait_readable(end->tun)) {
+				errno = EINTR;
+				return -1;
+			}
+			end->sealed.polls++;
+			*left = end->batch;
+		}
+		length = read(end->tun, packet, TUN_PACKET_MAX);
+		if (length >= 0 || errno != EAGAIN) {
+			*left -= end->batch > 0;
+			return length;
+		}
+		*left = 0;
+	}
+}
+
+static void *run_seal(void *arg)
+{
+	union message message;
+	struct esp_header *header = &message.header;
+	EVP_CIPHER_CTX *context = cipher(1);
+	struct end *end = arg;
+	__u64 sequence = 0;
+	__u64 left = 0;
+	ssize_t bytes;
+
+	while (!stop_asked()) {
+		bytes = read_packet(end, header + 1, &left);
+		if (bytes < 0) {
+			if (errno == EINTR)
+				continue;
+			end->sealed.error = errno;
+			break;
+		}
+		if (seal(context, header, bytes, ++sequence) &&
+		    send(end->udp, &message, bytes + OVERHEAD, 0) > 0) {
+			end->sealed.packets++;
+			end->sealed.bytes += bytes;
+		} else {
+			end->sealed.refused++;
+		}
+	}
+	EVP_CIPHER_CTX_free(context);
+	return NULL;
+}
+
+static void *run_open(void *arg)
+{
+	union message message;
+	struct esp_header *header = &message.header;
+	EVP_CIPHER_CTX *context = cipher(0);
+	struct end *end = arg;
+	ssize_t bytes;
+
+	for (;;) {
+		/* At the end, what the socket still holds. */
+		bytes = recv(end->udp, &message, sizeof(message),
+			     stop_asked() ? MSG_DONTWAIT : 0);
+		if (bytes < 0) {
+			if (errno == EAGAIN && stop_asked())
+				break;
+			/* The other end is not there yet, or no longer. */
+			if (errno == EINTR || errno == ECONNREFUSED)
+				continue;
+			end->opened.error = errno;
+			break;
+		}
+		bytes -= OVERHEAD;
+		if (bytes > 0 && unseal(context, header, bytes) &&
+		    write(end->tun, header + 1, bytes) == bytes) {
+			end->opened.packets++;
+			end->opened.bytes += bytes;
+		} else {
+			end->opened.refused++;
+		}
+	}
+	EVP_CIPHER_CTX_free(context);
+	return NULL;
+}
+
+static void print_result(const struct end *end, __u64 duration)
+{
+	json_open(NULL);
+	json_open("sealed");
+	json_count("packets", end->sealed.packets);
+	json_count("bytes", end->sealed.bytes);
+	json_count("refused", end->sealed.refused);
+	json_count("polls", end->sealed.polls);
+	json_close();
+	json_open("opened");
+	json_count("packets", end->opened.packets);
+	json_count("bytes", end->opened.bytes);
+	json_count("refused", end->opened.refused);
+	json_close();
+	json_count("socket_drops", socket_drops(end->udp));
+	json_seconds("seconds", duration);
+	json_usage();
+	json_close();
+}
+
+int main(int argc, char **argv)
+{
+	static struct end end;
+	const char *words = "";
+	const char *netns = NULL;
+	const char *name = NULL;
+	const char *local = NULL;
+	const char *remote = NULL;
+	pthread_t threads[2];
+	__u64 rcvbuf = 0;
+	__u64 port = 4500;
+	const struct option_spec specs[] = {
+		{ .name = "netns", .text = &netns,
+		  .help = "file of the network namespace" },
+		{ .name = "name", .text = &name, .help = "TUN device" },
+		{ .name = "flags", .text = &words,
+		  .help = "any of backpressure,napi" },
+		{ .name = "local", .text = &local,
+		  .help = "IPv4 address of this end" },
+		{ .name = "remote", .text = &remote,
+		  .help = "IPv4 address of the other end" },
+		{ .name = "port", .number = &port, .min = 1, .max = 65535,
+		  .help = "UDP port of both" },
+		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30,
+		  .help = "UDP receive buffer, bytes, 0: the system's" },
+		{ .name = "batch", .number = &end.batch, .max = 1 << 20,
+		  .help = "packets per poll(), 0: reads that block" },
+		{}
+	};
+	__u64 started;
+
+	parse_options(argc, argv, "carry packets of a TUN device encrypted",
+		      specs);
+	require_text("name", name);
+	require_text("local", local);
+	require_text("remote", remote);
+	catch_stop_signals();
+	if (netns)
+		enter_netns(netns);
+	end.udp = open_udp(local, port, rcvbuf);
+	connect_udp(end.udp, remote, port);
+	end.tun = open_tun(name, parse_tun_flags(words) | IFF_TUN);
+	if (end.batch && fcntl(end.tun, F_SETFL, O_NONBLOCK))
+		die(EXIT_FAILED, "cannot read without blocking: %s",
+		    strerror(errno));
+	/* The device exists: who started us may configure it now. */
+	json_open(NULL);
+	json_true("ready");
+	json_close();
+	started = now_ns();
+	start_thread(&threads[0], run_seal, &end);
+	start_thread(&threads[1], run_open, &end);
+	wait_for_end(0);
+	join_threads(threads, 2);
+
+	print_result(&end, now_ns() - started);
+	if (end.sealed.error || end.opened.error)
+		die(EXIT_FAILED, "reading failed: %s",
+		    strerror(end.sealed.error ?: end.opened.error));
+	return EXIT_FINE;
+}

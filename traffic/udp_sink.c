@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * udp_sink: counts what comes to a UDP port, until it is told to stop. It
+ * looks once in a while and then takes all that is there, so that no packet
+ * wakes it, and what it measures is the sender's side.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "common.h"
+#include "json.h"
+#include "options.h"
+#include "socket.h"
+
+#define BATCH		64
+#define PAYLOAD_MAX	65536
+
+/**
+ * struct sink - what came
+ * @first: CLOCK_MONOTONIC when the first packets were seen, ns
+ * @last: and the last ones
+ */
+struct sink {
+	int fd;
+	__u64 packets;
+	__u64 bytes;
+	__u64 first;
+	__u64 last;
+};
+
+/* Takes what is there; nothing is kept, so one buffer serves all. */
+static void take_all(struct sink *sink)
+{
+	static char payload[PAYLOAD_MAX];
+	struct mmsghdr messages[BATCH] = {};
+	struct iovec part = {
+		.iov_base = payload,
+		.iov_len = sizeof(payload),
+	};
+	int count, i;
+
+	for (i = 0; i < BATCH; i++) {
+		messages[i].msg_hdr.msg_iov = &part;
+		messages[i].msg_hdr.msg_iovlen = 1;
+	}
+	do {
+		count = recvmmsg(sink->fd, messages, BATCH, MSG_DONTWAIT, NULL);
+		if (count < 0 && errno != EAGAIN && errno != EINTR)
+			die(EXIT_FAILED, "receiving failed: %s",
+			    strerror(errno));
+		for (i = 0; i < count; i++)
+			sink->bytes += messages[i].msg_len;
+		if (count > 0) {
+			sink->last = now_ns();
+			sink->first = sink->first ?: sink->last;
+			sink->packets += count;
+		}
+	} while (count == BATCH);
+}
+
+int main(int argc, char **argv)
+{
+	static struct sink sink;
+	const char *netns = NULL;
+	const char *local = "0.0.0.0";
+	__u64 interval = 1000;
+	__u64 rcvbuf = 0;
+	__u64 port = 9;
+	const struct option_spec specs[] = {
+		{ .name = "netns", .text = &netns,
+		  .help = "file of the network namespace" },
+		{ .name = "local", .text = &local,
+		  .help = "IPv4 address to receive at" },
+		{ .name = "port", .number = &port, .min = 1, .max = 65535,
+		  .help = "UDP port" },
+		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30,
+		  .help = "receive buffer, bytes, 0: the system's" },
+		{ .name = "interval-us", .number = &interval, .min = 1,
+		  .max = 1000000, .help = "from look to look, us" },
+		{}
+	};
+
+	parse_options(argc, argv, "count UDP packets", specs);
+	catch_stop_signals();
+	if (netns)
+		enter_netns(netns);
+	sink.fd = open_udp(local, port, rcvbuf);
+	json_open(NULL);
+	json_true("ready");
+	json_close();
+	while (!stop_asked()) {
+		sleep_until_ns(now_ns() + interval * NSEC_PER_USEC);
+		take_all(&sink);
+	}
+	take_all(&sink);
+
+	json_open(NULL);
+	json_count("packets", sink.packets);
+	json_count("payload_bytes", sink.bytes);
+	json_count("socket_drops", socket_drops(sink.fd));
+	json_seconds("active_seconds", sink.last - sink.first);
+	json_usage();
+	json_close();
+	return EXIT_FINE;
+}
