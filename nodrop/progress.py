@@ -19,6 +19,9 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
+from nodrop import screen
+from nodrop.columns import clean, clean_lines
+
 PLAIN_INTERVAL_S = 10.0
 """Seconds between two signs of life of a step when stderr is not a terminal."""
 
@@ -35,7 +38,7 @@ class Step:
     """One step that is under way; made by :meth:`Progress.step`."""
 
     def __init__(self, progress: Progress, title: str, total: float | None) -> None:
-        self.title = title
+        self.title = clean(title)
         self.total = total
         self.done = 0.0
         self.detail = ""
@@ -58,7 +61,7 @@ class Step:
     def update(self, detail: str = "", *, done: float | None = None) -> None:
         """Tell what is happening now, and how much of ``total`` is done."""
         if detail:
-            self.detail = detail
+            self.detail = clean(detail)
         if done is not None:
             self.done = done
         self._progress.refresh(self)
@@ -83,11 +86,14 @@ class Progress:
     Args:
         quiet: print nothing at all.
         console: where to print; stderr when None.
+        color: one of screen.COLORS, for stderr.
     """
 
-    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self, *, quiet: bool = False, console: Console | None = None, color: str = "auto"
+    ) -> None:
         self.quiet = quiet
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or screen.rich_console(color, stderr=True)
         self._live: RichProgress | None = None
         self._lock = threading.Lock()
         self._running: list[Step] = []
@@ -148,7 +154,7 @@ class Progress:
     def note(self, text: str) -> None:
         """Print one line of text that stays."""
         if not self.quiet:
-            self.console.print(text, markup=False)
+            self.console.print(clean_lines(text), markup=False)
 
     def refresh(self, step: Step) -> None:
         """Show the state of a step again; called by the step itself."""

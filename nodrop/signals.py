@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -19,3 +21,22 @@ def interrupt_on_signals() -> None:
     """Raise KeyboardInterrupt in the main thread on SIGTERM and SIGHUP too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+
+
+@contextmanager
+def asked_to_end() -> Iterator[Callable[[], bool]]:
+    """Run the body, which Ctrl-C, SIGTERM and SIGHUP are to end and not to interrupt.
+
+    Yields:
+        What tells whether one of them came.
+    """
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            signal.signal(number, lambda seen, _frame: came.append(seen))
+        yield lambda: bool(came)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

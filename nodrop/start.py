@@ -1,29 +1,83 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where the ``nodrop`` command begins: before anything is loaded that takes time."""
+"""Where the ``nodrop`` command begins, before anything is loaded that takes time, and ends."""
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import signal
 import sys
 
+from nodrop import streams
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 # What is not Python's own, and the Debian package that has it.
 _PACKAGES = {"rich": "python3-rich", "matplotlib": "python3-matplotlib"}
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+_DEBUG = "NODROP_DEBUG"
+_COMPLETE = "__complete"
+"""The first word when a shell asks what may come next."""
 
 
 def main() -> int:
-    """Load the command line and run it; Ctrl-C ends it in one sentence from the start."""
+    """Run the command line and return its exit status; no end of it is a traceback."""
     interrupt_on_signals()
+    streams.prepare()
     try:
-        status: int = importlib.import_module("nodrop.cli").main()
-    except ModuleNotFoundError as error:
-        if error.name not in _PACKAGES:
+        try:
+            return _run()
+        except KeyboardInterrupt:
+            streams.drop()
             raise
-        package = _PACKAGES[error.name]
-        print(f"nodrop: Python has no {error.name}: apt-get install {package}", file=sys.stderr)
-        return 1
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
+    except streams.Lost as error:
+        if error.closed:
+            return streams.CLOSED
+        return _failed(f"Cannot write to standard output: {error}.")
     except KeyboardInterrupt:
         print("nodrop: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if error.name in _PACKAGES:
+            return _failed(f"Python has no {error.name}: apt-get install {_PACKAGES[error.name]}")
+        return _unexpected(error)
+    except Exception as error:
+        return _unexpected(error)
+    finally:
+        # From here on there is nothing to clean up.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run() -> int:
+    try:
+        if sys.argv[1:2] == [_COMPLETE]:
+            found: int = importlib.import_module("nodrop.complete").main(sys.argv[2:])
+            return found
+        status: int = importlib.import_module("nodrop.cli").main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     return status
+
+
+def _failed(sentence: str) -> int:
+    print(f"nodrop: {sentence}", file=sys.stderr)
+    return 1
+
+
+def _unexpected(error: Exception) -> int:
+    """Tell of a mistake in nodrop itself, or of a machine that has nothing left."""
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        return _failed(f"{os.strerror(error.errno)}: see 'ulimit -a', or end something.")
+    if os.environ.get(_DEBUG):
+        import traceback
+
+        traceback.print_exception(error)
+    said = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return _failed(
+        f"This is a mistake in nodrop, please report it: {what}\n"
+        f"Run the command again with {_DEBUG}=1 and add what it prints to the report."
+    )

@@ -16,6 +16,7 @@ class Account:
         queued: left in the qdisc and in the ring at the end.
         lost: dropped by the driver although a qdisc could have held them.
         qdisc_drops: dropped by the qdisc itself, at its limit or by its AQM.
+        unqueued: dropped by the driver where no qdisc could have held them (noqueue).
     """
 
     offered: int
@@ -23,8 +24,10 @@ class Account:
     queued: int
     lost: int
     qdisc_drops: int
+    unqueued: int = 0
 
     @property
     def unaccounted(self) -> int:
         """Packets that nobody counted; negative when some were counted twice."""
-        return self.offered - (self.delivered + self.queued + self.lost + self.qdisc_drops)
+        found = self.delivered + self.queued + self.lost + self.qdisc_drops + self.unqueued
+        return self.offered - found

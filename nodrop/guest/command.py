@@ -32,19 +32,32 @@ def netns_path(netns: str) -> Path:
     return Path("/run/netns") / netns
 
 
-def tool(argv: Sequence[str], *, text: str = "", timeout: float = TOOL_TIMEOUT_S) -> str:
+def tool(
+    argv: Sequence[str],
+    *,
+    text: str = "",
+    timeout: float = TOOL_TIMEOUT_S,
+    pass_fds: Sequence[int] = (),
+) -> str:
     """Run a program to its end and return what it wrote to stdout.
 
     Args:
         text: its standard input.
         timeout: seconds it may take.
+        pass_fds: open files that it gets, by the same numbers.
 
     Raises:
         GuestError: it is missing, failed, or took too long.
     """
     try:
         done = subprocess.run(
-            argv, input=text, capture_output=True, text=True, timeout=timeout, check=False
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            pass_fds=pass_fds,
         )
     except FileNotFoundError as error:
         raise GuestError(f"{argv[0]} is not installed") from error

@@ -23,7 +23,8 @@ ON_TOP = ("kreader.ko", "kforwarder.ko")
 OPTIONAL = "stock/tap.ko"
 """vhost_net.ko uses it where the kernel has macvtap."""
 
-UNLOAD_TIMEOUT_S = 5.0
+UNLOAD_TIMEOUT_S = 20.0
+"""500 devices of a debug kernel go for seconds, when the machine does other things too."""
 
 
 def module_dir(variant: Variant) -> str:

@@ -64,8 +64,15 @@ class KernelReader(device.DeviceFile):
         """End the reader and return its last counts."""
         return self._counts(IOC_STOP)
 
+    def stop_any(self) -> Counts:
+        """As :meth:`stop`, also a reader that ended by itself: ``error`` says why."""
+        return self._ask(IOC_STOP)
+
     def _counts(self, request: int) -> Counts:
-        counts = Counts(*_COUNTS.unpack(fcntl.ioctl(self._fd, request, bytes(_COUNTS.size))))
+        counts = self._ask(request)
         if counts.error:
             raise GuestError(f"the in-kernel reader ended: {os.strerror(-counts.error)}")
         return counts
+
+    def _ask(self, request: int) -> Counts:
+        return Counts(*_COUNTS.unpack(fcntl.ioctl(self._fd, request, bytes(_COUNTS.size))))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -48,7 +49,10 @@ class Job:
 
 def write_plan(path: Path, jobs: list[Job]) -> None:
     """Write the jobs in the order in which they are to run."""
-    path.write_text(json.dumps({"jobs": [asdict(job) for job in jobs]}, indent=1) + "\n")
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"jobs": [asdict(job) for job in jobs]}, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_plan(path: Path) -> list[Job]:

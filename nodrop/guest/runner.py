@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nodrop import load
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
@@ -31,6 +32,9 @@ SYSCTLS = {
     # sender holds the qdisc and 1000 packets wait for it. Those are neither the driver's
     # nor the qdisc's drops, so leave no account: the qdisc's own limit decides instead.
     "net/core/qdisc_max_burst": "1000000",
+    # Bytes: as large as a scenario's sockets ask for.
+    "net/core/wmem_max": "16777216",
+    "net/core/rmem_max": "16777216",
     # Pages, 1 GB: sixteen flows with large buffers shall not meet TCP's own limit.
     "net/ipv4/tcp_mem": "262144 262144 262144",
 }
@@ -48,11 +52,23 @@ def prepare_system() -> None:
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
-    """Append one line and see to it that it reaches the host."""
-    with path.open("a", encoding="utf-8") as raw:
-        raw.write(json.dumps(result) + "\n")
-        raw.flush()
-        os.fsync(raw.fileno())
+    """Append one line and see to it that it reaches the host.
+
+    Raises:
+        GuestError: it does not, for want of space for example.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as raw:
+            raw.write(json.dumps(result) + "\n")
+            raw.flush()
+            os.fsync(raw.fileno())
+    except OSError as error:
+        raise GuestError(f"cannot write {path}: {error.strerror}") from error
+
+
+def results_made(path: Path) -> int:
+    """Return how many results are there already, made before an interruption."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def kind_of(job: Job) -> type[Scenario]:
@@ -73,7 +89,7 @@ def run_job(job: Job, environment: Environment) -> dict[str, Any]:
     Raises:
         GuestError: the run failed; the text names it.
     """
-    started = time.monotonic()
+    started, before = time.monotonic(), load.read()
     try:
         metrics = kind_of(job)(job.parameters, environment).run(job.variant, job.seconds)
     except (GuestError, OSError) as error:
@@ -85,22 +101,29 @@ def run_job(job: Job, environment: Environment) -> dict[str, Any]:
         "variant": str(job.variant),
         "pair": job.pair,
         "run_s": round(time.monotonic() - started, 4),
+        "guest": load.between(before, load.read()),
         "metrics": metrics,
     }
 
 
-def run_all(jobs: Iterable[Job], environment: Environment, report: Callable[[int], None]) -> None:
-    """Run jobs in order; ``report`` is told how many are done after each.
+def run_all(jobs: Sequence[Job], environment: Environment, report: Callable[[int], None]) -> None:
+    """Make the runs that have no result yet, in order.
+
+    Args:
+        report: told how many are done: before the first one, and after each.
 
     Raises:
         GuestError: a run failed; earlier results are on disk.
     """
+    raw = environment.out / RAW_NAME
+    first = results_made(raw)
     drivers = Drivers(environment.modules)
     prepare_system()
+    report(first)
     try:
-        for done, job in enumerate(jobs, start=1):
+        for done, job in enumerate(jobs[first:], start=first + 1):
             drivers.use(job.variant, vhost=job.variant if kind_of(job).uses_vhost else None)
-            append_result(environment.out / RAW_NAME, run_job(job, environment))
+            append_result(raw, run_job(job, environment))
             report(done)
     finally:
         drivers.unload()

@@ -3,23 +3,27 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import struct
 from pathlib import Path
 
 from nodrop.guest.command import ip_batch, tool
 from nodrop.guest.device import DeviceFile
-from nodrop.guest.failure import GuestError
+from nodrop.guest.failure import GuestError, Unsupported
 
 IFF_TUN = 0x0001
 IFF_TAP = 0x0002
+IFF_MULTI_QUEUE = 0x0100
 IFF_NO_PI = 0x1000
 IFF_VNET_HDR = 0x4000
 TUNSETIFF = 0x400454CA
 TUNGETFEATURES = 0x800454CF
 TUNSETOFFLOAD = 0x400454D0
-OFFLOADS = 0x7
-"""TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished packets."""
+TSO_OFFLOADS = 0x7
+"""TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished TCP packets."""
+UDP_OFFLOADS = 0x61
+"""TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6: large UDP packets. Since Linux 6.2, both or none."""
 IFNAMSIZ = 16
 
 
@@ -29,19 +33,31 @@ def known_flags() -> int:
         return int(struct.unpack("I", fcntl.ioctl(file, TUNGETFEATURES, bytes(4)))[0])
 
 
+def opened_flags(name: str, *, netns: str | None = None) -> int:
+    """Return the IFF_ flags with which a device was opened."""
+    # ip mounts the namespace's own /sys.
+    where = ["ip", "netns", "exec", netns] if netns else []
+    return int(tool([*where, "cat", f"/sys/class/net/{name}/tun_flags"]), 16)
+
+
 class TunDevice(DeviceFile):
     """An attached /dev/net/tun file; a context manager.
 
     Args:
         name: of the device, at most 15 bytes.
         flags: IFF_TUN or IFF_TAP and others; IFF_NO_PI is added.
-        offloads: take OFFLOADS; adds IFF_VNET_HDR.
+        offloads: what the reader takes unfinished, such as TSO_OFFLOADS; adds IFF_VNET_HDR.
+        exact: no flag is added.
+
+    Raises:
+        Unsupported: entering, when this kernel's driver has not these offloads.
     """
 
-    def __init__(self, name: str, flags: int, *, offloads: bool = False) -> None:
+    def __init__(self, name: str, flags: int, *, offloads: int = 0, exact: bool = False) -> None:
         super().__init__("/dev/net/tun")
         self.name = name
-        self._flags = flags | IFF_NO_PI | (IFF_VNET_HDR if offloads else 0)
+        added = IFF_NO_PI | (IFF_VNET_HDR if offloads else 0)
+        self._flags = flags if exact else flags | added
         self._offloads = offloads
 
     @property
@@ -57,7 +73,17 @@ class TunDevice(DeviceFile):
         request = struct.pack(f"{IFNAMSIZ}sH22x", self.name.encode(), self._flags)
         fcntl.ioctl(self._fd, TUNSETIFF, request)
         if self._offloads:
-            fcntl.ioctl(self._fd, TUNSETOFFLOAD, OFFLOADS)
+            self._set_offloads()
+
+    def _set_offloads(self) -> None:
+        try:
+            fcntl.ioctl(self._fd, TUNSETOFFLOAD, self._offloads)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise Unsupported(
+                f"this kernel's driver does not have the offloads {self._offloads:#x}"
+            ) from error
 
 
 def configure(

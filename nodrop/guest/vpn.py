@@ -17,7 +17,7 @@ from nodrop.guest.command import ip_batch, netns_path
 from nodrop.guest.kforwarder import KernelForwarder
 from nodrop.guest.netns import namespaces
 from nodrop.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
-from nodrop.guest.tundev import TunDevice, configure
+from nodrop.guest.tundev import TSO_OFFLOADS, TunDevice, configure
 
 NETNS = ("nda", "ndb")
 DEVICES = ("ndvpn-a", "ndvpn-b")
@@ -27,6 +27,8 @@ ADDRESSES = ("198.18.0.1", "198.18.0.2")
 def set_up_ends(*, txqueuelen: int, qdisc: str) -> None:
     """Give both devices, each in its namespace already, ring, qdisc and address."""
     for netns, device, index in zip(NETNS, DEVICES, (0, 1), strict=True):
+        # Without an address of IPv6 the kernel sends nothing by itself.
+        ip_batch([f"link set dev {device} addrgenmode none"], netns=netns)
         configure(
             device,
             txqueuelen=txqueuelen,
@@ -60,7 +62,8 @@ def kernel_vpn(
     """
     with ExitStack() as stack:
         stack.enter_context(namespaces(*NETNS))
-        ends = [stack.enter_context(TunDevice(name, flags, offloads=offloads)) for name in DEVICES]
+        taken = TSO_OFFLOADS if offloads else 0
+        ends = [stack.enter_context(TunDevice(name, flags, offloads=taken)) for name in DEVICES]
         there, back = ends[0].fd, ends[1].fd
         one_way = back_cpu >= 0
         forwarder = KernelForwarder(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)

@@ -68,11 +68,11 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
         work = temporary / "work"
-        target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
+        target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", f"ARCH={kernel.arch}"]
         steps = (
             ("nodrop's modules", kmod, [*target, f"OUT={work / 'nodrop'}"]),
             ("the benchmarks' modules", traffic, [*target, f"OUT={work / 'reader'}", "kreader"]),
-            ("the traffic programs", traffic, [f"OUT={programs}", "programs"]),
+            ("the traffic programs", traffic, [f"OUT={programs}", "programs", "ciphers"]),
         )
         for what, tree, arguments in steps:
             with progress.step(f"Build {what}"):

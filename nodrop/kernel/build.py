@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache, kconfig
-from nodrop.kernel.source import Source, ensure_source
+from nodrop.kernel.source import Source, ensure_source, find_source
 from nodrop.kernel.types import Kernel
 from nodrop.progress import Progress
 
 CONFIG_TIMEOUT_S = 180.0
 BUILD_TIMEOUT_S = 3600.0
 NICE = "19"
+
+KEEP = 2 * len(kconfig.FLAVOURS)
+"""How many kernels stay in the cache: each flavour's, and those of another branch."""
 
 _RECIPE = 1
 _TOOLS = (
@@ -28,12 +32,40 @@ _TOOLS = (
     ("bison", "bison"),
     ("bc", "bc"),
 )
+_LIBELF = Path("/usr/include/libelf.h")
 _OBJECT = re.compile(r"^\s+(?:CC|AS|AR|LD|HOSTCC)\b")
 # Settings of the caller that would leak into a kernel build.
 _LEAKS = re.compile(
     r"^(?:MAKE(?:FLAGS|LEVEL|OVERRIDES)|MFLAGS|ARCH|O|V|M|MO|C|W|KSRC|KOBJ|OUT"
     r"|CROSS_COMPILE|LOCALVERSION|KBUILD_.*|KCONFIG_.*|[CH]?CFLAGS|LDFLAGS|CC)$"
 )
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a kernel is built for.
+
+    Attributes:
+        arch: its ARCH.
+        goal: what make is asked for.
+        image: what is booted, in the object tree.
+    """
+
+    arch: str
+    goal: str
+    image: str
+
+
+TARGETS: Mapping[str, Target] = {
+    "uml": Target("um", "linux", "linux"),
+    "qemu": Target("x86_64", "bzImage", "arch/x86/boot/bzImage"),
+}
+"""By what runs the kernel."""
+
+
+def target(flavour: str) -> Target:
+    """Return what a flavour is built for."""
+    return TARGETS[kconfig.runner(flavour)]
 
 
 def build_environment() -> dict[str, str]:
@@ -105,20 +137,18 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     """Return a kernel of the given flavour, built when the cache has none.
 
     Args:
-        flavour: ``"perf"`` to measure, ``"debug"`` (locks) or ``"kasan"`` (memory) to test.
+        flavour: ``"perf"`` to measure; ``"debug"`` (locks), ``"kasan"`` (memory) or ``"kcsan"``
+            (data races) to test.
 
     Raises:
         UsageError: there is no such flavour.
         NodropError: a tool is missing, or the source or the build failed.
         UnsupportedError: this machine's mirror has no kernel that fits.
     """
-    wanted = kconfig.parse(kconfig.fragment(flavour))
     tools = toolchain()
     source = ensure_source(progress)
-    build_id = cache.digest(_RECIPE, source.sha256, wanted, tools)
-    # Object trees name their source by its path.
-    key = cache.digest(build_id, str(source.tree))
-    store = cache.Cache("kernels", keep=6)
+    wanted = kconfig.parse(kconfig.fragment(flavour))
+    store = cache.Cache("kernels", keep=KEEP)
 
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
@@ -126,15 +156,46 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     def wait() -> None:
         progress.note(f"Another run builds the {flavour} kernel; waiting for it ...")
 
-    entry = store.get(f"{flavour}-{key}", build, on_wait=wait)
+    return _found(
+        store.get(_name(source, flavour, tools), build, on_wait=wait), source, flavour, tools
+    )
+
+
+def find_kernel(flavour: str = "perf") -> Kernel | None:
+    """Return a kernel of the given flavour that the cache has; None: it would have to be built."""
+    source = find_source()
+    try:
+        tools = toolchain()
+    except NodropError:  # a tool is missing
+        return None
+    if source is None:
+        return None
+    entry = cache.Cache("kernels", keep=KEEP).find(_name(source, flavour, tools))
+    return _found(entry, source, flavour, tools) if entry else None
+
+
+def _build_id(source: Source, flavour: str, tools: str) -> str:
+    wanted = kconfig.parse(kconfig.fragment(flavour))
+    return cache.digest(_RECIPE, source.sha256, wanted, tools)
+
+
+def _name(source: Source, flavour: str, tools: str) -> str:
+    """Return the name in the cache. Object trees name their source by its path."""
+    return f"{flavour}-{cache.digest(_build_id(source, flavour, tools), str(source.tree))}"
+
+
+def _found(entry: Path, source: Source, flavour: str, tools: str) -> Kernel:
     objtree = entry / "obj"
+    built_for = target(flavour)
     return Kernel(
-        linux=objtree / "linux",
+        linux=objtree / built_for.image,
         release=(objtree / "include/config/kernel.release").read_text(encoding="utf-8").strip(),
         source=source.tree,
         objtree=objtree,
-        build_id=build_id,
+        build_id=_build_id(source, flavour, tools),
         package=source.package,
+        arch=built_for.arch,
+        arguments=kconfig.ARGUMENTS.get(flavour, ()),
     )
 
 
@@ -146,11 +207,17 @@ def _build(
     progress: Progress,
     flavour: str,
 ) -> None:
+    built_for = target(flavour)
+    if built_for.arch == "x86_64" and not _LIBELF.exists():
+        raise NodropError(
+            f"The kernel's objtool needs {_LIBELF}, which is missing.",
+            "Install it with: apt-get install libelf-dev",
+        )
     objtree = temporary / "obj"
     objtree.mkdir()
     fragment = temporary / "wanted.config"
     fragment.write_text(kconfig.render(wanted), encoding="utf-8")
-    common = ["-C", str(source.tree), "ARCH=um", f"O={objtree}"]
+    common = ["-C", str(source.tree), f"ARCH={built_for.arch}", f"O={objtree}"]
     with progress.step(f"Configure the {flavour} kernel"):
         make(
             [*common, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"],
@@ -169,7 +236,7 @@ def _build(
                 step.update(f"{count} files")
 
         make(
-            [*common, "linux", "modules"],
+            [*common, built_for.goal, "modules"],
             what="The kernel",
             scratch=temporary,
             log=temporary / "build.log",
@@ -177,6 +244,12 @@ def _build(
         )
         _prune(objtree)
         _relocate(objtree, final / "obj")
+
+
+_LARGE = (
+    *("vmlinux", "vmlinux.unstripped", "arch/x86/boot/vmlinux.bin"),
+    *(f"arch/x86/boot/compressed/vmlinux{end}" for end in ("", ".bin", ".bin.gz")),
+)
 
 
 def _prune(objtree: Path) -> None:
@@ -187,7 +260,7 @@ def _prune(objtree: Path) -> None:
             continue
         if path.suffix in {".o", ".a", ".cmd"} or path.name.startswith(".tmp_"):
             path.unlink()
-    for name in ("vmlinux", "vmlinux.unstripped"):
+    for name in _LARGE:
         (objtree / name).unlink(missing_ok=True)
 
 

@@ -192,12 +192,16 @@ class Cache:
                 continue  # somebody is at work on it
 
     def _evict(self, newest: Path) -> None:
-        """Remove the entries used longest ago beyond ``keep``."""
-        stamps = sorted(self.place.glob(f"*/{STAMP}"), key=lambda path: path.stat().st_mtime)
-        old = [stamp.parent for stamp in stamps if stamp.parent != newest]
+        """Remove the entries used longest ago beyond ``keep``; others may be doing the same."""
+        used: list[tuple[float, Path]] = []
+        for stamp in self.place.glob(f"*/{STAMP}"):
+            with suppress(FileNotFoundError):
+                used.append((stamp.stat().st_mtime, stamp.parent))
+        old = [entry for _, entry in sorted(used) if entry != newest]
         for entry in old[: max(len(old) + 1 - self.keep, 0)]:
-            (entry / STAMP).unlink()
-            _remove(entry)
+            with suppress(FileNotFoundError):
+                (entry / STAMP).unlink()  # who has removed it removes the rest
+                _remove(entry)
 
 
 def _remove(path: Path) -> None:

@@ -11,10 +11,20 @@ from nodrop.errors import NodropError, UsageError
 
 CONFIGS = Path(__file__).with_name("configs")
 FLAVOURS: Mapping[str, tuple[str, ...]] = {
-    "perf": ("uml", "perf"),
-    "debug": ("uml", "debug"),
-    "kasan": ("uml", "kasan"),
+    "perf": ("common", "uml", "perf"),
+    "debug": ("common", "uml", "debug"),
+    "kasan": ("common", "uml", "kasan"),
+    "kcsan": ("common", "qemu", "kcsan"),
 }
+"""By flavour: its fragments. What runs it is the second one's name."""
+
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    # Without SLUB's arrays of free objects: kmemleak takes what they still name for used.
+    "kasan": ("slab_debug=F",),
+    # An access waits for another CPU's for so many us: an emulated one may not run right now.
+    "kcsan": ("kcsan.udelay_task=500", "kcsan.udelay_interrupt=200", "kcsan.skip_watch=2000"),
+}
+"""By flavour: what its command line has besides."""
 
 _SET = re.compile(r'^CONFIG_(\w+)=("[^"]*"|\S+)\s*(?:#\s*(.*))?$')
 _UNSET = re.compile(r"^# CONFIG_(\w+) is not set\s*(?:#\s*(.*))?$")
@@ -37,8 +47,8 @@ def parse(text: str) -> dict[str, str]:
     return values
 
 
-def fragment(flavour: str) -> str:
-    """Return the text of all fragments of a flavour, one after another.
+def fragments(flavour: str) -> tuple[str, ...]:
+    """Return the names of a flavour's fragments.
 
     Raises:
         UsageError: there is no such flavour.
@@ -47,8 +57,26 @@ def fragment(flavour: str) -> str:
         raise UsageError(
             f"There is no kernel flavour {flavour!r}.", f"Use one of: {', '.join(FLAVOURS)}."
         )
+    return FLAVOURS[flavour]
+
+
+def runner(flavour: str) -> str:
+    """Return what runs a flavour: uml or qemu.
+
+    Raises:
+        UsageError: there is no such flavour.
+    """
+    return fragments(flavour)[1]
+
+
+def fragment(flavour: str) -> str:
+    """Return the text of all fragments of a flavour, one after another.
+
+    Raises:
+        UsageError: there is no such flavour.
+    """
     return "".join(
-        (CONFIGS / f"{name}.config").read_text(encoding="utf-8") for name in FLAVOURS[flavour]
+        (CONFIGS / f"{name}.config").read_text(encoding="utf-8") for name in fragments(flavour)
     )
 
 

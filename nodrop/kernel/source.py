@@ -60,7 +60,7 @@ def ensure_source(progress: Progress) -> Source:
         UnsupportedError: no suite has a kernel that is new enough.
     """
     store = cache.Cache("sources", keep=2)
-    if chosen := _remembered(store):
+    if chosen := find_source():
         return chosen
     free = cache.free_bytes(store.place)
     if free < cache.NEEDED_BYTES:
@@ -102,14 +102,14 @@ def ensure_source(progress: Progress) -> Source:
         progress.note("Another run fetches the kernel's source; waiting for it ...")
 
     store.get(f"linux-{_RECIPE}", make, on_wait=wait)
-    source = _remembered(store)
+    source = find_source()
     assert source is not None
     return source
 
 
-def _remembered(store: cache.Cache) -> Source | None:
+def find_source() -> Source | None:
     """Return what an earlier run fetched."""
-    entry = store.find(f"linux-{_RECIPE}")
+    entry = cache.Cache("sources", keep=2).find(f"linux-{_RECIPE}")
     if entry is None:
         return None
     record = json.loads((entry / "source.json").read_text(encoding="utf-8"))

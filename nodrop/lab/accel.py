@@ -44,6 +44,13 @@ TCG = Accel("tcg", ("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"), 10.0)
 # All CPUs in one thread. With a thread for each, QEMU 7.2 was seen to run a breakpoint that the
 # kernel had taken out of its code again (docs/lab.md).
 TCG_IN_TURNS = Accel("tcg", ("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
+# One instruction is one nanosecond of the guest and one tick of its time stamp counter, whatever
+# the host does meanwhile. For one CPU; an idle one waits as long as on a real machine.
+COUNTED = Accel(
+    "tcg",
+    (*TCG_IN_TURNS.options, "-icount", "shift=0,sleep=on"),
+    20.0,
+)
 
 
 def choose(vmlinuz: Path, *, code_changes: bool = False) -> Accel:

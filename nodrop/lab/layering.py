@@ -106,5 +106,5 @@ def ensure_layer(
         (temporary / "log").write_text(result.output, encoding="utf-8")
         make_image(files, temporary / "layer.squashfs")
 
-    entry = cache.Cache("layers", keep=16).get(key, make)
+    entry = cache.Cache("layers", keep=40).get(key, make)
     return Layer(entry / "layer.squashfs", entry / "files", key)

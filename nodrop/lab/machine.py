@@ -22,23 +22,29 @@ from nodrop.errors import NodropError
 from nodrop.kernel import cache
 from nodrop.kernel.artifacts import REPOSITORY, content_hash
 from nodrop.lab import layering, qemu
+from nodrop.lab.accel import Accel
 from nodrop.lab.hearing import GuestRun
 from nodrop.lab.roots import DebianKernel, ensure_kernel, kernel_names
+from nodrop.lab.terminal import Terminal
 from nodrop.progress import Progress
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 DEB_TIMEOUT_S = 600.0
-_PACKAGED = ("bench", "debian", "docs", "kmod", "nodrop", "scripts", "traffic")
+_PACKAGED = (
+    *("bench", "completion", "contrib", "debian", "docs", "kmod", "man", "nodrop", "results"),
+    *("scripts", "traffic"),
+)
 TOOLS = Path("/opt/nodrop-lab")
 """Where the tests' own modules and programs are in a machine."""
 
 _INSTALL = """\
-dpkg --install {packages}
+dpkg --install {package}
 for kernel in /lib/modules/*; do
 	dkms autoinstall -k "${{kernel##*/}}"
 	modinfo -k "${{kernel##*/}}" -F filename tun | grep /updates/
 done
 """
+_COMMAND = "dpkg --install {package}\n"
 _REMOVE = """\
 dpkg --purge nodrop-dkms
 for kernel in /lib/modules/*; do
@@ -67,15 +73,25 @@ for module in {tools}/modules/stock/*.xz; do
 	test ! -e "$module" || xz -d "$module"
 done
 """
+_UPSTREAM = """\
+mkdir -p {tools}/upstream
+cd {tools}/upstream
+below=linux-source-{name}/tools/testing/selftests
+tar --strip-components=4 --wildcards -xf /usr/src/linux-source-{name}.tar.xz \\
+	"$below/kselftest*" "$below/lib.sh" "$below/lib/*.sh" "$below/net/*" || test -d net
+for program in tun tap; do
+	gcc -O2 -I. -Inet -o net/$program net/$program.c || echo "$program is not built"
+done
+"""
 
 
 class Setup(Enum):
     """What an administrator has done with nodrop on a machine."""
 
     INSTALLED = "installed"
-    """Its packages are installed."""
+    """Its packages are installed, the modules and the command."""
     REMOVED = "removed"
-    """They were installed, and purged again."""
+    """The modules' package was installed, and purged again."""
     LIVE = "live"
     """The livepatch was built, beside the kernel's own modules."""
 
@@ -106,10 +122,14 @@ class Machine:
         argv: Sequence[str | os.PathLike[str]],
         *,
         out: Path,
-        timeout: float = 120.0,
+        timeout: float | None = 120.0,
         env: Mapping[str, str] | None = None,
         code_changes: bool = False,
+        how: Accel | None = None,
         on_line: Callable[[str], None] | None = None,
+        cpus: int = 2,
+        memory: str = "2G",
+        terminal: Terminal | None = None,
     ) -> GuestRun:
         """Boot it, run a command, wait for its end; see :func:`nodrop.lab.qemu.run`."""
         tools = {
@@ -126,7 +146,11 @@ class Machine:
             timeout=timeout,
             env=tools | dict(env or {}),
             code_changes=code_changes,
+            how=how,
             on_line=on_line,
+            cpus=cpus,
+            memory=memory,
+            terminal=terminal,
         )
 
 
@@ -137,7 +161,7 @@ def ensure_packages(progress: Progress) -> tuple[Path, ...]:
         NodropError: the build failed.
     """
     trees = [REPOSITORY / name for name in _PACKAGED]
-    key = cache.digest(content_hash(*trees))
+    key = cache.digest(content_hash(*trees), _digest(REPOSITORY / "README.md"))
 
     def make(temporary: Path, _final: Path) -> None:
         with progress.step("Build nodrop's packages"):
@@ -159,7 +183,7 @@ def ensure_machine(
 
     Args:
         name: the kernel's series, such as "6.12".
-        packages: nodrop-dkms is taken from them, others are left aside.
+        packages: nodrop-dkms and nodrop are taken from them.
 
     Raises:
         NodropError: there is no such kernel, or what was to be done failed.
@@ -170,21 +194,34 @@ def ensure_machine(
         if setup is Setup.LIVE:
             layers.append(_live_layer(kernel))
         else:
-            layers.append(_package_layer(kernel, packages))
+            layers.append(_package_layer(kernel, "nodrop-dkms", packages, _INSTALL))
+        if setup is Setup.INSTALLED:
+            # Apart, so that a change of the command builds no modules.
+            layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))
+            layers.append(_upstream_layer(kernel))
         if setup is Setup.REMOVED:
             layers.append(layering.ensure_layer(kernel.root, _REMOVE, over=layers[-1]))
     return Machine(kernel, tuple(layer.image for layer in layers))
 
 
-def _package_layer(kernel: DebianKernel, packages: Sequence[Path]) -> layering.Layer:
-    chosen = [path.resolve() for path in packages if path.name.startswith("nodrop-dkms_")]
+def _package_layer(
+    kernel: DebianKernel,
+    name: str,
+    packages: Sequence[Path],
+    script: str,
+    over: layering.Layer | None = None,
+) -> layering.Layer:
+    """Return what a script makes of a package, which it finds by ``{package}``."""
+    chosen = [path.resolve() for path in packages if path.name.startswith(f"{name}_")]
     if not chosen:
-        raise NodropError("nodrop-dkms was not built.", "make deb builds it.")
+        raise NodropError(f"{name} was not built.", "make deb builds it.")
+    (package,) = chosen
     return layering.ensure_layer(
         kernel.root,
-        _INSTALL.format(packages=" ".join(map(str, chosen))),
-        inputs=[_digest(path) for path in chosen],
-        share=[path.parent for path in chosen],
+        script.format(package=package),
+        inputs=[_digest(package)],
+        over=over,
+        share=[package.parent],
     )
 
 
@@ -203,8 +240,14 @@ def _tools_layer(kernel: DebianKernel) -> layering.Layer:
     )
 
 
-def _digest(package: Path) -> str:
-    return hashlib.sha256(package.read_bytes()).hexdigest()
+def _upstream_layer(kernel: DebianKernel) -> layering.Layer:
+    """The kernel's own tests of its network drivers, from the source package in the root."""
+    script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
+    return layering.ensure_layer(kernel.root, script)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def main(argv: list[str]) -> int:

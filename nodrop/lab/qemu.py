@@ -14,13 +14,14 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.lab import accel, initramfs
-from nodrop.lab.hearing import GuestRun, channels, hear
+from nodrop.lab.hearing import DiedAtBoot, GuestRun, channels, hear, results_folder
 from nodrop.lab.roots import DebianKernel
+from nodrop.lab.terminal import Terminal
 from nodrop.proc import kill_group
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -35,10 +36,12 @@ def run(
     share: Sequence[Path] = (),
     cpus: int = 2,
     memory: str = "2G",
-    timeout: float = 120.0,
+    timeout: float | None = 120.0,
     env: Mapping[str, str] | None = None,
     code_changes: bool = False,
+    how: accel.Accel | None = None,
     on_line: Callable[[str], None] | None = None,
+    terminal: Terminal | None = None,
 ) -> GuestRun:
     """Boot a Debian kernel, run ``argv`` in it as root, and wait for its end.
 
@@ -51,10 +54,12 @@ def run(
         cpus: virtual CPUs.
         memory: the guest's memory, in QEMU's notation.
         timeout: seconds for everything from boot to power-off, on a host with working KVM;
-            NODROP_SLOW times as many without.
+            NODROP_SLOW times as many without. None: no limit.
         env: more environment for the command.
         code_changes: whether the guest will change its own kernel's code all the time.
+        how: the way to run it; None: the best one for this host.
         on_line: called with each line of the command's output as it appears.
+        terminal: the command's; None: it has none, and no input.
 
     Raises:
         GuestTimeout: the time was over; the text ends with the last lines of the log.
@@ -63,11 +68,10 @@ def run(
     """
     if not argv:
         raise ValueError("no command for the guest")
-    out.mkdir(parents=True, exist_ok=True)
-    out = out.resolve()
+    out = results_folder(out)
     disks = [kernel.root.image, *layers]
     share = [folder.resolve() for folder in share]
-    how = accel.choose(kernel.vmlinuz, code_changes=code_changes)
+    how = how or accel.choose(kernel.vmlinuz, code_changes=code_changes)
     environment = {
         "PATH": _PATH,
         "HOME": "/root",
@@ -77,27 +81,32 @@ def run(
         "NODROP_SLOW": f"{how.slow:g}",
         **dict(env or {}),
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="nodrop-qemu-") as scratch,
-        channels() as (ours, theirs),
-    ):
-        plan = _plan(argv, out, share, len(disks), environment)
-        memory_disk = initramfs.pack(kernel.modules, plan, Path(scratch))
-        command = [
-            proc.require("qemu-system-x86_64", "qemu-system-x86"),
-            *how.options,
-            *("-smp", str(cpus), "-m", memory),
-            *("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config"),
-            *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"),
-            *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
-            *("-append", " ".join(_COMMAND_LINE)),
-            *_disks(disks),
-            *_folders(share, out),
-            *_serial([end.fileno() for end in theirs]),
-        ]
-        with _start(command, theirs) as process:
-            limit = timeout * how.slow
-            return hear(process, ours, timeout=limit, on_line=on_line, keep=out / "kernel.log")
+
+    def boot() -> GuestRun:
+        with (
+            tempfile.TemporaryDirectory(prefix="nodrop-qemu-") as scratch,
+            channels() as (ours, theirs),
+        ):
+            plan = _plan(argv, out, share, len(disks), environment, terminal)
+            memory_disk = initramfs.pack(kernel.modules, plan, Path(scratch))
+            command = [
+                *machine(how, cpus, memory, theirs),
+                *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
+                *("-append", " ".join(_COMMAND_LINE)),
+                *_disks(disks),
+                *_folders(share, out),
+            ]
+            with start(command, theirs) as process:
+                return hear(
+                    process,
+                    ours,
+                    timeout=None if timeout is None else timeout * how.slow,
+                    on_line=on_line,
+                    keep=out / "kernel.log",
+                    terminal=terminal,
+                )
+
+    return insist(boot, how)
 
 
 _COMMAND_LINE = (
@@ -117,6 +126,7 @@ def _plan(
     share: Sequence[Path],
     disks: int,
     env: Mapping[str, str],
+    terminal: Terminal | None,
 ) -> str:
     """Return the shell text that debian-init reads."""
     words = " ".join(shlex.quote(os.fspath(word)) for word in argv)
@@ -128,6 +138,8 @@ def _plan(
         f"export LAB_CWD={shlex.quote(str(share[0]) if share else '/')}",
         f"LAB_PATH={shlex.quote(env['PATH'])}",
     ]
+    if terminal:
+        lines.append("LAB_TTY='rows {} cols {}'".format(*terminal.size))
     lines += [
         f"export {name}={shlex.quote(value)}" for name, value in env.items() if name != "PATH"
     ]
@@ -142,11 +154,16 @@ def _disks(images: Sequence[Path]) -> Iterator[str]:
 
 
 def _folders(share: Sequence[Path], out: Path) -> Iterator[str]:
-    for i, folder in enumerate(share):
-        yield "-virtfs"
-        yield f"local,path={_escape(folder)},mount_tag=share{i},security_model=none,readonly=on"
+    for i, path in enumerate(share):
+        yield from folder(path, f"share{i}", "readonly=on")
+    yield from folder(out, "results")
+
+
+def folder(path: Path, tag: str, *options: str) -> Iterator[str]:
+    """Give the words by which the guest can mount a folder of the host by its tag."""
     yield "-virtfs"
-    yield f"local,path={_escape(out)},mount_tag=results,security_model=none"
+    local = f"local,path={_escape(path)},mount_tag={tag},security_model=none"
+    yield ",".join([local, *options])
 
 
 def _serial(fds: Sequence[int]) -> Iterator[str]:
@@ -159,8 +176,43 @@ def _escape(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
+def machine(
+    how: accel.Accel, cpus: int, memory: str, ends: Sequence[socket.socket]
+) -> Iterator[str]:
+    """Give the words that start QEMU with what all guests have.
+
+    Args:
+        ends: the guest's ends of its channels.
+
+    Raises:
+        NodropError: QEMU is not installed.
+    """
+    yield proc.require("qemu-system-x86_64", "qemu-system-x86")
+    yield from how.options
+    yield from ("-smp", str(cpus), "-m", memory)
+    yield from ("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config")
+    yield from ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny")
+    yield from _serial([end.fileno() for end in ends])
+
+
+_MORE_BOOTS = 2
+"""How often an emulated kernel that dies while it starts is started again."""
+
+
+def insist(boot: Callable[[], GuestRun], how: accel.Accel) -> GuestRun:
+    """Boot a guest, and again when its emulated kernel dies before the command begins.
+
+    An emulated CPU of several threads may run a breakpoint that is gone already, as the kernel
+    sets them while it starts (docs/lab.md). What a guest was to do has not begun then.
+    """
+    for _ in range(_MORE_BOOTS if how.slow > 1 else 0):
+        with suppress(DiedAtBoot):
+            return boot()
+    return boot()
+
+
 @contextmanager
-def _start(
+def start(
     command: Sequence[str], ends: Sequence[socket.socket]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start QEMU with the guest's ends of its channels; kill it in the end."""

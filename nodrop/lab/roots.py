@@ -31,6 +31,7 @@ QUERY_TIMEOUT_S = 60.0
 
 _RECIPE = 1
 _COMMON = (
+    "bpftrace",  # for the command, to trace drops with
     "ca-certificates",  # apt wants them for mirrors by https
     "dkms",
     "dpdk-dev",  # dpdk-testpmd, the vhost-net client
@@ -38,14 +39,21 @@ _COMMON = (
     "gcc",
     "iperf3",
     "iproute2",
+    "iputils-ping",
     "kmod",
     "libc6-dev",
     "make",
+    "ocserv",  # the VPNs that tests and measurements use, all without a service that starts
+    "openconnect",
     "openssl",
     "openvpn",
     "procps",
     "python3",
+    "python3-jsonschema",  # checks what the command says
     "python3-rich",  # for the command
+    "tinc",
+    "wireguard-go",
+    "wireguard-tools",
     "xz-utils",
 )
 _KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* linux-base*"
@@ -150,6 +158,15 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
 
 
+def find_kernel(name: str) -> DebianKernel | None:
+    """Return a Debian kernel whose root the cache has; None: it would have to be made."""
+    for release in RELEASES:
+        if name in release.kernels and (entry := _store().find(_key(release))):
+            root = _root(entry, release)
+            return DebianKernel(name, _installed(root, name), root)
+    return None
+
+
 def _installed(root: Root, series: str) -> str:
     """Return the newest kernel of a series in a root, by its modules."""
     folders = (root.path / "lib/modules").iterdir()
@@ -171,8 +188,7 @@ def ensure_root(release: Release, progress: Progress) -> Root:
         UnsupportedError: this user may not make one.
         NodropError: a program is missing, or the mirror does not deliver.
     """
-    key = cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
-    store = cache.Cache("roots", keep=2 * len(RELEASES))
+    key, store = _key(release), _store()
     if not store.find(key):
         _require_root()
 
@@ -182,8 +198,19 @@ def ensure_root(release: Release, progress: Progress) -> Root:
         with progress.step(f"Pack the Debian root ({release.codename})"):
             make_image(temporary / "root", temporary / "root.squashfs")
 
-    entry = store.get(key, make)
-    return Root(entry / "root", entry / "root.squashfs", key, release.codename)
+    return _root(store.get(key, make), release)
+
+
+def _key(release: Release) -> str:
+    return cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
+
+
+def _store() -> cache.Cache:
+    return cache.Cache("roots", keep=2 * len(RELEASES))
+
+
+def _root(entry: Path, release: Release) -> Root:
+    return Root(entry / "root", entry / "root.squashfs", _key(release), release.codename)
 
 
 def _require_root() -> None:

@@ -98,6 +98,15 @@ def be_urgent() -> None:
         Path("/proc/self/autogroup").write_text(str(URGENT_NICE), encoding="ascii")
 
 
+def open_many() -> None:
+    """Let the kernel have as many files open as this user may.
+
+    It keeps each file of the host open that its programs have looked at.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def isolate(out: str, work: str) -> None:
     """Leave only ``out`` and a new tmpfs on ``work`` writable."""
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
@@ -119,6 +128,7 @@ def main() -> int:
         isolate(request["out"], work)
     Path(work, "plan").write_text(request["plan"], encoding="utf-8")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    open_many()
     env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": work, "HOME": work}
     if not request["isolate"]:
         # The caller can only reach the process that it started, so that has to be it.

@@ -2,6 +2,9 @@
 """Finds complaints of the kernel about itself in its log.
 
 Only the kernel's own log may be searched: a program is free to print the word BUG.
+
+Two of the kernel's tools look at all of it, KCSAN and kmemleak. What they say of parts that
+nodrop does not touch is told apart as foreign.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from nodrop.guest import kmemleak
+from nodrop.lab import races
 
 TIMESTAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
 """What printk puts in front of a line; lines of the UML program itself have none."""
@@ -20,11 +26,15 @@ CONTEXT_LINES = 40
 # matters: the first that fits names the splat.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("KASAN", r"BUG: KASAN: "),
+    ("KCSAN", r"BUG: KCSAN: "),
+    ("leak", r"unreferenced object\b"),
+    ("leak", r"kmemleak: .*(?:disabled|Cannot allocate)"),
     ("KFENCE", r"BUG: KFENCE: "),
     ("UBSAN", r"UBSAN: "),
     ("lockdep", r"WARNING: possible (?:circular locking|recursive locking|irq lock inversion)"),
     ("lockdep", r"WARNING: (?:inconsistent lock state|bad unlock balance detected)"),
     ("lockdep", r"WARNING: .*(?:lock order detected|lock held when|locks still held)"),
+    ("lockdep", r"WARNING: held lock freed"),
     ("lockdep", r"WARNING: lock held when returning to user space"),
     ("lockdep", r"(?:INFO: trying to register non-static key|DEBUG_LOCKS_WARN_ON)"),
     ("lockdep", r"\[ BUG: Invalid wait context \]"),
@@ -50,6 +60,11 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
 _CUT = "------------[ cut here ]------------"
 _END = re.compile(r"---\[ end (?:trace|Kernel panic)")
+_LAST: dict[str, tuple[re.Pattern[str], int]] = {
+    "KCSAN": (re.compile(r"={60}"), 200),
+    "leak": (re.compile(r"(?! )"), 60),
+}
+"""By kind: what the line after a report looks like, and how many lines it has at most."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +75,13 @@ class Splat:
         kind: what sort, such as ``"lockdep"`` or ``"WARNING"``.
         line: its first line, without the time stamp.
         text: that line and what follows of the same report.
+        foreign: it is about a part of the kernel that nodrop does not touch.
     """
 
     kind: str
     line: str
     text: str
+    foreign: bool = False
 
 
 def strip_timestamp(line: str) -> str:
@@ -81,6 +98,11 @@ def classify(line: str) -> str | None:
 
 
 def find_splats(log: str | Iterable[str]) -> tuple[Splat, ...]:
+    """Return the complaints in a kernel log that are not foreign, in their order."""
+    return tuple(splat for splat in find_all(log) if not splat.foreign)
+
+
+def find_all(log: str | Iterable[str]) -> tuple[Splat, ...]:
     """Return the complaints in a kernel log, in their order.
 
     A report that contains several telling lines, such as the "cut here" line in front of
@@ -94,7 +116,7 @@ def find_splats(log: str | Iterable[str]) -> tuple[Splat, ...]:
         if kind is None:
             index += 1
             continue
-        end = _report_end(lines, index)
+        end = _report_end(lines, index, kind)
         first = index
         if lines[index].startswith(_CUT):
             for at in range(index + 1, end):
@@ -102,13 +124,52 @@ def find_splats(log: str | Iterable[str]) -> tuple[Splat, ...]:
                 if better and not lines[at].startswith(_CUT):
                     kind, first = better, at
                     break
-        found.append(Splat(kind, lines[first], "\n".join(lines[index:end])))
+        text = "\n".join(lines[index:end])
+        found.append(Splat(kind, lines[first], text, _is_foreign(kind, text)))
         index = end
     return tuple(found)
 
 
-def _report_end(lines: list[str], start: int) -> int:
+class Watch:
+    """Finds complaints in a log that is still being written.
+
+    Attributes:
+        count: how many were found so far.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.count = 0
+
+    def feed(self, line: str) -> tuple[Splat, ...]:
+        """Take the log's next line; return the complaints that are known by it.
+
+        A "cut here" line says nothing yet: the line that does follows it.
+        """
+        self._lines.append(line)
+        if classify(strip_timestamp(line)) is None:
+            return ()
+        found = find_splats(self._lines)
+        if found and found[-1].line.startswith(_CUT):
+            found = found[:-1]
+        fresh, self.count = found[self.count :], max(self.count, len(found))
+        return fresh
+
+
+def _is_foreign(kind: str, text: str) -> bool:
+    if kind == "KCSAN":
+        return races.is_foreign(text)
+    return kind == "leak" and kmemleak.is_foreign(text)
+
+
+def _report_end(lines: list[str], start: int, kind: str) -> int:
     """Return the index after the last line of the report that starts at ``start``."""
+    if kind in _LAST:
+        last, most = _LAST[kind]
+        for at in range(start + 1, min(len(lines), start + most)):
+            if last.match(lines[at]):
+                return at
+        return min(len(lines), start + most)
     limit = min(len(lines), start + CONTEXT_LINES)
     for at in range(start + 1, limit):
         if _END.match(lines[at]):

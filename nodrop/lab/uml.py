@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import socket
 import subprocess
 import sys
@@ -18,16 +17,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab.hearing import GuestRun, channels, hear
+from nodrop.lab import plan
+from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
 from nodrop.lab.namespaces import Isolation, isolation
+from nodrop.lab.terminal import Terminal
 from nodrop.proc import kill_group
 
-INIT = Path(__file__).with_name("guest-init")
 SANDBOX = Path(__file__).with_name("sandbox.py")
 PRIVATE_TMPFS = "/dev/shm"
 """Where an isolated guest's own tmpfs is mounted; every Linux has this directory."""
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MACHINE = plan.Machine(output="tty1", status="tty2", results="hostfs")
 
 
 def run(
@@ -38,10 +38,12 @@ def run(
     artifacts: Artifacts | None = None,
     cpus: int = 2,
     memory: str = "2G",
-    timeout: float = 60.0,
+    timeout: float | None = 60.0,
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
+    on_log: Callable[[str], None] | None = None,
     urgent: bool = False,
+    terminal: Terminal | None = None,
 ) -> GuestRun:
     """Boot a kernel, run ``argv`` in it as root, and wait for its end.
 
@@ -52,11 +54,13 @@ def run(
         cpus: virtual CPUs; each is a thread of the host.
         memory: the guest's memory, in the kernel's notation ("2G", "512M"). Taken from
             the host only as far as it is used.
-        timeout: seconds for everything from boot to power-off.
+        timeout: seconds for everything from boot to power-off; None: no limit.
         env: more environment for the command.
         on_line: called with each line of the command's output as it appears.
+        on_log: likewise with each line of the kernel's log.
         urgent: ask the host to prefer this guest to other programs, for measurements; where
             that is not allowed, nothing changes.
+        terminal: the command's; None: it has none, and no input.
 
     Raises:
         GuestTimeout: the time was over; the text ends with the last lines of the log.
@@ -65,15 +69,14 @@ def run(
     """
     if not argv:
         raise ValueError("no command for the guest")
-    out.mkdir(parents=True, exist_ok=True)
-    out = out.resolve()
-    plan = _plan(argv, out, _environment(out, artifacts, env))
+    out = results_folder(out)
+    text = plan.render(_MACHINE, argv, out, plan.environment(out, artifacts, env), terminal)
     mode = isolation()
     with _workdir(mode) as work, channels() as (ours, theirs):
         fds = [end.fileno() for end in theirs]
         request: dict[str, object] = {
             "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
-            "plan": plan,
+            "plan": text,
             "out": str(out),
             "work": work,
             "urgent": urgent,
@@ -81,28 +84,9 @@ def run(
             "fds": fds,
         }
         with _start(request, mode, theirs) as process:
-            return hear(process, ours, timeout=timeout, on_line=on_line)
-
-
-def _environment(
-    out: Path, artifacts: Artifacts | None, extra: Mapping[str, str] | None
-) -> dict[str, str]:
-    # The same Python with the same packages as here.
-    path = f"{Path(sys.executable).parent}:{_PATH}"
-    env = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", "NODROP_OUT": str(out)}
-    env["PYTHONDONTWRITEBYTECODE"] = "1"
-    if artifacts:
-        env["NODROP_MODULES"] = str(artifacts.modules)
-        env["NODROP_BIN"] = str(artifacts.bin)
-    return env | dict(extra or {})
-
-
-def _plan(argv: Sequence[str | os.PathLike[str]], out: Path, env: Mapping[str, str]) -> str:
-    """Return the shell text that guest-init reads."""
-    words = " ".join(shlex.quote(os.fspath(word)) for word in argv)
-    lines = [f"LAB_OUT={shlex.quote(str(out))}", f"LAB_CWD={shlex.quote(str(Path.cwd()))}"]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
-    return "\n".join([*lines, f"set -- {words}", ""])
+            return hear(
+                process, ours, timeout=timeout, on_line=on_line, on_log=on_log, terminal=terminal
+            )
 
 
 def _command_line(
@@ -129,7 +113,8 @@ def _command_line(
         "oops=panic",
         "panic=-1",  # at once: a dead guest must not wait
         "noreboot",
-        f"init={INIT}",
+        *kernel.arguments,
+        f"init={plan.INIT}",
         "--",
         f"{work}/plan",
     ]

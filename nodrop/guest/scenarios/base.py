@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from nodrop.guest.account import Account
@@ -48,6 +49,21 @@ class Scenario(ABC):
         self.values = parameters
         self.environment = environment
 
+    @classmethod
+    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
+        """Return the machine's own programs that a run needs and that can change its result.
+
+        nodrop.bench.programs knows their packages.
+        """
+        del parameters
+        return ("ip", "tc")
+
+    @classmethod
+    def inputs(cls, parameters: Parameters) -> tuple[Path, ...]:
+        """Return the repository's files that a run reads."""
+        del parameters
+        return ()
+
     @abstractmethod
     def run(self, variant: Variant, seconds: float) -> Metrics:
         """Make one run with a driver that is already loaded.
@@ -84,33 +100,42 @@ class DeviceCounts:
         """Read them."""
         return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
 
-    def is_drained(self, offered: int | None) -> bool:
+    @property
+    def gone(self) -> int:
+        """Packets that the device had and has no more: read, or dropped."""
+        return self.link.tx_packets + self.link.tx_dropped
+
+    def is_drained(self, offered: int | None, before: int = 0) -> bool:
         """Whether nothing waits any more, neither in the qdisc nor in the ring.
 
         Args:
             offered: packets that the senders gave; None when only the qdisc knows.
+            before: packets that were gone before the qdisc was there.
         """
-        gone = self.link.tx_packets + self.link.tx_dropped
+        gone = self.gone - before
         if offered is None:
             return not self.qdisc.queued and self.qdisc.packets == gone
         return gone + self.qdisc.drops == offered
 
 
-def drain(name: str, offered: int | None = None, *, netns: str | None = None) -> DeviceCounts:
+def drain(
+    name: str, offered: int | None = None, *, netns: str | None = None, before: int = 0
+) -> DeviceCounts:
     """Wait until a device's reader has taken what the qdisc and the ring held.
 
     Returns the device's counters then, or after DRAIN_TIMEOUT_S: what is left is found in
-    them. The device must be new, so that its counters are those of the run.
+    them. The device must be new, so that its counters are those of the run, or ``before`` be told.
 
     Args:
         name: of the device.
         offered: packets that the senders gave; None when only the qdisc knows.
         netns: where the device is; None: here.
+        before: packets that were gone before the qdisc was there.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     while True:
         counts = DeviceCounts.of(name, netns)
-        if counts.is_drained(offered) or time.monotonic() > deadline:
+        if counts.is_drained(offered, before) or time.monotonic() > deadline:
             return counts
         time.sleep(DRAIN_STEP_S)
 
@@ -128,5 +153,6 @@ def account_metrics(account: Account) -> Metrics:
         "queued": account.queued,
         "lost": account.lost,
         "qdisc_drops": account.qdisc_drops,
+        "unqueued": account.unqueued,
         "unaccounted": account.unaccounted,
     }

@@ -10,6 +10,9 @@ from nodrop.guest.account import Account
 from nodrop.guest.pktgen import PktgenResult
 from nodrop.guest.scenarios.base import DeviceCounts, Metrics, account_metrics
 
+NO_QUEUE = "noqueue"
+"""The qdisc that holds nothing: what the driver cannot take must be dropped."""
+
 
 class ReaderCounts(Protocol):
     """What a reader counts from its start; times in ns."""
@@ -48,12 +51,14 @@ def flood_metrics(
         counts: of the device, when it has come to rest.
     """
     first, last = window
+    has_queue = counts.qdisc.kind != NO_QUEUE
     account = Account(
         offered=sum(sender.offered for sender in sent),
         delivered=delivered,
         queued=counts.qdisc.queued,
-        lost=counts.link.tx_dropped,
+        lost=counts.link.tx_dropped if has_queue else 0,
         qdisc_drops=counts.qdisc.drops,
+        unqueued=0 if has_queue else counts.link.tx_dropped,
     )
     window_s = (last.now_ns - first.now_ns) / 1e9
     active_s = max(sender.active_s for sender in sent)
@@ -63,6 +68,7 @@ def flood_metrics(
         "delivered_pps": (last.packets - first.packets) / window_s,
         "offered_pps": account.offered / active_s,
         "lost_pps": account.lost / active_s,
+        "unqueued_pps": account.unqueued / active_s,
         "refused": sum(sender.refused for sender in sent),
         "requeues": counts.qdisc.requeues,
         f"{reader}_sleeps_per_s": sleeps / window_s,

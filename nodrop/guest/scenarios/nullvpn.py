@@ -88,12 +88,25 @@ class UserVpn:
         }
 
 
+def distribution(probe: dict[str, Any]) -> Metrics:
+    """Return the round-trip times that so many of a thousand probes did not exceed, as metrics.
+
+    Args:
+        probe: what echo_probe says.
+    """
+    return {
+        f"latency_cdf_{per_thousand}_ms": value / 1e6
+        for per_thousand, value in probe["distribution_ns"].items()
+    }
+
+
 class NullVpn(Scenario):
     """Latency under load, goodput and retransmits of traffic through a VPN."""
 
     parameters = frozenset(
         {
             "buffer_bytes",
+            "cpus_sleep",
             "flows",
             "forwarder",
             "probe_interval_us",
@@ -109,7 +122,8 @@ class NullVpn(Scenario):
         """Load the VPN, probe it during the window, read all counters."""
         with ExitStack() as stack:
             vpn = self._start(variant, stack)
-            stack.enter_context(awake_cpus(self.environment.modules))
+            if not self.flag("cpus_sleep"):
+                stack.enter_context(awake_cpus(self.environment.modules))
             probe, flows = self._traffic(vpn, seconds)
             counts = [
                 drain(device, netns=netns) for device, netns in zip(DEVICES, NETNS, strict=True)
@@ -136,7 +150,7 @@ class NullVpn(Scenario):
             "requeues": sum(count.qdisc.requeues for count in counts),
             "window_s": flows["seconds"],
         }
-        return metrics | forwarded | driver_metrics(driver)
+        return metrics | distribution(probe) | forwarded | driver_metrics(driver)
 
     def _start(self, variant: Variant, stack: ExitStack) -> Vpn:
         txqueuelen, qdisc = self.number("txqueuelen"), self.text("qdisc")

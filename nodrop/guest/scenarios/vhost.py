@@ -66,13 +66,18 @@ class Vhost(Scenario):
                 slots=self.number("slots"),
                 poll=self.flag("client_poll"),
                 work_ns=self.number("work_ns"),
-                cpu=self.number("client_cpu"),
+                cpu=self._client_cpu(),
                 fifo=self.flag("client_fifo"),
                 worker_cpu=self.number("worker_cpu"),
                 worker_fifo=self.flag("worker_fifo"),
             )
             with client, pktgen:
                 return self._measure(variant, pktgen, client, seconds)
+
+    def _client_cpu(self) -> int:
+        """Return the client's CPU, a number or ``worker``: where vhost's thread is."""
+        follows = self.text("client_cpu") == "worker"
+        return self.number("worker_cpu" if follows else "client_cpu")
 
     def _measure(
         self, variant: Variant, pktgen: Pktgen, client: VhostClient, seconds: float

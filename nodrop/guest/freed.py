@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Counts the packets that the kernel threw away, whoever did it and whether he counted it.
+
+A device's and a qdisc's counters do not know all: who took the device's qdisc and then waited for
+its lock while the qdisc was deactivated loses his packet, and nothing in the network core counts
+that (in 7.3: __dev_xmit_skb(), __QDISC_STATE_DEACTIVATED).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodrop.guest.command import tool
+from nodrop.guest.failure import Unsupported
+from nodrop.trace.tracefs import reason_names
+
+TRACING = Path("/sys/kernel/tracing")
+EVENT = "skb/kfree_skb"
+IPV4 = 0x0800
+_SEEN = re.compile(r"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE)
+
+
+@contextmanager
+def freed(reason: str = "") -> Iterator[Callable[[], int]]:
+    """Count what is freed as lost (skb:kfree_skb) of IPv4 in the block, in all namespaces.
+
+    Args:
+        reason: the kernel's word for why, such as "FULL_RING"; "": any.
+
+    Yields:
+        Returns how many packets it were so far.
+
+    Raises:
+        Unsupported: this kernel does not know the reason.
+    """
+    wanted = f"protocol == {IPV4}"
+    if reason:
+        wanted += f" && reason == {_number(reason)}"
+    # Who received it and did not want it is named there; then it was not lost on its way out.
+    if "rx_sk" in _format():
+        wanted += " && rx_sk == 0"
+    with counted(f"freed{reason}", EVENT, wanted) as count:
+        yield count
+
+
+@contextmanager
+def counted(name: str, event: str, wanted: str) -> Iterator[Callable[[], int]]:
+    """Count how often a tracepoint is passed in the block.
+
+    Args:
+        name: of the instance of the tracing files that counts.
+        event: the tracepoint, GROUP/NAME.
+        wanted: a filter, in the kernel's words.
+
+    Yields:
+        Returns how often so far.
+    """
+    _mount()
+    instance = TRACING / "instances" / name
+    instance.mkdir()
+    files = instance / "events" / event
+    try:
+        (files / "filter").write_text(wanted)
+        (files / "enable").write_text("1")
+        stats = list(instance.glob("per_cpu/cpu*/stats"))
+        yield lambda: sum(int(count) for file in stats for count in _SEEN.findall(file.read_text()))
+    finally:
+        (files / "enable").write_text("0")
+        instance.rmdir()
+
+
+def _mount() -> None:
+    if not (TRACING / "instances").is_dir():
+        tool(["mount", "-t", "tracefs", "none", str(TRACING)])
+
+
+def _format() -> str:
+    _mount()
+    return (TRACING / "events" / EVENT / "format").read_text()
+
+
+def _number(reason: str) -> int:
+    names = reason_names(_format())
+    for number, name in names.items():
+        if name == reason:
+            return number
+    raise Unsupported(f"this kernel has no reason {reason} for a lost packet")

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Links, addresses and qdiscs by rtnetlink, without a process for each request.
+
+For programs that change a device hundreds of times a second; ``ip`` and ``tc`` do for others.
+Every request raises OSError with the kernel's errno.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+NEWLINK, DELLINK, GETLINK = 16, 17, 18
+NEWADDR = 20
+NEWQDISC, DELQDISC, GETQDISC = 36, 37, 38
+NEWTCLASS = 40
+GETSTATS = 94
+_REQUEST, _ACK, _REPLACE, _CREATE, _DUMP = 0x1, 0x4, 0x100, 0x400, 0x300
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")
+_LINK = struct.Struct("=BxHiII")
+_ADDRESS = struct.Struct("=BBBBi")
+_STATS = struct.Struct("=BxxxII")
+_TC = struct.Struct("=BxxxiIII")
+_ATTRIBUTE = struct.Struct("=HH")
+
+UP, NOARP = 0x1, 0x80
+"""IFF_UP, IFF_NOARP."""
+
+_TXQLEN, _NETNS_FD, _GSO_MAX_SEGS = 13, 28, 40
+_LINK_64, _LINK_64_MASK = 1, 1
+_ADDR, _LOCAL = 1, 2
+_KIND, _OPTIONS, _STATS2 = 1, 2, 7
+_STATS_QUEUE = 3
+_NESTED = 0x3FFF
+ROOT = 0xFFFFFFFF
+_HTB_PARMS, _HTB_INIT, _HTB_DIRECT_QLEN = 1, 2, 5
+_HTB_QLEN = 1000
+"""Packets; by itself a leaf would hold as many as the device's ring, none for 0."""
+_CLONE_NEWNET = 0x40000000
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class LinkStats:
+    """Packets of a device: read by its reader, written by it, and what it dropped."""
+
+    tx_packets: int
+    rx_packets: int
+    tx_dropped: int
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    """Return one attribute, padded."""
+    head = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), kind)
+    return head + data + bytes(-len(data) % 4)
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Give (kind, content) of each attribute."""
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind & _NESTED, data[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3
+
+
+def _u32(value: int) -> bytes:
+    return struct.pack("=I", value)
+
+
+def _htb_class() -> bytes:
+    """A class that never has to wait: 1 GB/s, Ethernet's overhead is not looked at."""
+    rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, 10**9)
+    return attribute(_HTB_PARMS, rate + rate + struct.pack("=5I", 10**6, 10**6, 10**5, 0, 0))
+
+
+class Rtnetlink:
+    """A socket to rtnetlink, in one network namespace for good; a context manager.
+
+    Args:
+        netns: the file of the namespace; None: the caller's.
+    """
+
+    def __init__(self, netns: Path | None = None) -> None:
+        self._sequence = 0
+        if netns is None:
+            self._socket = self._open()
+            return
+        # A socket stays in the namespace in which it was made.
+        with Path("/proc/self/ns/net").open("rb") as here, netns.open("rb") as there:
+            _enter(there.fileno())
+            try:
+                self._socket = self._open()
+            finally:
+                _enter(here.fileno())
+
+    @staticmethod
+    def _open() -> socket.socket:
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+        sock.settimeout(_TIMEOUT_S)
+        return sock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def index(self, name: str) -> int:
+        """Return the index of a device."""
+        body = _LINK.pack(0, 0, 0, 0, 0) + attribute(3, name.encode() + b"\0")
+        for content in self._request(GETLINK, 0, body):
+            return int(_LINK.unpack_from(content)[2])
+        raise OSError(19, os.strerror(19), name)
+
+    def set_flags(self, index: int, flags: int, mask: int) -> None:
+        """Set flags of a device: UP, NOARP."""
+        self._request(NEWLINK, 0, _LINK.pack(0, 0, index, flags, mask))
+
+    def set_txqueuelen(self, index: int, slots: int) -> None:
+        """Set the length of a device's ring."""
+        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_TXQLEN, _u32(slots))
+        self._request(NEWLINK, 0, body)
+
+    def set_gso_max_segs(self, index: int, segments: int) -> None:
+        """Set of how many segments a device's large packets may be; 1: there are none."""
+        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_GSO_MAX_SEGS, _u32(segments))
+        self._request(NEWLINK, 0, body)
+
+    def move(self, index: int, netns_fd: int) -> None:
+        """Move a device into another network namespace, which an open file stands for."""
+        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_NETNS_FD, _u32(netns_fd))
+        self._request(NEWLINK, 0, body)
+
+    def delete(self, index: int) -> None:
+        """Delete a device, whoever has it open."""
+        self._request(DELLINK, 0, _LINK.pack(0, 0, index, 0, 0))
+
+    def add_address(self, index: int, here: str, there: str) -> None:
+        """Give a device an IPv4 address and its peer's."""
+        body = _ADDRESS.pack(socket.AF_INET, 32, 0, 0, index)
+        body += attribute(_LOCAL, socket.inet_aton(here))
+        body += attribute(_ADDR, socket.inet_aton(there))
+        self._request(NEWADDR, _CREATE | _REPLACE, body)
+
+    def stats(self, index: int) -> LinkStats:
+        """Return the counters of a device."""
+        for content in self._request(GETSTATS, 0, _STATS.pack(0, index, _LINK_64_MASK)):
+            for kind, data in attributes(content[_STATS.size :]):
+                if kind == _LINK_64:
+                    rx, tx, *_, tx_dropped = struct.unpack_from("=8Q", data)
+                    return LinkStats(tx, rx, tx_dropped)
+        raise OSError(19, os.strerror(19))
+
+    def replace_qdisc(self, index: int, words: str) -> None:
+        """Give a device another root qdisc; to have it anew, too.
+
+        Args:
+            words: "pfifo N" (packets), "fq_codel", "htb" with one class, "mq", "noqueue",
+                or "default": what the kernel takes by itself.
+        """
+        kind, _, limit = words.partition(" ")
+        if kind == "default":
+            with suppress(FileNotFoundError):
+                self._request(DELQDISC, 0, _TC.pack(0, index, 0, ROOT, 0))
+            return
+        options = b""
+        if limit:
+            options = attribute(_OPTIONS, _u32(int(limit)))
+        elif kind == "htb":
+            glob = attribute(_HTB_INIT, struct.pack("=5I", 3, 10, 1, 0, 0))
+            options = attribute(_OPTIONS, glob + attribute(_HTB_DIRECT_QLEN, _u32(_HTB_QLEN)))
+        # Without a handle that is new the kernel would change the qdisc that is there.
+        handle = self._handle() if kind != "noqueue" else 0
+        body = _TC.pack(0, index, handle, ROOT, 0) + attribute(_KIND, kind.encode() + b"\0")
+        self._request(NEWQDISC, _CREATE | _REPLACE, body + options)
+        if kind == "htb":
+            body = _TC.pack(0, index, handle | 1, handle, 0)
+            body += attribute(_KIND, b"htb\0") + attribute(_OPTIONS, _htb_class())
+            self._request(NEWTCLASS, _CREATE | _REPLACE, body)
+            body = _TC.pack(0, index, 0, handle | 1, 0) + attribute(_KIND, b"pfifo\0")
+            body += attribute(_OPTIONS, _u32(_HTB_QLEN))
+            self._request(NEWQDISC, _CREATE | _REPLACE, body)
+
+    def _handle(self) -> int:
+        return (1 + self._sequence % 0x7000) << 16
+
+    def queued(self, index: int) -> int:
+        """Return how many packets wait in a device's qdiscs."""
+        count = 0
+        for content in self._request(GETQDISC, _DUMP, _TC.pack(0, index, 0, 0, 0)):
+            _, device, _, parent, _ = _TC.unpack_from(content)
+            if device != index or parent != ROOT:
+                continue
+            for kind, data in attributes(content[_TC.size :]):
+                if kind != _STATS2:
+                    continue
+                for inner, queue in attributes(data):
+                    if inner == _STATS_QUEUE:
+                        count += int(struct.unpack_from("=I", queue)[0])
+        return count
+
+    def _request(self, kind: int, flags: int, body: bytes) -> list[bytes]:
+        """Send a request and return the contents of the messages that answer it."""
+        self._sequence += 1
+        dump = flags & _DUMP == _DUMP and kind in (GETLINK, GETQDISC)
+        flags |= _REQUEST | (0 if dump else _ACK)
+        head = _HEADER.pack(_HEADER.size + len(body), kind, flags, self._sequence, 0)
+        self._socket.send(head + body)
+        found: list[bytes] = []
+        while True:
+            data = self._socket.recv(1 << 17)
+            at = 0
+            while at + _HEADER.size <= len(data):
+                length, what, _, sequence, _ = _HEADER.unpack_from(data, at)
+                content = data[at + _HEADER.size : at + length]
+                at += (length + 3) & ~3
+                if sequence != self._sequence:
+                    continue
+                if what == _ERROR and (code := -struct.unpack_from("=i", content)[0]):
+                    raise OSError(code, os.strerror(code))
+                if what in (_ERROR, _DONE):
+                    return found
+                found.append(content)
+
+
+def _enter(fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(fd, _CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""UDP as fast as it goes through a VPN in user space that encrypts each packet.
+
+::
+
+    netns nda                                          netns ndb
+    udp_sender --> qdisc --> TUN --> esp ==> veth ==> socket: udp_sink
+    (sender_cpu)                   (vpn_cpu)          (sender_cpu), or
+                                                      socket: esp --> TUN --> udp_sink
+
+The sender and the program that encrypts have a CPU each. The far side shares the sender's and runs
+ahead of it, so that it is never late because of the sender. Without ``decrypt`` it counts the
+encrypted packets, many at once, and costs next to nothing: the near side is what is measured.
+With it the far side is the same program as the near one and takes its part of that CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.guest.account import Account
+from nodrop.guest.command import Service, in_netns, netns_path, parse_last_json, tool
+from nodrop.guest.counters import driver_counters, link_counters
+from nodrop.guest.drivers import awake_cpus, flag_words
+from nodrop.guest.plan import Parameters, Variant
+from nodrop.guest.scenarios.base import (
+    DeviceCounts,
+    Metrics,
+    Scenario,
+    account_metrics,
+    drain,
+    driver_metrics,
+)
+from nodrop.guest.tundev import configure
+from nodrop.guest.vpns import End
+from nodrop.guest.vpns.base import VETH, veth_pair
+
+NEAR = End("nda", "ndesp-a", "192.0.2.1", "198.18.0.1")
+FAR = End("ndb", "ndesp-b", "192.0.2.2", "198.18.0.2")
+ESP_PORT = 4500
+PORT = 9
+SENDER_GRACE_S = 10.0
+SETTLE_S = 0.05
+"""From the near end's last packet until it has passed the veth pair."""
+NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
+"""A namespace's kernel sends nothing by itself then; what passes is the sender's."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the programs say at their end; ``far`` is None when nothing is decrypted."""
+
+    sender: dict[str, Any]
+    near: dict[str, Any]
+    far: dict[str, Any] | None
+    sink: dict[str, Any]
+
+
+def losses(said: Said, veth_dropped: int) -> dict[str, int]:
+    """Return packets that were lost behind the near device, by place.
+
+    Args:
+        veth_dropped: packets that the veth pair's near device dropped.
+    """
+    sink = said.sink["socket_drops"]
+    if said.far is None:
+        outer, far_end, inner = sink, 0, 0
+    else:
+        outer, far_end = said.far["socket_drops"], said.far["opened"]["refused"]
+        inner = sink
+    return {
+        "lost_near_end": said.near["sealed"]["refused"],
+        "lost_veth": veth_dropped,
+        "lost_outer_socket": outer,
+        "lost_far_end": far_end,
+        "lost_inner_socket": inner,
+    }
+
+
+def esp_metrics(said: Said, counts: DeviceCounts, veth_dropped: int, payload_bytes: int) -> Metrics:
+    """Return speeds, losses by place, and the account of the whole way.
+
+    Args:
+        counts: of the near device, when it has come to rest.
+        veth_dropped: packets that the veth pair's near device dropped.
+        payload_bytes: of each of the sender's packets.
+    """
+    sender, sink = said.sender, said.sink
+    behind = losses(said, veth_dropped)
+    elsewhere = sum(behind.values())
+    account = Account(
+        offered=sender["sent"],
+        delivered=sink["packets"] + elsewhere,
+        queued=counts.qdisc.queued,
+        lost=counts.link.tx_dropped,
+        qdisc_drops=counts.qdisc.drops,
+    )
+    delivered = sink["packets"]
+    mbit = payload_bytes * 8 / 1e6
+    metrics: Metrics = {
+        "sent_mbit_per_s": sender["sent"] * mbit / sender["seconds"],
+        "received_mbit_per_s": delivered * mbit / max(sink["active_seconds"], 1e-6),
+        "loss_percent": 100 * (sender["sent"] - delivered) / max(sender["sent"], 1),
+        "refused": sender["eagain"] + sender["enobufs"] + sender["other_errors"],
+        "longest_send_ms": sender["longest_send_ns"] / 1e6,
+        "vpn_polls": said.near["sealed"]["polls"],
+        "lost_elsewhere": elsewhere,
+    }
+    for name, program in (("sender", sender), ("vpn", said.near), ("far", said.far)):
+        if program:
+            cpu_us = program["cpu_seconds"] * 1e6
+            metrics[f"{name}_cpu_us_per_packet"] = cpu_us / max(delivered, 1)
+            for kind in ("voluntary", "involuntary"):
+                per_s = program[f"{kind}_switches"] / sender["seconds"]
+                metrics[f"{name}_{kind}_switches_per_s"] = per_s
+    return metrics | behind | account_metrics(account) | {"delivered": delivered}
+
+
+class Esp(Scenario):
+    """Sent, received and lost, and the CPU time of each part."""
+
+    parameters = frozenset(
+        {
+            "batch",
+            "buffer_bytes",
+            "decrypt",
+            "payload_bytes",
+            "qdisc",
+            "sender_batch",
+            "sender_cpu",
+            "txqueuelen",
+            "vpn_cpu",
+        }
+    )
+
+    @classmethod
+    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
+        """Return openssl, too: it tells the version of the libcrypto that encrypts."""
+        return (*super().host_programs(parameters), "openssl")
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Send for the window, let everything drain, account for every packet."""
+        with ExitStack() as stack:
+            stack.enter_context(awake_cpus(self.environment.modules))
+            stack.enter_context(veth_pair(NEAR, FAR))
+            for end in (NEAR, FAR):
+                tool(in_netns(end.netns, ["sh", "-c", NO_IPV6]))
+            far = stack.enter_context(Service(self._end(FAR, variant))) if self._decrypts else None
+            if far:
+                self._configure(FAR)
+            sink = stack.enter_context(Service(self._sink()))
+            near = stack.enter_context(Service(self._end(NEAR, variant)))
+            self._configure(NEAR)
+            sent = parse_last_json(
+                tool(self._sender(seconds), timeout=seconds + SENDER_GRACE_S), "sender"
+            )
+            counts = drain(NEAR.device, sent["sent"], netns=NEAR.netns)
+            driver = driver_counters(NEAR.device, netns=NEAR.netns)
+            read = near.result()
+            time.sleep(SETTLE_S)
+            dropped = link_counters(VETH[0], netns=NEAR.netns).tx_dropped
+            said = Said(sent, read, far.result() if far else None, sink.result())
+        metrics = esp_metrics(said, counts, dropped, self.number("payload_bytes"))
+        return metrics | driver_metrics(driver)
+
+    @property
+    def _decrypts(self) -> bool:
+        return self.flag("decrypt")
+
+    def _configure(self, end: End) -> None:
+        other = FAR if end is NEAR else NEAR
+        configure(
+            end.device,
+            txqueuelen=self.number("txqueuelen"),
+            qdisc=self.text("qdisc"),
+            address=f"{end.inner} peer {other.inner}/32",
+            netns=end.netns,
+        )
+
+    def _program(self, name: str, end: End, cpu: str, *, first: bool = False) -> list[str]:
+        words = ["taskset", "--cpu-list", self.text(cpu)]
+        words += ["chrt", "--fifo", "1"] if first else []
+        return [
+            *words,
+            str(self.environment.bin / name),
+            "--netns",
+            str(netns_path(str(end.netns))),
+        ]
+
+    def _end(self, end: End, variant: Variant) -> list[str]:
+        other = FAR if end is NEAR else NEAR
+        cpu = "vpn_cpu" if end is NEAR else "sender_cpu"
+        words = self._program("esp", end, cpu, first=end is FAR)
+        words += ["--name", end.device, "--flags", flag_words(variant)]
+        words += ["--local", end.outer, "--remote", other.outer, "--port", str(ESP_PORT)]
+        return [*words, "--rcvbuf", self.text("buffer_bytes"), "--batch", self.text("batch")]
+
+    def _sink(self) -> list[str]:
+        address, port = (FAR.inner, PORT) if self._decrypts else (FAR.outer, ESP_PORT)
+        words = self._program("udp_sink", FAR, "sender_cpu", first=True)
+        return [
+            *words,
+            "--local",
+            address,
+            "--port",
+            str(port),
+            "--rcvbuf",
+            self.text("buffer_bytes"),
+        ]
+
+    def _sender(self, seconds: float) -> list[str]:
+        words = ["taskset", "--cpu-list", self.text("sender_cpu")]
+        words += [
+            str(self.environment.bin / "udp_sender"),
+            "--dest",
+            FAR.inner,
+            "--port",
+            str(PORT),
+        ]
+        words += ["--size", self.text("payload_bytes"), "--seconds", str(seconds)]
+        words += ["--batch", self.text("sender_batch")]
+        return in_netns(NEAR.netns, words)

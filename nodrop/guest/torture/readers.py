@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The readers, each of one queue: programs, a thread of the kernel, vhost-net."""
+
+from __future__ import annotations
+
+import os
+import signal
+from abc import ABC, abstractmethod
+
+from nodrop.guest.environment import Environment
+from nodrop.guest.kreader import KernelReader
+from nodrop.guest.torture.crew import Crew
+from nodrop.guest.torture.shared import Field, Wrong
+from nodrop.guest.vhost import VhostClient
+
+_WORDS = {Wrong.CONTENT: "was changed on its way", Wrong.ORDER: "came out of order"}
+
+
+class Reader(ABC):
+    """One reader of one open queue; it reads from its making to its end.
+
+    Attributes:
+        kind: as the plan calls it.
+        exact: whether what it says that it read is all that it took.
+        wrong: what it saw of a packet that is not what was sent; "": nothing. Known at its end.
+    """
+
+    def __init__(self, kind: str, *, exact: bool = True) -> None:
+        self.kind = kind
+        self.exact = exact
+        self.wrong = ""
+        self._packets = 0
+        self._ended = False
+
+    def read(self) -> int:
+        """Return how many packets it has read so far."""
+        return self._packets if self._ended else self._count()
+
+    def check(self) -> str:
+        """Return what is wrong with packets that it has read; "": nothing."""
+        return self.wrong
+
+    def stop(self) -> None:
+        """End it; what it has taken is counted."""
+        if not self._ended:
+            self._packets = self._stop()
+            self._ended = True
+
+    def kill(self) -> None:
+        """End it as SIGKILL does."""
+        if not self._ended:
+            self._packets = self._kill()
+            self._ended = True
+
+    def pause(self) -> None:
+        """Let it take nothing; nothing happens when it has ended."""
+        if not self._ended:
+            self._pause()
+
+    def resume(self) -> None:
+        """Let it go on; nothing happens when it has ended, or was not paused."""
+        if not self._ended:
+            self._resume()
+
+    @abstractmethod
+    def _count(self) -> int:
+        """How many packets it has read so far."""
+
+    @abstractmethod
+    def _stop(self) -> int:
+        """End it, paused or not, and return how many packets it has read."""
+
+    @abstractmethod
+    def _kill(self) -> int:
+        """End it at once and return how many packets it says it has read."""
+
+    @abstractmethod
+    def _pause(self) -> None: ...
+
+    @abstractmethod
+    def _resume(self) -> None: ...
+
+
+class ProgramReader(Reader):
+    """A process that reads by system calls.
+
+    Args:
+        kind: "blocking", "poll" or "uring".
+        fd: the tun file.
+        tap: it is an Ethernet device's.
+        ordered: packets must come in their order.
+        reflect: TCP's packets go back.
+    """
+
+    def __init__(
+        self, crew: Crew, kind: str, fd: int, *, tap: bool, ordered: bool, reflect: bool
+    ) -> None:
+        super().__init__(kind)
+        os.set_blocking(fd, kind != "poll")
+        self._job = crew.begin("read", (kind, tap, ordered, reflect), [fd])
+
+    def check(self) -> str:
+        """Return what is wrong with packets that it has read; "": nothing."""
+        if not self._ended and (code := self._job.get(Field.WRONG)):
+            self.wrong = f"packet {self._job.get(Field.WHERE)} {_WORDS[Wrong(code)]}"
+        return self.wrong
+
+    def _count(self) -> int:
+        return self._job.get(Field.COUNT)
+
+    def _stop(self) -> int:
+        self._resume()
+        self._job.stop()
+        return self._last()
+
+    def _kill(self) -> int:
+        self.exact = False
+        self._job.kill()
+        return self._last()
+
+    def _last(self) -> int:
+        self.check()
+        packets = self._count()
+        self._job.release()
+        return packets
+
+    def _pause(self) -> None:
+        self._job.signal(signal.SIGSTOP)
+
+    def _resume(self) -> None:
+        self._job.signal(signal.SIGCONT)
+
+
+class KernelThread(Reader):
+    """kreader; a pause ends its thread, since nobody can stop a thread of the kernel."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__("kernel")
+        self._fd = fd
+        self._before = 0
+        self._reader: KernelReader | None = None
+        self._resume()
+
+    def _count(self) -> int:
+        return self._before + (self._reader.read().packets if self._reader else 0)
+
+    def _stop(self) -> int:
+        self._pause()
+        return self._before
+
+    def _kill(self) -> int:
+        return self._stop()
+
+    def _pause(self) -> None:
+        if self._reader:
+            # Its queue may have been taken from the device.
+            self._before += self._reader.stop_any().packets
+            self._reader.close()
+            self._reader = None
+
+    def _resume(self) -> None:
+        if not self._reader:
+            self._reader = KernelReader(self._fd).__enter__()
+
+
+class VhostReader(Reader):
+    """vhost-net and a client in place of its virtual machine.
+
+    vhost-net may have delivered what the client has not yet seen at its end.
+    """
+
+    def __init__(self, environment: Environment, fd: int, slots: int) -> None:
+        super().__init__("vhost", exact=False)
+        self._client = VhostClient(environment, fd, slots=slots).__enter__()
+
+    def swap(self, *, away: bool) -> None:
+        """Take vhost-net off the queue, or put it back; nothing happens when it has ended."""
+        if self._ended:
+            return
+        if away:
+            self._client.detach()
+        else:
+            self._client.attach()
+
+    def _count(self) -> int:
+        return self._client.counts().packets
+
+    def _stop(self) -> int:
+        try:
+            return self._client.end().packets
+        finally:
+            self._client.__exit__(None, None, None)
+
+    def _kill(self) -> int:
+        packets = self._count()
+        self._client.__exit__(None, None, None)
+        return packets
+
+    def _pause(self) -> None:
+        self._client.pause()
+
+    def _resume(self) -> None:
+        self._client.resume()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a run of the torture has done and seen, as it is kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nodrop.guest.torture.balance import Sums
+from nodrop.guest.torture.plan import Event, Round
+
+SCHEMA = 1
+LAST = 50
+"""Events that a report of a violation shows."""
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event, and when it began: seconds since the run's start."""
+
+    event: Event
+    at_s: float
+
+    def __str__(self) -> str:
+        event = self.event
+        return f"{event.number} {self.at_s:.3f}s {event.kind} {event.value:#x} span {event.span}"
+
+
+@dataclass
+class Result:
+    """The run so far.
+
+    Attributes:
+        first_round: the number of the round that it began with.
+        label: what whoever started it calls it, such as the kernel's flavour.
+        events: how often each kind of event happened.
+        packets: sent, delivered, freed ... of all rounds that were accounted for.
+        drops: what the driver counted as dropped, by its causes; a queue that was closed has
+            taken with it what it counted.
+        readers: packets that each kind of reader read.
+        survived: kind of reader -> kind of event -> how often both met, and all was accounted for.
+        violation: what is wrong; "": nothing.
+        slab_kb: unreclaimable slab after the first round and at the end, kB.
+    """
+
+    seed: int
+    first_round: int
+    driver: str
+    label: str = ""
+    started: float = field(default_factory=time.monotonic)
+    rounds: int = 0
+    last_event: int = 0
+    events: Counter[str] = field(default_factory=Counter)
+    modes: Counter[str] = field(default_factory=Counter)
+    packets: Counter[str] = field(default_factory=Counter)
+    drops: Counter[str] = field(default_factory=Counter)
+    readers: Counter[str] = field(default_factory=Counter)
+    survived: dict[str, Counter[str]] = field(default_factory=dict)
+    violation: str = ""
+    round: Round | None = None
+    slab_kb: list[int] = field(default_factory=list)
+    last: deque[Happened] = field(default_factory=lambda: deque(maxlen=LAST))
+    _pending: list[tuple[str, str]] = field(default_factory=list)
+
+    def begins(self, event: Event, readers: set[str]) -> None:
+        """An event is about to happen to a device with readers of these kinds."""
+        self.last.append(Happened(event, time.monotonic() - self.started))
+        self.last_event = event.number
+        self.events[event.kind] += 1
+        self._pending += [(reader, event.kind) for reader in readers]
+
+    def settled(self) -> None:
+        """All is accounted for: the events since the last time were survived."""
+        for reader, kind in self._pending:
+            self.survived.setdefault(reader, Counter())[kind] += 1
+        self._pending.clear()
+
+    def round_ends(self, plan: Round, sums: Sums, counters: Mapping[str, int]) -> None:
+        """A round ended well; the driver has these counters."""
+        for name, value in counters.items():
+            cause = name.partition("_")[2]
+            if value and cause.startswith("drop_"):
+                self.drops[cause] += value
+        self.rounds += 1
+        self.modes[plan.mode] += 1
+        self.packets.update(asdict(sums))
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken."""
+        return time.monotonic() - self.started
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is kept."""
+        return {
+            "schema": SCHEMA,
+            "kernel": os.uname().release,
+            "driver": self.driver,
+            "label": self.label,
+            "seed": self.seed,
+            "first_round": self.first_round,
+            "rounds": self.rounds,
+            "duration_s": round(self.seconds, 1),
+            "last_event": self.last_event,
+            "events": self.events.total(),
+            "events_by_kind": dict(sorted(self.events.items())),
+            "rounds_by_mode": dict(sorted(self.modes.items())),
+            "packets": dict(self.packets),
+            "driver_drops": dict(sorted(self.drops.items())),
+            "packets_by_reader": dict(sorted(self.readers.items())),
+            "survived": {kind: dict(sorted(events.items())) for kind, events in self._table()},
+            "slab_kb": self.slab_kb,
+            "violation": self.violation,
+            "round": asdict(self.round) | {"bouts": []} if self.violation and self.round else None,
+            "last_events": [str(happened) for happened in self.last] if self.violation else [],
+        }
+
+    def _table(self) -> list[tuple[str, Counter[str]]]:
+        return sorted(self.survived.items())

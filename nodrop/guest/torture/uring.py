@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""io_uring by its system calls, as far as reading one file needs it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from nodrop.guest.torture.shared import libc
+
+_SETUP, _ENTER = 425, 426
+"""Numbers of the system calls, on every architecture."""
+_SQ_OFFSETS, _CQ_OFFSETS = 40, 80
+"""Where they begin in struct io_uring_params, which is three times 40 bytes."""
+_OFF_SQ, _OFF_CQ, _OFF_SQES = 0, 0x8000000, 0x10000000
+_SQE = struct.Struct("=BBHiQQIIQ24x")
+_CQE = struct.Struct("=QiI")
+_OP_ASYNC_CANCEL, _OP_READ = 14, 22
+_CANCEL_ALL, _CANCEL_ANY = 1, 4
+_GETEVENTS = 1
+CANCEL = 1 << 32
+"""The tag of the request that cancels all others."""
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "io_uring")
+    return result
+
+
+def available() -> bool:
+    """Whether the kernel has io_uring, and lets us use it."""
+    try:
+        with Uring(1):
+            return True
+    except OSError:
+        return False
+
+
+class Uring:
+    """A ring; a context manager.
+
+    Args:
+        entries: requests at a time, a power of two.
+
+    Raises:
+        OSError: ENOSYS, EPERM: there is none for us.
+    """
+
+    def __init__(self, entries: int) -> None:
+        params = ctypes.create_string_buffer(120)
+        self._fd = _check(libc.syscall(_SETUP, entries, params))
+        raw = params.raw
+        sq_entries, cq_entries = struct.unpack_from("=II", raw)
+        sq = struct.unpack_from("=7I", raw, _SQ_OFFSETS)
+        cq = struct.unpack_from("=7I", raw, _CQ_OFFSETS)
+        self._sq = mmap.mmap(self._fd, sq[6] + 4 * sq_entries, offset=_OFF_SQ)
+        self._cq = mmap.mmap(self._fd, cq[5] + _CQE.size * cq_entries, offset=_OFF_CQ)
+        self._sqes = mmap.mmap(self._fd, _SQE.size * sq_entries, offset=_OFF_SQES)
+        self._sq_tail, self._sq_array = sq[1], sq[6]
+        self._sq_mask = self._word(self._sq, sq[2])
+        self._cq_head, self._cq_tail, self._cqes = cq[0], cq[1], cq[5]
+        self._cq_mask = self._word(self._cq, cq[2])
+        self._unsubmitted = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for part in (self._sq, self._cq, self._sqes):
+            part.close()
+        os.close(self._fd)
+
+    @staticmethod
+    def _word(part: mmap.mmap, at: int) -> int:
+        return int(struct.unpack_from("=I", part, at)[0])
+
+    def _put(self, sqe: bytes) -> None:
+        tail = self._word(self._sq, self._sq_tail)
+        place = tail & self._sq_mask
+        self._sqes[place * _SQE.size : (place + 1) * _SQE.size] = sqe
+        struct.pack_into("=I", self._sq, self._sq_array + 4 * place, place)
+        struct.pack_into("=I", self._sq, self._sq_tail, (tail + 1) & 0xFFFFFFFF)
+        self._unsubmitted += 1
+
+    def read(self, fd: int, address: int, length: int, tag: int) -> None:
+        """Ask for what a read() at the file's position would give."""
+        offset = (1 << 64) - 1
+        self._put(_SQE.pack(_OP_READ, 0, 0, fd, offset, address, length, 0, tag))
+
+    def cancel_all(self) -> None:
+        """Ask that all requests end; whoever has something already keeps it."""
+        flags = _CANCEL_ALL | _CANCEL_ANY
+        self._put(_SQE.pack(_OP_ASYNC_CANCEL, 0, 0, -1, 0, 0, 0, flags, CANCEL))
+
+    def submit(self, wait: int) -> bool:
+        """Hand over what was asked for and wait for so many answers; False: a signal came."""
+        result = libc.syscall(
+            _ENTER, self._fd, self._unsubmitted, wait, _GETEVENTS, ctypes.c_void_p(0), 0
+        )
+        if result < 0 and ctypes.get_errno() == errno.EINTR:
+            return False
+        self._unsubmitted -= _check(result)
+        return True
+
+    def answers(self) -> Iterator[tuple[int, int]]:
+        """Give (tag, result) of each request that has ended."""
+        head = self._word(self._cq, self._cq_head)
+        while head != self._word(self._cq, self._cq_tail):
+            at = self._cqes + (head & self._cq_mask) * _CQE.size
+            tag, result, _ = _CQE.unpack_from(self._cq, at)
+            head = (head + 1) & 0xFFFFFFFF
+            struct.pack_into("=I", self._cq, self._cq_head, head)
+            yield tag, result

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Makes a model of what was read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from nodrop.host.kinds import RINGS, kind_of
+from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
+from nodrop.host.raw import HOLDERS, Holder, Raw, RawMachine, RawNamespace
+
+IFF_BACKPRESSURE = 0x0080
+"""What an application sets to ask 7.3's own driver to hold packets back."""
+
+_COUNTER = re.compile(r"tx(?P<queue>\d+)_(?P<name>\w+)")
+
+
+def build(raw: Raw) -> Host:
+    """Return the model of a machine that was read."""
+    machine = raw.machine
+    files = machine.files
+    guard = files.get("sys/module/nodrop/parameters/guard_ms")
+    return Host(
+        release=machine.release,
+        tun=_module(machine, "tun"),
+        vhost_net=_module(machine, "vhost_net"),
+        default_on=_default(machine),
+        guard_ms=int(guard) if guard else None,
+        default_qdisc=files.get("proc/sys/net/core/default_qdisc", ""),
+        hidden_processes=machine.hidden,
+        unread=raw.unread,
+        time_s=max((space.time_s for space in raw.namespaces), default=0.0),
+        devices=tuple(device for space in raw.namespaces for device in _devices(machine, space)),
+        moving=machine.livepatch == "moving",
+        root=machine.root,
+    )
+
+
+def _module(machine: RawMachine, name: str) -> Module:
+    folder = f"sys/module/{name}"
+    loaded = f"sys/class/misc/{name.replace('_', '-')}/dev" in machine.files
+    built_in = loaded and f"{folder}/initstate" not in machine.files
+    if name in machine.files.get(HOLDERS, "").split():
+        return Module(loaded, built_in, Driver.NODROP, machine.files.get(f"{folder}/version", ""))
+    live = loaded and machine.livepatch == "in"
+    return Module(loaded, built_in, Driver.LIVE if live else Driver.STOCK, "")
+
+
+def _default(machine: RawMachine) -> bool | None:
+    said = machine.files.get("sys/module/tun/parameters/nodrop")
+    if said is not None:
+        return said in ("Y", "1")
+    return True if machine.livepatch == "in" else None
+
+
+def _devices(machine: RawMachine, space: RawNamespace) -> Iterable[Device]:
+    qdiscs: dict[str, list[dict[str, Any]]] = {}
+    for one in space.qdiscs:
+        qdiscs.setdefault(one["dev"], []).append(one)
+    for link in space.links:
+        yield _device(machine, space, link, qdiscs.get(link["ifname"], []))
+
+
+def _device(
+    machine: RawMachine,
+    space: RawNamespace,
+    link: Mapping[str, Any],
+    qdiscs: list[dict[str, Any]],
+) -> Device:
+    name = link["ifname"]
+    info = link["linkinfo"]
+    data = info.get("info_data", {})
+    kind = kind_of(dict(link))
+    ring = info["info_kind"] in RINGS
+    tx, rx = link["stats64"]["tx"], link["stats64"]["rx"]
+    files = space.sysfs.get(name, {})
+    flags = space.flags.get(name, {})
+    driver = _driver(machine, info["info_kind"], flags, files)
+    owners = tuple(_owners(machine.holders, space.inode, link)) if ring else ()
+    attached = _attached(link, data, owners)
+    flag = link["flags"]
+    # Older kernels show byte queue limits of drivers that have none.
+    limits = files if "nodrop" in flags else {}
+    return Device(
+        name=name,
+        ifindex=link["ifindex"],
+        netns=space.name,
+        netns_inode=space.inode,
+        kind=kind,
+        tunnel=not ring,
+        up="UP" in flag,
+        carrier="LOWER_UP" in flag,
+        mtu=link["mtu"],
+        driver=driver,
+        enabled=flags.get("nodrop", False) or driver is Driver.UPSTREAM,
+        txqueuelen=link.get("txqlen", 0),
+        qdisc=_qdisc(link, qdiscs),
+        queues=attached,
+        queues_max=link.get("num_tx_queues", 1),
+        queue=_queues(attached if ring else 0, space.stats.get(name, {}), limits, _bands(qdiscs)),
+        multi_queue=data.get("multi_queue"),
+        vnet_hdr=data.get("vnet_hdr"),
+        persist=data.get("persist"),
+        owners=owners,
+        tx_packets=tx["packets"],
+        tx_bytes=tx["bytes"],
+        tx_dropped=tx["dropped"],
+        rx_packets=rx["packets"],
+        rx_bytes=rx["bytes"],
+        rx_dropped=rx["dropped"],
+        offloads=space.offloads.get(name, {}),
+        lower_mtu=space.mtus.get(link.get("link") or data.get("link") or ""),
+    )
+
+
+def _driver(
+    machine: RawMachine, kind: str, flags: Mapping[str, bool], files: Mapping[str, str]
+) -> Driver | None:
+    if kind not in RINGS:
+        return None
+    if "nodrop" in flags:
+        module = machine.files.get("sys/module/tun/parameters/nodrop")
+        return Driver.LIVE if module is None else Driver.NODROP
+    try:
+        asked = int(files.get("tun_flags", "0"), 16) & IFF_BACKPRESSURE
+    except ValueError:
+        asked = 0
+    return Driver.UPSTREAM if asked else Driver.STOCK
+
+
+def _owners(holders: list[Holder], inode: int, link: Mapping[str, Any]) -> Iterable[Owner]:
+    name = link["ifname"]
+    tun = link["linkinfo"]["info_kind"] == "tun"
+    for holder in holders:
+        if tun:
+            here = holder.device_netns.get(name, holder.netns) == inode
+            queues = holder.tun.count(name) if here else 0
+        else:
+            here = holder.netns == inode
+            queues = holder.tap.count(link["ifindex"]) if here else 0
+        if queues:
+            yield Owner(holder.pid, holder.name, holder.user, queues, holder.vhost > 0)
+
+
+def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Owner, ...]) -> int:
+    if "numqueues" in data:
+        return int(data["numqueues"])
+    if link["linkinfo"]["info_kind"] == "tun":
+        return 1 if "LOWER_UP" in link["flags"] or owners else 0
+    return sum(owner.queues for owner in owners)
+
+
+def _queues(
+    count: int,
+    stats: Mapping[str, int],
+    files: Mapping[str, str],
+    bands: Mapping[int, Qdisc],
+) -> tuple[Queue, ...]:
+    counters: dict[int, dict[str, int]] = {index: {} for index in range(count)}
+    for name, value in stats.items():
+        if match := _COUNTER.fullmatch(name):
+            counters.setdefault(int(match["queue"]), {})[match["name"]] = value
+    return tuple(
+        Queue(
+            index=index,
+            counters=counters[index],
+            limit_bytes=_bql(files, index, "limit"),
+            inflight_bytes=_bql(files, index, "inflight"),
+            qdisc=bands.get(index),
+        )
+        for index in sorted(counters)
+    )
+
+
+def _bql(files: Mapping[str, str], index: int, name: str) -> int | None:
+    text = files.get(f"queues/tx-{index}/byte_queue_limits/{name}", "")
+    return int(text) if text.isdigit() else None
+
+
+def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:
+    root = next((one for one in qdiscs if one.get("root")), {})
+    leaves = {one["kind"] for one in qdiscs if not one.get("root") and one.get("kind")}
+    made = _one_qdisc(
+        {"kind": link.get("qdisc", ""), **root}, tuple(sorted(leaves - {"clsact", "ingress"}))
+    )
+    return replace(made, flows=_flows(qdiscs))
+
+
+def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
+    """Return the children of mq, by the index of their queues: the first one's parent is :1."""
+    root = next((one for one in qdiscs if one.get("root")), {})
+    if root.get("kind") != "mq":
+        return {}
+    found = {}
+    for one in qdiscs:
+        major, _, minor = one.get("parent", "").partition(":")
+        if minor and major in ("", root.get("handle", "").rstrip(":")):
+            with suppress(ValueError):
+                found[int(minor, 16) - 1] = _one_qdisc(one, ())
+    return found
+
+
+def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...]) -> Qdisc:
+    limit = said.get("options", {}).get("limit")
+    return Qdisc(
+        kind=said["kind"],
+        leaves=leaves,
+        limit_packets=limit if isinstance(limit, int) else None,
+        queued_packets=said.get("qlen", 0),
+        queued_bytes=said.get("backlog", 0),
+        drops=said.get("drops", 0),
+        requeues=said.get("requeues", 0),
+        sent_packets=said.get("packets", 0),
+        sent_bytes=said.get("bytes", 0),
+        flows=_flows([said]),
+        ecn_marks=said.get("ecn_mark"),
+    )
+
+
+def _flows(qdiscs: Iterable[Mapping[str, Any]]) -> int | None:
+    names = ("new_flows_len", "old_flows_len")
+    found = [one[name] for one in qdiscs for name in names if name in one]
+    return sum(found) if found else None

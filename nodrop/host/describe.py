@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The model as JSON: units in the keys, null for what cannot be known (docs/json.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodrop.host.model import Device, Host, Module, Owner, Qdisc, Queue
+
+
+def host(found: Host) -> dict[str, Any]:
+    """Return a machine without its devices."""
+    return {
+        "kernel": found.release,
+        "tun": module(found.tun),
+        "vhost_net": module(found.vhost_net),
+        "default_on": found.default_on,
+        "guard_ms": found.guard_ms,
+        "default_qdisc": found.default_qdisc or None,
+        "hidden_processes": found.hidden_processes,
+        "unread_namespaces": found.unread,
+    }
+
+
+def module(found: Module) -> dict[str, Any]:
+    """Return one of the drivers."""
+    return {
+        "loaded": found.loaded,
+        "built_in": found.built_in,
+        "driver": str(found.driver),
+        "version": found.version or None,
+    }
+
+
+def device(found: Device) -> dict[str, Any]:
+    """Return a device with its queues and owners."""
+    return {
+        "name": found.name,
+        "ifindex": found.ifindex,
+        "netns": found.netns or None,
+        "netns_inode": found.netns_inode,
+        "kind": found.kind,
+        "tunnel": found.tunnel,
+        "up": found.up,
+        "carrier": found.carrier,
+        "mtu_bytes": found.mtu,
+        "driver": str(found.driver) if found.driver else None,
+        "backpressure": found.enabled,
+        "txqueuelen_packets": found.txqueuelen,
+        "qdisc": qdisc(found.qdisc),
+        "queues": found.queues,
+        "queues_max": found.queues_max,
+        "multi_queue": found.multi_queue,
+        "vnet_hdr": found.vnet_hdr,
+        "persist": found.persist,
+        "vhost": found.vhost,
+        "owners": [owner(one) for one in found.owners],
+        "tx_packets": found.tx_packets,
+        "tx_bytes": found.tx_bytes,
+        "tx_dropped_packets": found.tx_dropped,
+        "rx_packets": found.rx_packets,
+        "rx_bytes": found.rx_bytes,
+        "rx_dropped_packets": found.rx_dropped,
+        "stops": found.counter("stops"),
+        "wakes": found.counter("wakes"),
+        "guard_trips": found.counter("guard_trips"),
+        "drops_by_cause_packets": found.drops_by_cause,
+        "queue": [queue(one) for one in found.queue],
+    }
+
+
+def qdisc(found: Qdisc) -> dict[str, Any]:
+    """Return a device's qdiscs."""
+    return {
+        "kind": found.kind,
+        "leaves": list(found.leaves),
+        "limit_packets": found.limit_packets,
+        "queued_packets": found.queued_packets,
+        "queued_bytes": found.queued_bytes,
+        "dropped_packets": found.drops,
+        "requeued_packets": found.requeues,
+    }
+
+
+def owner(found: Owner) -> dict[str, Any]:
+    """Return a process that reads a device."""
+    return {
+        "pid": found.pid,
+        "name": found.name,
+        "user": found.user,
+        "queues": found.queues,
+        "vhost": found.vhost,
+    }
+
+
+def queue(found: Queue) -> dict[str, Any]:
+    """Return one queue; its counters are those of ``ethtool -S``."""
+    return {
+        "index": found.index,
+        "ring_packets": found.ring_packets,
+        "bql_limit_bytes": found.limit_bytes,
+        "bql_inflight_bytes": found.inflight_bytes,
+        "counters": {name: value for name, value in found.counters.items() if name != "ring"},
+    }

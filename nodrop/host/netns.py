@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Looks into other network namespaces, from a child process.
+
+A namespace is named as for ``ip``: by its name in /run/netns, by the pid of a process that
+lives in it, or by a path such as /proc/PID/ns/net.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import NodropError
+from nodrop.shell import quote
+
+NAMED = Path("/run/netns")
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWNET = 0x40000000
+_MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
+_MS_REC_SLAVE = 1 << 14 | 1 << 19
+_OWN = "/proc/self/ns/net"
+
+
+def named() -> list[str]:
+    """Return the names of the named network namespaces; empty when there are none."""
+    with suppress(OSError):
+        return sorted(path.name for path in NAMED.iterdir())
+    return []
+
+
+def run_inside(where: str | int | Path | None, function: Callable[[], Any]) -> Any:
+    """Call a function in a network namespace and return its result.
+
+    It runs in a child process whose /sys shows the namespace's devices; in the caller's own
+    namespace it is simply called. The child's other mounts and files are the caller's.
+
+    Args:
+        where: a name, a pid or a path; None: the caller's own.
+        function: what it returns must survive JSON.
+
+    Raises:
+        NodropError: no such namespace, it is gone, no right to enter it; or what the function
+            raised.
+        OSError: what the function raised, with its errno and file name.
+    """
+    if where is None:
+        own_sys()
+        return function()
+    fd = _open(where)
+    try:
+        if _same(fd):
+            own_sys()
+            return function()
+        return _in_child(lambda: _call(fd, where, function), where)
+    finally:
+        os.close(fd)
+
+
+def own() -> int:
+    """Return the inode of the namespace that this process is in.
+
+    Raises:
+        NodropError: there is no /proc to see that.
+    """
+    try:
+        return os.stat(_OWN).st_ino
+    except OSError as error:
+        raise NodropError("There is no /proc here, so nothing can be seen.") from error
+
+
+def own_sys() -> bool:
+    """Give this process a /sys of its own namespace, where the one it has may be another's.
+
+    ``nsenter --net`` and ``unshare --net`` leave /sys as it was, and then its devices are those
+    of another namespace.
+
+    Returns:
+        Whether /sys is known to be that of the process' namespace.
+    """
+    with suppress(OSError):
+        if _looked_at.get(pid := os.getpid(), 0) == (inode := os.stat(_OWN).st_ino):
+            return True
+        # The first process is where /sys was mounted.
+        if inode != os.stat("/proc/1/ns/net").st_ino:
+            _mount_sys(ctypes.CDLL(None, use_errno=True))
+        _looked_at[pid] = inode
+        return True
+    return False
+
+
+_looked_at: dict[int, int] = {}
+"""Process -> the namespace that its /sys shows, once that is known."""
+
+
+def enter(where: str | int | Path) -> None:
+    """Move this process into a network namespace for good, with a /sys of that namespace.
+
+    Raises:
+        NodropError: no such namespace, it is gone, no right to enter it.
+    """
+    fd = _open(where)
+    try:
+        if not _same(fd):
+            _enter(fd, where)
+    finally:
+        os.close(fd)
+
+
+def prefix(where: str | int | Path | None) -> str:
+    """Return the words that run a command in a namespace, with a space; empty for None."""
+    if where is None:
+        return ""
+    path = path_of(where)
+    if path.parent == NAMED:
+        return f"ip netns exec {quote(str(where))} "
+    return f"nsenter --net={quote(str(path))} "
+
+
+def path_of(where: str | int | Path) -> Path:
+    """Return the file that stands for a namespace; it need not exist."""
+    text = str(where)
+    if isinstance(where, int):
+        return Path(f"/proc/{where}/ns/net")
+    if "/" in text:
+        return Path(text)
+    if text.isdigit() and not (NAMED / text).exists():
+        return Path(f"/proc/{text}/ns/net")
+    return NAMED / text
+
+
+def _open(where: str | int | Path) -> int:
+    path = path_of(where)
+    try:
+        # A path may name anything: a FIFO must not block.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        number = error.errno if isinstance(error, OSError) else errno.ENOENT
+        raise _sentence(where, number or 0) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _sentence(where, errno.EINVAL)
+    return fd
+
+
+def _same(fd: int) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(fd), os.stat(_OWN))
+    return False
+
+
+def _enter(fd: int, where: str | int | Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def check(result: int) -> None:
+        if result != 0:
+            raise _sentence(where, ctypes.get_errno())
+
+    check(libc.setns(fd, _CLONE_NEWNET))
+    try:
+        _mount_sys(libc)
+    except OSError as error:
+        raise _sentence(where, error.errno or 0) from error
+
+
+def _mount_sys(libc: ctypes.CDLL) -> None:
+    """Mount a sysfs, which shows the namespace of who mounts it, where nobody else sees it."""
+
+    def check(result: int) -> None:
+        if result != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "/sys")
+
+    check(libc.unshare(_CLONE_NEWNS))
+    check(libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC_SLAVE), None))
+    flags = ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC)
+    check(libc.mount(b"nodrop", b"/sys", b"sysfs", flags, None))
+
+
+def _in_child(call: Callable[[], dict[str, Any]], where: str | int | Path) -> Any:
+    """Fork, let the child tell by a pipe what came out of the call, and return or raise it."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+                json.dump(call(), pipe)
+            status = 0
+        finally:
+            os._exit(status)
+    try:
+        os.close(writer)
+        with os.fdopen(reader, encoding="utf-8") as pipe:
+            text = pipe.read()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        os.waitpid(pid, 0)
+    try:
+        told = json.loads(text)
+    except ValueError as error:
+        raise NodropError(f"The look into the network namespace {where} ended early.") from error
+    if "errno" in told:
+        raise OSError(told["errno"], os.strerror(told["errno"]), told["file"])
+    if "error" in told:
+        raise NodropError(*told["error"])
+    return told["result"]
+
+
+def _call(fd: int, where: str | int | Path, function: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        _enter(fd, where)
+        return {"result": function()}
+    except NodropError as error:
+        return {"error": [error.message, error.hint, error.status]}
+    except OSError as error:
+        return {"errno": error.errno or errno.EIO, "file": error.filename}
+
+
+def _sentence(where: str | int | Path, number: int) -> NodropError:
+    """Return the error that tells a user why a namespace cannot be entered."""
+    path = path_of(where)
+    of_process = path.parts[:2] == ("/", "proc")
+    if number in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR, errno.ENAMETOOLONG):
+        if of_process:
+            return NodropError(f"There is no process {path.parts[2]}, so no namespace of its own.")
+        return NodropError(
+            f"There is no network namespace {where}.",
+            f"Known: {', '.join(named()) or 'none'}. A pid or a path is taken as well.",
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return NodropError(
+            f"Only root can enter the network namespace {where} (CAP_SYS_ADMIN).",
+            "Run this as root.",
+        )
+    if number == errno.EINVAL:
+        return NodropError(f"{path} is no network namespace, or it is gone.")
+    return NodropError(f"The network namespace {where} cannot be entered: {os.strerror(number)}.")

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which processes have virtual links open, from /proc."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from nodrop.host.raw import Holder
+
+# As a process with another root sees them, their paths begin with that root's.
+_TUN = "/dev/net/tun"
+_VHOST = "/dev/vhost-net"
+_TAP = re.compile(r".*/dev/tap(?P<ifindex>\d+)")
+_TUNGETDEVNETNS = 0x54E3
+_PIDFD_GETFD = 438
+
+
+def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
+    """Return those processes, and how many others could not be looked into.
+
+    Processes that end meanwhile are left out.
+    """
+    holders = []
+    hidden = 0
+    for pid in _processes(proc):
+        try:
+            holder = _holder(proc, pid)
+        except PermissionError:
+            hidden += 1
+        except OSError:
+            continue
+        else:
+            if holder:
+                holders.append(holder)
+    return holders, hidden
+
+
+def _processes(proc: Path) -> list[str]:
+    try:
+        return sorted((name for name in os.listdir(proc) if name.isdigit()), key=int)
+    except OSError:
+        return []
+
+
+def _holder(proc: Path, pid: str) -> Holder | None:
+    folder = f"{proc}/{pid}/fd"
+    tun, tap, vhost = [], [], 0
+    for number in os.listdir(folder):
+        try:
+            target = os.readlink(f"{folder}/{number}")
+        except OSError:
+            continue
+        if target.endswith(_TUN):
+            tun.extend(_attached(proc, pid, number))
+        elif target.endswith(_VHOST):
+            vhost += 1
+        elif match := _TAP.fullmatch(target):
+            tap.append(int(match["ifindex"]))
+    if not tun and not tap:
+        return None
+    return Holder(
+        pid=int(pid),
+        name=_read(f"{proc}/{pid}/comm").strip(),
+        user=os.stat(f"{proc}/{pid}").st_uid,
+        netns=_inode(f"{proc}/{pid}/ns/net"),
+        tun=sorted(tun),
+        tap=sorted(tap),
+        vhost=vhost,
+    )
+
+
+def _attached(proc: Path, pid: str, number: str) -> list[str]:
+    """The device of an open /dev/net/tun; none before TUNSETIFF, or when it is gone."""
+    with suppress(OSError):
+        for line in _read(f"{proc}/{pid}/fdinfo/{number}").splitlines():
+            key, _, value = line.partition(":")
+            if key == "iff":
+                return [value.strip()] if value.strip() else []
+    return []
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
+    """Ask which namespace a device is in where the name alone does not say.
+
+    A device may have been moved away from the namespace of its reader, and /proc shows the name
+    only. Whoever may not ask gets the holders as they are.
+
+    Args:
+        holders: as :func:`find` returns them.
+        names: inode of each namespace that was read -> its TUN and TAP devices.
+    """
+    return [
+        replace(holder, device_netns=_answers(holder, doubtful))
+        if (doubtful := unclear(holder, holders, names))
+        else holder
+        for holder in holders
+    ]
+
+
+def unclear(holder: Holder, holders: list[Holder], names: Mapping[int, Set[str]]) -> list[str]:
+    """Return those devices of a holder that may be in another namespace than it is in itself."""
+    claims = Counter((other.netns, name) for other in holders for name in set(other.tun))
+    own = names.get(holder.netns)
+    found = []
+    for name in sorted(set(holder.tun)):
+        elsewhere = [inode for inode in names if inode != holder.netns and name in names[inode]]
+        if own is not None and name in own:
+            doubtful = claims[holder.netns, name] > 1
+        else:
+            doubtful = bool(elsewhere) and (
+                own is not None or any(not claims[inode, name] for inode in elsewhere)
+            )
+        if doubtful:
+            found.append(name)
+    return found
+
+
+def _answers(holder: Holder, names: list[str]) -> dict[str, int]:
+    found = {}
+    for name in names:
+        with suppress(OSError):
+            found[name] = _device_netns(holder.pid, name)
+    return found
+
+
+def _device_netns(pid: int, name: str) -> int:
+    """Inode of the namespace that a process's device is in; needs root.
+
+    The file is borrowed for two system calls, since only the driver knows.
+    """
+    folder = f"/proc/{pid}/fd"
+    for number in os.listdir(folder):
+        if not os.readlink(f"{folder}/{number}").endswith(_TUN):
+            continue
+        if name not in _attached(Path("/proc"), str(pid), number):
+            continue
+        process = os.pidfd_open(pid)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            borrowed = libc.syscall(_PIDFD_GETFD, process, int(number), 0)
+            if borrowed < 0:
+                raise OSError(ctypes.get_errno(), "pidfd_getfd")
+            try:
+                space = fcntl.ioctl(borrowed, _TUNGETDEVNETNS)
+            finally:
+                os.close(borrowed)
+            try:
+                return os.fstat(space).st_ino
+            finally:
+                os.close(space)
+        finally:
+            os.close(process)
+    raise FileNotFoundError(name)

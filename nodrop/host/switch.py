@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The switch of a TUN or TAP device: nodrop's private flag, wherever its driver has one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host import ethtool, netns
+from nodrop.host.default import Default
+
+FLAG = "nodrop"
+_CLASS = Path("/sys/class/net")
+_IFF_BACKPRESSURE = 0x0080
+_IFF_PERSIST = 0x0800
+_INSTALL = "'nodrop install --live' changes the driver that runs, 'nodrop install' the next one."
+
+
+@dataclass(frozen=True)
+class Device:
+    """A TUN or TAP device and its switch.
+
+    Attributes:
+        name: of the device.
+        on: whether it holds packets back; None: its driver has no such switch.
+        asked: whether its application asked for upstream's flag.
+        persistent: whether it stays when its application ends.
+    """
+
+    name: str
+    on: bool | None
+    asked: bool
+    persistent: bool
+
+
+def look(where: str | int | Path | None, names: Sequence[str]) -> list[Device]:
+    """Return devices of a network namespace (None: this one), in the order of their names.
+
+    Raises:
+        NodropError: one is not there or no TUN or TAP device; no such namespace.
+    """
+    told = netns.run_inside(where, lambda: [asdict(_look(name)) for name in names])
+    return [Device(**device) for device in told]
+
+
+def turn(where: str | int | Path | None, name: str, on: bool) -> None:
+    """Switch one device that has a switch. Who is held when it goes off goes on.
+
+    Raises:
+        NodropError: it is not there any more, or the right is missing.
+    """
+    netns.run_inside(where, lambda: _turn(name, on))
+
+
+def require(device: Device, on: bool, default: Default) -> None:
+    """Refuse a device that cannot be switched as wanted.
+
+    Raises:
+        UnsupportedError: its driver has no switch; the hint says how to get one.
+    """
+    if device.on is not None or (not on and not device.asked):
+        return
+    if device.asked:
+        raise UnsupportedError(
+            f"{device.name} has upstream's flow control, which only its application can switch.",
+            _INSTALL if on else "Only its application can switch it off.",
+        )
+    if default.installed:
+        hint = (
+            "nodrop's is installed: 'nodrop install' says who has to be restarted, or reboot. "
+            "Or, with all sessions open: 'nodrop install --live'."
+        )
+    else:
+        hint = _INSTALL
+    raise UnsupportedError(f"{device.name} is driven by the kernel's own tun, which drops.", hint)
+
+
+def _look(name: str) -> Device:
+    try:
+        driver = ethtool.driver(name).name
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise _sentence(name, error) from error
+        driver = ""
+    if driver != "tun":
+        raise NodropError(
+            f"{name} is no TUN or TAP device.",
+            f"Its driver is {driver}; only tun's devices have the switch." if driver else "",
+        )
+    try:
+        on = ethtool.private_flags(name).get(FLAG)
+    except OSError as error:
+        raise _sentence(name, error) from error
+    flags = 0
+    with suppress(OSError, ValueError):
+        flags = int((_CLASS / name / "tun_flags").read_text(), 16)
+    asked = on is None and bool(flags & _IFF_BACKPRESSURE)
+    return Device(name, on, asked, bool(flags & _IFF_PERSIST))
+
+
+def _turn(name: str, on: bool) -> None:
+    try:
+        ethtool.set_private_flag(name, FLAG, on)
+    except OSError as error:
+        raise _sentence(name, error) from error
+
+
+def _sentence(name: str, error: OSError) -> NodropError:
+    if error.errno == errno.ENODEV:
+        return NodropError(
+            f"There is no device {name} here.", "'ip link' lists them; -n names a namespace."
+        )
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return NodropError(f"Only root can switch {name} (CAP_NET_ADMIN).", "Run this as root.")
+    if error.errno == errno.EOPNOTSUPP:
+        return UnsupportedError(f"{name} has no switch any more.", "Its driver was changed.")
+    return NodropError(f"{name} cannot be switched: {error.strerror}.")

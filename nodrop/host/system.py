@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is installed on this machine: kernels, modules on disk, sources, rights."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from nodrop.livepatch import Livepatch
+
+MODULES = ("vhost_net", "tun", "nodrop")
+_TOOL_TIMEOUT_S = 20.0
+_CAP_NET_ADMIN = 12
+_NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
+"""The head of the ELF note that has the build id."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An installed kernel.
+
+    Attributes:
+        release: its name.
+        image: it can be booted.
+        headers: modules can be built for it.
+        nodrop: its next load of tun takes nodrop's.
+        why_not: why nodrop was not built for it; "": not tried, or it was.
+    """
+
+    release: str
+    image: bool
+    headers: bool
+    nodrop: bool
+    why_not: str
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """A module, in memory and on disk, by build id; "" where it is not, None: not known."""
+
+    name: str
+    path: str
+    loaded: str | None
+    on_disk: str | None
+
+    @property
+    def stale(self) -> bool:
+        """Whether another one than the loaded one is on disk."""
+        return bool(self.loaded and self.on_disk is not None and self.loaded != self.on_disk)
+
+
+@dataclass(frozen=True)
+class System:
+    """What commands other than ``status`` want to know of a machine.
+
+    Attributes:
+        distribution: ID of os-release; "": not known.
+        release: of the running kernel.
+        kernels: those that are installed.
+        modules: nodrop's, and those it takes the place of.
+        tree: nodrop's sources are here for DKMS.
+        headers_version: of the Debian package of the running kernel's headers; "": none.
+        source_package: the Debian package of the running kernel's source.
+        source_version: what is installed of it; "": nothing.
+        source_ready: whether the source of just these headers is here or known to apt; None:
+            not asked.
+        reboot_required: a package asked for it.
+        livepatch: the running kernel can be livepatched.
+        waiting: tasks that nodrop's livepatch waits for.
+        container: what kind of container this is; "": none.
+        net_admin: this process may configure networks.
+        cpus: that run.
+        units: pid -> systemd's service, for processes that hold devices.
+        headers_offered: the running kernel's headers are here, or apt has them.
+    """
+
+    distribution: str
+    release: str
+    kernels: list[Kernel]
+    modules: list[ModuleFile]
+    tree: bool
+    headers_version: str
+    source_package: str
+    source_version: str
+    source_ready: bool | None
+    reboot_required: bool
+    livepatch: bool
+    waiting: list[str]
+    container: str
+    net_admin: bool
+    cpus: int
+    units: dict[int, str]
+    headers_offered: bool = True
+
+    @property
+    def running(self) -> Kernel | None:
+        """The running kernel; None: its files are not here, as in a container."""
+        return next((one for one in self.kernels if one.release == self.release), None)
+
+    @property
+    def newest(self) -> Kernel | None:
+        """The newest installed kernel of the running one's flavour that can be booted."""
+        own = _flavour(self.release)
+        fit = [one for one in self.kernels if one.image and _flavour(one.release) == own]
+        return max(fit, key=lambda one: order(one.release), default=None)
+
+    def module(self, name: str) -> ModuleFile:
+        """Return one of MODULES."""
+        return next(one for one in self.modules if one.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Return what :meth:`to_json` made."""
+        kernels = [Kernel(**one) for one in data["kernels"]]
+        modules = [ModuleFile(**one) for one in data["modules"]]
+        units = {int(pid): unit for pid, unit in data["units"].items()}
+        return cls(**{**data, "kernels": kernels, "modules": modules, "units": units})
+
+
+def order(release: str) -> list[int]:
+    """Return what releases of kernels are sorted by: their numbers."""
+    return [int(number) for number in re.findall(r"\d+", release.removesuffix(_flavour(release)))]
+
+
+def _flavour(release: str) -> str:
+    """Return ``amd64`` of 6.12.41+deb13-amd64, ``cloud-amd64`` of 6.1.0-35-cloud-amd64."""
+    words = release.split("-")[1:]
+    return "-".join(word for word in words if not word[:1].isdigit())
+
+
+def read(pids: Iterable[int], root: Path = Path("/")) -> System:
+    """Read it.
+
+    Args:
+        pids: processes whose services are wanted.
+        root: of the file system.
+    """
+    release = os.uname().release
+    distribution = _distribution(root)
+    headers, source, ready, offered = "", "", None, True
+    package = f"linux-source-{'.'.join(release.split('.')[:2])}"
+    if distribution == "debian":
+        versions = _versions(f"linux-headers-{release}", package)
+        headers, source = versions.get(f"linux-headers-{release}", ""), versions.get(package, "")
+        if headers:
+            ready = _source_ready(root, package, headers, source)
+        else:
+            name = f"linux-headers-{release}"
+            offered = bool(_tool("apt-cache", "show", "--no-all-versions", name))
+    return System(
+        distribution=distribution,
+        release=release,
+        kernels=list(_kernels(root)),
+        modules=[_module(root, release, name) for name in MODULES],
+        tree=any((root / "usr/src").glob("nodrop-*/dkms.conf")),
+        headers_version=headers,
+        source_package=package,
+        source_version=source,
+        source_ready=ready,
+        reboot_required=(root / "run/reboot-required").exists(),
+        livepatch=(root / "sys/kernel/livepatch").is_dir(),
+        waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
+        container=_container(root),
+        net_admin=_net_admin(root),
+        cpus=os.cpu_count() or 1,
+        units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
+        headers_offered=offered,
+    )
+
+
+def _distribution(root: Path) -> str:
+    with suppress(OSError):
+        for line in (root / "etc/os-release").read_text().splitlines():
+            if line.startswith("ID="):
+                return line.removeprefix("ID=").strip("\"'")
+    return ""
+
+
+def _kernels(root: Path) -> Iterable[Kernel]:
+    with suppress(OSError):
+        for folder in sorted((root / "lib/modules").iterdir()):
+            release = folder.name
+            if not (folder / "modules.dep").exists():
+                continue
+            tun = _path(folder, "tun")
+            yield Kernel(
+                release=release,
+                image=(root / f"boot/vmlinuz-{release}").exists() or (folder / "vmlinuz").exists(),
+                headers=(folder / "build/Module.symvers").exists(),
+                nodrop=bool(tun) and not tun.startswith("kernel/"),
+                why_not=_why_not(root, release),
+            )
+
+
+def _why_not(root: Path, release: str) -> str:
+    """Return the reason in the log that kmod/fit leaves."""
+    with suppress(OSError):
+        text = (root / f"var/log/nodrop/{release}.log").read_text(errors="replace")
+        said = [line for line in text.splitlines() if line.startswith("nodrop: ")]
+        return said[0].removeprefix("nodrop: ") if said else ""
+    return ""
+
+
+def _path(folder: Path, module: str) -> str:
+    """Return the file that a load takes, below a kernel's folder; "": none."""
+    with suppress(OSError), (folder / "modules.dep").open(errors="replace") as file:
+        for line in file:
+            path = line.partition(":")[0]
+            if path.rpartition("/")[2].partition(".ko")[0].replace("-", "_") == module:
+                return path
+    return ""
+
+
+def _module(root: Path, release: str, name: str) -> ModuleFile:
+    folder = root / "lib/modules" / release
+    path = _path(folder, name)
+    loaded: str | None = ""
+    if (root / "sys/module" / name / "initstate").exists():
+        loaded = None
+        with suppress(OSError):
+            note = root / "sys/module" / name / "notes/.note.gnu.build-id"
+            loaded = _build_id(note.read_bytes())
+    on_disk: str | None = None if not folder.is_dir() else ""
+    if path:
+        on_disk = _file_id(folder / path)
+    return ModuleFile(name, path, loaded, on_disk)
+
+
+def _file_id(path: Path) -> str | None:
+    try:
+        if path.suffix == ".xz":
+            return _build_id(lzma.decompress(path.read_bytes()))
+        if path.suffix == ".gz":
+            return _build_id(zlib.decompress(path.read_bytes(), wbits=31))
+        if path.suffix == ".zst":
+            argv = ["zstd", "-qdc", str(path)]
+            done = subprocess.run(argv, capture_output=True, timeout=_TOOL_TIMEOUT_S, check=True)
+            return _build_id(done.stdout)
+        return _build_id(path.read_bytes())
+    except (OSError, subprocess.SubprocessError, lzma.LZMAError, zlib.error):
+        return None
+
+
+def _build_id(data: bytes) -> str | None:
+    place = data.find(_NOTE)
+    if place < 0:
+        return None
+    return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    """Return the versions of those Debian packages that are installed."""
+    form = "${Package} ${db:Status-Abbrev} ${Version}\n"
+    words = (line.split() for line in _tool("dpkg-query", "-W", "-f", form, *packages).splitlines())
+    return {word[0]: word[2] for word in words if len(word) == 3 and word[1][1:2] in "iUFWt"}
+
+
+def _source_ready(root: Path, package: str, headers: str, installed: str) -> bool:
+    """Whether kmod/source would find the source of just these headers; it asks as well."""
+    if (root / "var/cache/nodrop/sources" / headers).is_dir():
+        return True
+    if installed == headers and (root / f"usr/src/{package}.tar.xz").exists():
+        return True
+    return bool(_tool("apt-cache", "show", "--no-all-versions", f"{package}={headers}"))
+
+
+def _tool(*argv: str) -> str:
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def _container(root: Path) -> str:
+    with suppress(OSError):
+        return (root / "run/systemd/container").read_text().strip()
+    if (root / ".dockerenv").exists():
+        return "docker"
+    return "podman" if (root / "run/.containerenv").exists() else ""
+
+
+def _net_admin(root: Path) -> bool:
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
+    return os.geteuid() == 0
+
+
+def _unit(root: Path, pid: int) -> str:
+    with suppress(OSError):
+        text = (root / f"proc/{pid}/cgroup").read_text()
+        for line in text.splitlines():
+            for part in reversed(line.rpartition(":")[2].split("/")):
+                if part.endswith(".service") and not part.startswith("user@"):
+                    return part
+    return ""

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the scheduler did with the threads that read virtual links, from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+POLICIES = {0: "", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "IDLE", 6: "DEADLINE"}
+"""Names of scheduling policies; "": the usual one."""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread, as it was at one time.
+
+    Attributes:
+        pid: of the process that holds the device; a vhost thread of the kernel has another one.
+        tid: its own number.
+        name: as the kernel has it.
+        run_s: CPU time that it had, seconds.
+        wait_s: how long it was ready to run and did not; None: this kernel does not tell.
+        policy: its scheduling policy, a key of POLICIES.
+        nice: -20 to 19.
+    """
+
+    pid: int
+    tid: int
+    name: str
+    run_s: float
+    wait_s: float | None
+    policy: int
+    nice: int
+
+    @property
+    def vhost(self) -> bool:
+        """Whether it is the kernel's, and reads for the process."""
+        return self.name.startswith("vhost-")
+
+
+def read(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
+    """Return the threads of some processes, and those that vhost-net runs for them.
+
+    Threads that end meanwhile are left out.
+    """
+    wanted = set(pids)
+    found = [thread for pid in sorted(wanted) for thread in _threads(proc, pid, pid)]
+    names = {f"vhost-{pid}": pid for pid in wanted}
+    # Until Linux 6.4 they are processes of their own.
+    for entry in _numbers(f"{proc}"):
+        with suppress(OSError):
+            if name := names.get(_text(f"{proc}/{entry}/comm").strip()):
+                found += _threads(proc, entry, name)
+    return found
+
+
+def states(threads: Iterable[Thread], proc: Path = Path("/proc")) -> Counter[int]:
+    """Return the numbers of those threads that are ready to run now, or run, each once."""
+    ready: Counter[int] = Counter()
+    for thread in threads:
+        with suppress(OSError):
+            if _fields(f"{proc}/{thread.tid}/stat")[0] == "R":
+                ready[thread.tid] += 1
+    return ready
+
+
+def _threads(proc: Path, entry: int, pid: int) -> Iterable[Thread]:
+    for tid in _numbers(f"{proc}/{entry}/task"):
+        with suppress(OSError, ValueError, IndexError):
+            yield _thread(f"{proc}/{entry}/task/{tid}", pid, tid)
+
+
+def _thread(folder: str, pid: int, tid: int) -> Thread:
+    fields = _fields(f"{folder}/stat")
+    run_s, wait_s = (int(fields[11]) + int(fields[12])) / _TICKS, None
+    with suppress(OSError):
+        words = _text(f"{folder}/schedstat").split()
+        run_s, wait_s = int(words[0]) / 1e9, int(words[1]) / 1e9
+    return Thread(
+        pid=pid,
+        tid=tid,
+        name=_text(f"{folder}/comm").strip(),
+        run_s=run_s,
+        wait_s=wait_s,
+        policy=int(fields[38]),
+        nice=int(fields[16]),
+    )
+
+
+def _fields(path: str) -> list[str]:
+    """Return what follows the name in a stat file: the state comes first."""
+    return _text(path).rpartition(")")[2].split()
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _numbers(folder: str) -> list[int]:
+    try:
+        return sorted(int(name) for name in os.listdir(folder) if name.isdigit())
+    except OSError:
+        return []

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The kernels that a guest can have, each with nodrop's modules at hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nodrop.errors import UnsupportedError, UsageError
+from nodrop.guest.plan import Variant
+from nodrop.kernel import build, ensure_artifacts
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.lab import own, roots
+from nodrop.lab.hearing import GuestRun, results_folder
+from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
+from nodrop.lab.terminal import Terminal
+from nodrop.progress import Progress
+
+UML = "uml"
+UPSTREAM = (UML, "7.3")
+"""The kernels whose tun has upstream's flag."""
+
+_UML_COST = "5 minutes, 1 GB: fetches a kernel's source and builds it"
+_ROOT_COST = "3 minutes, 2.5 GB, as root: makes a Debian system with this kernel"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A kernel and what it takes to boot it.
+
+    Attributes:
+        name: as ``--kernel`` takes it.
+        release: what ``uname -r`` says in it; None: known when it is there.
+        how: what runs it.
+        cached: whether it is there.
+        cost: what it takes to get it; empty when it is there.
+    """
+
+    name: str
+    release: str | None
+    how: str
+    cached: bool
+    cost: str
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A guest that is wanted.
+
+    Attributes:
+        kernel: its name.
+        driver: whose tun and vhost_net are loaded before the command; None: none.
+        flavour: which of the lab's own kernels.
+        cpus: virtual CPUs.
+        memory: such as "2G".
+        timeout: seconds; None: no limit.
+        out: the folder whose files survive.
+        env: more environment for the command.
+    """
+
+    kernel: str
+    driver: Variant | None
+    flavour: str
+    cpus: int
+    memory: str
+    timeout: float | None
+    out: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all kernels."""
+    return (UML, *roots.kernel_names())
+
+
+def listed() -> list[Listed]:
+    """Return all kernels; looks into the cache only."""
+    found = build.find_kernel()
+    release = found.release if found else None
+    cost = "" if found else _UML_COST
+    kernels = [Listed(UML, release, "User-Mode Linux", found is not None, cost)]
+    for name in roots.kernel_names():
+        kernel = roots.find_kernel(name)
+        release = kernel.release if kernel else None
+        cost = "" if kernel else _ROOT_COST
+        kernels.append(Listed(name, release, "Debian's own, in QEMU", kernel is not None, cost))
+    return kernels
+
+
+def run(
+    guest: Guest,
+    command: Sequence[str],
+    progress: Progress,
+    *,
+    on_line: Callable[[str], None],
+    terminal: Callable[[str], Terminal] | None = None,
+) -> GuestRun:
+    """Make what is missing, boot the guest, run a command in it, wait for its end.
+
+    Args:
+        progress: shows the making; the caller's for no longer than that.
+        on_line: called with each line of output; not for a command with a terminal.
+        terminal: called when all is there, with the kernel's release; gives the terminal.
+
+    Raises:
+        UsageError, UnsupportedError: no such kernel, or not here.
+        NodropError: see :func:`nodrop.lab.own.run`.
+    """
+    if guest.kernel not in names():
+        raise UsageError(f"There is no kernel {guest.kernel}.", f"Known: {', '.join(names())}.")
+    if guest.driver is Variant.UPSTREAM and guest.kernel not in UPSTREAM:
+        raise UnsupportedError(
+            f"The tun of {guest.kernel} has no flow control of upstream's.",
+            f"These have: {', '.join(UPSTREAM)}.",
+        )
+    results_folder(guest.out)
+    make = _own if guest.kernel == UML else _debian
+    with progress:
+        release, boot = make(guest, progress)
+    argv = list(command)
+    if guest.driver:
+        python = sys.executable if guest.kernel == UML else "python3"
+        argv = [python, "-m", "nodrop.guest.loaded", str(guest.driver), *argv]
+    if terminal is None:
+        return boot(argv, on_line, None)
+    with terminal(release) as theirs:
+        return boot(argv, on_line, theirs)
+
+
+_Boot = Callable[[Sequence[str], Callable[[str], None], Terminal | None], GuestRun]
+
+
+def _environment(guest: Guest) -> dict[str, str]:
+    return {"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **guest.env}
+
+
+def _own(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
+    kernel = build.ensure_kernel(progress, guest.flavour)
+    artifacts = ensure_artifacts(kernel, progress)
+
+    def boot(
+        argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
+    ) -> GuestRun:
+        return own.run(
+            kernel,
+            argv,
+            out=guest.out,
+            artifacts=artifacts,
+            cpus=guest.cpus,
+            memory=guest.memory,
+            timeout=guest.timeout,
+            env=_environment(guest),
+            on_line=on_line,
+            terminal=terminal,
+        )
+
+    return kernel.release, boot
+
+
+def _debian(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
+    if not (REPOSITORY / "scripts/deb").exists():
+        raise UnsupportedError(
+            "Debian's kernels get nodrop from its packages, which only a clone can build.",
+            "Run this in a clone, or take '--kernel uml'.",
+        )
+    machine = ensure_machine(guest.kernel, Setup.INSTALLED, ensure_packages(progress), progress)
+
+    def boot(
+        argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
+    ) -> GuestRun:
+        return machine.run(
+            argv,
+            out=guest.out,
+            cpus=guest.cpus,
+            memory=guest.memory,
+            timeout=guest.timeout,
+            env=_environment(guest),
+            on_line=on_line,
+            terminal=terminal,
+        )
+
+    return machine.kernel.release, boot

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The user's terminal, while a shell in a guest has it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+ESCAPE = b"\x1d"
+"""Ctrl-]: ends the guest, whatever it does. Everything else is the guest's, Ctrl-C too."""
+
+_END = b"\x04"
+
+
+class Terminal:
+    """A terminal that passes every key on; a context manager, which puts back what was.
+
+    Args:
+        keys: file descriptor of the terminal; None: stdin.
+        screen: where the guest's words go; None: stdout.
+    """
+
+    def __init__(self, keys: int | None = None, screen: int | None = None) -> None:
+        self._keys = sys.stdin.fileno() if keys is None else keys
+        self._screen = sys.stdout.fileno() if screen is None else screen
+        self._before: list[Any] = []
+        self._handler: Any = None
+        self.on_resize: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        self._before = termios.tcgetattr(self._keys)
+        self._handler = signal.signal(signal.SIGWINCH, lambda *_: self.on_resize())
+        tty.setraw(self._keys)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGWINCH, self._handler)
+        termios.tcsetattr(self._keys, termios.TCSADRAIN, self._before)
+
+    def fileno(self) -> int:
+        """Return the file descriptor that has the keys."""
+        return self._keys
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Lines and columns; 24 and 80 for a terminal that does not know."""
+        try:
+            columns, lines = os.get_terminal_size(self._keys)
+        except OSError:
+            columns, lines = 0, 0
+        return lines or 24, columns or 80
+
+    def take(self) -> bytes:
+        """Return the keys that were pressed; an end of file for a terminal that has gone.
+
+        Raises:
+            KeyboardInterrupt: the escape key is among them.
+        """
+        try:
+            data = os.read(self._keys, 4096)
+        except OSError:  # EIO: its other side is closed
+            data = b""
+        if ESCAPE in data:
+            raise KeyboardInterrupt
+        return data or _END
+
+    def show(self, data: bytes) -> None:
+        """Write what the guest says, as it is."""
+        while data:
+            data = data[os.write(self._screen, data) :]
