@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import subprocess
-import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from nodrop.bench import source
 from nodrop.kernel import Kernel
 
 GIT_TIMEOUT_S = 10.0
@@ -40,53 +38,20 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def describe_source() -> dict[str, Any]:
-    """Return the commit of this clone; empty outside one."""
-    commit = _git("rev-parse", "HEAD")
-    if not commit:
-        return {}
-    return {"commit": commit, "modified": bool(_git("status", "--porcelain"))}
+    """Return nodrop's version, the digest of its source and, in a clone, its commit.
 
-
-class OtherWork:
-    """Measures how much of this machine other programs took; a context manager.
-
-    Attributes:
-        share: of all CPU time between begin and end, what neither stood idle nor was spent
-            by child processes that have ended; 0 to 1. Known at the end.
+    What is not known is not there.
     """
-
-    def __init__(self) -> None:
-        self.share = 0.0
-        self._before = (0.0, 0.0, 0.0)
-
-    def __enter__(self) -> Self:
-        self._before = _cpu_seconds()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        wall, busy, own = (
-            after - before for after, before in zip(_cpu_seconds(), self._before, strict=True)
-        )
-        if wall > 0:
-            self.share = round(min(max((busy - own) / wall, 0.0), 1.0), 3)
-
-
-def _cpu_seconds() -> tuple[float, float, float]:
-    """Return wall-clock seconds times CPUs, busy CPU seconds, those of ended children."""
-    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
-    ticks = user + nice + system + irq + softirq + steal
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (
-        time.monotonic() * (os.cpu_count() or 1),
-        ticks / os.sysconf("SC_CLK_TCK"),
-        children.ru_utime + children.ru_stime,
-    )
+    found: dict[str, Any] = {}
+    try:
+        found["version"] = (REPOSITORY / "kmod/VERSION").read_text(encoding="utf-8").strip()
+        if digest := source.digest(REPOSITORY):
+            found["digest"] = digest
+    except OSError:
+        pass
+    if commit := _git("rev-parse", "HEAD"):
+        found |= {"commit": commit, "modified": bool(_git("status", "--porcelain"))}
+    return found
 
 
 def now_utc() -> str:

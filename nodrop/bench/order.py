@@ -2,8 +2,8 @@
 """The order of runs: what is compared runs side by side.
 
 In each pair the drivers of one case run one right after another, so that a change of the
-machine's speed meets them all. All orders of the drivers take turns, so that none is
-always the first.
+machine's speed meets them all. All orders of the drivers take turns in each case, so that
+none is always the first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from nodrop.guest.plan import Job, Variant
 def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job]:
     """Return all runs of all scenarios, pair by pair."""
     orders = list(itertools.permutations(variants))
-    turn = itertools.count()
     return [
         Job(
             scenario=scenario.name,
@@ -32,6 +31,6 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
         for pair in range(max(scenario.pairs for scenario in scenarios))
         for scenario in scenarios
         if pair < scenario.pairs
-        for case in scenario.cases()
-        for variant in orders[next(turn) % len(orders)]
+        for number, case in enumerate(scenario.cases())
+        for variant in orders[(pair + number) % len(orders)]
     ]

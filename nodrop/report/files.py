@@ -4,49 +4,68 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nodrop.bench.scenario import Scenario
 from nodrop.errors import NodropError
-from nodrop.guest.plan import RAW_NAME
+from nodrop.guest.plan import RAW_NAME, Variant
+from nodrop.report import failures
+from nodrop.report.failures import Failure
 
 META_NAME = "meta.json"
 META_SCHEMA = 1
+NOISE_NAME = "noise.jsonl"
 SUMMARY_NAME = "summary.json"
 TABLE_NAME = "table.txt"
 MARKDOWN_NAME = "table.md"
+PAGE_NAME = "report.html"
 PLOT_NAMES = ("plot.svg", "plot.png")
+NEEDED = {"machine": ("cpu", "cpus"), "kernel": ("release",), "source": ()}
+"""What metadata must tell: no result without its machine and kernel."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One line of the raw data."""
+    """One line of the raw data.
+
+    Attributes:
+        host: what else the host did meanwhile; None: not recorded.
+    """
 
     scenario: str
     case: str
     variant: str
     pair: int
     metrics: Mapping[str, float]
+    host: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """What a run left: its metadata, its scenarios and its runs."""
+    """What a run left: its metadata, its scenarios and its runs.
+
+    Attributes:
+        notes: what a reader must know of the files, in sentences.
+        failures: what went wrong while the runs were made; None: not recorded.
+    """
 
     path: Path
     meta: Mapping[str, Any]
     scenarios: Mapping[str, Scenario]
     runs: list[Run]
+    notes: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] | None = None
 
 
 def parse_raw(text: str) -> list[Run]:
     """Parse raw data; an unfinished last line, left by a killed run, is skipped.
 
     Raises:
-        ValueError: another line is broken.
+        ValueError: another line is broken, or has a metric that is no finite number.
     """
     lines = text.split("\n")
     finished, rest = lines[:-1], lines[-1]
@@ -60,7 +79,87 @@ def parse_raw(text: str) -> list[Run]:
             )
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(f"line {number} is not a result") from error
+        _check_run(runs[-1], number)
     return runs
+
+
+def _check_run(run: Run, number: int) -> None:
+    names = (run.scenario, run.case, run.variant)
+    if not all(isinstance(name, str) for name in names) or not isinstance(run.metrics, dict):
+        raise ValueError(f"line {number} is not a result")
+    for name, value in run.metrics.items():
+        if type(value) not in (int, float) or not _finite(value):
+            raise ValueError(f"line {number}: {name} is {json.dumps(value)}, not a finite number")
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _check_meta(meta: Mapping[str, Any]) -> None:
+    for name, keys in NEEDED.items():
+        if not isinstance(part := meta.get(name), dict):
+            raise ValueError(f"{META_NAME} does not tell the {name}")
+        if missing := [key for key in keys if key not in part]:
+            raise ValueError(f"{META_NAME} does not tell the {name}'s {missing[0]}")
+    if not isinstance(meta.get("started"), str):
+        raise ValueError(f"{META_NAME} does not tell when the run was started")
+
+
+def check_runs(
+    runs: Sequence[Run], scenarios: Mapping[str, Scenario], variants: Sequence[str]
+) -> None:
+    """Check that each line is one of the runs that the metadata name, and is there once.
+
+    Raises:
+        ValueError: one is not; it names the line.
+    """
+    cases = {name: {case.name for case in entry.cases()} for name, entry in scenarios.items()}
+    first: dict[tuple[str, str, str, int], int] = {}
+    for number, run in enumerate(runs, start=1):
+        for what, value, known in (
+            ("scenario", run.scenario, cases),
+            ("case", run.case, cases.get(run.scenario, ())),
+            ("driver", run.variant, variants),
+        ):
+            if value not in known:
+                raise ValueError(f"line {number}: {META_NAME} has no {what} {value!r}")
+        scenario = scenarios[run.scenario]
+        if type(run.pair) is not int or not 0 <= run.pair < scenario.pairs:
+            raise ValueError(
+                f"line {number}: {META_NAME} has no pair {run.pair!r} of {scenario.pairs}"
+            )
+        for name, metric in scenario.metrics.items():
+            # Rates and times: they have ratios and a geometric mean.
+            if metric.has_ratio and run.metrics.get(name, 0) < 0:
+                raise ValueError(f"line {number}: {name} is below 0")
+        key = (run.scenario, run.case, run.variant, run.pair)
+        if (before := first.setdefault(key, number)) != number:
+            raise ValueError(
+                f"line {number} repeats line {before}: {run.scenario} {run.case}, "
+                f"{run.variant}, pair {run.pair}"
+            )
+
+
+def parse_noise(text: str) -> dict[int, dict[str, float]]:
+    """Parse what the host did, by the number of the run; broken lines are skipped.
+
+    They are no results: a run whose line is missing is one that tells nothing of the host.
+    """
+    found = {}
+    for line in text.splitlines():
+        try:
+            data = json.loads(line)
+            number = data.pop("run")
+            told = {name: float(value) for name, value in data.items()}
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+            continue
+        if type(number) is int and all(map(math.isfinite, told.values())):
+            found[number] = told
+    return found
 
 
 def load(path: Path) -> RunDirectory:
@@ -71,7 +170,10 @@ def load(path: Path) -> RunDirectory:
     """
     try:
         meta = json.loads((path / META_NAME).read_text(encoding="utf-8"))
-        raw = (path / RAW_NAME).read_text(encoding="utf-8")
+        raw = (path / RAW_NAME).read_text(encoding="utf-8", errors="replace")
+        noise = path / NOISE_NAME
+        host = parse_noise(noise.read_text(errors="replace") if noise.exists() else "")
+        failed = failures.read(path)
     except OSError as error:
         raise NodropError(
             f"{path} is not the directory of a run: {error.strerror}: {error.filename}.",
@@ -82,12 +184,24 @@ def load(path: Path) -> RunDirectory:
     if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA:
         raise NodropError(f"{path / META_NAME} has a schema that this version does not know.")
     try:
-        runs = parse_raw(raw)
+        _check_meta(meta)
         scenarios = {
             name: Scenario.from_data(name, data) for name, data in meta["scenarios"].items()
         }
-    except (ValueError, LookupError, AttributeError) as error:
+        if unknown := set(meta["variants"]) - {str(variant) for variant in Variant}:
+            raise ValueError(f"unknown driver {sorted(unknown)[0]!r}")
+        # A lone surrogate is valid JSON and no text: no file and no screen takes it.
+        json.dumps(meta, ensure_ascii=False).encode()
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise NodropError(f"The data in {path} are broken: {error}.") from error
+    try:
+        runs = parse_raw(raw)
+        check_runs(runs, scenarios, meta["variants"])
+    except ValueError as error:
+        raise NodropError(f"The data in {path / RAW_NAME} are broken: {error}.") from error
     if not runs:
         raise NodropError(f"The run in {path} ended before its first result.")
-    return RunDirectory(path, meta, scenarios, runs)
+    runs = [replace(run, host=host.get(number)) for number, run in enumerate(runs)]
+    torn = f"The last line of {path / RAW_NAME} is unfinished and left out."
+    notes = () if raw.endswith("\n") else (torn,)
+    return RunDirectory(path, meta, scenarios, runs, notes, failed)

@@ -3,41 +3,79 @@
 
 from __future__ import annotations
 
+import io
+import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nodrop.report import cdf, due, ratios
 from nodrop.report.files import PLOT_NAMES, RunDirectory
+from nodrop.report.look import (
+    FAINT,
+    INK,
+    STYLE,
+    bars,
+    case_labels,
+    errors,
+    grid,
+    legend,
+    offsets,
+)
 from nodrop.report.rows import case_words
 from nodrop.report.table import caption
 
-COLOURS = {"stock": "#8c8c8c", "upstream": "#e08214", "nodrop": "#1b7837"}
-LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
 PANEL_INCHES = (5.0, 3.9)
+COLUMNS = 4
+"""Panels beside each other in the picture at most."""
+CASE_INCHES = 0.62
+"""Width that a case needs on a page, where a picture may be as wide as its cases."""
 DPI = 150
-RATIO_TICKS = (0.25, 0.5, 0.75, 1, 1.5, 2, 4)
-STYLE: Any = {
-    "svg.hashsalt": "nodrop",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
+CHARS_PER_INCH = 15
+"""Of the caption, which goes on in another line where the picture ends."""
+BARS = {
+    "lost": ("Lost packets: a qdisc could have held them", "packets in a run"),
+    "damaged_frames_percent": ("Damaged pictures", "%"),
+    "longest_send_ms": ("Longest send()", "ms"),
 }
+"""Metrics that may be 0, and so have no ratio: title and unit."""
+RATES = {
+    "delivered_pps": "Delivered packets per second",
+    "received_mbit_per_s": "Received bits per second",
+    "goodput_mbit_per_s": "TCP goodput",
+}
+"""Metrics that are compared with stock's: title."""
+LATENCIES = ("latency_p50_ms", "latency_p99_ms")
 
-Panel = Callable[[Axes], None]
 Numbers = Mapping[str, float]
 
 
-def _case_labels(summary: Mapping[str, Any]) -> list[str]:
-    """Return short names of the cases, a word on a line."""
-    return ["\n".join(reversed(case_words(name))) for name in summary["cases"]]
+@dataclass(frozen=True)
+class Panel:
+    """One part of a run's picture.
+
+    Attributes:
+        title: what it shows.
+        metrics: the names of the metrics in it.
+        scenario: whose.
+        cases: how many places its horizontal axis has.
+        draw: draws it.
+        case: the only one that it shows; empty: all of them.
+    """
+
+    title: str
+    metrics: tuple[str, ...]
+    scenario: str
+    cases: int
+    draw: Callable[[Axes], None]
+    case: str = ""
 
 
 def short_count(value: float) -> str:
@@ -49,32 +87,23 @@ def short_count(value: float) -> str:
     return f"{value:g}"
 
 
-def _offsets(count: int, width: float) -> list[float]:
-    return [(index - (count - 1) / 2) * width for index in range(count)]
-
-
-def _errors(data: Sequence[Numbers]) -> list[list[float]]:
-    return [
-        [max(entry["median"] - entry["low"], 0.0) for entry in data],
-        [max(entry["high"] - entry["median"], 0.0) for entry in data],
-    ]
-
-
-def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
-    """Lost packets per second of sending, on a logarithmic scale that has a zero."""
+def _numbers(
+    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str, unit: str
+) -> None:
+    """Medians on a logarithmic scale that has a zero."""
     cases = list(summary["cases"].values())
     width = 0.8 / len(variants)
     tallest: list[float] = []
-    for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
+    for variant, offset in zip(variants, offsets(len(variants), width), strict=True):
         found = [
-            (index + offset, case["variants"][variant]["lost"]["median"])
+            (index + offset, case["variants"][variant][metric]["median"])
             for index, case in enumerate(cases)
-            if variant in case["variants"]
+            if metric in case["variants"].get(variant, {})
         ]
         places = [place for place, _ in found]
         heights = [height for _, height in found]
         tallest += heights
-        axes.bar(places, heights, width * 0.92, color=COLOURS[variant], label=LABELS[variant])
+        axes.bar(places, heights, width * 0.92, **bars(variant))
         for place, height in zip(places, heights, strict=True):
             axes.text(
                 place,
@@ -82,93 +111,55 @@ def _lost(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> No
                 short_count(height),
                 ha="center",
                 va="bottom",
-                color=COLOURS[variant],
                 fontweight="bold" if height == 0 else "normal",
                 fontsize=9 if height == 0 else 7,
             )
     axes.set_yscale("symlog", linthresh=1, linscale=0.5)
     axes.set_ylim(0, 10 * max([*tallest, 1]))
-    axes.set_ylabel("packets in a run, logarithmic")
-    axes.set_title("Lost packets: a qdisc could have held them")
-    axes.set_xticks(range(len(cases)), _case_labels(summary), fontsize=7)
+    axes.yaxis.set_major_formatter(lambda value, _: short_count(value))
+    axes.set_ylabel(f"{unit}, logarithmic")
+    axes.set_xticks(range(len(cases)), case_labels(summary), fontsize=7)
 
 
-def _delivered(
-    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str, title: str
-) -> None:
-    """A rate relative to stock, with intervals."""
-    cases = list(summary["cases"].values())
-    labels = _case_labels(summary)
-    if len(cases) > 1:
-        cases = [*cases, summary]
-        labels = [*labels, "all"]
-    compared = [variant for variant in variants if variant != "stock"]
-    axes.axhline(1, color=COLOURS["stock"], linewidth=1.2, zorder=0)
-    axes.text(
-        len(cases) - 0.5, 1, " stock", color=COLOURS["stock"], va="center", ha="left", fontsize=8
-    )
-    for variant, offset in zip(compared, _offsets(len(compared), 0.28), strict=True):
-        points = [
-            (index + offset, case["ratios"][f"{variant}/stock"][metric])
-            for index, case in enumerate(cases)
-            if metric in case["ratios"].get(f"{variant}/stock", {})
-        ]
-        data = [entry for _, entry in points]
-        axes.errorbar(
-            [place for place, _ in points],
-            [entry["median"] for entry in data],
-            yerr=_errors(data),
-            fmt="o",
-            markersize=5,
-            capsize=3,
-            color=COLOURS[variant],
-            label=LABELS[variant],
-        )
-    axes.set_yscale("log", base=2)
-    # A disturbed run's interval may leave the picture; the table has its ends.
-    axes.set_ylim(RATIO_TICKS[0], RATIO_TICKS[-1])
-    axes.set_yticks(RATIO_TICKS, [f"{tick:g}x" for tick in RATIO_TICKS])
-    axes.set_xlim(-0.5, len(cases) - 0.5)
-    axes.set_title(title)
-    axes.set_ylabel("times stock, interval")
-    axes.set_xticks(range(len(cases)), labels, fontsize=6.5)
-
-
-def _latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
+def latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
     """Percentiles of the round-trip time under load, with intervals."""
-    metrics = ["latency_p50_ms", "latency_p99_ms"]
+    metrics = LATENCIES
     tallest = 0.0
+    names: list[tuple[str, list[float], list[Numbers]]] = []
     width = 0.8 / len(variants)
-    for variant, offset in zip(variants, _offsets(len(variants), width), strict=True):
-        if variant not in summary["variants"]:
+    for variant, offset in zip(variants, offsets(len(variants), width), strict=True):
+        told = summary["variants"].get(variant, {})
+        found = [(index, told[name]) for index, name in enumerate(metrics) if name in told]
+        if not found:
             continue
-        data = [summary["variants"][variant][metric] for metric in metrics]
-        places = [index + offset for index in range(len(metrics))]
+        data = [entry for _, entry in found]
+        places = [index + offset for index, _ in found]
         axes.bar(
             places,
             [entry["median"] for entry in data],
             width * 0.92,
-            yerr=_errors(data),
+            yerr=errors(data),
             capsize=3,
-            error_kw={"linewidth": 1, "ecolor": "#333333"},
-            color=COLOURS[variant],
-            label=LABELS[variant],
+            error_kw={"linewidth": 1, "ecolor": INK},
+            **bars(variant),
         )
+        tallest = max([tallest, *(entry["median"] for entry in data)])
+        names.append((variant, places, data))
+    top = 2 * tallest or 1
+    for _, places, data in names:
         for place, entry in zip(places, data, strict=True):
+            # Above the interval, or above the bar when that leaves the picture.
+            end = entry["high"] if entry["high"] < 0.93 * top else entry["median"]
             axes.text(
                 place,
-                0,
-                f"{entry['median']:.3g}",
-                ha="center",
+                end + 0.015 * top,
+                f" {entry['median']:.3g}",
+                ha="center" if end == entry["high"] else "left",
                 va="bottom",
                 fontsize=8,
-                color="white",
-                fontweight="bold",
             )
-            tallest = max(tallest, entry["median"])
-    axes.set_ylim(0, 2 * tallest or 1)
+    axes.set_ylim(0, top)
     axes.set_ylabel("round trip, ms, interval")
-    axes.set_title("Latency beside a TCP flow")
     axes.set_xticks(range(len(metrics)), ["p50", "p99"])
 
 
@@ -177,41 +168,104 @@ def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]
     found: list[Panel] = []
     for summary in summaries.values():
         metrics = summary["joins"]
-        if "delivered_pps" in metrics:
-            found.append(partial(_lost, summary=summary, variants=variants))
-            found += _relative(summary, variants, "delivered_pps", "Delivered packets per second")
-        if "latency_p99_ms" not in metrics and "goodput_mbit_per_s" in metrics:
-            found += _relative(summary, variants, "goodput_mbit_per_s", "TCP goodput")
-        if "latency_p99_ms" in metrics:
-            found.append(partial(_latency, summary=summary, variants=variants))
+        if "latency_p99_ms" in metrics and "goodput_mbit_per_s" in metrics:
+            found.append(
+                _panel(summary, variants, latency, "Latency beside a TCP flow", LATENCIES, 2)
+            )
             if len(summaries) == 1:
-                found += _relative(summary, variants, "goodput_mbit_per_s", "TCP goodput")
+                found += _relative(summary, variants, "goodput_mbit_per_s")
+                found += _distributions(summary, variants)
+            continue
+        cases = len(summary["cases"])
+        if due.METRIC in metrics:
+            found.append(_panel(summary, variants, due.draw, due.TITLE, (due.METRIC,), cases))
+            continue
+        for metric, (title, unit) in BARS.items():
+            # TCP sends again what was lost: its goodput tells.
+            if metric in metrics and "goodput_mbit_per_s" not in metrics:
+                how = partial(_numbers, metric=metric, unit=unit)
+                found.append(_panel(summary, variants, how, title, (metric,), cases))
+        for metric in RATES:
+            if metric in metrics:
+                found += _relative(summary, variants, metric)
     return found
 
 
-def _relative(
-    summary: Mapping[str, Any], variants: Sequence[str], metric: str, title: str
-) -> list[Panel]:
+def _distributions(summary: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
+    """Return a panel for each case whose round-trip times are known as a whole."""
+    known = {name: case for name, case in summary["cases"].items() if cdf.has_distribution(case)}
+    ends = cdf.span(known.values()) if known else (1.0, 1.0)
+    return [
+        Panel(
+            f"Latency: {', '.join(case_words(name))}" if len(known) > 1 else "Latency, all of it",
+            cdf.METRICS,
+            summary["scenario"],
+            1,
+            partial(cdf.draw, case=case, variants=variants, ends=ends),
+            name,
+        )
+        for name, case in known.items()
+    ]
+
+
+def _panel(
+    summary: Mapping[str, Any],
+    variants: Sequence[str],
+    how: Callable[..., None],
+    title: str,
+    metrics: tuple[str, ...],
+    cases: int,
+) -> Panel:
+    return Panel(
+        title,
+        metrics,
+        summary["scenario"],
+        cases,
+        partial(how, summary=summary, variants=variants),
+    )
+
+
+def _relative(summary: Mapping[str, Any], variants: Sequence[str], metric: str) -> list[Panel]:
     """Return the panel of a rate relative to stock, or none when nothing was compared."""
     if not any(pair.endswith("/stock") for pair in summary["ratios"]):
         return []
-    return [partial(_delivered, summary=summary, variants=variants, metric=metric, title=title)]
+    how = partial(ratios.draw, metric=metric)
+    return [_panel(summary, variants, how, RATES[metric], (metric,), len(summary["cases"]) + 1)]
 
 
 def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
     """Return the picture."""
     chosen = panels(summaries, variants)
     width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(chosen), height), layout="constrained")
-    all_axes = figure.subplots(1, len(chosen), squeeze=False)[0]
-    for axes, panel in zip(all_axes, chosen, strict=True):
-        panel(axes)
-        axes.grid(axis="y", color="#e5e5e5", linewidth=0.6)
-        axes.set_axisbelow(True)
-    handles = [mpl.patches.Patch(color=COLOURS[name], label=LABELS[name]) for name in variants]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
-    figure.supxlabel(caption(summaries), fontsize=7, color="#666666")
+    columns = min(len(chosen), COLUMNS)
+    rows = math.ceil(len(chosen) / columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    all_axes = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, panel in zip_longest(all_axes, chosen):
+        if panel is None:
+            axes.set_axis_off()
+            continue
+        panel.draw(axes)
+        axes.set_title(panel.title)
+        grid(axes)
+    legend(figure, variants)
+    words = textwrap.fill(caption(summaries), int(CHARS_PER_INCH * width * columns))
+    figure.supxlabel(words, fontsize=7, color=FAINT)
     return figure
+
+
+def svg(panel: Panel, variants: Sequence[str]) -> str:
+    """Return one panel as SVG, without title, caption and background: the page has its own."""
+    width = max(PANEL_INCHES[0], CASE_INCHES * panel.cases + 1)
+    text = io.StringIO()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, PANEL_INCHES[1]), layout="constrained")
+        axes = figure.subplots()
+        panel.draw(axes)
+        grid(axes)
+        legend(figure, variants)
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    return text.getvalue()
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:

@@ -96,5 +96,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def join(values: Sequence[float], how: str) -> float:
-    """Make one number of several: ``sum`` or ``geometric mean``."""
-    return math.fsum(values) if how == "sum" else geometric_mean(values)
+    """Make one number of several: ``sum``, ``mean`` or ``geometric mean``."""
+    if how == "geometric mean":
+        return geometric_mean(values)
+    return math.fsum(values) / (len(values) if how == "mean" else 1)

@@ -4,17 +4,22 @@
 Layout of one scenario (``nodrop -j bench SCENARIO`` prints exactly this object)::
 
     schema, scenario, title, kernel, machine, runs, pairs, seconds
+    continued -> [when an interrupted run was taken up]
+    noise -> {noisy, reasons, ...}, see :mod:`nodrop.report.noise`
     variants -> stock|upstream|nodrop -> metric -> {median, low, high, n, confidence}
     ratios   -> nodrop/stock|...      -> metric -> the same
-    joins    -> metric -> "geometric mean" | "sum"
+    joins    -> metric -> "geometric mean" | "sum" | "mean"
     cases    -> case -> {parameters, variants, ratios}
 
 A ratio compares two runs of one pair, made right after each other; the median runs over the
 ratios, not the other way round. Pairs whose divisor is 0 have none.
 
-The outer ``variants`` and ``ratios`` are about all cases together. For ``variants`` the
-cases of each pair are joined into one number as ``joins`` says, and the median runs over
-the pairs. For ``ratios`` the median runs over the ratios of all pairs and all cases.
+The outer ``variants`` and ``ratios`` are about all cases together: the cases of each pair
+are joined into one number as ``joins`` says, and the median runs over the pairs. Cases are
+no more pairs, so they make no interval narrower.
+
+``pairs`` is how many complete ones, with a run of each variant, every case has at least that was
+begun; a case that an interruption left without a run is not among ``cases``.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodrop.bench.scenario import Metric, Scenario
-from nodrop.report import stats
+from nodrop.report import noise, stats
 from nodrop.report.files import SUMMARY_NAME, Run, RunDirectory
 
 SCHEMA = 1
@@ -46,7 +51,8 @@ def series(runs: Iterable[Run], metric: str) -> Series:
 def joined(by_case: list[Series], how: str) -> Series:
     """Join the cases of each pair; pairs that lack a case are left out."""
     result: Series = {}
-    for variant in {variant for case in by_case for variant in case}:
+    # In the order of the data: the same data give the same bytes.
+    for variant in dict.fromkeys(variant for case in by_case for variant in case):
         values = [case.get(variant, {}) for case in by_case]
         whole = set.intersection(*(set(case) for case in values))
         result[variant] = {
@@ -71,13 +77,11 @@ def _variants(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _ratios(all_series: Mapping[str, list[Series]]) -> dict[str, dict[str, Any]]:
-    """Return the ratios of each metric, over all of its series together."""
+def _ratios(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
     result: dict[str, dict[str, Any]] = {}
     for above, below in RATIOS:
-        for metric, by_case in all_series.items():
-            numbers = [one for values in by_case for one in ratio(values, above, below)]
-            if numbers:
+        for metric, values in all_series.items():
+            if numbers := ratio(values, above, below):
                 entry = result.setdefault(f"{above}/{below}", {})
                 entry[metric] = stats.interval(numbers).to_data()
     return result
@@ -86,6 +90,16 @@ def _ratios(all_series: Mapping[str, list[Series]]) -> dict[str, dict[str, Any]]
 def _metric_names(runs: Iterable[Run], metrics: Mapping[str, Metric]) -> list[str]:
     """Return the declared metrics first, then all others that were measured."""
     return list(dict.fromkeys([*metrics, *(name for run in runs for name in run.metrics)]))
+
+
+def complete_pairs(runs: Iterable[Run], variants: Iterable[str]) -> int:
+    """Return how many pairs with a run of each variant every case has at least."""
+    wanted = set(variants)
+    found: dict[str, dict[int, set[str]]] = {}
+    for run in runs:
+        found.setdefault(run.case, {}).setdefault(run.pair, set()).add(run.variant)
+    counts = (sum(made >= wanted for made in of_case.values()) for of_case in found.values())
+    return min(counts, default=0)
 
 
 def summarise_scenario(
@@ -99,19 +113,20 @@ def summarise_scenario(
             continue
         names = _metric_names(of_case, scenario.metrics)
         all_series = {name: series(of_case, name) for name in names}
-        declared = {name: [all_series[name]] for name in scenario.metrics}
+        declared = {name: all_series[name] for name in scenario.metrics}
         cases[case.name] = {
             "parameters": dict(case.parameters),
             "variants": _variants(all_series),
             "ratios": _ratios(declared),
         }
-    by_case = {
-        name: [series([run for run in runs if run.case == case], name) for case in cases]
-        for name in scenario.metrics
-    }
     together = {
-        name: joined(by_case[name], metric.join) for name, metric in scenario.metrics.items()
+        name: joined(
+            [series([run for run in runs if run.case == case], name) for case in cases],
+            metric.join,
+        )
+        for name, metric in scenario.metrics.items()
     }
+    quiet = noise.of_scenario(scenario, runs, meta)
     return {
         "schema": SCHEMA,
         "scenario": scenario.name,
@@ -121,12 +136,14 @@ def summarise_scenario(
         "started": meta["started"],
         "source": meta["source"],
         "runs": len(runs),
-        "pairs": len({run.pair for run in runs}),
-        "others_cpu_share": meta.get("others_cpu_share"),
+        "pairs": complete_pairs(runs, meta["variants"]),
+        "others_cpu_share": quiet["others_cpu_share"],
+        "noise": quiet,
+        "continued": [entry["at"] for entry in meta.get("continued", [])],
         "seconds": scenario.seconds,
         "joins": {name: metric.join for name, metric in scenario.metrics.items()},
         "variants": _variants(together),
-        "ratios": _ratios(by_case),
+        "ratios": _ratios(together),
         "cases": cases,
     }
 

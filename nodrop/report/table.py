@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nodrop.report import noise, remarks
 from nodrop.report.files import MARKDOWN_NAME, TABLE_NAME, RunDirectory
-from nodrop.report.rows import ALL_CASES, Section, section
+from nodrop.report.rows import Section, section
 
 TEXT_WIDTH = 140
-DISTURBED = 0.05
-"""Share of the CPUs that other programs may take before a run is called disturbed."""
 
 
 def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
@@ -28,25 +27,49 @@ def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Sect
 
 
 def caption(summaries: Mapping[str, Any]) -> str:
-    """Return the line that says where and how the numbers were made."""
-    any_summary = next(iter(summaries.values()))
-    kernel, machine = any_summary["kernel"], any_summary["machine"]
+    """Return the line that says where and how the numbers were made.
+
+    The scenarios may be of several runs; what differs between them is told of each.
+    """
     lengths = "; ".join(
         f"{name}: {summary['pairs']} {'pair' if summary['pairs'] == 1 else 'pairs'} "
         f"of {summary['seconds']:g} s"
         for name, summary in summaries.items()
     )
-    others = any_summary.get("others_cpu_share") or 0.0
-    disturbed = (
-        f" Other programs took {others:.0%} of the CPUs meanwhile: do not trust the speeds."
-        if others > DISTURBED
-        else ""
+    times = _shared({name: ", ".join(one["continued"]) for name, one in summaries.items()})
+    return " ".join(
+        filter(
+            None,
+            [
+                f"{_shared({name: _place(summary) for name, summary in summaries.items()})}.",
+                f"{lengths}. Medians; ratios pair by pair with their 95 % intervals "
+                "(fewer than six: the range). A ring has txqueuelen slots.",
+                noise.remarks(summaries),
+                f"Interrupted, and continued at {times}." if times else "",
+            ],
+        )
     )
-    return (
-        f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs. "
-        f"{lengths}. Medians; ratios pair by pair with their 95 % intervals "
-        f"(fewer than six: the range). A ring has txqueuelen slots.{disturbed}"
-    )
+
+
+def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
+    """Return all that is told below a run's table: last what the machine did, in numbers."""
+    said = [caption(summaries), *remarks.sentences(directory), *noise.measured(summaries)]
+    return " ".join(said)
+
+
+def _place(summary: Mapping[str, Any]) -> str:
+    kernel, machine = summary["kernel"], summary["machine"]
+    return f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs"
+
+
+def _shared(said: Mapping[str, str]) -> str:
+    """Return what is said of all scenarios, with their names only where it differs."""
+    by_words: dict[str, list[str]] = {}
+    for name, words in said.items():
+        by_words.setdefault(words, []).append(name)
+    if len(by_words) == 1:
+        return next(iter(by_words))
+    return "; ".join(f"{words} ({', '.join(names)})" for words, names in by_words.items() if words)
 
 
 def render(part: Section) -> Table:
@@ -61,7 +84,7 @@ def render(part: Section) -> Table:
         if row.case and previous:
             table.add_section()
         previous = row.case or previous
-        style = "bold" if previous == ALL_CASES else ""
+        style = "bold" if previous == part.whole else ""
         table.add_row(row.case, row.metric, *(_cell(row.metric, cell) for cell in row.cells))
         table.rows[-1].style = style
     return table
@@ -72,33 +95,40 @@ def _cell(metric: str, cell: str) -> Text:
     return Text(cell, style="red" if lost else "")
 
 
-def print_to(console: Console, parts: Sequence[Section], note: str) -> None:
+def print_to(console: Console, parts: Sequence[Section], below: str) -> None:
     """Print the table."""
     for part in parts:
         console.print(render(part))
-    console.print(note, style="dim", markup=False, highlight=False)
+    console.print(below, style="dim", markup=False, highlight=False)
 
 
-def markdown(parts: Sequence[Section], note: str) -> str:
+def markdown(parts: Sequence[Section], below: str) -> str:
     """Return the table as Markdown."""
     lines: list[str] = []
     for part in parts:
         heads = ["case", "metric", *part.columns]
-        lines += [f"**{part.title}**", "", _line(heads)]
+        lines += [f"**{_plain(part.title)}**", "", _line(heads)]
         lines.append(_line(["---", "---", *("---:" for _ in part.columns)]))
         lines += [_line([row.case, row.metric, *row.cells]) for row in part.rows]
         lines.append("")
-    return "\n".join([*lines, note, ""])
+    return "\n".join([*lines, _plain(below), ""])
+
+
+def _plain(text: str) -> str:
+    """Return text that ends no cell and begins no tag."""
+    for char, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " ")):
+        text = text.replace(char, safe)
+    return text
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(_plain, cells))} |"
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
     """Write the table's two files beside the raw data."""
-    parts, note = sections(directory, summaries), caption(summaries)
+    parts, below = sections(directory, summaries), note(directory, summaries)
     with (directory.path / TABLE_NAME).open("w", encoding="utf-8") as file:
         console = Console(file=file, width=TEXT_WIDTH, color_system=None)
-        print_to(console, parts, note)
-    (directory.path / MARKDOWN_NAME).write_text(markdown(parts, note), encoding="utf-8")
+        print_to(console, parts, below)
+    (directory.path / MARKDOWN_NAME).write_text(markdown(parts, below), encoding="utf-8")

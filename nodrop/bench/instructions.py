@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m nodrop.bench.instructions [--kernel K] [--only AXIS] [--out DIR] | --table DIR``.
+
+What a packet through a TUN costs with each driver, in executed instructions, on one of Debian's
+own kernels. QEMU counts them, so neither the host's speed nor its load matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nodrop import proc
+from nodrop.bench import machine
+from nodrop.commands import common
+from nodrop.errors import FAILED, NodropError
+from nodrop.guest.costcases import AXES
+from nodrop.guest.plan import RAW_NAME, Variant
+from nodrop.lab import accel, kernels
+from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
+from nodrop.lab.roots import kernel_names
+from nodrop.progress import Progress
+from nodrop.report import costs
+from nodrop.report.files import MARKDOWN_NAME, META_NAME
+from nodrop.signals import INTERRUPTED, interrupt_on_signals
+
+TIMEOUT_S = 20.0
+"""For a guest, on a host with KVM; :data:`nodrop.lab.accel.COUNTED` stretches it."""
+TIMES = 5
+
+
+def measure(
+    kernel: str, times: int, out: Path, progress: Progress, axes: Sequence[str] = tuple(AXES)
+) -> None:
+    """Boot the kernel and leave raw data and metadata in ``out``.
+
+    Args:
+        times: how often everything is measured.
+        axes: what is varied, of costcases.AXES.
+
+    Raises:
+        NodropError: it could not be measured.
+    """
+    if (out / RAW_NAME).exists():
+        raise NodropError(
+            f"{out} already holds the data of a run.", "Give another directory with --out."
+        )
+    guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
+    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
+    command = ["python3", "-m", "nodrop.guest.instructions", str(times)]
+    command += [",".join(axes), *variants]
+    with progress.step(
+        f"Count instructions on {guest.kernel.release}", len(variants) * times
+    ) as step:
+        run = guest.run(
+            command,
+            out=out,
+            timeout=TIMEOUT_S * (1 + times),
+            how=accel.COUNTED,
+            cpus=1,
+            on_line=lambda line: step.advance(detail=line),
+        )
+    if run.status or run.splats:
+        raise NodropError(f"Nothing was measured on {kernel}.", proc.tail(run.output or run.log))
+    qemu = proc.require("qemu-system-x86_64", "qemu-system-x86")
+    meta = {
+        "schema": 1,
+        "time": machine.now_utc(),
+        "kernel": {"name": kernel, "release": guest.kernel.release},
+        "qemu": proc.run([qemu, "--version"], timeout=TIMEOUT_S).output.splitlines()[0],
+        "machine": machine.describe_machine(),
+        "source": machine.describe_source(),
+        "times": times,
+        "axes": list(axes),
+    }
+    (out / META_NAME).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+
+
+def read(out: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the raw data and the metadata.
+
+    Raises:
+        NodropError: they cannot be read.
+    """
+    try:
+        lines = (out / RAW_NAME).read_text("utf-8").splitlines()
+        meta = json.loads((out / META_NAME).read_text("utf-8"))
+        return [json.loads(line) for line in lines], meta
+    except (OSError, ValueError) as error:
+        raise NodropError(f"{out} does not hold the data of a run: {error}.") from error
+
+
+def write_table(out: Path) -> str:
+    """Make and return the table of the data in a directory.
+
+    Raises:
+        NodropError: they are not there, or prove nothing.
+    """
+    results, meta = read(out)
+    costs.check(results)
+    table = costs.markdown(results, meta)
+    (out / MARKDOWN_NAME).write_text(table, encoding="utf-8")
+    return table
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m nodrop.bench.instructions")
+    parser.add_argument("--kernel", default="7.3", choices=kernel_names(), help="(7.3)")
+    parser.add_argument(
+        "--times", type=common.positive_int, default=TIMES, help=f"of everything ({TIMES})"
+    )
+    parser.add_argument("--only", choices=AXES, help="vary nothing else")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--out", type=Path, help="for the data (out/instructions-TIME)")
+    place.add_argument("--table", type=Path, help="make the table of these data again")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, and print and write the table."""
+    arguments = _arguments(argv)
+    axes = [arguments.only] if arguments.only else list(AXES)
+    out = arguments.table or arguments.out or common.default_out("instructions")
+    interrupt_on_signals()
+    try:
+        if not arguments.table:
+            with Progress() as progress:
+                measure(arguments.kernel, arguments.times, out, progress, axes)
+        table = write_table(out)
+    except NodropError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return error.status or FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(f"{table}\nData and table: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

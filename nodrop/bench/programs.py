@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The machine's own programs that scenarios run: which, whether they are there, their versions."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from nodrop.bench.digest import digest
+from nodrop.bench.scenario import Scenario
+from nodrop.guest.plan import Parameters
+from nodrop.guest.scenarios import KINDS
+from nodrop.guest.scenarios import Scenario as Kind
+from nodrop.lab.plan import PATH
+
+PACKAGES = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "iperf3": "iperf3",
+    "openconnect": "openconnect",
+    "ocserv": "ocserv",
+    "openssl": "openssl",
+    "openvpn": "openvpn",
+    "tincd": "tinc",
+    "wg": "wireguard-tools",
+    "wireguard-go": "wireguard-go",
+}
+"""Debian's packages, by the programs that scenarios name."""
+SERVICES = ("ocserv",)
+"""Programs whose packages start them."""
+VERSION_WORDS = {"ip": "-V", "tc": "-V", "openssl": "version"}
+"""What a program is asked its version by, when not by --version."""
+TIMEOUT_S = 10.0
+
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w+~-]*")
+_LIBRARY = re.compile(r"(/\S+) \(0x")
+
+
+def needed(scenario: Scenario) -> list[str]:
+    """Return the names of the programs that a scenario's cases run."""
+    kind = KINDS.get(scenario.kind)
+    names = [name for case in scenario.cases() for name in _of(kind, case.parameters)]
+    return list(dict.fromkeys(names))
+
+
+def inputs(scenario: Scenario) -> list[Path]:
+    """Return the files of the repository that a scenario's cases read."""
+    if (kind := KINDS.get(scenario.kind)) is None:
+        return []
+    return [path for case in scenario.cases() for path in kind.inputs(case.parameters)]
+
+
+def find(name: str) -> Path | None:
+    """Return where a guest finds a program; None: nowhere."""
+    found = shutil.which(name, path=PATH)
+    return Path(found) if found else None
+
+
+def leave_out(scenario: Scenario) -> Scenario:
+    """Return the scenario without the cases whose programs are not installed."""
+    kind = KINDS.get(scenario.kind)
+    absent = {
+        case.name: next((name for name in _of(kind, case.parameters) if not find(name)), "")
+        for case in scenario.cases()
+    }
+    return replace(scenario, left_out={case: name for case, name in absent.items() if name})
+
+
+def told(scenario: Scenario) -> list[str]:
+    """Return a sentence for each program for whose sake cases were left out."""
+    rest = "the rest is measured" if scenario.cases() else "nothing is left to measure"
+    return [
+        f"{name} is not installed ('{_command(name)}' brings it): "
+        f"{scenario.name} leaves out {'; '.join(cases)}, {rest}."
+        for name, cases in scenario.left_out_by_program().items()
+    ]
+
+
+def describe(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return version and digest of programs; "" for what is not known.
+
+    The digest is that of a program with the libraries that it is linked with: libcrypto, for one.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = {name: find(name) for name in sorted(names)}
+    return {
+        name: {
+            "version": _version(name, path) if path else "",
+            "digest": _digest(path) if path else "",
+        }
+        for name, path in found.items()
+    }
+
+
+def _of(kind: type[Kind] | None, parameters: Parameters) -> tuple[str, ...]:
+    return kind.host_programs(parameters) if kind else ()
+
+
+def _command(name: str) -> str:
+    """Return what brings a program; a service that would listen is stopped."""
+    install = f"apt-get install {PACKAGES[name]}"
+    return f"{install} && systemctl disable --now {name}" if name in SERVICES else install
+
+
+def _version(name: str, path: Path) -> str:
+    """Return the version that a program tells, or the line that should have it."""
+    lines = _said([str(path), VERSION_WORDS.get(name, "--version")]).strip().splitlines()
+    match = _VERSION.search(lines[0]) if lines else None
+    return match.group() if match else "".join(lines[:1])
+
+
+def _digest(path: Path) -> str:
+    return digest(path, *_libraries(path))
+
+
+def _libraries(path: Path) -> list[Path]:
+    """Return the libraries that the loader gives a program; none for one that needs none."""
+    return sorted(Path(name) for name in _LIBRARY.findall(_said(["ldd", str(path)])))
+
+
+def _said(words: list[str]) -> str:
+    """Return what a command prints, whatever its exit status: some end with 1 after a version."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m nodrop.bench.source [TREE]``: the digest that results name their source by.
+
+It is of the contents alone: a tree that was measured can be told from others without its history.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodrop.errors import FAILED, USAGE
+from nodrop.kernel.artifacts import REPOSITORY, content_hash
+
+TREES = ("kmod", "traffic", "nodrop/guest")
+"""What runs in the guest, drivers and programs."""
+LENGTH = 16
+"""Digits of a digest."""
+
+
+def digest(repository: Path = REPOSITORY) -> str:
+    """Return the digest of what is measured in a tree; empty when a part of it is missing."""
+    trees = [repository / name for name in TREES]
+    return content_hash(*trees)[:LENGTH] if all(tree.is_dir() for tree in trees) else ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the digest of a tree."""
+    if len(argv) > 1:
+        print("nodrop: Which tree? python -m nodrop.bench.source [TREE]", file=sys.stderr)
+        return USAGE
+    tree = Path(argv[0]) if argv else REPOSITORY
+    found = digest(tree)
+    if not found:
+        print(f"nodrop: {tree} lacks one of {', '.join(TREES)}.", file=sys.stderr)
+        return FAILED
+    print(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
