@@ -8,32 +8,44 @@ import sys
 from pathlib import Path
 
 from nodrop.bench import scenario
-from nodrop.bench.session import measure
 from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 from nodrop.guest.plan import Variant
-from nodrop.progress import Progress
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's arguments."""
     parser = commands.add_parser(
         "bench",
-        help="measure a scenario with stock, upstream's flag and nodrop",
         description="Measure a scenario with each driver in one kernel, paired and "
         "interleaved. Prints a table, or with -j one JSON object.",
     )
-    parser.add_argument("scenario", nargs="?", help="its name; --list names them")
+    parser.add_argument(
+        "scenario", nargs="?", metavar="SCENARIO", help="its name; --list names them"
+    )
     parser.add_argument("--list", action="store_true", help="list the scenarios")
-    parser.add_argument("--pairs", type=common.positive_int, help="runs of each driver and case")
-    parser.add_argument("--seconds", type=common.seconds, help="measured window of a run")
+    parser.add_argument(
+        "--pairs", type=common.positive_int, metavar="N", help="runs of each driver and case"
+    )
+    parser.add_argument(
+        "--seconds", type=common.seconds, metavar="S", help="measured window of a run"
+    )
     parser.add_argument(
         "--variants",
         type=common.variant_list,
-        default=tuple(Variant),
+        metavar="DRIVERS",
         help="drivers to compare, such as stock,nodrop (default: all)",
     )
-    parser.add_argument("--out", type=Path, help="directory for the results (out/SCENARIO-TIME)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="place for the results (out/SCENARIO-TIME)"
+    )
+    parser.add_argument(
+        "--continue",
+        type=Path,
+        metavar="DIR",
+        dest="again",
+        help="make the runs that an interrupted command did not make",
+    )
     parser.set_defaults(run=run)
 
 
@@ -42,7 +54,7 @@ def list_scenarios(*, as_json: bool) -> int:
     found = {name: scenario.load(name) for name in scenario.known()}
     if as_json:
         listed = {name: {"title": entry.title} for name, entry in found.items()}
-        common.print_json({"schema": 1, "scenarios": listed})
+        common.print_json("bench", {"scenarios": listed})
         return 0
     width = max(map(len, found), default=0)
     for name, entry in found.items():
@@ -52,21 +64,45 @@ def list_scenarios(*, as_json: bool) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if arguments.list:
+    if arguments.again:
+        _alone(arguments)
+    elif arguments.list:
         return list_scenarios(as_json=arguments.json)
-    if not arguments.scenario:
+    elif not arguments.scenario:
         raise UsageError("Which scenario?", f"Known scenarios: {', '.join(scenario.known())}.")
-    chosen = scenario.load(arguments.scenario).with_length(arguments.pairs, arguments.seconds)
-    out = arguments.out or common.default_out(chosen.name)
-    with Progress(quiet=arguments.quiet) as progress:
-        measure([chosen], arguments.variants, out, progress)
+    common.need_pictures()
+    from nodrop.bench import session
+
+    out: Path = arguments.again
+    with common.progress(arguments) as progress:
+        if out:
+            session.go_on(out, progress)
+        else:
+            name, length = arguments.scenario, (arguments.pairs, arguments.seconds)
+            chosen = scenario.load(name).with_length(*length)
+            out = arguments.out or common.default_out(name)
+            session.measure([chosen], arguments.variants or tuple(Variant), out, progress)
     directory, summaries = common.write_report(out)
     if arguments.json:
-        common.print_json(summaries[chosen.name])
+        common.print_json("bench", next(iter(summaries.values())))
     else:
-        common.print_table(directory, summaries)
-        print(f"Data, table and picture: {out}")
+        common.print_table(arguments, directory, summaries)
+        print(f"Data, table, picture and page (report.html): {out}")
     wrong = common.check(directory)
     for sentence in wrong:
         print(f"nodrop: {sentence}", file=sys.stderr)
     return FAILED if wrong else 0
+
+
+def _alone(arguments: argparse.Namespace) -> None:
+    """Check that nothing is asked for that the interrupted command has settled.
+
+    Raises:
+        UsageError: something is.
+    """
+    others = ("scenario", "list", "pairs", "seconds", "variants", "out")
+    if any(getattr(arguments, name) for name in others):
+        raise UsageError(
+            "With --continue the interrupted command has settled all else.",
+            "Give only the directory: nodrop bench --continue DIR",
+        )

@@ -5,16 +5,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from nodrop.errors import NodropError
 from nodrop.guest.plan import Variant
-from nodrop.report import files, summary, table
+
+if TYPE_CHECKING:
+    from nodrop.progress import Progress
+    from nodrop.report.files import RunDirectory
+
+_SURROGATE = re.compile(r"\\udc([89a-f][0-9a-f])")
+SCHEMA = 1
+"""Number of the form that ``-j`` prints; docs/json.md says when it changes."""
 
 MIN_WIDTH = 140
 """Columns the table needs; a narrower pipe or terminal wraps its own lines."""
@@ -52,52 +60,96 @@ def variant_list(text: str) -> tuple[Variant, ...]:
     return tuple(variant for variant in Variant if str(variant) in words)
 
 
-def _draw(directory: files.RunDirectory, summaries: dict[str, Any]) -> None:
-    """Draw the picture; what draws it is loaded only now, since few commands need it."""
-    from nodrop.report import plot
-
-    plot.write(directory, summaries)
-
-
 def default_out(name: str) -> Path:
     """Return ``out/NAME-TIME`` below the current directory."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return Path("out") / f"{name}-{stamp}"
 
 
-def write_report(path: Path) -> tuple[files.RunDirectory, Mapping[str, Any]]:
-    """Make summary, table and picture of a run's directory from its raw data.
+def progress(arguments: argparse.Namespace) -> Progress:
+    """Return what shows the steps of a long command."""
+    from nodrop.progress import Progress
+
+    return Progress(quiet=arguments.quiet, color=arguments.color)
+
+
+def need_pictures() -> None:
+    """Look for what draws pictures before a run, not after it.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    name = "matplotlib"
+    if find_spec(name) is None:
+        raise ModuleNotFoundError(name=name)
+
+
+def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
+    """Make summary, table, picture and page of a run's directory from its raw data.
 
     Raises:
         NodropError: the directory is not that of a run, or cannot be written.
     """
-    directory = files.load(path)
+    from nodrop.report import files
+
+    return write_parts(files.load(path))
+
+
+def write_parts(directory: RunDirectory) -> tuple[RunDirectory, Mapping[str, Any]]:
+    """Make all that a loaded run's directory gets.
+
+    Raises:
+        NodropError: it cannot be written.
+    """
+    from nodrop.report import page, plot, summary, table
+
+    for note in directory.notes:
+        print(f"nodrop: {note}", file=sys.stderr)
     summaries = summary.summarise(directory)
     try:
         summary.write(directory, summaries)
         table.write(directory, summaries)
-        _draw(directory, summaries)
+        plot.write(directory, summaries)
+        page.write_beside(directory, summaries)
     except OSError as error:
-        raise NodropError(f"Cannot write the report to {path}: {error.strerror}.") from error
+        raise NodropError(
+            f"Cannot write the report to {directory.path}: {error.strerror}."
+        ) from error
     return directory, summaries
 
 
-def print_json(data: Mapping[str, Any]) -> None:
-    """Print one JSON object on stdout."""
-    print(json.dumps(data, indent=2))
+def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) -> None:
+    """Print one JSON object on stdout.
+
+    Args:
+        command: its name; the object says so.
+        data: all else; see docs/json.md for the names of keys.
+        compact: in one line, for commands that print an object again and again.
+    """
+    whole = {"schema": SCHEMA, "command": command, **data}
+    text = json.dumps(whole, indent=None if compact else 2)
+    # Bytes of names that are no UTF-8, which JSON cannot have: as \xff, in readable form.
+    print(_SURROGATE.sub(r"\\\\x\1", text), flush=compact)
 
 
-def print_table(directory: files.RunDirectory, summaries: Mapping[str, Any]) -> None:
+def print_table(
+    arguments: argparse.Namespace, directory: RunDirectory, summaries: Mapping[str, Any]
+) -> None:
     """Print the table on stdout."""
-    console = Console()
-    if console.width < MIN_WIDTH:
-        console = Console(width=MIN_WIDTH, soft_wrap=True)
-    table.print_to(console, table.sections(directory, summaries), table.caption(summaries))
+    from nodrop import screen
+    from nodrop.report import table
+
+    console = screen.rich_console(arguments.color)
+    if console.width < MIN_WIDTH or not console.is_terminal:
+        console = screen.rich_console(arguments.color, width=MIN_WIDTH)
+    table.print_to(console, table.sections(directory, summaries), table.note(directory, summaries))
 
 
-def check(directory: files.RunDirectory) -> Sequence[str]:
+def check(directory: RunDirectory) -> Sequence[str]:
     """Return what is wrong with a run's result, in sentences."""
-    wrong = []
+    from nodrop.report import failures, summary
+
+    wrong = failures.lasting(directory.failures)
     if lost := summary.lost_by_nodrop(directory):
         wrong.append(f"nodrop lost {lost} packets that a qdisc could have held.")
     if runs := summary.unaccounted(directory):

@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 
 from nodrop.bench import scenario
-from nodrop.bench.session import measure
 from nodrop.commands import common
 from nodrop.errors import FAILED
 from nodrop.guest.plan import Variant
-from nodrop.progress import Progress
-from nodrop.report.files import PLOT_NAMES, TABLE_NAME
 
 LENGTHS = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}
 """Scenarios of the demo, their pairs and their window in seconds; together less than a
@@ -24,31 +21,37 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "demo",
-        help="compare stock, upstream's flag and nodrop in under a minute",
         description="Compare stock, upstream's flag and nodrop in one kernel: lost and "
         "delivered packets of a TAP, latency under load of a VPN. Ends with a table and a "
         "picture. Exit status 1 if nodrop lost a packet that a qdisc could have held.",
     )
-    parser.add_argument("--out", type=Path, help="directory for the results (out/demo-TIME)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="place for the results (out/demo-TIME)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    common.need_pictures()
+    from nodrop.bench.session import measure
+    from nodrop.report.files import PAGE_NAME, PLOT_NAMES, TABLE_NAME
+
     chosen = [
         scenario.load(name).with_length(pairs, seconds)
         for name, (pairs, seconds) in LENGTHS.items()
     ]
     out = arguments.out or common.default_out("demo")
-    with Progress(quiet=arguments.quiet) as progress:
+    with common.progress(arguments) as progress:
         measure(chosen, tuple(Variant), out, progress)
     directory, summaries = common.write_report(out)
     if arguments.json:
-        common.print_json({"schema": 1, "scenarios": summaries})
+        common.print_json("demo", {"scenarios": summaries})
     else:
-        common.print_table(directory, summaries)
+        common.print_table(arguments, directory, summaries)
         print(f"Table:   {out / TABLE_NAME}")
         print(f"Picture: {' '.join(str(out / name) for name in PLOT_NAMES)}")
+        print(f"Page:    {out / PAGE_NAME}")
         print(f"Again:   nodrop report {out}")
     wrong = common.check(directory)
     for sentence in wrong:

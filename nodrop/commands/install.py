@@ -1,70 +1,146 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install --live`` and ``nodrop uninstall --live``: the running drivers, and back."""
+"""``nodrop install`` and ``nodrop uninstall``: the modules at boot, or the running drivers."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.commands import common
 from nodrop.errors import NodropError, UsageError
-from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.host.installation import Installation
 from nodrop.livepatch import Livepatch
-from nodrop.progress import Progress
 
 BUILD_TIMEOUT_S = 600.0
-_KMOD = REPOSITORY / "kmod"
+LIVE_TIMEOUT_S = 60.0
+"""How long the livepatch may take to go in or out."""
+_KMOD = Path(__file__).resolve().parents[2] / "kmod"
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the arguments of both commands."""
     add = commands.add_parser(
         "install",
-        help="make the running drivers lossless",
-        description="Make the running kernel's tun and vhost_net lossless by a livepatch, with "
-        "all sessions open. Until the next boot. docs/livepatch.md says what is dangerous.",
+        description="Install nodrop's modules for the running kernel: they are loaded instead of "
+        "its own from the next time on. Or, by --live, patch the running drivers with all sessions "
+        "open, until the next boot. docs/livepatch.md says what is dangerous.",
     )
     source = add.add_mutually_exclusive_group()
     source.add_argument("--source", type=Path, metavar="DIR", help="the running kernel's source")
-    source.add_argument("--built", type=Path, metavar="DIR", help="where the modules were built")
+    source.add_argument(
+        "--built", type=Path, metavar="DIR", help="where the livepatch was built (with --live)"
+    )
+    add.add_argument("--kernel", metavar="RELEASE", help="another kernel, or all of them: all")
     remove = commands.add_parser(
         "uninstall",
-        help="make the running drivers stock again",
-        description="Take the livepatch out of the running kernel, with all sessions open.",
+        description="Remove nodrop's modules, so that every kernel loads its own. Or, by --live, "
+        "take the livepatch out of the running kernel, with all sessions open.",
     )
-    for parser, run in ((add, run_install), (remove, run_uninstall)):
-        parser.add_argument("--live", action="store_true", help="by a livepatch")
+    for parser, name in ((add, "install"), (remove, "uninstall")):
+        parser.add_argument("--live", action="store_true", help="the running drivers, at once")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
         parser.add_argument(
-            "--timeout", type=common.seconds, default=60.0, help="of each way, seconds (60)"
+            "--timeout",
+            type=common.seconds,
+            metavar="S",
+            help=f"until every task runs it, or none, seconds ({LIVE_TIMEOUT_S:g}; with --live)",
         )
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, name=name)
+    remove.set_defaults(source=None, built=None, kernel=None)
 
 
-def run_install(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run one of the commands."""
+    installing = arguments.name == "install"
+    if arguments.live:
+        if arguments.kernel:
+            raise UsageError("--live is for the kernel that runs.", "Leave --kernel out.")
+        arguments.timeout = arguments.timeout or LIVE_TIMEOUT_S
+        return (_patch if installing else _restore)(arguments)
+    if arguments.built:
+        raise UsageError("--built is for the livepatch.", "Say --live as well.")
+    if arguments.timeout:
+        raise UsageError("--timeout is for the livepatch.", "Say --live as well.")
+    place = Installation(release=arguments.kernel)
+    steps = place.to_install(arguments.source) if installing else place.to_uninstall()
+    actions = place.told(steps)
+    if arguments.dry_run or not actions:
+        sentences = [] if actions else ["Nothing of nodrop is installed."]
+        return _tell(arguments, place, actions, sentences, changed=False)
+    _require_root("install or remove modules")
+    title = f"{arguments.name.capitalize()} the modules"
+    with common.progress(arguments) as progress, progress.step(title) as step:
+        sentences = place.run(steps, step.update)
+    if installing:
+        which = (
+            "Every kernel with headers" if arguments.kernel == "all" else f"Kernel {place.kernel}"
+        )
+        sentences.insert(0, f"{which} loads nodrop's modules from now on.")
+    else:
+        sentences.insert(0, "Every kernel loads its own modules from now on.")
+    return _tell(arguments, place, actions, sentences, changed=True)
+
+
+def _tell(
+    arguments: argparse.Namespace,
+    place: Installation,
+    actions: Sequence[str],
+    sentences: Sequence[str],
+    *,
+    changed: bool,
+) -> int:
+    """Print what was done or would be, and what is in memory now."""
+    if arguments.json:
+        told = {
+            "dry_run": arguments.dry_run,
+            "live": arguments.live,
+            "kernel": place.kernel,
+            "changed": changed,
+            "actions": list(actions),
+            "sentences": list(sentences),
+            "installed": place.installed,
+            "loaded": place.loaded,
+        }
+        common.print_json(arguments.name, told)
+        return 0
+    if arguments.dry_run:
+        sentences = [*actions, *sentences]
+    elif not arguments.live:
+        whose = {"stock": "the kernel's own", "live": "the kernel's own, patched"}
+        loaded = place.loaded
+        now = f"{whose.get(loaded, loaded)} tun" if loaded else "no tun module"
+        sentences = [*sentences, f"In memory now: {now}."]
+    print("\n".join(sentences))
+    return 0
+
+
+def _patch(arguments: argparse.Namespace) -> int:
     """Make the running drivers lossless."""
-    _by_livepatch(arguments)
-    patch = Livepatch()
+    patch, place = Livepatch(), Installation()
     patch.require()
     if patch.enabled and patch.settled:
-        print("The running drivers are lossless already.")
-        return 0
-    kernel = os.uname().release
+        sentences = ["The running drivers are lossless already."]
+        return _tell(arguments, place, [], sentences, changed=False)
+    kernel, timeout = place.kernel, f"{arguments.timeout:g} s"
+    actions = [
+        "insmod nodrop.ko",
+        "insmod nodrop_live.ko",
+        f"wait up to {timeout} until all tasks run it, or take it out again",
+    ]
+    if not arguments.built:
+        build_it = (
+            f"build nodrop.ko and nodrop_live.ko for kernel {kernel}, and check that they fit"
+        )
+        actions.insert(0, build_it)
     if arguments.dry_run:
-        if not arguments.built:
-            print(
-                f"build nodrop.ko and nodrop_live.ko for kernel {kernel}, and check that they fit"
-            )
-        print("insmod nodrop.ko\ninsmod nodrop_live.ko")
-        print(f"wait up to {arguments.timeout:g} s until all tasks run it, or take it out again")
-        return 0
-    _require_root()
-    with Progress(quiet=arguments.quiet) as progress, ExitStack() as stack:
+        return _tell(arguments, place, actions, [], changed=False)
+    _require_root("change the running drivers")
+    with common.progress(arguments) as progress, ExitStack() as stack:
         folder = arguments.built
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodrop-live-")))
@@ -72,27 +148,29 @@ def run_install(arguments: argparse.Namespace) -> int:
                 build(kernel, arguments.source, folder, step.update)
         with progress.step("Patch the running drivers") as step:
             patch.enter(folder, arguments.timeout, step.update)
-    print("The running drivers are lossless until the next boot, or 'nodrop uninstall --live'.")
-    return 0
+    end = "The running drivers are lossless until the next boot, or 'nodrop uninstall --live'."
+    return _tell(arguments, place, actions, [end], changed=True)
 
 
-def run_uninstall(arguments: argparse.Namespace) -> int:
+def _restore(arguments: argparse.Namespace) -> int:
     """Make the running drivers stock again."""
-    _by_livepatch(arguments)
-    patch = Livepatch()
+    patch, place = Livepatch(), Installation()
     if not patch.present and not patch.loaded("nodrop_live"):
-        print("There is no livepatch in the running kernel.")
-        return 0
+        sentences = ["There is no livepatch in the running kernel."]
+        return _tell(arguments, place, [], sentences, changed=False)
+    actions = [
+        "disable the livepatch nodrop_live",
+        f"wait up to {arguments.timeout:g} s until no task runs it",
+        "rmmod nodrop_live",
+        "rmmod nodrop, when nothing else uses it",
+    ]
     if arguments.dry_run:
-        print("disable the livepatch nodrop_live")
-        print(f"wait up to {arguments.timeout:g} s until no task runs it")
-        print("rmmod nodrop_live\nrmmod nodrop, when nothing else uses it")
-        return 0
-    _require_root()
-    with Progress(quiet=arguments.quiet) as progress, progress.step("Restore the drivers") as step:
+        return _tell(arguments, place, actions, [], changed=False)
+    _require_root("change the running drivers")
+    with common.progress(arguments) as progress, progress.step("Restore the drivers") as step:
         patch.leave(arguments.timeout, step.update)
-    print("The running drivers are stock again.")
-    return 0
+    sentences = ["The running drivers are stock again."]
+    return _tell(arguments, place, actions, sentences, changed=True)
 
 
 def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], None]) -> None:
@@ -125,14 +203,6 @@ def _make(argv: list[str | Path], tell: Callable[[str], None]) -> None:
         raise NodropError("The livepatch cannot be built; the drivers are what they were.", reason)
 
 
-def _by_livepatch(arguments: argparse.Namespace) -> None:
-    if not arguments.live:
-        raise UsageError(
-            "Say --live: this command changes the running drivers only.",
-            "'make install' and 'make uninstall' are for the ones that are loaded at boot.",
-        )
-
-
-def _require_root() -> None:
+def _require_root(what: str) -> None:
     if os.geteuid() != 0:
-        raise NodropError("Only root can change the running drivers.", "Run this as root.")
+        raise NodropError(f"Only root can {what}.", "Run this as root.")

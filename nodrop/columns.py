@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tables that fit: as wide as a terminal is, or as wide as they are where nobody looks.
+
+On a terminal the least important columns go first. When the essential ones alone are too
+wide each row becomes a block of ``title  value`` lines. Nothing is ever cut.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+ESSENTIAL = 9
+"""The importance of a column that is never left out of a table."""
+GAP = "  "
+
+Cell = str | tuple[str, str]
+"""A text, or a text and its style, such as ``("12", "bold red")``."""
+Paint = Callable[[str, str], str]
+"""Makes text of a text and a style."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        title: its heading.
+        importance: the lowest goes first, of equals the rightmost; ESSENTIAL ones stay.
+        right: whether it is aligned to the right, as numbers are.
+    """
+
+    title: str
+    importance: int = ESSENTIAL
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table that is ready to be printed.
+
+    Attributes:
+        lines: without line ends.
+        left_out: the titles of the columns that did not fit.
+    """
+
+    lines: list[str]
+    left_out: list[str]
+
+
+def clean(text: str) -> str:
+    """Return a text in one line, without what a terminal would take for a command."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)
+
+
+def clean_lines(text: str) -> str:
+    """Return a text with its lines, each as :func:`clean` makes it."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal a clean text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )
+
+
+def layout(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell]],
+    available: int | None,
+    paint: Paint = lambda text, _style: text,
+) -> Layout:
+    """Lay a table out.
+
+    Args:
+        columns: at least one.
+        rows: as many cells each as there are columns.
+        available: columns of the terminal; None: as many as it takes.
+        paint: puts a style on a text.
+    """
+    table = [[_parts(cell) for cell in row] for row in rows]
+    widths = [
+        max([width(column.title), *(width(row[index][0]) for row in table)])
+        for index, column in enumerate(columns)
+    ]
+    shown = list(range(len(columns)))
+    if available is not None:
+        for index in _leaving(columns):
+            if _total(widths, shown) <= available:
+                break
+            shown.remove(index)
+        if _total(widths, shown) > available:
+            return Layout(_blocks(columns, table, available, paint), [])
+
+    def line(cells: Sequence[tuple[str, str]]) -> str:
+        parts, blank = [], ""
+        for index in shown:
+            text, style = cells[index]
+            pad = " " * (widths[index] - width(text))
+            before, after = (pad, "") if columns[index].right else ("", pad)
+            # Blanks wait until something follows them.
+            if text:
+                parts.append(blank + before + paint(text, style))
+                blank = after + GAP
+            else:
+                blank += pad + GAP
+        return "".join(parts)
+
+    lines = [line([(column.title, "bold") for column in columns]), *map(line, table)]
+    left = [column.title for index, column in enumerate(columns) if index not in shown]
+    return Layout(lines, left)
+
+
+def _parts(cell: Cell) -> tuple[str, str]:
+    text, style = cell if isinstance(cell, tuple) else (cell, "")
+    return clean(text), style
+
+
+def _leaving(columns: Sequence[Column]) -> list[int]:
+    """Return the columns that may be left out, those that go first in front."""
+    may = [index for index, column in enumerate(columns) if column.importance < ESSENTIAL]
+    return sorted(may, key=lambda index: (columns[index].importance, -index))
+
+
+def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
+    return sum(widths[index] for index in shown) + len(GAP) * (len(shown) - 1)
+
+
+def _blocks(
+    columns: Sequence[Column],
+    table: Sequence[Sequence[tuple[str, str]]],
+    available: int,
+    paint: Paint,
+) -> list[str]:
+    """Return each row as lines of title and value, with an empty line between rows."""
+    key = max(width(column.title) for column in columns)
+    room = max(available - key - len(GAP), 8)
+    lines: list[str] = []
+    for row in table:
+        if lines:
+            lines.append("")
+        for column, (text, style) in zip(columns, row, strict=True):
+            head = column.title + " " * (key - width(column.title)) + GAP
+            for part in textwrap.wrap(text, room) or [""]:
+                lines.append((paint(head, "bold") + paint(part, style)).rstrip())
+                head = " " * len(head)
+    return lines

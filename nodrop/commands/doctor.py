@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop doctor``: what is wrong with the virtual links, what it costs, what to do."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from nodrop import screen
+from nodrop.commands import common, where
+from nodrop.commands.common import print_json
+from nodrop.commands.status import headline
+from nodrop.doctor import show
+from nodrop.doctor.examine import examine, found
+from nodrop.doctor.sample import record
+from nodrop.errors import NodropError, UsageError
+from nodrop.host.build import build
+from nodrop.host.raw import Raw
+
+if TYPE_CHECKING:
+    from nodrop.progress import Step
+
+FOUND = 3
+"""Exit status when there is a warning, or worse."""
+_LONG_S = 2.0
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "doctor",
+        help="what is wrong, and what to do",
+        description="Look twice at TUN, TAP, macvtap, ipvtap and tunnel devices, and say what is "
+        "wrong with them and with this machine, what it costs, and which commands repair it. "
+        "Nothing is changed. Exit status 3: something was found.",
+    )
+    where.add_arguments(parser)
+    parser.add_argument("--all", action="store_true", help="show the checks that are fine, too")
+    parser.add_argument(
+        "--seconds",
+        type=common.seconds,
+        default=1.0,
+        metavar="S",
+        help="between the two looks (1)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, judge, tell."""
+    if arguments.netns and arguments.all_namespaces:
+        raise UsageError("Say either --netns or --all-namespaces.")
+
+    with ExitStack() as stack:
+        step: list[Step] = []
+
+        def known(raw: Raw) -> None:
+            where.pick(build(raw), arguments.device)
+            if arguments.seconds >= _LONG_S and not arguments.quiet:
+                progress = stack.enter_context(common.progress(arguments))
+                title = f"Watch for {arguments.seconds:g} s"
+                step.append(stack.enter_context(progress.step(title, arguments.seconds)))
+
+        def tell(share: float) -> None:
+            for one in step:
+                one.update(done=share * arguments.seconds)
+
+        seen = record(
+            arguments.netns,
+            everywhere=arguments.all_namespaces,
+            seconds=arguments.seconds,
+            known=known,
+            tell=tell,
+        )
+    look = seen.look(frozenset(arguments.device))
+    if arguments.device and not look.links:
+        raise NodropError(f"{', '.join(look.gone)} went away while it was looked at.")
+    findings = examine(look)
+    if arguments.json:
+        print_json("doctor", show.as_json(look, findings))
+    else:
+        console = screen.console(arguments)
+        console.print(headline(look.host), "dim")
+        show.to_people(console, look, findings, fine=arguments.all)
+        console.stream.flush()
+        talk = screen.talk(arguments)
+        for label in look.gone:
+            talk.print(f"{label} went away while it was looked at.", "dim")
+    return FOUND if found(findings) else 0

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop lab``: a shell or a command in a guest that has nodrop's modules at hand."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodrop import screen
+from nodrop.columns import Column
+from nodrop.commands import common
+from nodrop.errors import FAILED, UsageError
+from nodrop.guest.plan import Variant
+
+if TYPE_CHECKING:
+    from nodrop.lab.hearing import GuestRun
+    from nodrop.lab.terminal import Terminal
+
+KERNELS = ("uml", "6.1", "6.12", "7.3")
+FLAVOURS = ("perf", "debug", "kasan", "kcsan")
+NONE = "none"
+MAX_CPUS = 8
+"""CONFIG_NR_CPUS of the lab's own kernels; a larger number would silently be this."""
+MIN_MIB, MAX_MIB = 64, 64 * 1024
+_PLAIN_WIDTH = 1000
+"""Columns of a guest whose output goes to no terminal: as good as no limit."""
+_SHELL = ("bash", "--noprofile", "--norc", "-i")
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of the command and of what is below it."""
+    lab = commands.add_parser(
+        "lab",
+        description="Try things in a guest: a real kernel, nodrop's modules and traffic programs "
+        "at hand, nothing of this machine at stake.",
+    )
+    below = lab.add_subparsers(required=True, metavar="run|list", dest="what")
+    run = below.add_parser(
+        "run",
+        usage="nodrop lab run [OPTIONS] [-- COMMAND ...]",
+        description="Run a command in a guest, or a shell. This machine's files are there, "
+        "writable in memory (uml); what is written to $NODROP_OUT stays.",
+    )
+    run.add_argument(
+        "--kernel", metavar="K", choices=KERNELS, default="uml", help=f"{', '.join(KERNELS)} (uml)"
+    )
+    drivers = (*(str(variant) for variant in Variant), NONE)
+    run.add_argument(
+        "--driver",
+        metavar="D",
+        choices=drivers,
+        default="nodrop",
+        help=f"{', '.join(drivers)} (nodrop)",
+    )
+    run.add_argument(
+        "--flavour",
+        metavar="F",
+        choices=FLAVOURS,
+        default="perf",
+        help=f"of uml: {', '.join(FLAVOURS)} (perf)",
+    )
+    run.add_argument("--cpus", type=_cpus, default=2, metavar="N", help="CPUs (2)")
+    run.add_argument("--memory", type=_memory, default="2G", metavar="SIZE", help="memory (2G)")
+    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds (no limit)")
+    run.add_argument("--out", type=Path, metavar="DIR", help="$NODROP_OUT (kept nowhere)")
+    run.add_argument("--log", action="store_true", help="the kernel's log at the end")
+    run.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="none: a shell")
+    run.set_defaults(run=run_guest)
+    listing = below.add_parser(
+        "list", description="List the kernels that a guest can have, and what they cost."
+    )
+    listing.set_defaults(run=run_list)
+
+
+def _cpus(text: str) -> int:
+    """Parse a number of CPUs, for argparse."""
+    value = common.positive_int(text)
+    if value > MAX_CPUS:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_CPUS}")
+    return value
+
+
+def _memory(text: str) -> str:
+    """Parse a size of memory, for argparse; returned in capitals."""
+    match = re.fullmatch(r"(\d{1,9})([MG])", text.upper(), re.ASCII)
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 512M or 2G")
+    if not MIN_MIB <= int(match[1]) * {"M": 1, "G": 1024}[match[2]] <= MAX_MIB:
+        raise argparse.ArgumentTypeError(f"must be from {MIN_MIB}M to {MAX_MIB // 1024}G")
+    return match[0]
+
+
+def _seconds(text: str) -> float:
+    """Parse a time limit in seconds, for argparse."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from error
+    if not 1 <= value <= 10**6:
+        raise argparse.ArgumentTypeError("must be from 1 to 1000000 seconds")
+    return value
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List the kernels."""
+    from nodrop.lab.kernels import listed
+
+    kernels = listed()
+    if arguments.json:
+        common.print_json("lab list", {"kernels": [vars(kernel) for kernel in kernels]})
+        return 0
+    columns = [Column("KERNEL"), Column("RELEASE"), Column("RUNS IN"), Column("COST")]
+    rows = [
+        (kernel.name, kernel.release or "-", kernel.how, kernel.cost or "none, it is cached")
+        for kernel in kernels
+    ]
+    screen.console(arguments).table(columns, rows)
+    return 0
+
+
+def run_guest(arguments: argparse.Namespace) -> int:
+    """Run a command or a shell in a guest; return its exit status, or 1 on a complaint."""
+    command = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
+    if not command:
+        if not screen.is_terminal(sys.stdin):
+            raise UsageError(
+                "A shell needs a terminal, and stdin is none.",
+                "Name a command: nodrop lab run -- ip link",
+            )
+        if arguments.json:
+            raise UsageError("A shell has no JSON.", "Leave -j out, or name a command.")
+    with ExitStack() as stack:
+        out = arguments.out or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="nodrop-lab-"))
+        )
+        result = _run(arguments, command, out)
+    _tell(arguments, result)
+    return result.status or (FAILED if result.splats else 0)
+
+
+def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> GuestRun:
+    from nodrop.lab import kernels
+    from nodrop.lab.terminal import Terminal
+
+    driver = None if arguments.driver == NONE else Variant(arguments.driver)
+    guest = kernels.Guest(
+        kernel=arguments.kernel,
+        driver=driver,
+        flavour=arguments.flavour,
+        cpus=arguments.cpus,
+        memory=arguments.memory,
+        timeout=arguments.timeout,
+        out=out,
+        env=_looks(arguments, shell=not command),
+    )
+
+    def shell(release: str) -> Terminal:
+        if not arguments.quiet:
+            modules = f"with {driver}'s modules" if driver else "without modules of tun"
+            print(f"Linux {release} {modules}. Leave by 'exit'; Ctrl-] kills it.", file=sys.stderr)
+        return Terminal()
+
+    def on_line(line: str) -> None:
+        if command and not arguments.json:
+            print(line, flush=True)
+
+    return kernels.run(
+        guest,
+        command or _SHELL,
+        common.progress(arguments),
+        on_line=on_line,
+        terminal=None if command else shell,
+    )
+
+
+def _looks(arguments: argparse.Namespace, *, shell: bool) -> dict[str, str]:
+    """Return the environment that makes a guest's command print as one here would.
+
+    There it is always on a terminal, which has no size but for a shell's.
+    """
+    people = screen.is_terminal(sys.stdout) and not arguments.json
+    choice, term = arguments.color, os.environ.get("TERM", "dumb")
+    colored = choice == "always" or (people and screen.colored(choice, sys.stdout))
+    if colored and term == "dumb":
+        term = "linux"
+    looks = {"TERM": term if people or colored else "dumb"}
+    if not colored:
+        looks["NO_COLOR"] = "1"
+    if not shell:
+        width = screen.terminal_width(sys.stdout) if people else _PLAIN_WIDTH
+        looks["COLUMNS"] = str(width)
+    return looks
+
+
+def _tell(arguments: argparse.Namespace, result: GuestRun) -> None:
+    if arguments.json:
+        told: dict[str, Any] = {
+            "kernel": arguments.kernel,
+            "driver": arguments.driver,
+            "status": result.status,
+            "duration_s": round(result.seconds, 3),
+            "output": result.output,
+            "splats": [{"kind": splat.kind, "text": splat.text} for splat in result.splats],
+            "foreign": [{"kind": splat.kind, "text": splat.text} for splat in result.foreign],
+            "log": result.log if arguments.log else None,
+        }
+        common.print_json("lab run", told)
+        return
+    if arguments.log:
+        print(result.log, file=sys.stderr)
+    for splat in result.foreign:
+        print(f"Of another part of the kernel ({splat.kind}): {splat.line}", file=sys.stderr)
+    for splat in result.splats:
+        print(f"The kernel complained ({splat.kind}):\n{splat.text}", file=sys.stderr)

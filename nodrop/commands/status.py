@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop status``: whose packets wait where, and whose are dropped."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from nodrop import screen
+from nodrop.columns import Cell, Column
+from nodrop.commands import where
+from nodrop.commands.common import print_json
+from nodrop.host import describe
+from nodrop.host.model import Device, Driver, Host, Module
+from nodrop.shell import quote
+
+NOBODY = "nobody"
+"""What is shown for the owner of a device that nobody reads."""
+
+_COLUMNS = (
+    Column("DEVICE"),
+    Column("KIND", 4),
+    Column("DRIVER"),
+    Column("OWNER", 8),
+    Column("QUEUES", 4, right=True),
+    Column("TXQLEN", 6, right=True),
+    Column("QDISC", 7),
+    Column("DROPPED", right=True),
+    Column("QDISC-DROPS", 5, right=True),
+    Column("STOPS", 6, right=True),
+    Column("GUARD", 3, right=True),
+    Column("BQL", 2, right=True),
+)
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "status",
+        help="devices, owners, drivers, drops",
+        description="Show TUN, TAP, macvtap, ipvtap and tunnel devices: who reads them, which "
+        "driver they run on, and how many packets they dropped. BQL: byte queue limit; GUARD: how "
+        "often a reader was taken for gone.",
+    )
+    where.add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the devices."""
+    host = where.look(arguments)
+    devices = where.pick(host, arguments.device)
+    if arguments.json:
+        print_json(
+            "status",
+            {**describe.host(host), "devices": [describe.device(one) for one in devices]},
+        )
+        return 0
+    console = screen.console(arguments)
+    console.text(headline(host), "dim")
+    hidden = host.hidden_processes > 0
+    if devices:
+        console.table(_COLUMNS, [row(device, hidden=hidden) for device in devices])
+    else:
+        console.print("There is no TUN, TAP, macvtap, ipvtap or tunnel device here.")
+    console.stream.flush()
+    talk = screen.talk(arguments)
+    for line in remarks(host, devices, _words(arguments)):
+        talk.text(line, "dim")
+    return 0
+
+
+def headline(host: Host) -> str:
+    """Return what the machine runs, in one line."""
+    parts = [f"Linux {host.release}", f"tun {module(host.tun)}"]
+    parts.append(f"vhost_net {module(host.vhost_net)}")
+    if host.guard_ms is not None:
+        parts.append(f"guard {host.guard_ms} ms" if host.guard_ms else "guard off")
+    if host.default_on is False:
+        parts.append("off by default")
+    return ", ".join(parts)
+
+
+def module(found: Module) -> str:
+    """Return one of the drivers as people call it."""
+    if not found.loaded:
+        return "not loaded"
+    return " ".join(filter(None, (str(found.driver), found.version)))
+
+
+def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
+    """Return a device's line.
+
+    Args:
+        hidden: there are processes that could not be looked into.
+    """
+    trips = device.counter("guard_trips")
+    return (
+        (device.label, "bold"),
+        device.kind,
+        _driver(device),
+        _owner(device, hidden),
+        "-" if device.tunnel else str(device.queues),
+        str(device.txqueuelen),
+        device.qdisc.label,
+        (str(device.tx_dropped), "red" if device.tx_dropped else ""),
+        str(device.qdisc.drops),
+        _number(device.counter("stops")),
+        (_number(trips), "yellow" if trips else ""),
+        _limits(device),
+    )
+
+
+def _driver(device: Device) -> Cell:
+    if device.driver is None:
+        return "-"
+    if device.driver is Driver.STOCK:
+        return (str(device.driver), "yellow")
+    if not device.enabled:
+        return (f"{device.driver} off", "yellow")
+    return (str(device.driver), "green")
+
+
+def _owner(device: Device, hidden: bool) -> Cell:
+    if device.tunnel:
+        return "kernel"
+    if not device.owners:
+        # A macvtap has its lower device's carrier, and nothing tells how often it is open.
+        plain = device.kind in ("tun", "tap")
+        held = device.queues > 0 or (device.carrier if plain else hidden)
+        return "?" if held else (NOBODY, "yellow")
+    first = device.owners[0]
+    text = f"{first.name}({first.pid})"
+    if device.vhost:
+        text += "+vhost"
+    more = len(device.owners) - 1
+    return f"{text} +{more}" if more else text
+
+
+def _limits(device: Device) -> str:
+    limits = [queue.limit_bytes for queue in device.queue if queue.limit_bytes is not None]
+    if not limits:
+        return "-"
+    low, high = min(limits), max(limits)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _words(arguments: argparse.Namespace) -> str:
+    """The words that make another command look where this one did."""
+    if arguments.all_namespaces:
+        return "doctor -A"
+    return f"-n {quote(arguments.netns)} doctor" if arguments.netns else "doctor"
+
+
+def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> list[str]:
+    """Return what could not be seen, and what to do next.
+
+    Args:
+        doctor: how that command is called for these devices.
+    """
+    said = []
+    unknown = [one for one in devices if not one.tunnel and not one.owners and one.carrier]
+    if unknown and host.hidden_processes:
+        said.append(
+            f"Owners shown as '?' belong to other users ({host.hidden_processes} processes cannot "
+            "be looked into); root sees them."
+        )
+    for name, reason in sorted(host.unread.items()):
+        said.append(f"Namespace {name} is not shown: {reason}")
+    losing = [one for one in devices if one.tx_dropped and not one.tunnel]
+    if losing:
+        names = ", ".join(one.label for one in losing[:3]) + (" ..." if len(losing) > 3 else "")
+        said.append(f"Packets were dropped by {names}: 'nodrop {doctor}' says why.")
+    return said

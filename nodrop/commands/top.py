@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop top``: what passes, what waits and what is lost, again and again."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+
+from nodrop import screen
+from nodrop.commands import where
+from nodrop.commands.common import positive_int, print_json
+from nodrop.commands.status import headline
+from nodrop.errors import UsageError
+from nodrop.screen import Screen
+from nodrop.top import describe, frame, view
+from nodrop.top.look import Look, Looks
+from nodrop.top.view import LEAST_S, MOST_S, Sort, View
+from nodrop.top.watch import Watch
+
+INTERVAL_S = 3.0
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "top",
+        help="packets, drops, stops and waits, live",
+        description="Show packets, drops by cause, stops, ring fill and waits of TUN, TAP, "
+        "macvtap, ipvtap and tunnel devices, live. On a terminal: h lists the keys, q quits.",
+    )
+    where.add_arguments(parser)
+    parser.add_argument("--queues", action="store_true", help="each queue, too")
+    parser.add_argument(
+        "--interval",
+        type=interval,
+        default=INTERVAL_S,
+        metavar="S",
+        help="seconds between refreshes, 0.1 to 3600 (3)",
+    )
+    parser.add_argument("--count", type=positive_int, metavar="N", help="end after N refreshes")
+    parser.add_argument(
+        "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)}"
+    )
+    parser.add_argument("--reverse", action="store_true", help="the least first")
+    parser.add_argument(
+        "--limit", type=_limit, default=0, metavar="N", help="so many devices at most; 0: all"
+    )
+    parser.set_defaults(run=run)
+
+
+def interval(text: str) -> float:
+    """Parse a time of 0.1 s to 3600 s, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not LEAST_S <= value <= MOST_S:
+        raise argparse.ArgumentTypeError(f"must be from {LEAST_S:g} to {MOST_S:g} seconds")
+    return value
+
+
+def _sort(text: str) -> Sort:
+    try:
+        return Sort(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"there is no '{text}'; known: {', '.join(Sort)}"
+        ) from error
+
+
+def _limit(text: str) -> int:
+    return 0 if text == "0" else positive_int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the devices until somebody has seen enough."""
+    if arguments.netns and arguments.all_namespaces:
+        raise UsageError("Say either --netns or --all-namespaces.")
+    chosen = View(
+        sort=arguments.sort,
+        reverse=arguments.reverse,
+        queues=arguments.queues,
+        names=frozenset(arguments.device),
+        limit=arguments.limit,
+    )
+    console = screen.console(arguments)
+    with Watch(arguments.netns, everywhere=arguments.all_namespaces) as watch:
+        looks = Looks(watch)
+        first = looks.look()
+        where.pick(first.host, arguments.device)
+        if arguments.json:
+            for number, look in enumerate(looks.every(arguments.interval, arguments.count), 1):
+                _print_json(look, chosen, number)
+            return 0
+        if screen.can_move(console.stream):
+            return _live(arguments, looks, first, chosen, console)
+        for number, look in enumerate(looks.every(arguments.interval, arguments.count)):
+            if number:
+                console.print()
+            _print_table(look, chosen, console)
+            _remark(arguments, look, first=number == 0)
+    return 0
+
+
+def _live(
+    arguments: argparse.Namespace, looks: Looks, first: Look, chosen: View, console: Screen
+) -> int:
+    from nodrop.top.live import Live
+
+    keys = sys.stdin.fileno() if screen.is_terminal(sys.stdin) else None
+    live = Live(looks, chosen, console, keys, arguments.interval, headline)
+    last = live.run(first, arguments.count)
+    if last:
+        # What was on the other screen is gone.
+        _print_table(last, chosen, console)
+        _remark(arguments, last, first=True)
+    return 0
+
+
+def _print_json(look: Look, chosen: View, number: int) -> None:
+    rows = chosen.choose(look.rows)
+    print_json(
+        "top",
+        {
+            "refresh": number,
+            "time_s": look.time_s,
+            "kernel": look.host.release,
+            "hidden_processes": look.host.hidden_processes,
+            "unread_namespaces": look.host.unread,
+            "devices_in_all": len(look.rows),
+            "devices": describe.rows(rows, queues=chosen.queues),
+        },
+        compact=True,
+    )
+
+
+def _print_table(look: Look, chosen: View, console: Screen) -> None:
+    rows = chosen.choose(look.rows)
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(look.time_s))
+    console.print(f"{clock}  {frame.summary(look.rows, rows, chosen)}", "dim")
+    if rows:
+        console.table(*view.table(rows, chosen.sort, queues=chosen.queues))
+    else:
+        console.print("There is no such device here now.")
+    console.stream.flush()
+
+
+def _remark(arguments: argparse.Namespace, look: Look, *, first: bool) -> None:
+    """Say once what could not be seen."""
+    if not first or arguments.quiet:
+        return
+    talk = screen.talk(arguments)
+    if look.host.hidden_processes:
+        talk.print(
+            f"{look.host.hidden_processes} processes of other users cannot be looked into, so "
+            "owners may be missing; root sees them.",
+            "dim",
+        )
+    for name, reason in sorted(look.host.unread.items()):
+        talk.print(f"Namespace {name} is not shown: {reason}", "dim")

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop why DEV``: where a device's packets are lost right now, and for which reason."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, suppress
+
+from nodrop import screen
+from nodrop.columns import Column
+from nodrop.commands.common import print_json
+from nodrop.errors import NodropError
+from nodrop.host import netns
+from nodrop.screen import Screen
+from nodrop.signals import asked_to_end
+from nodrop.trace import choose, counters
+from nodrop.trace.model import Tracer
+from nodrop.trace.reasons import Way
+from nodrop.trace.tracefs import Tracefs
+from nodrop.trace.verdict import Verdict, conclude
+
+POLL_S = 0.1
+_INDENT = "  "
+_COLUMNS = (
+    Column("PACKETS", right=True),
+    Column("SHARE", 4, right=True),
+    Column("WAY", 3),
+    Column("REASON"),
+    Column("WHERE", 6),
+    Column("MODULE", 2),
+)
+_SHORT = {Way.TRANSMIT: "tx", Way.RECEIVE: "rx", None: "?"}
+_CAUSES = {
+    "noqueue": "the device has no qdisc that could have held them",
+    "off": "flow control is off for this device",
+    "foreign": "the reader does not know how to wake a sender (the kernel's own vhost_net)",
+    "guard": "the reader is gone",
+    "xdp": "XDP frames found no free slot",
+    "purged": "they were in the ring when its reader left",
+    "unclaimed": "no known cause; please report it",
+}
+"""nodrop's drops by cause, as docs/design.md has them."""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "why",
+        help="where a device's packets are lost, and why",
+        description="Watch a device for some seconds and tell where the kernel drops its packets: "
+        "reason, function, what that means, what to do; beside it what the device counts itself. "
+        "Needs root.",
+    )
+    parser.add_argument("device", metavar="DEV", help="any network device")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=5.0, metavar="S", help="how long (5); 0: until Ctrl-C"
+    )
+    parser.add_argument(
+        "--tracer",
+        choices=choose.KINDS,
+        default="auto",
+        help="bpftrace, or the kernel's own tracing files (auto: what works)",
+    )
+    parser.set_defaults(run=run)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from error
+    if not (value == 0 or 0.1 <= value <= 86400):
+        raise argparse.ArgumentTypeError("must be 0, or from 0.1 to 86400 seconds")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Watch the device and tell."""
+    verdict = watch(arguments)
+    if arguments.json:
+        print_json("why", verdict.to_json())
+    else:
+        show(screen.console(arguments), verdict)
+    return 0
+
+
+def watch(arguments: argparse.Namespace) -> Verdict:
+    """Watch the device.
+
+    Raises:
+        NodropError: there is no such device, no right to trace, or no tracer that works.
+    """
+    from nodrop.progress import Progress
+
+    name, where = arguments.device, arguments.netns
+    target = counters.read(name, where).target(name)
+    files = Tracefs()
+    files.open()
+    with Progress(quiet=arguments.quiet) as progress, ExitStack() as stack:
+        with progress.step("Prepare the tracer"):
+            tracer = choose.start(arguments.tracer, files, target, progress.note)
+            stack.callback(tracer.close)
+        before = counters.read(name, where)
+        tracer.begin()
+        began = time.monotonic()
+        title = f"Watch {name}" + ("" if arguments.seconds else " until Ctrl-C")
+        # Before the step says that Ctrl-C ends it.
+        ending = nullcontext(_never) if arguments.seconds else asked_to_end()
+        with ending as ended, progress.step(title, arguments.seconds or None) as step:
+            _wait(tracer, arguments.seconds, ended, lambda done: step.update(done=done))
+        after = None
+        with suppress(NodropError):  # it went away: what was traced still counts
+            after = counters.read(name, where)
+        counted = tracer.finish()
+        took = time.monotonic() - began
+    found = after.since(before) if after else None
+    causes = found.drops_by_cause if found else {}
+    return Verdict(
+        target=target,
+        netns=where or "",
+        tracer=tracer.name,
+        device_known=tracer.device_known,
+        interval_s=took,
+        drops=conclude(counted, name, causes),
+        unseen=counted.unseen,
+        counters=found,
+    )
+
+
+def _never() -> bool:
+    return False
+
+
+def _wait(
+    tracer: Tracer, seconds: float, ended: Callable[[], bool], tell: Callable[[float], None]
+) -> None:
+    """Wait for so many seconds; 0: until it is ended."""
+    began = time.monotonic()
+    while not ended() and (not seconds or (left := began + seconds - time.monotonic()) > 0):
+        time.sleep(min(POLL_S, left) if seconds else POLL_S)
+        tracer.poll()
+        tell(time.monotonic() - began)
+
+
+def show(console: Screen, verdict: Verdict) -> None:
+    """Print what was found."""
+    name, took = verdict.target.name, f"{verdict.interval_s:.1f} s"
+    if not verdict.device_known:
+        console.print(
+            "Device unknown: this kernel does not tell whose packet was dropped. These are of all "
+            "TUN, TAP and vhost-net devices, in all network namespaces.",
+            "yellow",
+        )
+    if verdict.drops:
+        console.table(
+            _COLUMNS,
+            [
+                (
+                    str(drop.packets),
+                    f"{100 * drop.packets / verdict.packets:.1f}%",
+                    _SHORT[drop.way],
+                    (drop.site.reason or "-", "bold"),
+                    drop.site.where,
+                    drop.site.module or "-",
+                )
+                for drop in verdict.drops
+            ],
+        )
+        _explain(console, verdict)
+    elif verdict.counted(Way.TRANSMIT) == 0 and verdict.counted(Way.RECEIVE) == 0:
+        console.print(f"No packet of {name} was lost within {took}.", "green")
+    else:
+        console.print(f"The kernel's tracepoint told of no lost packet of {name} within {took}.")
+    if verdict.netns and any(drop.advice for drop in verdict.drops):
+        console.print()
+        _wrap(console, f"Commands for it are run there: {netns.prefix(verdict.netns)}COMMAND")
+    if verdict.unseen:
+        console.print(f"{verdict.unseen} more drops were too fast to be looked at.", "yellow")
+    console.print()
+    for line in counted_lines(verdict):
+        _wrap(console, line)
+
+
+def _explain(console: Screen, verdict: Verdict) -> None:
+    """Print each meaning once, the most frequent first."""
+    said = set()
+    for drop in verdict.drops:
+        heading = drop.site.reason or drop.site.function
+        if drop.meaning and (heading, drop.meaning) not in said:
+            said.add((heading, drop.meaning))
+            console.print()
+            console.print(heading, "bold")
+            _wrap(console, drop.meaning, _INDENT)
+            _wrap(console, drop.advice, _INDENT)
+
+
+def counted_lines(verdict: Verdict) -> list[str]:
+    """Return what the device counted meanwhile, and what the trace does not explain."""
+    name, found = verdict.target.name, verdict.counters
+    if found is None:
+        return [f"{name} went away or was made anew meanwhile, so its counters tell nothing."]
+    lines = [
+        f"{name} counted in {verdict.interval_s:.1f} s: tx_dropped {found.tx_dropped}, rx_dropped "
+        f"{found.rx_dropped}, {_qdisc(verdict)}."
+    ]
+    for cause, packets in found.drops_by_cause.items():
+        if packets:
+            lines.append(f"nodrop dropped {packets}: {_CAUSES.get(cause, cause)}.")
+    if trips := found.nodrop("guard_trips"):
+        times = "once" if trips == 1 else f"{trips} times"
+        lines.append(f"nodrop took the reader for gone {times} (guard_ms).")
+    for way in Way:
+        if missing := verdict.unexplained(way):
+            lines.append(
+                f"{missing} packets that were counted on {way} are not explained by any tracepoint:"
+                " the driver freed them without telling, or counted what was no packet."
+            )
+    return lines
+
+
+def _qdisc(verdict: Verdict) -> str:
+    found = verdict.counters
+    assert found is not None
+    if found.qdisc == "noqueue":
+        return "no qdisc"
+    text = f"qdisc {found.qdisc} {found.qdisc_drops}"
+    if found.qdisc_drops and found.qdisc_over_limit is not None:
+        text += f" ({found.qdisc_over_limit} over its limit, the others by its AQM)"
+    return text
+
+
+def _wrap(console: Screen, text: str, indent: str = "") -> None:
+    """Print a text in lines that fit."""
+    if console.width is None:
+        lines = [indent + text] if text else []
+    else:
+        lines = textwrap.wrap(
+            text,
+            max(console.width, 20),
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
+    for line in lines:
+        console.print(line)

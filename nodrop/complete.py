@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What may come next on a command line, for the shells: ``nodrop __complete SHELL WORD...``.
+
+The words are those after ``nodrop`` up to the cursor; the last one may be empty. Each line of
+the answer is a word, or a word, a tab and its description; ``:files`` and ``:dirs`` stand for
+what the shell knows better. The parser tells the options and choices, the name of an argument
+(``DEV``, ``NETNS``, ``SCENARIO``) where its values come from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from nodrop import cli
+from nodrop.errors import NodropError
+
+FILES, DIRECTORIES = ":files", ":dirs"
+IP_TIMEOUT_S = 2.0
+_KINDS = {"tun", "macvtap", "ipvtap"}
+
+Found = Iterator[tuple[str, str]]
+"""Words and their descriptions."""
+
+
+def devices(netns: str | None) -> Found:
+    """Return the TUN, TAP, macvtap and ipvtap devices; none where they cannot be seen."""
+    where = ["-n", netns] if netns else []
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        said = subprocess.run(
+            ["ip", *where, "-d", "-j", "link"],
+            capture_output=True,
+            timeout=IP_TIMEOUT_S,
+            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
+        ).stdout
+        # A device may be called anything, and is printed as it is.
+        for link in json.loads(os.fsdecode(said), strict=False):
+            info = link.get("linkinfo", {})
+            if info.get("info_kind") in _KINDS:
+                yield link["ifname"], info.get("info_data", {}).get("type", info["info_kind"])
+
+
+def namespaces(_netns: str | None) -> Found:
+    """Return the named network namespaces."""
+    from nodrop.host.netns import named
+
+    return ((name, "") for name in named())
+
+
+def scenarios(_netns: str | None) -> Found:
+    """Return what ``nodrop bench`` knows."""
+    from nodrop.bench import scenario
+
+    return ((name, scenario.load(name).title) for name in scenario.known())
+
+
+def drivers(_netns: str | None) -> Found:
+    """Return what ``nodrop bench`` compares."""
+    from nodrop.guest.plan import Variant
+
+    return ((str(variant), "") for variant in Variant)
+
+
+SOURCES: dict[str, Callable[[str | None], Found]] = {
+    "DEV": devices,
+    "NETNS": namespaces,
+    "SCENARIO": scenarios,
+    "DRIVERS": drivers,
+    "DIR": lambda _: iter([(DIRECTORIES, "")]),
+    "FILE": lambda _: iter([(FILES, "")]),
+    "COMMAND": lambda _: iter([(FILES, "")]),
+}
+LISTS = {"DRIVERS"}
+"""Arguments that are several words with commas between them."""
+
+
+def _values(action: argparse.Action, netns: str | None, before: str) -> Found:
+    """Return the values of an argument; before: what is typed of it."""
+    if isinstance(action, argparse._SubParsersAction):
+        told = {below.dest: below.help or "" for below in action._get_subactions()}
+        for name in action.choices:
+            yield name, told.get(name, "")
+    elif action.choices is not None:
+        for choice in action.choices:
+            yield str(choice), ""
+    elif isinstance(action.metavar, str) and action.metavar in SOURCES:
+        had = before.rpartition(",")[0] if action.metavar in LISTS else ""
+        used = had.split(",")
+        for word, text in SOURCES[action.metavar](netns):
+            if not had:
+                yield word, text
+            elif word not in used:
+                yield f"{had},{word}", text
+
+
+class _Line:
+    """A command line that is being read, up to the word that is completed."""
+
+    def __init__(self) -> None:
+        self.netns: str | None = None
+        self.waiting: argparse.Action | None = None
+        self.only_positionals = False
+        self._enter(cli.top_parser())
+        self._positionals = [_COMMAND]
+
+    def _enter(self, parser: argparse.ArgumentParser) -> None:
+        self._options = {
+            name: action for action in parser._actions for name in action.option_strings
+        }
+        self._positionals = [action for action in parser._actions if not action.option_strings]
+
+    def take(self, word: str) -> None:
+        """Read one word."""
+        if self.waiting:
+            if self.waiting.dest == "netns":
+                self.netns = word
+            self.waiting = None
+        elif word == "--" and not self.only_positionals:
+            self.only_positionals = True
+        elif word.startswith("-") and not self.only_positionals:
+            name, equals, value = word.partition("=")
+            action = self._options.get(name)
+            if action and action.nargs != 0:
+                self.waiting = action
+                if equals:
+                    self.take(value)
+        elif self._positionals:
+            action = self._positionals[0]
+            if action.nargs in (None, "?"):
+                del self._positionals[0]
+            if action is _COMMAND:
+                self._command(word)
+            elif isinstance(action, argparse._SubParsersAction):
+                self._enter(action.choices[word])
+
+    def _command(self, word: str) -> None:
+        command = cli.named([word])
+        for action in cli.parser(command)._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                self._enter(action.choices[word])
+
+    def next(self, word: str) -> Found:
+        """Return what may stand in the place of a word that is being typed."""
+        if self.waiting:
+            yield from _values(self.waiting, self.netns, word)
+        elif word.startswith("--") and "=" in word:
+            name, _, value = word.partition("=")
+            if action := self._options.get(name):
+                for one, text in _values(action, self.netns, value):
+                    yield (one if one.startswith(":") else f"{name}={one}"), text
+        elif word.startswith("-") and not self.only_positionals:
+            for name, action in self._options.items():
+                told = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
+                yield name, told % {**vars(action), "prog": "nodrop"}
+        elif self._positionals:
+            action = self._positionals[0]
+            if action is _COMMAND:
+                for command in cli.COMMANDS:
+                    yield command.name, command.summary
+            else:
+                yield from _values(action, self.netns, word)
+
+
+_COMMAND = argparse.Action([], "command")
+
+
+def complete(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what may stand in the place of the last word, with descriptions.
+
+    Args:
+        words: what follows ``nodrop``; none: as if one had just begun.
+    """
+    *before, last = words or [""]
+    line = _Line()
+    try:
+        for word in before:
+            line.take(word)
+    except (NodropError, KeyError):
+        return []
+    return [
+        (word, text) for word, text in line.next(last) if word.startswith(last) or word[0] == ":"
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what may come next; nothing when that cannot be known.
+
+    Args:
+        arguments: the shell, then the words.
+    """
+    shell, *words = arguments or [""]
+    glued = _joined(words) if shell == "bash" else words
+    last = glued[-1] if glued else ""
+    for word, text in complete(glued):
+        # bash takes the name of an option and its value for two words.
+        shown = word.partition("=")[2] if shell == "bash" and "=" in last else word
+        print(f"{shown}\t{text}" if text and shell != "bash" else shown)
+    return 0
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Return bash's words, which it splits at each ``=``, as they were typed."""
+    made: list[str] = []
+    for word in words:
+        if made and (word == "=" or made[-1].endswith("=")) and made[-1].startswith("--"):
+            made[-1] += word
+        else:
+            made.append(word)
+    return made

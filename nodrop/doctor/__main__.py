@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m nodrop.doctor FILE``: record what doctor sees, for a test or a report of a fault."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from nodrop.doctor.sample import record
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m nodrop.doctor FILE")
+    seen = record(None, everywhere=True, seconds=1.0)
+    Path(sys.argv[1]).write_text(json.dumps(seen.to_json(), indent=1) + "\n")

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of the drivers: which are loaded, which the next load takes, how they are set."""
+
+from __future__ import annotations
+
+from nodrop.doctor import fixes
+from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.look import Look
+from nodrop.host.model import Driver
+
+_STOCK = "a full ring drops, and no qdisc sees a queue"
+
+
+@CHECKS.machine("driver-stock")
+def driver_stock(look: Look) -> Verdict | None:
+    """The loaded tun is the kernel's own, and no other is installed."""
+    host, running = look.host, look.system.running
+    if not host.tun.loaded:
+        return None
+    if host.tun.driver is not Driver.STOCK:
+        return ok(f"tun is nodrop's ({host.tun.version or 'livepatch'})")
+    if running and running.nodrop:
+        return None  # module-old
+    if host.tun.built_in:
+        return warn(
+            "tun is built into this kernel: nothing can replace it", _STOCK, *fixes.install(look)
+        )
+    return warn(
+        "tun is the kernel's own, and nodrop is not installed for this kernel",
+        _STOCK,
+        *fixes.install(look),
+    )
+
+
+@CHECKS.machine("module-old")
+def module_old(look: Look) -> Verdict | None:
+    """Another module is in memory than the one on disk."""
+    host, system = look.host, look.system
+    if host.tun.driver is Driver.LIVE or host.moving or not host.tun.loaded:
+        return None
+    if system.container:
+        return skipped("this is a container: its kernel's modules are not here")
+    stale = [one.name for one in system.modules if one.stale]
+    if not stale:
+        known = [one for one in system.modules if one.loaded]
+        return ok("the modules in memory are those on disk") if known else None
+    names = " and ".join(stale)
+    installed = system.running is not None and system.running.nodrop
+    if installed and host.tun.driver is Driver.STOCK:
+        seen = f"nodrop is installed, but {names} in memory is still the kernel's own"
+        cost = f"until the next boot or a restart of the readers {_STOCK}"
+    elif installed:
+        seen, cost = f"{names} in memory is of an older nodrop", "what was repaired is not in use"
+    else:
+        seen = f"nodrop was removed, but its {names} is still in memory"
+        cost = "it stays until the next boot or a restart of the readers"
+    live = ("nodrop install --live",) if installed and system.livepatch else ()
+    return warn(
+        seen, cost, *(live if host.tun.driver is Driver.STOCK else ()), *fixes.restart(look)
+    )
+
+
+@CHECKS.machine("default-off")
+def default_off(look: Look) -> Verdict | None:
+    """nodrop is there and off for applications that do not ask."""
+    if look.host.default_on is None:
+        return None
+    if look.host.default_on:
+        return ok("nodrop is on for every application")
+    return warn(
+        "nodrop is off for applications that do not ask for it",
+        "none of today's asks: their rings drop",
+        "nodrop enable --default",
+    )
+
+
+@CHECKS.machine("guard-off")
+def guard_off(look: Look) -> Verdict | None:
+    """The guard is switched off."""
+    if look.host.guard_ms is None:
+        return None
+    if look.host.guard_ms:
+        return ok(f"the guard waits for {look.host.guard_ms} ms")
+    return warn(
+        "the guard is off (guard_ms is 0)",
+        "a reader that never reads holds its senders for ever",
+        "echo 1000 >/sys/module/nodrop/parameters/guard_ms",
+    )
+
+
+@CHECKS.machine("livepatch-moving")
+def livepatch_moving(look: Look) -> Verdict | None:
+    """The livepatch is on its way in or out."""
+    if not look.host.moving:
+        return ok("the livepatch is in") if look.host.tun.driver is Driver.LIVE else None
+    names = ", ".join(look.system.waiting[:5]) or "the kernel's idle tasks"
+    return warn(
+        f"nodrop's livepatch is on its way in or out; it waits for {names}",
+        "the drivers behave as stock until it is over",
+        "# wait; when it takes minutes:",
+        "nodrop uninstall --live",
+    )
+
+
+@CHECKS.machine("livepatch-and-package")
+def livepatch_and_package(look: Look) -> Verdict | None:
+    """The livepatch is in, and nodrop's modules are on disk as well."""
+    host = look.host
+    if host.tun.driver is not Driver.LIVE and not host.moving:
+        return None
+    running = look.system.running
+    if running is None or not running.nodrop:
+        return ok("the livepatch is the only nodrop here")
+    return warn(
+        "the livepatch is in, and nodrop's modules are installed as well",
+        "while it is in, the kernel loads no other tun: once tun is unloaded, no VPN starts",
+        "# before anything unloads tun, and before its readers restart:",
+        "nodrop uninstall --live",
+    )
+
+
+@CHECKS.machine("vhost-driver")
+def vhost_driver(look: Look) -> Verdict | None:
+    """vhost_net is the kernel's own beside nodrop's tun, whoever uses it."""
+    host = look.host
+    if not host.vhost_net.loaded or host.tun.driver is not Driver.NODROP:
+        return None
+    if host.vhost_net.driver is not Driver.STOCK:
+        return ok("vhost_net is nodrop's")
+    using = any(device.vhost for device in host.devices)
+    judge = fail if using else warn
+    return judge(
+        "vhost_net is the kernel's own beside nodrop's tun",
+        "the rings of virtual machines that use it drop",
+        "# stop the virtual machines",
+        "modprobe -r vhost_net",
+        "modprobe vhost_net",
+    )

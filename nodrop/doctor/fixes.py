@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The command lines that put things right."""
+
+from __future__ import annotations
+
+from nodrop.doctor.look import Link, Look
+from nodrop.host.model import Device, Driver
+from nodrop.host.netns import NAMED, path_of
+from nodrop.shell import join, quote
+
+_SWITCHED = ("tun", "tap")
+"""Kinds of devices that nodrop's module drives."""
+
+
+def inside(device: Device, *words: str) -> str:
+    """Return a command line for the namespace of a device."""
+    line = join(*words)
+    if not device.netns:
+        return line
+    path = path_of(device.netns)
+    if path.parent == NAMED:
+        return f"ip netns exec {quote(path.name)} {line}"
+    if path.parts[:2] == ("/", "proc") and len(path.parts) == 5:
+        return f"nsenter -t {path.parts[2]} -n {line}"
+    return f"nsenter --net={quote(str(path))} {line}"
+
+
+def enable(device: Device) -> str:
+    """Return what switches nodrop on for a device."""
+    where = ["-n", device.netns] if device.netns else []
+    return join("nodrop", *where, "enable", device.name)
+
+
+def txqueuelen(device: Device, packets: int) -> str:
+    """Return what sets the length of a device's ring."""
+    return inside(device, "ip", "link", "set", "dev", device.name, "txqueuelen", str(packets))
+
+
+def fq_codel(device: Device) -> str:
+    """Return what gives a device a qdisc that keeps queues short."""
+    return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", "fq_codel")
+
+
+def install(look: Look) -> tuple[str, ...]:
+    """Return what makes the machine's tun lossless: now, where it can be, and at boot."""
+    host, system = look.host, look.system
+    if host.tun.built_in:
+        return ("# run a kernel whose tun is a module (CONFIG_TUN=m)",)
+    if system.container:
+        return ("# on the host of this container: nodrop install",)
+    now = ("nodrop install --live",) if system.livepatch and not host.moving else ()
+    if (running := system.running) and running.nodrop:
+        return (*now, *restart(look))
+    return (*now, "nodrop install")
+
+
+def restart(look: Look) -> tuple[str, ...]:
+    """Return what exchanges the modules in memory for those on disk."""
+    files = look.system.modules
+    loaded = [one.name for one in files if one.loaded != ""]
+    units, others = [], []
+    for holder in look.host_holders:
+        if unit := look.system.units.get(holder.pid):
+            units.append(unit)
+        else:
+            others.append(f"{holder.name}({holder.pid})")
+    names = join(*dict.fromkeys(units))
+    lines = []
+    if others:
+        lines.append(f"# stop {', '.join(others)}, and start it again at the end")
+    if kept := sorted(device.label for device in look.host.devices if device.persist):
+        lines.append(f"# remove the persistent devices: {', '.join(kept)}")
+    if names:
+        lines.append(f"systemctl stop {names}")
+    lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
+    if names:
+        lines.append(f"systemctl start {names}")
+    return tuple(lines)
+
+
+def lossless(look: Look, link: Link) -> tuple[str, ...]:
+    """Return what makes one device hold packets back."""
+    device = link.now
+    if device.driver in (Driver.NODROP, Driver.LIVE):
+        return () if device.enabled else (enable(device),)
+    if device.kind not in _SWITCHED:
+        return ("# nodrop drives tun and tap only: use a tap on a bridge",)
+    if look.host.tun.driver is Driver.NODROP:
+        return (f"# make {device.name} again: nodrop's tun was loaded after it",)
+    return install(look)

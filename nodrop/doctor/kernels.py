@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of the installed kernels: is nodrop, or can it be, built for those that matter?"""
+
+from __future__ import annotations
+
+from nodrop.doctor.finding import CHECKS, Verdict, ok, warn
+from nodrop.doctor.look import Look
+from nodrop.host.model import Driver
+from nodrop.host.system import Kernel, System, order
+
+
+@CHECKS.machine("headers-missing")
+def headers_missing(look: Look) -> Verdict | None:
+    """Modules cannot be built for the running kernel."""
+    system = look.system
+    running = system.running
+    if system.container or (running and running.nodrop) or look.host.tun.driver is Driver.NODROP:
+        return None
+    if running and running.headers:
+        return ok("the running kernel's headers are here")
+    fix = [f"apt install linux-headers-{system.release}"]
+    if system.distribution == "debian" and not system.headers_offered:
+        fix = [
+            f"# apt has no linux-headers-{system.release}: 'apt update', or run another",
+            "# kernel; for your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=FOLDER",
+        ]
+    elif system.distribution != "debian":
+        fix = [f"# install the package with the headers of {system.release}"]
+    return warn(
+        f"the headers of the running kernel {system.release} are missing",
+        "nodrop cannot be built for it",
+        *fix,
+    )
+
+
+@CHECKS.machine("source-mismatch")
+def source_mismatch(look: Look) -> Verdict | None:
+    """The source that just these headers were built from cannot be had."""
+    system, running = look.system, look.system.running
+    if running is None or running.nodrop or not running.headers or system.container:
+        return None
+    if system.distribution != "debian":
+        return warn(
+            "only Debian's source packages are known, and this is another system",
+            "nodrop is built around the kernel's own tun.c, which it cannot find by itself",
+            "make install SOURCE=DIR",
+        )
+    if not system.headers_version:
+        return warn(
+            "the running kernel's headers come from no Debian package",
+            "nothing tells which source they were built from",
+            "make install SOURCE=DIR",
+        )
+    if system.source_ready:
+        return ok(f"the source of {system.headers_version} is here, or apt has it")
+    other = (
+        f"installed is {system.source_version}" if system.source_version else "none is installed"
+    )
+    return warn(
+        f"the headers are of version {system.headers_version}; apt does not know "
+        f"{system.source_package} in that version, and {other}",
+        "a tun.c of another version compiles, and brings fixed bugs back: it is refused",
+        "apt update",
+        f"apt install linux-headers-{_flavour(system)} linux-image-{_flavour(system)} "
+        f"{system.source_package}",
+        "# reboot, then: nodrop install",
+    )
+
+
+def _flavour(system: System) -> str:
+    words = system.release.split("-")[1:]
+    return "-".join(word for word in words if not word[:1].isdigit()) or "amd64"
+
+
+@CHECKS.machine("not-built")
+def not_built(look: Look) -> Verdict | None:
+    """nodrop is installed, but not for the running kernel, or not for the newest."""
+    system = look.system
+    if not system.tree or system.container:
+        return None
+    wanted = {one.release: one for one in (system.running, system.newest) if one}
+    without = [one for one in wanted.values() if not one.nodrop]
+    if not without:
+        return ok(f"nodrop is built for {' and '.join(wanted) or 'no kernel that is here'}")
+    one = without[0]
+    return warn(
+        f"nodrop is not built for {_name(system, one)}"
+        + (f": {one.why_not}" if one.why_not else ""),
+        "there tun is the kernel's own, and drops",
+        *(() if one.headers else (f"apt install linux-headers-{one.release}",)),
+        f"dkms autoinstall -k {one.release}",
+        f"# what went wrong: /var/log/nodrop/{one.release}.log",
+    )
+
+
+def _name(system: System, kernel: Kernel) -> str:
+    which = "running" if kernel.release == system.release else "newest"
+    return f"the {which} kernel {kernel.release}"
+
+
+@CHECKS.machine("kernel-pending")
+def kernel_pending(look: Look) -> Verdict | None:
+    """Another kernel comes with the next boot."""
+    system = look.system
+    if system.container:
+        return None
+    newest = system.newest
+    later = newest is not None and order(newest.release) > order(system.release)
+    if newest is None or not later:
+        if system.reboot_required:
+            return warn(
+                "a package asked for a reboot (/run/reboot-required)",
+                "what it brought is not in use",
+                "reboot",
+            )
+        return ok("the newest installed kernel runs")
+    has = "has nodrop" if newest.nodrop else "has no nodrop: its tun drops"
+    build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)
+    if not newest.nodrop and not system.tree:
+        build = ("nodrop install",)
+    return warn(
+        f"{newest.release} is installed and {system.release} runs",
+        f"the next boot takes the newer one, which {has}",
+        *build,
+        "reboot",
+    )

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of the qdisc, which holds what the ring does not."""
+
+from __future__ import annotations
+
+from nodrop.doctor import fixes
+from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.look import Link, Look
+
+MANAGED = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
+"""Qdiscs that keep themselves short, or give each flow its own place."""
+_PLAIN = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
+_LONG_PACKETS = 1000
+_SYSCTL = "/etc/sysctl.d/90-qdisc.conf"
+
+
+@CHECKS.machine("default-qdisc")
+def default_qdisc(look: Look) -> Verdict | None:
+    """New devices get a qdisc that does not keep itself short."""
+    kind = look.host.default_qdisc
+    if not kind:
+        return skipped("only the machine's first network namespace has net.core.default_qdisc")
+    if kind in MANAGED:
+        return ok(f"new devices get {kind}")
+    return warn(
+        f"new devices get {kind}",
+        "a plain queue: one bulk flow delays all others by the whole queue",
+        "sysctl -w net.core.default_qdisc=fq_codel",
+        f"echo net.core.default_qdisc=fq_codel >{_SYSCTL}",
+    )
+
+
+@CHECKS.ring("noqueue")
+def noqueue(_look: Look, link: Link) -> Verdict | None:
+    """There is no qdisc that could hold a packet."""
+    device = link.now
+    if not device.up or device.qdisc.kind == "noop":
+        return None
+    if device.qdisc.kind != "noqueue":
+        return ok(f"{device.qdisc.label} can hold packets")
+    judge = fail if link.dropped else warn
+    return judge(
+        "has no qdisc (noqueue)",
+        "nobody can hold a packet when the ring is full: it is dropped, with any driver",
+        fixes.fq_codel(device),
+    )
+
+
+@CHECKS.ring("bufferbloat")
+def bufferbloat(_look: Look, link: Link) -> Verdict | None:
+    """A long plain queue in front of a ring that pushes back."""
+    device = link.now
+    if not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
+        return None
+    kinds = {device.qdisc.kind, *device.qdisc.leaves} & _PLAIN
+    limit = device.qdisc.limit_packets or device.txqueuelen
+    if not kinds or "bfifo" in kinds:
+        return ok(f"{device.qdisc.label} holds the packets")
+    wait = link.delay(limit)
+    if limit < _LONG_PACKETS:
+        return ok(f"{device.qdisc.label} of {limit} packets: {wait} when full")
+    return warn(
+        f"{device.qdisc.label} holds up to {limit} packets, {device.qdisc.queued_packets} now",
+        f"bufferbloat: the last of them waits for {wait}",
+        fixes.fq_codel(device),
+    )
+
+
+@CHECKS.ring("qdisc-drops")
+def qdisc_drops(_look: Look, link: Link) -> Verdict | None:
+    """The qdisc drops packets."""
+    return _qdisc_drops(link)
+
+
+@CHECKS.tunnel("tunnel-qdisc-drops")
+def tunnel_qdisc_drops(_look: Look, link: Link) -> Verdict | None:
+    """The qdisc of a tunnel drops packets."""
+    return _qdisc_drops(link)
+
+
+def _qdisc_drops(link: Link) -> Verdict:
+    device = link.now
+    kinds = {device.qdisc.kind, *device.qdisc.leaves}
+    if not link.qdisc_drops:
+        return ok(f"{device.qdisc.label} dropped {device.qdisc.drops} packets since it was set up")
+    rate = link.rate(link.qdisc_drops)
+    if kinds & MANAGED:
+        return ok(f"{device.qdisc.label} drops {rate}: queue management at work")
+    return warn(
+        f"{device.qdisc.label} drops {rate}",
+        "its queue is full: senders are faster than the reader, and each waits for the whole queue",
+        fixes.fq_codel(device),
+    )

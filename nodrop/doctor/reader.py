@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of the program, or of vhost's thread, that reads a device."""
+
+from __future__ import annotations
+
+import re
+
+from nodrop.doctor import fixes
+from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.look import Link, Load, Look
+from nodrop.host.model import Driver
+from nodrop.host.threads import POLICIES
+
+_WAIT = 0.25
+_WAIT_LONG = 0.5
+_SATURATED = 0.9
+_IDLE_POLICY, _BATCH_POLICY = 5, 3
+_VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
+"""Threads of a virtual machine: they run the guest, and do not read."""
+_SEVERAL = 2
+_QUEUES = {
+    "qemu-system-x86": "# QEMU: -netdev tap,queues=4 -device virtio-net-pci,mq=on,vectors=10",
+    "cloud-hyperviso": "# cloud-hypervisor: --net tap=...,num_queues=8",
+}
+"""What gives a program several queues, by its name as the kernel has it."""
+_HIDDEN = "needs root (its reader belongs to another user)"
+
+
+@CHECKS.ring("no-reader")
+def no_reader(look: Look, link: Link) -> Verdict | None:
+    """The device is up and nobody has it open."""
+    device = link.now
+    if not device.up:
+        return None
+    if device.owners or device.queues:
+        return ok("is open: " + (", ".join(owner.name for owner in device.owners) or "by somebody"))
+    if device.carrier and look.host.hidden_processes:
+        return skipped(_HIDDEN)
+    fix = ["# start the program that reads it, or:"]
+    fix.append(fixes.inside(device, "ip", "link", "set", "dev", device.name, "down"))
+    return warn("is up, and nobody has it open", "what is sent to it is lost", *fix)
+
+
+@CHECKS.ring("reader-stuck")
+def reader_stuck(_look: Look, link: Link) -> Verdict | None:
+    """The reader has the device open and takes nothing, though there is something."""
+    device = link.now
+    if not device.up or not (device.queues or device.owners):
+        return None
+    full = [queue.ring_packets for queue in device.queue if queue.ring_packets]
+    had = [queue.ring_packets for queue in link.before.queue if queue.ring_packets]
+    guarded = link.counted("guard_trips") or link.counted("drop_guard")
+    idle = not link.delivered
+    waits = idle and bool(full) and sum(full) >= max(sum(had), 1) and bool(had)
+    if not (idle and (guarded or (link.dropped and not link.holds))) and not waits:
+        return ok(f"takes packets: {link.rate(link.delivered)}")
+    who = ", ".join(f"{owner.name}({owner.pid})" for owner in device.owners) or "its reader"
+    ring = f", {sum(full)} packets wait in its ring" if full else ""
+    after = ": the guard lets the ring drop" if guarded else ""
+    pids = [owner.pid for owner in device.owners]
+    return fail(
+        f"{who} {'do' if len(device.owners) > 1 else 'does'} not read{ring}{after}",
+        f"nothing is delivered; {link.rate(link.dropped)} dropped",
+        *(f"cat /proc/{pid}/status /proc/{pid}/wchan" for pid in pids),
+        "# a stopped process: kill -CONT PID; one that hangs: restart it",
+    )
+
+
+@CHECKS.ring("guard-tripped")
+def guard_tripped(look: Look, link: Link) -> Verdict | None:
+    """The guard took the reader for gone, now or earlier."""
+    trips = link.now.counter("guard_trips")
+    if trips is None:
+        return None
+    if not trips:
+        return ok("the guard never took its reader for gone")
+    # The guard trips once, and drops until the reader is back.
+    still = link.counted("guard_trips") or link.counted("drop_guard")
+    times = "once" if trips == 1 else f"{trips} times"
+    limit = look.host.guard_ms or 0
+    return warn(
+        f"its reader was taken for gone {times}, {'and is now' if still else 'not now'}",
+        f"it took nothing for {limit} ms, and its ring drops until it reads again",
+        "# a reader that may pause for longer (a VM that is suspended) needs a longer guard:",
+        f"echo {max(limit * 5, 5000)} >/sys/module/nodrop/parameters/guard_ms",
+    )
+
+
+@CHECKS.ring("reader-starved")
+def reader_starved(look: Look, link: Link) -> Verdict | None:
+    """A thread that reads is ready to run and does not get a CPU."""
+    loads = look.loads(link.now)
+    if not loads:
+        return _unseen(look, link)
+    worst = max(loads, key=lambda load: load.wait)
+    if worst.wait < _WAIT:
+        return ok(f"{worst.label} waits for a CPU {worst.wait:.0%} of the time")
+    judge = fail if worst.wait >= _WAIT_LONG else warn
+    policy = POLICIES.get(worst.thread.policy, "")
+    how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"
+    return judge(
+        f"{worst.label}{how} is ready to run but waits for a CPU {worst.wait:.0%} of the time",
+        "packets wait for their reader, not for the network; a longer queue does not help",
+        *_more_cpu(look, worst),
+    )
+
+
+def _more_cpu(look: Look, load: Load) -> list[str]:
+    thread = load.thread
+    fix = []
+    if thread.policy in (_IDLE_POLICY, _BATCH_POLICY):
+        fix.append(f"chrt --other --pid 0 {thread.tid}")
+    fix.append(f"renice -n {max(min(thread.nice, 0) - 5, -20)} -p {thread.tid}")
+    if unit := look.system.units.get(thread.pid):
+        fix.append(f"systemctl set-property {unit} CPUWeight=1000")
+    fix.append("# or give it a CPU of its own: taskset -cp N " + str(thread.tid))
+    return fix
+
+
+@CHECKS.ring("reader-saturated")
+def reader_saturated(look: Look, link: Link) -> Verdict | None:
+    """A thread that reads uses a whole CPU."""
+    loads = _readers(look, link)
+    if not loads:
+        return _unseen(look, link)
+    busiest = loads[0]
+    if busiest.run < _SATURATED:
+        return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU")
+    name = _owner(link, busiest)
+    fix = "# cheaper work for each packet (cipher, offloads, a larger MTU), or more queues"
+    if name == "openvpn":
+        fix = "# OpenVPN 2.6: data channel offload (ovpn-dco) keeps the packets in the kernel"
+    return warn(
+        f"{busiest.label} uses {busiest.run:.0%} of one CPU",
+        f"the link can be no faster than that thread: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
+        fix,
+    )
+
+
+@CHECKS.ring("single-queue")
+def single_queue(look: Look, link: Link) -> Verdict | None:
+    """One queue, a saturated reader, and several CPUs that could share the work."""
+    device = link.now
+    if device.multi_queue is None or not device.owners:
+        return None
+    if device.queues > 1:
+        return ok(f"{device.queues} queues")
+    loads = _readers(look, link)
+    busy = bool(loads) and loads[0].run >= _SATURATED
+    flows = device.qdisc.flows
+    if not busy or look.system.cpus < _SEVERAL or (flows is not None and flows < _SEVERAL):
+        return ok("one queue is enough now")
+    name = _owner(link, loads[0])
+    waiting = f", {flows} flows wait for it" if flows else ""
+    made = "has one queue only" if device.multi_queue else "was made for one queue"
+    return warn(
+        f"{made}, and its reader uses a whole CPU{waiting}",
+        f"{look.system.cpus - 1} other CPUs cannot help; all senders share one ring",
+        _QUEUES.get(name, f"# {name} may have an option for it"),
+    )
+
+
+def _owner(link: Link, load: Load) -> str:
+    """Return the name of the process that a thread reads for."""
+    return next(owner.name for owner in link.now.owners if owner.pid == load.thread.pid)
+
+
+def _readers(look: Look, link: Link) -> list[Load]:
+    """Return the threads that may be the ones that read; the busiest first."""
+    loads = look.loads(link.now)
+    if link.now.vhost:
+        vhost = [load for load in loads if load.thread.vhost]
+        loads = vhost or loads
+    return [load for load in loads if not _VCPU.match(load.thread.name)]
+
+
+def _unseen(look: Look, link: Link) -> Verdict | None:
+    held = link.now.carrier or link.now.queues
+    if held and not link.now.owners and look.host.hidden_processes:
+        return skipped(_HIDDEN)
+    return None
+
+
+@CHECKS.ring("ring-foreign")
+def ring_foreign(look: Look, link: Link) -> Verdict | None:
+    """Somebody who does not know the protocol reads the ring, and it is not vhost_net."""
+    if link.now.driver not in (Driver.NODROP, Driver.LIVE) or link.now.vhost:
+        return None
+    lost = link.counted("drop_foreign")
+    if not lost:
+        return ok("its reader knows the protocol")
+    return fail(
+        f"drops {link.rate(lost)}: a kernel module reads its ring and wakes no sender",
+        "its ring drops as without nodrop",
+        *(() if look.host.hidden_processes else ("lsmod | grep -w tun",)),
+    )

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of the ring between senders and reader: what it loses, and how long it is."""
+
+from __future__ import annotations
+
+from nodrop.doctor import fixes
+from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.look import Link, Look
+from nodrop.host.model import Driver
+
+USUAL = {"tun": 500, "tap": 1000, "macvtap": 500, "ipvtap": 500}
+"""Slots of a ring that nobody changed."""
+
+REMEDIES = {
+    1000: "as VPN guides advise (pritunl, Lightway, OpenVPN in a container)",
+    4096: "as advised for the user plane of a 5G core (Open5GS)",
+    10000: "as advised for link emulators (mahimahi) and VPNs",
+}
+"""Values that users set against drops."""
+
+
+@CHECKS.ring("ring-drops")
+def ring_drops(look: Look, link: Link) -> Verdict | None:
+    """Packets are lost on their way to the reader now."""
+    if not link.dropped:
+        return ok("nothing dropped while it was watched")
+    sent = link.dropped + link.delivered
+    causes = {
+        name: grown
+        for name, count in link.now.drops_by_cause.items()
+        if (grown := count - link.before.drops_by_cause.get(name, 0)) > 0
+    }
+    why = ", ".join(f"{name} {link.rate(count)}" for name, count in sorted(causes.items()))
+    return fail(
+        f"drops {link.rate(link.dropped)} on the way to its reader{f' ({why})' if why else ''}",
+        f"{link.dropped / sent:.1%} of what is sent; TCP slows down at each loss",
+        *(() if link.holds else fixes.lossless(look, link)),
+    )
+
+
+@CHECKS.ring("ring-dropped")
+def ring_dropped(look: Look, link: Link) -> Verdict | None:
+    """Packets were lost earlier, and are not now."""
+    lost = link.now.tx_dropped
+    if link.dropped:
+        return None
+    if not lost:
+        return ok("has never dropped a packet")
+    share = lost / (lost + link.now.tx_packets)
+    if link.holds:
+        causes = ", ".join(f"{name} {count}" for name, count in link.now.drops_by_cause.items())
+        return warn(
+            f"dropped {lost:,} packets since it was made, none now ({causes or 'cause unknown'})",
+            f"{share:.1%} of what was sent",
+            fixes.inside(link.now, "ethtool", "-S", link.now.name),
+        )
+    return warn(
+        f"dropped {lost:,} packets since it was made, none now",
+        f"{share:.1%} of what was sent; the next burst is cut as well",
+        *fixes.lossless(look, link),
+    )
+
+
+@CHECKS.ring("no-ring")
+def no_ring(_look: Look, link: Link) -> Verdict | None:
+    """The ring has no slot."""
+    if link.now.txqueuelen:
+        return ok(f"txqueuelen is {link.now.txqueuelen}")
+    size = USUAL.get(link.now.kind, 500)
+    return fail(
+        "txqueuelen is 0: there is no slot for a packet",
+        "nothing can be delivered, or all of it waits for nobody",
+        fixes.txqueuelen(link.now, size),
+    )
+
+
+@CHECKS.ring("big-ring")
+def big_ring(look: Look, link: Link) -> Verdict | None:
+    """The ring is longer than usual, and nothing keeps what is in it short."""
+    device = link.now
+    usual = USUAL.get(device.kind, 500)
+    if device.txqueuelen <= usual:
+        return ok(f"a ring of {device.txqueuelen}: {link.delay(device.txqueuelen)} when full")
+    if link.holds:
+        return ok(f"a ring of {device.txqueuelen}, kept short by its byte queue limit")
+    known = REMEDIES.get(device.txqueuelen, "more than usual")
+    return warn(
+        f"txqueuelen is {device.txqueuelen}, {known}",
+        f"fewer drops, more latency: a full ring is {link.delay(device.txqueuelen)}, "
+        f"one of {usual} {link.wait(usual)}; no qdisc shortens it",
+        *fixes.lossless(look, link),
+        fixes.txqueuelen(device, usual),
+    )
+
+
+@CHECKS.ring("vhost-stock")
+def vhost_stock(look: Look, link: Link) -> Verdict | None:
+    """The kernel's own vhost_net reads a device of nodrop's tun."""
+    if link.now.driver not in (Driver.NODROP, Driver.LIVE) or not link.now.vhost:
+        return None
+    if look.host.vhost_net.driver is not Driver.STOCK:
+        return ok("vhost_net knows the protocol")
+    lost = link.counted("drop_foreign")
+    owners = ", ".join(f"{owner.name}({owner.pid})" for owner in link.now.owners if owner.vhost)
+    judge = fail if lost else warn
+    return judge(
+        "the kernel's own vhost_net reads it beside nodrop's tun"
+        + (f": drops {link.rate(lost)}" if lost else ""),
+        "it would never wake a sender, so its ring drops as without nodrop",
+        f"# stop {owners}",
+        "modprobe -r vhost_net",
+        "modprobe vhost_net",
+        f"# start {owners} again",
+    )
+
+
+@CHECKS.ring("upstream-flag")
+def upstream_flag(look: Look, link: Link) -> Verdict | None:
+    """IFF_BACKPRESSURE was asked for and cannot work, or does not."""
+    if link.now.driver is not Driver.UPSTREAM:
+        return None
+    if link.now.qdisc.kind == "noqueue":
+        return warn(
+            "its reader asked for IFF_BACKPRESSURE, but there is no qdisc",
+            "the flag has no effect: nobody can hold a packet",
+            fixes.fq_codel(link.now),
+        )
+    if link.dropped:
+        return warn(
+            f"drops {link.rate(link.dropped)} although its reader asked for IFF_BACKPRESSURE",
+            "the kernel's own driver still drops when several senders meet at a full ring",
+            *fixes.install(look),
+        )
+    return ok("IFF_BACKPRESSURE is in effect")
+
+
+@CHECKS.ring("nodrop-off")
+def nodrop_off(_look: Look, link: Link) -> Verdict | None:
+    """nodrop is there, and off for this device."""
+    if link.now.driver not in (Driver.NODROP, Driver.LIVE):
+        return None
+    if link.now.enabled:
+        return ok("nodrop is on")
+    return warn(
+        "nodrop is off for this device",
+        "a full ring drops, as without it",
+        fixes.enable(link.now),
+    )
+
+
+@CHECKS.ring("rx-drops")
+def rx_drops(_look: Look, link: Link) -> Verdict | None:
+    """Packets from the reader are lost."""
+    if not link.rx_dropped:
+        return ok(f"{link.now.rx_dropped} packets from its reader dropped since it was made")
+    return warn(
+        f"drops {link.rate(link.rx_dropped)} of what its reader writes",
+        "the device is down, or this machine is out of memory or CPU for what comes in",
+        fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name),
+        "nstat -az 'TcpExt*Drop*'",
+    )
+
+
+@CHECKS.ring("offloads")
+def offloads(_look: Look, link: Link) -> Verdict | None:
+    """Large packets are cut up although the reader could take them."""
+    device = link.now
+    able = sorted({owner.name for owner in device.owners if owner.name in LARGE})
+    if not able:
+        return None
+    name = able[0]
+    if device.vnet_hdr is None or not device.offloads:
+        return skipped("this kernel or iproute2 does not tell")
+    if not device.vnet_hdr:
+        return warn(
+            f"{name} opened it without IFF_VNET_HDR",
+            "each packet is cut to the MTU and checksummed before it is sent: several times "
+            "the CPU for each byte, if this version could do without",
+            LARGE[name],
+        )
+    if not device.offloads.get("tso"):
+        return warn(
+            f"TSO is off, though {name} opened it with IFF_VNET_HDR",
+            "TCP's large packets are cut to the MTU before they are sent",
+            LARGE[name],
+            "# if somebody switched it off by hand: "
+            + fixes.inside(device, "ethtool", "-K", device.name, "tx", "on", "tso", "on"),
+        )
+    return ok("takes large packets (IFF_VNET_HDR, TSO)")
+
+
+_QEMU = "# QEMU: -netdev tap,vnet_hdr=on; in the guest: ethtool -K DEV tso on"
+_GO = "# versions from March 2023 on take large packets: bring it up to date"
+LARGE = {
+    "qemu-system-x86": _QEMU,
+    "qemu-system-aar": _QEMU,
+    "kvm": _QEMU,
+    "cloud-hyperviso": "# the guest's driver decides: ethtool -K DEV tso on in the guest",
+    "firecracker": "# the guest's driver decides: ethtool -K DEV tso on in the guest",
+    "wireguard-go": _GO,
+    "tailscaled": _GO,
+    "netbird": _GO,
+}
+"""Programs that can take large packets, as the kernel has their names (15 characters), and
+what makes them. OpenVPN, OpenConnect and tinc cannot."""

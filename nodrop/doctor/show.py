@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What was found, for people and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nodrop.columns import clean
+from nodrop.doctor.examine import count
+from nodrop.doctor.finding import Finding, Severity
+from nodrop.doctor.look import Look
+from nodrop.host import describe
+from nodrop.screen import Screen
+
+_STYLES = {
+    Severity.OK: "green",
+    Severity.WARN: "yellow",
+    Severity.FAIL: "bold red",
+    Severity.SKIPPED: "dim",
+}
+_WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.SKIPPED, Severity.OK)
+_LABEL = 8
+_NARROW = 24
+_WIDEST = 110
+
+
+def as_json(look: Look, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return all verdicts, the fine ones too, and what the machine is."""
+    devices = {link.now.label: link.now for link in look.links}
+    return {
+        **describe.host(look.host),
+        "interval_s": round(look.seconds, 3),
+        "counts": count(findings),
+        "gone_devices": list(look.gone),
+        "checks": [
+            {
+                "id": one.id,
+                "severity": str(one.verdict.severity),
+                "device": devices[one.device].name if one.device else None,
+                "netns": (devices[one.device].netns or None) if one.device else None,
+                "seen": one.verdict.seen,
+                "cost": one.verdict.cost or None,
+                "fix": list(map(clean, one.verdict.fix)),
+            }
+            for one in findings
+        ],
+    }
+
+
+def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: bool) -> None:
+    """Print what was found: the machine, then each device, then a summary.
+
+    Args:
+        screen: where.
+        look: what was looked at.
+        findings: what came of it.
+        fine: with the checks that found nothing.
+    """
+    shown = [one for one in findings if fine or one.verdict.severity is not Severity.OK]
+    titles: list[tuple[str | None, str]] = [(None, "this machine")]
+    titles += [(link.now.label, _title(look, link.now.label)) for link in look.links]
+    for label, title in titles:
+        here = [one for one in shown if one.device == label]
+        here.sort(key=lambda one: _WORST_FIRST.index(one.verdict.severity))
+        if here:
+            _lines(screen, "", title, "", "bold")
+            for one in here:
+                _print(screen, one)
+            screen.print()
+    _lines(screen, "", summary(findings), "")
+
+
+def _title(look: Look, label: str) -> str:
+    device = next(link.now for link in look.links if link.now.label == label)
+    parts = [device.kind]
+    if device.driver:
+        parts.append(str(device.driver))
+    parts += [f"{owner.name}({owner.pid})" for owner in device.owners[:2]]
+    return f"{label}: {', '.join(parts)}"
+
+
+def _print(screen: Screen, finding: Finding) -> None:
+    verdict = finding.verdict
+    word = str(verdict.severity)
+    head = screen.paint(f"{word:{_LABEL}}", _STYLES[verdict.severity])
+    text = f"{finding.id}: {verdict.seen}"
+    _lines(screen, head, text, " " * _LABEL)
+    if verdict.cost:
+        _lines(screen, " " * _LABEL, verdict.cost, " " * _LABEL, "dim")
+    for line in verdict.fix:
+        # As it is, whatever the width: it is made to be copied.
+        screen.print(" " * _LABEL + line, "cyan")
+
+
+def _lines(screen: Screen, head: str, text: str, below: str, style: str = "") -> None:
+    room = None if screen.width is None else max(min(screen.width, _WIDEST) - len(below), _NARROW)
+    text = clean(text)
+    parts: Iterable[str] = [text] if room is None else textwrap.wrap(text, room) or [""]
+    before = head
+    for part in parts:
+        print(before + screen.paint(part, style), file=screen.stream)
+        before = below
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return how many of each there are, in one sentence."""
+    counts = count(findings)
+    fine = counts.pop(str(Severity.OK))
+    parts = [f"{number} {word}" for word, number in reversed(counts.items()) if number]
+    parts.sort(key=lambda part: ("fail" not in part, "warn" not in part))
+    parts.append("1 check fine" if fine == 1 else f"{fine} checks fine")
+    return ", ".join(parts) + "."

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Takes the metrics from a machine that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodrop.host.model import Device, Host
+from nodrop.prometheus import metrics
+from nodrop.prometheus.text import Family, readable
+
+
+def collect(host: Host, devices: Sequence[Device], duration_s: float) -> list[Family]:
+    """Return all families in their order, also those without a sample.
+
+    Args:
+        devices: those of the machine that are wanted.
+        duration_s: how long it took to read the machine, seconds.
+    """
+    ordered = sorted(devices, key=lambda device: (netns(device), readable(device.name)))
+    duration = Family(metrics.DURATION[0], metrics.GAUGE, metrics.DURATION[1], ())
+    duration.samples[()] = round(duration_s, 6)
+    return [*_machine(host), duration, *_devices(ordered), *_queues(ordered)]
+
+
+def netns(device: Device) -> str:
+    """Return the label for a device's namespace: its name, "" for the command's own.
+
+    One that has no name goes by its inode, as the kernel writes it: a pid or a path is
+    another one tomorrow.
+    """
+    name = device.netns
+    if name.isdigit() or "/" in name:
+        return f"net:[{device.netns_inode}]"
+    return readable(name)
+
+
+def _machine(host: Host) -> list[Family]:
+    info = Family(
+        metrics.MODULE_INFO[0], metrics.GAUGE, metrics.MODULE_INFO[1], metrics.MODULE_LABELS
+    )
+    for name, module in metrics.modules(host).items():
+        info.samples[name, str(module.driver), module.version] = 1
+    found = [info]
+    for metric in metrics.MACHINE:
+        family = Family(metric.name, metric.kind, metric.help, ())
+        _add(family, (), metric.number(host))
+        found.append(family)
+    return found
+
+
+def _devices(devices: Sequence[Device]) -> list[Family]:
+    info = Family(
+        metrics.DEVICE_INFO[0], metrics.GAUGE, metrics.DEVICE_INFO[1], metrics.INFO_LABELS
+    )
+    labels = [_labels(device) for device in devices]
+    for device, values in zip(devices, labels, strict=True):
+        owners = ",".join(sorted({readable(owner.name) for owner in device.owners}))
+        vhost = "yes" if device.vhost else "no"
+        info.samples[*values, owners, readable(device.qdisc.label), vhost] = 1
+    found = [info]
+    for metric in metrics.DEVICE:
+        family = Family(metric.name, metric.kind, metric.help, metrics.DEVICE_LABELS)
+        for device, values in zip(devices, labels, strict=True):
+            _add(family, values, metric.number(device))
+        found.append(family)
+    return found
+
+
+def _labels(device: Device) -> tuple[str, ...]:
+    return (readable(device.name), netns(device), device.kind, metrics.driver_of(device))
+
+
+def _queues(devices: Sequence[Device]) -> list[Family]:
+    queues = [
+        ((readable(device.name), netns(device), str(queue.index)), queue)
+        for device in devices
+        for queue in device.queue
+    ]
+    dropped = Family(
+        metrics.DROPPED_BY_CAUSE[0],
+        metrics.COUNTER,
+        metrics.DROPPED_BY_CAUSE[1],
+        metrics.CAUSE_LABELS,
+    )
+    for values, queue in queues:
+        for name, number in sorted(queue.counters.items()):
+            if name.startswith("drop_"):
+                dropped.samples[*values, name.removeprefix("drop_")] = number
+    found = [dropped]
+    for metric in metrics.QUEUE:
+        family = Family(metric.name, metric.kind, metric.help, metrics.QUEUE_LABELS)
+        for values, queue in queues:
+            _add(family, values, metric.number(queue))
+        found.append(family)
+    return found
+
+
+def _add(family: Family, values: tuple[str, ...], number: float | None) -> None:
+    if number is not None:
+        family.samples[values] = number

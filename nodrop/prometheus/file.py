@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A file that is there as a whole, or as it was before."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from nodrop.errors import NodropError
+
+_MODE = 0o644
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file that everybody may read; who reads it meanwhile sees the old one or the new.
+
+    Raises:
+        NodropError: it cannot be written, or something else than a file is there. The old
+            file is left as it was, and nothing beside it.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    except OSError as error:
+        raise _cannot(path, error) from error
+    if stat.S_ISLNK(mode):
+        # Who made the link would choose the file.
+        raise NodropError(
+            f"{path} is a link.", "Name the file itself; without --out, stdout gets it."
+        )
+    if not stat.S_ISREG(mode):
+        raise NodropError(f"{path} is no regular file.", "Without --out, stdout gets it all.")
+    try:
+        _replace(path, content)
+    except OSError as error:
+        raise _cannot(path, error) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # The collector takes what ends in .prom.
+    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), _MODE)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def _cannot(path: Path, error: OSError) -> NodropError:
+    hint = ""
+    if isinstance(error, PermissionError):
+        hint = f"Who may write in {path.parent} can."
+    elif isinstance(error, FileNotFoundError):
+        hint = f"Is there a folder {path.parent}?"
+    return NodropError(f"Cannot write {path}: {error.strerror}.", hint)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Every metric that is exported: its name, its labels, and where its number comes from.
+
+Labels are stable: a pid or an ifindex would make a new series with each start of a VPN.
+Who reads a device is told once, by ``nodrop_device_info``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nodrop.host.model import Device, Driver, Host, Module, Queue
+
+COUNTER, GAUGE = "counter", "gauge"
+
+MODULE_LABELS = ("module", "driver", "version")
+DEVICE_LABELS = ("device", "netns", "kind", "driver")
+INFO_LABELS = (*DEVICE_LABELS, "owner", "qdisc", "vhost")
+QUEUE_LABELS = ("device", "netns", "queue")
+CAUSE_LABELS = (*QUEUE_LABELS, "cause")
+
+
+class OfMachine(NamedTuple):
+    """A number of the whole machine; None: it cannot be known, and there is no sample."""
+
+    name: str
+    kind: str
+    help: str
+    number: Callable[[Host], float | None]
+
+
+class OfDevice(NamedTuple):
+    """A number of each device."""
+
+    name: str
+    kind: str
+    help: str
+    number: Callable[[Device], float | None]
+
+
+class OfQueue(NamedTuple):
+    """A number of each queue."""
+
+    name: str
+    kind: str
+    help: str
+    number: Callable[[Queue], float | None]
+
+
+MODULE_INFO = (
+    "nodrop_module_info",
+    "A driver that is loaded, and whose it is: stock, nodrop or live.",
+)
+DEVICE_INFO = (
+    "nodrop_device_info",
+    "A device, who reads it, and its qdisc; no owner: nobody, or not known.",
+)
+DROPPED_BY_CAUSE = (
+    "nodrop_queue_dropped_packets_total",
+    "Packets that nodrop's driver dropped, by cause.",
+)
+DURATION = ("nodrop_scrape_duration_seconds", "How long it took to read the machine.")
+
+
+def modules(host: Host) -> dict[str, Module]:
+    """Return the drivers that are loaded."""
+    both = {"tun": host.tun, "vhost_net": host.vhost_net}
+    return {name: module for name, module in both.items() if module.loaded}
+
+
+def _of_ring(number: Callable[[Device], float]) -> Callable[[Device], float | None]:
+    """Say nothing of tunnels, which have no ring."""
+    return lambda device: None if device.tunnel else number(device)
+
+
+def _counter(name: str) -> Callable[[Queue], float | None]:
+    """Return one of the driver's own counters; other drivers have none."""
+    return lambda queue: queue.counters.get(name)
+
+
+def _guard(host: Host) -> float | None:
+    return None if host.guard_ms is None else host.guard_ms / 1000
+
+
+def _default(host: Host) -> float | None:
+    return None if host.default_on is None else int(host.default_on)
+
+
+def driver_of(device: Device) -> str:
+    """Return the label for whose driver it is; "" for a tunnel."""
+    return str(device.driver) if isinstance(device.driver, Driver) else ""
+
+
+MACHINE = (
+    OfMachine("nodrop_guard_seconds", GAUGE, "How long a reader may take nothing until the "
+              "guard takes it for gone; 0: for ever.", _guard),
+    OfMachine("nodrop_default_backpressure", GAUGE, "Whether devices hold packets back when "
+              "their application did not ask for it.", _default),
+    OfMachine("nodrop_unread_namespaces", GAUGE, "Network namespaces that could not be read.",
+              lambda host: len(host.unread)),
+    OfMachine("nodrop_hidden_processes", GAUGE, "Processes that could not be looked into, so "
+              "that owners may be missing.", lambda host: host.hidden_processes),
+)  # fmt: skip
+
+DEVICE = (
+    OfDevice("nodrop_device_up", GAUGE, "Whether the administrator has it up.",
+             lambda device: int(device.up)),
+    OfDevice("nodrop_device_carrier", GAUGE, "Whether somebody has it open; of a tunnel: whether "
+             "it works.", lambda device: int(device.carrier)),
+    OfDevice("nodrop_device_backpressure", GAUGE, "Whether a full ring stops its sender.",
+             _of_ring(lambda device: int(device.enabled))),
+    OfDevice("nodrop_device_transmit_packets_total", COUNTER, "Packets that went out: to the "
+             "reader, or through the tunnel.",
+             lambda device: device.tx_packets),
+    OfDevice("nodrop_device_transmit_bytes_total", COUNTER, "Bytes that went out.",
+             lambda device: device.tx_bytes),
+    OfDevice("nodrop_device_transmit_dropped_packets_total", COUNTER, "Packets lost on their way "
+             "to the reader: by the ring, and the driver.", lambda device: device.tx_dropped),
+    OfDevice("nodrop_device_receive_packets_total", COUNTER, "Packets that came in: from the "
+             "reader, or through the tunnel.",
+             lambda device: device.rx_packets),
+    OfDevice("nodrop_device_receive_bytes_total", COUNTER, "Bytes that came in.",
+             lambda device: device.rx_bytes),
+    OfDevice("nodrop_device_receive_dropped_packets_total", COUNTER, "Packets that came in "
+             "and were dropped.", lambda device: device.rx_dropped),
+    OfDevice("nodrop_device_qdisc_dropped_packets_total", COUNTER, "Packets that its qdisc "
+             "dropped, by its limit or its AQM.", lambda device: device.qdisc.drops),
+    OfDevice("nodrop_device_qdisc_requeued_packets_total", COUNTER, "Packets that the driver gave "
+             "back to the qdisc.", lambda device: device.qdisc.requeues),
+    OfDevice("nodrop_device_qdisc_backlog_packets", GAUGE, "Packets that wait in its qdisc.",
+             lambda device: device.qdisc.queued_packets),
+    OfDevice("nodrop_device_qdisc_backlog_bytes", GAUGE, "Bytes that wait in its qdisc.",
+             lambda device: device.qdisc.queued_bytes),
+    OfDevice("nodrop_device_txqueuelen_packets", GAUGE, "Slots of each ring, and the limit of "
+             "some qdiscs.", lambda device: device.txqueuelen),
+    OfDevice("nodrop_device_queues", GAUGE, "Queues that are attached.",
+             _of_ring(lambda device: device.queues)),
+)  # fmt: skip
+
+QUEUE = (
+    OfQueue("nodrop_queue_stops_total", COUNTER, "How often it was stopped.", _counter("stops")),
+    OfQueue("nodrop_queue_limit_stops_total", COUNTER, "How often of these by its byte limit.",
+            _counter("stops_limit")),
+    OfQueue("nodrop_queue_wakes_total", COUNTER, "How often the reader opened it.",
+            _counter("wakes")),
+    OfQueue("nodrop_queue_kicks_total", COUNTER, "How often the reader made the senders' CPU "
+            "transmit.", _counter("kicks")),
+    OfQueue("nodrop_queue_local_kicks_total", COUNTER, "How often the reader transmitted by "
+            "itself.", _counter("kicks_here")),
+    OfQueue("nodrop_queue_busy_packets_total", COUNTER, "Packets given back to the qdisc "
+            "untouched.", _counter("busy")),
+    OfQueue("nodrop_queue_reader_cpu_packets_total", COUNTER, "Packets that were put in on the "
+            "reader's CPU.", _counter("tx_on_reader")),
+    OfQueue("nodrop_queue_guard_trips_total", COUNTER, "How often its reader was taken for gone.",
+            _counter("guard_trips")),
+    OfQueue("nodrop_queue_ring_packets", GAUGE, "Packets in its ring.",
+            lambda queue: queue.ring_packets),
+    OfQueue("nodrop_queue_bql_limit_bytes", GAUGE, "Its byte queue limit.",
+            lambda queue: queue.limit_bytes),
+    OfQueue("nodrop_queue_bql_inflight_bytes", GAUGE, "What its ring holds of that.",
+            lambda queue: queue.inflight_bytes),
+)  # fmt: skip

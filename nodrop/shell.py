@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Command lines that may be copied into a shell, whatever a device is called."""
+
+from __future__ import annotations
+
+import shlex
+
+
+def quote(word: str) -> str:
+    """Return a word as a shell takes it; what cannot be printed becomes ``$'\\x1b'``."""
+    if word.isprintable():
+        return shlex.quote(word)
+    parts = []
+    for one in word.encode(errors="surrogateescape"):
+        plain = 0x20 <= one < 0x7F and one not in b"'\\"
+        parts.append(chr(one) if plain else f"\\x{one:02x}")
+    return f"$'{''.join(parts)}'"
+
+
+def join(*words: str) -> str:
+    """Return words as one command line."""
+    return " ".join(map(quote, words))

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One refresh as JSON: units in the keys, null for what cannot be known (docs/json.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nodrop.host import describe
+from nodrop.host.model import Qdisc
+from nodrop.top.rates import QueueRow, Rates, Row, Waits
+
+_COUNTERS = ("stops", "stops_limit", "wakes", "kicks", "kicks_here", "busy", "guard_trips")
+
+
+def row(found: Row, *, queues: bool) -> dict[str, Any]:
+    """Return a device.
+
+    Args:
+        queues: with each of its queues.
+    """
+    device = found.device
+    return {
+        "name": device.name,
+        "ifindex": device.ifindex,
+        "netns": device.netns or None,
+        "netns_inode": device.netns_inode,
+        "kind": device.kind,
+        "driver": str(device.driver) if device.driver else None,
+        "backpressure": device.enabled,
+        "owners": [describe.owner(one) for one in device.owners],
+        "interval_s": found.interval_s,
+        "tx_packets_per_s": found.link.get("tx_packets"),
+        "tx_bytes_per_s": found.link.get("tx_bytes"),
+        "rx_packets_per_s": found.link.get("rx_packets"),
+        "rx_bytes_per_s": found.link.get("rx_bytes"),
+        "rx_dropped_packets_per_s": found.link.get("rx_dropped"),
+        "tx_dropped_packets_per_s": found.lost,
+        "drops_by_cause_packets_per_s": found.drops if found.link else None,
+        **_counters(found.counters),
+        "ring_packets": found.ring_packets,
+        "txqueuelen_packets": device.txqueuelen,
+        "qdisc": _qdisc(device.qdisc, found.qdisc),
+        **_waits(found.waits),
+        "queue": [_queue(one) for one in found.queues] if queues else None,
+    }
+
+
+def rows(found: Sequence[Row], *, queues: bool) -> list[dict[str, Any]]:
+    """Return devices, in this order."""
+    return [row(one, queues=queues) for one in found]
+
+
+def _queue(found: QueueRow) -> dict[str, Any]:
+    queue = found.queue
+    drops = {
+        name.removeprefix("drop_"): rate
+        for name, rate in found.counters.items()
+        if name.startswith("drop_")
+    }
+    return {
+        "index": queue.index,
+        "tx_packets_per_s": found.packets,
+        "tx_bytes_per_s": found.bytes,
+        "drops_by_cause_packets_per_s": drops or None,
+        **_counters(found.counters),
+        "ring_packets": queue.ring_packets,
+        "bql_inflight_bytes": queue.inflight_bytes,
+        "bql_limit_bytes": queue.limit_bytes,
+        "qdisc": _qdisc(queue.qdisc, found.qdisc) if queue.qdisc else None,
+        **_waits(found.waits),
+    }
+
+
+def _counters(found: Rates) -> dict[str, float | None]:
+    return {f"{name}_per_s": found.get(name) for name in _COUNTERS}
+
+
+def _qdisc(found: Qdisc, rates: Rates) -> dict[str, Any]:
+    return {
+        "kind": found.label,
+        "queued_packets": found.queued_packets,
+        "queued_bytes": found.queued_bytes,
+        "flows": found.flows,
+        "dropped_packets_per_s": rates.get("drops"),
+        "requeued_packets_per_s": rates.get("requeues"),
+        "ecn_marked_packets_per_s": rates.get("ecn_marks"),
+    }
+
+
+def _waits(found: Waits) -> dict[str, float | None]:
+    return {
+        "qdisc_wait_estimate_ms": found.qdisc_ms,
+        "ring_wait_estimate_ms": found.ring_ms,
+        "wait_estimate_ms": found.both_ms,
+    }

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is shown of the rows: which, in which order, in which columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from nodrop.columns import ESSENTIAL, Cell, Column
+from nodrop.host.model import Device, Driver
+from nodrop.top.rates import QueueRow, Rates, Row
+
+UNKNOWN = "-"
+LEAST_S, MOST_S = 0.1, 3600.0
+"""Bounds of the time between two refreshes, seconds."""
+
+
+class Sort(StrEnum):
+    """By what the rows are sorted; the largest comes first, names from A to Z."""
+
+    DROPS = "drops"
+    PACKETS = "packets"
+    BYTES = "bytes"
+    STOPS = "stops"
+    WAIT = "wait"
+    FILL = "fill"
+    NAME = "name"
+
+
+@dataclass
+class View:
+    """What people chose to see.
+
+    Attributes:
+        names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
+        find: only rows whose name, owner or driver has this text in it, whatever its case.
+        limit: so many rows at most; 0: all.
+    """
+
+    sort: Sort = Sort.DROPS
+    reverse: bool = False
+    queues: bool = False
+    find: str = ""
+    names: frozenset[str] = frozenset()
+    limit: int = 0
+
+    def choose(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the rows that are shown, in order, and none beyond the limit."""
+        chosen = sorted(filter(self._wanted, rows), key=lambda row: row.device.label)
+        if self.sort is not Sort.NAME:
+            # What is not known comes last; of equals, those that are busy come first.
+            chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
+            chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
+        if self.reverse:
+            chosen.reverse()
+        return chosen[: self.limit or None]
+
+    def _wanted(self, row: Row) -> bool:
+        device = row.device
+        if self.names and not {device.name, device.label} & self.names:
+            return False
+        return not self.find or any(
+            self.find.lower() in text.lower()
+            for text in (device.label, str(device.driver or device.kind), _owner(device))
+        )
+
+
+def _known(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+_KEYS: dict[Sort, Callable[[Row], float | None]] = {
+    Sort.DROPS: lambda row: row.lost if row.lost is None else row.lost + row.qdisc.get("drops", 0),
+    Sort.PACKETS: lambda row: row.link.get("tx_packets"),
+    Sort.BYTES: lambda row: row.link.get("tx_bytes"),
+    Sort.STOPS: lambda row: row.counters.get("stops"),
+    Sort.WAIT: lambda row: row.waits.both_ms,
+    Sort.FILL: lambda row: row.ring_packets,
+}
+
+
+def table(
+    rows: Sequence[Row], sort: Sort, *, queues: bool, first: int = 0, most: int | None = None
+) -> tuple[list[Column], list[Sequence[Cell]]]:
+    """Return columns and lines.
+
+    What the rows are sorted by is never left out; a column in which nothing is known goes first.
+
+    Args:
+        queues: each queue, too, in a line of its own.
+        first: leave out so many lines.
+        most: lines at most; None: all.
+    """
+    end = None if most is None else first + most
+    # Only what is seen is laid out.
+    cells = lines(rows, queues=True)[first:end] if queues else lines(rows[first:end], queues=False)
+    titles = _columns(sort, queues=queues)
+    for index, column in enumerate(titles):
+        unknown = column.importance < ESSENTIAL and all(line[index] == UNKNOWN for line in cells)
+        if unknown:
+            titles[index] = replace(column, importance=-1)
+    return titles, cells
+
+
+def _columns(sort: Sort, *, queues: bool) -> list[Column]:
+    """Numbers change at each refresh: titles are as wide as they become."""
+    return [
+        Column("DEVICE"),
+        *([Column("Q", right=True)] if queues else []),
+        Column("DRIVER", 5),
+        Column("OWNER", 3),
+        Column("PKT/s", right=True),
+        Column("BIT/s", _importance(sort, Sort.BYTES, 8), right=True),
+        Column("DROP/s", right=True),
+        Column("CAUSE", 6),
+        Column("STOP/s", _importance(sort, Sort.STOPS, 7), right=True),
+        Column("WAKE/s", 2, right=True),
+        Column("KICK/s", 2, right=True),
+        Column("   RING", _importance(sort, Sort.FILL, 7), right=True),
+        Column("        BQL", 1, right=True),
+        Column("QUEUE", 6, right=True),
+        Column("QDROP/s", 4, right=True),
+        Column("FLOWS", 0, right=True),
+        Column("  WAIT", _importance(sort, Sort.WAIT, 8), right=True),
+    ]
+
+
+def _importance(sort: Sort, own: Sort, otherwise: int) -> int:
+    return ESSENTIAL if sort is own else otherwise
+
+
+def lines(rows: Sequence[Row], *, queues: bool) -> list[Sequence[Cell]]:
+    """Return a line for each row, and one for each queue where that is asked."""
+    found: list[Sequence[Cell]] = []
+    for row in rows:
+        found.append(_device(row, queues=queues))
+        if queues and not row.device.tunnel:
+            found += [_queue(row, one) for one in row.queues]
+    return found
+
+
+def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
+    device = row.device
+    return (
+        (device.label, "bold"),
+        *([""] if queues else []),
+        _driver(device),
+        _owner(device),
+        short(row.link.get("tx_packets")),
+        short(_bits(row.link.get("tx_bytes"))),
+        _lost(row.lost),
+        _causes(row.drops),
+        *_flow_control(row.counters),
+        _ring(row.ring_packets, device.txqueuelen * max(device.queues, 1)),
+        _limits(row),
+        str(device.qdisc.queued_packets),
+        _lost(row.qdisc.get("drops"), "yellow"),
+        UNKNOWN if device.qdisc.flows is None else str(device.qdisc.flows),
+        wait(row.waits.both_ms),
+    )
+
+
+def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
+    queue = found.queue
+    drops = {
+        name.removeprefix("drop_"): rate
+        for name, rate in found.counters.items()
+        if name.startswith("drop_")
+    }
+    return (
+        "",
+        str(queue.index),
+        "",
+        "",
+        short(found.packets),
+        short(_bits(found.bytes)),
+        _lost(sum(drops.values()) if drops else None),
+        _causes(drops),
+        *_flow_control(found.counters),
+        _ring(queue.ring_packets, row.device.txqueuelen),
+        _bql(queue.inflight_bytes, queue.limit_bytes),
+        str(queue.qdisc.queued_packets) if queue.qdisc else UNKNOWN,
+        _lost(found.qdisc.get("drops"), "yellow") if queue.qdisc else UNKNOWN,
+        UNKNOWN if queue.qdisc is None or queue.qdisc.flows is None else str(queue.qdisc.flows),
+        wait(found.waits.both_ms),
+    )
+
+
+def _driver(device: Device) -> Cell:
+    if device.driver is None:
+        return device.kind
+    if device.driver is Driver.STOCK:
+        return (str(device.driver), "yellow")
+    return (str(device.driver), "green") if device.enabled else (f"{device.driver} off", "yellow")
+
+
+def _owner(device: Device) -> str:
+    if not device.owners:
+        return "kernel" if device.tunnel else UNKNOWN
+    return device.owners[0].name + ("+vhost" if device.vhost else "")
+
+
+def _lost(rate: float | None, style: str = "red") -> Cell:
+    return (short(rate), style if rate else "")
+
+
+def _causes(drops: Rates) -> str:
+    """The causes, the worst first; with numbers when there are several."""
+    worst = sorted(((rate, name) for name, rate in drops.items() if rate), reverse=True)
+    if len(worst) == 1:
+        return worst[0][1]
+    return " ".join(f"{name}:{short(rate)}" for rate, name in worst) or UNKNOWN
+
+
+def _flow_control(counters: Rates) -> tuple[str, str, str]:
+    kicks = counters["kicks"] + counters.get("kicks_here", 0.0) if "kicks" in counters else None
+    return short(counters.get("stops")), short(counters.get("wakes")), short(kicks)
+
+
+def _ring(packets: int | None, slots: int) -> str:
+    return UNKNOWN if packets is None else f"{packets}/{slots}"
+
+
+def _limits(row: Row) -> str:
+    """Of all queues together."""
+    queues = row.device.queue
+    inflight = [one.inflight_bytes for one in queues if one.inflight_bytes is not None]
+    limits = [one.limit_bytes for one in queues if one.limit_bytes is not None]
+    return _bql(sum(inflight), sum(limits)) if inflight and limits else UNKNOWN
+
+
+def _bql(inflight: int | None, limit: int | None) -> str:
+    if inflight is None or limit is None:
+        return UNKNOWN
+    return f"{short(inflight)}/{short(limit)}"
+
+
+def _bits(size: float | None) -> float | None:
+    return None if size is None else size * 8
+
+
+def short(value: float | None) -> str:
+    """Return a number in at most six characters: ``0.5``, ``37``, ``12.3k``, ``1.23M``."""
+    if value is None:
+        return UNKNOWN
+    if value < 9.95:
+        return f"{value:.1f}" if value % 1 else f"{value:.0f}"
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            digits = 0 if not unit else 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f}{unit}"
+        value /= 1000
+    return f"{value:.0f}T"
+
+
+def wait(value: float | None) -> str:
+    """Return a time of so many ms, marked as an estimate: ``~3.4ms``."""
+    if value is None:
+        return UNKNOWN
+    if value < 1:
+        return f"~{value * 1000:.0f}us" if value else "0"
+    if value < 1000:
+        return f"~{value:.0f}ms" if value >= 100 else f"~{value:.1f}ms"
+    return f"~{value / 1000:.1f}s"

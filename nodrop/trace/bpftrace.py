@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Counts a device's drops by bpftrace, which knows the kernel's types and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+from typing import IO
+
+from nodrop import proc
+from nodrop.errors import NodropError
+from nodrop.trace.model import Counted, Site, Target, Tracer
+from nodrop.trace.tracefs import EVENT, Tracefs, reason_names
+
+READY_S = 20.0
+"""Compiling takes a second; after so many another tracer is quicker."""
+PATIENT_S = 240.0
+"""For who insists on bpftrace; on an emulated CPU it takes minutes."""
+STOP_S = 120.0
+_LOOK_S = 0.02
+
+_PROGRAM = """\
+interval:ms:50 /@on == 0/ {{ @on = 1; printf("ready\\n"); }}
+tracepoint:skb:kfree_skb /@on == 1/ {{
+	$device = ((struct sk_buff *)args->skbaddr)->dev;
+	if ($device->ifindex == {ifindex} && $device->nd_net.net->ns.inum == {netns}) {{
+		@drops[(uint64)args->location, {reason}] = count();
+	}}
+}}
+"""
+
+
+def available() -> bool:
+    """Whether the program is installed."""
+    return shutil.which("bpftrace") is not None
+
+
+class BpftraceTracer(Tracer):
+    """Counts one device's drops.
+
+    Args:
+        files: the kernel's tracing files, open.
+        target: the device.
+        ready_s: how long it may take to begin, seconds.
+    """
+
+    name = "bpftrace"
+    device_known = True
+
+    def __init__(self, files: Tracefs, target: Target, ready_s: float = READY_S) -> None:
+        text = (files.path / "events" / EVENT / "format").read_text()
+        self._reasons = reason_names(text)
+        self._program = program(target, has_reason="reason;" in text)
+        self._root = files.root
+        self._ready_s = ready_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._files = ExitStack()
+        self._output: IO[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin to count."""
+        # Files, not pipes: nobody has to read along.
+        self._output, self._errors = (
+            self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            for _ in range(2)
+        )
+        self._process = subprocess.Popen(
+            [
+                proc.require("setpriv", "util-linux"),
+                *("--pdeathsig", "KILL", "--"),
+                proc.require("bpftrace", "bpftrace"),
+                *("-q", "-f", "json", "-e", self._program),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._errors,
+            start_new_session=True,
+            env={**os.environ, "BPFTRACE_STRLEN": "64"},
+        )
+        deadline = time.monotonic() + self._ready_s
+        while b"ready" not in _content(self._output):
+            self.poll()
+            if time.monotonic() > deadline:
+                raise NodropError(f"bpftrace was not ready within {self._ready_s:.0f} s.")
+            time.sleep(_LOOK_S)
+
+    def poll(self) -> None:
+        """Raise NodropError when bpftrace has ended by itself."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise NodropError("bpftrace ended too early.", self._said())
+
+    def finish(self) -> Counted:
+        """Stop, and return what was counted."""
+        assert self._process is not None
+        assert self._output is not None
+        self.poll()
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired as error:
+            raise NodropError(f"bpftrace did not end within {STOP_S:.0f} s.") from error
+        if self._process.returncode != 0:
+            raise NodropError("bpftrace failed at its end, so nothing is known.", self._said())
+        counts = parse(_content(self._output).decode(errors="replace"))
+        try:
+            with (self._root / "proc/kallsyms").open(encoding="utf-8") as lines:
+                names = resolve(lines, {address for address, _ in counts})
+        except OSError:
+            names = {}
+        counted = Counted(Counter())
+        for (address, reason), packets in counts.items():
+            where, module = names.get(address, (f"{address:#x}", ""))
+            word = self._reasons.get(reason, str(reason)) if self._reasons else ""
+            counted.packets[Site(where, module, word)] += packets
+        return counted
+
+    def close(self) -> None:
+        """End it; its programs leave the kernel with it."""
+        if self._process is not None:
+            with suppress(NodropError):
+                proc.kill_group(self._process)
+        self._files.close()
+
+    def _said(self) -> str:
+        assert self._errors is not None
+        return proc.tail(_content(self._errors).decode(errors="replace").strip(), 4)
+
+
+def program(target: Target, *, has_reason: bool) -> str:
+    """Return bpftrace's program for a device."""
+    reason = "(uint64)args->reason" if has_reason else "(uint64)0"
+    return _PROGRAM.format(ifindex=target.ifindex, netns=target.netns, reason=reason)
+
+
+def parse(text: str) -> dict[tuple[int, int], int]:
+    """Return address and number of the reason -> packets, from bpftrace's JSON.
+
+    Raises:
+        NodropError: it is something else.
+    """
+    counts: dict[tuple[int, int], int] = {}
+    try:
+        for line in filter(None, map(str.strip, text.splitlines())):
+            said = json.loads(line)
+            if said["type"] != "map":
+                continue
+            for key, packets in said["data"].get("@drops", {}).items():
+                address, reason = re.findall(r"-?\d+", key)
+                counts[int(address) % 2**64, int(reason)] = int(packets)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise NodropError(f"bpftrace printed something unknown: {line}") from error
+    return counts
+
+
+def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str, str]]:
+    """Return address -> function with offset, and module.
+
+    Args:
+        lines: of /proc/kallsyms, in any order.
+    """
+    best: dict[int, tuple[int, str, str]] = {}
+    for line in lines if addresses else ():
+        words = line.split()
+        begin = int(words[0], 16)
+        if begin == 0 or words[1] not in "tTwW":
+            continue
+        for address in addresses:
+            if begin <= address and begin > best.get(address, (0,))[0]:
+                module = words[3].strip("[]") if len(words) > 3 else ""
+                best[address] = (begin, words[2], module)
+    return {
+        address: (f"{name}+{address - begin:#x}", module)
+        for address, (begin, name, module) in best.items()
+    }
+
+
+def _content(file: IO[bytes]) -> bytes:
+    """Return all of a file that another process writes to, whose place in it we share."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a device counts itself, to be compared with what the kernel's tracepoint tells."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import NodropError
+from nodrop.host import ethtool, netns
+from nodrop.proc import require
+from nodrop.trace.model import Target
+
+_TIMEOUT_S = 20.0
+_NET = Path("/sys/class/net")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A device's counters: since it was made, or in between two readings.
+
+    Attributes:
+        ifindex, netns: which device that was.
+        tx_dropped, rx_dropped: of the device, packets.
+        qdisc: the root's kind.
+        qdisc_drops: packets that it dropped.
+        qdisc_over_limit: those of them that its limit dropped; None: it does not say.
+        driver: the driver's own counters, by name.
+    """
+
+    ifindex: int
+    netns: int
+    tx_dropped: int
+    rx_dropped: int
+    qdisc: str
+    qdisc_drops: int
+    qdisc_over_limit: int | None
+    driver: dict[str, int] = field(default_factory=dict)
+
+    def target(self, name: str) -> Target:
+        """Return which device that is, for a tracer."""
+        return Target(name, self.ifindex, self.netns)
+
+    def since(self, before: Counters) -> Counters | None:
+        """Return what was counted since then; None: it is another device, or was made anew."""
+        if (self.ifindex, self.netns) != (before.ifindex, before.netns):
+            return None
+        same = self.qdisc == before.qdisc and self.qdisc_drops >= before.qdisc_drops
+        limit, old = self.qdisc_over_limit, before.qdisc_over_limit
+        return Counters(
+            ifindex=self.ifindex,
+            netns=self.netns,
+            tx_dropped=self.tx_dropped - before.tx_dropped,
+            rx_dropped=self.rx_dropped - before.rx_dropped,
+            qdisc=self.qdisc,
+            # A qdisc that was replaced begins at 0.
+            qdisc_drops=self.qdisc_drops - (before.qdisc_drops if same else 0),
+            qdisc_over_limit=limit - old
+            if same and limit is not None and old is not None
+            else limit,
+            driver={
+                name: value - before.driver.get(name, 0)
+                for name, value in self.driver.items()
+                if value >= before.driver.get(name, 0)
+            },
+        )
+
+    def nodrop(self, name: str) -> int | None:
+        """Sum of one of nodrop's counters over all queues; None: the driver has no such."""
+        values = [value for key, value in self.driver.items() if _bare(key) == name]
+        return sum(values) if values else None
+
+    @property
+    def drops_by_cause(self) -> dict[str, int]:
+        """nodrop's own drops, by cause."""
+        names = sorted({_bare(key) for key in self.driver if _bare(key).startswith("drop_")})
+        return {name.removeprefix("drop_"): self.nodrop(name) or 0 for name in names}
+
+
+def read(name: str, where: str | None = None) -> Counters:
+    """Read a device's counters.
+
+    Args:
+        where: its network namespace; None: the caller's.
+
+    Raises:
+        NodropError: there is no such device or namespace, or a tool is missing.
+    """
+    try:
+        return Counters(**netns.run_inside(where, partial(_read, name)))
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
+            place = f" in the network namespace {where}" if where else ""
+            raise NodropError(
+                f"There is no device {name}{place}.", "'nodrop status' lists the virtual ones."
+            ) from error
+        raise NodropError(f"{name} cannot be read: {error.strerror}.") from error
+
+
+def _read(name: str) -> dict[str, Any]:
+    if not name or "/" in name or name in (".", "..") or "\0" in name:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
+    files = _NET / name
+    kind, drops, limit = _qdisc(name)
+    driver: dict[str, int] = {}
+    with suppress(OSError):
+        driver = ethtool.stats(name)
+    # These last, and a tracer right after them, so that both are of the same moment.
+    return asdict(
+        Counters(
+            ifindex=int((files / "ifindex").read_text()),
+            netns=netns.own(),
+            tx_dropped=int((files / "statistics/tx_dropped").read_text()),
+            rx_dropped=int((files / "statistics/rx_dropped").read_text()),
+            qdisc=kind,
+            qdisc_drops=drops,
+            qdisc_over_limit=limit,
+            driver=driver,
+        )
+    )
+
+
+def _qdisc(name: str) -> tuple[str, int, int | None]:
+    if not (_NET / name).exists():
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
+    command = [require("tc", "iproute2"), "-j", "-s", "qdisc", "show", "dev", name]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NodropError(f"tc did not end within {_TIMEOUT_S:.0f} s.") from error
+    if done.returncode != 0 and not (_NET / name).exists():
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
+    if done.returncode != 0:
+        raise NodropError(f"tc failed: {done.stderr.strip()}")
+    return parse_qdisc(done.stdout)
+
+
+def parse_qdisc(text: str) -> tuple[str, int, int | None]:
+    """Return kind, drops and drops over the limit of the root, from ``tc -j -s qdisc``.
+
+    Raises:
+        NodropError: it is something else.
+    """
+    try:
+        qdiscs = json.loads(text or "[]")
+        root = next((entry for entry in qdiscs if entry.get("root")), {"kind": "noqueue"})
+        leaves = [entry for entry in qdiscs if "drop_overlimit" in entry]
+        # Each sub-queue of mq has its own; the root adds up their drops and nothing more.
+        limit = sum(int(leaf["drop_overlimit"]) for leaf in leaves) if leaves else None
+        return str(root["kind"]), int(root.get("drops", 0)), limit
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise NodropError("'tc -j -s qdisc' printed something unknown.") from error
+
+
+def _bare(key: str) -> str:
+    """Return the name of nodrop's counter without its queue: ``tx0_stops``, ``stops``."""
+    head, _, tail = key.partition("_")
+    return tail if head.startswith("tx") and head[2:].isdigit() else ""

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reads the tracepoint's events one by one, where the kernel has no histograms.
+
+That costs time for each event, so only so many are read in a second; the kernel counts the others,
+and they are told as unseen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections import Counter
+
+from nodrop.errors import UnsupportedError
+from nodrop.trace.model import Counted, Site, Tracer, of_virtual_links
+from nodrop.trace.tracefs import EVENT, Tracefs
+
+_READ = 65536
+_READS = 50
+"""Each time somebody polls; a read brings some sixty events."""
+_READS_AT_END = 500
+_LINE = re.compile(
+    r" kfree_skb: .*\blocation=(?P<where>\S+)(?: \[(?P<module>\w+)\])?(?: reason: (?P<reason>\w+))?"
+)
+_LOST = re.compile(r"^(?:overrun|dropped events|entries): (?P<count>\d+)$", re.MULTILINE)
+
+
+class RingTracer(Tracer):
+    """Counts the drops of all TUN, TAP and vhost-net devices, by where they happen.
+
+    Args:
+        files: the kernel's tracing files, open.
+
+    Raises:
+        UnsupportedError: the kernel's events do not tell the function (before 6.2).
+    """
+
+    name = "events"
+    device_known = False
+
+    def __init__(self, files: Tracefs) -> None:
+        if "location=%pS" not in (files.path / "events" / EVENT / "format").read_text():
+            raise UnsupportedError(
+                "This kernel has neither histograms nor events that tell the function "
+                "(CONFIG_HIST_TRIGGERS)."
+            )
+        self._files = files
+        self._name = files.own_name()
+        self._pipe = -1
+        self._rest = ""
+        self._counted = Counted()
+
+    def start(self) -> None:
+        """Begin to count."""
+        try:
+            instance = self._files.make(self._name)
+            self._pipe = os.open(instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+            self._files.append(instance / "events" / EVENT / "enable", "1")
+        except OSError as error:
+            raise self._files.refused(error) from error
+
+    def begin(self) -> None:
+        """Forget what was counted so far."""
+        try:
+            # Opened for truncation it empties the buffers of our instance.
+            (self._files.instance(self._name) / "trace").write_text("")
+        except OSError as error:
+            raise self._files.refused(error) from error
+        self._counted, self._rest = Counted(), ""
+
+    def poll(self) -> None:
+        """Read what is there, up to a bound."""
+        self._take(_READS)
+
+    def finish(self) -> Counted:
+        """Stop, and return what was counted."""
+        instance = self._files.instance(self._name)
+        try:
+            self._files.append(instance / "events" / EVENT / "enable", "0")
+            self._take(_READS_AT_END)
+            for stats in instance.glob("per_cpu/cpu*/stats"):
+                found = _LOST.finditer(stats.read_text())
+                self._counted.unseen += sum(int(match["count"]) for match in found)
+        except OSError as error:
+            raise self._files.refused(error) from error
+        return self._counted
+
+    def close(self) -> None:
+        """Remove everything; may be called more than once."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        self._files.remove(self._name)
+
+    def _take(self, reads: int) -> None:
+        for _ in range(reads):
+            try:
+                data = os.read(self._pipe, _READ)
+            except OSError as error:
+                if error.errno == errno.EAGAIN:
+                    return
+                raise self._files.refused(error) from error
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+            self._counted.packets.update(parse("\n".join(lines)))
+
+
+def parse(text: str) -> Counter[Site]:
+    """Return the drops in TUN, TAP and vhost-net that whole lines of a trace tell of."""
+    found: Counter[Site] = Counter()
+    for line in text.splitlines():
+        match = _LINE.search(line)
+        if match is None:
+            continue
+        where = match["where"].partition("/")[0]
+        site = Site(where, match["module"] or "", match["reason"] or "")
+        if of_virtual_links(site):
+            found[site] += 1
+    return found

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What was traced, beside what the device counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.trace import reasons
+from nodrop.trace.counters import Counters
+from nodrop.trace.model import Counted, Site, Target
+from nodrop.trace.reasons import Way
+
+_SLACK_SHARE = 0.05
+_SLACK_PACKETS = 5
+"""How far trace and counters may be apart: they do not begin and end at the same moment."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Packets that were lost at one place for one reason."""
+
+    site: Site
+    packets: int
+    way: Way | None
+    meaning: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where a device's packets were lost during a time.
+
+    Attributes:
+        target: the device.
+        netns: the name of its network namespace; "": that of the caller.
+        tracer: what counted.
+        device_known: whether other devices' packets were left out.
+        interval_s: how long, seconds.
+        drops: the most first.
+        unseen: events that the tracer could not count.
+        counters: what the device counted meanwhile; None: it went away, or was made anew.
+    """
+
+    target: Target
+    netns: str
+    tracer: str
+    device_known: bool
+    interval_s: float
+    drops: Sequence[Drop]
+    unseen: int
+    counters: Counters | None
+
+    @property
+    def packets(self) -> int:
+        """All that was traced."""
+        return sum(drop.packets for drop in self.drops)
+
+    def traced(self, way: Way) -> int:
+        """Packets that were traced and may have been going that way."""
+        return sum(drop.packets for drop in self.drops if drop.way in (way, None))
+
+    def counted(self, way: Way) -> int | None:
+        """Packets that the device and its qdisc counted as lost that way."""
+        if self.counters is None:
+            return None
+        if way is Way.RECEIVE:
+            return self.counters.rx_dropped
+        return self.counters.tx_dropped + self.counters.qdisc_drops
+
+    def unexplained(self, way: Way) -> int | None:
+        """Packets that were counted and not traced; None: cannot be told."""
+        counted = self.counted(way)
+        if counted is None or not self.device_known:
+            return None
+        missing = counted - self.traced(way)
+        return missing if missing > max(_SLACK_PACKETS, _SLACK_SHARE * counted) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the command prints it; nodrop/schemas/why.json tells the form."""
+        return {
+            "device": self.target.name,
+            "ifindex": self.target.ifindex,
+            "netns": self.netns or None,
+            "tracer": self.tracer,
+            "device_known": self.device_known,
+            "interval_s": round(self.interval_s, 3),
+            "packets": self.packets,
+            "unseen_packets": self.unseen,
+            "drops": [self._drop(drop) for drop in self.drops],
+            "counters": self._counters(),
+            "unexplained": {
+                "transmit_packets": self.unexplained(Way.TRANSMIT),
+                "receive_packets": self.unexplained(Way.RECEIVE),
+            },
+        }
+
+    def _drop(self, drop: Drop) -> dict[str, Any]:
+        return {
+            "packets": drop.packets,
+            "share": round(drop.packets / self.packets, 4),
+            "direction": drop.way and str(drop.way),
+            "reason": drop.site.reason or None,
+            "location": drop.site.where,
+            "module": drop.site.module or None,
+            "meaning": drop.meaning or None,
+            "advice": drop.advice or None,
+        }
+
+    def _counters(self) -> dict[str, Any] | None:
+        found = self.counters
+        if found is None:
+            return None
+        return {
+            "tx_dropped_packets": found.tx_dropped,
+            "rx_dropped_packets": found.rx_dropped,
+            "qdisc": found.qdisc,
+            "qdisc_dropped_packets": found.qdisc_drops,
+            "qdisc_over_limit_packets": found.qdisc_over_limit,
+            "nodrop_dropped_packets": found.drops_by_cause or None,
+            "guard_trips": found.nodrop("guard_trips"),
+        }
+
+
+def conclude(counted: Counted, device: str, causes: Mapping[str, int]) -> list[Drop]:
+    """Return the drops with what they mean, the most first.
+
+    Args:
+        device: the name that stands in the advice.
+        causes: nodrop's own drops by cause; empty where its driver does not run.
+    """
+    drops = []
+    for site, packets in sorted(counted.packets.items(), key=lambda one: (-one[1], one[0].where)):
+        rule = reasons.explain(site, causes)
+        drops.append(
+            Drop(
+                site=site,
+                packets=packets,
+                way=reasons.way(site),
+                meaning=rule.meaning if rule else "",
+                advice=rule.advice.replace("DEV", device) if rule else "",
+            )
+        )
+    return drops
