@@ -2,11 +2,11 @@
 # Everything sets itself up first: packages by name, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
-# The kernel that tests in guests run on: debug, kasan or perf.
+# The kernel that tests in guests run on: debug, kasan, kcsan or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo test test-kernels lint unit guest mutants clean \
-	deb install uninstall
+.PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels lint unit guest mutants torture fuzz \
+	man clean deb install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -17,6 +17,16 @@ bootstrap:
 demo: bootstrap ## Compare nodrop, stock and upstream's flag: one table, one picture
 	@.venv/bin/nodrop demo
 
+bench: bootstrap ## Few pairs of a scenario of every kind, a quarter of an hour; OUT=DIR goes on
+	@$(PYTHON) -m nodrop.bench.series short $(if $(OUT),"$(OUT)")
+
+bench-full: bootstrap ## All scenarios with ten pairs and more, hours; OUT=DIR goes on with one
+	@$(PYTHON) -m nodrop.bench.series full $(if $(OUT),"$(OUT)")
+
+instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=AXIS
+	@scripts/bootstrap kernels
+	@$(PYTHON) -m nodrop.bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
+
 test: bootstrap lint ## Linters, unit tests, tests inside a debug kernel
 	@$(PYTHON) -m pytest
 
@@ -26,13 +36,27 @@ lint: bootstrap ## Python, shell and kernel style; sparse
 unit: bootstrap ## Tests that need no kernel
 	@$(PYTHON) -m pytest tests/unit
 
-guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan for the other one
+guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan for the others
 	@$(PYTHON) -m pytest tests/guest
+
+test-debug: ## Tests in guests and torture on all debug kernels, an hour; FLAVOUR=kasan for one
+	@scripts/bootstrap debug
+	@$(PYTHON) scripts/test-debug $(FLAVOUR)
 
 test-kernels: ## nodrop's packages on Debian's own kernels, in QEMU (as root)
 	@scripts/bootstrap kernels
 	@$(PYTHON) -m nodrop.lab.machine $(NODROP_TEST_KERNELS)
-	@$(PYTHON) -m pytest -n 2 tests/kernels tests/packages
+	@$(PYTHON) -m pytest -n 2 --dist worksteal tests/kernels tests/packages tests/shells
+
+torture: bootstrap ## Random events under load, all packets accounted for; SECONDS=60 SEED=1 FLAVOUR=debug
+	@scripts/torture --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60)
+
+fuzz: bootstrap ## Made-up system calls, guided by the code that they reach; SECONDS=60 SEED=1 FLAVOUR=kasan
+	@$(PYTHON) -m nodrop.lab.fuzz --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60) \
+		--flavour $(or $(FLAVOUR),kasan)
+
+man: bootstrap ## The man pages, into out/man
+	@scripts/man out/man
 
 mutants: bootstrap ## Break the kernel code on purpose: which tests notice?
 	@$(PYTHON) tests/mutants.py
