@@ -16,6 +16,7 @@ class Mutant:
         old: a text that occurs there once.
         new: what replaces it.
         program: the one in tests/selftests that must notice it; empty: any test may.
+        wider: more changes of the file, which harm nobody alone: they give a race time.
     """
 
     name: str
@@ -23,3 +24,4 @@ class Mutant:
     old: str
     new: str
     program: str = ""
+    wider: tuple[tuple[str, str], ...] = ()

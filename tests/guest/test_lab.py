@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,9 +14,15 @@ from pathlib import Path
 import pytest
 
 from nodrop import lab
-from nodrop.kernel import Kernel
+from nodrop.kernel import Kernel, kconfig
 from nodrop.lab import namespaces
+from nodrop.lab.hearing import DiedAtBoot
 from nodrop.lab.namespaces import Isolation
+
+FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
+user_mode = pytest.mark.skipif(
+    kconfig.runner(FLAVOUR) != "uml", reason="about User-Mode Linux; this flavour runs in QEMU"
+)
 
 
 def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> lab.GuestRun:
@@ -103,6 +110,7 @@ def test_only_results_survive(kernel: Kernel, tmp_path: Path) -> None:
     assert not Path("/usr/bin/x").exists()
 
 
+@user_mode
 def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> None:
     """Even a guest that mounts the host's files anew, writable, changes nothing."""
     if namespaces.isolation() is Isolation.NONE:
@@ -119,6 +127,7 @@ def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> 
     assert beside.read_text(encoding="utf-8") == "before"
 
 
+@user_mode
 def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -> None:
     if namespaces.isolation() is Isolation.NONE:
         pytest.skip("this machine allows no namespaces")
@@ -147,6 +156,7 @@ def test_guest_has_no_network_of_the_host(kernel: Kernel, tmp_path: Path) -> Non
     assert [line.split()[0] for line in result.output.splitlines()] == ["lo"]
 
 
+@user_mode
 def test_hanging_guest_is_stopped_and_told(kernel: Kernel, tmp_path: Path) -> None:
     before = scratch()
     started = time.monotonic()
@@ -154,6 +164,8 @@ def test_hanging_guest_is_stopped_and_told(kernel: Kernel, tmp_path: Path) -> No
         sh(kernel, tmp_path, "echo kept >$NODROP_OUT/file; echo last words; sleep 600", timeout=8)
     assert time.monotonic() - started < 15
     assert "last words" in caught.value.hint
+    assert "as init process" not in caught.value.hint  # the boot went well
+    assert "lab: the command starts" not in caught.value.hint
     assert caught.value.status == 1
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
     assert settles(tmp_path) == []
@@ -164,6 +176,7 @@ def test_panic_is_told(kernel: Kernel, tmp_path: Path) -> None:
     with pytest.raises(lab.GuestDied, match="ended before the command did") as caught:
         sh(kernel, tmp_path, "echo going; echo c >/proc/sysrq-trigger; sleep 60")
     assert "Kernel panic - not syncing" in caught.value.hint
+    assert not isinstance(caught.value, DiedAtBoot)
     assert settles(tmp_path) == []
 
 
@@ -178,12 +191,36 @@ def test_the_commands_own_words_are_no_complaint(kernel: Kernel, tmp_path: Path)
     assert result.splats == ()
 
 
+@user_mode
+def test_a_guest_that_does_not_boot_shows_its_boot(kernel: Kernel, tmp_path: Path) -> None:
+    with pytest.raises(DiedAtBoot, match="ended before the command did") as caught:
+        lab.run(kernel, ["true"], out=tmp_path, memory="17M")
+    assert "Last lines of its log:" in caught.value.hint
+
+
+@user_mode
+def test_more_files_than_the_callers_soft_limit(kernel: Kernel, tmp_path: Path) -> None:
+    """Each file of the host that a guest has looked at stays open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = tmp_path / "few"
+    few.mkdir()
+    for number in range(400):
+        (few / str(number)).write_text("x", encoding="utf-8")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        result = sh(kernel, tmp_path / "out", f"cat {few}/* | wc -c")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert result.output.split() == ["400"]
+
+
 def test_kernel_that_cannot_start_is_told(kernel: Kernel, tmp_path: Path) -> None:
     broken = Kernel(Path("/bin/false"), "", kernel.source, kernel.objtree, "", "")
     with pytest.raises(lab.GuestDied):
         lab.run(broken, ["true"], out=tmp_path)
 
 
+@user_mode
 def test_plain_process_when_there_are_no_namespaces(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +236,7 @@ def test_plain_process_when_there_are_no_namespaces(
     assert scratch() == before
 
 
+@user_mode
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("moment", ["boot", "command"])
 def test_ending_the_host_side_leaves_nothing(

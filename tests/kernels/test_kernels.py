@@ -15,21 +15,39 @@ from typing import Protocol
 import pytest
 from accounting import account
 
+from nodrop.bench import instructions
+from nodrop.guest.costcases import CASES
+from nodrop.guest.plan import Variant
 from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.lab.hearing import GuestDied, GuestTimeout
 from nodrop.lab.machine import LIVE_KERNELS, TOOLS, Machine, Setup, ensure_machine, ensure_packages
 from nodrop.lab.roots import kernel_names
 from nodrop.lab.selftests import find_selftests, read_batch
 from nodrop.progress import Progress
+from nodrop.report import costs
 
 KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_names()
-SELFTESTS = find_selftests(REPOSITORY / "tests/selftests")
+SELFTESTS = [
+    path
+    for path in find_selftests(REPOSITORY / "tests/selftests")
+    if not path.name.startswith("cmd_")
+]
+"""Those of the drivers. The command's are in COMMAND_PROGRAMS, with less repetition: each of
+its runs takes seconds on an emulated processor."""
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
+COMPAT_PROGRAMS = find_selftests(REPOSITORY / "tests/compat")
+COMMAND_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/command")
 LIVE_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/live")
 ROUNDS = os.environ.get("NODROP_ROUNDS", "100")
 """How often the livepatch goes in and out under load."""
 
 AFTER_REMOVAL = "stock_again"
+MOST = "6.12"
+"""The kernel on which every VPN is tested, and what has little to do with kernels."""
+COUNTED = "7.3"
+"""The kernel whose instructions are counted: it has all drivers."""
+TWO_VPNS = {"NODROP_TEST_VPNS": "openvpn wireguard-go"}
+"""On the others: the one of the issue trackers, and the one with most threads."""
 
 
 class MachineOf(Protocol):
@@ -89,12 +107,18 @@ def run_batch(
     assert not whole.splats, "\n".join(splat.text for splat in whole.splats)
 
 
+def vpns(kernel: str) -> dict[str, str]:
+    """Return the environment that says which VPNs a kernel's guests use."""
+    return {} if kernel == MOST else TWO_VPNS
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_flow_control(
     machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """All that is tested under User-Mode Linux, with the modules that DKMS built."""
-    run_batch(machine_of(kernel, Setup.INSTALLED), SELFTESTS, tmp_path, subtests, timeout=300.0)
+    programs = [*SELFTESTS, *COMPAT_PROGRAMS]
+    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=420.0)
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name in LIVE_KERNELS])
@@ -121,7 +145,30 @@ def test_programs(
 ) -> None:
     """Real VPNs, a real vhost-net client, and the stock modules beside ours."""
     programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
-    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=120.0)
+    machine = machine_of(kernel, Setup.INSTALLED)
+    run_batch(machine, programs, tmp_path, subtests, timeout=240.0, env=vpns(kernel))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_command(
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """What people type, with VPNs on both drivers, and where things end badly."""
+    machine = machine_of(kernel, Setup.INSTALLED)
+    programs = [path for path in COMMAND_PROGRAMS if kernel == MOST or path.name == "vpns"]
+    if kernel == MOST:
+        # The kernel of user mode has neither its types nor probes of events.
+        programs.append(REPOSITORY / "tests/selftests/cmd_why")
+    # Tracing changes the kernel's code under load.
+    run_batch(
+        machine,
+        programs,
+        tmp_path,
+        subtests,
+        timeout=240.0,
+        env=vpns(kernel),
+        code_changes=kernel == MOST,
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -131,3 +178,27 @@ def test_removal(
     """The administrator removes the package and has the kernel's own modules again."""
     programs = [path for path in PROGRAMS if path.name == AFTER_REMOVAL]
     run_batch(machine_of(kernel, Setup.REMOVED), programs, tmp_path, subtests, timeout=60.0)
+
+
+@pytest.mark.skipif(COUNTED not in KERNELS, reason=f"not on {COUNTED}")
+def test_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Instructions per packet are instructions, of all packets, and hardly vary."""
+    with capsys.disabled(), Progress() as progress:
+        instructions.measure(COUNTED, 1, tmp_path, progress)
+    table = instructions.write_table(tmp_path)
+    results, _ = instructions.read(tmp_path)
+    found = costs.costs(results)
+    for case in found.values():
+        assert list(case) == list(Variant)
+        assert all(1000 < cost.median < 300_000 for cost in case.values())
+        assert case["upstream"].lost == case["nodrop"].lost == 0
+    assert len(found) == len(CASES)
+    for case in (found[one.name] for one in CASES if one.is_never_full):
+        assert case["stock"].lost == 0
+        # All rounds but one, in which the kernel may have had other work.
+        assert all(sorted(c.per_packet)[-2] < 1.02 * c.median for c in case.values())
+        assert 0.9 < case["nodrop"].median / case["stock"].median < 1.1
+    assert all(found[one.name]["stock"].lost for one in CASES if one.txqueuelen < 64)
+    used = {one["case"]: one["used_queues"] for one in results}
+    assert all(used[one.name] > one.queues / 2 for one in CASES)
+    assert "Not " not in table

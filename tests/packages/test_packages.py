@@ -86,13 +86,40 @@ def test_make_install_leaves_packages_alone(installed: Root) -> None:
     assert "nodrop-dkms is installed" in done.output
 
 
+def nodrop(root: Root, words: str, status: int = 0) -> str:
+    """Run the command as from this clone; what it says."""
+    done = root.run(f"PYTHONPATH={REPOSITORY} python3 -m nodrop -q {words}", 580)
+    assert done.status == status, done.output
+    assert "Traceback" not in done.output
+    return done.output
+
+
+def state(root: Root) -> str:
+    """Return all that an installation changes: names, times and sizes."""
+    places = "/lib/modules /usr/src /usr/local /etc /var/lib/dkms /var/cache /var/log"
+    return root.succeed(f"find {places} -printf '%p %T@ %s\\n' 2>/dev/null | sort; true")
+
+
+def test_the_command_and_the_package(installed: Root) -> None:
+    kernel = installed.releases[OLDER]
+    assert "apt purge nodrop-dkms" in nodrop(installed, "uninstall", 4)
+    installed.succeed(f"dkms uninstall -m nodrop -v {VERSION} -k {kernel}")
+    assert "/kernel/drivers/" in installed.module(kernel, "tun")
+    before = state(installed)
+    assert "dkms install" in nodrop(installed, f"install --kernel {kernel} --dry-run")
+    assert state(installed) == before
+    nodrop(installed, f"install --kernel {kernel}")
+    assert "/updates/dkms/" in installed.module(kernel, "tun")
+
+
 def test_upgrade_and_purge(installed: Root) -> None:
     installed.succeed(f"dpkg -i {dkms_of(build(f'{VERSION}.1'))}", 580)
     for kernel in installed.releases:
         version = installed.succeed(f"modinfo -k {kernel} -F version tun").strip()
         assert version == f"{VERSION}.1"
     assert installed.succeed("dkms status").count(f"nodrop/{VERSION},") == 0
-    installed.succeed("dpkg --purge nodrop-dkms")
+    conf = "/etc/modprobe.d/nodrop.conf"
+    installed.succeed(f"touch {conf}; dpkg --purge nodrop-dkms; test ! -e {conf}")
     for kernel in installed.releases:
         for name in ("tun", "vhost_net"):
             assert "/kernel/drivers/" in installed.module(kernel, name)
@@ -113,10 +140,51 @@ def test_make_install(bare: Root) -> None:
     install = f"make -s -C {REPOSITORY} install KVER={kernel}"
     assert f"is installed for kernel {kernel}" in bare.succeed(install)
     assert "/updates/dkms/" in bare.module(kernel, "tun")
+    page = "/usr/local/share/doc/nodrop/docs/json.md"
+    bare.succeed(f"test -f {page} -a -d /usr/local/share/doc/nodrop/examples/systemd")
     assert bare.succeed(install) == ""
     assert "is removed" in bare.succeed(f"make -s -C {REPOSITORY} uninstall")
     assert "/kernel/drivers/" in bare.module(kernel, "tun")
     assert bare.succeed(f"make -s -C {REPOSITORY} uninstall") == ""
+    bare.succeed("test ! -e /usr/local/share/doc/nodrop")
+
+
+def test_the_commands_package_has_what_there_is_to_read(bare: Root) -> None:
+    """It needs nothing that the root has not got; the pages are not compressed, links hold."""
+    (package,) = (path for path in build() if path.name.startswith("nodrop_"))
+    bare.succeed(f"dpkg -i {package}")
+    doc = "/usr/share/doc/nodrop"
+    bare.succeed(f"test -f {doc}/README.md -a -f {doc}/docs/json.md -a -f {doc}/docs/testing.md")
+    bare.succeed(f"test -f {doc}/examples/systemd/nodrop-export.service")
+    bare.succeed("nodrop --version; test -f /usr/share/man/man1/nodrop-status.1.gz")
+    said = bare.run("nodrop bench tap")
+    assert (said.status, "python3-matplotlib" in said.output) == (1, True), said.output
+    bare.succeed("dpkg --purge nodrop; test ! -e /usr/bin/nodrop")
+
+
+def test_the_command_installs_and_removes(bare: Root) -> None:
+    kernel = bare.releases[OLDER]
+    assert "Nothing of nodrop" in nodrop(bare, "uninstall")
+    before = state(bare)
+    assert "dkms install" in nodrop(bare, f"install --kernel {kernel} --dry-run")
+    assert state(bare) == before
+    assert f"Kernel {kernel} loads nodrop's" in nodrop(bare, f"install --kernel {kernel}")
+    assert "/updates/dkms/" in bare.module(kernel, "tun")
+    # From here on without the clone.
+    conf = "/etc/modprobe.d/nodrop.conf"
+    bare.succeed(f"touch {conf}")
+    start = "cd /; /usr/local/bin/nodrop -q"
+    # Python keeps what it has compiled beside the command.
+    bare.succeed(f"{start} uninstall --dry-run; {start} install --kernel {kernel} --dry-run")
+    before = state(bare)
+    assert "dkms remove" in bare.succeed(f"{start} uninstall --dry-run")
+    assert "verify" in bare.succeed(f"{start} install --kernel {kernel} --dry-run")
+    assert state(bare) == before
+    assert "Every kernel loads its own" in bare.succeed(f"{start} uninstall")
+    assert "/kernel/drivers/" in bare.module(kernel, "tun")
+    bare.succeed(
+        f"test ! -e {conf} -a ! -e /usr/local/lib/nodrop -a ! -e /usr/src/nodrop-{VERSION}"
+    )
 
 
 def test_make_install_from_a_given_source(bare: Root) -> None:

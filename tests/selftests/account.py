@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import socket
-import struct
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from harness import NAME, Reader, Sender, check, dropped, equal, resize, soon, tun
+from harness import NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
@@ -22,8 +19,6 @@ PORT, SEQUENCE = slice(22, 24), slice(28, 32)
 """Where a Sender's datagram has its port and its number, from the IPv4 header on."""
 
 
-TUNSETCARRIER = 0x400454E2
-OPERSTATE = Path("/sys/class/net", NAME, "operstate")
 STILL_S = patience(2.0)
 """When nothing comes for so long nothing will."""
 
@@ -49,6 +44,10 @@ class Account:
         port = int.from_bytes(packet[PORT], "big")
         self.came.setdefault(port, []).append(int.from_bytes(packet[SEQUENCE], "big"))
 
+    def of(self, sender: Sender) -> list[int]:
+        """The sender's numbers that came so far; the readers may go on adding to their own."""
+        return list(self.came.get(sender.port, []))
+
     def count(self) -> int:
         """How many packets of all senders came."""
         return sum(map(len, self.came.values()))
@@ -57,7 +56,7 @@ class Account:
         """How many packets of the senders have not come; fails when one came twice."""
         missing = 0
         for sender in senders:
-            numbers = self.came.get(sender.port, [])
+            numbers = self.of(sender)
             equal(len(set(numbers)), len(numbers), f"port {sender.port}: packets without copies")
             missing += sender.sent - len(numbers)
         return missing
@@ -65,7 +64,7 @@ class Account:
     def in_order(self, senders: Iterable[Sender]) -> None:
         """Fail unless each sender's packets came in the order in which they were sent."""
         for sender in senders:
-            numbers = self.came.get(sender.port, [])
+            numbers = self.of(sender)
             late = sum(b < a for a, b in itertools.pairwise(numbers))
             equal(late, 0, f"port {sender.port}: packets out of order")
 
@@ -183,26 +182,6 @@ def settled(
         account.in_order(senders)
     soon(lambda: inflight() == 0, lambda: f"{inflight()} bytes charged and never completed", 2)
     return sum(lost.values())
-
-
-def core_accounts() -> bool:
-    """Whether the network core accounts for all that it drops at a change of txqueuelen.
-
-    Finds out with devices of its own. Before Linux 6.12 nothing is counted that comes while a
-    device has no qdisc; later kernels still empty the qdisc, and say nothing of it.
-    """
-    with tun(5) as device, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-        sock.bind((NAME, 0))
-        fcntl.ioctl(device.fd, TUNSETCARRIER, struct.pack("i", 0))
-        soon(lambda: OPERSTATE.read_text() == "down\n", "the carrier is still there")
-        # It is done with the qdisc, too, once it lets others change the device.
-        resize(5)
-        sock.send(IPV4_UDP + bytes(63))
-        counted = dropped() > 0
-    with tun(5):
-        check(Sender(50).finished(10), "the sender hangs")
-        resize(6)
-        return counted and qdisc_counters(NAME).queued > 0
 
 
 def still(account: Account) -> None:

@@ -16,7 +16,9 @@ SOURCES = [
     if "test" not in path.relative_to(REPOSITORY / "kmod").parts
 ]
 BARRIER = re.compile(r"\b(?:smp_\w*(?:mb|release|acquire)\w*|smp_store_mb)\(")
-NAMED = re.compile(r"Litmus: (?:tests/litmus/)?(\S+?)(?:\.litmus)?$", re.MULTILINE)
+NAMED = re.compile(
+    r"Litmus: (?:tests/litmus/)?(\S+?)(?:\.litmus)?(?: \*/)?(?:\s*\\)?$", re.MULTILINE
+)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -58,6 +60,7 @@ def test_a_barrier_without_a_name_is_found() -> None:
         (4, {"X"}),
         (5, set()),
     ]
+    assert named_near_barriers("/* Litmus: X */\t\\\nsmp_mb();\n") == [(2, {"X"})]
     assert named_near_barriers("/* not smp_mb() */\n") == []
 
 

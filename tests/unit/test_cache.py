@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,26 @@ def test_two_runs_do_not_make_the_same_entry(tmp_path: Path) -> None:
         child.join(20)
         assert child.exitcode == 0
     assert count.read_text(encoding="utf-8") == "x"
+
+
+@pytest.mark.parametrize("name", ["stat", "unlink"])
+def test_two_runs_may_remove_the_same_entry(
+    name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def race(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path == stamp and entry.is_dir():
+            entry.rename(entry.with_name("gone"))  # by the other run, just now
+        return wanted(path, *args, **kwargs)
+
+    store = Cache("things", keep=1)
+    store.get("old", fill)
+    entry = place / "things" / "old"
+    stamp = entry / cache.STAMP
+    wanted = getattr(Path, name)
+    monkeypatch.setattr(Path, name, race)
+    store.get("new", fill)
+    assert not entry.exists()
+    assert store.find("new") is not None
 
 
 def test_entry_at_work_is_not_swept() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.cli import main
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.livepatch import Livepatch
 from nodrop.proc import Completed
@@ -152,8 +151,3 @@ def test_interrupted_goes_out(root: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         Livepatch(root).enter(root, 5.0, tell)
     assert (files / "enabled").read_text() == "0"
-
-
-def test_the_command_wants_live(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["install"]) == 2
-    assert "--live" in capsys.readouterr().err

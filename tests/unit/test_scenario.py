@@ -64,6 +64,20 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
         scenario.load("bad", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("esp", {"sent_mbit_per_s"}),
+        ("esp-far", {"sent_mbit_per_s"}),
+        ("shaping", {"first_due_percent"}),
+        ("shaping-shares", {"first_due_percent", "first_share_percent"}),
+    ],
+)
+def test_neither_more_nor_less_of_these_is_better(name: str, metrics: set[str]) -> None:
+    found = scenario.load(name).metrics
+    assert {key for key, one in found.items() if one.better == "none"} == metrics
+
+
 def test_what_is_compared_runs_side_by_side() -> None:
     runs = order.jobs([scenario.load("tap").with_length(6, 0.1)], VARIANTS)
     for start in range(0, len(runs), len(VARIANTS)):
@@ -78,10 +92,14 @@ def test_every_driver_is_first_equally_often() -> None:
     assert set(first.values()) == {len(runs) // len(VARIANTS) // len(VARIANTS)}
 
 
-def test_a_case_meets_every_order() -> None:
-    runs = order.jobs([scenario.load("nullvpn").with_length(6, 0.1)], VARIANTS)
-    orders = {tuple(run.variant for run in runs[i : i + 3]) for i in range(0, len(runs), 3)}
-    assert len(orders) == 6
+@pytest.mark.parametrize("name", ["nullvpn", "tap", "multiflow"])
+def test_each_case_meets_every_order(name: str) -> None:
+    """Also where there are as many cases as orders."""
+    runs = order.jobs([scenario.load(name).with_length(6, 0.1)], VARIANTS)
+    for case in {run.case for run in runs}:
+        of_case = [run.variant for run in runs if run.case == case]
+        orders = {tuple(of_case[start : start + 3]) for start in range(0, len(of_case), 3)}
+        assert len(orders) == 6, case
 
 
 def test_plan_survives_the_file(tmp_path: Path) -> None:

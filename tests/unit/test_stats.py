@@ -55,3 +55,4 @@ def test_geometric_mean() -> None:
 def test_join() -> None:
     assert stats.join([2, 8], "sum") == 10
     assert stats.join([2, 8], "geometric mean") == pytest.approx(4)
+    assert stats.join([0, 8], "mean") == pytest.approx(4)

@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from nodrop.guest.failure import GuestError
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAFFIC = REPOSITORY / "traffic"
 TIMEOUT_S = 120
-PROGRAMS = ("echo_probe", "forwarder", "tcp_flows", "tun_reader", "udp_sender", "vhost_client")
+PROGRAMS = (
+    *("echo_probe", "esp", "forwarder", "packet_cost", "tcp_flows", "tun_reader"),
+    *("udp_sender", "udp_sink", "vhost_client", "video"),
+)
 SLOWLY = ("--dest", "127.0.0.1", "--rate", "20")
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -29,7 +33,9 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("traffic")
     subprocess.run(
-        ["make", "-s", "-C", str(TRAFFIC), f"OUT={out}", "programs"], check=True, timeout=TIMEOUT_S
+        ["make", "-s", "-C", str(TRAFFIC), f"OUT={out}", "programs", "ciphers"],
+        check=True,
+        timeout=TIMEOUT_S,
     )
     return out
 
@@ -64,9 +70,23 @@ def test_help_fits_a_screen(programs: Path, name: str) -> None:
         ("tun_reader", ["--mode", "bridge"], "tun or tap"),
         ("tun_reader", ["--flags", "magic"], "unknown flag 'magic'"),
         ("echo_probe", ["--address"], "needs a value"),
+        ("esp", ["--name", "tun0", "--local", "127.0.0.1"], "--remote is required"),
+        ("udp_sink", ["--local", "here"], "IPv4 address"),
+        ("packet_cost", ["--local", "127.0.0.1"], "--remote is required"),
+        ("packet_cost", ["--device", "2"], "--device must be"),
+        ("packet_cost", ["--device", "3,"], "--device must be"),
+        ("packet_cost", ["--device", "3,4,5,6,7,8,9,10,11"], "up to 8"),
+        (
+            "packet_cost",
+            ["--device", "3,4", "--local", "127.0.0.1", "--remote", "127.0.0.1"],
+            "one queue only",
+        ),
+        ("udp_sender", ["--dest", "127.0.0.1", "--segments", "45", "--size", "1472"], "at most"),
+        ("video", ["--address", "127.0.0.1"], "--pictures is required"),
         ("forwarder", ["now"], "unexpected argument"),
         ("vhost_client", ["--slots", "3"], "a power of two"),
         ("vhost_client", ["--rate"], "needs a value"),
+        ("vhost_client", ["--fd", "0", "--far-fd", "9", "--rate", "1"], "goes without"),
         ("tcp_flows", ["--flows", "2"], "--address is required"),
         ("tcp_flows", ["--address", "127.0.0.1", "--flows", "65"], "--flows must be"),
     ],
@@ -95,6 +115,38 @@ def test_udp_sender_marks_and_counts(programs: Path) -> None:
     assert [int.from_bytes(packet[16:24], "little") for packet in got] == list(range(20))
 
 
+def test_udp_sender_sends_segments(programs: Path) -> None:
+    """What it gives at once is one packet, which the receiver gets in pieces."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(5)
+        port = str(receiver.getsockname()[1])
+        words = ["--dest", "127.0.0.1", "--port", port, "--packets", "5", "--segments", "4"]
+        sent = result(programs / "udp_sender", *words)
+        got = [receiver.recv(2000) for _ in range(20)]
+    assert sent["sent"] == 5
+    assert sent["payload_bytes"] == 5 * 4 * 64
+    assert {len(packet) for packet in got} == {64}
+    assert [int.from_bytes(packet[16:24], "little") for packet in got[::4]] == list(range(5))
+
+
+def test_udp_sender_tells_its_class(programs: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(5)
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        port = str(receiver.getsockname()[1])
+        sent = result(
+            programs / "udp_sender",
+            *("--dest", "127.0.0.1", "--port", port, "--packets", "5"),
+            *("--senders", "2", "--first", "3", "--tos", "184", "--priority", "6"),
+        )
+        got = [receiver.recvmsg(2000, 100) for _ in range(10)]
+    assert {int.from_bytes(packet[8:16], "little") for packet, *_ in got} == {3, 4}
+    assert {data[0] for _, rest, *_ in got for _, _, data in rest} == {184}
+    assert 0 < sent["cpu_seconds"] < 5
+
+
 def test_udp_sender_keeps_its_rate(programs: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
@@ -105,6 +157,64 @@ def test_udp_sender_keeps_its_rate(programs: Path) -> None:
             *("--rate", "200", "--seconds", "0.5", "--senders", "2"),
         )
     assert 150 <= sent["sent"] <= 202
+
+
+def test_udp_sink_counts_what_comes_in_batches(programs: Path) -> None:
+    port = free_port()
+    with Service([str(programs / "udp_sink"), "--local", "127.0.0.1", "--port", port]) as sink:
+        sent = result(
+            programs / "udp_sender",
+            *("--dest", "127.0.0.1", "--port", port, "--size", "100"),
+            *("--packets", "96", "--batch", "32"),
+        )
+        came = sink.result()
+    assert sent["sent"] == came["packets"] == 96
+    assert came["payload_bytes"] == 9600
+    assert came["socket_drops"] == 0
+
+
+def test_udp_sink_counts_what_its_socket_drops(programs: Path) -> None:
+    port = free_port()
+    slow = [str(programs / "udp_sink"), "--local", "127.0.0.1", "--port", port]
+    with Service([*slow, "--interval-us", "1000000"]) as sink:
+        words = ["--dest", "127.0.0.1", "--port", port, "--size", "9000", "--packets", "640"]
+        result(programs / "udp_sender", *words, "--batch", "64")
+        came = sink.result()
+    assert came["socket_drops"] > 0
+    assert came["packets"] + came["socket_drops"] == 640
+
+
+def free_port() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        holder.bind(("127.0.0.1", 0))
+        return str(holder.getsockname()[1])
+
+
+def stream(programs: Path, sizes: Path, *more: str) -> dict[str, Any]:
+    words = ["--address", "127.0.0.1", "--port", free_port(), "--pictures", str(sizes)]
+    return result(programs / "video", *words, "--grace", "0.1", *more)
+
+
+def test_video_cuts_pictures_into_packets(programs: Path, tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes"
+    sizes.write_text("# bytes\n1400\n1401\n1\n", encoding="utf-8")
+    found = stream(programs, sizes, "--rate", "100", "--seconds", "0.05")
+    assert found["pictures"] == 5
+    assert found["sent"] == found["received"] == 1 + 2 + 1 + 1 + 2
+    assert found["damaged"] == found["socket_drops"] == 0
+    assert 0 < found["p50_ns"] <= found["p99_ns"] <= found["max_ns"]
+
+
+def test_video_knows_damaged_pictures(programs: Path, tmp_path: Path) -> None:
+    """What leaves in one burst is more than the receiver's socket holds."""
+    sizes = tmp_path / "sizes"
+    sizes.write_text("2800000\n500\n", encoding="utf-8")
+    found = stream(programs, sizes, "--rate", "10", "--seconds", "0.2", "--rcvbuf", "4096")
+    assert found["pictures"] == 2
+    assert found["sent"] == 2001
+    assert found["received"] + found["socket_drops"] == 2001
+    assert found["socket_drops"] > 0
+    assert found["damaged"] == 1
 
 
 def test_echo_probe_finds_its_own_echo(programs: Path) -> None:
@@ -119,6 +229,10 @@ def test_echo_probe_finds_its_own_echo(programs: Path) -> None:
     assert found["sent"] == found["received"] == 200
     assert found["lost"] == 0
     assert 0 < found["p50_ns"] <= found["p90_ns"] <= found["p99_ns"] <= found["max_ns"]
+    shares = found["distribution_ns"]
+    assert list(shares.values()) == sorted(shares.values())
+    told = [shares["500"], shares["900"], shares["990"], shares["999"]]
+    assert told == [found[f"p{name}_ns"] for name in ("50", "90", "99", "999")]
 
 
 def test_tcp_flows_count_what_arrives_in_the_window(programs: Path) -> None:
@@ -143,6 +257,12 @@ def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
         service.wait(0.3)
     with Service([*sender[:-1], "0.2"], announces=False) as service:
         assert parse_last_json(service.wait(10), "udp_sender")["seconds"] >= 0.2
+
+
+def test_a_sender_says_that_it_has_begun(programs: Path) -> None:
+    sender = [str(programs / "udp_sender"), *SLOWLY, "--seconds", "30", "--announce"]
+    with Service(sender) as service:
+        assert service.result()["seconds"] < 30
 
 
 def test_a_service_is_given_time_and_then_stopped(programs: Path) -> None:
@@ -203,3 +323,57 @@ def test_kforwarder_has_the_headers_numbers(tmp_path: Path) -> None:
         kforwarder.FLAG_ONE_WAY,
     ]
     assert header_numbers(tmp_path, "kforwarder.h", *names) == wanted
+
+
+@pytest.mark.parametrize("batch", [0, 8])
+def test_packet_cost_counts_what_is_read(programs: Path, batch: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
+        device.bind(("127.0.0.1", 0))
+        words = ["--device", str(device.fileno()), "--port", str(device.getsockname()[1])]
+        words += ["--local", "127.0.0.1", "--remote", "127.0.0.1", "--batch", str(batch)]
+        words += ["--packets", "100", "--rounds", "3"]
+        output = tool([str(programs / "packet_cost"), *words], pass_fds=[device.fileno()])
+        device.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            device.recv(1)
+    loop, *rounds, whole = map(json.loads, output.splitlines())
+    assert loop["loop_instructions"] == 20_000_000
+    assert len(rounds) == 3
+    assert all(100 <= one["delivered"] < 100 + max(1, batch) for one in rounds)
+    assert all(one["ticks"] > 0 for one in rounds)
+    # Two processes: the socket may have been too full.
+    assert sum(one["delivered"] for one in rounds) < whole["delivered"] <= whole["sent"]
+    assert whole["delivered"] == whole["sent"] or not batch
+
+
+def test_packet_cost_reads_all_queues(programs: Path) -> None:
+    """Each socket has a port of its own, by which the kernel chooses between the two."""
+    with ExitStack() as stack:
+        queues = [
+            stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)
+        ]
+        port = 0
+        for queue in queues:
+            queue.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            queue.bind(("127.0.0.1", port))
+            port = queue.getsockname()[1]
+        fds = [queue.fileno() for queue in queues]
+        words = ["--device", ",".join(map(str, fds)), "--port", str(port), "--flows", "64"]
+        words += ["--local", "127.0.0.1", "--remote", "127.0.0.1", "--batch", "64"]
+        words += ["--packets", "640", "--rounds", "2"]
+        output = tool([str(programs / "packet_cost"), *words], pass_fds=fds)
+    *_, whole = map(json.loads, output.splitlines())
+    assert whole["used_queues"] == 2
+    assert whole["delivered"] == whole["sent"] >= 1280
+
+
+def test_packet_cost_sends_segments(programs: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
+        device.bind(("127.0.0.1", 0))
+        words = ["--device", str(device.fileno()), "--port", str(device.getsockname()[1])]
+        words += ["--local", "127.0.0.1", "--remote", "127.0.0.1", "--batch", "4"]
+        words += ["--segments", "4", "--packets", "100", "--rounds", "1"]
+        output = tool([str(programs / "packet_cost"), *words], pass_fds=[device.fileno()])
+    *_, whole = map(json.loads, output.splitlines())
+    # The loopback's receiver gets the segments.
+    assert whole["delivered"] == 4 * whole["sent"]

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Mistakes on purpose, one at each load: insmod broken.ko mistake=NAME.
+ *
+ * Each is one that a flavour of the lab's kernels must find. A flavour that
+ * says nothing has lost the option that would have found it: Kconfig drops
+ * options without a word. tests/guest/test_flavours.py loads it.
+ */
+#include <linux/delay.h>
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
+#include <linux/list.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/timer.h>
+#include <linux/vmalloc.h>
+
+/* How long two threads race: KCSAN looks at few of all accesses. */
+#define BROKEN_RACE_MS 10000
+
+static char *mistake = "none";
+module_param(mistake, charp, 0);
+MODULE_PARM_DESC(mistake, "What to do wrong (default none)");
+
+static void broken_none(void)
+{
+}
+
+/* Locks */
+
+static DEFINE_MUTEX(broken_first);
+static DEFINE_MUTEX(broken_second);
+
+static void broken_lock_order(void)
+{
+	mutex_lock(&broken_first);
+	mutex_lock(&broken_second);
+	mutex_unlock(&broken_second);
+	mutex_unlock(&broken_first);
+
+	mutex_lock(&broken_second);
+	mutex_lock(&broken_first);
+	mutex_unlock(&broken_first);
+	mutex_unlock(&broken_second);
+}
+
+static DEFINE_SPINLOCK(broken_spinlock);
+
+static void broken_tick(struct timer_list *timer)
+{
+	spin_lock(&broken_spinlock);
+	spin_unlock(&broken_spinlock);
+}
+
+/* A softirq may come while its lock is held here. */
+static void broken_softirq(void)
+{
+	struct timer_list timer;
+
+	timer_setup_on_stack(&timer, broken_tick, 0);
+	mod_timer(&timer, jiffies + 1);
+	msleep(100);
+	timer_delete_sync(&timer);
+	timer_destroy_on_stack(&timer);
+
+	spin_lock(&broken_spinlock);
+	spin_unlock(&broken_spinlock);
+}
+
+static void broken_atomic_sleep(void)
+{
+	spin_lock(&broken_spinlock);
+	kfree(kmalloc(64, GFP_KERNEL));
+	spin_unlock(&broken_spinlock);
+}
+
+struct broken_object {
+	struct mutex lock;	/* is held when its memory goes */
+};
+
+static void broken_free_held(void)
+{
+	struct broken_object *object = kmalloc(sizeof(*object), GFP_KERNEL);
+
+	if (!object)
+		return;
+	mutex_init(&object->lock);
+	mutex_lock(&object->lock);
+	kfree(object);
+}
+
+static int __rcu *broken_pointer;
+
+static void broken_rcu(void)
+{
+	if (rcu_dereference(broken_pointer))
+		pr_info("broken: there is something\n");
+}
+
+/* Life cycles */
+
+static struct timer_list broken_timer;
+
+static void broken_timer_again(void)
+{
+	timer_setup(&broken_timer, broken_tick, 0);
+	mod_timer(&broken_timer, jiffies + HZ);
+	timer_setup(&broken_timer, broken_tick, 0);
+	timer_delete_sync(&broken_timer);
+}
+
+static LIST_HEAD(broken_list);
+static LIST_HEAD(broken_entry);
+
+static void broken_list_twice(void)
+{
+	list_add(&broken_entry, &broken_list);
+	list_add(&broken_entry, &broken_list);
+}
+
+/* Memory. The compiler must not see what is wrong. */
+
+static noinline void broken_read(const char *place)
+{
+	OPTIMIZER_HIDE_VAR(place);
+	if (READ_ONCE(*place) == 42)
+		pr_info("broken: there it was\n");
+}
+
+static void broken_use_after_free(void)
+{
+	char *memory = kmalloc(64, GFP_KERNEL);
+	char *place = memory;
+
+	OPTIMIZER_HIDE_VAR(place);
+	kfree(memory);
+	broken_read(place);
+}
+
+static void broken_out_of_bounds(void)
+{
+	char *memory = kmalloc(64, GFP_KERNEL);
+
+	if (memory)
+		broken_read(memory + 64);
+	kfree(memory);
+}
+
+static void broken_vmalloc(void)
+{
+	char *memory = vmalloc(100);
+
+	if (memory)
+		broken_read(memory + 200);
+	vfree(memory);
+}
+
+static void broken_leak(void)
+{
+	char *memory = kzalloc(1000, GFP_KERNEL);
+
+	if (memory)
+		broken_read(memory);
+}
+
+/* Undefined behaviour */
+
+static void broken_shift(void)
+{
+	unsigned int by = 40;
+
+	OPTIMIZER_HIDE_VAR(by);
+	pr_info("broken: %u\n", 1U << by);
+}
+
+static int broken_array[4];
+
+static void broken_index(void)
+{
+	unsigned int at = 4;
+
+	OPTIMIZER_HIDE_VAR(at);
+	pr_info("broken: %d\n", broken_array[at]);
+}
+
+static u8 broken_byte = 2;
+
+static void broken_bool(void)
+{
+	bool *truth = (bool *)&broken_byte;
+
+	OPTIMIZER_HIDE_VAR(truth);
+	pr_info("broken: %d\n", *truth);
+}
+
+/* Data races */
+
+static unsigned long broken_counter;
+static unsigned long broken_data;
+static unsigned long broken_turn;
+
+static bool broken_goes_on(void)
+{
+	cond_resched();
+	return !kthread_should_stop();
+}
+
+static int broken_count(void *unused)
+{
+	while (broken_goes_on())
+		broken_counter++;
+	return 0;
+}
+
+/* Each hands the data to the other, and forgets that it takes a barrier. */
+static int broken_hand_over(void *mine)
+{
+	unsigned long me = (unsigned long)mine;
+
+	while (broken_goes_on()) {
+		if (READ_ONCE(broken_turn) != me)
+			continue;
+		smp_rmb(); /* has nothing to pair with */
+		broken_data++;
+		WRITE_ONCE(broken_turn, !me);
+	}
+	return 0;
+}
+
+/* Two threads on two CPUs. */
+static void broken_run(int (*thread)(void *data))
+{
+	struct task_struct *tasks[2];
+	unsigned long i;
+
+	for (i = 0; i < ARRAY_SIZE(tasks); i++) {
+		tasks[i] = kthread_create(thread, (void *)i, "broken/%lu", i);
+		if (IS_ERR(tasks[i]))
+			continue;
+		kthread_bind(tasks[i], i % num_online_cpus());
+		wake_up_process(tasks[i]);
+	}
+	msleep(BROKEN_RACE_MS);
+	for (i = 0; i < ARRAY_SIZE(tasks); i++)
+		if (!IS_ERR(tasks[i]))
+			kthread_stop(tasks[i]);
+}
+
+static void broken_data_race(void)
+{
+	broken_run(broken_count);
+}
+
+static void broken_no_barrier(void)
+{
+	broken_run(broken_hand_over);
+}
+
+static const struct {
+	const char *name;
+	void (*make)(void);
+} broken_mistakes[] = {
+	{ "none", broken_none },
+	{ "lock_order", broken_lock_order },
+	{ "softirq", broken_softirq },
+	{ "atomic_sleep", broken_atomic_sleep },
+	{ "free_held", broken_free_held },
+	{ "rcu", broken_rcu },
+	{ "timer_again", broken_timer_again },
+	{ "list_twice", broken_list_twice },
+	{ "use_after_free", broken_use_after_free },
+	{ "out_of_bounds", broken_out_of_bounds },
+	{ "vmalloc", broken_vmalloc },
+	{ "leak", broken_leak },
+	{ "shift", broken_shift },
+	{ "index", broken_index },
+	{ "bool", broken_bool },
+	{ "data_race", broken_data_race },
+	{ "no_barrier", broken_no_barrier },
+};
+
+static int __init broken_init(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(broken_mistakes); i++) {
+		if (strcmp(mistake, broken_mistakes[i].name))
+			continue;
+		broken_mistakes[i].make();
+		return 0;
+	}
+	return -EINVAL;
+}
+module_init(broken_init);
+
+MODULE_DESCRIPTION("Mistakes that the lab's kernels must find");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Each flavour finds the mistakes that it is there for: tests/flavours/broken.c makes them.
+
+An option that Kconfig dropped, or a complaint that the lab does not know, shows here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nodrop import lab
+from nodrop.kernel import Kernel
+from nodrop.kernel.build import make
+
+FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
+SOURCES = Path(__file__).parents[1] / "flavours"
+MAKE_TIMEOUT_S, GUEST_TIMEOUT_S = 120.0, 60.0
+
+FOUND: dict[str, dict[str, tuple[str, str]]] = {
+    "debug": {
+        "lock_order": ("lockdep", "possible circular locking dependency detected"),
+        "softirq": ("lockdep", "inconsistent lock state"),
+        "atomic_sleep": ("atomic sleep", "sleeping function called from invalid context"),
+        "free_held": ("lockdep", "held lock freed"),
+        "rcu": ("RCU usage", "suspicious RCU usage"),
+        "timer_again": ("WARNING", "ODEBUG: init active"),
+        "list_twice": ("WARNING", "list_add double add"),
+    },
+    "kasan": {
+        "use_after_free": ("KASAN", "slab-use-after-free in broken_read"),
+        "out_of_bounds": ("KASAN", "slab-out-of-bounds in broken_read"),
+        "vmalloc": ("KASAN", "vmalloc-out-of-bounds in broken_read"),
+        "leak": ("leak", "broken_leak+"),
+        "shift": ("UBSAN", "shift-out-of-bounds"),
+        "index": ("UBSAN", "array-index-out-of-bounds"),
+        "bool": ("UBSAN", "invalid-load"),
+        "list_twice": ("WARNING", "list_add double add"),
+    },
+    "kcsan": {
+        "data_race": ("KCSAN", "data-race in broken_count"),
+        "no_barrier": ("KCSAN", "data-race in broken_hand_over"),
+        "list_twice": ("WARNING", "list_add double add"),
+    },
+}
+"""By flavour and mistake: the complaint's kind, and words in it."""
+
+
+@pytest.fixture(scope="session")
+def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The module, built for the kernel under test."""
+    place = tmp_path_factory.mktemp("broken")
+    for source in SOURCES.iterdir():
+        shutil.copy(source, place)
+    make(
+        ["-C", str(kernel.objtree), f"ARCH={kernel.arch}", f"M={place}", "modules"],
+        what="The module of mistakes",
+        scratch=place,
+        timeout=MAKE_TIMEOUT_S,
+    )
+    return place / "broken.ko"
+
+
+def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> lab.GuestRun:
+    command = ["insmod", str(broken), f"mistake={mistake}"]
+    result = lab.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
+    assert result.status == 0, result.output
+    return result
+
+
+@pytest.mark.parametrize("mistake", FOUND.get(FLAVOUR, {}))
+def test_finds(kernel: Kernel, broken: Path, mistake: str, tmp_path: Path) -> None:
+    kind, words = FOUND[FLAVOUR][mistake]
+    result = load(kernel, broken, mistake, tmp_path)
+    found = [(splat.kind, words in splat.text) for splat in result.splats]
+    assert (kind, True) in found, f"{found}\n{result.log}"
+
+
+def test_finds_nothing_where_there_is_nothing(kernel: Kernel, broken: Path, tmp_path: Path) -> None:
+    result = load(kernel, broken, "none", tmp_path)
+    assert result.splats == ()

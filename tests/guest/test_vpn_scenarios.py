@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Each VPN makes a short run of its scenario: every packet of its device is accounted for."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodrop import lab
+from nodrop.bench import machine, order, scenario
+from nodrop.guest.plan import PLAN_NAME, RAW_NAME, Variant, write_plan
+from nodrop.guest.vpns import KINDS
+from nodrop.kernel import Artifacts, Kernel
+from nodrop.report.files import parse_raw
+
+VARIANTS = (Variant.UPSTREAM, Variant.NODROP)
+"""With upstream's flag the run fails when a device turns out to be without it."""
+SECONDS = 1
+TIMEOUT_S = 90.0
+RTT_MS = 20
+
+
+@pytest.mark.parametrize("vpn", KINDS)
+def test_a_short_run(vpn: str, kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
+    if vpn == "openconnect" and not shutil.which("ocserv", path="/usr/sbin:/usr/bin"):
+        pytest.skip("ocserv is not installed: its service would start")
+    known = scenario.load("vpn")
+    short = {**known.parameters, "vpn": vpn, "rtt_ms": RTT_MS, "warm_up_s": 1}
+    chosen = replace(known, parameters=short, matrix={"txqueuelen": [10]})
+    jobs = order.jobs([chosen.with_length(1, SECONDS)], VARIANTS)
+    write_plan(tmp_path / PLAN_NAME, jobs)
+    done = lab.run(
+        kernel,
+        [sys.executable, "-m", "nodrop.guest"],
+        out=tmp_path,
+        artifacts=artifacts,
+        timeout=TIMEOUT_S,
+        env={"PYTHONPATH": str(machine.REPOSITORY)},
+    )
+    assert done.status == 0, done.output
+    assert done.splats == ()
+    runs = parse_raw((tmp_path / RAW_NAME).read_text(encoding="utf-8"))
+    assert {run.variant for run in runs} == set(map(str, VARIANTS))
+    for run in runs:
+        found = run.metrics
+        assert set(chosen.metrics) <= set(found)
+        assert found["unaccounted"] == 0
+        assert found["netem_drops"] == 0
+        assert found["delivered"] > 100
+        assert found["goodput_mbit_per_s"] > 0.1
+        assert RTT_MS <= found["rtt_idle_ms"] < 20 * RTT_MS
+        assert found["rtt_mean_ms"] >= RTT_MS
+        assert found["near_vpn_cpu_percent"] > 0
+        assert found["far_vpn_cpu_percent"] > 0
+        if run.variant == Variant.NODROP:
+            assert found["lost"] == 0
+            assert found["driver_tx0_stops"] > 0

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Machines that were recorded by ``python -m nodrop.host FILE``: tests/unit/hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from nodrop.host.build import build
+from nodrop.host.model import Device, Host
+from nodrop.host.raw import Raw
+
+HOSTS = Path(__file__).parent / "unit/hosts"
+
+
+def raw(name: str) -> Raw:
+    """Return what the kernel said there."""
+    return Raw.from_json(json.loads((HOSTS / f"{name}.json").read_text()))
+
+
+def host(name: str) -> Host:
+    """Return its model."""
+    return build(raw(name))
+
+
+def device(found: Host, label: str) -> Device:
+    """Return one of its devices, by its name or by NAMESPACE/NAME."""
+    return next(one for one in found.devices if one.label == label)

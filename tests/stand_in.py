@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stands in for the lab where the tests are about what is kept of measurements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from nodrop import lab
+from nodrop.bench import session
+from nodrop.guest import runner
+from nodrop.guest.environment import Environment
+from nodrop.guest.failure import GuestError
+from nodrop.guest.plan import PLAN_NAME, Job, read_plan
+from nodrop.kernel import Artifacts, Kernel
+
+
+class Guest:
+    """The guest's own code makes runs, of made-up values, without a guest.
+
+    Attributes:
+        stop_after: runs of the plan after which ``stop`` is called.
+        ran: the runs that were begun.
+        fail: the text of the failure of a run; None: it succeeds.
+        at_end: what fails after the last run.
+        log: lines of the kernel's log, by how many runs are made when they appear.
+    """
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.stop_after = -1
+        self.stop: Callable[[Path], None] = lambda _: None
+        self.ran: list[Job] = []
+        self.fail: Callable[[Job], str | None] = lambda _: None
+        self.at_end = ""
+        self.log: dict[int, list[str]] = {}
+        self.kernel = Kernel(tmp_path, "7.3.4", tmp_path, tmp_path, "b1", "linux-source-7.3")
+        self.artifacts = Artifacts(modules=tmp_path / "modules", bin=tmp_path / "bin")
+        (tmp_path / "modules/nodrop").mkdir(parents=True)
+        (tmp_path / "modules/nodrop/tun.ko").write_text("a module")
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/sender").write_text("a program")
+
+    @classmethod
+    def put(cls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Self:
+        """Put one in the place of the lab."""
+        fake = cls(tmp_path)
+        monkeypatch.setattr(lab, "run", fake.run)
+        monkeypatch.setattr(runner, "run_job", fake.make)
+        monkeypatch.setattr(runner, "Drivers", partial(_NoDrivers, fake))
+        monkeypatch.setattr(runner, "prepare_system", lambda: None)
+        monkeypatch.setattr(session, "ensure_kernel", lambda _: fake.kernel)
+        monkeypatch.setattr(session, "ensure_artifacts", lambda *_: fake.artifacts)
+        return fake
+
+    def run(
+        self,
+        *_: Any,
+        out: Path,
+        on_line: Callable[[str], None],
+        on_log: Callable[[str], None],
+        **__: Any,
+    ) -> lab.GuestRun:
+        """Make what the plan lacks."""
+        log: list[str] = []
+
+        def report(done: int) -> None:
+            on_line(runner.PROGRESS_MARK + json.dumps({"done": done}))
+            for line in self.log.get(done, []):
+                log.append(line)
+                on_log(line)
+            if done == self.stop_after:
+                self.stop(out)
+
+        environment = Environment(out, self.artifacts.modules, self.artifacts.bin)
+        try:
+            runner.run_all(read_plan(out / PLAN_NAME), environment, report)
+        except GuestError as error:
+            on_line(f"nodrop.guest: {error}")
+            return lab.GuestRun(1, "", "", lab.find_splats(log), 1.0)
+        return lab.GuestRun(0, "", "", lab.find_splats(log), 1.0)
+
+    def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
+        """Make one run."""
+        self.ran.append(job)
+        if text := self.fail(job):
+            raise GuestError(f"{job.scenario} {job.case} {job.variant} pair {job.pair}: {text}")
+        names = {"scenario": job.scenario, "case": job.case, "pair": job.pair}
+        metrics = {"delivered_pps": 1000.0 + len(self.ran), "lost": 0, "unaccounted": 0}
+        return {**names, "variant": str(job.variant), "metrics": metrics}
+
+
+class _NoDrivers:
+    def __init__(self, guest: Guest, _modules: Path) -> None:
+        self._guest = guest
+
+    def use(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def unload(self) -> None:
+        if self._guest.at_end:
+            raise GuestError(self._guest.at_end)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The ethtool ioctl, against a kernel that answers from a table."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+
+from nodrop.host import ethtool
+
+SAMPLES = Path(__file__).parent / "samples"
+STATS, FLAGS = 1, 2
+
+
+class Kernel:
+    """One device, "tun0"."""
+
+    def __init__(self) -> None:
+        self.strings: dict[int, list[str]] = {STATS: ["tx0_stops", "tx0_wakes"], FLAGS: ["nodrop"]}
+        self.values = [7, 1 << 40]
+        self.flags = 1
+        self.operations = True
+        self.gone = False
+        """The last queue goes while we ask."""
+        self.strict = 0
+        """How often it gives nothing, by turns names and values."""
+
+    def ioctl(self, _sock: object, number: int, request: bytes) -> int:
+        assert number == 0x8946
+        name, address = struct.unpack("16sP16x", request)
+        if name.rstrip(b"\0") != b"tun0":
+            raise OSError(errno.ENODEV, "No such device")
+        if not self.operations:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        self.answer(address)
+        return 0
+
+    def refuses(self) -> bool:
+        self.strict -= 1
+        return self.strict >= 0
+
+    def answer(self, address: int) -> None:
+        def peek(at: int) -> int:
+            return ctypes.c_uint32.from_address(address + at).value
+
+        def poke(at: int, data: bytes) -> None:
+            ctypes.memmove(address + at, data, len(data))
+
+        match peek(0):
+            case 0x03:
+                poke(4, b"tun\0")
+                poke(36, b"1.6\0")
+                poke(100, b"tap\0")
+            case 0x37:
+                kind = peek(8).bit_length() - 1
+                there = kind in self.strings
+                poke(8, struct.pack("=QI", there << kind, len(self.strings.get(kind, []))))
+            case 0x1B:
+                names = [] if self.refuses() else self.strings[peek(4)]
+                poke(8, struct.pack("=I", len(names)))
+                poke(12, b"".join(name.encode().ljust(32, b"\0") for name in names))
+            case 0x1D:
+                if self.gone:
+                    raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+                count = 0 if self.refuses() else len(self.values)
+                poke(4, struct.pack(f"=I{count}Q", count, *self.values[:count]))
+            case 0x27:
+                poke(4, struct.pack("=I", self.flags))
+            case 0x28:
+                self.flags = peek(4)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    made = Kernel()
+    monkeypatch.setattr("fcntl.ioctl", made.ioctl)
+    return made
+
+
+def test_driver(kernel: Kernel) -> None:
+    assert ethtool.driver("tun0") == ethtool.Driver("tun", "1.6", "tap")
+    kernel.operations = False
+    with pytest.raises(OSError, match="not supported"):
+        ethtool.driver("tun0")
+
+
+def test_stats(kernel: Kernel) -> None:
+    assert ethtool.stats("tun0") == {"tx0_stops": 7, "tx0_wakes": 1 << 40}
+    kernel.strings[STATS] = []
+    assert ethtool.stats("tun0") == {}
+    kernel.operations = False
+    assert ethtool.stats("tun0") == {}
+
+
+@pytest.mark.parametrize("values", [[7], [7, 8, 9, 10]])
+def test_a_queue_comes_or_goes_between_names_and_values(kernel: Kernel, values: list[int]) -> None:
+    kernel.values = values
+    told = dict(zip(["tx0_stops", "tx0_wakes"], values, strict=False))
+    assert ethtool.stats("tun0") == told
+
+
+def test_kernels_that_want_the_number_as_it_is_now(kernel: Kernel) -> None:
+    """A queue comes while we ask: the kernel then gives no entry at all."""
+    kernel.strict = 2
+    assert ethtool.stats("tun0") == {"tx0_stops": 7, "tx0_wakes": 1 << 40}
+    kernel.strict = 1000
+    assert ethtool.stats("tun0") == {}
+
+
+def test_the_last_queue_goes_between_names_and_values(kernel: Kernel) -> None:
+    kernel.gone = True
+    assert ethtool.stats("tun0") == {}
+
+
+def test_names_of_all_31_letters(kernel: Kernel) -> None:
+    kernel.strings[STATS] = ["x" * 31, "y" * 32]
+    assert list(ethtool.stats("tun0")) == ["x" * 31, "y" * 32]
+
+
+def test_private_flags(kernel: Kernel) -> None:
+    kernel.strings[FLAGS] = ["legacy", "nodrop"]
+    kernel.flags = 0b01
+    assert ethtool.private_flags("tun0") == {"legacy": True, "nodrop": False}
+    ethtool.set_private_flag("tun0", "nodrop", True)
+    assert kernel.flags == 0b11
+    ethtool.set_private_flag("tun0", "nodrop", False)
+    assert kernel.flags == 0b01
+    with pytest.raises(OSError, match="not supported"):
+        ethtool.set_private_flag("tun0", "other", True)
+
+
+@pytest.mark.parametrize("name", ["nosuch", "", "x" * 16, "../../etc"])
+def test_no_such_device(kernel: Kernel, name: str) -> None:
+    assert kernel.operations
+    with pytest.raises(OSError, match="No such device") as raised:
+        ethtool.stats(name)
+    assert raised.value.errno == errno.ENODEV
+    assert raised.value.filename == name

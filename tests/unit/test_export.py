@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop export``: what it says of machines that were recorded, and of odd names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hosts import host, raw
+from prometheus_client.parser import text_string_to_metric_families
+from schema import validate
+
+from nodrop import cli
+from nodrop.host.build import build
+from nodrop.host.model import Host
+from nodrop.host.raw import Raw
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.prometheus import text
+from nodrop.prometheus.collect import collect
+from nodrop.prometheus.text import Family
+
+HOSTS = ["stock", "upstream", "nodrop", "spaces"]
+ODD = [
+    'a"b',
+    "a\\b",
+    "it's",
+    "a{b}",
+    "gr\u00fcn",
+    "x\x01y",
+    "\udcff\udcfe",
+    "\udcff\udcfd",
+    "a,b=1",
+]
+_MAKE = """
+import fcntl, os, struct, subprocess, sys
+files = []
+for name in sys.argv[2:]:
+    files.append(os.open("/dev/net/tun", os.O_RDWR))
+    fcntl.ioctl(files[-1], 0x400454CA, struct.pack("16sH22x", os.fsencode(name), 0x1001))
+run = [sys.executable, "-m", "nodrop"]
+subprocess.run([*run, "export"], stdout=open(sys.argv[1] + ".prom", "w"), check=True)
+subprocess.run([*run, "-j", "status"], stdout=open(sys.argv[1] + ".json", "w"), check=True)
+subprocess.run([*run, "status"], stdout=open(sys.argv[1] + ".txt", "w"), check=True)
+"""
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(page: str) -> Samples:
+    """All samples by name and labels, as Prometheus' own parser for Python reads them."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, f"twice: {key}"
+            found[key] = sample.value
+    return found
+
+
+def of(found: Samples, name: str, **labels: str) -> float:
+    """The one sample of a name whose labels include these."""
+    (value,) = [
+        value
+        for (this, pairs), value in found.items()
+        if this == name and labels.items() <= dict(pairs).items()
+    ]
+    return value
+
+
+def exported(found: Host) -> Samples:
+    return parsed(text.page(collect(found, found.devices, 0.25)).decode())
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, found: Raw) -> None:
+    monkeypatch.setattr("nodrop.commands.where.read", lambda *_args, **_words: found)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_text_and_json_say_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(monkeypatch, raw(name))
+    monkeypatch.setattr("time.monotonic", lambda: 7.0)
+    assert cli.main(["-j", "export"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    validate("export", shown)
+    told = {
+        (family["name"], tuple(sorted(sample["labels"].items()))): sample["value"]
+        for family in shown["families"]
+        for sample in family["samples"]
+    }
+    assert cli.main(["export", "--prometheus"]) == 0
+    assert parsed(capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_promtool(name: str) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool (Debian's package prometheus)")
+    found = host(name)
+    page = text.page(collect(found, found.devices, 0.25))
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=30
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_values() -> None:
+    found = exported(host("nodrop"))
+    mine = {"device": "ndtest0", "netns": ""}
+    full = {**mine, "kind": "tun", "driver": "nodrop"}
+    assert of(found, "nodrop_module_info", module="tun", driver="nodrop", version="0.3.0") == 1
+    assert of(found, "nodrop_guard_seconds") == 1
+    assert of(found, "nodrop_default_backpressure") == 1
+    assert of(found, "nodrop_scrape_duration_seconds") == 0.25
+    assert of(found, "nodrop_device_info", **full, owner="python", qdisc="pfifo", vhost="no") == 1
+    assert of(found, "nodrop_device_transmit_dropped_packets_total", **full) == 3981
+    assert of(found, "nodrop_device_qdisc_requeued_packets_total", **full) == 1
+    assert of(found, "nodrop_device_txqueuelen_packets", **full) == 20
+    assert of(found, "nodrop_device_backpressure", **full) == 1
+    assert of(found, "nodrop_queue_dropped_packets_total", **mine, cause="guard") == 3981
+    assert of(found, "nodrop_queue_dropped_packets_total", **mine, cause="off") == 0
+    assert of(found, "nodrop_queue_guard_trips_total", **mine, queue="0") == 1
+    assert of(found, "nodrop_queue_ring_packets", **mine, queue="0") == 20
+
+
+def test_byte_queue_limits() -> None:
+    found = raw("nodrop")
+    files = found.namespaces[0].sysfs["ndtest0"]
+    files["queues/tx-0/byte_queue_limits/limit"] = "5000"
+    files["queues/tx-0/byte_queue_limits/inflight"] = "3000"
+    shown = exported(build(found))
+    mine = {"device": "ndtest0", "netns": "", "queue": "0"}
+    assert of(shown, "nodrop_queue_bql_limit_bytes", **mine) == 5000
+    assert of(shown, "nodrop_queue_bql_inflight_bytes", **mine) == 3000
+
+
+def test_what_cannot_be_known_is_no_zero() -> None:
+    names = {name for name, _ in exported(host("stock"))}
+    assert not {name for name in names if name.startswith("nodrop_queue_")}
+    assert not names & {"nodrop_guard_seconds", "nodrop_default_backpressure"}
+    tunnel = {name for name, labels in exported(host("spaces")) if ("kind", "vxlan") in labels}
+    assert "nodrop_device_transmit_packets_total" in tunnel
+    assert not tunnel & {"nodrop_device_backpressure", "nodrop_device_queues"}
+
+
+def test_a_pid_is_no_label() -> None:
+    recorded = raw("spaces")
+    spaces = [
+        replace(
+            space, name={"blue": "4711", "red": "/proc/4711/ns/net"}.get(space.name, space.name)
+        )
+        for space in recorded.namespaces
+    ]
+    found = build(replace(recorded, namespaces=spaces))
+    shown = exported(found)
+    inodes = {space.inode for space in spaces if "4711" in space.name}
+    names = {dict(labels)["netns"] for _, labels in shown if "netns" in dict(labels)}
+    assert len(inodes) == 2
+    assert names == {"", *(f"net:[{inode}]" for inode in inodes)}
+    assert not any("4711" in value for _, labels in shown for _, value in labels)
+
+
+def test_owners_are_told_once_and_by_name() -> None:
+    found = host("nodrop")
+    one = next(device for device in found.devices if device.owners)
+    owners = tuple(replace(one.owners[0], name=name) for name in ("qemu", "a\nb", "qemu"))
+    shown = exported(replace(found, devices=(replace(one, owners=owners),)))
+    assert of(shown, "nodrop_device_info", owner="a\nb,qemu") == 1
+
+
+def test_families_are_together_and_in_order() -> None:
+    found = host("spaces")
+    page = text.page(collect(found, found.devices, 0.25)).decode()
+    again = text.page(collect(found, found.devices[::-1], 0.25)).decode()
+    assert page == again
+    helped = [line.split()[2] for line in page.splitlines() if line.startswith("# HELP")]
+    typed = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
+    seen = [line.split("{")[0].split()[0] for line in page.splitlines() if line[0] != "#"]
+    assert helped == typed == list(dict.fromkeys(seen))
+    assert [name for last, name in zip(["", *seen], seen, strict=False) if last != name] == helped
+
+
+def test_odd_labels_survive() -> None:
+    family = Family("nodrop_x_total", "counter", "One.\nA \\ too.", ("device",))
+    family.samples.update({(text.readable(name),): 1 for name in [*ODD, "a\nb", "\\n", 'a\\"b']})
+    page = text.page([family]).decode()
+    assert page.count("\n") == 2 + len(family.samples)
+    shown = {dict(labels)["device"] for _, labels in parsed(page)}
+    assert shown == {values[0] for values in family.samples}
+    assert len(shown) == len(ODD) + 3
+
+
+def test_two_names_stay_two() -> None:
+    assert text.readable("n\udcff") != text.readable(r"n\xff")
+    assert text.readable("tun0") == "tun0"
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/dev/net/tun").exists(), reason="makes devices, as root"
+)
+def test_real_devices_with_odd_names(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", _MAKE, tmp_path / "odd", *map(os.fsencode, ODD)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "LC_ALL": "C", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = parsed((tmp_path / "odd.prom").read_text(encoding="utf-8"))
+    labels = [dict(pairs) for name, pairs in shown if name == "nodrop_device_info"]
+    assert {one["device"] for one in labels} == set(map(text.readable, ODD))
+    # Its reader and its files are found by that name, too.
+    assert all(one["owner"] for one in labels)
+    devices = json.loads((tmp_path / "odd.json").read_text())["devices"]
+    plain = {name.encode(errors="surrogateescape") for name in ODD}
+    assert {one["name"] for one in devices} == {
+        name.decode(errors="backslashreplace") for name in plain
+    }
+
+
+def test_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(monkeypatch, raw("nodrop"))
+    path = tmp_path / "nodrop.prom"
+    path.write_text("old")
+    path.chmod(0o600)
+    before = path.stat().st_ino
+    assert cli.main(["export", "--prometheus", "--out", str(path)]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert parsed(path.read_text())
+    assert (path.stat().st_mode & 0o777, path.stat().st_ino != before) == (0o644, True)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("target", ["below/nodrop.prom", "/proc/self/fd/1"])
+def test_out_through_a_link(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+) -> None:
+    """Somebody else may have made it, and what it leads to may be open."""
+    recorded(monkeypatch, raw("nodrop"))
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/nodrop.prom").write_text("old")
+    link = tmp_path / "link.prom"
+    link.symlink_to(target)
+    assert cli.main(["export", "--out", str(link)]) == 1
+    assert "is a link" in capsys.readouterr().err
+    assert link.is_symlink()
+    assert (tmp_path / "below/nodrop.prom").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("none/nodrop.prom", "Is there a folder"), ("folder", "no regular file"), ("fifo", "stdout")],
+)
+def test_out_that_cannot_be(
+    name: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorded(monkeypatch, raw("nodrop"))
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    assert cli.main(["export", "--out", str(tmp_path / name)]) == 1
+    assert said in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "folder"]
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["os.fsync", "os.fchmod", "pathlib.Path.replace"])
+def test_a_failure_leaves_the_old_file_alone(
+    step: str,
+    failure: BaseException,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    recorded(monkeypatch, raw("nodrop"))
+    path = tmp_path / "nodrop.prom"
+    path.write_text("old")
+    monkeypatch.setattr(step, fail)
+    assert cli.main(["export", "--out", str(path)]) == (1 if isinstance(failure, OSError) else 130)
+    assert "nodrop: " in capsys.readouterr().err
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("nodrop.prom", "old")]
+
+
+def test_a_device_that_is_not_there_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(monkeypatch, raw("nodrop"))
+    path = tmp_path / "nodrop.prom"
+    path.write_text("old")
+    assert cli.main(["export", "nix", "--out", str(path)]) == 1
+    assert "no TUN, TAP" in capsys.readouterr().err
+    assert path.read_text() == "old"
+
+
+def test_what_is_half_written_is_not_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(_: int) -> None:
+        seen.append(sorted(path.name for path in tmp_path.iterdir()))
+
+    seen: list[list[str]] = []
+    recorded(monkeypatch, raw("nodrop"))
+    monkeypatch.setattr("os.fsync", look)
+    assert cli.main(["export", "--out", str(tmp_path / "nodrop.prom")]) == 0
+    ((name,),) = seen
+    assert (name.startswith(".nodrop.prom."), name.endswith(".prom")) == (True, False)

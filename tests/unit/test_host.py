@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What commands know of a machine, from machines that were recorded (python -m nodrop.host)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hosts import device, host, raw
+
+from nodrop.errors import NodropError
+from nodrop.host import describe, owners, read
+from nodrop.host.build import build
+from nodrop.host.kinds import is_shown
+from nodrop.host.model import Driver
+from nodrop.host.raw import HOLDERS, Holder, Raw
+
+
+@pytest.mark.parametrize("name", ["stock", "upstream", "nodrop", "spaces"])
+def test_recorded_hosts_survive_json(name: str) -> None:
+    recorded = raw(name)
+    assert Raw.from_json(json.loads(json.dumps(recorded.to_json()))) == recorded
+
+
+def test_stock() -> None:
+    found = host("stock")
+    one = device(found, "ndtest0")
+    assert (found.tun.driver, found.tun.built_in, found.guard_ms) == (Driver.STOCK, False, None)
+    assert (one.kind, one.driver, one.enabled, one.txqueuelen) == ("tun", Driver.STOCK, False, 20)
+    assert (one.tx_dropped, one.counter("stops")) == (3981, None)
+    assert [(who.name, who.queues, who.vhost) for who in one.owners] == [("python", 1, False)]
+    assert [queue.counters for queue in one.queue] == [{}]
+
+
+def test_upstream_is_what_the_application_asked_for() -> None:
+    found = host("upstream")
+    assert device(found, "ndtest0").driver is Driver.UPSTREAM
+    assert device(found, "ndtest0").enabled
+    assert device(found, "idle0").driver is Driver.STOCK
+
+
+def test_nodrop() -> None:
+    found = host("nodrop")
+    one = device(found, "ndtest0")
+    assert (found.tun.driver, found.tun.version) == (Driver.NODROP, "0.3.0")
+    assert (found.default_on, found.guard_ms, found.default_qdisc) == (True, 1000, "fq_codel")
+    assert (one.driver, one.enabled, one.queue[0].ring_packets) == (Driver.NODROP, True, 20)
+    assert one.drops_by_cause["guard"] == one.tx_dropped > 0
+    assert one.counter("stops") == 1
+
+
+def test_a_device_that_is_switched_off() -> None:
+    recorded = raw("nodrop")
+    recorded.namespaces[0].flags["ndtest0"]["nodrop"] = False
+    one = device(build(recorded), "ndtest0")
+    assert (one.driver, one.enabled) == (Driver.NODROP, False)
+
+
+def test_livepatched() -> None:
+    recorded = raw("nodrop")
+    files = {
+        name: text
+        for name, text in recorded.machine.files.items()
+        if name not in ("sys/module/tun/version", "sys/module/tun/parameters/nodrop")
+    }
+    files[HOLDERS] = "nodrop_live"
+    machine = replace(recorded.machine, files=files, livepatch="in")
+    found = build(replace(recorded, machine=machine))
+    assert (found.tun.driver, found.default_on) == (Driver.LIVE, True)
+    assert device(found, "ndtest0").driver is Driver.LIVE
+
+
+def test_a_version_alone_makes_no_module_ours() -> None:
+    """The kernel's own vhost_net has had 0.0.1 for ever."""
+    recorded = raw("nodrop")
+    vhost = {
+        "sys/class/misc/vhost-net/dev": "10:238",
+        "sys/module/vhost_net/initstate": "live",
+        "sys/module/vhost_net/version": "0.0.1",
+    }
+    recorded.machine.files.update(vhost)
+    found = build(recorded).vhost_net
+    assert (found.driver, found.version, found.loaded) == (Driver.STOCK, "", True)
+    recorded.machine.files[HOLDERS] = "tun vhost_net"
+    assert build(recorded).vhost_net.driver is Driver.NODROP
+
+
+def test_namespaces_and_who_is_where() -> None:
+    found = host("spaces")
+    assert found.tun.built_in
+    assert found.default_qdisc == ""
+    assert device(found, "mq0").queues == 3
+    assert [who.queues for who in device(found, "mq0").owners] == [3]
+    assert len({device(found, label).owners[0].pid for label in ("tun0", "blue/tun0")}) == 2
+    assert device(found, "red/moved0").owners == device(found, "blue/tun0").owners
+    assert (device(found, "gone0").owners, device(found, "gone0").carrier) == ((), False)
+    vxlan = device(found, "vx0")
+    assert (vxlan.tunnel, vxlan.driver, vxlan.owners, vxlan.queue) == (True, None, (), ())
+
+
+def test_byte_limits_of_drivers_that_have_none_are_left_out() -> None:
+    recorded = raw("stock")
+    files = recorded.namespaces[0].sysfs["ndtest0"]
+    files["queues/tx-0/byte_queue_limits/limit"] = "0"
+    assert device(build(recorded), "ndtest0").queue[0].limit_bytes is None
+
+
+def test_mq() -> None:
+    recorded = raw("stock")
+    leaf = {"kind": "fq_codel", "dev": "ndtest0", "parent": ":1", "options": {}}
+    root = {"kind": "mq", "dev": "ndtest0", "root": True, "options": {}, "drops": 7, "qlen": 2}
+    recorded.namespaces[0].qdiscs[:] = [root, leaf, dict(leaf, parent=":2")]
+    qdisc = device(build(recorded), "ndtest0").qdisc
+    assert (qdisc.label, qdisc.drops, qdisc.queued_packets) == ("mq/fq_codel", 7, 2)
+
+
+def test_describe_has_everything_that_json_can_carry() -> None:
+    for name in ("nodrop", "spaces"):
+        found = host(name)
+        text = json.dumps([describe.host(found), *map(describe.device, found.devices)])
+        assert "red" in text or name != "spaces"
+    shown = describe.device(device(host("nodrop"), "ndtest0"))
+    assert shown["queue"][0]["ring_packets"] == 20
+    assert "ring" not in shown["queue"][0]["counters"]
+
+
+def test_fallback_tunnels_are_shown_when_they_are_used() -> None:
+    link = {"ifname": "gre0", "flags": ["NOARP"], "linkinfo": {"info_kind": "gre"}}
+    assert not is_shown(link)
+    assert is_shown({**link, "flags": ["NOARP", "UP"]})
+    assert not is_shown({"ifname": "eth0", "flags": ["UP"]})
+
+
+def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> None:
+    folder = proc / str(pid)
+    for name in ("fd", "fdinfo", "ns"):
+        (folder / name).mkdir(parents=True)
+    (folder / "comm").write_text("openvpn\n")
+    (folder / "ns/net").write_text("")
+    for number, (target, info) in files.items():
+        (folder / "fd" / str(number)).symlink_to(target)
+        (folder / "fdinfo" / str(number)).write_text(info)
+
+
+def test_owners(tmp_path: Path) -> None:
+    tun = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\niff:\ttun0\n")
+    unset = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\n")
+    fake_process(tmp_path, 7, {0: ("/dev/null", ""), 3: tun, 4: tun, 5: unset})
+    fake_process(tmp_path, 12, {3: ("/dev/tap9", ""), 4: ("/dev/vhost-net", ""), 5: ("/gone", "")})
+    fake_process(tmp_path, 20, {3: unset, 4: ("/dev/vhost-net", "")})
+    (tmp_path / "30").mkdir()  # ended meanwhile
+    found, hidden = owners.find(tmp_path)
+    assert [(one.pid, one.name, one.tun, one.tap, one.vhost) for one in found] == [
+        (7, "openvpn", ["tun0", "tun0"], [], 0),
+        (12, "openvpn", [], [9], 1),
+    ]
+    assert hidden == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_owners_of_others_are_counted(tmp_path: Path) -> None:
+    fake_process(tmp_path, 7, {})
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_mode & 0o005 == 0o005:
+            break
+        folder.chmod(0o755)
+    (tmp_path / "7/fd").chmod(0o700)
+    pid = os.fork()
+    if pid == 0:
+        os.setresuid(65534, 65534, 65534)
+        os._exit(0 if owners.find(tmp_path) == ([], 1) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_only_what_a_name_does_not_tell_is_asked() -> None:
+    def unclear(holder: Holder, *others: Holder, names: dict[int, set[str]]) -> list[str]:
+        return owners.unclear(holder, [holder, *others], names)
+
+    here = Holder(1, "a", 0, netns=100, tun=["tun0"])
+    there = Holder(2, "b", 0, netns=200, tun=["tun0"])
+    assert unclear(here, there, names={100: {"tun0"}, 200: {"tun0"}}) == []
+    # Its own namespace has no such device: it was moved.
+    assert unclear(there, here, names={100: {"tun0"}, 200: set()}) == ["tun0"]
+    # Two hold the same name in one namespace: one of them may have been moved.
+    assert unclear(here, replace(here, pid=3), names={100: {"tun0"}}) == ["tun0"]
+    # A namespace that was not read: asked only when the device has no other holder.
+    assert unclear(there, here, names={100: {"tun0"}}) == []
+    assert unclear(there, names={100: {"tun0"}}) == ["tun0"]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo '[{'", "did not print JSON"),
+        ("echo 'Cannot open netlink socket' >&2; exit 2", "Cannot open netlink socket"),
+    ],
+)
+def test_a_tool_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    tool = tmp_path / "ip"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(NodropError, match=message):
+        read.namespace("")

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Instructions per packet: the cases, the arithmetic, the tables, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.bench import instructions as bench
+from nodrop.errors import NodropError
+from nodrop.guest import instructions as guest
+from nodrop.guest.costcases import AXES, CASES, chosen
+from nodrop.guest.environment import Environment
+from nodrop.guest.failure import Unsupported
+from nodrop.guest.plan import Variant
+from nodrop.report import costs
+
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "instructions"
+NOWHERE = Environment(Path("/none"), Path("/none"), Path("/none"))
+META = {"kernel": {"release": "7.3.4"}, "qemu": "QEMU emulator version 7.2"}
+
+
+def result(variant: str, ticks: list[int], **more: Any) -> dict[str, Any]:
+    rounds = [{"sent": 40, "delivered": 20, "ticks": t, "idle_ms": 0} for t in ticks]
+    return {
+        "case": "full",
+        "axes": {"ring": "full"},
+        "variant": variant,
+        "loop_instructions": 20_000_000,
+        "loop_ticks": 20_100_000,
+        "rounds": rounds,
+        "sent": 100,
+        "delivered": 50,
+        "lost": 50,
+        "unaccounted": 0,
+        **more,
+    }
+
+
+def skipped(variant: str) -> dict[str, Any]:
+    return {"case": "g", "axes": {"gso": "44"}, "variant": variant, "skipped": "too old"}
+
+
+@pytest.mark.parametrize(
+    ("axis", "labels"),
+    [
+        ("payload", ["64", "512", "1472"]),
+        ("gso", ["1", "4", "16", "44"]),
+        ("flows", ["1", "8", "64"]),
+        ("queues", ["1", "2", "4", "8"]),
+    ],
+)
+def test_an_axis_varies_nothing_else(axis: str, labels: list[str]) -> None:
+    cases = chosen([axis])
+    assert [case.axes[axis] for case in cases] == labels
+    own = {
+        "payload": ("payload",),
+        "gso": ("payload", "packets"),
+        "flows": ("flows",),
+        "queues": ("queues", "batch"),
+    }
+    names = [n for n in vars(cases[0]) if n not in ("name", "axes", *own[axis])]
+    for case in cases:
+        assert case.is_never_full
+        assert [getattr(case, n) for n in names] == [getattr(cases[0], n) for n in names]
+
+
+def test_each_case_is_measured_once() -> None:
+    assert chosen(list(AXES)) == list(CASES)
+    assert len({case.name for case in CASES}) == len(CASES)
+    # A flow has one queue.
+    assert all(case.flows >= 8 * case.queues for case in CASES)
+    # A round of large packets takes no more of the time that all have.
+    assert all(case.packets * case.payload.bytes < 2**24 for case in CASES)
+
+
+def test_what_packet_cost_is_told() -> None:
+    (case,) = [case for case in CASES if case.name == "gso=44"]
+    words = guest.words(case, [5])
+    told = dict(zip(words[::2], words[1::2], strict=True))
+    assert (told["--device"], told["--size"], told["--segments"]) == ("5", "1472", "44")
+    assert int(told["--sndbuf"]) >= 32 * 44 * 1472
+    (case,) = [case for case in CASES if case.name == "queues=2"]
+    words = guest.words(case, [5, 7])
+    told = dict(zip(words[::2], words[1::2], strict=True))
+    assert (told["--device"], told["--flows"], told["--batch"]) == ("5,7", "64", "64")
+    assert (told["--segments"], told["--sndbuf"]) == ("1", "0")
+
+
+def test_what_a_kernel_cannot_do_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*_args: object) -> dict[str, Any]:
+        raise Unsupported("too old")
+
+    monkeypatch.setattr(guest, "measure", measure)
+    (case,) = [case for case in CASES if case.name == "gso=44"]
+    line = guest.result(case, Variant.STOCK, NOWHERE)
+    assert line == {**skipped("stock"), "case": "gso=44"}
+
+
+def test_costs_are_of_what_was_read_and_over_all_rounds() -> None:
+    results = [result("stock", [2000, 2400]), result("nodrop", [1000]), result("stock", [2200])]
+    found = costs.costs(results)["full"]
+    assert found["stock"].per_packet == (100.0, 120.0, 110.0)
+    assert (found["stock"].median, found["stock"].delivered, found["stock"].lost) == (110, 100, 100)
+    assert found["stock"].spread == pytest.approx(20 / 110)
+    assert found["nodrop"].median == 50
+
+
+def test_the_tables() -> None:
+    base = {"case": "b", "axes": {"ring": "never full", "flows": "1"}}
+    results = [
+        result("stock", [2000]),
+        result("stock", [4000], **base),
+        result("stock", [4400], case="f", axes={"flows": "8"}),
+        result("nodrop", [2500, 2100, 2200], lost=0),
+        result("nodrop", [4400], **base, lost=0),
+        result("nodrop", [4400], case="f", axes={"flows": "8"}, lost=0),
+        skipped("stock"),
+        skipped("nodrop"),
+    ]
+    lines = costs.markdown(results, META).splitlines()
+    assert lines[0].startswith("| Ring, qdisc, and who sends | stock | nodrop | nodrop - stock |")
+    assert lines[2] == "| full | 100 | 110 | +10 | 1.100 | 18.2% | 50 / 50 | 50 / 0 |"
+    assert lines[3] == "| never full | 200 | 220 | +20 | 1.100 | 0.0% | 50 / 50 | 50 / 0 |"
+    assert lines[4] == ""
+    assert lines[5].startswith("| Sockets that send |")
+    assert lines[7] == "| 1 | 200 | 220 | +20 | 1.100 | 0.0% | 50 / 50 | 50 / 0 |"
+    assert lines[8] == "| 8 | 220 | 220 | +0 | 1.000 | 0.0% | 50 / 50 | 50 / 0 |"
+    rest = lines[9:]
+    assert f"Not on this kernel: {AXES['gso']}: too old." in rest
+    assert f"Not in these data: {AXES['payload']}; {AXES['queues']}." in rest
+    assert "7.3.4 on one CPU, QEMU emulator version 7.2" in rest[-1]
+    assert "Medians of 1 rounds" in rest[-1]
+    assert "0.50% to 0.50% more" in rest[-1]
+
+
+def test_a_driver_that_has_no_such_packets_has_no_ratio() -> None:
+    axes = {"axes": {"gso": "44"}, "case": "g"}
+    results = [result("stock", [2000]), result("nodrop", [2000]), result("nodrop", [2000], **axes)]
+    table = costs.markdown([*results, skipped("stock")], META)
+    assert "| 44 | - | 100 | - | - | 0.0% | 50 | 50 |" in table
+
+
+def test_data_from_before_the_axes() -> None:
+    """They have the ring's cases only, and the table says so."""
+    old = [result("stock", [2000]), result("nodrop", [2200])]
+    for one in old:
+        del one["axes"]
+    table = costs.markdown(old, META)
+    assert "| full | 100 | 110 | +10 | 1.100 |" in table
+    missing = [title for axis, title in AXES.items() if axis != "ring"]
+    assert f"Not in these data: {'; '.join(missing)}." in table
+
+
+def test_the_table_is_made_of_the_data_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(RESULTS, tmp_path / "again")
+    (tmp_path / "again" / "table.md").unlink()
+    assert bench.main(["--table", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again/table.md").read_text() == (RESULTS / "table.md").read_text()
+    capsys.readouterr()
+    assert bench.main(["--table", str(tmp_path)]) == 1
+    assert "does not hold the data of a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"loop_ticks": 19_999_999}, "no instructions"),
+        ({"loop_ticks": 20_400_001}, "no instructions"),
+        ({"unaccounted": -1}, "nobody counted -1 packets"),
+        ({"rounds": [{"ticks": 1, "delivered": 1, "idle_ms": 10}]}, "idle"),
+    ],
+)
+def test_what_proves_nothing_is_refused(more: Mapping[str, Any], sentence: str) -> None:
+    costs.check([result("stock", [2000]), skipped("nodrop")])
+    with pytest.raises(NodropError, match=sentence):
+        costs.check([result("stock", [2000]), result("nodrop", [2000], **more)])
+
+
+def test_no_results_are_no_table() -> None:
+    for results, sentence in (([], "no results"), ([skipped("stock")], "measured: too old")):
+        with pytest.raises(NodropError, match=sentence):
+            costs.check(results)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop lab``: which guest is booted with which words, and what comes out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from nodrop.cli import main
+from nodrop.commands import lab
+from nodrop.kernel import build
+from nodrop.lab import kernels, roots, uml
+from nodrop.lab.hearing import GuestRun
+from nodrop.lab.splats import Splat
+
+SCHEMAS = Path(lab.__file__).parents[1] / "schemas"
+
+
+class Guests:
+    """Stands in for User-Mode Linux and the Debian machines."""
+
+    def __init__(self) -> None:
+        self.booted: list[dict[str, Any]] = []
+        self.result = GuestRun(0, "the log", "hello", (), 1.5)
+
+    def uml(self, _kernel: object, argv: Sequence[str], **how: Any) -> GuestRun:
+        return self.boot(argv, how)
+
+    def debian(self, argv: Sequence[str], **how: Any) -> GuestRun:
+        return self.boot(argv, how)
+
+    def boot(self, argv: Sequence[str], how: dict[str, Any]) -> GuestRun:
+        assert how["out"].is_dir()
+        self.booted.append({"argv": list(argv), **how})
+        on_line: Callable[[str], None] = how["on_line"]
+        for line in self.result.output.splitlines():
+            on_line(line)
+        return self.result
+
+
+@pytest.fixture
+def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
+    made = Guests()
+    kernel = SimpleNamespace(release="7.3.4", arch="um")
+    machine = SimpleNamespace(run=made.debian, kernel=SimpleNamespace(release="6.1.0-9"))
+    monkeypatch.setattr(build, "ensure_kernel", lambda *_: kernel)
+    monkeypatch.setattr(kernels, "ensure_artifacts", lambda *_: None)
+    monkeypatch.setattr(uml, "run", made.uml)
+    monkeypatch.setattr(kernels, "ensure_packages", lambda *_: ())
+    monkeypatch.setattr(kernels, "ensure_machine", lambda *_: machine)
+    return made
+
+
+def valid(text: str, name: str) -> Any:
+    told = json.loads(text)
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(told)
+    return told
+
+
+def test_the_names_of_kernels_are_those_of_the_lab() -> None:
+    assert kernels.names() == lab.KERNELS
+    assert set(kernels.UPSTREAM) < set(lab.KERNELS)
+
+
+def test_a_command_gets_the_driver_and_its_words(
+    guests: Guests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-q", "lab", "run", "--", "ls", "-j", "--", "a b"]) == 0
+    assert capsys.readouterr().out == "hello\n"
+    (boot,) = guests.booted
+    loaded = [sys.executable, "-m", "nodrop.guest.loaded", "nodrop"]
+    assert boot["argv"] == [*loaded, "ls", "-j", "--", "a b"]
+    assert (boot["timeout"], boot["terminal"], boot["cpus"]) == (None, None, 2)
+    assert not boot["out"].exists()
+
+
+def test_a_debian_kernel_without_a_driver(guests: Guests, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--kernel", "6.1", "--driver", "none", "--timeout", "9", "--out", str(out), "--cpus"]
+    assert main(["-q", "lab", "run", *words, "4", "true"]) == 0
+    (boot,) = guests.booted
+    assert boot["argv"] == ["true"]
+    assert (boot["timeout"], boot["cpus"], boot["out"]) == (9.0, 4, out)
+
+
+@pytest.mark.parametrize(("status", "splats", "wanted"), [(7, 0, 7), (0, 1, 1), (7, 1, 7)])
+def test_exit_status(
+    guests: Guests, capsys: pytest.CaptureFixture[str], status: int, splats: int, wanted: int
+) -> None:
+    complaint = (Splat("BUG", "BUG: x", "BUG: x\nmore"),) * splats
+    guests.result = GuestRun(status, "the log", "hello", complaint, 1.5)
+    assert main(["-q", "lab", "run", "true"]) == wanted
+    assert ("The kernel complained (BUG):\nBUG: x\nmore" in capsys.readouterr().err) == bool(splats)
+
+
+def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
+    guests.result = GuestRun(3, "the log", "a\nb", (Splat("BUG", "BUG: x", "BUG: x"),), 1.5)
+    assert main(["-q", "-j", "lab", "run", "--log", "true"]) == 3
+    told = valid(capsys.readouterr().out, "lab-run")
+    assert (told["status"], told["output"], told["log"]) == (3, "a\nb", "the log")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        ([], 2, "A shell needs a terminal"),
+        (["--kernel", "6.1", "--driver", "upstream", "true"], 4, "has no flow control"),
+        (["--kernel", "2.4", "true"], 2, "2.4"),
+        (["--timeout", "0", "true"], 2, "from 1"),
+        (["--timeout", "nan", "true"], 2, "from 1"),
+        (["--memory", "nonsense", "true"], 2, "no size"),
+        (["--memory", "2048", "true"], 2, "no size"),
+        (["--memory", "63M", "true"], 2, "from 64M to 64G"),
+        (["--memory", "65G", "true"], 2, "from 64M to 64G"),
+        (["--cpus", "9", "true"], 2, "from 1 to 8"),
+        (["--out", "/dev/null", "true"], 1, "/dev/null is no folder"),
+        (["--out", "/proc/x", "true"], 1, "/proc/x cannot be made: "),
+    ],
+)
+def test_refused(
+    guests: Guests,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    status: int,
+    sentence: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["-q", "lab", "run", *words]) == status
+    assert sentence in capsys.readouterr().err
+    assert guests.booted == []
+
+
+def test_as_many_cpus_as_the_kernel_is_built_for() -> None:
+    config = Path(build.__file__).with_name("configs") / "common.config"
+    assert f"CONFIG_NR_CPUS={lab.MAX_CPUS} " in config.read_text(encoding="utf-8")
+
+
+def test_sizes_of_memory(guests: Guests) -> None:
+    for given in ("64m", "512M", "64G"):
+        assert main(["-q", "lab", "run", "--memory", given, "true"]) == 0
+    assert [boot["memory"] for boot in guests.booted] == ["64M", "512M", "64G"]
+
+
+@pytest.mark.parametrize(
+    ("words", "no_color", "terminal", "wanted"),
+    [
+        ([], "", True, {"TERM": "xterm", "COLUMNS": "57"}),
+        ([], "1", True, {"TERM": "xterm", "COLUMNS": "57", "NO_COLOR": "1"}),
+        (["--color", "never"], "", True, {"TERM": "xterm", "COLUMNS": "57", "NO_COLOR": "1"}),
+        ([], "", False, {"TERM": "dumb", "COLUMNS": "1000", "NO_COLOR": "1"}),
+        (["--color", "always"], "1", False, {"TERM": "xterm", "COLUMNS": "1000"}),
+        (["-j"], "", True, {"TERM": "dumb", "COLUMNS": "1000", "NO_COLOR": "1"}),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["uml", "6.12"])
+def test_it_prints_as_it_would_here(
+    guests: Guests,
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: str,
+    words: list[str],
+    no_color: str,
+    terminal: bool,
+    wanted: dict[str, str],
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "57")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert main([*words, "-q", "lab", "run", "--kernel", kernel, "true"]) == 0
+    env = guests.booted[0]["env"]
+    assert {name: env[name] for name in ("TERM", "COLUMNS", "NO_COLOR") if name in env} == wanted
+
+
+def test_debian_kernels_need_a_clone(
+    guests: Guests,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(kernels, "REPOSITORY", tmp_path)
+    assert main(["-q", "lab", "run", "--kernel", "6.12", "true"]) == 4
+    assert "clone" in capsys.readouterr().err
+    assert guests.booted == []
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    kernel = SimpleNamespace(release="7.3.4") if cached else None
+    monkeypatch.setattr(build, "find_kernel", lambda: kernel)
+    monkeypatch.setattr(roots, "find_kernel", lambda _: kernel)
+    assert main(["-j", "lab", "list"]) == 0
+    told = valid(capsys.readouterr().out, "lab-list")["kernels"]
+    assert [one["name"] for one in told] == list(lab.KERNELS)
+    assert all(one["cached"] is cached and bool(one["cost"]) is not cached for one in told)
+    assert main(["lab", "list"]) == 0
+    assert ("it is cached" in capsys.readouterr().out) is cached
+
+
+def test_an_empty_cache_has_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NODROP_CACHE", str(tmp_path / "none"))
+    assert [one.cached for one in kernels.listed()] == [False] * 4
+    assert not (tmp_path / "none").exists()

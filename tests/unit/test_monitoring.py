@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What stands around ``nodrop export``: its page, alerts, dashboard and service."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from hosts import host
+
+from nodrop.cli import parser
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.prometheus.collect import collect
+from nodrop.prometheus.text import Family
+
+CONTRIB = REPOSITORY / "contrib"
+RULES = CONTRIB / "prometheus/nodrop.rules.yml"
+SERVICE = CONTRIB / "systemd/nodrop-export.service"
+DASHBOARD = CONTRIB / "grafana/nodrop.json"
+FOREIGN = {"job", "instance"}
+"""Labels that Prometheus itself adds."""
+_METRIC = re.compile(r"\bnodrop_[a-z_]+")
+_SELECTOR = re.compile(r"\b(nodrop_[a-z_]+)\{([^}]*)\}")
+_MATCH = re.compile(r'([a-z_]+)(?:=~|!~|!=|=)"')
+_GROUPING = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
+
+
+def families() -> dict[str, Family]:
+    return {family.name: family for family in collect(host("nodrop"), (), 0.0)}
+
+
+def unknown(query: str) -> list[str]:
+    """What a query asks for and nobody exports: metrics, and labels of metrics."""
+    known = families()
+    wrong = [name for name in _METRIC.findall(query) if name not in known]
+    for name, selector in _SELECTOR.findall(query):
+        wrong += [
+            f"{name}: {label}"
+            for label in _MATCH.findall(selector)
+            if name in known and label not in {*known[name].labels, *FOREIGN}
+        ]
+    labels = FOREIGN.union(*(family.labels for family in known.values()))
+    for names in _GROUPING.findall(query):
+        wrong += [label for label in names.split(", ") if label not in labels]
+    return wrong
+
+
+def queries(node: Any) -> list[str]:
+    """All queries of a dashboard, those of its variables too."""
+    if isinstance(node, list):
+        return [text for one in node for text in queries(one)]
+    if not isinstance(node, dict):
+        return []
+    own = [node[key] for key in ("expr", "query") if isinstance(node.get(key), str)]
+    return own + [text for one in node.values() for text in queries(one)]
+
+
+def promtool(*words: str | Path) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool (Debian's package prometheus)")
+    done = subprocess.run(
+        [program, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_query_of_something_else_is_noticed() -> None:
+    assert unknown("rate(nodrop_device_stops_total[5m])") == ["nodrop_device_stops_total"]
+    assert unknown('nodrop_queue_stops_total{owner="x"}') == ["nodrop_queue_stops_total: owner"]
+    assert unknown("sum by (pid) (nodrop_queue_stops_total)") == ["pid"]
+
+
+def test_page_has_the_metrics_that_there_are() -> None:
+    page = (REPOSITORY / "docs/prometheus.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `nodrop_")]
+    assert rows == [
+        f"| `{family.name}` | {family.kind} | {', '.join(family.labels)} | {family.help} |"
+        for family in families().values()
+    ]
+
+
+def test_page_has_the_alerts_that_there_are() -> None:
+    page = (REPOSITORY / "docs/prometheus.md").read_text(encoding="utf-8")
+    alerts = re.findall(r"^ +- alert: (\w+)$", RULES.read_text(), re.MULTILINE)
+    assert alerts == re.findall(r"^\| `(Nodrop\w+)`", page, re.MULTILINE)
+
+
+def test_names_are_prometheus_own_kind() -> None:
+    for family in families().values():
+        assert (family.kind == "counter") == family.name.endswith("_total"), family.name
+        assert re.fullmatch(r"nodrop_[a-z_]+", family.name)
+        assert not re.search(r"_(ms|milliseconds|kb|count|sum|bucket)\b", family.name)
+        assert family.help.endswith(".")
+
+
+def test_rules_ask_for_what_is_exported() -> None:
+    expressions = re.findall(
+        r"^ +expr: (.*?)(?=^ +(?:for|labels):)", RULES.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert len(expressions) == 4
+    assert [wrong for text in expressions for wrong in unknown(text)] == []
+
+
+def test_rules() -> None:
+    promtool("check", "rules", RULES)
+    promtool("test", "rules", Path(__file__).parent / "prometheus/nodrop.test.yml")
+
+
+def test_dashboard_is_what_its_script_makes() -> None:
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "scripts/dashboard", "-"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert DASHBOARD.read_text(encoding="utf-8") == done.stdout
+
+
+def test_dashboard_is_one_to_grafana() -> None:
+    register_default_plugins()
+    data = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    read = Dashboard.from_json(data)
+    assert json.loads(json.dumps(read, cls=JSONEncoder)) == data
+    panels = data["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["targets"] for panel in panels)
+    taken = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) == 23
+
+
+def test_dashboard_asks_for_what_is_exported() -> None:
+    asked = queries(json.loads(DASHBOARD.read_text(encoding="utf-8")))
+    assert len([text for text in asked if "nodrop_" in text]) > 15
+    assert [wrong for text in asked for wrong in unknown(text)] == []
+
+
+def test_dashboard_and_rules_can_be_evaluated(tmp_path: Path) -> None:
+    asked = queries(json.loads(DASHBOARD.read_text(encoding="utf-8")))
+    lines = ["groups:", "- name: all", "  rules:"]
+    for number, text in enumerate(one for one in asked if not one.startswith("label_values")):
+        if "nodrop_" in text:
+            plain = text.replace("$__rate_interval", "5m").replace("$__range", "3h")
+            lines += [f"  - record: x:y{number}", f"    expr: {json.dumps(plain)}"]
+    assert len(lines) > 30
+    path = tmp_path / "all.yml"
+    path.write_text("\n".join(lines))
+    promtool("check", "rules", "--lint-fatal", path)
+
+
+def test_service_runs_a_command_that_there_is() -> None:
+    line = re.search(r"^ExecStart=nodrop (.*)$", SERVICE.read_text(), re.MULTILINE)
+    assert line
+    arguments = parser().parse_args(line[1].split())
+    assert (arguments.all_namespaces, arguments.prometheus) == (True, True)
+    folder = str(arguments.out.parent)
+    assert SERVICE.read_text().count(folder) == 3
+    assert arguments.out.suffix == ".prom"
+
+
+def test_units(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze")
+    for unit in ("service", "timer"):
+        text = (CONTRIB / f"systemd/nodrop-export.{unit}").read_text()
+        # The command may not be installed here.
+        made = tmp_path / f"nodrop-export.{unit}"
+        made.write_text(text.replace("=nodrop ", "=/usr/bin/env nodrop "))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir())],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    said = [line for line in done.stderr.splitlines() if "nodrop-export" in line]
+    assert (done.returncode, said) == (0, []), done.stderr

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Other network namespaces: how they are named, entered, and what goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host import netns
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def other() -> Iterator[int]:
+    """A process in a network namespace of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes network namespaces")
+    process = subprocess.Popen(["unshare", "-n", "sleep", "60"])
+    try:
+        own = Path("/proc/self/ns/net").readlink()
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{process.pid}/ns/net").readlink() == own:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def devices() -> list[str]:
+    return sorted(path.name for path in Path("/sys/class/net").iterdir())
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_the_own_namespace_needs_no_right_and_no_child() -> None:
+    for where in (None, os.getpid(), str(os.getpid()), "/proc/self/ns/net"):
+        assert netns.run_inside(where, os.getpid) == os.getpid()
+
+
+def test_another_one_has_its_own_sysfs(other: int) -> None:
+    before = devices()
+    assert netns.run_inside(other, devices) == ["lo"]
+    assert netns.run_inside(f"/proc/{other}/ns/net", devices) == ["lo"]
+    assert devices() == before
+
+
+def test_errors_come_out_of_it(other: int) -> None:
+    with pytest.raises(NodropError) as told:
+        netns.run_inside(other, lambda: fail(UnsupportedError("What", "How")))
+    assert (told.value.message, told.value.hint, told.value.status) == ("What", "How", 4)
+    missing = FileNotFoundError(errno.ENOENT, "gone", "/x")
+    with pytest.raises(FileNotFoundError) as raised:
+        netns.run_inside(other, lambda: fail(missing))
+    assert raised.value.filename == "/x"
+
+
+def test_a_child_that_dies_is_told_of(other: int) -> None:
+    with pytest.raises(NodropError, match="ended early"):
+        netns.run_inside(other, lambda: os._exit(9))
+
+
+def test_much_comes_through(other: int) -> None:
+    assert len(netns.run_inside(other, lambda: "x" * 10**6)) == 10**6
+
+
+def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(netns, "NAMED", tmp_path)
+    (tmp_path / "42").touch()
+    assert netns.named() == ["42"]
+    assert netns.path_of("42") == tmp_path / "42"
+    assert netns.path_of(42) == Path("/proc/42/ns/net")
+    assert netns.path_of("43") == Path("/proc/43/ns/net")
+    assert netns.path_of("/run/x") == Path("/run/x")
+    assert netns.prefix("blue") == "ip netns exec blue "
+    assert netns.prefix("43") == "nsenter --net=/proc/43/ns/net "
+    assert netns.prefix(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ("nosuch", "There is no network namespace nosuch"),
+        ("", "is no network namespace"),
+        ("a\0b", "There is no network namespace"),
+        ("x" * 300, "There is no network namespace"),
+        ("4999999", "There is no process 4999999"),
+        (4999999, "There is no process 4999999"),
+        ("/etc/passwd", "is no network namespace"),
+        ("/", "is no network namespace"),
+        ("/dev/null", "is no network namespace"),
+    ],
+)
+def test_no_namespace(where: str | int, sentence: str) -> None:
+    with pytest.raises(NodropError, match=sentence):
+        netns.run_inside(where, devices)
+
+
+def test_an_ordinary_user_is_told_what_is_missing(other: int) -> None:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            netns.run_inside(other, devices)
+        except NodropError as error:
+            status = 0 if "Only root" in error.message else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_pipe_is_no_namespace(tmp_path: Path) -> None:
+    """And nobody waits for its other end."""
+    os.mkfifo(tmp_path / "pipe")
+    signal.alarm(10)
+    try:
+        with pytest.raises(NodropError, match="is no network namespace"):
+            netns.run_inside(tmp_path / "pipe", lambda: None)
+    finally:
+        signal.alarm(0)

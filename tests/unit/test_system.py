@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is installed, and what the scheduler did, from files that stand for a machine's."""
+
+from __future__ import annotations
+
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+from nodrop.host import system, threads
+from nodrop.host.system import Kernel
+
+RELEASE = "6.12.41+deb13-amd64"
+NOTE = b"".join(n.to_bytes(4, "little") for n in (4, 20, 3)) + b"GNU\0"
+
+
+@pytest.fixture(autouse=True)
+def running(monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = os.uname()
+    fake = os.uname_result((uname.sysname, uname.nodename, RELEASE, uname.version, uname.machine))
+    monkeypatch.setattr(os, "uname", lambda: fake)
+
+
+def write(path: Path, text: str | bytes = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def kernel(root: Path, release: str, tun: str) -> None:
+    write(root / f"lib/modules/{release}/modules.dep", f"kernel/net/core.ko:\n{tun}: x.ko\n")
+    write(root / f"boot/vmlinuz-{release}")
+
+
+def test_kernels(tmp_path: Path) -> None:
+    kernel(tmp_path, RELEASE, "updates/dkms/tun.ko.xz")
+    kernel(tmp_path, "6.12.9+deb13-amd64", "kernel/drivers/net/tun.ko.xz")
+    kernel(tmp_path, "6.12.41+deb13+1-amd64", "kernel/drivers/net/tun.ko.xz")
+    kernel(tmp_path, "6.13.1+deb13-cloud-amd64", "kernel/drivers/net/tun.ko.xz")
+    write(tmp_path / f"lib/modules/{RELEASE}/build/Module.symvers")
+    write(tmp_path / "var/log/nodrop/6.12.9+deb13-amd64.log", "make: x\nnodrop: no gcc\n")
+    found = system.read([], tmp_path)
+    each = {one.release: one for one in found.kernels}
+    assert each[RELEASE] == Kernel(RELEASE, image=True, headers=True, nodrop=True, why_not="")
+    assert found.running == each[RELEASE]
+    assert each["6.12.9+deb13-amd64"].why_not == "no gcc"
+    assert not each["6.12.9+deb13-amd64"].nodrop
+    # The cloud kernel is another flavour; 41 is more than 9, 41+1 more than 41.
+    assert found.newest == each["6.12.41+deb13+1-amd64"]
+    assert not each["6.12.41+deb13+1-amd64"].headers
+
+
+def test_modules_in_memory_and_on_disk(tmp_path: Path) -> None:
+    old, new = b"\1" * 20, b"\2" * 20
+    kernel(tmp_path, RELEASE, "updates/dkms/tun.ko.xz")
+    module = lzma.compress(b"ELF" + NOTE + new)
+    write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/tun.ko.xz", module)
+    write(tmp_path / "sys/module/tun/initstate", "live")
+    note = tmp_path / "sys/module/tun/notes/.note.gnu.build-id"
+    write(note, NOTE + old)
+    tun = system.read([], tmp_path).module("tun")
+    assert (tun.loaded, tun.on_disk, tun.stale) == (old.hex(), new.hex(), True)
+    write(note, NOTE + new)
+    assert not system.read([], tmp_path).module("tun").stale
+    nodrop = system.read([], tmp_path).module("nodrop")
+    assert (nodrop.loaded, nodrop.on_disk, nodrop.stale) == ("", "", False)
+    # A damaged file tells nothing.
+    write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/tun.ko.xz", module[:40])
+    assert system.read([], tmp_path).module("tun").on_disk is None
+
+
+def test_containers_rights_and_services(tmp_path: Path) -> None:
+    empty = system.read([], tmp_path)
+    assert (empty.container, empty.kernels, empty.tree, empty.livepatch) == ("", [], False, False)
+    write(tmp_path / "run/systemd/container", "lxc\n")
+    write(tmp_path / "proc/self/status", "Name:\tx\nCapEff:\t0000000000000fff\n")
+    write(tmp_path / "proc/7/cgroup", "0::/system.slice/system-openvpn.slice/openvpn@a.service\n")
+    write(tmp_path / "proc/8/cgroup", "0::/user.slice/user-0.slice/user@0.service/app.slice\n")
+    write(tmp_path / "usr/src/nodrop-0.3.0/dkms.conf")
+    found = system.read([7, 8], tmp_path)
+    assert (found.container, found.net_admin, found.tree) == ("lxc", False, True)
+    assert found.units == {7: "openvpn@a.service"}
+    write(tmp_path / "proc/self/status", "Name:\tx\nCapEff:\t0000000000001000\n")
+    assert system.read([], tmp_path).net_admin
+
+
+def thread(proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told: bool) -> None:
+    fields = [state, *["0"] * 10, "150", "50", "0", "0", "20", "-5", *["0"] * 21, "5", "0"]
+    stat = f"{tid} ({name}) {' '.join(fields)}\n"
+    for folder in (proc / f"{pid}/task/{tid}", proc / f"{tid}"):
+        write(folder / "stat", stat)
+        write(folder / "comm", f"{name}\n")
+    if told:
+        write(proc / f"{pid}/task/{tid}/schedstat", "1500000000 250000000 9\n")
+
+
+def test_threads(tmp_path: Path) -> None:
+    thread(tmp_path, 7, 7, "qemu) R (", told=True)
+    thread(tmp_path, 7, 9, "CPU 0/KVM", "R", told=False)
+    thread(tmp_path, 30, 30, "vhost-7", told=True)
+    thread(tmp_path, 31, 31, "vhost-70", told=True)
+    found = {one.tid: one for one in threads.read([7, 4711], tmp_path)}
+    assert set(found) == {7, 9, 30}
+    assert (found[7].name, found[7].run_s, found[7].wait_s) == ("qemu) R (", 1.5, 0.25)
+    assert (found[7].policy, found[7].nice) == (5, -5)
+    assert (found[9].run_s, found[9].wait_s) == (200 / os.sysconf("SC_CLK_TCK"), None)
+    assert (found[30].pid, found[30].vhost, found[7].vhost) == (7, True, False)
+    assert dict(threads.states(found.values(), tmp_path)) == {9: 1}

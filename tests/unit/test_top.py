@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Rates of ``nodrop top`` from recorded machines that change, and what is shown of them."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import hosts
+import pytest
+from schema import validate
+
+from nodrop import cli
+from nodrop.commands.top import INTERVAL_S
+from nodrop.host.build import build
+from nodrop.host.raw import Raw, RawNamespace
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.top import view
+from nodrop.top.look import Looks
+from nodrop.top.rates import Meter, Row
+from nodrop.top.view import Sort, View
+
+
+def raw(name: str) -> Raw:
+    """A recorded machine, at a time that adds up."""
+    found = hosts.raw(name)
+    return replace(found, namespaces=[replace(one, time_s=64.0) for one in found.namespaces])
+
+
+Change = Callable[[RawNamespace], None]
+
+
+def later(before: Raw, seconds: float, *changes: Change) -> Raw:
+    """The machine after a time, and after the changes to its first namespace."""
+    after = copy.deepcopy(before)
+    for change in changes:
+        change(after.namespaces[0])
+    spaces = [replace(space, time_s=space.time_s + seconds) for space in after.namespaces]
+    return replace(after, namespaces=spaces)
+
+
+def look(meter: Meter, found: Raw) -> dict[str, Row]:
+    times = {space.inode: space.time_s for space in found.namespaces}
+    return {row.device.label: row for row in meter.rows(build(found).devices, times)}
+
+
+def rows(*machines: Raw) -> dict[str, Row]:
+    """The rows of the last of several looks."""
+    meter = Meter()
+    return [look(meter, found) for found in machines][-1]
+
+
+def link(space: RawNamespace, name: str) -> dict[str, Any]:
+    return next(one for one in space.links if one["ifname"] == name)
+
+
+def sent(name: str, packets: int, size: int, dropped: int = 0) -> Change:
+    def change(space: RawNamespace) -> None:
+        tx = link(space, name)["stats64"]["tx"]
+        tx["packets"] += packets
+        tx["bytes"] += packets * size
+        tx["dropped"] += dropped
+
+    return change
+
+
+def counted(name: str, **numbers: int) -> Change:
+    def change(space: RawNamespace) -> None:
+        for counter, number in numbers.items():
+            space.stats[name][f"tx0_{counter}"] = (
+                number if counter == "ring" else space.stats[name][f"tx0_{counter}"] + number
+            )
+
+    return change
+
+
+def queued(name: str, packets: int, size: int, drops: int = 0) -> Change:
+    def change(space: RawNamespace) -> None:
+        root = next(one for one in space.qdiscs if one["dev"] == name and one.get("root"))
+        root.update(qlen=packets, backlog=packets * size, drops=root["drops"] + drops)
+
+    return change
+
+
+def test_stock() -> None:
+    before = raw("stock")
+    after = later(before, 2.0, sent("ndtest0", 3000, 100, 500), queued("ndtest0", 10, 100, 6))
+    row = rows(before, after)["ndtest0"]
+    assert row.interval_s == 2.0
+    assert row.link == {
+        **{"tx_packets": 1500.0, "tx_bytes": 150_000.0, "tx_dropped": 250.0},
+        **{"rx_packets": 0.0, "rx_bytes": 0.0, "rx_dropped": 0.0},
+    }
+    assert (row.drops, row.lost, row.qdisc["drops"]) == ({"ring": 250.0}, 250.0, 3.0)
+    # 1000 bytes wait, 150,000 leave in a second; what the ring holds nobody knows.
+    assert row.waits.qdisc_ms == pytest.approx(1000 / 150_000 * 1000)
+    assert (row.waits.ring_ms, row.waits.both_ms, row.ring_packets) == (None, None, None)
+    assert row.counters == {}
+
+
+def test_nodrop() -> None:
+    before = raw("nodrop")
+    after = later(
+        before,
+        0.5,
+        sent("ndtest0", 1000, 200, 30),
+        counted("ndtest0", stops=40, wakes=39, kicks=7, kicks_here=2, drop_guard=20, ring=8),
+        queued("ndtest0", 100, 200),
+    )
+    row = rows(before, after)["ndtest0"]
+    assert (row.link["tx_packets"], row.link["tx_bytes"]) == (2000.0, 400_000.0)
+    assert [row.counters[name] for name in ("stops", "wakes", "kicks", "kicks_here")] == [
+        *(80.0, 78.0, 14.0, 4.0)
+    ]
+    # 30 drops, of which the driver explains 20.
+    assert {cause: rate for cause, rate in row.drops.items() if rate} == {
+        **{"guard": 40.0, "other": 20.0}
+    }
+    assert row.lost == 60.0
+    # 20,000 bytes at 400,000 a second, and 8 packets at 2000 a second.
+    assert (row.waits.qdisc_ms, row.waits.ring_ms) == pytest.approx((50.0, 4.0))
+    assert row.waits.both_ms == pytest.approx(54.0)
+    (queue,) = row.queues
+    assert (queue.packets, queue.counters["stops"], queue.waits) == (2000.0, 80.0, row.waits)
+
+
+def test_counters_that_were_read_a_moment_apart_are_no_cause() -> None:
+    before = raw("nodrop")
+    after = later(before, 1.0, sent("ndtest0", 0, 0, 105), counted("ndtest0", drop_guard=100))
+    assert rows(before, after)["ndtest0"].lost == 100.0
+
+
+def test_nothing_leaves() -> None:
+    before = raw("nodrop")
+    row = rows(before, later(before, 1.0, queued("ndtest0", 5, 100)))["ndtest0"]
+    assert (row.waits.qdisc_ms, row.waits.both_ms) == (None, None)
+    assert rows(before, later(before, 1.0))["idle0"].waits.qdisc_ms == 0.0
+
+
+def test_the_first_look_has_no_rates() -> None:
+    for row in rows(raw("nodrop")).values():
+        assert (row.interval_s, row.link, row.counters, row.lost) == (None, {}, {}, None)
+        assert len(row.queues) == len(row.device.queue)
+
+
+def test_a_device_comes_goes_and_comes_back() -> None:
+    before = raw("stock")
+    without = later(before, 1.0, lambda space: space.links.remove(link(space, "ndtest0")))
+    again = replace(later(before, 2.0, sent("ndtest0", 10, 1)))
+    assert "ndtest0" not in rows(before, without)
+    assert rows(before, without, again)["ndtest0"].interval_s is None
+
+
+def test_a_device_that_is_renamed_is_the_same() -> None:
+    before = raw("stock")
+
+    def rename(space: RawNamespace) -> None:
+        link(space, "ndtest0")["ifname"] = "vpn0"
+
+    after = later(before, 1.0, sent("ndtest0", 100, 1), rename)
+    assert rows(before, after)["vpn0"].link["tx_packets"] == 100.0
+
+
+def test_another_device_of_the_same_name_is_new() -> None:
+    before = raw("stock")
+
+    def replaced(space: RawNamespace) -> None:
+        link(space, "ndtest0")["ifindex"] = 99
+
+    after = later(before, 1.0, sent("ndtest0", 100, 1), replaced)
+    assert rows(before, after)["ndtest0"].interval_s is None
+
+
+def test_the_same_numbers_in_another_namespace_are_not_the_same_device() -> None:
+    before = raw("spaces")
+    moved = copy.deepcopy(before)
+    spaces = [replace(space, inode=space.inode + 1_000_000) for space in moved.namespaces]
+    found = rows(before, later(replace(moved, namespaces=spaces), 1.0))
+    assert all(row.interval_s is None for row in found.values())
+
+
+def test_no_rate_is_negative() -> None:
+    before = later(
+        raw("nodrop"),
+        0.0,
+        sent("ndtest0", 1000, 100, 0),
+        counted("ndtest0", stops=1000),
+        queued("ndtest0", 0, 0, 50),
+    )
+
+    def anew(space: RawNamespace) -> None:
+        space.stats["ndtest0"] = dict.fromkeys(space.stats["ndtest0"], 3)
+        queued("ndtest0", 0, 0, -40)(space)
+
+    row = rows(before, later(before, 1.0, sent("ndtest0", 5, 100), anew))["ndtest0"]
+    # The queue and the qdisc are new, the device is not.
+    assert (row.link["tx_packets"], row.counters, row.qdisc) == (5.0, {}, {})
+    row = rows(before, later(before, 1.0, sent("ndtest0", -5, 100)))["ndtest0"]
+    assert (row.interval_s, row.link, row.queues[0].packets) == (None, {}, None)
+    assert rows(before, later(before, 0.0))["ndtest0"].interval_s is None
+
+
+def test_queues_below_mq() -> None:
+    before = raw("nodrop")
+    space = before.namespaces[0]
+    link(space, "ndtest0")["linkinfo"]["info_data"]["numqueues"] = 2
+    root = {"kind": "mq", "handle": "8001:", "dev": "ndtest0", "root": True, "options": {}}
+    leaf = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
+    flows = {"new_flows_len": 2, "old_flows_len": 3, "ecn_mark": 1, "drops": 4}
+    space.qdiscs[:] = [root, {**leaf, "parent": "8001:1"}, {**leaf, **flows, "parent": "8001:a"}]
+    space.stats["ndtest0"].update({"tx9_stops": 0, "tx9_ring": 5})
+
+    def change(space: RawNamespace) -> None:
+        space.qdiscs[1].update(packets=600, bytes=60_000)
+        space.qdiscs[2].update(packets=200, bytes=20_000, backlog=500, qlen=5, ecn_mark=11)
+        space.stats["ndtest0"].update({"tx0_ring": 6, "tx9_stops": 8})
+
+    row = rows(before, later(before, 2.0, sent("ndtest0", 700, 100), change))["ndtest0"]
+    first, _, last = row.queues
+    assert (first.packets, first.bytes, first.waits.ring_ms) == (300.0, 30_000.0, 20.0)
+    assert (last.queue.index, last.packets, last.counters["stops"]) == (9, 100.0, 4.0)
+    assert (last.qdisc["ecn_marks"], last.queue.qdisc and last.queue.qdisc.flows) == (5.0, 5)
+    assert (last.waits.qdisc_ms, last.waits.ring_ms) == (50.0, 50.0)
+    assert row.queues[1].packets is None
+
+
+def test_a_tunnel() -> None:
+    before = raw("spaces")
+    row = rows(before, later(before, 1.0))["vx0"]
+    assert (row.drops, row.queues, row.waits.both_ms) == ({"tunnel": 0.0}, (), None)
+    for space in before.namespaces:
+        for one in space.links:
+            one["qdisc"] = "fq_codel"
+    assert rows(before, later(before, 1.0))["vx0"].waits.both_ms == 0.0
+
+
+def many() -> list[Row]:
+    before = raw("stock")
+    base = link(before.namespaces[0], "ndtest0")
+    for number in range(4):
+        more = {**copy.deepcopy(base), "ifname": f"m{number}", "ifindex": 50 + number}
+        before.namespaces[0].links.append(more)
+    changes = [sent(f"m{number}", 10 * number, 1000 - 300 * number) for number in range(4)]
+    return list(rows(before, later(before, 1.0, *changes, sent("m1", 0, 0, 5))).values())
+
+
+@pytest.mark.parametrize(
+    ("sort", "reverse", "first"),
+    [
+        (Sort.DROPS, False, ["m1", "m3", "m2"]),
+        (Sort.PACKETS, False, ["m3", "m2", "m1"]),
+        (Sort.BYTES, False, ["m2", "m1", "m3"]),
+        (Sort.NAME, False, ["idle0", "m0", "m1"]),
+        (Sort.NAME, True, ["ndtest0", "m3", "m2"]),
+        (Sort.WAIT, False, ["m3", "m2", "m1"]),
+    ],
+)
+def test_sort(sort: Sort, reverse: bool, first: list[str]) -> None:
+    shown = View(sort=sort, reverse=reverse, limit=3).choose(many())
+    assert [row.device.name for row in shown] == first
+
+
+def test_filter_and_names() -> None:
+    found = many()
+    assert [row.device.name for row in View(find="M2").choose(found)] == ["m2"]
+    assert len(View(find="STOCK").choose(found)) == len(found)
+    assert [row.device.name for row in View(names=frozenset(["m3"])).choose(found)] == ["m3"]
+    assert View(find="nothing").choose(found) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        *((0.0, "0"), (0.26, "0.3"), (9.94, "9.9"), (9.96, "10"), (999.4, "999")),
+        *((999.6, "1.00k"), (12_345, "12.3k"), (999_600, "1.00M"), (1.5e9, "1.50G")),
+        *((250e6, "250M"), (7e12, "7T")),
+    ],
+)
+def test_short_numbers(value: float | None, shown: str) -> None:
+    assert view.short(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), (0.0, "0"), (0.25, "~250us"), (3.42, "~3.4ms"), (120, "~120ms"), (2500, "~2.5s")],
+)
+def test_waits_are_marked_as_estimates(value: float | None, shown: str) -> None:
+    assert view.wait(value) == shown
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which a second passes between two looks, with 100 packets and 50 drops."""
+    now = [raw("nodrop")]
+
+    def look(_watch: object) -> Raw:
+        now[0] = later(now[0], 1.0, sent("ndtest0", 100, 1000, 50), counted("ndtest0", stops=9))
+        return now[0]
+
+    monkeypatch.setattr("nodrop.top.watch.Watch.look", look)
+
+
+@pytest.mark.usefixtures("machine")
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-j", "top", "--interval", "0.1", "--count", "3", "--queues"]
+    assert cli.main(words) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for number, line in enumerate(lines, start=1):
+        validate("top", line)
+        assert line["refresh"] == number
+        first = line["devices"][0]
+        assert (first["name"], first["tx_packets_per_s"]) == ("ndtest0", 100.0)
+        assert (first["tx_bytes_per_s"], first["stops_per_s"]) == (100_000.0, 9.0)
+        assert first["tx_dropped_packets_per_s"] == 50.0
+        assert first["queue"][0]["stops_per_s"] == 9.0
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("name", ["stock", "upstream", "nodrop", "spaces"])
+def test_json_is_what_the_schema_says(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nodrop.top.watch.Watch.look", lambda _watch: raw(name))
+    assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
+    validate("top", json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.usefixtures("machine")
+def test_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", "ndtest0", "--interval", "0.1", "--count", "2"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("DEVICE") == 2
+    assert "\033" not in text
+    assert text.splitlines()[2].split()[:7] == [
+        *("ndtest0", "nodrop", "python", "100", "800k", "50", "other")
+    ]
+    assert "idle0" not in text
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--interval", "0.09"], 2),
+        (["--interval", "3601"], 2),
+        (["--interval", "nan"], 2),
+        (["--sort", "colour"], 2),
+        (["--count", "0"], 2),
+        (["--limit", "-1"], 2),
+        (["-A", "-n", "blue"], 2),
+        (["nosuch"], 1),
+    ],
+)
+def test_wrong_words(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", *words]) == status
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("nodrop: ")) == ("", True)
+
+
+def test_help_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["top", "--help"])
+    assert len(capsys.readouterr().out.splitlines()) <= 24
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_look_that_is_late_does_not_make_others_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds + (5.0 if len(slept) == 2 else 0.0)
+
+    monkeypatch.setattr("nodrop.top.look.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("nodrop.top.look.time.sleep", sleep)
+    from nodrop.top.watch import Watch
+
+    assert len(list(Looks(Watch()).every(2.0, 4))) == 4
+    assert slept == [1.0, 2.0, 2.0, 2.0]
+
+
+COST = f"""
+import fcntl, os, resource, socket, struct, subprocess, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+from nodrop.host import again, build, ethtool, kinds, read
+from nodrop.top.look import Looks
+from nodrop.top.watch import SELDOM, Watch
+files, lines = [], []
+if sys.argv[1] == "tap":
+    names = [f"tap{{number}}" for number in range(500)]
+    for name in names:
+        files.append(os.open("/dev/net/tun", os.O_RDWR))
+        fcntl.ioctl(files[-1], 0x400454CA, struct.pack("16sH22x", name.encode(), 0x1002))
+else:
+    # Links of the running kernel that have counters of their own, all of them busy.
+    for module in (again, build, kinds, read):
+        module.RINGS = frozenset({{"veth"}})
+    ethtool.private_flags = lambda name: {{"nodrop": True}}
+    names = [f"{{end}}{{number}}" for number in range(250) for end in "ab"]
+    lines = [f"link add a{{number}} type veth peer name b{{number}}" for number in range(250)]
+lines += [f"link set {{name}} up" for name in names]
+subprocess.run(["ip", "-batch", "-"], input="\\n".join(lines), text=True, check=True)
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+def used():
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in both)
+spent = 0.0
+with Watch() as watch:
+    looks = Looks(watch)
+    looks.look()
+    for _ in range(SELDOM):
+        for name in names:
+            raw.sendto(b"\\xff" * 60, (name, 0x88B5))
+        for file in files:
+            os.read(file, 2000)
+        before = used()
+        rows = looks.look().rows
+        spent += used() - before
+        assert len(rows) == 500
+        assert all(row.link["tx_packets"] for row in rows)
+    print(spent / SELDOM)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes devices, in a namespace of its own")
+@pytest.mark.parametrize("kind", ["tap", "with counters"])
+def test_500_devices_cost_less_than_5_percent_of_a_core(kind: str) -> None:
+    """With each of the looks that read everything among them; at the default interval."""
+    argv = ["unshare", "-n", sys.executable, "-c", COST, kind]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    if "/dev/net/tun" in done.stderr:
+        pytest.skip("there is no /dev/net/tun")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) / INTERVAL_S < 0.05
+
+
+def test_frame_is_no_wider_than_the_terminal() -> None:
+    from nodrop.screen import Screen
+    from nodrop.top import frame
+    from nodrop.top.look import Look
+
+    before = raw("nodrop")
+    found = rows(before, later(before, 1.0, sent("ndtest0", 12_345, 1000)))
+    one = Look(0.0, build(before), list(found.values()))
+    for width in (40, 60, 80, 120, 200):
+        for chosen in (View(), View(queues=True), View(sort=Sort.FILL)):
+            console = Screen(io.StringIO(), False, width)
+            made = frame.frame(one, chosen, console, (width, 12), "title " * 50, "", 0)
+            assert len(made.lines) == 12
+            assert max(map(len, made.lines)) <= width
+            assert all("ndtest0" in "".join(made.lines) for _ in (0,))
+            assert ("RING" in made.lines[2]) >= (chosen.sort is Sort.FILL)

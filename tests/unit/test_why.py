@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nodrop why: what it concludes and prints from what was traced and counted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from schema import validate
+
+from nodrop import cli, screen
+from nodrop.commands import why
+from nodrop.errors import NodropError
+from nodrop.progress import Progress, Step
+from nodrop.signals import interrupt_on_signals
+from nodrop.trace import counters
+from nodrop.trace.counters import Counters
+from nodrop.trace.model import Counted, Site, Tracer
+from nodrop.trace.reasons import Way
+from nodrop.trace.tracefs import Tracefs
+from nodrop.trace.verdict import Verdict, conclude
+
+SAMPLES = Path(__file__).parent / "samples"
+FULL = Site("tun_net_xmit+0x2c5", "tun", "FULL_RING")
+QDISC = Site("__dev_xmit_skb+0x2c5", "", "QDISC_DROP")
+SOCKET = Site("udp_queue_rcv_one_skb+0x9", "", "NO_SOCKET")
+STRANGE = Site("0xffffffff81000000", "", "NEW_REASON")
+NONE = Counters(2, 4026531840, 0, 0, "fq_codel", 0, 0)
+
+
+def verdict(
+    packets: dict[Site, int],
+    found: Counters | None = NONE,
+    *,
+    known: bool = True,
+    unseen: int = 0,
+    causes: dict[str, int] | None = None,
+) -> Verdict:
+    return Verdict(
+        target=NONE.target("tun0"),
+        netns="",
+        tracer="eprobe",
+        device_known=known,
+        interval_s=5.0,
+        drops=conclude(Counted(Counter(packets)), "tun0", causes or {}),
+        unseen=unseen,
+        counters=found,
+    )
+
+
+def shown(found: Verdict, capsys: pytest.CaptureFixture[str]) -> str:
+    why.show(screen.console(argparse.Namespace(color="never")), found)
+    return capsys.readouterr().out
+
+
+def test_most_frequent_first() -> None:
+    found = verdict({SOCKET: 1, FULL: 30, QDISC: 9})
+    assert [drop.site for drop in found.drops] == [FULL, QDISC, SOCKET]
+    assert [drop.way for drop in found.drops] == [Way.TRANSMIT, Way.TRANSMIT, Way.RECEIVE]
+    assert found.packets == 40
+    assert found.to_json()["drops"][0]["share"] == 0.75
+
+
+def test_counted_and_not_traced() -> None:
+    lost = replace(NONE, tx_dropped=100, qdisc_drops=50, rx_dropped=30)
+    found = verdict({FULL: 90, QDISC: 10}, lost)
+    assert found.unexplained(Way.TRANSMIT) == 50
+    assert found.unexplained(Way.RECEIVE) == 30
+    # Trace and counters do not begin at the same moment.
+    assert verdict({FULL: 145, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 0
+    assert verdict({FULL: 142, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 8
+    # Nobody knows which way a packet went that no rule knows.
+    assert verdict({FULL: 120, STRANGE: 30}, lost).unexplained(Way.RECEIVE) == 0
+    assert verdict({FULL: 1}, None).unexplained(Way.TRANSMIT) is None
+    assert verdict({FULL: 1}, lost, known=False).unexplained(Way.TRANSMIT) is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        verdict({}),
+        verdict({FULL: 3, STRANGE: 1}, replace(NONE, tx_dropped=3, qdisc_over_limit=None)),
+        verdict({Site("a+0x1", "", ""): 3}, None, unseen=4),
+        verdict({FULL: 3}, replace(NONE, driver={"tx0_drop_off": 3, "tx0_guard_trips": 1})),
+        verdict({FULL: 3}, known=False),
+    ],
+)
+def test_json_is_what_the_schema_says(found: Verdict) -> None:
+    validate("why", {"schema": 1, "command": "why", **found.to_json()})
+
+
+def test_table_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = replace(NONE, tx_dropped=30, qdisc_drops=10, qdisc_over_limit=4)
+    text = shown(verdict({FULL: 30, QDISC: 10}, lost), capsys)
+    assert text.splitlines()[1].split() == [
+        "30",
+        "75.0%",
+        "tx",
+        "FULL_RING",
+        "tun_net_xmit+0x2c5",
+        "tun",
+    ]
+    assert "its reader is slower" in text
+    assert (
+        "tun0 counted in 5.0 s: tx_dropped 30, rx_dropped 0, qdisc fq_codel 10 "
+        "(4 over its limit, the others by its AQM)." in text
+    )
+    assert "Device unknown" not in text
+    assert "explained" not in text
+
+
+def test_nothing_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(verdict({}), capsys).startswith("No packet of tun0 was lost within 5.0 s.\n")
+
+
+def test_lost_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(verdict({}, replace(NONE, tx_dropped=30)), capsys)
+    assert "No packet" not in text
+    assert "30 packets that were counted on transmit are not explained" in text
+
+
+def test_device_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(verdict({FULL: 3}, known=False, unseen=7), capsys)
+    assert text.startswith("Device unknown:")
+    assert "7 more drops" in text
+
+
+def test_device_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(verdict({}, None), capsys)
+    assert "tun0 went away" in text
+    assert "No packet" not in text
+
+
+def test_nodrops_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = {"tx0_drop_noqueue": 3, "tx1_drop_noqueue": 4, "tx0_drop_off": 0, "tx0_guard_trips": 2}
+    text = shown(verdict({FULL: 7}, replace(NONE, tx_dropped=7, driver=driver)), capsys)
+    assert "nodrop dropped 7: the device has no qdisc" in text
+    assert "flow control is off" not in text
+    assert "gone 2 times" in text
+
+
+def test_difference_of_counters() -> None:
+    before = replace(NONE, tx_dropped=5, qdisc_drops=7, qdisc_over_limit=2, driver={"tx0_busy": 1})
+    after = replace(before, tx_dropped=9, qdisc_drops=17, qdisc_over_limit=3)
+    after = replace(after, driver={"tx0_busy": 4, "tx1_busy": 2})
+    found = after.since(before)
+    assert found is not None
+    assert (found.tx_dropped, found.qdisc_drops, found.qdisc_over_limit) == (4, 10, 1)
+    assert found.nodrop("busy") == 5
+    assert found.nodrop("nix") is None
+    # Another qdisc began at 0, another device is another device.
+    replaced = replace(after, qdisc="fq", qdisc_over_limit=None).since(before)
+    assert replaced is not None
+    assert replaced.qdisc_drops == 17
+    assert replaced.qdisc_over_limit is None
+    assert replace(after, ifindex=3).since(before) is None
+
+
+def test_qdisc() -> None:
+    assert counters.parse_qdisc((SAMPLES / "tc-noqueue.json").read_text())[:2] == ("noqueue", 0)
+    text = (SAMPLES / "tc-fq_codel.json").read_text()
+    recorded = next(entry for entry in json.loads(text) if entry.get("root"))
+    assert counters.parse_qdisc(text) == (
+        "fq_codel",
+        recorded["drops"],
+        recorded["drop_overlimit"],
+    )
+    assert counters.parse_qdisc("") == ("noqueue", 0, None)
+    with pytest.raises(NodropError, match="unknown"):
+        counters.parse_qdisc("{")
+
+
+class FakeTracer(Tracer):
+    """Counts one drop; says what was done with it."""
+
+    name = "eprobe"
+    device_known = True
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def start(self) -> None:
+        self.said.append("start")
+
+    def poll(self) -> None:
+        self.said.append("poll")
+
+    def finish(self) -> Counted:
+        self.said.append("finish")
+        return Counted(Counter({FULL: 1}))
+
+    def close(self) -> None:
+        self.said.append("close")
+
+
+@pytest.fixture
+def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
+    """A machine whose tracer works."""
+    made = FakeTracer()
+    monkeypatch.setattr("nodrop.trace.choose.start", lambda *_: made)
+    monkeypatch.setattr(Tracefs, "open", lambda _: None)
+    monkeypatch.setattr("nodrop.trace.counters.read", lambda *_: NONE)
+    return made
+
+
+def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-j", "-n", "blue", "why", "tun0", "--seconds", "0.15"]) == 0
+    out, err = capsys.readouterr()
+    found: dict[str, Any] = json.loads(out)
+    validate("why", found)
+    assert (found["netns"], found["packets"]) == ("blue", 1)
+    assert 0.15 <= found["interval_s"] < 5
+    assert "Watch tun0" in err
+    assert tracer.said[-2:] == ["finish", "close"]
+    assert "poll" in tracer.said
+
+
+NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture
+def polite_signals() -> Iterator[None]:
+    """As the command has them."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    # Whoever runs the tests may have set another.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt_on_signals()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("polite_signals")
+@pytest.mark.parametrize(("seconds", "status"), [("0", 0), ("60", 130)])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupted(
+    number: signal.Signals,
+    seconds: str,
+    status: int,
+    tracer: FakeTracer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tracer, "poll", lambda: signal.raise_signal(number))
+    assert cli.main(["-q", "why", "tun0", "--seconds", seconds]) == status
+    assert tracer.said[-1] == "close"
+    assert ("finish" in tracer.said) is (status == 0)
+
+
+@pytest.mark.usefixtures("polite_signals")
+@pytest.mark.parametrize("number", NUMBERS)
+def test_ends_as_soon_as_it_says_so(
+    number: signal.Signals,
+    tracer: FakeTracer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def say(progress: Progress, step: Step) -> None:
+        begin(progress, step)
+        if "until Ctrl-C" in step.title:
+            signal.raise_signal(number)
+
+    begin = Progress._begin
+    monkeypatch.setattr(Progress, "_begin", say)
+    assert cli.main(["why", "tun0", "--seconds", "0"]) == 0
+    assert tracer.said[-2:] == ["finish", "close"]
+
+
+@pytest.mark.usefixtures("polite_signals")
+def test_interrupts_again_afterwards(tracer: FakeTracer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish() -> Counted:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it was not interrupted")
+
+    monkeypatch.setattr(tracer, "poll", lambda: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(tracer, "finish", finish)
+    assert cli.main(["-q", "why", "tun0", "--seconds", "0"]) == 130
+    assert tracer.said[-1] == "close"
+
+
+def test_closed_when_the_tracer_dies(
+    tracer: FakeTracer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def die() -> None:
+        raise NodropError("bpftrace ended too early.")
+
+    monkeypatch.setattr(tracer, "poll", die)
+    assert cli.main(["-q", "why", "tun0"]) == 1
+    assert capsys.readouterr().err == "nodrop: bpftrace ended too early.\n"
+    assert tracer.said[-1] == "close"
+
+
+@pytest.mark.parametrize("name", ["nix0", "../lo", "", "a/b"])
+def test_unknown_device(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["why", name]) == 1
+    assert f"There is no device {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "x", "0.01"])
+def test_seconds(seconds: str) -> None:
+    assert cli.main(["why", "lo", "--seconds", seconds]) == 2
+
+
+@pytest.mark.parametrize(
+    ("causes", "advice"),
+    [
+        ({}, "nodrop install"),
+        ({"noqueue": 0, "off": 0}, "nodrop install"),
+        ({"noqueue": 1, "foreign": 29}, "Load nodrop's vhost_net"),
+        ({"noqueue": 30}, "tc qdisc replace dev tun0 root fq_codel"),
+        ({"off": 30}, "nodrop enable tun0"),
+        ({"guard": 30}, "does not read"),
+    ],
+)
+def test_where_nodrop_counts_the_cause_the_advice_is_of_it(
+    causes: dict[str, int], advice: str
+) -> None:
+    assert advice in verdict({FULL: 30}, causes=causes).drops[0].advice
+    # What was not lost in the ring has its own.
+    assert advice not in verdict({QDISC: 30}, causes=causes).drops[0].advice
