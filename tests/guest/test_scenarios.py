@@ -27,6 +27,7 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "tap-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "reader_cpu": [1]},
     "tcp": {"reader": ["vhost", "user"], "flows": [2]},
     "vhost-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "worker_cpu": [-1]},
+    "vhost-unpinned": {"qdisc": ["pfifo_fast"], "senders": [2]},
     "vpn-video": {"txqueuelen": [25]},
 }
 """By scenario: the matrix of its few cases here."""
@@ -43,6 +44,7 @@ PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
     "tap-qdiscs": {"delivered_pps": (1, 1e8)},
     "tcp": {"goodput_mbit_per_s": (0.01, 1e6), "bytes_per_packet": (60, 65600)},
     "vhost-qdiscs": {"delivered_pps": (1, 1e8)},
+    "vhost-unpinned": {"delivered_pps": (1, 1e8)},
     "vpn-video": {"delay_p50_ms": (0.01, 1e5), "pictures": (9, 9)},
 }
 """By scenario: metrics, and the range that any machine gives."""
