@@ -209,7 +209,10 @@ def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _origin(summary: Mapping[str, Any]) -> str:
     """Return what ours were measured on, and how many pairs of how long."""
     machine, kernel = summary["machine"], summary["kernel"]
-    noisy = "; the machine was noisy" if summary["noise"]["noisy"] else ""
+    noisy = {
+        True: "; the machine was noisy",
+        None: "; whether the machine was quiet is not known",
+    }.get(summary["noise"]["noisy"], "")
     return (
         f"{summary['pairs']} pairs, {summary['seconds']:g} s each, Linux {kernel['release']} in "
         f"user mode, {machine['cpu']}, {machine['cpus']} CPUs, {summary['started'][:10]}{noisy}"
@@ -244,7 +247,8 @@ HEAD = """\
 
 Every table by which the problem or a fix was described, and the same measured here: stock,
 upstream's flag and nodrop, paired and interleaved, in one boot of one kernel. Medians; ratios with
-95 % intervals (fewer than six pairs: the range). Machines differ, so compare ratios, not figures.
+95 % intervals where there are six pairs and more. Fewer have no such interval: their range is given, and
+three or four pairs prove little. Machines differ, so compare ratios, not figures.
 Lost is what the driver dropped, if the table says nothing else.
 
 Made by `python -m nodrop.report.theirs` from `results/theirs.toml` (theirs) and `results/` (ours).

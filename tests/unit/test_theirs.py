@@ -106,11 +106,17 @@ def test_machine_kernel_pairs_and_command_stand_beside_them(ours: theirs.Ours) -
     assert "noisy" not in text
 
 
-def test_a_noisy_machine_is_told(ours: theirs.Ours, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SUMMARY["noise"], "noisy", True)
+@pytest.mark.parametrize(
+    ("noisy", "words"),
+    [(True, "the machine was noisy"), (None, "whether the machine was quiet is not known")],
+)
+def test_a_noisy_machine_is_told(
+    ours: theirs.Ours, monkeypatch: pytest.MonkeyPatch, noisy: bool | None, words: str
+) -> None:
+    monkeypatch.setitem(SUMMARY["noise"], "noisy", noisy)
     path = ours._results / "tap" / "summary.json"
     path.write_text(json.dumps({"scenarios": {"tap": SUMMARY}}))
-    assert "the machine was noisy" in "\n".join(lines(TABLE, ours))
+    assert words in "\n".join(lines(TABLE, ours))
 
 
 def test_what_cannot_run_here_is_named_with_its_command(ours: theirs.Ours) -> None:
