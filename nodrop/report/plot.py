@@ -35,8 +35,8 @@ from nodrop.report.table import caption
 PANEL_INCHES = (5.0, 3.9)
 COLUMNS = 4
 """Panels beside each other in the picture at most."""
-CASE_INCHES = 0.62
-"""Width that a case needs on a page, where a picture may be as wide as its cases."""
+CHAR_INCHES, GAP_INCHES = 0.062, 0.1
+"""Width of a character of a case's name below the axis, and what is left between two names."""
 DPI = 150
 CHARS_PER_INCH = 15
 """Of the caption, which goes on in another line where the picture ends."""
@@ -65,7 +65,7 @@ class Panel:
         title: what it shows.
         metrics: the names of the metrics in it.
         scenario: whose.
-        cases: how many places its horizontal axis has.
+        inches: how wide it has to be, so that the cases' names do not overlap.
         draw: draws it.
         case: the only one that it shows; empty: all of them.
     """
@@ -73,7 +73,7 @@ class Panel:
     title: str
     metrics: tuple[str, ...]
     scenario: str
-    cases: int
+    inches: float
     draw: Callable[[Axes], None]
     case: str = ""
 
@@ -200,7 +200,7 @@ def _distributions(summary: Mapping[str, Any], variants: Sequence[str]) -> list[
             f"Latency: {', '.join(case_words(name))}" if len(known) > 1 else "Latency, all of it",
             cdf.METRICS,
             summary["scenario"],
-            1,
+            PANEL_INCHES[0],
             partial(cdf.draw, case=case, variants=variants, ends=ends),
             name,
         )
@@ -220,9 +220,15 @@ def _panel(
         title,
         metrics,
         summary["scenario"],
-        cases,
+        _inches(summary, cases),
         partial(how, summary=summary, variants=variants),
     )
+
+
+def _inches(summary: Mapping[str, Any], cases: int) -> float:
+    """Return how wide a panel with so many cases has to be."""
+    lines = "\n".join(case_labels(summary)).split("\n")
+    return max(PANEL_INCHES[0], (CHAR_INCHES * max(map(len, lines)) + GAP_INCHES) * cases + 1)
 
 
 def _relative(summary: Mapping[str, Any], variants: Sequence[str], metric: str) -> list[Panel]:
@@ -236,8 +242,8 @@ def _relative(summary: Mapping[str, Any], variants: Sequence[str], metric: str) 
 def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
     """Return the picture."""
     chosen = panels(summaries, variants)
-    width, height = PANEL_INCHES
-    columns = min(len(chosen), COLUMNS)
+    width, height = max(panel.inches for panel in chosen), PANEL_INCHES[1]
+    columns = max(1, min(len(chosen), int(COLUMNS * PANEL_INCHES[0] / width)))
     rows = math.ceil(len(chosen) / columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     all_axes = figure.subplots(rows, columns, squeeze=False).flat
@@ -256,10 +262,9 @@ def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
 
 def svg(panel: Panel, variants: Sequence[str]) -> str:
     """Return one panel as SVG, without title, caption and background: the page has its own."""
-    width = max(PANEL_INCHES[0], CASE_INCHES * panel.cases + 1)
     text = io.StringIO()
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, PANEL_INCHES[1]), layout="constrained")
+        figure = Figure(figsize=(panel.inches, PANEL_INCHES[1]), layout="constrained")
         axes = figure.subplots()
         panel.draw(axes)
         grid(axes)

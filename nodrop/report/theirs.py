@@ -247,8 +247,8 @@ HEAD = """\
 
 Every table by which the problem or a fix was described, and the same measured here: stock,
 upstream's flag and nodrop, paired and interleaved, in one boot of one kernel. Medians; ratios with
-95 % intervals where there are six pairs and more. Fewer have no such interval: their range is given, and
-three or four pairs prove little. Machines differ, so compare ratios, not figures.
+95 % intervals where there are six pairs and more. Fewer have no such interval: their range is
+given, and three or four pairs prove little. Machines differ, so compare ratios, not figures.
 Lost is what the driver dropped, if the table says nothing else.
 
 Made by `python -m nodrop.report.theirs` from `results/theirs.toml` (theirs) and `results/` (ours).

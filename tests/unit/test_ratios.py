@@ -49,7 +49,6 @@ def marks(axes: Axes, mark: str) -> list[float]:
         ([number(1.05, 0.97, 2)], 2 * ratios.MARGIN),
         # A wide interval does not flatten the others, a median does.
         ([number(1.05, 0.01, 30)], ratios.MOST * ratios.MARGIN),
-        ([number(20, 10, 30)], 20 * ratios.MARGIN),
         ([number(0, 0, 1)], 1.25),
     ],
 )
@@ -61,6 +60,14 @@ def test_the_axis_fits_the_data(data: list[dict[str, float]], end: float) -> Non
     assert 1 in ticks
     assert min(ticks) >= 1 / end - 1e-9
     assert max(ticks) <= end + 1e-9
+
+
+def test_an_axis_of_large_ratios_has_no_empty_half() -> None:
+    axes = drawn(number(900, 800, 950), number(0.9, 0.8, 1))
+    bottom, top = axes.get_ylim()
+    assert bottom == pytest.approx(1 / 1.25, rel=0.1)
+    assert 900 * 1.2 < top < 900 * 2
+    assert [float(tick) for tick in axes.get_yticks()] == [1, 4, 16, 64, 256, 1024]
 
 
 def test_what_leaves_the_picture_is_marked() -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from nodrop.bench import scenario
 from nodrop.bench.order import jobs
 from nodrop.commands import common
 from nodrop.guest.plan import Variant
+from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.report import files, plot, rows, summary, table
 
 FACTOR = {"stock": 1.0, "upstream": 1.1, "nodrop": 1.2}
@@ -278,6 +281,16 @@ def test_pictures_are_the_same_again(tmp_path: Path) -> None:
     assert [(tmp_path / name).read_bytes() for name in files.PLOT_NAMES] == first
     assert b"<dc:date>" not in first[0]
     assert len(plot.panels(summary.summarise(files.load(tmp_path)), list(FACTOR))) == 3
+
+
+@pytest.mark.parametrize("run", ["vhost-qdiscs", "vpn-queue", "tap"])
+def test_names_below_the_axis_do_not_overlap(run: str) -> None:
+    directory = files.load(REPOSITORY / "results" / run)
+    figure = plot.draw(summary.summarise(directory), directory.meta["variants"])
+    figure.savefig(io.BytesIO())
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 @pytest.mark.parametrize(
