@@ -326,8 +326,14 @@ CORE = (
     Mutant(
         "kick: the reader's CPU may be the target",
         PRODUCE,
-        "if (cpu != READ_ONCE(q->reader_cpu))",
-        "if (true)",
+        "else if (cpu != READ_ONCE(q->cpu))",
+        "if (cpu != READ_ONCE(q->cpu))",
+    ),
+    Mutant(
+        "kick: the reader is known only when it opens the txq",
+        CONSUME,
+        "\tif (q->reader_cpu != cpu)\n",
+        "\tif (q->phase == NODROP_STOPPED && q->reader_cpu != cpu)\n",
     ),
     Mutant(
         "kick: none is waited for", KICK, "while (smp_load_acquire(&q->kicking))", "while (false)"

@@ -66,16 +66,12 @@ static bool nodrop_may_knock(const struct nodrop_queue *q)
 /* Open the txq; whoever transmits next goes on from there. */
 static void nodrop_ask(struct nodrop_queue *q)
 {
-	int cpu = raw_smp_processor_id();
-
 	q->phase = NODROP_RUNNING;
 	/* A device that goes down stopped its txqs for another reason. */
 	if (unlikely(!netif_running(q->txq->dev)))
 		return;
 
 	q->phase = NODROP_ASKED;
-	if (q->reader_cpu != cpu)
-		WRITE_ONCE(q->reader_cpu, cpu);
 	nodrop_count(q, NODROP_WAKES);
 	trace_nodrop_wake(q, 0);
 	netif_tx_start_queue(q->txq);
@@ -160,7 +156,10 @@ static void nodrop_knock(struct nodrop_queue *q)
 void nodrop_release(struct nodrop_queue *q)
 {
 	struct netdev_queue *txq = q->txq;
+	int cpu = raw_smp_processor_id();
 
+	if (q->reader_cpu != cpu)
+		WRITE_ONCE(q->reader_cpu, cpu);
 	if (unlikely(!txq))
 		return;
 

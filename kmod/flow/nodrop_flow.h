@@ -129,7 +129,7 @@ struct nodrop_front;
  * Read by all, written now and then:
  * @ring: the ring; never changes
  * @txq: the txq that feeds the ring, NULL while nothing does; both locks
- * @reader_cpu: where the reader last opened the txq; -1: never; consumer_lock
+ * @reader_cpu: where the reader last gave slots back; -1: never; consumer_lock
  * @floor: how many packets are never too many for the byte limit
  * @foreign: the reader does not know the protocol; both locks
  * @limited: bytes are charged to the txq's byte queue limit; both locks
@@ -144,7 +144,7 @@ struct nodrop_front;
  * @full: how many it held when the txq was last stopped; only if @limited
  * @mark: @produced at that moment; what comes later, past the txq, is not
  *	waited for
- * @cpu: the last CPU that stopped the txq, not counting @reader_cpu; -1: none
+ * @cpu: the last CPU that sent, not counting @reader_cpu; -1: none
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the reader is to be called at the burst's end; txq's lock
  * @waits: the txq was stopped and has claimed no slot since: the next one is

@@ -36,8 +36,6 @@ static bool nodrop_has_both(const struct nodrop_queue *q)
  */
 static bool nodrop_stop(struct nodrop_queue *q)
 {
-	int cpu = raw_smp_processor_id();
-
 	if (q->limited) {
 		WRITE_ONCE(q->full, nodrop_held(q));
 		WRITE_ONCE(q->mark, q->produced);
@@ -61,8 +59,6 @@ static bool nodrop_stop(struct nodrop_queue *q)
 		return false;
 	}
 
-	if (cpu != READ_ONCE(q->reader_cpu))
-		WRITE_ONCE(q->cpu, cpu);
 	q->waits = true;
 	q->stats[NODROP_STOPS]++;
 	if (nodrop_has_room(q))
@@ -155,6 +151,7 @@ EXPORT_SYMBOL_GPL(nodrop_find_room);
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	enum nodrop_stat cause, passed;
+	int cpu = raw_smp_processor_id();
 
 	if (unlikely(!nodrop_has_room(q))) {
 		passed = READ_ONCE(q->passed);
@@ -175,8 +172,10 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	nodrop_charge(q, bytes);
 	WRITE_ONCE(q->produced, q->produced + 1);
 	__ptr_ring_produce(q->ring, packet);
-	if (raw_smp_processor_id() == READ_ONCE(q->reader_cpu))
+	if (cpu == READ_ONCE(q->reader_cpu))
 		q->stats[NODROP_TX_ON_READER]++;
+	else if (cpu != READ_ONCE(q->cpu))
+		WRITE_ONCE(q->cpu, cpu);
 
 	/* In a ring of one slot XDP has its chance between two packets. */
 	if (unlikely(!nodrop_has_room(q) || q->ring->size == 1))

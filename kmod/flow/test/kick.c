@@ -166,6 +166,24 @@ static void test_remembers_the_sender(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_TX_ON_READER), 33ULL);
 }
 
+/* Also who has never stopped it. */
+static void test_remembers_who_sent(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+	int i, err;
+
+	move_to(test, SENDER);
+	for (i = 0; i < 32; i++)
+		transmit(f, i, &err);
+	move_to(test, READER);
+	read_dry(f);
+	fill(test, f);
+	hold_one(f);
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 1ULL);
+	KUNIT_EXPECT_EQ(test, ran_on(f), SENDER);
+}
+
 static void test_no_such_cpu(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
@@ -243,6 +261,7 @@ static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_small_ring_begins_a_batch),
 	KUNIT_CASE(test_never_kicks_the_reader),
 	KUNIT_CASE(test_remembers_the_sender),
+	KUNIT_CASE(test_remembers_who_sent),
 	KUNIT_CASE(test_no_such_cpu),
 	KUNIT_CASE(test_one_kick_at_a_time),
 	KUNIT_CASE(test_no_kick_without_a_txq),
