@@ -45,11 +45,14 @@ BARS = {
     "damaged_frames_percent": ("Damaged pictures", "%"),
     "longest_send_ms": ("Longest send()", "ms"),
 }
+TCP_BARS = {"retransmits": ("Segments that TCP sent again", "segments in a run")}
+"""The same of TCP over a path with a round-trip time, where each costs many of them."""
 """Metrics that may be 0, and so have no ratio: title and unit."""
 RATES = {
     "delivered_pps": "Delivered packets per second",
     "received_mbit_per_s": "Received bits per second",
     "goodput_mbit_per_s": "TCP goodput",
+    "rtt_mean_ms": "TCP's round-trip time: less is better",
 }
 """Metrics that are compared with stock's: title."""
 LATENCIES = ("latency_p50_ms", "latency_p99_ms")
@@ -180,15 +183,22 @@ def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]
         if due.METRIC in metrics:
             found.append(_panel(summary, variants, due.draw, due.TITLE, (due.METRIC,), cases))
             continue
-        for metric, (title, unit) in BARS.items():
-            # TCP sends again what was lost: its goodput tells.
-            if metric in metrics and "goodput_mbit_per_s" not in metrics:
+        for metric, (title, unit) in _counts(metrics).items():
+            if metric in metrics:
                 how = partial(_numbers, metric=metric, unit=unit)
                 found.append(_panel(summary, variants, how, title, (metric,), cases))
         for metric in RATES:
             if metric in metrics:
                 found += _relative(summary, variants, metric)
     return found
+
+
+def _counts(metrics: Mapping[str, Any]) -> Mapping[str, tuple[str, str]]:
+    """Return the titles and units of the numbers that are worth a panel of their own."""
+    if "rtt_mean_ms" in metrics:
+        return TCP_BARS
+    # TCP sends again what was lost: its goodput tells.
+    return {} if "goodput_mbit_per_s" in metrics else BARS
 
 
 def _distributions(summary: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:

@@ -283,6 +283,20 @@ def test_pictures_are_the_same_again(tmp_path: Path) -> None:
     assert len(plot.panels(summary.summarise(files.load(tmp_path)), list(FACTOR))) == 3
 
 
+@pytest.mark.parametrize(
+    ("run", "metrics"),
+    [
+        ("vpn-rtt", ["retransmits", "goodput_mbit_per_s", "rtt_mean_ms"]),
+        ("tcp", ["goodput_mbit_per_s"]),
+        ("tap", ["lost", "delivered_pps"]),
+    ],
+)
+def test_what_is_worth_a_panel(run: str, metrics: list[str]) -> None:
+    directory = files.load(REPOSITORY / "results" / run)
+    drawn = plot.panels(summary.summarise(directory), directory.meta["variants"])
+    assert [metric for panel in drawn for metric in panel.metrics] == metrics
+
+
 @pytest.mark.parametrize("run", ["vhost-qdiscs", "vpn-queue", "tap"])
 def test_names_below_the_axis_do_not_overlap(run: str) -> None:
     directory = files.load(REPOSITORY / "results" / run)
