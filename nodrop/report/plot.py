@@ -45,9 +45,9 @@ BARS = {
     "damaged_frames_percent": ("Damaged pictures", "%"),
     "longest_send_ms": ("Longest send()", "ms"),
 }
-TCP_BARS = {"retransmits": ("Segments that TCP sent again", "segments in a run")}
-"""The same of TCP over a path with a round-trip time, where each costs many of them."""
 """Metrics that may be 0, and so have no ratio: title and unit."""
+TCP_BARS = {"retransmits": ("Segments that TCP sent again", "segments in a run")}
+"""The same of TCP over a long path."""
 RATES = {
     "delivered_pps": "Delivered packets per second",
     "received_mbit_per_s": "Received bits per second",
