@@ -89,6 +89,29 @@ static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 	return NODROP_DROP_UNCLAIMED;
 }
 
+/* What becomes of a packet of the ring's own txq, and what it may rely on. */
+static enum nodrop_verdict nodrop_decide(struct nodrop_queue *q, bool on)
+{
+	enum nodrop_verdict verdict = NODROP_PASS;
+
+	WRITE_ONCE(q->on, on);
+	WRITE_ONCE(q->room, NULL);
+	if (!nodrop_holds(q)) {
+		if (nodrop_has_room(q) && on && !q->foreign)
+			verdict = NODROP_CLAIMED;
+	} else if (nodrop_has_room(q) || !nodrop_stop(q)) {
+		verdict = NODROP_CLAIMED;
+	} else {
+		verdict = NODROP_BUSY;
+	}
+
+	WRITE_ONCE(q->passed,
+		   verdict == NODROP_PASS ? nodrop_drop_cause(q) : 0);
+	if (verdict == NODROP_CLAIMED)
+		nodrop_keep_room(q);
+	return verdict;
+}
+
 /**
  * nodrop_find_room() - the part of nodrop_claim() that takes the ring's lock
  * @q: the queue
@@ -101,36 +124,27 @@ static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 enum nodrop_verdict nodrop_find_room(struct nodrop_queue *q,
 				     struct netdev_queue *txq, bool on)
 {
-	enum nodrop_verdict verdict = NODROP_PASS;
+	enum nodrop_verdict verdict;
 
 	/* Switched off, and known to be. */
 	if (!on && !READ_ONCE(q->on))
-		return verdict;
+		return NODROP_PASS;
 
 	spin_lock(&q->ring->producer_lock);
-	WRITE_ONCE(q->on, on);
-	WRITE_ONCE(q->room, NULL);
 	if (on && !q->foreign && q->txq != txq) {
 		/*
 		 * The ring is new to this txq, and packets come already.
 		 * nodrop_queue_bind() is about to follow and opens the txq.
+		 * The one before may be between claim and produce: what it
+		 * relies on stays as it is.
 		 */
 		netif_tx_stop_queue(txq);
 		verdict = NODROP_BUSY;
-	} else if (!nodrop_holds(q)) {
-		if (nodrop_has_room(q) && on && !q->foreign)
-			verdict = NODROP_CLAIMED;
-	} else if (nodrop_has_room(q) || !nodrop_stop(q)) {
-		verdict = NODROP_CLAIMED;
 	} else {
-		verdict = NODROP_BUSY;
+		verdict = nodrop_decide(q, on);
 	}
 
-	WRITE_ONCE(q->passed,
-		   verdict == NODROP_PASS ? nodrop_drop_cause(q) : 0);
-	if (verdict == NODROP_CLAIMED) {
-		nodrop_keep_room(q);
-	} else if (verdict == NODROP_BUSY) {
+	if (verdict == NODROP_BUSY) {
 		q->stats[NODROP_BUSY_RETURNS]++;
 		trace_nodrop_busy(q, q->txq == txq);
 	}

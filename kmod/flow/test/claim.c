@@ -67,6 +67,35 @@ static void test_claim_by_another_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, claim_by(f, other, true), NODROP_CLAIMED);
 }
 
+/* Two txqs lead to one ring for a moment; one of them has made its claim. */
+static void test_another_txq_leaves_the_claim(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 32);
+	struct netdev_queue *other = other_txq(f);
+	int i;
+
+	for (i = 1; i < f->ring.size; i++)
+		KUNIT_EXPECT_EQ(test, produce_aside(f, frame(i)), 0);
+	KUNIT_ASSERT_EQ(test, claim(f), NODROP_CLAIMED);
+	KUNIT_EXPECT_EQ(test, claim_by(f, other, true), NODROP_BUSY);
+	KUNIT_EXPECT_EQ(test, produce_aside(f, frame(i)), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
+
+	KUNIT_ASSERT_EQ(test, claim_by(f, f->txq, false), NODROP_PASS);
+	KUNIT_EXPECT_EQ(test, claim_by(f, other, true), NODROP_BUSY);
+	KUNIT_EXPECT_NE(test, produce(f, packet(1)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
+
+	f->q->gone = true;
+	KUNIT_ASSERT_EQ(test, claim(f), NODROP_PASS);
+	KUNIT_EXPECT_EQ(test, claim_by(f, other, true), NODROP_BUSY);
+	/* The reader is back, and has not given the slot back yet. */
+	KUNIT_EXPECT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_NE(test, produce(f, packet(2)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
+}
+
 static void test_aside_leaves_the_claimed_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -222,6 +251,7 @@ static struct kunit_case claim_cases[] = {
 	KUNIT_CASE_PARAM(test_stale_wake, size_gen_params),
 	KUNIT_CASE_PARAM(test_claim_without_produce, size_gen_params),
 	KUNIT_CASE(test_claim_by_another_txq),
+	KUNIT_CASE(test_another_txq_leaves_the_claim),
 	KUNIT_CASE(test_claim_without_a_txq),
 	KUNIT_CASE(test_claim_while_off),
 	KUNIT_CASE_PARAM(test_aside_leaves_the_claimed_slot, size_gen_params),
