@@ -209,9 +209,12 @@ int main(int argc, char **argv)
 	const char *mode = "tun";
 	__u64 duration = 0;
 	__u64 count = 1;
+	__u64 fd = 0;
 	const struct option_spec specs[] = {
 		{ .name = "mode", .text = &mode, .help = "tun or tap" },
 		{ .name = "name", .text = &name, .help = "device to create" },
+		{ .name = "fd", .number = &fd, .max = 1 << 20,
+		  .help = "an open device to read instead, 0: none" },
 		{ .name = "queues", .number = &count, .min = 1,
 		  .max = QUEUES_MAX, .help = "queues, one thread each" },
 		{ .name = "flags", .text = &flags,
@@ -238,7 +241,7 @@ int main(int argc, char **argv)
 	catch_stop_signals();
 	for (i = 0; i < count; i++) {
 		queues[i].settings = &settings;
-		queues[i].fd = open_tun(name, settings.flags);
+		queues[i].fd = fd ? (int)fd : open_tun(name, settings.flags);
 		if (!settings.log)
 			continue;
 		queues[i].log = calloc(LOG_MAX, sizeof(*queues[i].log));

@@ -100,6 +100,8 @@ static void set_ring(const struct vhost_device *dev, unsigned int index)
 	ask(dev, VHOST_SET_VRING_KICK, &file, "set a ring's kick");
 	file.fd = ring->call;
 	ask(dev, VHOST_SET_VRING_CALL, &file, "set a ring's call");
+	file.fd = ring->error;
+	ask(dev, VHOST_SET_VRING_ERR, &file, "set a ring's error event");
 }
 
 char *vhost_buffer(const struct vhost_ring *ring, __u32 id)
@@ -116,6 +118,7 @@ static void fill_ring(struct vhost_ring *ring, void *rings, char *buffers,
 	ring->buffers = buffers;
 	ring->kick = new_event();
 	ring->call = new_event();
+	ring->error = new_event();
 	for (i = 0; i < slots; i++) {
 		ring->vring.desc[i].addr =
 			(__u64)vhost_buffer(ring, i);
@@ -264,18 +267,44 @@ void vhost_give(struct vhost_ring *ring, __u16 count)
 		vhost_kick(ring);
 }
 
+void vhost_hide(const struct vhost_ring *ring, bool hide)
+{
+	size_t size = ring->vring.num * ring->buffer_bytes;
+
+	if (mprotect(ring->buffers, size,
+		     hide ? PROT_NONE : PROT_READ | PROT_WRITE))
+		die(EXIT_FAILED, "cannot hide buffers: %s", strerror(errno));
+	if (!hide)
+		vhost_kick(ring);
+}
+
+/* The events so far, which are none afterwards. */
+static __u64 take_events(int fd)
+{
+	__u64 events;
+
+	if (read(fd, &events, sizeof(events)) == sizeof(events))
+		return events;
+	if (errno != EAGAIN)
+		die(EXIT_FAILED, "cannot read an eventfd: %s", strerror(errno));
+	return 0;
+}
+
+__u64 vhost_errors(const struct vhost_ring *ring)
+{
+	return take_events(ring->error);
+}
+
 void vhost_wait(const struct vhost_ring *ring)
 {
 	struct pollfd called = { .fd = ring->call, .events = POLLIN };
 	__u16 *flags = &ring->vring.avail->flags;
-	__u64 calls;
 
 	__atomic_store_n(flags, 0, __ATOMIC_RELAXED);
 	/* vhost writes the used index and then looks at the flag. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!vhost_used(ring) && poll(&called, 1, -1) > 0 &&
-	    read(ring->call, &calls, sizeof(calls)) < 0 && errno != EAGAIN)
-		die(EXIT_FAILED, "cannot read an eventfd: %s", strerror(errno));
+	if (!vhost_used(ring) && poll(&called, 1, -1) > 0)
+		take_events(ring->call);
 	__atomic_store_n(flags, VRING_AVAIL_F_NO_INTERRUPT, __ATOMIC_RELAXED);
 }
 

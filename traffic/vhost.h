@@ -32,6 +32,7 @@ enum vhost_headers {
  * @seen: how many used entries were taken, modulo 2^16
  * @kick: tells vhost that buffers are there
  * @call: vhost tells us that buffers were used
+ * @error: vhost counts there what it found wrong with the ring
  */
 struct vhost_ring {
 	struct vring vring;
@@ -40,6 +41,7 @@ struct vhost_ring {
 	__u16 seen;
 	int kick;
 	int call;
+	int error;
 };
 
 /**
@@ -72,6 +74,7 @@ struct vhost_switches {
  * @segments: of them, as a qdisc counts: what a large packet is to be cut into
  * @refused: of them, those that the far TAP did not take
  * @sent: packets that vhost has taken from the transmit ring
+ * @errors: what vhost found wrong with the receive ring: each cost a packet
  */
 struct vhost_counts {
 	__u64 packets;
@@ -79,6 +82,7 @@ struct vhost_counts {
 	__u64 segments;
 	__u64 refused;
 	__u64 sent;
+	__u64 errors;
 };
 
 static inline void add_count(__u64 *counter, __u64 value)
@@ -121,6 +125,15 @@ void vhost_give(struct vhost_ring *ring, __u16 count);
 
 /* Tells vhost to look at the ring, even if it did not ask for that. */
 void vhost_kick(const struct vhost_ring *ring);
+
+/*
+ * Makes the buffers of a ring memory that is not there, or memory again. vhost
+ * stops at the first that it cannot write; the second kicks it.
+ */
+void vhost_hide(const struct vhost_ring *ring, bool hide);
+
+/* What vhost found wrong with the ring since the last time this was asked. */
+__u64 vhost_errors(const struct vhost_ring *ring);
 
 /* Sleeps until a used entry is there or a signal comes. */
 void vhost_wait(const struct vhost_ring *ring);

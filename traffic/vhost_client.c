@@ -7,7 +7,8 @@
  *
  * Orders come as lines on stdin: "count", "detach" and "attach" (take vhost-net
  * off the TAP and put it back), "pause" and "resume" (offer no buffers for a
- * while). Each is answered by a line of JSON with the counts so far.
+ * while), "hide" and "show" (buffers that vhost-net cannot write to). Each is
+ * answered by a line of JSON with the counts so far.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -152,11 +153,13 @@ static void *transmit(void *arg)
 	return NULL;
 }
 
-static void print_counts(const struct client *client)
+static void print_counts(struct client *client)
 {
-	const struct vhost_counts *counts = &client->counts;
+	struct vhost_counts *counts = &client->counts;
 	struct vhost_switches switches;
 	__u64 now = now_ns();
+
+	add_count(&counts->errors, vhost_errors(&client->dev.rings[VHOST_RX]));
 
 	json_open(NULL);
 	json_count("packets", get_count(&counts->packets));
@@ -164,6 +167,7 @@ static void print_counts(const struct client *client)
 	json_count("segments", get_count(&counts->segments));
 	json_count("refused", get_count(&counts->refused));
 	json_count("sent", get_count(&counts->sent));
+	json_count("errors", get_count(&counts->errors));
 	json_count("now_ns", now);
 	json_seconds("seconds", now - client->started_ns);
 	if (vhost_worker_switches(&client->dev, &switches)) {
@@ -184,9 +188,12 @@ static void obey(struct client *client, const char *order)
 		__atomic_store_n(&client->paused, true, __ATOMIC_RELAXED);
 	else if (!strcmp(order, "resume"))
 		__atomic_store_n(&client->paused, false, __ATOMIC_RELAXED);
+	else if (!strcmp(order, "hide") || !strcmp(order, "show"))
+		vhost_hide(&client->dev.rings[VHOST_RX],
+			   !strcmp(order, "hide"));
 	else if (strcmp(order, "count"))
 		die(EXIT_USAGE,
-		    "'%s' is none of count, attach, detach, pause, resume",
+		    "'%s' is none of count, attach, detach, pause, resume, hide, show",
 		    order);
 	print_counts(client);
 }

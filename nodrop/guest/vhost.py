@@ -20,6 +20,7 @@ class VhostCounts:
         segments: the same, large packets counted by what they are to be cut into.
         refused: of these, what the far TAP did not take.
         sent: packets of its own that vhost-net took.
+        errors: packets that vhost-net lost, because it could not write what comes before them.
         voluntary_switches: of vhost's thread, to sleep.
         involuntary_switches: of vhost's thread, because it had to.
         worker_cpu_ns: CPU time of vhost's thread, in user-mode Linux in ticks of 10 ms; 0
@@ -31,6 +32,7 @@ class VhostCounts:
     segments: int
     refused: int
     sent: int
+    errors: int
     now_ns: int
     voluntary_switches: int
     involuntary_switches: int
@@ -106,6 +108,14 @@ class VhostClient(Service):
     def resume(self) -> VhostCounts:
         """Offer buffers again."""
         return self._order("resume")
+
+    def hide(self) -> VhostCounts:
+        """Make the buffers memory that is not there; what comes meanwhile cannot be written."""
+        return self._order("hide")
+
+    def show(self) -> VhostCounts:
+        """Make them memory again, and kick: vhost-net stops at the first that it cannot write."""
+        return self._order("show")
 
     def end(self) -> VhostCounts:
         """Stop the client and return its last counts."""

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes everything fail once, in turn, that an operation of this thread needs from the kernel.
+"""Makes everything fail once, in turn, that an operation of this thread needs from the kernel;
+memory that a program has not.
 
-That is memory and copies to and from the program. Needs a kernel with fault injection, as
+What fails is memory and copies to and from the program. Needs a kernel with fault injection, as
 nodrop/kernel/configs/kasan.config has it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import mmap
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness import Skip, check
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
 
 KNOB = Path("/proc/thread-self/fail-nth")
 DEBUGFS = Path("/sys/kernel/debug")
@@ -27,6 +35,7 @@ SETTINGS = {
     "fail_page_alloc/verbose": "0",
     "fail_usercopy/verbose": "0",
 }
+MEMORY = {errno.ENOMEM, errno.ENOBUFS}
 MOST = 5000
 """More things than an operation needs."""
 
@@ -35,6 +44,31 @@ def needed() -> None:
     """Skip the case where the kernel injects no faults."""
     if not KNOB.exists():
         raise Skip("this kernel injects no faults")
+
+
+@contextmanager
+def pages() -> Iterator[int]:
+    """The address of two pages, of which nobody may touch the second."""
+    size = mmap.PAGESIZE
+    mode = mmap.PROT_READ | mmap.PROT_WRITE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    nowhere = ctypes.c_void_p(None)
+    length = ctypes.c_size_t(2 * size)
+    address = libc.mmap(nowhere, length, mode, flags, -1, ctypes.c_long(0))
+    second = ctypes.c_void_p(address + size)
+    try:
+        check(libc.mprotect(second, ctypes.c_size_t(size), 0) == 0, "the second page stays")
+        yield address
+    finally:
+        libc.munmap(ctypes.c_void_p(address), length)
+
+
+def seen(errors: Counter[int], *, memory: bool = True) -> None:
+    """Tell what failed; fail the case when nothing did, or no allocation."""
+    names = {errno.errorcode.get(number, "done"): count for number, count in errors.items()}
+    print(f"# {errors.total()} faults: {names}", flush=True)
+    check(errors.total() > 0, "nothing failed")
+    check(bool(MEMORY & set(errors)) or not memory, "no lack of memory was met")
 
 
 def failures(operation: Callable[[], object]) -> Iterator[int]:
