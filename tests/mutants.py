@@ -19,6 +19,8 @@ from pathlib import Path
 from mutant import Mutant
 from mutants_core import CORE
 from mutants_events import EVENTS
+from mutants_front import FRONT
+from mutants_tap import TAP
 
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
@@ -85,13 +87,24 @@ def noticed(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) 
 
 
 def main(names: list[str]) -> int:
-    """Run all mutants, or those whose name starts with one of the words given."""
-    chosen = [m for m in (*CORE, *EVENTS) if not names or m.name.startswith(tuple(names))]
+    """Run all mutants, or those whose name starts with one of the words given.
+
+    Those of macvtap, whose names start with "tap", need another kernel and are run when asked for.
+    """
+    chosen = [m for m in (*CORE, *FRONT, *EVENTS) if not names or m.name.startswith(tuple(names))]
+    taps = [m for m in TAP if m.name.startswith(tuple(names))]
+    missed = run_all(chosen, "perf") if chosen else 0
+    missed += run_all(taps, "tap") if taps else 0
+    return 1 if missed else 0
+
+
+def run_all(mutants: list[Mutant], flavour: str) -> int:
+    """Run mutants on a kernel; return how many nothing noticed."""
     missed = 0
     with Progress() as progress:
-        kernel = ensure_kernel(progress, "perf")
+        kernel = ensure_kernel(progress, flavour)
         artifacts = ensure_artifacts(kernel, progress)
-    for mutant in chosen:
+    for mutant in mutants:
         with tempfile.TemporaryDirectory(prefix="nodrop-mutant-") as name:
             folder = Path(name)
             try:
@@ -105,7 +118,7 @@ def main(names: list[str]) -> int:
         cases = dict.fromkeys(test.splitlines()[0].partition("/ring of")[0] for test in tests)
         for case in cases:
             print(f"          {case[:110]}", flush=True)
-    return 1 if missed else 0
+    return missed
 
 
 if __name__ == "__main__":

@@ -64,10 +64,12 @@ EVENTS = (
     Mutant(
         "filter: the txq is stopped when the last slot is claimed, not when it is filled",
         PRODUCE,
-        "\tif (verdict == NODROP_CLAIMED) {\n",
+        "\tif (verdict == NODROP_CLAIMED)\n\t\tnodrop_keep_room(q);\n",
         "\tif (verdict == NODROP_CLAIMED) {\n"
+        "\t\tnodrop_keep_room(q);\n"
         "\t\tif (q->txq && q->ring->size == 1)\n"
-        "\t\t\tnetif_tx_stop_queue(q->txq);\n",
+        "\t\t\tnetif_tx_stop_queue(q->txq);\n"
+        "\t}\n",
         "tun_filter",
     ),
     Mutant(
