@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from nodrop.lab.terminal import Terminal
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
-FLAVOURS = ("perf", "debug", "kasan", "kcsan")
+FLAVOURS = (
+    *("perf", "debug", "kasan", "kcsan-uml", "kcsan"),
+    *("tunnel-stock", "tunnel", "tunnel-ab", "tunnel-debug", "tunnel-kasan"),
+    *("tap", "tap-debug", "tap-kasan"),
+)
 NONE = "none"
 MAX_CPUS = 8
 """CONFIG_NR_CPUS of the lab's own kernels; a larger number would silently be this."""

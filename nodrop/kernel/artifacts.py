@@ -25,6 +25,14 @@ _STOCK = (
     "drivers/vhost/vhost_iotlb.ko",
     "lib/kunit/kunit.ko",
 )
+_STOCK_TAP = (
+    "drivers/net/tap.ko",
+    "drivers/net/macvlan.ko",
+    "drivers/net/macvtap.ko",
+    "drivers/net/ipvlan/ipvlan.ko",
+    "drivers/net/ipvlan/ipvtap.ko",
+)
+"""Of the flavours that have them."""
 _PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
 
 
@@ -83,6 +91,8 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
                     timeout=BUILD_TIMEOUT_S,
                 )
         copy_modules((kernel.objtree / name for name in _STOCK), modules / "stock")
+        taps = (kernel.objtree / name for name in _STOCK_TAP)
+        copy_modules((path for path in taps if path.exists()), modules / "stock")
         copy_modules((work / "nodrop").glob("*.ko"), modules / "nodrop")
         copy_modules((work / "reader").glob("*.ko"), modules)
         ours = [f"nodrop/{name}.ko" for name in ("nodrop", "tun", "vhost_net")]

@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache, kconfig
+from nodrop.kernel.ipimask import ensure_ipimask
+from nodrop.kernel.patched import ensure_patched, fingerprint, tree_of
 from nodrop.kernel.source import Source, ensure_source, find_source
 from nodrop.kernel.types import Kernel
 from nodrop.progress import Progress
@@ -146,7 +148,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
         UnsupportedError: this machine's mirror has no kernel that fits.
     """
     tools = toolchain()
-    source = ensure_source(progress)
+    source = ensure_patched(ensure_source(progress), patches_of(flavour), progress)
     wanted = kconfig.parse(kconfig.fragment(flavour))
     store = cache.Cache("kernels", keep=KEEP)
 
@@ -170,13 +172,22 @@ def find_kernel(flavour: str = "perf") -> Kernel | None:
         return None
     if source is None:
         return None
+    source = replace(source, tree=tree_of(source, patches_of(flavour)))
     entry = cache.Cache("kernels", keep=KEEP).find(_name(source, flavour, tools))
     return _found(entry, source, flavour, tools) if entry else None
 
 
+def patches_of(flavour: str) -> tuple[str, ...]:
+    """Return the folders of patches that a flavour's source gets."""
+    return kconfig.PATCHES.get(flavour, ())
+
+
 def _build_id(source: Source, flavour: str, tools: str) -> str:
     wanted = kconfig.parse(kconfig.fragment(flavour))
-    return cache.digest(_RECIPE, source.sha256, wanted, tools)
+    what = [_RECIPE, source.sha256, wanted, tools]
+    if folders := patches_of(flavour):
+        what.append(fingerprint(folders))
+    return cache.digest(*what)
 
 
 def _name(source: Source, flavour: str, tools: str) -> str:
@@ -196,6 +207,7 @@ def _found(entry: Path, source: Source, flavour: str, tools: str) -> Kernel:
         package=source.package,
         arch=built_for.arch,
         arguments=kconfig.ARGUMENTS.get(flavour, ()),
+        preload=ensure_ipimask(tools) if flavour in kconfig.IPIMASK else None,
     )
 
 

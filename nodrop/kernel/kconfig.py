@@ -15,16 +15,48 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "debug": ("common", "uml", "debug"),
     "kasan": ("common", "uml", "kasan"),
     "kcsan": ("common", "qemu", "kcsan"),
+    "kcsan-uml": ("common", "uml", "kcsan", "kcsan-uml"),
+    "tunnel-stock": ("common", "uml", "perf", "tunnel", "kselftest"),
+    "tunnel": ("common", "uml", "perf", "tunnel", "kselftest"),
+    "tunnel-ab": ("common", "uml", "perf", "tunnel"),
+    "tunnel-debug": ("common", "uml", "debug", "tunnel", "chaos"),
+    "tunnel-kasan": ("common", "uml", "kasan", "tunnel", "chaos"),
+    "tap": ("common", "uml", "perf", "macvtap"),
+    "tap-debug": ("common", "uml", "debug", "macvtap"),
+    "tap-kasan": ("common", "uml", "kasan", "macvtap"),
 }
 """By flavour: its fragments. What runs it is the second one's name."""
+
+LAST_SAYS = frozenset({"NR_CPUS"})
+"""Symbols that a later fragment may set anew; the others must not contradict each other."""
+
+_SERIES = "tunnels/series"
+PATCHES: Mapping[str, tuple[str, ...]] = {
+    "kcsan-uml": ("nodrop/kernel/patches/kcsan-uml",),
+    "tunnel": (_SERIES,),
+    "tunnel-ab": (_SERIES, "tunnels/measure"),
+    "tunnel-debug": (_SERIES,),
+    "tunnel-kasan": (_SERIES,),
+}
+"""By flavour: folders of patches that its source gets, in their order."""
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     # Without SLUB's arrays of free objects: kmemleak takes what they still name for used.
     "kasan": ("slab_debug=F",),
+    "tunnel-kasan": ("slab_debug=F",),
+    "tap-kasan": ("slab_debug=F",),
+    # What is freed is poisoned: who writes to a route that is gone is seen without KASAN.
+    "tunnel-debug": ("slab_debug=FZP",),
     # An access waits for another CPU's for so many us: an emulated one may not run right now.
     "kcsan": ("kcsan.udelay_task=500", "kcsan.udelay_interrupt=200", "kcsan.skip_watch=2000"),
 }
 """By flavour: what its command line has besides."""
+
+IPIMASK = frozenset(
+    name for name, parts in FLAVOURS.items() if parts[1] == "uml" and name != "perf"
+)
+"""Flavours that mask interrupts without system calls (ipimask.c). Not ``perf``: what was
+published with it was measured without."""
 
 _SET = re.compile(r'^CONFIG_(\w+)=("[^"]*"|\S+)\s*(?:#\s*(.*))?$')
 _UNSET = re.compile(r"^# CONFIG_(\w+) is not set\s*(?:#\s*(.*))?$")

@@ -20,6 +20,7 @@ class Kernel:
         package: the Debian package, its version and its suite.
         arch: what it was built for (ARCH): um for User-Mode Linux, x86_64 for QEMU.
         arguments: what its command line has besides.
+        preload: a library that User-Mode Linux is started with (LD_PRELOAD); None: without.
     """
 
     linux: Path
@@ -30,6 +31,7 @@ class Kernel:
     package: str
     arch: str = "um"
     arguments: tuple[str, ...] = ()
+    preload: Path | None = None
 
 
 @dataclass(frozen=True)

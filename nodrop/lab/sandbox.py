@@ -130,6 +130,8 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     open_many()
     env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": work, "HOME": work}
+    if request["preload"]:
+        env["LD_PRELOAD"] = request["preload"]
     if not request["isolate"]:
         # The caller can only reach the process that it started, so that has to be it.
         os.chdir(work)

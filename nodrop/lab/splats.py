@@ -28,7 +28,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("KASAN", r"BUG: KASAN: "),
     ("KCSAN", r"BUG: KCSAN: "),
     ("leak", r"unreferenced object\b"),
-    ("leak", r"kmemleak: .*(?:disabled|Cannot allocate)"),
+    ("leak", r"kmemleak: .*(?:disabled|Cannot allocate(?! a scan area))"),
     ("KFENCE", r"BUG: KFENCE: "),
     ("UBSAN", r"UBSAN: "),
     ("lockdep", r"WARNING: possible (?:circular locking|recursive locking|irq lock inversion)"),

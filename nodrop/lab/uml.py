@@ -75,6 +75,7 @@ def run(
     with _workdir(mode) as work, channels() as (ours, theirs):
         fds = [end.fileno() for end in theirs]
         request: dict[str, object] = {
+            "preload": str(kernel.preload or ""),
             "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
             "plan": text,
             "out": str(out),

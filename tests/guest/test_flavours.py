@@ -46,6 +46,7 @@ FOUND: dict[str, dict[str, tuple[str, str]]] = {
         "list_twice": ("WARNING", "list_add double add"),
     },
 }
+FOUND["kcsan-uml"] = FOUND["kcsan"]
 """By flavour and mistake: the complaint's kind, and words in it."""
 
 

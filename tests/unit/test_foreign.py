@@ -123,6 +123,11 @@ def test_kmemleak_that_gave_up_is_told() -> None:
     assert [one.kind for one in find_splats(log)] == ["leak"]
 
 
+def test_kmemleak_that_looks_at_more_than_it_would_has_not_given_up() -> None:
+    log = "[    3.1] kmemleak: Cannot allocate a scan area, scanning the full object\n"
+    assert not find_splats(log)
+
+
 def test_a_kernel_without_kmemleak_has_no_leaks() -> None:
     if kmemleak.KNOB.exists():
         pytest.skip("this machine's kernel has it")

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * LD_PRELOAD=ipimask.so: User-Mode Linux masks its IPIs without system calls.
+ *
+ * With several CPUs it switches interrupts off by blocking a signal, SIGRTMIN,
+ * by which they interrupt each other. That is a system call, and another one
+ * to switch them on, for each lock that is taken: two thirds of a guest's time.
+ * All other signals are masked by a flag there, and what arrives meanwhile is
+ * made up for. The same is done here for this one:
+ *
+ * - Blocking it sets a flag of the thread, unblocking clears it.
+ * - A signal that arrives while the flag is set is sent again, and blocked
+ *   where it interrupted: it waits in the host's kernel as if it had been
+ *   blocked. Unblocking is a system call then, and delivers it.
+ *
+ * It may overtake others that wait then: each tells another function to call,
+ * and they have no order.
+ *
+ * "blocked" may be true when the signal is not, which costs a system call. It
+ * must never be false when the signal is. What blocks it is the end of a
+ * signal's handler, if it interrupted what had it blocked, and a handler's own
+ * mask. A thread of the guest's kernel that faults may go on as another thread
+ * of the host's, in the middle of a handler; so the flags are behind functions
+ * that the compiler does not look into.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define IPI SIGRTMIN
+
+typedef void handler_fn(int sig, siginfo_t *info, void *context);
+
+static handler_fn *handlers[_NSIG];
+static int (*next_sigprocmask)(int how, const sigset_t *set, sigset_t *old);
+static int (*next_sigaction)(int sig, const struct sigaction *act,
+			     struct sigaction *old);
+
+/* What a guest's kernel blocks and unblocks. */
+static sigset_t ipi_alone;
+
+static __thread bool masked;
+static __thread bool blocked;
+
+__attribute__((noipa)) static bool is_masked(void)
+{
+	return masked;
+}
+
+__attribute__((noipa)) static void set_masked(bool value)
+{
+	masked = value;
+}
+
+__attribute__((noipa)) static void set_blocked(bool value)
+{
+	blocked = value;
+}
+
+__attribute__((constructor)) static void find_next(void)
+{
+	next_sigprocmask = dlsym(RTLD_NEXT, "sigprocmask");
+	next_sigaction = dlsym(RTLD_NEXT, "sigaction");
+	sigemptyset(&ipi_alone);
+	sigaddset(&ipi_alone, IPI);
+}
+
+/* As many bytes of a set as the host's kernel looks at. */
+static bool is_ipi_alone(const sigset_t *set)
+{
+	return !memcmp(set, &ipi_alone, _NSIG / 8);
+}
+
+static int unblock(const sigset_t *set)
+{
+	masked = false;
+	/* The handler of a signal that came before sets "blocked". */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (!blocked)
+		return 0;
+	blocked = false;
+	return next_sigprocmask(SIG_UNBLOCK, set, NULL);
+}
+
+int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+	bool was_masked = masked;
+
+	if (set && !old && how != SIG_SETMASK && is_ipi_alone(set)) {
+		if (how == SIG_UNBLOCK)
+			return unblock(set);
+		masked = true;
+		return 0;
+	}
+	if (next_sigprocmask(how, set, old))
+		return -1;
+	if (old && was_masked)
+		sigaddset(old, IPI);
+	if (set && (how == SIG_SETMASK || sigismember(set, IPI))) {
+		blocked = how != SIG_UNBLOCK && sigismember(set, IPI);
+		masked = blocked;
+	}
+	return 0;
+}
+
+static void on_ipi(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *interrupted = context;
+	int error = errno;
+
+	if (is_masked()) {
+		set_blocked(true);
+		sigaddset(&interrupted->uc_sigmask, IPI);
+		syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
+		errno = error;
+		return;
+	}
+	/* Its own mask has all signals, until it unblocks them. */
+	set_blocked(true);
+	handlers[sig](sig, info, context);
+	set_blocked(false);
+	set_masked(false);
+}
+
+static void on_other(int sig, siginfo_t *info, void *context)
+{
+	const ucontext_t *interrupted = context;
+
+	handlers[sig](sig, info, context);
+	if (sigismember(&interrupted->uc_sigmask, IPI))
+		set_blocked(true);
+}
+
+int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction ours;
+
+	if (!act || old || !(act->sa_flags & SA_SIGINFO))
+		return next_sigaction(sig, act, old);
+	ours = *act;
+	handlers[sig] = act->sa_sigaction;
+	ours.sa_sigaction = sig == IPI ? on_ipi : on_other;
+	return next_sigaction(sig, &ours, NULL);
+}
