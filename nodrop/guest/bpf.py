@@ -9,7 +9,7 @@ import platform
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from nodrop.guest.failure import Unsupported
 
@@ -21,6 +21,8 @@ XDP_DRV_MODE = 4
 ARRAY = 2
 XDP_PASS, XDP_TX = 2, 3
 REDIRECT = 23
+_EXPECTED_ATTACH_AT = 68
+"""Where the attributes of BPF_PROG_LOAD say it."""
 MAP_LOOKUP = 1
 """Helpers by their numbers in linux/bpf.h."""
 
@@ -102,29 +104,50 @@ def array() -> Iterator[int]:
 
 
 @contextmanager
-def program(kind: int, code: bytes) -> Iterator[int]:
-    """A loaded program; its descriptor."""
+def program(kind: int, code: bytes, attach: int = 0) -> Iterator[int]:
+    """A loaded program; its descriptor.
+
+    Args:
+        attach: what it is going to be attached to, for the kinds that have to know.
+    """
     text = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(b"GPL")
     log = ctypes.create_string_buffer(8192)
-    attributes = struct.pack(
-        "<IIQQIIQ",
-        kind,
-        len(code) // 8,
-        ctypes.addressof(text),
-        ctypes.addressof(licence),
-        1,
-        len(log),
-        ctypes.addressof(log),
-    )
+
+    def load(log_bytes: int) -> int:
+        attributes = struct.pack(
+            "<IIQQIIQ",
+            kind,
+            len(code) // 8,
+            ctypes.addressof(text),
+            ctypes.addressof(licence),
+            1 if log_bytes else 0,
+            log_bytes,
+            ctypes.addressof(log) if log_bytes else 0,
+        )
+        attributes = attributes.ljust(_EXPECTED_ATTACH_AT, b"\0")
+        return _bpf(PROG_LOAD, attributes + struct.pack("<I", attach))
+
     try:
-        fd = _bpf(PROG_LOAD, attributes)
+        # A log that is too short is an error of its own.
+        fd = load(0)
     except OSError as error:
+        with suppress(OSError):
+            os.close(load(len(log)))
         raise AssertionError(f"{error}: {log.value.decode()[-500:]}") from error
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+def link(fd: int, attach: int, where: bytes, target: int = 0) -> int:
+    """Attach a program; return the descriptor that keeps it there.
+
+    Args:
+        where: what is asked for with this kind of link.
+    """
+    return _bpf(LINK_CREATE, struct.pack("<IIII", fd, target, attach, 0) + where)
 
 
 @contextmanager

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from nodrop.guest.command import ip_batch
+
+_CLONE_NEWNET = 0x40000000
 
 
 @contextmanager
@@ -20,3 +25,41 @@ def namespaces(*names: str) -> Iterator[None]:
         yield
     finally:
         ip_batch([f"netns delete {name}" for name in names])
+
+
+@contextmanager
+def inside(path: Path) -> Iterator[None]:
+    """Be in another network namespace; a socket that is made there stays there.
+
+    Args:
+        path: its file, see :func:`nodrop.guest.command.netns_path`.
+
+    Raises:
+        OSError: it cannot be entered.
+    """
+    with Path("/proc/self/ns/net").open("rb") as here, path.open("rb") as there:
+        _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(here.fileno())
+
+
+def enter(path: Path) -> None:
+    """Move this thread into another network namespace for good.
+
+    Args:
+        path: its file, as for :func:`inside`.
+
+    Raises:
+        OSError: it cannot be entered.
+    """
+    with path.open("rb") as there:
+        _enter(there.fileno())
+
+
+def _enter(fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(fd, _CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

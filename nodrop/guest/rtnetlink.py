@@ -7,7 +7,6 @@ Every request raises OSError with the kernel's errno.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from nodrop.guest.netns import inside
 
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
 NEWADDR = 20
@@ -45,7 +46,6 @@ ROOT = 0xFFFFFFFF
 _HTB_PARMS, _HTB_INIT, _HTB_DIRECT_QLEN = 1, 2, 5
 _HTB_QLEN = 1000
 """Packets; by itself a leaf would hold as many as the device's ring, none for 0."""
-_CLONE_NEWNET = 0x40000000
 _TIMEOUT_S = 30
 
 
@@ -97,13 +97,8 @@ class Rtnetlink:
         if netns is None:
             self._socket = self._open()
             return
-        # A socket stays in the namespace in which it was made.
-        with Path("/proc/self/ns/net").open("rb") as here, netns.open("rb") as there:
-            _enter(there.fileno())
-            try:
-                self._socket = self._open()
-            finally:
-                _enter(here.fileno())
+        with inside(netns):
+            self._socket = self._open()
 
     @staticmethod
     def _open() -> socket.socket:
@@ -238,10 +233,3 @@ class Rtnetlink:
                 if what in (_ERROR, _DONE):
                     return found
                 found.append(content)
-
-
-def _enter(fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(fd, _CLONE_NEWNET):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))

@@ -25,7 +25,7 @@ from nodrop.guest.torture.crew import Asked, Crew, Job
 from nodrop.guest.torture.plan import Event, Mode, Round, Shape, event_kinds, make_round, rounds
 from nodrop.guest.torture.programs import Judge, read
 from nodrop.guest.torture.result import Result
-from nodrop.guest.torture.run import Settings, Torture, replay
+from nodrop.guest.torture.run import CALMER, Settings, Torture, calmer, replay
 from nodrop.guest.torture.senders import Sender, Target, payload, send
 from nodrop.guest.torture.shared import Field, Memory, Wrong
 from nodrop.guest.torture.tools import Tools
@@ -80,15 +80,29 @@ def test_pktgen_and_a_device_that_goes_do_not_meet() -> None:
 
 
 def test_replay_names_what_the_plan_depends_on() -> None:
-    settings = parse(["--seed", "5", "--mode", "steady,held", "--seconds", "3"])
+    settings = parse(["--seed", "5", "--mode", "steady,held", "--flood", "--seconds", "3"])
     result = Result(5, 0, "nodrop")
     result.round = make_round(5, 42)
     result.begins(result.round.bouts[0][2], {"poll"})
     words = replay(settings, result).split()[3:]
     again = parse(words)
     assert (again.seed, again.first_round, again.modes) == (5, 42, settings.modes)
+    assert again.flood
     assert again.until == 42 * 160 + 3
     assert again.seconds > 10**6
+
+
+def test_a_run_for_packets_has_the_same_events() -> None:
+    plan = next(plan for plan in FEW_ROUNDS if plan.flood)
+    slower = calmer(plan)
+    times = [event.gap_ms for bout in slower.bouts for event in bout]
+    assert times == [event.gap_ms * CALMER for bout in plan.bouts for event in bout]
+    assert calmer(slower) != slower
+    bouts = [
+        tuple(replace(event, gap_ms=event.gap_ms / CALMER) for event in bout)
+        for bout in slower.bouts
+    ]
+    assert replace(slower, bouts=tuple(bouts)) == plan
 
 
 def test_only_what_was_accounted_for_was_survived() -> None:

@@ -35,6 +35,9 @@ def parse(argv: list[str]) -> Settings:
         "--mode", default="", metavar="M,...", help=f"rounds of these: {', '.join(Mode)} (all)"
     )
     parser.add_argument(
+        "--flood", action="store_true", help="many packets, few events (as many of both as can be)"
+    )
+    parser.add_argument(
         "--driver", choices=[str(v) for v in Variant], default="nodrop", help="whose (nodrop)"
     )
     parser.add_argument("--label", default="", metavar="TEXT", help="goes into the result")
@@ -52,6 +55,7 @@ def parse(argv: list[str]) -> Settings:
         until=given.until_event,
         first_round=given.first_round,
         modes=modes,
+        flood=given.flood,
         driver=Variant(given.driver),
         label=given.label,
     )

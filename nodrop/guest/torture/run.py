@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
@@ -27,6 +27,8 @@ from nodrop.guest.torture.victim import NAME, Victim
 
 PKTGEN_BYTES = 60
 REPORT_S = 10.0
+CALMER = 10
+"""Between the events of a run for packets: so many times as long as planned."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Settings:
         until: the number of the last event; 0: no matter.
         first_round: begin with this one.
         modes: rounds of other kinds are left out; empty: none are.
+        flood: rounds that do not flood are left out, and the others have CALMER times as long
+            between their events: many packets, few events.
         driver: whose modules.
         label: goes into the result.
     """
@@ -52,6 +56,7 @@ class Settings:
     until: int = 0
     first_round: int = 0
     modes: frozenset[Mode] = frozenset()
+    flood: bool = False
     driver: Variant = Variant.NODROP
     label: str = ""
 
@@ -102,13 +107,17 @@ class Torture:
             or (wanted.until and result.last_event >= wanted.until)
         )
 
+    def _wanted(self, plan: Round) -> bool:
+        modes = self.settings.modes
+        return (not modes or plan.mode in modes) and (plan.flood or not self.settings.flood)
+
     def _rounds(self, tools: Tools) -> None:
         for plan in rounds(self.settings.seed, self.settings.first_round):
-            if self.settings.modes and plan.mode not in self.settings.modes:
+            if not self._wanted(plan):
                 continue
             self.result.round = plan
             try:
-                self._round(plan, tools)
+                self._round(calmer(plan) if self.settings.flood else plan, tools)
             except (Violation, GuestError, OSError) as error:
                 kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
                 self.result.violation = f"{kind}{error}"
@@ -177,6 +186,14 @@ class Torture:
         )
 
 
+def calmer(plan: Round) -> Round:
+    """Return the same round with CALMER times as long between its events."""
+    bouts = (
+        tuple(replace(event, gap_ms=event.gap_ms * CALMER) for event in bout) for bout in plan.bouts
+    )
+    return replace(plan, bouts=tuple(bouts))
+
+
 def _kills(plan: Round) -> int:
     """How many processes will have to be replaced, about."""
     return sum(event.kind == "kill" for bout in plan.bouts for event in bout)
@@ -228,6 +245,8 @@ def replay(settings: Settings, result: Result) -> str:
         words.append(f"--first-round {result.round.number}")
     if settings.modes:
         words.append(f"--mode {','.join(sorted(settings.modes))}")
+    if settings.flood:
+        words.append("--flood")
     if settings.driver is not Variant.NODROP:
         words.append(f"--driver {settings.driver}")
     return " ".join([*words, f"--until-event {result.last_event}"])

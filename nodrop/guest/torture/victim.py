@@ -135,8 +135,19 @@ class Victim:
         self.net.set_flags(self.index, UP, UP)
 
     def open(self, queue: Queue) -> None:
-        """Open a queue; the first one makes the device, which then stays."""
-        queue.device = TunDevice(NAME, self._flags).__enter__()
+        """Open a queue; the first one makes the device, which then stays.
+
+        io_uring lets go of a killed reader's file in the background, and until then a device of
+        one queue has it.
+        """
+        deadline = time.monotonic() + GONE_S
+        while queue.device is None:
+            try:
+                queue.device = TunDevice(NAME, self._flags).__enter__()
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
         queue.attached = True
         fcntl.ioctl(queue.fd, TUNSETPERSIST, 1)
 
