@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Included after tap.c: counters of each queue by "ethtool -S". The devices
+ * are macvlan's and ipvlan's, and so are their operations: ours are these and
+ * the counters, put together when a device is opened for the first time.
+ */
+#include <linux/ethtool.h>
+#include <linux/rtnetlink.h>
+
+/* By the kind of the device. */
+static struct nodrop_tap_ops {
+	const char *kind;
+	const struct ethtool_ops *theirs;
+	struct ethtool_ops ours;
+} nodrop_tap_ops[] = {
+	{ .kind = "macvtap" },
+	{ .kind = "ipvtap" },
+};
+
+static int nodrop_tap_sset_count(struct net_device *dev, int set)
+{
+	struct tap_dev *tap = rtnl_dereference(dev->rx_handler_data);
+
+	if (set != ETH_SS_STATS || !tap || !tap->numqueues)
+		return -EOPNOTSUPP;
+	return tap->numqueues * NODROP_HOLD_STATS;
+}
+
+static void nodrop_tap_strings(struct net_device *dev, u32 set, u8 *data)
+{
+	struct tap_dev *tap = rtnl_dereference(dev->rx_handler_data);
+	int i, stat;
+
+	if (set != ETH_SS_STATS || !tap)
+		return;
+
+	for (i = 0; i < tap->numqueues; i++) {
+		for (stat = 0; stat < NODROP_HOLD_STATS; stat++) {
+			snprintf(data, ETH_GSTRING_LEN, "rx%d_%s", i,
+				 nodrop_hold_stat_names[stat]);
+			data += ETH_GSTRING_LEN;
+		}
+	}
+}
+
+static void nodrop_tap_stats(struct net_device *dev,
+			     struct ethtool_stats *stats, u64 *data)
+{
+	struct tap_dev *tap = rtnl_dereference(dev->rx_handler_data);
+	struct tap_queue *q;
+
+	if (!tap)
+		return;
+	list_for_each_entry(q, &tap->queue_list, next) {
+		nodrop_hold_read(nodrop_tap_hold(q), data);
+		data += NODROP_HOLD_STATS;
+	}
+}
+
+/* RTNL. A kind that came anew, by its module, has no device with ours yet. */
+static void nodrop_tap_add_ops(struct nodrop_tap_ops *ops,
+			       struct net_device *dev)
+{
+	if (dev->ethtool_ops == &ops->ours)
+		return;
+	if (ops->theirs != dev->ethtool_ops) {
+		ops->theirs = dev->ethtool_ops;
+		ops->ours = *ops->theirs;
+		ops->ours.get_sset_count = nodrop_tap_sset_count;
+		ops->ours.get_strings = nodrop_tap_strings;
+		ops->ours.get_ethtool_stats = nodrop_tap_stats;
+	}
+	dev->ethtool_ops = &ops->ours;
+}
+
+/* The counters of @q's device can be seen from now on. */
+static void nodrop_tap_show(struct tap_queue *q)
+{
+	struct tap_dev *tap;
+	int i;
+
+	rtnl_lock();
+	tap = rtnl_dereference(q->tap);
+	for (i = 0; tap && i < ARRAY_SIZE(nodrop_tap_ops); i++) {
+		if (tap->dev->rtnl_link_ops &&
+		    !strcmp(tap->dev->rtnl_link_ops->kind,
+			    nodrop_tap_ops[i].kind))
+			nodrop_tap_add_ops(&nodrop_tap_ops[i], tap->dev);
+	}
+	rtnl_unlock();
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which names of the kernel's own tap.c go to nodrop.
+ *
+ * wrap.c includes this and then the kernel's tap.c, unchanged. Everything here
+ * either renames a definition (the driver's own becomes stock_NAME and NAME is
+ * ours) or sends an access to the ring to us. Nothing here decides anything.
+ *
+ * A hook that does not take fails the build: a renamed function that tap.c
+ * does not define is undefined, one of ours that nothing calls is an unused
+ * function, and kmod/prepare refuses a tap.c that reaches its ring by a name
+ * not listed here.
+ */
+#ifndef NODROP_TAP_HOOKS_H
+#define NODROP_TAP_HOOKS_H
+
+/* Before the hooks: nothing in a header may be renamed. */
+#include <linux/if_tap.h>
+#include <linux/if_tun.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/ptr_ring.h>
+#include <linux/skb_array.h>
+#include <linux/skbuff.h>
+
+#include "../compat/ptr_ring_resize.h"
+
+/* Definitions that become ours. */
+static int tap_open(struct inode *inode, struct file *file);
+static int tap_release(struct inode *inode, struct file *file);
+
+#define tap_open(inode, file)		stock_tap_open(inode, file)
+#define tap_release(inode, file)	stock_tap_release(inode, file)
+
+/* Into the ring. */
+static int nodrop_tap_produce(struct ptr_ring *ring, struct sk_buff *skb);
+
+#undef ptr_ring_produce
+#define ptr_ring_produce(ring, skb) nodrop_tap_produce(ring, skb)
+
+/* How long it is, when it is made and when txqueuelen changes. */
+static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int size);
+static int nodrop_tap_resize(struct ptr_ring **rings, int n, unsigned int size);
+
+#undef ptr_ring_init
+#undef ptr_ring_resize_multiple
+#undef ptr_ring_resize_multiple_bh
+#define ptr_ring_init(ring, size, ...) nodrop_tap_ring_init(ring, size)
+#define ptr_ring_resize_multiple(rings, n, size, ...) \
+	nodrop_tap_resize(rings, n, size)
+#define ptr_ring_resize_multiple_bh ptr_ring_resize_multiple
+
+/* The rest of a large frame's segments, when one found no room in q's ring. */
+static void nodrop_tap_free_rest(struct tap_queue *q, struct sk_buff *segments,
+				 enum skb_drop_reason reason);
+
+#define kfree_skb_list_reason(segments, reason) \
+	nodrop_tap_free_rest(q, segments, reason)
+
+#endif

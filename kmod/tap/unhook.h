@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * After tap.c: the hooked names mean what they say again.
+ */
+#undef tap_open
+#undef tap_release
+#undef ptr_ring_produce
+#undef ptr_ring_init
+#undef ptr_ring_resize_multiple
+#undef ptr_ring_resize_multiple_bh
+#undef kfree_skb_list_reason

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The library of macvtap and ipvtap, holding senders: the kernel's own tap.c,
+ * and between its functions and its rings hold.c. No policy here.
+ *
+ * Each tap_queue has its nodrop_hold behind it. The ring stays an ordinary
+ * one, so who reads it (vhost_net, too) need not know.
+ */
+#include "hooks.h"
+#include "stock/tap.c"
+#include "unhook.h"
+
+#include "hold.h"
+
+MODULE_INFO(nodrop, NODROP_VERSION);
+MODULE_INFO(version, NODROP_VERSION);
+
+#define NODROP_TAP_OFFSET ALIGN(sizeof(struct tap_queue), sizeof(void *))
+
+static struct nodrop_hold *nodrop_tap_hold(struct tap_queue *q)
+{
+	return (void *)q + NODROP_TAP_OFFSET;
+}
+
+static struct nodrop_hold *nodrop_tap_ring_hold(struct ptr_ring *ring)
+{
+	return nodrop_tap_hold(container_of(ring, struct tap_queue, ring));
+}
+
+/* The ring */
+
+static int nodrop_tap_produce(struct ptr_ring *ring, struct sk_buff *skb)
+{
+	return nodrop_hold_produce(nodrop_tap_ring_hold(ring), skb);
+}
+
+static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int size)
+{
+	nodrop_hold_init(nodrop_tap_ring_hold(ring), ring);
+	return nodrop_ptr_ring_init(ring, nodrop_hold_size(size));
+}
+
+static int nodrop_tap_resize(struct ptr_ring **rings, int n, unsigned int size)
+{
+	return nodrop_ptr_ring_resize(rings, n, nodrop_hold_size(size),
+				      __skb_array_destroy_skb);
+}
+
+/* tap.c counts none of the segments, not even the first. */
+static void nodrop_tap_free_rest(struct tap_queue *q, struct sk_buff *segments,
+				 enum skb_drop_reason reason)
+{
+	struct tap_dev *tap = rcu_dereference(q->tap);
+	unsigned int n = 0, lost;
+	struct sk_buff *skb;
+
+	for (skb = segments; skb; skb = skb->next)
+		n++;
+	nodrop_hold_rest(nodrop_tap_hold(q), n);
+	for (lost = n + 1; tap && tap->count_rx_dropped && lost; lost--)
+		tap->count_rx_dropped(tap);
+	kfree_skb_list_reason(segments, reason);
+}
+
+#include "ethtool.h"
+
+/* The life of a queue */
+
+static int tap_open(struct inode *inode, struct file *file)
+{
+	int err = stock_tap_open(inode, file);
+
+	if (!err)
+		nodrop_tap_show(file->private_data);
+	return err;
+}
+
+/*
+ * Between the moment when no sender reaches the queue any more and its end,
+ * which frames of its own that others have not read yet put off.
+ */
+static int tap_release(struct inode *inode, struct file *file)
+{
+	struct tap_queue *q = file->private_data;
+	int err;
+
+	sock_hold(&q->sk);
+	nodrop_hold_close(nodrop_tap_hold(q));
+	err = stock_tap_release(inode, file);
+	nodrop_hold_purge(nodrop_tap_hold(q));
+	sock_put(&q->sk);
+	return err;
+}
+
+static int __init nodrop_tap_init(void)
+{
+	tap_proto.obj_size = NODROP_TAP_OFFSET + sizeof(struct nodrop_hold);
+	return 0;
+}
+module_init(nodrop_tap_init);
+
+static void __exit nodrop_tap_exit(void)
+{
+}
+module_exit(nodrop_tap_exit);

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A macvtap or ipvtap device and its file, from their creation to their end."""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from nodrop.guest.command import ip_batch
+from nodrop.guest.device import DeviceFile
+from nodrop.guest.failure import GuestError
+from nodrop.guest.tundev import IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUNSETIFF, TUNSETOFFLOAD
+
+TUNSETSNDBUF = 0x400454D4
+TUNSETQUEUE = 0x400454D9
+IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
+INT_MAX = (1 << 31) - 1
+"""What QEMU sets a tap's send buffer to: no limit."""
+
+MODULES = ("tap", "macvlan", "macvtap", "ipvlan", "ipvtap")
+"""In the order in which they load."""
+
+
+class LinkTap(DeviceFile):
+    """A device above another one, and one open file of it; a context manager.
+
+    Args:
+        name: of the device, at most 15 bytes.
+        lower: the device below it.
+        kind: what follows ``type`` in ip's words: ``macvtap mode bridge``.
+        mac: its address; empty: the kernel's choice, or the lower device's.
+        ring: txqueuelen, slots; 0 is taken as the kernel's own 500.
+        sndbuf: of the file as a sender, bytes; 0: the system's.
+        offloads: what the reader takes unfinished, such as TSO_OFFLOADS; a virtio-net
+            header is in front of each packet then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lower: str,
+        kind: str,
+        *,
+        mac: str = "",
+        ring: int = 0,
+        sndbuf: int = 0,
+        offloads: int = 0,
+    ) -> None:
+        super().__init__("")
+        self.name = name
+        self._link = f"link add link {lower} name {name} type {kind}"
+        address = f" address {mac}" if mac else ""
+        self._set = f"link set dev {name}{address} up"
+        self._ring = ring
+        self._sndbuf = sndbuf
+        self._offloads = offloads
+
+    @property
+    def fd(self) -> int:
+        """The open file."""
+        return self._fd
+
+    @property
+    def path(self) -> Path:
+        """The device's file: each time it is opened it has one more queue."""
+        index = Path(f"/sys/class/net/{self.name}/ifindex").read_text(encoding="ascii")
+        return Path(f"/dev/tap{index.strip()}")
+
+    def __enter__(self) -> LinkTap:
+        lines = [self._link]
+        if self._ring:
+            lines.append(f"link set dev {self.name} txqueuelen {self._ring}")
+        ip_batch([*lines, self._set])
+        try:
+            self._path = str(self.path)
+            super().__enter__()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _set_up(self) -> None:
+        set_flags(self._fd, IFF_VNET_HDR if self._offloads else 0)
+        fcntl.ioctl(self._fd, TUNSETOFFLOAD, self._offloads)
+        if self._sndbuf:
+            fcntl.ioctl(self._fd, TUNSETSNDBUF, struct.pack("i", self._sndbuf))
+
+    def close(self) -> None:
+        """Close the file and delete the device, if it is still there."""
+        super().close()
+        # It goes with its lower device and with its namespace.
+        with suppress(GuestError):
+            ip_batch([f"link delete dev {self.name}"])
+
+
+def set_flags(fd: int, flags: int) -> None:
+    """Set what an open file puts in front of packets: IFF_VNET_HDR or nothing."""
+    request = struct.pack("16sH22x", b"", IFF_TAP | IFF_NO_PI | flags)
+    fcntl.ioctl(fd, TUNSETIFF, request)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One flood through one way into a tap: what came, what did not, who says so, who was held."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop.guest.command import Service, in_netns, parse_last_json
+from nodrop.guest.counters import driver_counters
+from nodrop.guest.environment import Environment
+from nodrop.guest.freed import freed
+from nodrop.guest.slow import patience
+from nodrop.guest.taps.device import LinkTap
+from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
+from nodrop.guest.vhost import VhostClient
+
+READERS = ("read", "vhost", "none")
+STILL_S = 0.5
+"""When nothing came for so long nothing will."""
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What is to be done.
+
+    Attributes:
+        way: one of ways.WAYS; "guest" is written by ``write()``, "guest-vhost" sent by vhost-net.
+        reader: one of READERS.
+        sockets: how many sockets send, each from a thread, each as fast as it may.
+        size: UDP payload, bytes.
+        sndbuf: of each socket, or of the guest's file, bytes; 0: the system's.
+        ring: txqueuelen, slots; 0: the kernel's.
+        work_us: how long the reader works on a packet, us.
+        seconds: how long is sent.
+        packets: each socket sends no more than that, 0: no such limit.
+    """
+
+    way: str
+    reader: str = "read"
+    sockets: int = 1
+    size: int = 1000
+    sndbuf: int = 0
+    ring: int = 0
+    work_us: int = 50
+    seconds: float = 1.0
+    packets: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was seen.
+
+    Attributes:
+        sent: packets that the senders' system calls took.
+        delivered: packets that the reader got.
+        full_ring, backlog: packets freed for this reason (SKB_DROP_REASON_*).
+        freed: packets freed as lost for any reason.
+        counted: what the tap's rx_dropped grew by.
+        errors: system calls that told of an error but EAGAIN.
+        longest_ms: the longest time that a socket's send() took, ms.
+        held: sockets whose last send() was waiting at the end.
+        driver: the driver's own counters, where it has some.
+    """
+
+    sent: int
+    delivered: int
+    full_ring: int
+    backlog: int
+    freed: int
+    counted: int
+    errors: int
+    longest_ms: float
+    held: int
+    driver: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The senders' part of an Outcome."""
+
+    sent: int
+    errors: int = 0
+    longest_ms: float = 0.0
+    held: int = 0
+
+
+def rx_dropped(name: str = NAME) -> int:
+    """Return how many packets a device says it dropped on their way to its reader."""
+    path = Path(f"/sys/class/net/{name}/statistics/rx_dropped")
+    return int(path.read_text(encoding="ascii"))
+
+
+def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
+    """Return the command that sends from sockets in a namespace."""
+    words = [str(environment.bin / "udp_sender"), "--dest", ADDRESS]
+    words += ["--senders", str(flood.sockets), "--size", str(flood.size)]
+    words += ["--sndbuf", str(flood.sndbuf), "--seconds", str(flood.seconds)]
+    words += ["--packets", str(flood.packets)]
+    return Service(in_netns(netns, words), announces=False)
+
+
+def by_sockets(flood: Flood, environment: Environment) -> Sent:
+    """Send from sockets until the time is over."""
+    with sockets(flood, environment, SENDERS[flood.way]) as program:
+        # A socket that is held ends with a signal at the latest.
+        said = program.finish(patience(flood.seconds + 5))
+    told = parse_last_json(said, "udp_sender")
+    errors = int(told["enobufs"]) + int(told["other_errors"])
+    return Sent(
+        int(told["sent"]), errors, int(told["longest_send_ns"]) / 1e6, int(told["held_at_the_end"])
+    )
+
+
+def frame(number: int, size: int) -> bytes:
+    """Return an Ethernet frame from the guest's tap to the one that is read."""
+    udp = (9).to_bytes(2, "big") * 2 + (8 + size).to_bytes(2, "big") + bytes(2)
+    total = (28 + size).to_bytes(2, "big")
+    ip = b"\x45\0" + total + bytes(4) + b"\x40\x11" + bytes(2) + bytes([10, 9, 0, 4, 10, 9, 0, 1])
+    head = bytes.fromhex((MAC + GUEST_MAC).replace(":", "")) + b"\x08\0"
+    return head + ip + udp + number.to_bytes(8, "big") + bytes(size - 8)
+
+
+def by_writing(tap: LinkTap, flood: Flood) -> Sent:
+    """Write frames until the time is over."""
+    os.set_blocking(tap.fd, False)
+    poll = select.poll()
+    poll.register(tap.fd, select.POLLOUT)
+    sent, longest, last = 0, 0.0, False
+    deadline = time.monotonic() + flood.seconds
+    while (now := time.monotonic()) < deadline:
+        try:
+            os.write(tap.fd, frame(sent, flood.size))
+        except BlockingIOError:
+            last = not poll.poll(1000 * (deadline - now))
+            longest = max(longest, time.monotonic() - now)
+            continue
+        sent += 1
+    return Sent(sent, 0, 1000 * longest, int(last))
+
+
+def by_vhost(tap: LinkTap, flood: Flood, environment: Environment) -> Sent:
+    """Send through vhost-net until the time is over."""
+    with VhostClient(environment, tap.fd, rate_pps=1_000_000) as client:
+        time.sleep(flood.seconds)
+        return Sent(client.end().sent)
+
+
+def send(flood: Flood, environment: Environment) -> Sent:
+    """Send as the flood says."""
+    if not flood.way.startswith("guest"):
+        return by_sockets(flood, environment)
+    with guest_tap(sndbuf=flood.sndbuf) as tap:
+        if flood.way == "guest":
+            return by_writing(tap, flood)
+        return by_vhost(tap, flood, environment)
+
+
+@contextmanager
+def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Callable[[], int]]:
+    """Read for the block; gives what returns how many packets came, after the last one."""
+    if flood.reader == "none":
+        yield lambda: 0
+        return
+    if flood.reader == "vhost":
+        with VhostClient(environment, tap.fd, work_ns=1000 * flood.work_us) as client:
+
+            def came() -> int:
+                until_still(lambda: client.counts().packets)
+                return client.end().packets
+
+            yield came
+        return
+    words = [str(environment.bin / "tun_reader"), "--mode", "tap", "--fd", str(tap.fd)]
+    words += ["--work-ns", str(1000 * flood.work_us)]
+    with Service(words, pass_fds=[tap.fd]) as program:
+
+        def read() -> int:
+            until_still(lambda: cpu_ticks(program.pid))
+            return int(json.loads(program.stop().strip().splitlines()[-1])["packets"])
+
+        yield read
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return how much CPU time a program has used; it grows while it reads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def until_still(count: Callable[[], int]) -> None:
+    """Wait until a number has not changed for STILL_S, 30 s at most."""
+    last, moved = -1, time.monotonic()
+    end = moved + patience(30)
+    while time.monotonic() < min(end, moved + patience(STILL_S)):
+        now = count()
+        if now != last:
+            last, moved = now, time.monotonic()
+        time.sleep(0.05)
+
+
+def run(flood: Flood, environment: Environment) -> Outcome:
+    """Make the topology, send, count.
+
+    Raises:
+        GuestError: a program or a device failed.
+    """
+    way = "guest" if flood.way.startswith("guest") else flood.way
+    with ExitStack() as stack:
+        tap = stack.enter_context(topology(way, ring=flood.ring))
+        full = stack.enter_context(freed("FULL_RING"))
+        backlog = stack.enter_context(freed("CPU_BACKLOG"))
+        lost = stack.enter_context(freed())
+        came = stack.enter_context(reading(flood, tap, environment))
+        before = rx_dropped()
+        sent = send(flood, environment)
+        return Outcome(
+            sent=sent.sent,
+            delivered=came(),
+            full_ring=full(),
+            backlog=backlog(),
+            freed=lost(),
+            counted=rx_dropped() - before,
+            errors=sent.errors,
+            longest_ms=sent.longest_ms,
+            held=sent.held,
+            driver=driver_counters(NAME),
+        )

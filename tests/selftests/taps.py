@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests of macvtap and ipvtap share: sockets in a namespace, and their account."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness import check, equal, run, soon
+
+from nodrop.guest.command import netns_path
+from nodrop.guest.counters import driver_counters
+from nodrop.guest.environment import Environment
+from nodrop.guest.taps.load import load, unload
+from nodrop.guest.taps.measure import rx_dropped
+from nodrop.guest.taps.ways import ADDRESS, NAME
+
+SIOCOUTQ = 0x5411
+CLONE_NEWNET = 0x40000000
+MOST = 50_000
+"""Packets that nothing here has room for."""
+UDP_PAYLOAD = 14 + 20 + 8
+"""Where it begins in a frame."""
+PARAMETERS = Path("/sys/module/tap/parameters")
+
+LATE_MS = "60000"
+"""Later than any test reads: the guard's time where it is not what is tested."""
+
+_loaded: list[str] = []
+
+
+def use(driver: str) -> None:
+    """Load a driver's tap and all that goes with it, unload what is in the way."""
+    if _loaded == [driver]:
+        return
+    end()
+    load(driver, Environment.from_environ().modules)
+    _loaded.append(driver)
+    guard = PARAMETERS / "guard_ms"
+    if guard.exists():
+        guard.write_text(LATE_MS, encoding="ascii")
+
+
+def end() -> None:
+    """Unload what was loaded."""
+    if _loaded:
+        unload(_loaded.pop())
+
+
+def run_taps(*cases: Callable[[], None]) -> None:
+    """Run cases with nodrop's tap, unless they say otherwise.
+
+    With NODROP_TAP=stock in the environment it is the kernel's own, to see what it fails.
+    """
+
+    def prepared(case: Callable[[], None]) -> Callable[[], None]:
+        def with_driver() -> None:
+            use(os.environ.get("NODROP_TAP", "nodrop"))
+            case()
+
+        with_driver.__name__ = case.__name__
+        return with_driver
+
+    run(*map(prepared, cases), tun=None, at_end=end)
+
+
+@contextmanager
+def parameter(name: str, value: str) -> Iterator[None]:
+    """Set a parameter of tap for the block."""
+    path = PARAMETERS / name
+    if not path.exists():
+        yield
+        return
+    before = path.read_text(encoding="ascii")
+    path.write_text(value, encoding="ascii")
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="ascii")
+
+
+def _enter(netns: Path) -> None:
+    with netns.open("rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter {netns}")
+
+
+@contextmanager
+def sockets(count: int, netns: str, *, sndbuf: int = 0) -> Iterator[list[socket.socket]]:
+    """Give non-blocking UDP sockets of a namespace, connected to the tap's address."""
+    with ExitStack() as stack:
+        _enter(netns_path(netns))
+        try:
+            made = [
+                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                for _ in range(count)
+            ]
+        finally:
+            _enter(Path("/proc/1/ns/net"))
+        for sock in made:
+            sock.setblocking(False)
+            if sndbuf:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
+            sock.connect((ADDRESS, 9))
+        yield made
+
+
+def charged(sock: socket.socket) -> int:
+    """Bytes that a socket is charged with for packets on their way."""
+    return int(struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0])
+
+
+class Flow:
+    """Numbered packets of some sockets, and what of them came.
+
+    Args:
+        made: the sockets; a packet tells which one and its number there.
+        size: UDP payload, bytes.
+    """
+
+    def __init__(self, made: Sequence[socket.socket], *, size: int = 1000) -> None:
+        self.sockets = made
+        self.sent = [0] * len(made)
+        self.came: list[list[int]] = [[] for _ in made]
+        self._size = size
+
+    def send_one(self, index: int) -> bool:
+        """Send a packet; False: the socket has to wait."""
+        mark = struct.pack("!II", index, self.sent[index])
+        try:
+            self.sockets[index].send(mark + bytes(self._size - len(mark)))
+        except BlockingIOError:
+            return False
+        self.sent[index] += 1
+        return True
+
+    def fill(self, *, most: int = MOST) -> None:
+        """Send by turns until every socket has to wait, or so many are sent."""
+        while sum(self.sent) < most:
+            if not sum(self.send_one(index) for index in range(len(self.sockets))):
+                return
+        check(most < MOST, "nothing holds the sockets")
+
+    def read(self, fd: int, *, most: int = MOST) -> int:
+        """Read what there is, or so many; return how many of these packets it were."""
+        count = 0
+        os.set_blocking(fd, False)
+        while count < most:
+            try:
+                frame = os.read(fd, 65536)
+            except BlockingIOError:
+                break
+            if frame[23:24] != b"\x11":
+                continue
+            index, number = struct.unpack_from("!II", frame, UDP_PAYLOAD)
+            self.came[index].append(number)
+            count += 1
+        return count
+
+    def read_all(self, fd: int, wanted: int) -> None:
+        """Read until so many came in all."""
+
+        def done() -> bool:
+            self.read(fd)
+            return self.count() >= wanted
+
+        soon(done, lambda: f"{self.count()} of {wanted} packets came")
+
+    def count(self) -> int:
+        """How many came in all."""
+        return sum(map(len, self.came))
+
+    def in_order(self) -> None:
+        """Fail unless each socket's packets came in their order, none twice."""
+        for index, numbers in enumerate(self.came):
+            equal(numbers, sorted(set(numbers)), f"order of socket {index}")
+
+    def given_back(self) -> None:
+        """Fail unless no socket is charged with anything any more."""
+
+        def rest() -> list[int]:
+            return [size for size in map(charged, self.sockets) if size]
+
+        soon(lambda: not rest(), lambda: f"{len(rest())} sockets are charged with {rest()}")
+
+
+def counters(queue: int = 0) -> dict[str, int]:
+    """The counters of a queue."""
+    prefix = f"rx{queue}_"
+    found = driver_counters(NAME)
+    return {
+        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
+    }
+
+
+def drops() -> dict[str, int]:
+    """The causes by which the first queue lost something."""
+    return {name: value for name, value in counters().items() if name.startswith("drop_") and value}
+
+
+__all__ = [
+    "Flow",
+    "charged",
+    "counters",
+    "drops",
+    "parameter",
+    "run_taps",
+    "rx_dropped",
+    "sockets",
+    "use",
+]
