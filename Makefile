@@ -2,10 +2,10 @@
 # Everything sets itself up first: packages by name, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
-# The kernel that tests in guests run on: debug, kasan, kcsan or perf.
+# The kernel that tests in guests run on: debug, kasan, kcsan-uml, kcsan or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels lint unit guest mutants torture fuzz \
+.PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels test-tunnels lint unit guest mutants torture fuzz \
 	man clean deb install uninstall
 
 help: ## Show this list
@@ -36,7 +36,7 @@ lint: bootstrap ## Python, shell and kernel style; sparse
 unit: bootstrap ## Tests that need no kernel
 	@$(PYTHON) -m pytest tests/unit
 
-guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan for the others
+guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
 
 test-debug: ## Tests in guests and torture on all debug kernels, an hour; FLAVOUR=kasan for one
@@ -47,6 +47,10 @@ test-kernels: ## nodrop's packages on Debian's own kernels, in QEMU (as root)
 	@scripts/bootstrap kernels
 	@$(PYTHON) -m nodrop.lab.machine $(NODROP_TEST_KERNELS)
 	@$(PYTHON) -m pytest -n 2 --dist worksteal tests/kernels tests/packages tests/shells
+
+test-tunnels: ## Tunnels with the series of tunnels/series: the same packets, the kernel's own tests (as root: packages)
+	@scripts/bootstrap tunnels
+	@$(PYTHON) -m pytest -n 2 --dist worksteal tests/tunnels
 
 torture: bootstrap ## Random events under load, all packets accounted for; SECONDS=60 SEED=1 FLAVOUR=debug
 	@scripts/torture --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60)

@@ -54,8 +54,10 @@ def namespaces(_netns: str | None) -> Found:
 def scenarios(_netns: str | None) -> Found:
     """Return what ``nodrop bench`` knows."""
     from nodrop.bench import scenario
+    from nodrop.commands import benchtunnel
 
-    return ((name, scenario.load(name).title) for name in scenario.known())
+    yield from ((name, scenario.load(name).title) for name in scenario.known())
+    yield benchtunnel.NAME, benchtunnel.TITLE
 
 
 def drivers(_netns: str | None) -> Found:

@@ -40,10 +40,12 @@ def test_scenarios() -> None:
 
 
 def test_options() -> None:
-    assert words("bench", "--pa") == ["--pairs"]
+    assert words("bench", "--pai") == ["--pairs"]
     assert words("bench", "--ne") == ["--netns"]
     assert words("--ver") == ["--version"]
-    assert dict(complete.complete(["bench", "--pa"])) == {"--pairs": "runs of each driver and case"}
+    assert dict(complete.complete(["bench", "--pai"])) == {
+        "--pairs": "runs of each driver and case"
+    }
     assert words("bench", "--", "--pa") == []
 
 
@@ -113,8 +115,8 @@ def test_what_bash_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete.main(["bash", "bench", "--color", "=", "ne"]) == 0
     assert complete.main(["bash", "bench", "--color", "="]) == 0
     assert complete.main(["zsh", "bench", "--color=ne"]) == 0
-    assert complete.main(["fish", "bench", "--pa"]) == 0
-    assert complete.main(["bash", "bench", "--pa"]) == 0
+    assert complete.main(["fish", "bench", "--pai"]) == 0
+    assert complete.main(["bash", "bench", "--pai"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         *("never", "auto", "always", "never", "--color=never"),
         *("--pairs\truns of each driver and case", "--pairs"),
