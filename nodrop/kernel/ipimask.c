@@ -136,14 +136,22 @@ static void on_other(int sig, siginfo_t *info, void *context)
 		set_blocked(true);
 }
 
+/* Who asks for the handler gets his own, and may set it again. */
 int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
+	handler_fn *before = sig > 0 && sig < _NSIG ? handlers[sig] : NULL;
 	struct sigaction ours;
 
-	if (!act || old || !(act->sa_flags & SA_SIGINFO))
-		return next_sigaction(sig, act, old);
-	ours = *act;
-	handlers[sig] = act->sa_sigaction;
-	ours.sa_sigaction = sig == IPI ? on_ipi : on_other;
-	return next_sigaction(sig, &ours, NULL);
+	if (act && act->sa_flags & SA_SIGINFO && sig > 0 && sig < _NSIG) {
+		ours = *act;
+		handlers[sig] = act->sa_sigaction;
+		ours.sa_sigaction = sig == IPI ? on_ipi : on_other;
+		act = &ours;
+	}
+	if (next_sigaction(sig, act, old))
+		return -1;
+	if (old && (old->sa_sigaction == on_ipi ||
+		    old->sa_sigaction == on_other))
+		old->sa_sigaction = before;
+	return 0;
 }

@@ -138,6 +138,40 @@ static int reset(void)
 	return __atomic_exchange_n(&handled, 0, __ATOMIC_RELAXED);
 }
 
+static void on_lent(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)info;
+	(void)context;
+}
+
+/* As the kernel does to see whether its console works: another's for a while. */
+static void test_handlers_are_lent(void)
+{
+	const int signals[] = { IPI, SIGALRM };
+	struct sigaction before = {}, new, old;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		check(!sigaction(signals[i], NULL, &before));
+		check(before.sa_sigaction == (i ? on_alarm : on_ipi));
+		new = before;
+		new.sa_sigaction = on_lent;
+		check(!sigaction(signals[i], &new, &old));
+		check(old.sa_sigaction == (i ? on_alarm : on_ipi));
+		raise(signals[i]);
+		check(reset() == 0);
+		check(!sigaction(signals[i], &before, &old));
+		check(old.sa_sigaction == on_lent);
+		raise(signals[i]);
+		check(reset() == !i);
+	}
+	errno = 0;
+	check(sigaction(_NSIG, &before, NULL) == -1 && errno == EINVAL);
+	check(sigaction(-1, &before, &old) == -1);
+	check(sigaction(SIGKILL, &before, NULL) == -1);
+}
+
 static void test_delivery(void)
 {
 	send_to(pthread_self(), 1);
@@ -304,6 +338,7 @@ int main(int argc, char **argv)
 	install(IPI, on_ipi, true);
 	install(SIGALRM, on_alarm, false);
 	install(SIGUSR2, on_fault, false);
+	test_handlers_are_lent();
 	test_delivery();
 	test_handler_that_unblocks();
 	test_fault_while_one_waits();
