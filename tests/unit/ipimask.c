@@ -145,7 +145,7 @@ static void on_lent(int sig, siginfo_t *info, void *context)
 	(void)context;
 }
 
-/* As the kernel does to see whether its console works: another's for a while. */
+/* As the kernel does to see whether its console works. */
 static void test_handlers_are_lent(void)
 {
 	const int signals[] = { IPI, SIGALRM };
