@@ -116,21 +116,6 @@ def test_only_what_was_accounted_for_was_survived() -> None:
     assert result.survived["vhost"] == {first.kind: 1}
 
 
-def sums(**changes: int) -> Sums:
-    values = {"sent": 100, "delivered": 90, "freed": 10, "full": 0, "refused": 0, "held": 0}
-    return Sums(**{**values, "unsure": 0, "frames": 0, **changes})
-
-
-def test_the_balance() -> None:
-    assert sums().balanced
-    assert not sums(delivered=89).balanced, "one is missing"
-    assert not sums(delivered=89, held=1).balanced, "one is held"
-    assert not sums(delivered=91).balanced, "one came twice"
-    assert sums(delivered=91, unsure=1).balanced
-    assert sums(delivered=93, frames=3).balanced
-    assert not sums(delivered=89, unsure=1, frames=3).balanced, "one is missing"
-
-
 def udp(contents: bytes, *, tap: bool) -> memoryview:
     ethernet = bytes(12) + b"\x08\x00" if tap else b""
     return memoryview(bytearray(ethernet + b"\x45" + bytes(27) + contents))

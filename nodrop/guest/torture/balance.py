@@ -200,14 +200,19 @@ class Balance:
         for name, value in self.victim.counters().items():
             if value and name.endswith("_drop_unclaimed"):
                 raise Violation(f"{name} is {value}; {sums}")
-        self._check_readers(sums)
+        self._check_readers()
 
-    def _check_readers(self, sums: Sums) -> None:
-        """What they counted is what the device counted; the last packet may still be on its way."""
+    def _check_readers(self) -> None:
+        """What they counted is what the device counted; the last packets may not be counted yet.
+
+        The device's count may be theirs (see delivered()): it must not outgrow what was sent.
+        """
         readers = self.victim.readers
         deadline = time.monotonic() + STILL_S
         while all(reader.exact for reader in readers):
-            read = sum(reader.read() for reader in readers)
+            sums, read = self.sums(), sum(reader.read() for reader in readers)
+            if not sums.balanced:
+                raise Violation(self._why(sums))
             if read == sums.delivered:
                 break
             if time.monotonic() > deadline:
