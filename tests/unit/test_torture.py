@@ -373,6 +373,7 @@ def two_rounds(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodrop.guest.torture.run.rounds", lambda _seed, _first: iter(plans))
     # This driver drops, and nothing counts that here.
     monkeypatch.setattr(Balance, "settle", drained)
+    monkeypatch.setattr(Sums, "balanced", True)
     torture = Torture(Settings(seed=1, seconds=60, events=8), lambda _line: None)
     with own_tools() as tools:
         torture._rounds(tools)
