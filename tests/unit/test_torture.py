@@ -79,6 +79,12 @@ def test_pktgen_and_a_device_that_goes_do_not_meet() -> None:
             assert set(plan.readers) <= {"blocking", "poll", "uring"}
 
 
+def test_nobody_sends_past_the_qdisc_of_a_device_that_goes() -> None:
+    rebirths = [plan for plan in FEW_ROUNDS if plan.mode is Mode.REBIRTH]
+    assert rebirths
+    assert not any("bypass" in plan.senders for plan in rebirths)
+
+
 def test_replay_names_what_the_plan_depends_on() -> None:
     settings = parse(["--seed", "5", "--mode", "steady,held", "--flood", "--seconds", "3"])
     result = Result(5, 0, "nodrop")
