@@ -10,6 +10,7 @@ import pytest
 from nodrop.guest.torture import balance
 from nodrop.guest.torture.balance import Balance, Sums, Violation
 from nodrop.guest.torture.plan import Mode, Round, rounds
+from nodrop.guest.torture.senders import payload
 from nodrop.guest.torture.victim import Victim
 
 
@@ -26,6 +27,10 @@ def test_the_balance() -> None:
     assert sums(delivered=91, unsure=1).balanced
     assert sums(delivered=93, frames=3).balanced
     assert not sums(delivered=89, unsure=1, frames=3).balanced, "one is missing"
+
+
+def test_packets_end_in_one_piece() -> None:
+    assert 20 + 8 + len(payload(255, 1 << 40)) <= 68, "the smallest MTU of IPv4"
 
 
 class LateReader:

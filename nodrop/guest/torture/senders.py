@@ -24,7 +24,9 @@ FLOWS = 8
 """Ports of a sender to a device of several queues."""
 MARK = struct.Struct("!IIQ")
 MAGIC = 0x6E6F6472
-FILLS = tuple(bytes((number,)) * 48 for number in range(256))
+FILLS = tuple(bytes((number,)) * 24 for number in range(256))
+"""What follows it. A route whose device has gone leads to one with an MTU of 68: what is longer
+ends there in pieces, and each of them is freed."""
 ETH_P_IP = 0x0800
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 FRAME = bytes.fromhex("020000000002 020000000003 88b5") + bytes(64)
