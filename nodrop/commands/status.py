@@ -74,6 +74,8 @@ def headline(host: Host) -> str:
     """Return what the machine runs, in one line."""
     parts = [f"Linux {host.release}", f"tun {module(host.tun)}"]
     parts.append(f"vhost_net {module(host.vhost_net)}")
+    if host.tap.loaded:
+        parts.append(f"tap {module(host.tap)}")
     if host.guard_ms is not None:
         parts.append(f"guard {host.guard_ms} ms" if host.guard_ms else "guard off")
     if host.default_on is False:

@@ -8,9 +8,6 @@ from nodrop.host.model import Device, Driver
 from nodrop.host.netns import NAMED, path_of
 from nodrop.shell import join, quote
 
-_SWITCHED = ("tun", "tap")
-"""Kinds of devices that nodrop's module drives."""
-
 
 def inside(device: Device, *words: str) -> str:
     """Return a command line for the namespace of a device."""
@@ -26,7 +23,9 @@ def inside(device: Device, *words: str) -> str:
 
 
 def enable(device: Device) -> str:
-    """Return what switches nodrop on for a device."""
+    """Return what switches nodrop on for a device; all macvtap and ipvtap have one switch."""
+    if device.direct:
+        return "echo Y >/sys/module/tap/parameters/nodrop"
     where = ["-n", device.netns] if device.netns else []
     return join("nodrop", *where, "enable", device.name)
 
@@ -57,7 +56,8 @@ def install(look: Look) -> tuple[str, ...]:
 def restart(look: Look) -> tuple[str, ...]:
     """Return what exchanges the modules in memory for those on disk."""
     files = look.system.modules
-    loaded = [one.name for one in files if one.loaded != ""]
+    # Macvtap and ipvtap hold tap, so it stays where it is right.
+    loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
     units, others = [], []
     for holder in look.host_holders:
         if unit := look.system.units.get(holder.pid):
@@ -72,6 +72,8 @@ def restart(look: Look) -> tuple[str, ...]:
         lines.append(f"# remove the persistent devices: {', '.join(kept)}")
     if names:
         lines.append(f"systemctl stop {names}")
+    if "tap" in loaded:
+        lines.append("modprobe -r macvtap ipvtap # their devices go with them: make these again")
     lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
     if names:
         lines.append(f"systemctl start {names}")
@@ -83,8 +85,29 @@ def lossless(look: Look, link: Link) -> tuple[str, ...]:
     device = link.now
     if device.driver in (Driver.NODROP, Driver.LIVE):
         return () if device.enabled else (enable(device),)
-    if device.kind not in _SWITCHED:
-        return ("# nodrop drives tun and tap only: use a tap on a bridge",)
+    if device.direct:
+        return _exchange_tap(look)
     if look.host.tun.driver is Driver.NODROP:
         return (f"# make {device.name} again: nodrop's tun was loaded after it",)
     return install(look)
+
+
+def _exchange_tap(look: Look) -> tuple[str, ...]:
+    """Return what makes the machine's macvtap and ipvtap devices nodrop's."""
+    system = look.system
+    if system.container:
+        return install(look)
+    running = system.running
+    return (
+        *(() if running and running.nodrop else ("nodrop install",)),
+        "# stop who has macvtap and ipvtap devices open",
+        "modprobe -r macvtap ipvtap tap",
+        "# start them again, and their devices",
+    )
+
+
+def unheld(link: Link) -> tuple[str, ...]:
+    """Return what to know of packets that nobody could have held."""
+    if not link.counted("drop_unheld"):
+        return ()
+    return ("# no socket of this machine sent them, or all got a copy: docs/macvtap.md says who",)

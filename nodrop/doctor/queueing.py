@@ -34,7 +34,7 @@ def default_qdisc(look: Look) -> Verdict | None:
 def noqueue(_look: Look, link: Link) -> Verdict | None:
     """There is no qdisc that could hold a packet."""
     device = link.now
-    if not device.up or device.qdisc.kind == "noop":
+    if device.direct or not device.up or device.qdisc.kind == "noop":
         return None
     if device.qdisc.kind != "noqueue":
         return ok(f"{device.qdisc.label} can hold packets")
@@ -50,7 +50,7 @@ def noqueue(_look: Look, link: Link) -> Verdict | None:
 def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     """A long plain queue in front of a ring that pushes back."""
     device = link.now
-    if not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
+    if device.direct or not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
         return None
     kinds = {device.qdisc.kind, *device.qdisc.leaves} & _PLAIN
     limit = device.qdisc.limit_packets or device.txqueuelen

@@ -34,7 +34,7 @@ def ring_drops(look: Look, link: Link) -> Verdict | None:
     return fail(
         f"drops {link.rate(link.dropped)} on the way to its reader{f' ({why})' if why else ''}",
         f"{link.dropped / sent:.1%} of what is sent; TCP slows down at each loss",
-        *(() if link.holds else fixes.lossless(look, link)),
+        *(fixes.unheld(link) if link.holds else fixes.lossless(look, link)),
     )
 
 
@@ -82,7 +82,8 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
     if device.txqueuelen <= usual:
         return ok(f"a ring of {device.txqueuelen}: {link.delay(device.txqueuelen)} when full")
     if link.holds:
-        return ok(f"a ring of {device.txqueuelen}, kept short by its byte queue limit")
+        by = "what its frames cost their sockets" if device.direct else "its byte queue limit"
+        return ok(f"a ring of {device.txqueuelen}, kept short by {by}")
     known = REMEDIES.get(device.txqueuelen, "more than usual")
     return warn(
         f"txqueuelen is {device.txqueuelen}, {known}",
@@ -98,6 +99,8 @@ def vhost_stock(look: Look, link: Link) -> Verdict | None:
     """The kernel's own vhost_net reads a device of nodrop's tun."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE) or not link.now.vhost:
         return None
+    if link.now.direct:
+        return ok("any vhost_net will do: what is held are sockets")
     if look.host.vhost_net.driver is not Driver.STOCK:
         return ok("vhost_net knows the protocol")
     lost = link.counted("drop_foreign")

@@ -9,14 +9,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from nodrop.host.kinds import RINGS, kind_of
+from nodrop.host.kinds import DIRECT, RINGS, kind_of
 from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
 from nodrop.host.raw import HOLDERS, Holder, Raw, RawMachine, RawNamespace
 
 IFF_BACKPRESSURE = 0x0080
 """What an application sets to ask 7.3's own driver to hold packets back."""
 
-_COUNTER = re.compile(r"tx(?P<queue>\d+)_(?P<name>\w+)")
+_COUNTER = re.compile(r"[tr]x(?P<queue>\d+)_(?P<name>\w+)")
+_TAP_ON = "sys/module/tap/parameters/nodrop"
+"""Only nodrop's tap has it; it is the switch of all macvtap and ipvtap devices."""
 
 
 def build(raw: Raw) -> Host:
@@ -37,6 +39,7 @@ def build(raw: Raw) -> Host:
         devices=tuple(device for space in raw.namespaces for device in _devices(machine, space)),
         moving=machine.livepatch == "moving",
         root=machine.root,
+        tap=_tap(machine),
     )
 
 
@@ -48,6 +51,14 @@ def _module(machine: RawMachine, name: str) -> Module:
         return Module(loaded, built_in, Driver.NODROP, machine.files.get(f"{folder}/version", ""))
     live = loaded and machine.livepatch == "in"
     return Module(loaded, built_in, Driver.LIVE if live else Driver.STOCK, "")
+
+
+def _tap(machine: RawMachine) -> Module:
+    files = machine.files
+    loaded = "sys/module/tap/initstate" in files
+    if loaded and _TAP_ON in files:
+        return Module(loaded, False, Driver.NODROP, files.get("sys/module/tap/version", ""))
+    return Module(loaded, False, Driver.STOCK, "")
 
 
 def _default(machine: RawMachine) -> bool | None:
@@ -76,7 +87,8 @@ def _device(
     data = info.get("info_data", {})
     kind = kind_of(dict(link))
     ring = info["info_kind"] in RINGS
-    tx, rx = link["stats64"]["tx"], link["stats64"]["rx"]
+    direct = info["info_kind"] in DIRECT
+    tx, rx = (link["stats64"][way] for way in (("rx", "tx") if direct else ("tx", "rx")))
     files = space.sysfs.get(name, {})
     flags = space.flags.get(name, {})
     driver = _driver(machine, info["info_kind"], flags, files)
@@ -96,7 +108,7 @@ def _device(
         carrier="LOWER_UP" in flag,
         mtu=link["mtu"],
         driver=driver,
-        enabled=flags.get("nodrop", False) or driver is Driver.UPSTREAM,
+        enabled=_enabled(machine, flags, driver, direct=direct),
         txqueuelen=link.get("txqlen", 0),
         qdisc=_qdisc(link, qdiscs),
         queues=attached,
@@ -122,6 +134,8 @@ def _driver(
 ) -> Driver | None:
     if kind not in RINGS:
         return None
+    if kind in DIRECT:
+        return _tap(machine).driver
     if "nodrop" in flags:
         module = machine.files.get("sys/module/tun/parameters/nodrop")
         return Driver.LIVE if module is None else Driver.NODROP
@@ -130,6 +144,14 @@ def _driver(
     except ValueError:
         asked = 0
     return Driver.UPSTREAM if asked else Driver.STOCK
+
+
+def _enabled(
+    machine: RawMachine, flags: Mapping[str, bool], driver: Driver | None, *, direct: bool
+) -> bool:
+    if direct:
+        return machine.files.get(_TAP_ON) in ("Y", "1")
+    return flags.get("nodrop", False) or driver is Driver.UPSTREAM
 
 
 def _owners(holders: list[Holder], inode: int, link: Mapping[str, Any]) -> Iterable[Owner]:

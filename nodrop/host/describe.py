@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodrop.host.model import Device, Host, Module, Owner, Qdisc, Queue
+from nodrop.host.model import GAUGES, Device, Host, Module, Owner, Qdisc, Queue
 
 
 def host(found: Host) -> dict[str, Any]:
@@ -14,6 +14,7 @@ def host(found: Host) -> dict[str, Any]:
         "kernel": found.release,
         "tun": module(found.tun),
         "vhost_net": module(found.vhost_net),
+        "tap": module(found.tap),
         "default_on": found.default_on,
         "guard_ms": found.guard_ms,
         "default_qdisc": found.default_qdisc or None,
@@ -100,5 +101,5 @@ def queue(found: Queue) -> dict[str, Any]:
         "ring_packets": found.ring_packets,
         "bql_limit_bytes": found.limit_bytes,
         "bql_inflight_bytes": found.inflight_bytes,
-        "counters": {name: value for name, value in found.counters.items() if name != "ring"},
+        "counters": {name: value for name, value in found.counters.items() if name not in GAUGES},
     }

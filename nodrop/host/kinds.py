@@ -8,6 +8,10 @@ from typing import Any
 RINGS = frozenset({"tun", "macvtap", "ipvtap"})
 """Links with a ring that a program or vhost-net reads."""
 
+DIRECT = frozenset({"macvtap", "ipvtap"})
+"""Of these, those whose ring another device's receive path fills: no qdisc of theirs comes before
+it, and what is for their reader they have received."""
+
 TUNNELS = frozenset(
     [
         "vxlan",

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from nodrop.host.kinds import DIRECT
+
+GAUGES = frozenset({"ring", "limit"})
+"""Of a queue's counters, those that go up and down: packets in the ring; of a macvtap or ipvtap
+how many of those whom nobody holds it takes."""
+
 
 class Driver(StrEnum):
     """Who decides what becomes of a packet that does not fit."""
@@ -112,7 +118,10 @@ class Device:
         queue: those that are attached.
         multi_queue, vnet_hdr, persist: flags that it was made with; None: not known.
         owners: processes that have it open, as far as they may be known.
+        tx_packets, tx_bytes: on their way to the reader, or into the tunnel. The kernel calls them
+            received where a macvtap or ipvtap is concerned (DIRECT).
         tx_dropped: packets lost on their way to the reader: by the ring, and the driver.
+        rx_packets, rx_bytes, rx_dropped: the other way.
         offloads: "tso" and "tx_checksum", where they were asked for.
         lower_mtu: bytes, of the link that a tunnel is bound to; None: not known.
     """
@@ -145,6 +154,11 @@ class Device:
     rx_dropped: int
     offloads: Mapping[str, bool] = field(default_factory=dict)
     lower_mtu: int | None = None
+
+    @property
+    def direct(self) -> bool:
+        """Whether no qdisc of its own comes before its ring (DIRECT)."""
+        return self.kind in DIRECT
 
     @property
     def vhost(self) -> bool:
@@ -196,7 +210,7 @@ class Host:
 
     Attributes:
         release: of the running kernel.
-        tun, vhost_net: the modules.
+        tun, vhost_net, tap: the modules; tap is that of macvtap and ipvtap.
         default_on: whether devices of applications that did not ask are held; None: nobody is.
         guard_ms: after how long a reader that takes nothing is taken for gone; 0: never;
             None: there is no guard.
@@ -220,3 +234,4 @@ class Host:
     devices: tuple[Device, ...]
     moving: bool = False
     root: bool = True
+    tap: Module = Module(loaded=False, built_in=False, driver=Driver.STOCK, version="")

@@ -30,6 +30,9 @@ _MACHINE_FILES = (
     "sys/module/vhost_net/version",
     "sys/module/vhost_net/initstate",
     "sys/module/nodrop/parameters/guard_ms",
+    "sys/module/tap/version",
+    "sys/module/tap/initstate",
+    "sys/module/tap/parameters/nodrop",
     "proc/sys/net/core/default_qdisc",
 )
 _DEVICE_FILES = ("tun_flags",)

@@ -17,6 +17,7 @@ FLAG = "nodrop"
 _CLASS = Path("/sys/class/net")
 _IFF_BACKPRESSURE = 0x0080
 _IFF_PERSIST = 0x0800
+_ONE_FOR_ALL = "All macvtap and ipvtap have one switch: /sys/module/tap/parameters/nodrop."
 _INSTALL = "'nodrop install --live' changes the driver that runs, 'nodrop install' the next one."
 
 
@@ -89,7 +90,11 @@ def _look(name: str) -> Device:
     if driver != "tun":
         raise NodropError(
             f"{name} is no TUN or TAP device.",
-            f"Its driver is {driver}; only tun's devices have the switch." if driver else "",
+            _ONE_FOR_ALL
+            if driver in ("macvlan", "ipvlan")
+            else f"Its driver is {driver}; only tun's devices have the switch."
+            if driver
+            else "",
         )
     try:
         on = ethtool.private_flags(name).get(FLAG)

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from nodrop.livepatch import Livepatch
 
-MODULES = ("vhost_net", "tun", "nodrop")
+MODULES = ("vhost_net", "tap", "tun", "nodrop")
 _TOOL_TIMEOUT_S = 20.0
 _CAP_NET_ADMIN = 12
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"

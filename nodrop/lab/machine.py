@@ -68,6 +68,7 @@ rm -rf {tools}/modules/kreader-build
 mkdir {tools}/modules/stock
 cd /lib/modules/{release}/kernel/drivers
 cp net/tun.ko* net/tap.ko* vhost/vhost.ko* vhost/vhost_iotlb.ko* vhost/vhost_net.ko* \\
+	net/macvlan.ko* net/macvtap.ko* net/ipvlan/ipvlan.ko* net/ipvlan/ipvtap.ko* \\
 	{tools}/modules/stock/
 for module in {tools}/modules/stock/*.xz; do
 	test ! -e "$module" || xz -d "$module"

@@ -65,8 +65,8 @@ DURATION = ("nodrop_scrape_duration_seconds", "How long it took to read the mach
 
 def modules(host: Host) -> dict[str, Module]:
     """Return the drivers that are loaded."""
-    both = {"tun": host.tun, "vhost_net": host.vhost_net}
-    return {name: module for name, module in both.items() if module.loaded}
+    all_three = {"tun": host.tun, "vhost_net": host.vhost_net, "tap": host.tap}
+    return {name: module for name, module in all_three.items() if module.loaded}
 
 
 def _of_ring(number: Callable[[Device], float]) -> Callable[[Device], float | None]:

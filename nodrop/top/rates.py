@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodrop.host.model import Device, Driver, Qdisc, Queue
+from nodrop.host.model import GAUGES, Device, Driver, Qdisc, Queue
 
 Rates = dict[str, float]
 """Counter -> number per second; empty: not known."""
@@ -46,7 +46,7 @@ class Counts:
             },
             qdisc=_qdisc_counts(device.qdisc),
             queue={
-                one.index: {name: n for name, n in one.counters.items() if name != "ring"}
+                one.index: {name: n for name, n in one.counters.items() if name not in GAUGES}
                 for one in device.queue
             },
             band={one.index: _qdisc_counts(one.qdisc) for one in device.queue if one.qdisc},

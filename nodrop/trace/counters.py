@@ -169,4 +169,4 @@ def parse_qdisc(text: str) -> tuple[str, int, int | None]:
 def _bare(key: str) -> str:
     """Return the name of nodrop's counter without its queue: ``tx0_stops``, ``stops``."""
     head, _, tail = key.partition("_")
-    return tail if head.startswith("tx") and head[2:].isdigit() else ""
+    return tail if head[:2] in ("tx", "rx") and head[2:].isdigit() else ""

@@ -28,13 +28,12 @@ from nodrop.progress import Progress
 from nodrop.report import costs
 
 KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_names()
-SELFTESTS = [
-    path
-    for path in find_selftests(REPOSITORY / "tests/selftests")
-    if not path.name.startswith("cmd_")
-]
+_ALL = find_selftests(REPOSITORY / "tests/selftests")
+SELFTESTS = [path for path in _ALL if not path.name.startswith(("cmd_", "tap_"))]
 """Those of the drivers. The command's are in COMMAND_PROGRAMS, with less repetition: each of
 its runs takes seconds on an emulated processor."""
+TAPS = [path for path in _ALL if path.name.startswith("tap_")]
+"""Of macvtap and ipvtap."""
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
 COMPAT_PROGRAMS = find_selftests(REPOSITORY / "tests/compat")
 COMMAND_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/command")
@@ -47,7 +46,7 @@ AFTER_REMOVAL = "stock_again"
 MOST = "6.12"
 """The kernel on which every VPN is tested, and what has little to do with kernels."""
 FOR_PROGRAMS = tuple(kernel for kernel in KERNELS if kernel == MOST or not SHORT)
-"""The kernels on which real VPNs and the command are tested."""
+"""The kernels on which real VPNs, macvtap and the command are tested."""
 COUNTED = "7.3"
 """The kernel whose instructions are counted: it has all drivers."""
 TWO_VPNS = {"NODROP_TEST_VPNS": "openvpn wireguard-go"}
@@ -123,6 +122,14 @@ def test_flow_control(
     """All that is tested under User-Mode Linux, with the modules that DKMS built."""
     programs = [*SELFTESTS, *COMPAT_PROGRAMS]
     run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=420.0)
+
+
+@pytest.mark.parametrize("kernel", FOR_PROGRAMS)
+def test_macvtap(
+    machine_of: MachineOf, kernel: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """Macvtap and ipvtap, with the tap that DKMS built."""
+    run_batch(machine_of(kernel, Setup.INSTALLED), TAPS, tmp_path, subtests, timeout=420.0)
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name in LIVE_KERNELS])

@@ -39,7 +39,7 @@ def installed(root: Root) -> Root:
 @pytest.mark.parametrize("which", KERNELS)
 def test_ours_is_found(installed: Root, which: int) -> None:
     kernel = installed.releases[which]
-    for name in ("nodrop", "tun", "vhost_net"):
+    for name in ("nodrop", "tun", "vhost_net", "tap"):
         assert "/updates/dkms/" in installed.module(kernel, name)
     assert installed.succeed(f"modinfo -k {kernel} -F version vhost_net").strip() == VERSION
 
@@ -57,10 +57,22 @@ def test_stock_vhost_net_finds_what_it_asks_for(installed: Root, which: int) -> 
 
 
 @pytest.mark.parametrize("which", KERNELS)
+def test_stock_macvtap_finds_what_it_asks_for(installed: Root, which: int) -> None:
+    kernel = installed.releases[which]
+    stock = f"/lib/modules/{kernel}/kernel/drivers/net/macvtap.ko*"
+    asks = symbols(installed, f"modprobe -S {kernel} --dump-modversions {stock}")
+    tap = installed.module(kernel, "tap")
+    has = symbols(installed, f"modprobe -S {kernel} --show-exports {tap}")
+    wanted = {name: crc for name, crc in asks.items() if name in has}
+    assert {"tap_handle_frame", "tap_queue_resize"} <= wanted.keys()
+    assert wanted == {name: has[name] for name in wanted}
+
+
+@pytest.mark.parametrize("which", KERNELS)
 def test_modules_resolve(installed: Root, which: int) -> None:
     kernel = installed.releases[which]
     chain = installed.succeed(f"modprobe -S {kernel} --show-depends vhost_net")
-    for ours in ("nodrop", "tun", "vhost_net"):
+    for ours in ("nodrop", "tun", "vhost_net", "tap"):
         assert f"/lib/modules/{kernel}/updates/dkms/{ours}.ko" in chain
     assert f"/lib/modules/{kernel}/kernel/drivers/vhost/vhost.ko" in chain
     for neighbour in ("vhost_vsock", "macvtap", "ipvtap"):
@@ -121,7 +133,7 @@ def test_upgrade_and_purge(installed: Root) -> None:
     conf = "/etc/modprobe.d/nodrop.conf"
     installed.succeed(f"touch {conf}; dpkg --purge nodrop-dkms; test ! -e {conf}")
     for kernel in installed.releases:
-        for name in ("tun", "vhost_net"):
+        for name in ("tun", "vhost_net", "tap"):
             assert "/kernel/drivers/" in installed.module(kernel, name)
         assert installed.run(f"modinfo -k {kernel} -n nodrop").status != 0
     installed.succeed("test ! -e /var/cache/nodrop -a ! -e /var/log/nodrop")

@@ -31,7 +31,7 @@ class Machine:
             path.parent.mkdir(exist_ok=True)
             path.write_text(f"#!/bin/sh\n{text}\n")
             path.chmod(0o755)
-        for name in ("tun", "vhost_net", "nodrop"):
+        for name in ("tun", "vhost_net", "tap", "nodrop"):
             self.write(f"disk/{name}.ko", NEW)
 
     def write(self, path: str, text: str) -> None:
@@ -121,6 +121,27 @@ def test_the_core_goes_with_its_users(machine: Machine) -> None:
         machine.load(name, OLD, 0)
     assert machine.settle("out") == ""
     assert machine.asked() == ["tun", "nodrop"]
+
+
+def test_macvtap_and_its_devices_stay(machine: Machine) -> None:
+    machine.load("tap", OLD, 1)
+    machine.load("macvtap", OLD, 0)
+    link = machine.sys / "class/macvtap/tap5"
+    machine.write("sys/devices/virtual/net/macvtap0/macvtap/tap5/uevent", "")
+    link.parent.mkdir(parents=True)
+    link.symlink_to("../../devices/virtual/net/macvtap0/macvtap/tap5")
+    machine.open(123, "qemu", "/dev/tap5")
+    said = machine.settle()
+    assert machine.asked() == []
+    assert "tap in memory cannot be exchanged while in use (uses: tap 1)" in said
+    assert "when qemu (pid 123) and the persistent devices macvtap0 is stopped" in said
+    assert "'rmmod macvtap tap'" in said
+
+
+def test_an_unused_tap_is_taken_out(machine: Machine) -> None:
+    machine.load("tap", OLD, 0)
+    assert machine.settle() == ""
+    assert machine.asked() == ["tap"]
 
 
 def test_what_is_patched_stays(machine: Machine) -> None:

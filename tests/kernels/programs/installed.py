@@ -9,7 +9,7 @@ from harness import check, equal
 
 from nodrop.guest.command import tool
 
-OURS = ("vhost_net", "tun", "nodrop")
+OURS = ("vhost_net", "tap", "tun", "nodrop")
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")
 REFUSALS = ("disagrees about version of symbol", "Unknown symbol", "Invalid module format")
 """What the kernel says about a module that does not fit the others."""
@@ -30,7 +30,7 @@ def load(*modules: str) -> None:
 def unload_all() -> None:
     """Unload the drivers and all that uses them, as far as they are loaded."""
     on_top = ("kreader", "kforwarder", "macvtap", "ipvtap")
-    for module in (*on_top, *OURS, "vhost", "vhost_iotlb", "tap"):
+    for module in (*on_top, *OURS, "vhost", "vhost_iotlb"):
         if loaded(module):
             tool(["rmmod", module])
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Macvtap and ipvtap as commands show them; made from a TUN device that was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hosts import device, raw
+
+from nodrop.commands import status
+from nodrop.doctor.finding import Severity
+from nodrop.doctor.look import Link, Look, Sample
+from nodrop.doctor.queueing import bufferbloat, noqueue
+from nodrop.doctor.ring import big_ring, nodrop_off, ring_drops, vhost_stock
+from nodrop.host.build import build
+from nodrop.host.model import Device, Driver, Host
+from nodrop.host.system import System
+from nodrop.trace.counters import Counters
+
+NAME = "ndtest0"
+SYSTEM: dict[str, Any] = {
+    "distribution": "debian",
+    "release": "7.3.4",
+    "kernels": [],
+    "modules": [],
+    "tree": False,
+    "headers_version": "",
+    "source_package": "linux-source-7.3",
+    "source_version": "",
+    "source_ready": None,
+    "reboot_required": False,
+    "livepatch": False,
+    "waiting": [],
+    "container": "",
+    "net_admin": True,
+    "cpus": 2,
+    "units": {},
+}
+OURS = {
+    "sys/module/tap/initstate": "live",
+    "sys/module/tap/version": "0.3.0",
+    "sys/module/tap/parameters/nodrop": "Y",
+}
+
+
+def taps(
+    kind: str = "macvtap", *, ours: bool = True, on: bool = True, lost: int = 70, unheld: int = 70
+) -> Host:
+    recorded = raw("stock")
+    files = {**recorded.machine.files, "sys/module/tap/initstate": "live"}
+    if ours:
+        files |= OURS | {"sys/module/tap/parameters/nodrop": "Y" if on else "N"}
+    space = recorded.namespaces[0]
+    link = next(one for one in space.links if one["ifname"] == NAME)
+    link["linkinfo"] = {"info_kind": kind, "info_data": {"mode": "bridge"}}
+    link["qdisc"] = "noqueue"
+    link["stats64"] = {
+        "rx": {"packets": 1000, "bytes": 90000, "dropped": lost},
+        "tx": {"packets": 3, "bytes": 300, "dropped": 0},
+    }
+    # The file is another one than that of the TUN device.
+    holders = [replace(one, tun=[], tap=[link["ifindex"]]) for one in recorded.machine.holders]
+    stats = {"rx0_drop_unheld": unheld, "rx0_ring": 7, "rx0_limit": 20, "rx0_guard_trips": 2}
+    machine = replace(recorded.machine, files=files, holders=holders)
+    space = replace(space, stats={NAME: stats} if ours else {}, qdiscs=[])
+    return build(replace(recorded, machine=machine, namespaces=[space]))
+
+
+def look(before: Host, now: Host) -> tuple[Look, Link]:
+    made = Look(Sample(before, ()), Sample(now, ()), System.from_json(SYSTEM))
+    return made, Link(device(before, NAME), device(now, NAME), 2.0)
+
+
+@pytest.mark.parametrize("kind", ["macvtap", "ipvtap"])
+def test_what_it_received_is_on_its_way_to_the_reader(kind: str) -> None:
+    one = device(taps(kind), NAME)
+    assert (one.kind, one.direct, one.driver, one.enabled) == (kind, True, Driver.NODROP, True)
+    assert (one.tx_packets, one.tx_bytes, one.tx_dropped) == (1000, 90000, 70)
+    assert (one.rx_packets, one.rx_bytes, one.rx_dropped) == (3, 300, 0)
+    assert one.drops_by_cause == {"unheld": 70}
+    assert one.queue[0].ring_packets == 7
+    assert [owner.name for owner in one.owners] == ["python"]
+
+
+def test_whose_tap_it_is() -> None:
+    assert taps().tap.version == "0.3.0"
+    stock = taps(ours=False)
+    assert (stock.tap.loaded, stock.tap.driver) == (True, Driver.STOCK)
+    assert (device(stock, NAME).driver, device(stock, NAME).enabled) == (Driver.STOCK, False)
+    off = device(taps(on=False), NAME)
+    assert (off.driver, off.enabled) == (Driver.NODROP, False)
+
+
+def cells(one: Device) -> list[str]:
+    return [cell if isinstance(cell, str) else cell[0] for cell in status.row(one)]
+
+
+def test_status() -> None:
+    host = taps()
+    assert "tap nodrop 0.3.0" in status.headline(host)
+    assert cells(device(host, NAME))[1:3] == ["macvtap", "nodrop"]
+    assert "70" in cells(device(host, NAME))
+    assert "tap" not in status.headline(build(raw("stock")))
+
+
+def test_doctor_says_whom_nobody_can_hold() -> None:
+    made, link = look(taps(lost=10, unheld=10), taps())
+    found = ring_drops(made, link)
+    assert found
+    assert found.severity is Severity.FAIL
+    assert "unheld 30/s" in found.seen
+    assert any("docs/macvtap.md" in line for line in found.fix)
+
+
+def test_doctor_asks_for_no_qdisc() -> None:
+    made, link = look(taps(), taps())
+    assert noqueue(made, link) is None
+    assert bufferbloat(made, link) is None
+
+
+def test_doctor_knows_the_switch() -> None:
+    made, link = look(taps(on=False), taps(on=False))
+    found = nodrop_off(made, link)
+    assert found
+    assert found.fix == ("echo Y >/sys/module/tap/parameters/nodrop",)
+
+
+def test_doctor_lets_any_vhost_read_it() -> None:
+    holder = device(taps(), NAME).owners[0]
+    before, now = (
+        replace(one, devices=(replace(device(one, NAME), owners=(replace(holder, vhost=True),)),))
+        for one in (taps(), taps())
+    )
+    made, link = look(before, now)
+    found = vhost_stock(made, link)
+    assert found
+    assert found.severity is Severity.OK
+
+
+def test_doctor_on_a_long_ring() -> None:
+    before, now = (
+        replace(one, devices=(replace(device(one, NAME), txqueuelen=5000),))
+        for one in (taps(), taps())
+    )
+    found = big_ring(*look(before, now))
+    assert found
+    assert "what its frames cost their sockets" in found.seen
+
+
+def test_why_sums_its_counters() -> None:
+    driver = {"rx0_drop_unheld": 5, "rx1_drop_unheld": 6, "rx0_drop_rest": 1}
+    found = Counters(1, 1, 0, 12, "noqueue", 0, None, driver)
+    assert found.drops_by_cause == {"rest": 1, "unheld": 11}
+
+
+def test_doctor_installs_nodrops_tap() -> None:
+    found = ring_drops(*look(taps(ours=False, lost=10), taps(ours=False)))
+    assert found
+    assert found.fix[0] == "nodrop install"
+    assert "modprobe -r macvtap ipvtap tap" in found.fix
+    inside = {**SYSTEM, "container": "docker"}
+    made, link = look(taps(ours=False, lost=10), taps(ours=False))
+    found = ring_drops(replace(made, system=System.from_json(inside)), link)
+    assert found
+    assert found.fix == ("# on the host of this container: nodrop install",)
