@@ -129,6 +129,13 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	can = READ_ONCE(nodrop_hold_on) && nodrop_hold_can(skb);
 
 	spin_lock(&ring->producer_lock);
+	/*
+	 * The frame's fields have been read before the reader can free it;
+	 * __ptr_ring_produce() orders writes only. Pairs with the reader's
+	 * dependency on the frame.
+	 * Litmus: LB+use-lock-mb-slot+take-reuse
+	 */
+	smp_mb__after_spinlock();
 	nodrop_hold_guard_arm(hold);
 	limit = ring->size - NODROP_HOLD_RESERVE;
 	over = !limit || nodrop_hold_has(ring, limit);

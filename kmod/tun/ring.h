@@ -22,6 +22,15 @@ static void *nodrop_tun_consume(struct ptr_ring *ring);
 	int __err;						\
 								\
 	spin_lock(&__ring->producer_lock);			\
+	/*							\
+	 * tun_net_xmit() has read the packet's fields, and	\
+	 * __ptr_ring_produce() orders writes only: the reader	\
+	 * could free the packet, and somebody fill it anew,	\
+	 * before these reads are done. Pairs with the reader's	\
+	 * dependency on the packet. Free on x86.		\
+	 * Litmus: LB+use-lock-mb-slot+take-reuse		\
+	 */							\
+	smp_mb__after_spinlock();				\
 	__err = nodrop_tun_produce_##what(__ring, what);	\
 	spin_unlock(&__ring->producer_lock);			\
 	__err;							\

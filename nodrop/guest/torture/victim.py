@@ -234,9 +234,10 @@ class Victim:
         """Let the device go under load, and make it anew.
 
         Args:
-            delete: the administrator deletes it, while its readers read.
+            delete: the administrator deletes it, while its readers read. Somebody must where
+                nobody has it open: it is persistent.
         """
-        if delete:
+        if delete or not any(queue.device for queue in self.queues):
             self.net.delete(self.index)
         for queue in self.queues:
             if queue.reader:
