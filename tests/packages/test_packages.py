@@ -125,6 +125,8 @@ def test_the_command_and_the_package(installed: Root) -> None:
 
 
 def test_upgrade_and_purge(installed: Root) -> None:
+    # As a version before macvtap's left it.
+    installed.succeed("rm -v $(ls -d /var/cache/nodrop/sources/*/drivers/net/tap.c | head -n 1)")
     installed.succeed(f"dpkg -i {dkms_of(build(f'{VERSION}.1'))}", 580)
     for kernel in installed.releases:
         version = installed.succeed(f"modinfo -k {kernel} -F version tun").strip()
