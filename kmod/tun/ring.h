@@ -16,21 +16,25 @@ static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
 static void *nodrop_tun_consume(struct ptr_ring *ring);
 
+static inline void nodrop_tun_lock_producer(struct ptr_ring *ring)
+{
+	spin_lock(&ring->producer_lock);
+	/*
+	 * tun_net_xmit() has read the packet's fields, and __ptr_ring_produce()
+	 * orders writes only: the reader could free the packet, and somebody
+	 * fill it anew, before these reads are done. Pairs with the reader's
+	 * dependency on the packet. Free on x86.
+	 * Litmus: LB+use-lock-mb-slot+take-reuse
+	 */
+	smp_mb__after_spinlock();
+}
+
 #define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
 #define ptr_ring_produce(ring, what) ({				\
 	struct ptr_ring *__ring = (ring);			\
 	int __err;						\
 								\
-	spin_lock(&__ring->producer_lock);			\
-	/*							\
-	 * tun_net_xmit() has read the packet's fields, and	\
-	 * __ptr_ring_produce() orders writes only: the reader	\
-	 * could free the packet, and somebody fill it anew,	\
-	 * before these reads are done. Pairs with the reader's	\
-	 * dependency on the packet. Free on x86.		\
-	 * Litmus: LB+use-lock-mb-slot+take-reuse		\
-	 */							\
-	smp_mb__after_spinlock();				\
+	nodrop_tun_lock_producer(__ring);			\
 	__err = nodrop_tun_produce_##what(__ring, what);	\
 	spin_unlock(&__ring->producer_lock);			\
 	__err;							\
