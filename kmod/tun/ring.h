@@ -8,14 +8,6 @@
 
 #include <linux/ptr_ring.h>
 
-/*
- * Into the ring and out of it, with and without tun.c holding the ring's lock.
- * Into: the name of the argument says what it is.
- */
-static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
-static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
-static void *nodrop_tun_consume(struct ptr_ring *ring);
-
 static inline void nodrop_tun_lock_producer(struct ptr_ring *ring)
 {
 	spin_lock(&ring->producer_lock);
@@ -28,6 +20,14 @@ static inline void nodrop_tun_lock_producer(struct ptr_ring *ring)
 	 */
 	smp_mb__after_spinlock();
 }
+
+/*
+ * Into the ring and out of it, with and without tun.c holding the ring's lock.
+ * Into: the name of the argument says what it is.
+ */
+static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
+static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
+static void *nodrop_tun_consume(struct ptr_ring *ring);
 
 #define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
 #define ptr_ring_produce(ring, what) ({				\
