@@ -68,14 +68,11 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	return true;
 }
 
-/* Are packets held back when the ring is full? */
-static bool nodrop_holds(const struct nodrop_queue *q)
-{
-	return q->on && q->txq && !q->foreign && !READ_ONCE(q->gone) &&
-	       nodrop_has_qdisc(q->txq);
-}
-
-/* Why a full ring dropped a packet. */
+/*
+ * Why a full ring would drop a packet now; NODROP_DROP_UNCLAIMED: it would not,
+ * senders are held. A reader that comes back clears @gone and a qdisc comes
+ * without any lock of ours: who decides and then counts asks once.
+ */
 static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 {
 	if (q->foreign)
@@ -89,14 +86,22 @@ static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
 	return NODROP_DROP_UNCLAIMED;
 }
 
+/* Are packets held back when the ring is full? */
+static bool nodrop_holds(const struct nodrop_queue *q)
+{
+	return nodrop_drop_cause(q) == NODROP_DROP_UNCLAIMED;
+}
+
 /* What becomes of a packet of the ring's own txq, and what it may rely on. */
 static enum nodrop_verdict nodrop_decide(struct nodrop_queue *q, bool on)
 {
 	enum nodrop_verdict verdict = NODROP_PASS;
+	enum nodrop_stat cause;
 
 	WRITE_ONCE(q->on, on);
 	WRITE_ONCE(q->room, NULL);
-	if (!nodrop_holds(q)) {
+	cause = nodrop_drop_cause(q);
+	if (cause != NODROP_DROP_UNCLAIMED) {
 		if (nodrop_has_room(q) && on && !q->foreign)
 			verdict = NODROP_CLAIMED;
 	} else if (nodrop_has_room(q) || !nodrop_stop(q)) {
@@ -105,8 +110,7 @@ static enum nodrop_verdict nodrop_decide(struct nodrop_queue *q, bool on)
 		verdict = NODROP_BUSY;
 	}
 
-	WRITE_ONCE(q->passed,
-		   verdict == NODROP_PASS ? nodrop_drop_cause(q) : 0);
+	WRITE_ONCE(q->passed, verdict == NODROP_PASS ? cause : 0);
 	if (verdict == NODROP_CLAIMED)
 		nodrop_keep_room(q);
 	return verdict;
