@@ -182,6 +182,15 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	}
 
 	/*
+	 * The driver has read the packet's fields, before it took the lock, and
+	 * __ptr_ring_produce() orders writes only: the reader could free the
+	 * packet, and somebody fill it anew, before these reads are done. Pairs
+	 * with the reader's dependency on the packet. Free on x86.
+	 * Litmus: LB+use-lock-mb-slot+take-reuse
+	 */
+	smp_mb__after_spinlock();
+
+	/*
 	 * Before the reader can take the packet and complete its bytes. Pairs
 	 * with the barrier in nodrop_complete(), by that of
 	 * __ptr_ring_produce().
@@ -235,6 +244,11 @@ int nodrop_produce_aside(struct nodrop_queue *q, void *frame)
 		q->stats[NODROP_DROP_ASIDE]++;
 		return -ENOSPC;
 	}
+	/*
+	 * As in nodrop_produce().
+	 * Litmus: LB+use-lock-mb-slot+take-reuse
+	 */
+	smp_mb__after_spinlock();
 	WRITE_ONCE(q->produced, q->produced + 1);
 	return __ptr_ring_produce(q->ring, frame);
 }

@@ -8,19 +8,6 @@
 
 #include <linux/ptr_ring.h>
 
-static inline void nodrop_tun_lock_producer(struct ptr_ring *ring)
-{
-	spin_lock(&ring->producer_lock);
-	/*
-	 * tun_net_xmit() has read the packet's fields, and __ptr_ring_produce()
-	 * orders writes only: the reader could free the packet, and somebody
-	 * fill it anew, before these reads are done. Pairs with the reader's
-	 * dependency on the packet. Free on x86.
-	 * Litmus: LB+use-lock-mb-slot+take-reuse
-	 */
-	smp_mb__after_spinlock();
-}
-
 /*
  * Into the ring and out of it, with and without tun.c holding the ring's lock.
  * Into: the name of the argument says what it is.
@@ -34,7 +21,7 @@ static void *nodrop_tun_consume(struct ptr_ring *ring);
 	struct ptr_ring *__ring = (ring);			\
 	int __err;						\
 								\
-	nodrop_tun_lock_producer(__ring);			\
+	spin_lock(&__ring->producer_lock);			\
 	__err = nodrop_tun_produce_##what(__ring, what);	\
 	spin_unlock(&__ring->producer_lock);			\
 	__err;							\
