@@ -79,6 +79,12 @@ CORE = (
         "\t\t/*",
     ),
     Mutant(
+        "passed: why is asked again when the packet has passed",
+        PRODUCE,
+        "verdict == NODROP_PASS ? cause : 0",
+        "verdict == NODROP_PASS ? nodrop_drop_cause(q) : 0",
+    ),
+    Mutant(
         "aside: XDP takes the txq's slot",
         PRODUCE,
         "(kept && !nodrop_has_second_slot(q))",

@@ -165,10 +165,51 @@ static void test_race_with_churn(struct kunit *test)
 	KUNIT_EXPECT_GT(test, race.churned, 50U);
 }
 
+/* The guard and a reader that comes back, again and again. */
+static int race_come_and_go(void *data)
+{
+	struct flow *f = data;
+
+	while (!kthread_should_stop()) {
+		WRITE_ONCE(f->q->gone, true);
+		cpu_relax();
+		WRITE_ONCE(f->q->gone, false);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* A full ring drops because the reader was gone, whatever is so by then. */
+static void test_race_with_a_reader_that_returns(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	struct task_struct *returner;
+	unsigned long end;
+	int err;
+
+	nodrop_guard_ms = 0;
+	fill(test, f);
+	returner = kthread_run(race_come_and_go, f, "flow_return");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(returner));
+	end = jiffies + msecs_to_jiffies(RACE_MS);
+	while (time_before(jiffies, end)) {
+		local_bh_disable();
+		transmit(f, 0, &err);
+		local_bh_enable();
+		cond_resched();
+	}
+	kthread_stop(returner);
+	nodrop_guard_ms = GUARD_MS;
+
+	KUNIT_EXPECT_GT(test, counted(f, NODROP_DROP_GUARD), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
+}
+
 static struct kunit_case race_cases[] = {
 	KUNIT_CASE_PARAM_ATTR(test_race, size_gen_params,
 			      {.speed = KUNIT_SPEED_SLOW}),
 	KUNIT_CASE_SLOW(test_race_with_churn),
+	KUNIT_CASE_SLOW(test_race_with_a_reader_that_returns),
 	{}
 };
 
