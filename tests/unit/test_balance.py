@@ -57,6 +57,7 @@ class Device:
 
     def __init__(self, delivered: int, reader: LateReader) -> None:
         self.readers = [reader]
+        self.queues: list[object] = []
         self.net = self
         self._delivered = delivered
 

@@ -42,3 +42,21 @@ def test_results_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     first = make_round(1, 0).bouts[0][:3]
     same = [event for event in first if event.kind == first[0].kind]
     assert f"| {first[0].kind} | {3 * len(same)} | {len(same)} |" in lines
+
+
+def test_faults_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "fault_some.output"
+    output.write_text(
+        "1..2\n"
+        '# survived {"fault": "a signal", "reader": "poll", "count": 40}\n'
+        '# survived {"fault": "a signal", "reader": "poll", "count": 2}\n'
+        '# survived {"fault": "no memory", "reader": "", "count": 1300}\n'
+        "ok 1 some\n"
+    )
+    assert table.main([str(output)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "| fault | no reader | poll |",
+        "|---|---:|---:|",
+        "| a signal |  | 42 |",
+        "| no memory | 1,300 |  |",
+    ]

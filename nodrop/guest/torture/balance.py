@@ -182,9 +182,13 @@ class Balance:
         return f"{why}; {sums}; {inflight} bytes in flight; {self.state()}"
 
     def state(self) -> str:
-        """Return what the driver and the qdisc say, for a report."""
+        """Return what the driver, the qdisc and the readers say, for a report."""
         counters = {name: value for name, value in self.victim.counters().items() if value}
-        return f"{self.victim.net.queued(self.victim.index)} in the qdisc, driver: {counters}"
+        readers = [(q.reader.kind, q.reader.where()) for q in self.victim.queues if q.reader]
+        return (
+            f"{self.victim.net.queued(self.victim.index)} in the qdisc, driver: {counters}, "
+            f"readers: {readers}"
+        )
 
     def check(self, sums: Sums) -> None:
         """Fail unless what was lost may be lost in this round, and what came is right.

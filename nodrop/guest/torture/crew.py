@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from nodrop.guest.failure import GuestError
@@ -166,6 +167,19 @@ class Job:
         """Send a signal to whoever does it."""
         if self._worker:
             os.kill(self._worker.pid, number)
+
+    def where(self) -> str:
+        """Return what whoever does it does: the state of the process, and its system call."""
+        if not self._worker:
+            return "gone"
+        process = Path("/proc", str(self._worker.pid))
+        with suppress(OSError):
+            state = (process / "stat").read_text().rpartition(") ")[2][:1]
+            # The kernel may not tell the second.
+            with suppress(OSError):
+                state += f" in {(process / 'syscall').read_text().split()[0]}"
+            return state
+        return "gone"
 
     def get(self, field: Field) -> int:
         """Return one of its counts."""

@@ -40,6 +40,10 @@ class Reader(ABC):
         """Return what is wrong with packets that it has read; "": nothing."""
         return self.wrong
 
+    def where(self) -> str:
+        """Return what it does just now, for a report."""
+        return "ended" if self._ended else "at work"
+
     def stop(self) -> None:
         """End it; what it has taken is counted."""
         if not self._ended:
@@ -104,6 +108,10 @@ class ProgramReader(Reader):
         if not self._ended and (code := self._job.get(Field.WRONG)):
             self.wrong = f"packet {self._job.get(Field.WHERE)} {_WORDS[Wrong(code)]}"
         return self.wrong
+
+    def where(self) -> str:
+        """Return its process' state and system call."""
+        return super().where() if self._ended else self._job.where()
 
     def _count(self) -> int:
         return self._job.get(Field.COUNT)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m nodrop.guest.torture.table FILE...``: what was survived, of several results."""
+"""``python -m nodrop.guest.torture.table FILE...``: what was survived, of several results.
+
+A ``.json`` is the torture's; any other file is what tests/selftests/fault_* have printed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+FAULT = "# survived "
+"""Before the words of a fault, in the output of a test (tests/selftests/faults.py)."""
 
 
 def runs(results: Sequence[dict[str, Any]]) -> list[str]:
@@ -37,18 +43,40 @@ def survived(results: Sequence[dict[str, Any]]) -> list[str]:
     for result in results:
         for reader, kinds in result["survived"].items():
             counts.update({(kind, reader): count for kind, count in kinds.items()})
+    return _by_reader("event", counts, "0")
+
+
+def faults(output: str) -> list[str]:
+    """Return the lines of a table: how often each kind of reader survived each injected fault."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for line in output.splitlines():
+        if line.startswith(FAULT):
+            words = json.loads(line.removeprefix(FAULT))
+            counts[words["fault"], words["reader"] or "no reader"] += words["count"]
+    return _by_reader("fault", counts, "")
+
+
+def _by_reader(what: str, counts: Counter[tuple[str, str]], never: str) -> list[str]:
+    """Return the lines of a table with a column for each reader."""
     readers = sorted({reader for _, reader in counts})
-    lines = [f"| event | {' | '.join(readers)} |", f"|---|{'---:|' * len(readers)}"]
+    lines = [f"| {what} | {' | '.join(readers)} |", f"|---|{'---:|' * len(readers)}"]
     for kind in sorted({kind for kind, _ in counts}):
-        numbers = (f"{counts[kind, reader]:,}" for reader in readers)
+        numbers = (
+            f"{counts[kind, reader]:,}" if counts[kind, reader] else never for reader in readers
+        )
         lines.append(f"| {kind} | {' | '.join(numbers)} |")
     return lines
 
 
 def main(paths: list[str]) -> int:
-    """Print both tables."""
-    results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
-    print("\n".join([*runs(results), "", *survived(results)]))
+    """Print the tables of what there is."""
+    texts = {path: Path(path).read_text(encoding="utf-8") for path in paths}
+    results = [json.loads(text) for path, text in texts.items() if path.endswith(".json")]
+    output = "\n".join(text for path, text in texts.items() if not path.endswith(".json"))
+    tables = [runs(results), survived(results)] if results else []
+    if output:
+        tables.append(faults(output))
+    print("\n\n".join("\n".join(lines) for lines in tables))
     return 0
 
 
