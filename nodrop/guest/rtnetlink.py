@@ -10,13 +10,28 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from nodrop.guest.netlink import (
+    ACK,
+    CREATE,
+    DONE,
+    DUMP,
+    ERROR,
+    REPLACE,
+    REQUEST,
+    attribute,
+    attributes,
+    message,
+    messages,
+    raise_for,
+    text,
+    u32,
+)
 from nodrop.guest.netns import inside
 
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
@@ -24,14 +39,10 @@ NEWADDR = 20
 NEWQDISC, DELQDISC, GETQDISC = 36, 37, 38
 NEWTCLASS = 40
 GETSTATS = 94
-_REQUEST, _ACK, _REPLACE, _CREATE, _DUMP = 0x1, 0x4, 0x100, 0x400, 0x300
-_ERROR, _DONE = 2, 3
-_HEADER = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BxHiII")
 _ADDRESS = struct.Struct("=BBBBi")
 _STATS = struct.Struct("=BxxxII")
 _TC = struct.Struct("=BxxxiIII")
-_ATTRIBUTE = struct.Struct("=HH")
 
 UP, NOARP = 0x1, 0x80
 """IFF_UP, IFF_NOARP."""
@@ -41,7 +52,6 @@ _LINK_64, _LINK_64_MASK = 1, 1
 _ADDR, _LOCAL = 1, 2
 _KIND, _OPTIONS, _STATS2 = 1, 2, 7
 _STATS_QUEUE = 3
-_NESTED = 0x3FFF
 ROOT = 0xFFFFFFFF
 _HTB_PARMS, _HTB_INIT, _HTB_DIRECT_QLEN = 1, 2, 5
 _HTB_QLEN = 1000
@@ -56,27 +66,6 @@ class LinkStats:
     tx_packets: int
     rx_packets: int
     tx_dropped: int
-
-
-def attribute(kind: int, data: bytes) -> bytes:
-    """Return one attribute, padded."""
-    head = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), kind)
-    return head + data + bytes(-len(data) % 4)
-
-
-def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give (kind, content) of each attribute."""
-    at = 0
-    while at + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        if length < _ATTRIBUTE.size:
-            return
-        yield kind & _NESTED, data[at + _ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3
-
-
-def _u32(value: int) -> bytes:
-    return struct.pack("=I", value)
 
 
 def _htb_class() -> bytes:
@@ -119,7 +108,7 @@ class Rtnetlink:
 
     def index(self, name: str) -> int:
         """Return the index of a device."""
-        body = _LINK.pack(0, 0, 0, 0, 0) + attribute(3, name.encode() + b"\0")
+        body = _LINK.pack(0, 0, 0, 0, 0) + text(3, name)
         for content in self._request(GETLINK, 0, body):
             return int(_LINK.unpack_from(content)[2])
         raise OSError(19, os.strerror(19), name)
@@ -130,17 +119,17 @@ class Rtnetlink:
 
     def set_txqueuelen(self, index: int, slots: int) -> None:
         """Set the length of a device's ring."""
-        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_TXQLEN, _u32(slots))
+        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_TXQLEN, u32(slots))
         self._request(NEWLINK, 0, body)
 
     def set_gso_max_segs(self, index: int, segments: int) -> None:
         """Set of how many segments a device's large packets may be; 1: there are none."""
-        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_GSO_MAX_SEGS, _u32(segments))
+        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_GSO_MAX_SEGS, u32(segments))
         self._request(NEWLINK, 0, body)
 
     def move(self, index: int, netns_fd: int) -> None:
         """Move a device into another network namespace, which an open file stands for."""
-        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_NETNS_FD, _u32(netns_fd))
+        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_NETNS_FD, u32(netns_fd))
         self._request(NEWLINK, 0, body)
 
     def delete(self, index: int) -> None:
@@ -152,7 +141,7 @@ class Rtnetlink:
         body = _ADDRESS.pack(socket.AF_INET, 32, 0, 0, index)
         body += attribute(_LOCAL, socket.inet_aton(here))
         body += attribute(_ADDR, socket.inet_aton(there))
-        self._request(NEWADDR, _CREATE | _REPLACE, body)
+        self._request(NEWADDR, CREATE | REPLACE, body)
 
     def stats(self, index: int) -> LinkStats:
         """Return the counters of a device."""
@@ -177,21 +166,21 @@ class Rtnetlink:
             return
         options = b""
         if limit:
-            options = attribute(_OPTIONS, _u32(int(limit)))
+            options = attribute(_OPTIONS, u32(int(limit)))
         elif kind == "htb":
             glob = attribute(_HTB_INIT, struct.pack("=5I", 3, 10, 1, 0, 0))
-            options = attribute(_OPTIONS, glob + attribute(_HTB_DIRECT_QLEN, _u32(_HTB_QLEN)))
+            options = attribute(_OPTIONS, glob + attribute(_HTB_DIRECT_QLEN, u32(_HTB_QLEN)))
         # Without a handle that is new the kernel would change the qdisc that is there.
         handle = self._handle() if kind != "noqueue" else 0
-        body = _TC.pack(0, index, handle, ROOT, 0) + attribute(_KIND, kind.encode() + b"\0")
-        self._request(NEWQDISC, _CREATE | _REPLACE, body + options)
+        body = _TC.pack(0, index, handle, ROOT, 0) + text(_KIND, kind)
+        self._request(NEWQDISC, CREATE | REPLACE, body + options)
         if kind == "htb":
             body = _TC.pack(0, index, handle | 1, handle, 0)
             body += attribute(_KIND, b"htb\0") + attribute(_OPTIONS, _htb_class())
-            self._request(NEWTCLASS, _CREATE | _REPLACE, body)
+            self._request(NEWTCLASS, CREATE | REPLACE, body)
             body = _TC.pack(0, index, 0, handle | 1, 0) + attribute(_KIND, b"pfifo\0")
-            body += attribute(_OPTIONS, _u32(_HTB_QLEN))
-            self._request(NEWQDISC, _CREATE | _REPLACE, body)
+            body += attribute(_OPTIONS, u32(_HTB_QLEN))
+            self._request(NEWQDISC, CREATE | REPLACE, body)
 
     def _handle(self) -> int:
         return (1 + self._sequence % 0x7000) << 16
@@ -199,7 +188,7 @@ class Rtnetlink:
     def queued(self, index: int) -> int:
         """Return how many packets wait in a device's qdiscs."""
         count = 0
-        for content in self._request(GETQDISC, _DUMP, _TC.pack(0, index, 0, 0, 0)):
+        for content in self._request(GETQDISC, DUMP, _TC.pack(0, index, 0, 0, 0)):
             _, device, _, parent, _ = _TC.unpack_from(content)
             if device != index or parent != ROOT:
                 continue
@@ -214,22 +203,16 @@ class Rtnetlink:
     def _request(self, kind: int, flags: int, body: bytes) -> list[bytes]:
         """Send a request and return the contents of the messages that answer it."""
         self._sequence += 1
-        dump = flags & _DUMP == _DUMP and kind in (GETLINK, GETQDISC)
-        flags |= _REQUEST | (0 if dump else _ACK)
-        head = _HEADER.pack(_HEADER.size + len(body), kind, flags, self._sequence, 0)
-        self._socket.send(head + body)
+        dump = flags & DUMP == DUMP and kind in (GETLINK, GETQDISC)
+        flags |= REQUEST | (0 if dump else ACK)
+        self._socket.send(message(kind, flags, self._sequence, body))
         found: list[bytes] = []
         while True:
-            data = self._socket.recv(1 << 17)
-            at = 0
-            while at + _HEADER.size <= len(data):
-                length, what, _, sequence, _ = _HEADER.unpack_from(data, at)
-                content = data[at + _HEADER.size : at + length]
-                at += (length + 3) & ~3
+            for what, sequence, content in messages(self._socket.recv(1 << 17)):
                 if sequence != self._sequence:
                     continue
-                if what == _ERROR and (code := -struct.unpack_from("=i", content)[0]):
-                    raise OSError(code, os.strerror(code))
-                if what in (_ERROR, _DONE):
+                if what == ERROR:
+                    raise_for(content)
+                if what in (ERROR, DONE):
                     return found
                 found.append(content)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tunnels.faults import FAULTS, Fault, broken
 
-from nodrop.guest.rtnetlink import attributes
+from nodrop.guest.netlink import attributes
 from nodrop.guest.tunnels.torture import encrypt, events, filters, hammer, place, slabs
 from nodrop.guest.tunnels.torture.__main__ import parse
 from nodrop.guest.tunnels.torture.chaos import KINDS

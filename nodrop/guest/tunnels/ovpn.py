@@ -3,24 +3,32 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodrop.guest.command import netns_path
+from nodrop.guest.netlink import (
+    ACK,
+    ERROR,
+    REQUEST,
+    attribute,
+    attributes,
+    message,
+    messages,
+    nested,
+    raise_for,
+    text,
+    u32,
+)
 from nodrop.guest.netns import inside
-from nodrop.guest.rtnetlink import attribute, attributes
 
 PORT = 1194
 PEER = 1
 KEY_BYTES = 32
 _GENERIC = 16  # NETLINK_GENERIC
 _CTRL, _GETFAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
-_REQUEST_ACK = 0x5
-_ERROR = 2
-_HEADER = struct.Struct("=IHHII")
 _GENERIC_HEADER = struct.Struct("=BBH")
 _PEER_NEW, _KEY_NEW = 1, 6
 _IFINDEX, _PEER, _KEYCONF = 1, 2, 3
@@ -29,11 +37,6 @@ _TX_ID = 24
 _KEY_PEER, _SLOT, _KEY_ID, _ALGORITHM, _ENCRYPT, _DECRYPT = 1, 2, 3, 4, 5, 6
 _CIPHER_KEY, _NONCE_TAIL = 1, 2
 _AES_GCM = 1
-_NESTED = 0x8000
-
-
-def _u32(value: int) -> bytes:
-    return struct.pack("=I", value)
 
 
 class _Generic:
@@ -43,7 +46,7 @@ class _Generic:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _GENERIC)
         self._socket.settimeout(10)
         self._sequence = 0
-        name = attribute(_FAMILY_NAME, b"ovpn\0")
+        name = text(_FAMILY_NAME, "ovpn")
         answer = self.ask(_CTRL, _GETFAMILY, name)
         found = dict(attributes(answer[_GENERIC_HEADER.size :]))[_FAMILY_ID]
         self.family = int(struct.unpack("=H", found)[0])
@@ -62,22 +65,14 @@ class _Generic:
         """
         self._sequence += 1
         body = _GENERIC_HEADER.pack(command, 1, 0) + body
-        head = _HEADER.pack(_HEADER.size + len(body), family, _REQUEST_ACK, self._sequence, 0)
-        self._socket.send(head + body)
+        self._socket.send(message(family, REQUEST | ACK, self._sequence, body))
         found = b""
         while True:
-            data = self._socket.recv(1 << 16)
-            at = 0
-            while at + _HEADER.size <= len(data):
-                length, what, _, _, _ = _HEADER.unpack_from(data, at)
-                content = data[at + _HEADER.size : at + length]
-                at += (length + 3) & ~3
-                if what != _ERROR:
-                    found = content
-                elif code := -struct.unpack_from("=i", content)[0]:
-                    raise OSError(code, os.strerror(code))
-                else:
+            for what, _, content in messages(self._socket.recv(1 << 16)):
+                if what == ERROR:
+                    raise_for(content)
                     return found
+                found = content
 
 
 def _direction(key: bytes) -> bytes:
@@ -87,10 +82,10 @@ def _direction(key: bytes) -> bytes:
 def _key(peer: int, here: bool) -> bytes:
     there, back = (bytes([n]) * KEY_BYTES for n in (1, 2))
     out, into = (there, back) if here else (back, there)
-    body = attribute(_KEY_PEER, _u32(peer)) + attribute(_SLOT, _u32(0))
-    body += attribute(_KEY_ID, _u32(0)) + attribute(_ALGORITHM, _u32(_AES_GCM))
-    body += attribute(_ENCRYPT | _NESTED, _direction(out))
-    return body + attribute(_DECRYPT | _NESTED, _direction(into))
+    body = attribute(_KEY_PEER, u32(peer)) + attribute(_SLOT, u32(0))
+    body += attribute(_KEY_ID, u32(0)) + attribute(_ALGORITHM, u32(_AES_GCM))
+    body += nested(_ENCRYPT, _direction(out))
+    return body + nested(_DECRYPT, _direction(into))
 
 
 @contextmanager
@@ -118,12 +113,12 @@ def peer(
     with sock, generic:
         sock.bind((addresses[0], PORT))
         remote = _REMOTE4 if family == socket.AF_INET else _REMOTE6
-        body = attribute(_ID, _u32(PEER)) + attribute(_TX_ID, _u32(PEER))
+        body = attribute(_ID, u32(PEER)) + attribute(_TX_ID, u32(PEER))
         body += attribute(remote, socket.inet_pton(family, addresses[1]))
         body += attribute(_REMOTE_PORT, struct.pack("!H", PORT))
-        body += attribute(_SOCKET, _u32(sock.fileno()))
-        on = attribute(_IFINDEX, _u32(index))
-        generic.ask(generic.family, _PEER_NEW, on + attribute(_PEER | _NESTED, body))
-        body = attribute(_KEYCONF | _NESTED, _key(PEER, here))
+        body += attribute(_SOCKET, u32(sock.fileno()))
+        on = attribute(_IFINDEX, u32(index))
+        generic.ask(generic.family, _PEER_NEW, on + nested(_PEER, body))
+        body = nested(_KEYCONF, _key(PEER, here))
         generic.ask(generic.family, _KEY_NEW, on + body)
         yield

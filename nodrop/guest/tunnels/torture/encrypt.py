@@ -7,10 +7,10 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from nodrop.guest.rtnetlink import attribute
+from nodrop.guest.netlink import CREATE, EXCLUSIVE, attribute
 from nodrop.guest.tunnels.torture import place
 from nodrop.guest.tunnels.torture.events import Act, Command, Make, far, near, pick
-from nodrop.guest.tunnels.torture.netlink import CREATE, CRYPTO, EXCLUSIVE, Netlink
+from nodrop.guest.tunnels.torture.netlink import CRYPTO, Netlink
 from nodrop.guest.tunnels.torture.plan import Event
 from nodrop.guest.tunnels.torture.victims import Victim
 

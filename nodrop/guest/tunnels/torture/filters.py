@@ -16,16 +16,9 @@ from contextlib import contextmanager
 
 from nodrop.guest import bpf
 from nodrop.guest.command import netns_path
+from nodrop.guest.netlink import CREATE, attribute, attributes, nested, text
 from nodrop.guest.netns import inside
-from nodrop.guest.rtnetlink import attribute, attributes
-from nodrop.guest.tunnels.torture.netlink import (
-    CREATE,
-    NETFILTER,
-    Netlink,
-    be32,
-    nested,
-    text,
-)
+from nodrop.guest.tunnels.torture.netlink import NETFILTER, Netlink, be32
 from nodrop.guest.tunnels.torture.traffic import Body, Counts
 
 TABLE = "ndtorture"

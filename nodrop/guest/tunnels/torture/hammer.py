@@ -9,9 +9,9 @@ import struct
 import time
 from contextlib import suppress
 
-from nodrop.guest.rtnetlink import attribute
+from nodrop.guest.netlink import CREATE, REPLACE, attribute
 from nodrop.guest.tunnels.torture import place
-from nodrop.guest.tunnels.torture.netlink import CREATE, REPLACE, ROUTE, Netlink
+from nodrop.guest.tunnels.torture.netlink import ROUTE, Netlink
 from nodrop.guest.tunnels.torture.traffic import Body, Counts
 from nodrop.guest.tunnels.torture.victims import ESP, GRE, UDP, Victim
 

@@ -6,27 +6,14 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from nodrop.guest.rtnetlink import attribute
+from nodrop.guest.netlink import ACK, ERROR, REQUEST, attribute, error_of, message, messages
 
-REQUEST, ACK, EXCLUSIVE, REPLACE, CREATE = 0x1, 0x4, 0x200, 0x100, 0x400
 ROUTE, NETFILTER, CRYPTO = 0, 12, 21
-_ERROR = 2
-_HEADER = struct.Struct("=IHHII")
 _TIMEOUT_S = 30.0
-
-
-def text(kind: int, word: str) -> bytes:
-    """Return an attribute that holds a string."""
-    return attribute(kind, word.encode() + b"\0")
-
-
-def nested(kind: int, *parts: bytes) -> bytes:
-    """Return an attribute that holds others."""
-    return attribute(kind | 0x8000, b"".join(parts))
 
 
 def be32(kind: int, value: int) -> bytes:
@@ -64,37 +51,27 @@ class Netlink:
         """
         self.requests([(kind, flags | ACK, body)])
 
-    def requests(self, messages: Sequence[tuple[int, int, bytes]]) -> None:
+    def requests(self, wanted: Sequence[tuple[int, int, bytes]]) -> None:
         """Make several requests at once; wait for those that ask for an ACK.
 
         Raises:
             OSError: of the first that failed.
         """
         data, waiting = b"", set()
-        for kind, flags, body in messages:
+        for kind, flags, body in wanted:
             self._sequence += 1
             if flags & ACK:
                 waiting.add(self._sequence)
-            padded = body + bytes(-len(body) % 4)
-            data += _HEADER.pack(_HEADER.size + len(body), kind, flags | REQUEST, self._sequence, 0)
-            data += padded
+            data += message(kind, flags | REQUEST, self._sequence, body)
         self.socket.send(data)
         failed = 0
         while waiting:
-            for kind, sequence, content in self._messages():
-                if kind != _ERROR or sequence > self._sequence:
+            for kind, sequence, content in messages(self.socket.recv(1 << 16)):
+                if kind != ERROR or sequence > self._sequence:
                     continue
-                failed = failed or -struct.unpack_from("=i", content)[0]
+                failed = failed or error_of(content)
                 waiting.discard(sequence)
                 if failed:
                     waiting.clear()
         if failed:
             raise OSError(failed, os.strerror(failed))
-
-    def _messages(self) -> Iterator[tuple[int, int, bytes]]:
-        data = self.socket.recv(1 << 16)
-        at = 0
-        while at + _HEADER.size <= len(data):
-            length, kind, _, sequence, _ = _HEADER.unpack_from(data, at)
-            yield kind, sequence, data[at + _HEADER.size : at + length]
-            at += (length + 3) & ~3

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How netlink writes messages and attributes (linux/netlink.h)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+
+REQUEST, ACK, REPLACE, EXCLUSIVE, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
+"""Flags of a message."""
+ERROR, DONE = 2, 3
+"""Kinds of messages: how a request ended (see raise_for()), the end of a dump."""
+NESTED = 0x8000
+"""In an attribute's kind: it holds others."""
+_KIND = 0x3FFF
+_MESSAGE = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+
+
+def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    """Return one message, padded."""
+    head = _MESSAGE.pack(_MESSAGE.size + len(body), kind, flags, sequence, 0)
+    return head + body + bytes(-len(body) % 4)
+
+
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Give (kind, sequence, content) of each message of a datagram."""
+    at = 0
+    while at + _MESSAGE.size <= len(data):
+        length, kind, _, sequence, _ = _MESSAGE.unpack_from(data, at)
+        yield kind, sequence, data[at + _MESSAGE.size : at + length]
+        at += (length + 3) & ~3
+
+
+def error_of(content: bytes) -> int:
+    """Return the errno that an ERROR message tells; 0: it is an acknowledgement."""
+    return -int(struct.unpack_from("=i", content)[0])
+
+
+def raise_for(content: bytes) -> None:
+    """Raise the OSError that an ERROR message tells, unless it is an acknowledgement."""
+    if code := error_of(content):
+        raise OSError(code, os.strerror(code))
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    """Return one attribute, padded."""
+    head = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), kind)
+    return head + data + bytes(-len(data) % 4)
+
+
+def nested(kind: int, *parts: bytes) -> bytes:
+    """Return an attribute that holds others."""
+    return attribute(kind | NESTED, b"".join(parts))
+
+
+def text(kind: int, word: str) -> bytes:
+    """Return an attribute that holds a string."""
+    return attribute(kind, word.encode() + b"\0")
+
+
+def u32(value: int) -> bytes:
+    """Return a number as the kernel has it."""
+    return struct.pack("=I", value)
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Give (kind, content) of each attribute."""
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind & _KIND, data[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3
