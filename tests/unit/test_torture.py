@@ -25,7 +25,7 @@ from nodrop.guest.torture.crew import Asked, Crew, Job
 from nodrop.guest.torture.plan import Event, Mode, Round, Shape, event_kinds, make_round, rounds
 from nodrop.guest.torture.programs import read
 from nodrop.guest.torture.result import Result
-from nodrop.guest.torture.run import CALMER, Settings, Torture, calmer, replay
+from nodrop.guest.torture.run import Settings, Torture, calmer, replay
 from nodrop.guest.torture.senders import Sender, Target, send
 from nodrop.guest.torture.shared import Field, Memory
 from nodrop.guest.torture.tools import Tools
@@ -86,12 +86,15 @@ def test_nobody_sends_past_the_qdisc_of_a_device_that_goes() -> None:
 
 
 def test_replay_names_what_the_plan_depends_on() -> None:
-    settings = parse(["--seed", "5", "--mode", "steady,held", "--flood", "--seconds", "3"])
+    words = ["--seed", "5", "--mode", "steady,held", "--flood", "--seconds", "3"]
+    settings = parse(words)
+    assert settings.calmer == 10
+    assert parse([*words, "--calmer", "3"]).calmer == 3
+    assert parse([]).calmer == 1
     result = Result(5, 0, "nodrop")
     result.round = make_round(5, 42)
     result.begins(result.round.bouts[0][2], {"poll"})
-    words = replay(settings, result).split()[3:]
-    again = parse(words)
+    again = parse(replay(settings, result).split()[3:])
     assert (again.seed, again.first_round, again.modes) == (5, 42, settings.modes)
     assert again.flood
     assert again.until == 42 * 160 + 3
@@ -100,13 +103,11 @@ def test_replay_names_what_the_plan_depends_on() -> None:
 
 def test_a_run_for_packets_has_the_same_events() -> None:
     plan = next(plan for plan in FEW_ROUNDS if plan.flood)
-    slower = calmer(plan)
+    slower = calmer(plan, 3)
     times = [event.gap_ms for bout in slower.bouts for event in bout]
-    assert times == [event.gap_ms * CALMER for bout in plan.bouts for event in bout]
-    assert calmer(slower) != slower
+    assert times == [event.gap_ms * 3 for bout in plan.bouts for event in bout]
     bouts = [
-        tuple(replace(event, gap_ms=event.gap_ms / CALMER) for event in bout)
-        for bout in slower.bouts
+        tuple(replace(event, gap_ms=event.gap_ms / 3) for event in bout) for bout in slower.bouts
     ]
     assert replace(slower, bouts=tuple(bouts)) == plan
 
@@ -360,11 +361,17 @@ def two_rounds(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     # This driver drops, and nothing counts that here.
     monkeypatch.setattr(Balance, "settle", drained)
     monkeypatch.setattr(Sums, "balanced", True)
-    torture = Torture(Settings(seed=1, seconds=60, events=8), lambda _line: None)
+    kept: list[tuple[int, bool]] = []
+    torture = Torture(
+        Settings(seed=1, seconds=60, events=8),
+        lambda _line: None,
+        lambda result: kept.append((result.rounds, result.to_json()["ended"])),
+    )
     with own_tools() as tools:
         torture._rounds(tools)
         free = len(tools.crew.memory._free)
     assert free == 255, "slots were not given back"
+    assert kept == [(1, False), (2, False)]
     told = torture.result.to_json()
     assert told["violation"] == "", told
     assert (told["rounds"], told["events"]) == (2, 8)

@@ -18,6 +18,7 @@ def result(label: str, seed: int, readers: set[str]) -> Result:
     for event in make_round(1, 0).bouts[0][:3]:
         found.begins(event, readers)
     found.settled()
+    found.ended = True
     found.packets.update(sent=1000, delivered=900, freed=100)
     return found
 
@@ -29,6 +30,7 @@ def test_results_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         result("kasan", 5, {"poll"}),
     ]
     results[1].violation = "something"
+    results[1].ended = False
     paths = []
     for number, one in enumerate(results):
         path = tmp_path / f"{number}.json"
@@ -36,7 +38,7 @@ def test_results_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         paths.append(str(path))
     assert table.main(paths) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "| debug | 2 | 6 | 2,000 | 1,800 | 1 | 5, 6 |" in lines
+    assert "| debug | 2 | 6 | 2,000 | 1,800 | 1 | 5, 6 (cut short) |" in lines
     assert "| kasan | 1 | 3 | 1,000 | 900 | 0 | 5 |" in lines
     assert "| event | poll | vhost |" in lines
     first = make_round(1, 0).bouts[0][:3]

@@ -16,6 +16,8 @@ from nodrop.guest.torture.result import Result
 from nodrop.guest.torture.run import Settings, Torture, replay
 
 WITHOUT_END_S = 10**9
+CALMER = 10
+"""Of a run for packets."""
 
 
 def parse(argv: list[str]) -> Settings:
@@ -38,6 +40,12 @@ def parse(argv: list[str]) -> Settings:
         "--flood", action="store_true", help="many packets, few events (as many of both as can be)"
     )
     parser.add_argument(
+        "--calmer",
+        type=int,
+        metavar="N",
+        help=f"N times as long between events (1; with --flood {CALMER})",
+    )
+    parser.add_argument(
         "--driver", choices=[str(v) for v in Variant], default="nodrop", help="whose (nodrop)"
     )
     parser.add_argument("--label", default="", metavar="TEXT", help="goes into the result")
@@ -56,15 +64,23 @@ def parse(argv: list[str]) -> Settings:
         first_round=given.first_round,
         modes=modes,
         flood=given.flood,
+        calmer=given.calmer or (CALMER if given.flood else 1),
         driver=Variant(given.driver),
         label=given.label,
     )
 
 
+def keep(settings: Settings, result: Result) -> None:
+    """Write down what happened so far; whoever looks sees all of it, or what was there before."""
+    place = Path(os.environ["NODROP_OUT"]) / f"torture-{settings.seed}.json"
+    new = place.with_suffix(".new")
+    new.write_text(json.dumps(result.to_json(), indent=1) + "\n")
+    new.replace(place)
+
+
 def tell(settings: Settings, result: Result) -> None:
     """Print what happened, and keep it."""
-    text = json.dumps(result.to_json(), indent=1)
-    (Path(os.environ["NODROP_OUT"]) / f"torture-{settings.seed}.json").write_text(text + "\n")
+    keep(settings, result)
     if result.violation:
         print("The last events:")
         for happened in result.last:
@@ -78,7 +94,11 @@ def tell(settings: Settings, result: Result) -> None:
 def main(argv: list[str]) -> int:
     """Run it; 1 when an invariant does not hold, 2 when it cannot be run."""
     settings = parse(argv)
-    torture = Torture(settings, lambda line: print(f"# {line}", flush=True))
+    torture = Torture(
+        settings,
+        lambda line: print(f"# {line}", flush=True),
+        lambda result: keep(settings, result),
+    )
     try:
         result = torture.run()
     except (GuestError, OSError) as error:

@@ -44,6 +44,7 @@ class Result:
         readers: packets that each kind of reader read.
         survived: kind of reader -> kind of event -> how often both met, and all was accounted for.
         violation: what is wrong; "": nothing.
+        ended: the run came to its end; otherwise nobody has looked for leaks.
         slab_kb: unreclaimable slab after the first round and at the end, kB.
     """
 
@@ -61,6 +62,7 @@ class Result:
     readers: Counter[str] = field(default_factory=Counter)
     survived: dict[str, Counter[str]] = field(default_factory=dict)
     violation: str = ""
+    ended: bool = False
     round: Round | None = None
     slab_kb: list[int] = field(default_factory=list)
     last: deque[Happened] = field(default_factory=lambda: deque(maxlen=LAST))
@@ -114,6 +116,7 @@ class Result:
             "packets_by_reader": dict(sorted(self.readers.items())),
             "survived": {kind: dict(sorted(events.items())) for kind, events in self._table()},
             "slab_kb": self.slab_kb,
+            "ended": self.ended,
             "violation": self.violation,
             "round": asdict(self.round) | {"bouts": []} if self.violation and self.round else None,
             "last_events": [str(happened) for happened in self.last] if self.violation else [],

@@ -27,8 +27,8 @@ from nodrop.guest.torture.victim import NAME, Victim
 
 PKTGEN_BYTES = 60
 REPORT_S = 10.0
-CALMER = 10
-"""Between the events of a run for packets: so many times as long as planned."""
+FLOOD_GAP_S = 0.002
+"""Between the packets of a process beside pktgen."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Settings:
         until: the number of the last event; 0: no matter.
         first_round: begin with this one.
         modes: rounds of other kinds are left out; empty: none are.
-        flood: rounds that do not flood are left out, and the others have CALMER times as long
-            between their events: many packets, few events.
+        flood: rounds that do not flood are left out: many packets, few events.
+        calmer: between events, so many times as long as planned.
         driver: whose modules.
         label: goes into the result.
     """
@@ -57,6 +57,7 @@ class Settings:
     first_round: int = 0
     modes: frozenset[Mode] = frozenset()
     flood: bool = False
+    calmer: int = 1
     driver: Variant = Variant.NODROP
     label: str = ""
 
@@ -66,14 +67,21 @@ class Torture:
 
     Args:
         say: called with a line of text now and then.
+        keep: called with the result after each round, so that it outlives the guest.
     """
 
-    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        say: Callable[[str], None],
+        keep: Callable[[Result], None] = lambda _result: None,
+    ) -> None:
         self.settings = settings
         self.result = Result(
             settings.seed, settings.first_round, str(settings.driver), settings.label
         )
         self._say = say
+        self._keep = keep
         self._said = 0.0
         self._leaks = Leaks()
 
@@ -95,6 +103,7 @@ class Torture:
         if not self.result.violation:
             self.result.violation = self._leaks.end()
         self.result.slab_kb = self._leaks.slab_kb
+        self.result.ended = True
         return self.result
 
     @property
@@ -117,12 +126,13 @@ class Torture:
                 continue
             self.result.round = plan
             try:
-                self._round(calmer(plan) if self.settings.flood else plan, tools)
+                self._round(calmer(plan, self.settings.calmer), tools)
             except (Violation, GuestError, OSError) as error:
                 kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
                 self.result.violation = f"{kind}{error}"
                 return
             self._leaks.round_ends()
+            self._keep(self.result)
             if self._over:
                 return
 
@@ -186,10 +196,10 @@ class Torture:
         )
 
 
-def calmer(plan: Round) -> Round:
-    """Return the same round with CALMER times as long between its events."""
+def calmer(plan: Round, times: int) -> Round:
+    """Return the same round with so many times as long between its events."""
     bouts = (
-        tuple(replace(event, gap_ms=event.gap_ms * CALMER) for event in bout) for bout in plan.bouts
+        tuple(replace(event, gap_ms=event.gap_ms * times) for event in bout) for bout in plan.bouts
     )
     return replace(plan, bouts=tuple(bouts))
 
@@ -206,7 +216,9 @@ def _guard_ms(plan: Round) -> int:
 @contextmanager
 def _senders(plan: Round, crew: Crew) -> Iterator[list[Sender]]:
     flows = FLOWS if plan.shape.several else 1
-    target = Target(NAME, plan.shape.tap, flows, VETH)
+    # It would take the flood's CPU.
+    gap_s = FLOOD_GAP_S if plan.flood else 0.0
+    target = Target(NAME, plan.shape.tap, flows, VETH, gap_s)
     senders: list[Sender] = []
     try:
         senders += [Sender(crew, kind, target) for kind in plan.senders]
@@ -247,6 +259,8 @@ def replay(settings: Settings, result: Result) -> str:
         words.append(f"--mode {','.join(sorted(settings.modes))}")
     if settings.flood:
         words.append("--flood")
+    if settings.calmer != 1:
+        words.append(f"--calmer {settings.calmer}")
     if settings.driver is not Variant.NODROP:
         words.append(f"--driver {settings.driver}")
     return " ".join([*words, f"--until-event {result.last_event}"])

@@ -69,12 +69,14 @@ class Target:
         tap: frames are sent with an Ethernet header.
         flows: ports to send to.
         frames_to: the device that frames for XDP are sent to; "": none.
+        gap_s: pause after each packet, seconds.
     """
 
     device: str
     tap: bool
     flows: int
     frames_to: str = ""
+    gap_s: float = 0.0
 
 
 def _packet(contents: bytes, port: int, tap: bool) -> bytes:
@@ -87,7 +89,9 @@ def _packet(contents: bytes, port: int, tap: bool) -> bytes:
     return ethernet + ip + udp + contents
 
 
-def _loop(memory: Memory, slot: int, asked: Asked, send: Callable[[int], object]) -> None:
+def _loop(
+    memory: Memory, slot: int, asked: Asked, send: Callable[[int], object], gap_s: float = 0.0
+) -> None:
     """Send numbered packets; ``send`` raises OSError when it cannot."""
     number = 0
     while not asked.stop:
@@ -118,6 +122,8 @@ def _loop(memory: Memory, slot: int, asked: Asked, send: Callable[[int], object]
             continue
         memory.add(slot, Field.COUNT)
         number += 1
+        if gap_s:
+            time.sleep(gap_s)
 
 
 def _udp(memory: Memory, target: Target) -> Callable[[int, Asked], None]:
@@ -132,6 +138,7 @@ def _udp(memory: Memory, target: Target) -> Callable[[int, Asked], None]:
                 lambda number: sock.sendto(
                     payload(slot, number), (THERE, ports[number % len(ports)])
                 ),
+                target.gap_s,
             )
 
     return run

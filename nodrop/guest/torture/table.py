@@ -29,12 +29,16 @@ def runs(results: Sequence[dict[str, Any]]) -> list[str]:
         for result in of:
             sums.update({name: result["packets"].get(name, 0) for name in ("sent", "delivered")})
             sums.update(events=result["events"], violations=int(bool(result["violation"])))
-        seeds = ", ".join(str(result["seed"]) for result in of)
+        seeds = ", ".join(_seed(result) for result in of)
         lines.append(
             f"| {label or 'unknown'} | {len(of)} | {sums['events']:,} | {sums['sent']:,} | "
             f"{sums['delivered']:,} | {sums['violations']} | {seeds} |"
         )
     return lines
+
+
+def _seed(result: dict[str, Any]) -> str:
+    return f"{result['seed']}{'' if result.get('ended', True) else ' (cut short)'}"
 
 
 def survived(results: Sequence[dict[str, Any]]) -> list[str]:
