@@ -7,10 +7,11 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from namespace import CLONE_NEWNET, LIBC, in_namespace
@@ -21,11 +22,12 @@ from nodrop.guest.rtnetlink import Rtnetlink
 from nodrop.guest.torture import events, uring
 from nodrop.guest.torture.__main__ import parse
 from nodrop.guest.torture.balance import Balance, Sums, pause
+from nodrop.guest.torture.chaos import Chaos
 from nodrop.guest.torture.crew import Asked, Crew, Job
 from nodrop.guest.torture.plan import Event, Mode, Round, Shape, event_kinds, make_round, rounds
 from nodrop.guest.torture.programs import read
 from nodrop.guest.torture.result import Result
-from nodrop.guest.torture.run import Settings, Torture, calmer, replay
+from nodrop.guest.torture.run import Settings, Torture, replay
 from nodrop.guest.torture.senders import Sender, Target, send
 from nodrop.guest.torture.shared import Field, Memory
 from nodrop.guest.torture.tools import Tools
@@ -101,15 +103,31 @@ def test_replay_names_what_the_plan_depends_on() -> None:
     assert again.seconds > 10**6
 
 
-def test_a_run_for_packets_has_the_same_events() -> None:
-    plan = next(plan for plan in FEW_ROUNDS if plan.flood)
-    slower = calmer(plan, 3)
-    times = [event.gap_ms for bout in slower.bouts for event in bout]
-    assert times == [event.gap_ms * 3 for bout in plan.bouts for event in bout]
-    bouts = [
-        tuple(replace(event, gap_ms=event.gap_ms / 3) for event in bout) for bout in slower.bouts
-    ]
-    assert replace(slower, bouts=tuple(bouts)) == plan
+class Nothing:
+    """A device and an account that are not looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args, **_kwargs: None
+
+
+class Harm(Chaos):
+    """Events that leave something to be undone, and one that does not."""
+
+    def _harm(self, _event: Event) -> Callable[[], None]:
+        return lambda: None
+
+    def _calm(self, _event: Event) -> None:
+        pass
+
+
+def test_it_is_calmer_only_while_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("nodrop.guest.torture.chaos.time.sleep", pauses.append)
+    nothing: Any = Nothing()
+    chaos = Harm(nothing, nothing, nothing, calmer=4)
+    for number, kind in enumerate(("calm", "harm", "calm", "calm")):
+        chaos.run(Event(number=number, kind=kind, value=1 << 40, span=1, gap_ms=1000))
+    assert pauses == [4, 1, 1, 4]
 
 
 def test_only_what_was_accounted_for_was_survived() -> None:

@@ -25,16 +25,21 @@ T = TypeVar("T")
 class Chaos:
     """Makes events happen to a device, and undoes them later.
 
+    Args:
+        calmer: the pause after an event that leaves nothing to be undone is so many times as
+            long as planned: packets flow.
+
     Attributes:
         program: the XDP program that the device has, if it has one.
     """
 
-    def __init__(self, victim: Victim, balance: Balance, tools: Tools) -> None:
+    def __init__(self, victim: Victim, balance: Balance, tools: Tools, *, calmer: int = 1) -> None:
         self.victim = victim
         self.balance = balance
         self.tools = tools
         self.net = victim.net
         self.program: ExitStack | None = None
+        self._calmer = calmer
         self._undo: list[tuple[int, Undo]] = []
 
     def run(self, event: Event) -> None:
@@ -51,7 +56,7 @@ class Chaos:
         if not self._undo and event.value >> 40 & 3 == 0:
             self.balance.moves()
         if event.gap_ms:
-            time.sleep(event.gap_ms / 1000)
+            time.sleep(event.gap_ms / 1000 * (1 if self._undo else self._calmer))
 
     def undo_all(self) -> None:
         """Undo everything; the device is as it was, but for its settings."""

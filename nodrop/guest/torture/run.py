@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
@@ -44,7 +44,7 @@ class Settings:
         first_round: begin with this one.
         modes: rounds of other kinds are left out; empty: none are.
         flood: rounds that do not flood are left out: many packets, few events.
-        calmer: between events, so many times as long as planned.
+        calmer: see Chaos.
         driver: whose modules.
         label: goes into the result.
     """
@@ -126,7 +126,7 @@ class Torture:
                 continue
             self.result.round = plan
             try:
-                self._round(calmer(plan, self.settings.calmer), tools)
+                self._round(plan, tools)
             except (Violation, GuestError, OSError) as error:
                 kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
                 self.result.violation = f"{kind}{error}"
@@ -153,7 +153,7 @@ class Torture:
             queued = stack.enter_context(queued_packets()) if "tcp" in plan.senders else None
             senders = stack.enter_context(_senders(plan, tools.crew))
             balance = Balance(plan, victim, senders, tools.freed, tools.full, queued)
-            chaos = Events(victim, balance, tools)
+            chaos = Events(victim, balance, tools, calmer=self.settings.calmer)
             sums = None
             for bout in plan.bouts:
                 if sums is None or not self._over:
@@ -194,14 +194,6 @@ class Torture:
             f"{self.result.packets['sent']} packets in {self.result.rounds} rounds; now "
             f"{plan.mode if plan else ''}, {plan.shape if plan else ''}"
         )
-
-
-def calmer(plan: Round, times: int) -> Round:
-    """Return the same round with so many times as long between its events."""
-    bouts = (
-        tuple(replace(event, gap_ms=event.gap_ms * times) for event in bout) for bout in plan.bouts
-    )
-    return replace(plan, bouts=tuple(bouts))
 
 
 def _kills(plan: Round) -> int:
