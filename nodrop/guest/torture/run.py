@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from nodrop.guest import kmemleak
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
@@ -29,6 +30,8 @@ PKTGEN_BYTES = 60
 REPORT_S = 10.0
 FLOOD_GAP_S = 0.002
 """Between the packets of a process beside pktgen."""
+FLOOD_NICE = 19
+"""Of pktgen: who reads comes before who sends, or a small ring's packets come a tick apart."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Settings:
         until: the number of the last event; 0: no matter.
         first_round: begin with this one.
         modes: rounds of other kinds are left out; empty: none are.
-        flood: rounds that do not flood are left out: many packets, few events.
+        flood: rounds that do not flood are left out, and kmemleak is switched off: many
+            packets, few events.
         calmer: see Chaos.
         driver: whose modules.
         label: goes into the result.
@@ -93,6 +97,8 @@ class Torture:
         """
         drivers = Drivers(Environment.from_environ().modules)
         prepare_system()
+        if self.settings.flood:
+            kmemleak.off()
         drivers.use(self.settings.driver, vhost=self.settings.driver)
         try:
             with all_tools() as tools:
@@ -229,9 +235,12 @@ def _generating(balance: Balance) -> Iterator[None]:
     if not plan.pktgen:
         yield
         return
-    senders = 1 + plan.number % 2
+    senders = 2 if plan.flood and plan.number % 4 else 1 + plan.number % 2
     direct = plan.pktgen == "direct"
-    with Pktgen(NAME, senders=senders, packet_bytes=PKTGEN_BYTES, direct=direct) as pktgen:
+    nice = FLOOD_NICE if plan.flood else 0
+    with Pktgen(
+        NAME, senders=senders, packet_bytes=PKTGEN_BYTES, direct=direct, nice=nice
+    ) as pktgen:
         with pktgen.sending():
             yield
         for sent in pktgen.results():
