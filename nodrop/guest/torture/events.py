@@ -16,7 +16,7 @@ from pathlib import Path
 from nodrop.guest import bpf
 from nodrop.guest.rtnetlink import UP
 from nodrop.guest.torture.chaos import Chaos, Undo
-from nodrop.guest.torture.plan import PROGRAMS, Event, Mode
+from nodrop.guest.torture.plan import IN_KERNEL, PROGRAMS, Event, Mode
 from nodrop.guest.torture.readers import VhostReader
 from nodrop.guest.torture.victim import NAME, QUEUES
 from nodrop.host import ethtool
@@ -96,6 +96,8 @@ class Events(Chaos):
     def _kinds(self) -> list[str]:
         """Return the kinds of readers that the round may have."""
         plan = self.victim.plan
+        if plan.flood:
+            return list(IN_KERNEL)
         others = set(plan.readers) - set(PROGRAMS)
         return [*PROGRAMS, *sorted(others)]
 

@@ -103,6 +103,8 @@ GAPS_MS, FLOOD_GAPS_MS = (0, 0, 0.5, 2, 5), (2, 10, 20, 50)
 RINGS = (1, 2, 5, 16, 31, 32, 33, 64, 100, 500, 1000)
 PROGRAMS = ("blocking", "poll", "uring")
 """Readers that are processes of their own."""
+IN_KERNEL = ("kernel", "vhost")
+"""Those that keep up with a flood."""
 QUIET_MS, SHORT_MS = 120_000, 100
 """The guard's time in a round where nobody is to be taken for gone, and where somebody is. So long
 that the guard's looks, which make the qdisc run, come too late to hide that nobody else did."""
@@ -159,7 +161,7 @@ def _allowed(mode: Mode, shape: Shape, readers: tuple[str, ...], pktgen: str) ->
 def _readers(choice: random.Random, mode: Mode, shape: Shape, flood: bool) -> tuple[str, ...]:
     kinds = [*PROGRAMS]
     if flood:
-        return tuple(choice.choice(("kernel", "vhost")) for _ in range(3 if shape.several else 1))
+        return tuple(choice.choice(IN_KERNEL) for _ in range(3 if shape.several else 1))
     if mode is not Mode.REBIRTH:
         kinds += ["kernel", "kernel"] + (["vhost"] * 2 if shape.tap else [])
     return tuple(choice.choice(kinds) for _ in range(3 if shape.several else 1))
