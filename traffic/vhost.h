@@ -70,6 +70,7 @@ struct vhost_switches {
 /**
  * struct vhost_counts - each written by one thread and read by all
  * @packets: received
+ * @others: of them, those that are no IPv4
  * @bytes: of them, without headers
  * @segments: of them, as a qdisc counts: what a large packet is to be cut into
  * @refused: of them, those that the far TAP did not take
@@ -78,6 +79,7 @@ struct vhost_switches {
  */
 struct vhost_counts {
 	__u64 packets;
+	__u64 others;
 	__u64 bytes;
 	__u64 segments;
 	__u64 refused;

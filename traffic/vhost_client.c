@@ -53,17 +53,27 @@ struct client {
 	__u64 started_ns;
 };
 
+static bool is_ipv4(const struct client *client, __u32 id)
+{
+	const struct ether_header *frame;
+
+	frame = (const void *)(vhost_buffer(&client->dev.rings[VHOST_RX], id) +
+			       client->dev.header);
+	return frame->ether_type == htons(ETHERTYPE_IP);
+}
+
 /* Offers the buffers of all used entries anew. */
 static void take_packets(struct client *client, __u16 count)
 {
 	struct vhost_ring *ring = &client->dev.rings[VHOST_RX];
 	struct vring_avail *avail = ring->vring.avail;
 	const struct vring_used_elem *entry;
-	__u64 bytes = 0;
+	__u64 bytes = 0, others = 0;
 	__u16 i;
 
 	for (i = 0; i < count; i++) {
 		entry = vhost_used_entry(ring, i);
+		others += !is_ipv4(client, entry->id);
 		bytes += entry->len - client->dev.header;
 		avail->ring[(__u16)(avail->idx + i) % ring->vring.num] =
 			entry->id;
@@ -72,6 +82,7 @@ static void take_packets(struct client *client, __u16 count)
 	vhost_take(ring, count);
 	vhost_give(ring, count);
 	add_count(&client->counts.bytes, bytes);
+	add_count(&client->counts.others, others);
 	add_count(&client->counts.packets, count);
 }
 
@@ -163,6 +174,7 @@ static void print_counts(struct client *client)
 
 	json_open(NULL);
 	json_count("packets", get_count(&counts->packets));
+	json_count("others", get_count(&counts->others));
 	json_count("bytes", get_count(&counts->bytes));
 	json_count("segments", get_count(&counts->segments));
 	json_count("refused", get_count(&counts->refused));
@@ -341,6 +353,9 @@ int main(int argc, char **argv)
 	obey_until(&client, duration ? client.started_ns + duration : 0);
 	join_threads(threads, count);
 	vhost_detach(&client.dev);
+	/* What it has delivered meanwhile. */
+	if (!client.far)
+		take_packets(&client, vhost_used(&client.dev.rings[VHOST_RX]));
 	print_counts(&client);
 	return EXIT_FINE;
 }

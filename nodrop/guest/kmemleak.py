@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 KNOB = Path("/sys/kernel/debug/kmemleak")
+OFF = "nodrop: kmemleak is switched off on purpose"
+"""In the kernel's log, in front of kmemleak's own word for it."""
 FOREIGN = ("hostfs_",)
 """Beginnings of functions that leak by themselves: User-Mode Linux's way to the host's files."""
 
@@ -41,6 +43,7 @@ def off() -> None:
     its buffers is remembered with a stack trace, for which the whole stack is looked through.
     """
     if KNOB.exists():
+        Path("/dev/kmsg").write_text(f"{OFF}\n")
         KNOB.write_text("off")
 
 

@@ -13,7 +13,7 @@ from nodrop.guest.failure import GuestError
 
 DEVICE = "/dev/nodrop-kreader"
 _START = struct.Struct("iiII")
-_COUNTS = struct.Struct("6QiI")
+_COUNTS = struct.Struct("6QiIQ")
 FLAG_FIFO = 1
 
 IOC_START = device.ioc(device.IOC_WRITE, 0xD0, _START.size)
@@ -23,7 +23,11 @@ IOC_STOP = device.ioc(device.IOC_READ, 0xD2, _COUNTS.size)
 
 @dataclass(frozen=True)
 class Counts:
-    """``struct kreader_counts``; times are CLOCK_MONOTONIC in ns."""
+    """``struct kreader_counts``; times are CLOCK_MONOTONIC in ns.
+
+    Attributes:
+        others: packets that are no IPv4, of an Ethernet device.
+    """
 
     packets: int
     bytes: int
@@ -33,6 +37,7 @@ class Counts:
     involuntary_switches: int
     error: int
     running: int
+    others: int
 
 
 class KernelReader(device.DeviceFile):

@@ -53,7 +53,7 @@ class UserReader:
         self._packets = Path(f"/sys/class/net/{device}/statistics/tx_packets")
 
     def read(self) -> Counts:
-        """Return the counts so far; bytes are not known."""
+        """Return the counts so far; bytes and others are not known."""
         texts = [path.read_text() for path in self._tasks.glob("*/status")]
         voluntary, involuntary = switches(texts)
         return Counts(
@@ -65,4 +65,5 @@ class UserReader:
             involuntary_switches=involuntary,
             error=0,
             running=1,
+            others=0,
         )

@@ -17,6 +17,7 @@ class VhostCounts:
 
     Attributes:
         packets: that it received.
+        others: of these, those that are no IPv4; not of packets that go to a far TAP.
         segments: the same, large packets counted by what they are to be cut into.
         refused: of these, what the far TAP did not take.
         sent: packets of its own that vhost-net took.
@@ -28,6 +29,7 @@ class VhostCounts:
     """
 
     packets: int
+    others: int
     bytes: int
     segments: int
     refused: int

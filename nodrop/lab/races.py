@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-OURS = frozenset({"nodrop", "tun", "vhost_net", "nodrop_flow_test", "broken"})
+OURS = frozenset({"nodrop", "tun", "tap", "vhost_net", "nodrop_flow_test", "broken"})
 """Modules, with the kernel's own code that nodrop's are built around; the last two are the
 tests'. Not the benchmarks': they read counters of the scheduler."""
 NEAR = 2

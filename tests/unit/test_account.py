@@ -33,7 +33,7 @@ def test_a_drop_without_a_qdisc_is_no_loss() -> None:
             LinkCounters(tx_packets=7, tx_bytes=0, tx_dropped=3),
             QdiscCounters(kind, packets=0, drops=0, requeues=0, queued=0),
         )
-        counted = Counts(0, 0, 0, 0, 0, 0, 0, 1), Counts(7, 420, 10**9, 0, 0, 0, 0, 1)
+        counted = Counts(0, 0, 0, 0, 0, 0, 0, 1, 0), Counts(7, 420, 10**9, 0, 0, 0, 0, 1, 0)
         sent = [PktgenResult(accepted=7, refused=3, active_s=1.0)]
         found[kind] = flood_metrics("reader", sent, counted, 7, device)
     assert [found[kind]["lost"] for kind in found] == [0, 3]

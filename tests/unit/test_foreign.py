@@ -7,7 +7,7 @@ import pytest
 
 from nodrop.guest import kmemleak
 from nodrop.lab import races
-from nodrop.lab.splats import find_all, find_splats
+from nodrop.lab.splats import find_all, find_splats, strip_timestamp
 
 RULE = "=" * 66
 
@@ -121,6 +121,15 @@ def test_leaks_in_kmemleaks_own_file() -> None:
 def test_kmemleak_that_gave_up_is_told() -> None:
     log = "[    3.1] kmemleak: Kernel memory leak detector disabled\n"
     assert [one.kind for one in find_splats(log)] == ["leak"]
+
+
+def test_kmemleak_that_was_switched_off_has_not_given_up() -> None:
+    off = "[    3.1] kmemleak: Kernel memory leak detector disabled\n"
+    full = "[    3.2] kmemleak: Cannot allocate a kmemleak_object structure\n"
+    asked = f"[    3.0] {kmemleak.OFF}\n"
+    assert not find_splats(asked + off)
+    assert [one.kind for one in find_splats(off + asked)] == ["leak"]
+    assert [one.line for one in find_splats(asked + full + off)] == [strip_timestamp(full.strip())]
 
 
 def test_kmemleak_that_looks_at_more_than_it_would_has_not_given_up() -> None:

@@ -98,7 +98,7 @@ class Client:
     pid = os.getpid()
 
     def __init__(self, packets: int, segments: int, sent: int) -> None:
-        self._counts = VhostCounts(packets, 0, segments, 0, sent, 0, 0, 0, 0, 0)
+        self._counts = VhostCounts(packets, 0, 0, segments, 0, sent, 0, 0, 0, 0, 0)
 
     def end(self) -> VhostCounts:
         return self._counts

@@ -79,7 +79,7 @@ class World:
         self.now_ns += round(seconds * 1e9)
 
     def read(self) -> Counts:
-        return Counts(self.packets, 0, self.now_ns, 0, 0, 0, 0, 1)
+        return Counts(self.packets, 0, self.now_ns, 0, 0, 0, 0, 1, 0)
 
     def result(self) -> dict[str, Any]:
         self.packets += 400

@@ -12,6 +12,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/if_ether.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -32,6 +33,7 @@
  * @stop:       asks the thread to end
  * @packets:    written by the thread alone
  * @bytes:      written by the thread alone
+ * @others:     written by the thread alone
  * @started_ns: when the thread began
  * @ended:      the thread left its loop
  * @error:      why, if not asked to
@@ -47,12 +49,20 @@ struct kreader {
 	bool stop;
 	u64 packets;
 	u64 bytes;
+	u64 others;
 	u64 started_ns;
 	bool ended;
 	int error;
 	struct kreader_counts last;
 	u8 buf[KTUN_BUF_LEN];
 };
+
+static bool kreader_is_ipv4(const struct kreader *reader, int len)
+{
+	const struct ethhdr *eth = (const struct ethhdr *)reader->buf;
+
+	return len >= ETH_HLEN && eth->h_proto == htons(ETH_P_IP);
+}
 
 static int kreader_thread(void *data)
 {
@@ -73,6 +83,8 @@ static int kreader_thread(void *data)
 			WRITE_ONCE(reader->error, len);
 			break;
 		}
+		if (!kreader_is_ipv4(reader, len))
+			WRITE_ONCE(reader->others, reader->others + 1);
 		WRITE_ONCE(reader->bytes, reader->bytes + len);
 		WRITE_ONCE(reader->packets, reader->packets + 1);
 		ktun_work(reader->work_ns);
@@ -92,6 +104,7 @@ static void kreader_snapshot(struct kreader *reader,
 	memset(counts, 0, sizeof(*counts));
 	counts->packets = READ_ONCE(reader->packets);
 	counts->bytes = READ_ONCE(reader->bytes);
+	counts->others = READ_ONCE(reader->others);
 	counts->now_ns = ktime_get_ns();
 	counts->started_ns = READ_ONCE(reader->started_ns);
 	counts->voluntary_switches = READ_ONCE(reader->task->nvcsw);
@@ -122,6 +135,7 @@ static int kreader_start(struct kreader *reader,
 	reader->error = 0;
 	reader->packets = 0;
 	reader->bytes = 0;
+	reader->others = 0;
 	task = ktun_spawn(kreader_thread, reader, "nodrop-kreader", args->cpu);
 	if (IS_ERR(task)) {
 		ktun_put(&reader->tun);

@@ -39,6 +39,7 @@ struct kreader_start {
  * @involuntary_switches: times the reader was made to yield its CPU
  * @error:                0, or the negative errno that ended the reader
  * @running:              1 until the reader was stopped or met an error
+ * @others:               packets that are no IPv4, of an Ethernet device
  */
 struct kreader_counts {
 	__u64 packets;
@@ -49,6 +50,7 @@ struct kreader_counts {
 	__u64 involuntary_switches;
 	__s32 error;
 	__u32 running;
+	__u64 others;
 };
 
 #define KREADER_IOC_START	_IOW('K', 0xd0, struct kreader_start)

@@ -27,7 +27,7 @@ def parse(argv: list[str]) -> Settings:
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the plan (1)")
     parser.add_argument("--seconds", type=float, metavar="S", help="how long (20)")
-    parser.add_argument("--events", type=int, default=0, metavar="N", help="so many at most")
+    parser.add_argument("--events", type=int, default=0, metavar="N", help="until so many")
     parser.add_argument("--packets", type=int, default=0, metavar="N", help="until so many")
     parser.add_argument(
         "--until-event", type=int, default=0, metavar="K", help="the last one, by its number"
@@ -49,6 +49,9 @@ def parse(argv: list[str]) -> Settings:
         "--driver", choices=[str(v) for v in Variant], default="nodrop", help="whose (nodrop)"
     )
     parser.add_argument("--label", default="", metavar="TEXT", help="goes into the result")
+    parser.add_argument(
+        "--source", default="", metavar="DIGEST", help="of what runs, goes into the result"
+    )
     given = parser.parse_args(argv)
     try:
         modes = frozenset(Mode(word) for word in given.mode.split(",") if word)
@@ -67,6 +70,7 @@ def parse(argv: list[str]) -> Settings:
         calmer=given.calmer or (CALMER if given.flood else 1),
         driver=Variant(given.driver),
         label=given.label,
+        source=given.source,
     )
 
 
@@ -99,6 +103,7 @@ def main(argv: list[str]) -> int:
         lambda line: print(f"# {line}", flush=True),
         lambda result: keep(settings, result),
     )
+    torture.result.argv = argv
     try:
         result = torture.run()
     except (GuestError, OSError) as error:

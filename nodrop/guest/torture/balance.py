@@ -14,15 +14,21 @@ from dataclasses import asdict, dataclass
 
 from nodrop.guest.slow import patience
 from nodrop.guest.torture.plan import Mode, Round
+from nodrop.guest.torture.readers import Taken
 from nodrop.guest.torture.senders import Sender
 from nodrop.guest.torture.shared import Field
 from nodrop.guest.torture.victim import Victim
 
+FULL_CAUSES = frozenset(
+    f"drop_{cause}" for cause in ("noqueue", "off", "foreign", "guard", "unclaimed")
+)
+"""The driver's words for why a packet found no room."""
 STILL_S = patience(8.0)
 """When nothing moves for so long, nothing will."""
 PAUSE_S = patience(30.0)
 """After this time a sender hangs."""
 FEW = 20
+MANY = 10**9
 _STEP_S, _SETTLE_S = 0.002, 0.003
 
 
@@ -36,14 +42,16 @@ class Sums:
 
     Attributes:
         sent: handed to the kernel.
-        delivered: read, by the device's word while it lives, by the readers' when it was remade.
+        delivered: read, by the device's word while it lives, by the readers' when it was remade;
+            without the frames.
         freed: thrown away.
         full: of these, because the ring was full.
         refused: of those freed, those whose senders were told.
         held: in qdiscs and rings.
         unsure: so many more may have been made than were sent: calls that failed and do not say,
             what pktgen had in its hand when it stopped.
-        frames: XDP's, which may have come as well.
+        frames: read as well, and no packets of a sender: XDP's.
+        unseen: so many frames more may have been read: by readers that were killed.
     """
 
     sent: int
@@ -54,6 +62,7 @@ class Sums:
     held: int
     unsure: int
     frames: int
+    unseen: int
 
     @property
     def missing(self) -> int:
@@ -63,7 +72,7 @@ class Sums:
     @property
     def balanced(self) -> bool:
         """Whether nothing is held, missing or too much."""
-        return not self.held and -(self.unsure + self.frames) <= self.missing <= 0
+        return not self.held and -(self.unsure + self.unseen) <= self.missing <= 0
 
     def __str__(self) -> str:
         words = ", ".join(f"{name} {value}" for name, value in asdict(self).items())
@@ -98,19 +107,20 @@ class Balance:
         """Of these, those that it was told were dropped."""
         self.unsure = 0
         """See Sums; of pktgen."""
-        self.frames = 0
-        """See Sums; those that were written."""
+        self.written = 0
+        """Frames that were written and that an XDP program may have sent back."""
         self._freed, self._full = freed, full
         self._freed_before, self._full_before = freed(), full()
         self._queued = queued
 
     def sums(self) -> Sums:
         """Return where the packets are now; exact only while no sender sends."""
-        sent, refused, unsure, frames = self.generated, self.refused, self.unsure, self.frames
+        sent, refused, unsure = self.generated, self.refused, self.unsure
+        made = self.written
         for sender in self.senders:
             job = sender.job
             if sender.kind == "xdp":
-                frames += job.get(Field.COUNT) + job.get(Field.UNSURE)
+                made += job.get(Field.COUNT) + job.get(Field.UNSURE)
                 continue
             refused += job.get(Field.REFUSED)
             unsure += job.get(Field.UNSURE)
@@ -118,22 +128,41 @@ class Balance:
                 sent += job.get(Field.COUNT)
         if self._queued:
             sent += self._queued()
+        taken = self._taken()
         return Sums(
             sent=sent,
-            delivered=self.delivered(),
+            delivered=self._delivered(taken),
             freed=self._freed() - self._freed_before,
             full=self._full() - self._full_before,
             refused=refused,
             held=self.victim.net.queued(self.victim.index) + self.victim.ring(),
             unsure=unsure,
-            frames=frames,
+            frames=taken.frames,
+            unseen=min(made, self._unseen()),
         )
 
-    def delivered(self) -> int:
-        """Return how many packets were read."""
+    def _taken(self) -> Taken:
+        """Return what all readers say that they read."""
+        return sum((reader.taken() for reader in self.victim.readers), Taken())
+
+    def _unseen(self) -> int:
+        """Return how many frames readers that were killed may have read and not counted.
+
+        One for each process, which counts after each read. What vhost-net has written its client
+        may not have seen.
+        """
+        killed = [reader.kind for reader in self.victim.readers if not reader.exact]
+        return MANY if "vhost" in killed else len(killed)
+
+    def _delivered(self, taken: Taken) -> int:
+        """Return how many packets of senders were read."""
         if self.victim.remade or self.plan.mode is Mode.REBIRTH:
-            return sum(reader.read() for reader in self.victim.readers)
-        return self.victim.delivered()
+            return taken.packets - taken.frames
+        return self.victim.delivered() - taken.frames
+
+    def delivered(self) -> int:
+        """Return how many packets of senders were read."""
+        return self._delivered(self._taken())
 
     def moves(self) -> None:
         """Wait until some packets have come; senders send and all readers are at work.
@@ -204,7 +233,29 @@ class Balance:
         for name, value in self.victim.counters().items():
             if value and name.endswith("_drop_unclaimed"):
                 raise Violation(f"{name} is {value}; {sums}")
+        if self.victim.unclaimed:
+            raise Violation(f"a queue that was closed had drop_unclaimed {self.victim.unclaimed}")
+        self._check_counted(sums)
         self._check_readers()
+
+    def _check_counted(self, sums: Sums) -> None:
+        """What a full ring dropped is counted by the device, and by the driver with its cause.
+
+        A queue that is closed takes its counters with it, a device all of them.
+        """
+        if self.victim.remade or self.plan.mode is Mode.REBIRTH:
+            return
+        counted = self.victim.net.stats(self.victim.index).tx_dropped
+        if counted < sums.full:
+            raise Violation(f"the device counts {counted} packets as dropped; {sums}")
+        counters = self.victim.counters()
+        if not counters or self.victim.closed:
+            return
+        caused = sum(
+            value for name, value in counters.items() if name.partition("_")[2] in FULL_CAUSES
+        )
+        if caused != sums.full:
+            raise Violation(f"{caused} drops have a cause; {sums}; {self.state()}")
 
     def _check_readers(self) -> None:
         """What they counted is what the device counted; the last packets may not be counted yet.
@@ -214,10 +265,10 @@ class Balance:
         readers = self.victim.readers
         deadline = time.monotonic() + STILL_S
         while all(reader.exact for reader in readers):
-            sums, read = self.sums(), sum(reader.read() for reader in readers)
+            sums, read = self.sums(), self._taken().packets
             if not sums.balanced:
                 raise Violation(self._why(sums))
-            if read == sums.delivered:
+            if read == sums.delivered + sums.frames:
                 break
             if time.monotonic() > deadline:
                 raise Violation(

@@ -15,9 +15,12 @@ from typing import TypeVar
 
 from nodrop.guest.torture.balance import Balance
 from nodrop.guest.torture.plan import Event
+from nodrop.guest.torture.readers import Reader
 from nodrop.guest.torture.tools import Tools
 from nodrop.guest.torture.victim import Queue, Victim
 
+NOBODY = frozenset({"none"})
+"""The device has no reader at all just then."""
 Undo = Callable[[], None]
 T = TypeVar("T")
 
@@ -31,6 +34,8 @@ class Chaos:
 
     Attributes:
         program: the XDP program that the device has, if it has one.
+        met: what the event that happens now is beside: kinds of readers. An event about one
+            reader, or one that finds nothing to do, says so.
     """
 
     def __init__(self, victim: Victim, balance: Balance, tools: Tools, *, calmer: int = 1) -> None:
@@ -39,15 +44,21 @@ class Chaos:
         self.tools = tools
         self.net = victim.net
         self.program: ExitStack | None = None
+        self.met: frozenset[str] = frozenset()
         self._calmer = calmer
         self._undo: list[tuple[int, Undo]] = []
 
-    def run(self, event: Event) -> None:
-        """Undo what is due, let the event happen, pause."""
+    def run(self, event: Event) -> frozenset[str]:
+        """Undo what is due, let the event happen, pause.
+
+        Returns:
+            The kinds of readers that it happened to; empty: nothing happened.
+        """
         due = [undo for number, undo in self._undo if number <= event.number]
         self._undo = [entry for entry in self._undo if entry[0] > event.number]
         for undo in due:
             undo()
+        self.met = frozenset(q.reader.kind for q in self.victim.queues if q.reader) or NOBODY
         method = getattr(self, f"_{event.kind}")
         undo = method(event)
         if undo:
@@ -57,6 +68,16 @@ class Chaos:
             self.balance.moves()
         if event.gap_ms:
             time.sleep(event.gap_ms / 1000 * (1 if self._undo else self._calmer))
+        return self.met
+
+    def idle(self) -> Undo | None:
+        """Say that the event found nothing to do, and has nothing to be undone."""
+        self.met = frozenset()
+        return None
+
+    def about(self, reader: Reader) -> None:
+        """Say that the event is about one reader."""
+        self.met = frozenset({reader.kind})
 
     def undo_all(self) -> None:
         """Undo everything; the device is as it was, but for its settings."""

@@ -17,7 +17,7 @@ from nodrop.guest import bpf
 from nodrop.guest.rtnetlink import UP
 from nodrop.guest.torture.chaos import Chaos, Undo
 from nodrop.guest.torture.plan import IN_KERNEL, PROGRAMS, Event, Mode
-from nodrop.guest.torture.readers import VhostReader
+from nodrop.guest.torture.readers import KernelThread, VhostReader
 from nodrop.guest.torture.victim import NAME, QUEUES
 from nodrop.host import ethtool
 
@@ -62,11 +62,12 @@ class Events(Chaos):
     # Readers
 
     def _pause(self, event: Event) -> Undo | None:
-        reader = self.queue(event).reader
-        if reader is None:
-            return None
-        reader.pause()
         queue = self.queue(event)
+        reader = queue.reader
+        if reader is None:
+            return self.idle()
+        self.about(reader)
+        reader.pause()
         return lambda: reader.resume() if queue.attached else None
 
     def _gone(self, event: Event) -> None:
@@ -87,8 +88,14 @@ class Events(Chaos):
     def _other_reader(self, event: Event, *, kill: bool) -> None:
         queue = self.queue(event)
         if not queue.attached or not queue.reader:
+            self.idle()
+            return
+        if kill and isinstance(queue.reader, KernelThread):
+            # Nobody can kill it.
+            self.idle()
             return
         reader, queue.reader = queue.reader, None
+        self.about(reader)
         reader.kill() if kill else reader.stop()
         queue.kind = self.pick(event, self._kinds())
         self.victim.start(queue)
@@ -103,13 +110,14 @@ class Events(Chaos):
 
     def _vhost_pause(self, event: Event) -> Undo | None:
         reader = self.queue(event).reader
-        return self._pause(event) if isinstance(reader, VhostReader) else None
+        return self._pause(event) if isinstance(reader, VhostReader) else self.idle()
 
     def _vhost_swap(self, event: Event) -> Undo | None:
         queue = self.queue(event)
         reader = queue.reader
         if not isinstance(reader, VhostReader) or not queue.attached:
-            return None
+            return self.idle()
+        self.about(reader)
         reader.swap(away=True)
         return lambda: reader.swap(away=False) if queue.attached else None
 
@@ -118,7 +126,9 @@ class Events(Chaos):
     def _detach(self, event: Event) -> Undo | None:
         queue = self.queue(event)
         if not queue.attached or len(self.victim.attached()) < 2:
-            return None
+            return self.idle()
+        if queue.reader:
+            self.about(queue.reader)
         self.victim.detach(queue)
         return lambda: self.victim.attach(queue)
 
@@ -127,7 +137,9 @@ class Events(Chaos):
         queue = self.queue(event)
         several = self.victim.plan.shape.several
         if queue.device is None or (several and self.victim.attached() in ([], [queue])):
-            return None
+            return self.idle()
+        if queue.reader:
+            self.about(queue.reader)
         if not several:
             # Without a queue there is nobody to ask for it.
             self.undo_all()
@@ -181,7 +193,7 @@ class Events(Chaos):
         number = event.value % len(self.victim.queues)
         file = QUEUES / f"tx-{number}" / "byte_queue_limits/limit_max"
         if not file.exists():
-            return None
+            return self.idle()
         file.write_text(str(self.pick(event, LIMITS)))
 
         def undo() -> None:
@@ -193,7 +205,7 @@ class Events(Chaos):
     def _write(self, _event: Event) -> None:
         if self.program:
             # They come back, if the program is of that kind.
-            self.balance.frames += WRITES
+            self.balance.written += WRITES
         self.victim.write(WRITES)
 
     # What senders pass, or do not pass
@@ -218,14 +230,14 @@ class Events(Chaos):
 
     def _txfilter(self, _event: Event) -> Undo | None:
         if not self.victim.plan.shape.tap:
-            return None
+            return self.idle()
         self.ioctl(TUNSETTXFILTER, NOBODY)
         return lambda: self.ioctl(TUNSETTXFILTER, EVERYBODY)
 
     def _xdp(self, event: Event) -> Undo | None:
         """A program lets what is written pass, or sends it back into the ring."""
         if not self.victim.plan.shape.tap or self.program:
-            return None
+            return self.idle()
         code = bpf.answer(self.pick(event, (bpf.XDP_PASS, bpf.XDP_TX)))
         stack = ExitStack()
         stack.enter_context(bpf.xdp(NAME, code))

@@ -6,12 +6,31 @@ from __future__ import annotations
 import os
 import signal
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from nodrop.guest.environment import Environment
-from nodrop.guest.kreader import KernelReader
+from nodrop.guest.kreader import Counts, KernelReader
 from nodrop.guest.torture.crew import Crew
 from nodrop.guest.torture.shared import Field, Wrong
-from nodrop.guest.vhost import VhostClient
+from nodrop.guest.vhost import VhostClient, VhostCounts
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a reader has read.
+
+    Attributes:
+        packets: all of it.
+        frames: of these, those that no sender counts as its packets: they came by XDP, or were
+            written.
+    """
+
+    packets: int = 0
+    frames: int = 0
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(self.packets + other.packets, self.frames + other.frames)
+
 
 _WORDS = {Wrong.CONTENT: "was changed on its way", Wrong.ORDER: "came out of order"}
 
@@ -21,20 +40,20 @@ class Reader(ABC):
 
     Attributes:
         kind: as the plan calls it.
-        exact: whether what it says that it read is all that it took.
+        exact: whether what it says that it read is all that it took; False: it was killed.
         wrong: what it saw of a packet that is not what was sent; "": nothing. Known at its end.
     """
 
-    def __init__(self, kind: str, *, exact: bool = True) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.exact = exact
+        self.exact = True
         self.wrong = ""
-        self._packets = 0
+        self._taken = Taken()
         self._ended = False
 
-    def read(self) -> int:
-        """Return how many packets it has read so far."""
-        return self._packets if self._ended else self._count()
+    def taken(self) -> Taken:
+        """Return what it has read so far."""
+        return self._taken if self._ended else self._count()
 
     def check(self) -> str:
         """Return what is wrong with packets that it has read; "": nothing."""
@@ -47,13 +66,13 @@ class Reader(ABC):
     def stop(self) -> None:
         """End it; what it has taken is counted."""
         if not self._ended:
-            self._packets = self._stop()
+            self._taken = self._stop()
             self._ended = True
 
     def kill(self) -> None:
         """End it as SIGKILL does."""
         if not self._ended:
-            self._packets = self._kill()
+            self._taken = self._kill()
             self._ended = True
 
     def pause(self) -> None:
@@ -67,16 +86,16 @@ class Reader(ABC):
             self._resume()
 
     @abstractmethod
-    def _count(self) -> int:
-        """How many packets it has read so far."""
+    def _count(self) -> Taken:
+        """What it has read so far."""
 
     @abstractmethod
-    def _stop(self) -> int:
-        """End it, paused or not, and return how many packets it has read."""
+    def _stop(self) -> Taken:
+        """End it, paused or not, and return what it has read."""
 
     @abstractmethod
-    def _kill(self) -> int:
-        """End it at once and return how many packets it says it has read."""
+    def _kill(self) -> Taken:
+        """End it at once and return what it says it has read."""
 
     @abstractmethod
     def _pause(self) -> None: ...
@@ -113,24 +132,26 @@ class ProgramReader(Reader):
         """Return its process' state and system call."""
         return super().where() if self._ended else self._job.where()
 
-    def _count(self) -> int:
-        return self._job.get(Field.COUNT)
+    def _count(self) -> Taken:
+        # In this order: one more of the others is one that is not among the packets yet.
+        frames = self._job.get(Field.OTHERS)
+        return Taken(self._job.get(Field.COUNT), frames)
 
-    def _stop(self) -> int:
+    def _stop(self) -> Taken:
         self._resume()
         self._job.stop()
         return self._last()
 
-    def _kill(self) -> int:
+    def _kill(self) -> Taken:
         self.exact = False
         self._job.kill()
         return self._last()
 
-    def _last(self) -> int:
+    def _last(self) -> Taken:
         self.check()
-        packets = self._count()
+        taken = self._count()
         self._job.release()
-        return packets
+        return taken
 
     def _pause(self) -> None:
         self._job.signal(signal.SIGSTOP)
@@ -140,29 +161,38 @@ class ProgramReader(Reader):
 
 
 class KernelThread(Reader):
-    """kreader; a pause ends its thread, since nobody can stop a thread of the kernel."""
+    """kreader; a pause ends its thread, since nobody can stop a thread of the kernel.
 
-    def __init__(self, fd: int) -> None:
+    Args:
+        fd: the tun file.
+        tap: it is an Ethernet device's.
+    """
+
+    def __init__(self, fd: int, *, tap: bool) -> None:
         super().__init__("kernel")
         self._fd = fd
-        self._before = 0
+        self._tap = tap
+        self._before = Taken()
         self._reader: KernelReader | None = None
         self._resume()
 
-    def _count(self) -> int:
-        return self._before + (self._reader.read().packets if self._reader else 0)
+    def _count(self) -> Taken:
+        return self._before + (self._said(self._reader.read()) if self._reader else Taken())
 
-    def _stop(self) -> int:
+    def _said(self, counts: Counts) -> Taken:
+        return Taken(counts.packets, counts.others if self._tap else 0)
+
+    def _stop(self) -> Taken:
         self._pause()
         return self._before
 
-    def _kill(self) -> int:
+    def _kill(self) -> Taken:
         return self._stop()
 
     def _pause(self) -> None:
         if self._reader:
             # Its queue may have been taken from the device.
-            self._before += self._reader.stop_any().packets
+            self._before += self._said(self._reader.stop_any())
             self._reader.close()
             self._reader = None
 
@@ -171,14 +201,15 @@ class KernelThread(Reader):
             self._reader = KernelReader(self._fd).__enter__()
 
 
-class VhostReader(Reader):
-    """vhost-net and a client in place of its virtual machine.
+def _said(counts: VhostCounts) -> Taken:
+    return Taken(counts.packets, counts.others)
 
-    vhost-net may have delivered what the client has not yet seen at its end.
-    """
+
+class VhostReader(Reader):
+    """vhost-net and a client in place of its virtual machine."""
 
     def __init__(self, environment: Environment, fd: int, slots: int) -> None:
-        super().__init__("vhost", exact=False)
+        super().__init__("vhost")
         self._client = VhostClient(environment, fd, slots=slots).__enter__()
 
     def swap(self, *, away: bool) -> None:
@@ -190,19 +221,20 @@ class VhostReader(Reader):
         else:
             self._client.attach()
 
-    def _count(self) -> int:
-        return self._client.counts().packets
+    def _count(self) -> Taken:
+        return _said(self._client.counts())
 
-    def _stop(self) -> int:
+    def _stop(self) -> Taken:
         try:
-            return self._client.end().packets
+            return _said(self._client.end())
         finally:
             self._client.__exit__(None, None, None)
 
-    def _kill(self) -> int:
-        packets = self._count()
+    def _kill(self) -> Taken:
+        self.exact = False
+        taken = self._count()
         self._client.__exit__(None, None, None)
-        return packets
+        return taken
 
     def _pause(self) -> None:
         self._client.pause()

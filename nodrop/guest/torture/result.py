@@ -13,7 +13,9 @@ from typing import Any
 from nodrop.guest.torture.balance import Sums
 from nodrop.guest.torture.plan import Event, Round
 
-SCHEMA = 1
+SCHEMA = 2
+LOOKS = frozenset({"calm", "stats"})
+"""Events that change nothing."""
 LAST = 50
 """Events that a report of a violation shows."""
 
@@ -37,7 +39,10 @@ class Result:
     Attributes:
         first_round: the number of the round that it began with.
         label: what whoever started it calls it, such as the kernel's flavour.
+        argv: the words that it was started with.
+        source: the digest of drivers, programs and torture (nodrop.bench.source).
         events: how often each kind of event happened.
+        idle: how often one found nothing to do; not among the others.
         packets: sent, delivered, freed ... of all rounds that were accounted for.
         drops: what the driver counted as dropped, by its causes; a queue that was closed has
             taken with it what it counted.
@@ -52,10 +57,13 @@ class Result:
     first_round: int
     driver: str
     label: str = ""
+    argv: list[str] = field(default_factory=list)
+    source: str = ""
     started: float = field(default_factory=time.monotonic)
     rounds: int = 0
     last_event: int = 0
     events: Counter[str] = field(default_factory=Counter)
+    idle: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
     packets: Counter[str] = field(default_factory=Counter)
     drops: Counter[str] = field(default_factory=Counter)
@@ -68,11 +76,14 @@ class Result:
     last: deque[Happened] = field(default_factory=lambda: deque(maxlen=LAST))
     _pending: list[tuple[str, str]] = field(default_factory=list)
 
-    def begins(self, event: Event, readers: set[str]) -> None:
-        """An event is about to happen to a device with readers of these kinds."""
+    def begins(self, event: Event) -> None:
+        """An event is about to happen."""
         self.last.append(Happened(event, time.monotonic() - self.started))
         self.last_event = event.number
-        self.events[event.kind] += 1
+
+    def happened(self, event: Event, readers: frozenset[str]) -> None:
+        """It happened to readers of these kinds; empty: it found nothing to do."""
+        (self.events if readers else self.idle)[event.kind] += 1
         self._pending += [(reader, event.kind) for reader in readers]
 
     def settled(self) -> None:
@@ -92,6 +103,11 @@ class Result:
         self.packets.update(asdict(sums))
 
     @property
+    def life_events(self) -> int:
+        """How many events were more than a look."""
+        return sum(count for kind, count in self.events.items() if kind not in LOOKS)
+
+    @property
     def seconds(self) -> float:
         """How long the run has taken."""
         return time.monotonic() - self.started
@@ -103,13 +119,16 @@ class Result:
             "kernel": os.uname().release,
             "driver": self.driver,
             "label": self.label,
+            "argv": self.argv,
+            "source": self.source,
             "seed": self.seed,
             "first_round": self.first_round,
             "rounds": self.rounds,
             "duration_s": round(self.seconds, 1),
             "last_event": self.last_event,
-            "events": self.events.total(),
+            "events": self.life_events,
             "events_by_kind": dict(sorted(self.events.items())),
+            "events_idle": dict(sorted(self.idle.items())),
             "rounds_by_mode": dict(sorted(self.modes.items())),
             "packets": dict(self.packets),
             "driver_drops": dict(sorted(self.drops.items())),

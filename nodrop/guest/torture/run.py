@@ -41,7 +41,7 @@ class Settings:
     Attributes:
         seed: of the plan.
         seconds: when to end, about.
-        events: so many events at most; 0: no matter.
+        events: end when so many changed something; 0: no matter.
         packets: end when so many were sent; 0: no matter.
         until: the number of the last event; 0: no matter.
         first_round: begin with this one.
@@ -50,7 +50,7 @@ class Settings:
             packets, few events.
         calmer: see Chaos.
         driver: whose modules.
-        label: goes into the result.
+        label, source: go into the result.
     """
 
     seed: int
@@ -64,6 +64,7 @@ class Settings:
     calmer: int = 1
     driver: Variant = Variant.NODROP
     label: str = ""
+    source: str = ""
 
 
 class Torture:
@@ -82,7 +83,11 @@ class Torture:
     ) -> None:
         self.settings = settings
         self.result = Result(
-            settings.seed, settings.first_round, str(settings.driver), settings.label
+            settings.seed,
+            settings.first_round,
+            str(settings.driver),
+            settings.label,
+            source=settings.source,
         )
         self._say = say
         self._keep = keep
@@ -117,7 +122,7 @@ class Torture:
         wanted, result = self.settings, self.result
         return bool(
             result.seconds >= wanted.seconds
-            or (wanted.events and result.events.total() >= wanted.events)
+            or (wanted.events and result.life_events >= wanted.events)
             or (wanted.packets and result.packets["sent"] >= wanted.packets)
             or (wanted.until and result.last_event >= wanted.until)
         )
@@ -167,7 +172,7 @@ class Torture:
             if sums:
                 self.result.round_ends(plan, sums, victim.counters())
             for reader in victim.readers:
-                self.result.readers[reader.kind] += reader.read()
+                self.result.readers[reader.kind] += reader.taken().packets
 
     def _bout(
         self, bout: tuple[Event, ...], chaos: Events, balance: Balance, memory: Memory
@@ -178,9 +183,8 @@ class Torture:
             for event in bout:
                 if self._over:
                     break
-                queues = chaos.victim.queues
-                self.result.begins(event, {q.reader.kind for q in queues if q.reader})
-                chaos.run(event)
+                self.result.begins(event)
+                self.result.happened(event, chaos.run(event))
                 self._report()
             chaos.undo_all()
         memory.pause = True

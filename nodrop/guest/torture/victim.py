@@ -69,6 +69,8 @@ class Victim:
         readers: all there were, those that have ended too.
         index: the device's.
         remade: how often the device went and came again.
+        closed: how often a queue was closed.
+        unclaimed: the driver's drop_unclaimed, of queues that were closed.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Victim:
         self.plan = plan
         self.net = net
         self.index = 0
-        self.remade = 0
+        self.remade = self.closed = self.unclaimed = 0
         self.queues = [Queue(kind) for kind in plan.readers]
         self.readers: list[Reader] = []
         self._crew = crew
@@ -157,6 +159,8 @@ class Victim:
         Args:
             kill: its reader has it open to the last, and is killed.
         """
+        self._look()
+        self.closed += 1
         device, queue.device, queue.attached = queue.device, None, False
         reader, queue.reader = queue.reader, None
         if reader and not kill:
@@ -172,7 +176,7 @@ class Victim:
         if kind == "uring" and not self._uring:
             kind = "poll"
         if kind == "kernel":
-            queue.reader = KernelThread(queue.fd)
+            queue.reader = KernelThread(queue.fd, tap=self.plan.shape.tap)
         elif kind == "vhost":
             queue.reader = VhostReader(self._environment, queue.fd, VHOST_SLOTS)
         else:
@@ -237,6 +241,7 @@ class Victim:
             delete: the administrator deletes it, while its readers read. Somebody must where
                 nobody has it open: it is persistent.
         """
+        self._look()
         if delete or not any(queue.device for queue in self.queues):
             self.net.delete(self.index)
         for queue in self.queues:
@@ -280,6 +285,12 @@ class Victim:
     def counters(self) -> dict[str, int]:
         """Return the driver's counters, of the queues that are attached now."""
         return self._counters.read(NAME)
+
+    def _look(self) -> None:
+        """Remember what must not be, before a queue goes with its counters."""
+        for name, value in self.counters().items():
+            if name.endswith("_drop_unclaimed"):
+                self.unclaimed += value
 
     def ring(self) -> int:
         """Return how many packets are in the rings."""
