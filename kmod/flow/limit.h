@@ -94,7 +94,7 @@ static inline void nodrop_complete(struct nodrop_queue *q)
 	 * Between taking packets and reading what was charged. Pairs with the
 	 * barrier of __ptr_ring_produce() in nodrop_produce(): more completed
 	 * than charged is a BUG.
-	 * Litmus: MP+charge-wmb-slot+take-mb-queued
+	 * Litmus: MP+charge-wmb-slot+take-rmb-queued
 	 */
 	smp_rmb();
 	kcsan_disable_current();

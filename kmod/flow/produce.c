@@ -194,7 +194,7 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	 * Before the reader can take the packet and complete its bytes. Pairs
 	 * with the barrier in nodrop_complete(), by that of
 	 * __ptr_ring_produce().
-	 * Litmus: MP+charge-wmb-slot+take-mb-queued
+	 * Litmus: MP+charge-wmb-slot+take-rmb-queued
 	 */
 	nodrop_charge(q, bytes);
 	WRITE_ONCE(q->produced, q->produced + 1);
