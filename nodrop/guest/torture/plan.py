@@ -162,8 +162,7 @@ def _readers(choice: random.Random, mode: Mode, shape: Shape, flood: bool) -> tu
     kinds = [*PROGRAMS]
     if flood:
         return tuple(choice.choice(IN_KERNEL) for _ in range(3 if shape.several else 1))
-    if mode is not Mode.REBIRTH:
-        kinds += ["kernel", "kernel"] + (["vhost"] * 2 if shape.tap else [])
+    kinds += ["kernel", "kernel"] + (["vhost"] * 2 if shape.tap else [])
     return tuple(choice.choice(kinds) for _ in range(3 if shape.several else 1))
 
 
