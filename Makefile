@@ -39,7 +39,7 @@ unit: bootstrap ## Tests that need no kernel
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
 
-test-debug: ## Tests in guests and torture on all debug kernels, an hour; FLAVOUR=kasan for one
+test-debug: ## Driver's and core's tests and torture on the debug kernels, an hour; FLAVOUR=kasan for one
 	@scripts/bootstrap debug
 	@$(PYTHON) scripts/test-debug $(FLAVOUR)
 

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Break the kernel code on purpose, one place at a time, and see which tests notice.
 
-``make mutants`` (or ``python tests/mutants.py [NAME ...]``) prints one line for each
-mutant: the tests that fail with it. It ends with status 1 when one is not noticed, or
-when its text is no longer found in the sources. Takes about a minute for each.
+``make mutants`` (or ``python tests/mutants.py [--record] [NAME ...]``) prints one line for each
+mutant: the tests that fail with it, and that pass without. It ends with status 1 when one is not
+noticed, or when its text is no longer found in the sources. Takes about a minute for each.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mutant import Mutant
@@ -22,6 +23,7 @@ from mutants_events import EVENTS
 from mutants_front import FRONT
 from mutants_tap import TAP
 
+from nodrop.bench.source import digest
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop.lab.selftests import find_kunit, find_selftests, run_kunit, run_selftest
@@ -29,6 +31,8 @@ from nodrop.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD_TIMEOUT_S = 300
+RECORD = "--record"
+RESULTS = ROOT / "results/mutants.jsonl"
 
 
 def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> Artifacts:
@@ -61,63 +65,97 @@ def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) ->
     return replace(artifacts, modules=modules)
 
 
-def noticed(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> list[str]:
-    """Return the names of the tests that fail, with what they say when it is no case.
+@dataclass(frozen=True)
+class Tests:
+    """The tests that may notice a mutant, on one kernel.
 
-    The driver's tests run only when the core's have noticed nothing: they take longer.
+    Attributes:
+        whole: the artifacts without a mutant. What fails with them notices nothing.
     """
-    found = []
-    for module in () if mutant.program else find_kunit(artifacts):
+
+    kernel: Kernel
+    whole: Artifacts
+    _control: dict[str, list[str]] = field(default_factory=dict)
+
+    def noticing(self, mutant: Mutant, artifacts: Artifacts, folder: Path) -> list[str]:
+        """Return the names of the tests that fail, with what they say when it is no case.
+
+        The driver's tests run only when the core's have noticed nothing: they take longer.
+        """
+        found = []
+        for module in () if mutant.program else find_kunit(artifacts):
+            found += self._fresh(module.name, artifacts, folder / module.stem)
+        for program in find_selftests(ROOT / "tests/selftests"):
+            if found:
+                break
+            if mutant.program in ("", program.name):
+                found += self._fresh(program.name, artifacts, folder / program.name)
+        return found
+
+    def _fresh(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
+        """Return what fails with a mutant and not without."""
+        found = self._failing(name, artifacts, folder)
+        if found and name not in self._control:
+            with tempfile.TemporaryDirectory(prefix="nodrop-control-") as control:
+                self._control[name] = self._failing(name, self.whole, Path(control))
+        return [words for words in found if words not in self._control[name]]
+
+    def _failing(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
+        """Return what fails in one guest: a program's cases, or those of a module of the core's."""
         try:
-            report = run_kunit(kernel, artifacts, module, folder / module.stem)
-            found += [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
+            if name.endswith(".ko"):
+                module = next(path for path in find_kunit(artifacts) if path.name == name)
+                report = run_kunit(self.kernel, artifacts, module, folder)
+            else:
+                program = ROOT / "tests/selftests" / name
+                report = run_selftest(self.kernel, artifacts, program, folder)
         except NodropError as error:
-            found.append(f"{module.name}: {str(error).splitlines()[0]}")
-    for program in find_selftests(ROOT / "tests/selftests"):
-        if found:
-            break
-        if mutant.program not in ("", program.name):
-            continue
-        try:
-            report = run_selftest(kernel, artifacts, program, folder / program.name)
-            found += [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
-        except NodropError as error:
-            found.append(f"{program.name}: {str(error).splitlines()[0]}")
-    return found
+            return [f"{name}: {str(error).splitlines()[0]}"]
+        return [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
 
 
-def main(names: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run all mutants, or those whose name starts with one of the words given.
 
     Those of macvtap, whose names start with "tap", need another kernel and are run when asked for.
+    With --record, a line of JSON for each is added to results/mutants.jsonl.
     """
+    names = [word for word in argv if word != RECORD]
+    record = RESULTS if RECORD in argv else None
     chosen = [m for m in (*CORE, *FRONT, *EVENTS) if not names or m.name.startswith(tuple(names))]
     taps = [m for m in TAP if m.name.startswith(tuple(names))]
-    missed = run_all(chosen, "perf") if chosen else 0
-    missed += run_all(taps, "tap") if taps else 0
+    missed = run_all(chosen, "perf", record) if chosen else 0
+    missed += run_all(taps, "tap", record) if taps else 0
     return 1 if missed else 0
 
 
-def run_all(mutants: list[Mutant], flavour: str) -> int:
+def run_all(mutants: list[Mutant], flavour: str, record: Path | None) -> int:
     """Run mutants on a kernel; return how many nothing noticed."""
     missed = 0
+    source = digest()
     with Progress() as progress:
         kernel = ensure_kernel(progress, flavour)
         artifacts = ensure_artifacts(kernel, progress)
+    tests = Tests(kernel, artifacts)
     for mutant in mutants:
         with tempfile.TemporaryDirectory(prefix="nodrop-mutant-") as name:
             folder = Path(name)
             try:
-                tests = noticed(mutant, kernel, build(mutant, kernel, artifacts, folder), folder)
+                broken = build(mutant, kernel, artifacts, folder)
+                found = tests.noticing(mutant, broken, folder)
             except NodropError as error:
                 print(f"ERROR   {error}", flush=True)
                 missed += 1
                 continue
-        missed += not tests
-        print("noticed" if tests else "MISSED ", mutant.name, flush=True)
-        cases = dict.fromkeys(test.splitlines()[0].partition("/ring of")[0] for test in tests)
+        missed += not found
+        print("noticed" if found else "MISSED ", mutant.name, flush=True)
+        cases = [*dict.fromkeys(name.splitlines()[0].partition("/ring of")[0] for name in found)]
         for case in cases:
             print(f"          {case[:110]}", flush=True)
+        if record:
+            line = {"mutant": mutant.name, "file": mutant.file, "source": source}
+            with record.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({**line, "kernel": flavour, "noticed_by": cases}) + "\n")
     return missed
 
 

@@ -153,6 +153,12 @@ CORE = (
         "kept = n;",
     ),
     Mutant(
+        "heir: a bound for each, not for all of a device",
+        INJECT,
+        "\t\theld = nodrop_in_front_of(heir->txq->dev);\n",
+        "",
+    ),
+    Mutant(
         "resize: a size below zero is taken for one",
         INJECT,
         "nodrop_reload(q, size ?: 1);",

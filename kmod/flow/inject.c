@@ -290,17 +290,19 @@ EXPORT_SYMBOL_GPL(nodrop_queue_resize);
 #define NODROP_HEIR_MIN 1000
 
 /*
- * How many packets @heir may still inherit. In front of it there may be as
- * many as all rings of its device can hold: who fills a queue, detaches it and
- * attaches it again, and so on, must not fill the memory. RTNL.
+ * How many packets @heir may still inherit. In front of all rings of its device
+ * together there may be as many as they can hold: who fills a queue, detaches
+ * it and attaches it again, and so on, must not fill the memory. RTNL.
  */
 static unsigned int nodrop_may_inherit(const struct nodrop_queue *heir)
 {
 	unsigned int most = max(READ_ONCE(heir->ring->size), NODROP_HEIR_MIN);
 	unsigned int held = READ_ONCE(heir->in_front);
 
-	if (heir->txq)
+	if (heir->txq) {
 		most *= heir->txq->dev->real_num_tx_queues;
+		held = nodrop_in_front_of(heir->txq->dev);
+	}
 	return most > held ? most - held : 0;
 }
 

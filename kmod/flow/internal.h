@@ -16,6 +16,7 @@ void nodrop_kick_init(struct nodrop_queue *q);
 bool nodrop_kick(struct nodrop_queue *q, int cpu);
 void nodrop_kick_cancel(struct nodrop_queue *q);
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq);
+unsigned int nodrop_in_front_of(const struct net_device *dev);
 void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq);
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */

@@ -148,6 +148,28 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
+ * How many packets are in front of the rings of a device. No queue of it comes
+ * or goes meanwhile, and no device of another one.
+ *
+ * Context: process context, RTNL held.
+ */
+unsigned int nodrop_in_front_of(const struct net_device *dev)
+{
+	const struct nodrop_queue *q;
+	unsigned int sum = 0;
+	int row;
+
+	ASSERT_RTNL();
+
+	mutex_lock(&nodrop_queues_lock);
+	hash_for_each(nodrop_queues, row, q, node)
+		if (q->txq && q->txq->dev == dev)
+			sum += READ_ONCE(q->in_front);
+	mutex_unlock(&nodrop_queues_lock);
+	return sum;
+}
+
+/*
  * Whatever stopped the txq before, the next claim finds out anew.
  *
  * Context: one of the locks of @q's ring held; @txq feeds it, or did so.

@@ -118,6 +118,7 @@ static void test_heir_is_not_flooded(struct kunit *test)
 	const unsigned int rounds = 900, most = 2 * 1000;
 	struct flow *f = flow_new(test, 5);
 	struct flow *heir = flow_second(test, f, 5);
+	struct flow *next = flow_second(test, f, 5);
 	unsigned int lost = 0, came = 0, i;
 
 	for (i = 0; i < rounds; i++) {
@@ -127,12 +128,25 @@ static void test_heir_is_not_flooded(struct kunit *test)
 	}
 	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), most);
 	KUNIT_EXPECT_EQ(test, lost, 5 * rounds - most);
+
+	/* Nor does another heir of the same device. */
+	flow_bind(f, f->txq);
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, leave(f, next), 5);
+	KUNIT_EXPECT_EQ(test, nodrop_held(next->q), 0U);
+	lost += 5;
+
 	KUNIT_EXPECT_EQ(test, flow_destroyed, lost);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), lost + 0ULL);
 	while (consume(heir))
 		came++;
 	KUNIT_EXPECT_EQ(test, came, most);
 	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), 0U);
+	flow_bind(f, f->txq);
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, leave(f, next), 0);
+	KUNIT_EXPECT_EQ(test, nodrop_held(next->q), 5U);
+	flow_free(next);
 	flow_free(heir);
 }
 

@@ -158,7 +158,7 @@ def _allowed(mode: Mode, shape: Shape, readers: tuple[str, ...], pktgen: str) ->
     return kinds
 
 
-def _readers(choice: random.Random, mode: Mode, shape: Shape, flood: bool) -> tuple[str, ...]:
+def _readers(choice: random.Random, shape: Shape, flood: bool) -> tuple[str, ...]:
     kinds = [*PROGRAMS]
     if flood:
         return tuple(choice.choice(IN_KERNEL) for _ in range(3 if shape.several else 1))
@@ -202,7 +202,7 @@ def make_round(seed: int, number: int) -> Round:
     choice = random.Random(f"nodrop-torture {seed} {number}")
     mode, shape = choice.choice(MODES), choice.choice(SHAPES)
     flood = shape.tap and mode is not Mode.REBIRTH and choice.random() < FLOODS
-    readers = _readers(choice, mode, shape, flood)
+    readers = _readers(choice, shape, flood)
     senders, pktgen = _senders(choice, mode, shape, readers, flood)
     kinds = event_kinds(mode, shape, readers, senders, pktgen)
     first = number * EVENTS_PER_ROUND + 1
