@@ -58,6 +58,12 @@ void work_for_ns(__u64 duration)
 		;
 }
 
+void rest_for_ns(__u64 duration)
+{
+	if (duration)
+		sleep_until_ns(now_ns() + duration);
+}
+
 static void on_stop(int signal_number)
 {
 	(void)signal_number;

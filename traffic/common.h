@@ -33,6 +33,9 @@ void sleep_until_ns(__u64 when);
 /* Keeps the CPU busy for @duration ns. */
 void work_for_ns(__u64 duration);
 
+/* Sleeps; 0: not at all. */
+void rest_for_ns(__u64 duration);
+
 /* SIGINT and SIGTERM end the run; a blocked system call returns EINTR. */
 void catch_stop_signals(void);
 

@@ -32,6 +32,7 @@ struct entry {
 struct settings {
 	unsigned int flags;
 	__u64 work_ns;
+	__u64 rest_ns;
 	__u64 packets;
 	bool poll;
 	bool idle;
@@ -113,6 +114,7 @@ static void *read_queue(void *arg)
 		}
 		count_packet(queue, packet, length);
 		work_for_ns(settings->work_ns);
+		rest_for_ns(settings->rest_ns);
 		if (settings->packets && queue->packets >= settings->packets)
 			stop_now();
 	}
@@ -221,6 +223,8 @@ int main(int argc, char **argv)
 		  .help = "any of backpressure,vnet_hdr,napi" },
 		{ .name = "work-ns", .number = &settings.work_ns,
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
+		{ .name = "rest-ns", .number = &settings.rest_ns,
+		  .max = NSEC_PER_SEC, .help = "sleep after each packet, ns" },
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to read, 0: until a signal" },
 		{ .name = "packets", .number = &settings.packets,

@@ -47,6 +47,7 @@ struct client {
 	struct vhost_counts counts;
 	__u64 rate;
 	__u64 work_ns;
+	__u64 rest_ns;
 	bool poll;
 	bool paused;
 	__u64 far;
@@ -79,6 +80,7 @@ static void take_packets(struct client *client, __u16 count)
 			entry->id;
 	}
 	work_for_ns(client->work_ns * count);
+	rest_for_ns(client->rest_ns * count);
 	vhost_take(ring, count);
 	vhost_give(ring, count);
 	add_count(&client->counts.bytes, bytes);
@@ -297,6 +299,8 @@ int main(int argc, char **argv)
 		  .help = "headers of 10 bytes, not 12" },
 		{ .name = "work-ns", .number = &client.work_ns,
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
+		{ .name = "rest-ns", .number = &client.rest_ns,
+		  .max = NSEC_PER_SEC, .help = "sleep for each packet, ns" },
 		{ .name = "poll", .flag = &client.poll,
 		  .help = "never sleep, as a busy guest" },
 		{ .name = "rate", .number = &client.rate, .max = NSEC_PER_SEC,

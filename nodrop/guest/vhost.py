@@ -59,7 +59,7 @@ class VhostClient(Service):
             offloads. 0: packets are thrown away.
         slots: of each ring, a power of two.
         rate_pps: packets to send the other way, 0: none.
-        work_ns: busy time per packet, ns.
+        work_ns, rest_ns: busy time and sleep per packet, ns.
         poll: never sleep.
         cpu: where the client runs, -1: anywhere.
         fifo: it runs as SCHED_FIFO, ahead of a sender on the same CPU.
@@ -76,6 +76,7 @@ class VhostClient(Service):
         slots: int = 256,
         rate_pps: int = 0,
         work_ns: int = 0,
+        rest_ns: int = 0,
         poll: bool = False,
         cpu: int = -1,
         fifo: bool = False,
@@ -84,7 +85,8 @@ class VhostClient(Service):
     ) -> None:
         argv = [str(environment.bin / "vhost_client"), "--fd", str(tap_fd)]
         argv += ["--slots", str(slots), "--rate", str(rate_pps)]
-        argv += ["--work-ns", str(work_ns), "--far-fd", str(far_fd)]
+        argv += ["--work-ns", str(work_ns), "--rest-ns", str(rest_ns)]
+        argv += ["--far-fd", str(far_fd)]
         for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):
             argv += [name, str(place)] if place >= 0 else []
         flags = {"--poll": poll, "--fifo": fifo, "--worker-fifo": worker_fifo}

@@ -6,6 +6,7 @@
     10.8.0.2  10.8.0.1  10.9.0.3     |      or ipvtap,          ipvlan above up0)
                                      |      10.9.0.1            10.9.0.2
                                      +----- mt1 (macvtap)
+                                     +----- mt2 (as mt0), 10.9.0.5
 
 ========== =================================================================
 wire       sent in ``beyond``, forwarded by ``far``: as from a wire, no packet
@@ -16,6 +17,8 @@ ipvlan-l2  the same through an ipvlan, to an ipvtap
 ipvlan-l3  the same in mode l3
 guest      written into ``mt1``, as a virtual machine does
 ========== =================================================================
+
+``mt2`` is there when a second guest is to be sent to in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from nodrop.guest.netns import namespaces
 from nodrop.guest.taps.device import LinkTap
 
 NAME, LOWER = "mt0", "up0"
-ADDRESS = "10.9.0.1"
+ADDRESS, SECOND_ADDRESS = "10.9.0.1", "10.9.0.5"
+SECOND, SECOND_MAC = "mt2", "02:00:00:00:00:05"
 MAC, GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 """Of the tap that is read (vhost_client sends to it), of the one that is written."""
 
@@ -75,14 +79,31 @@ def topology(way: str, *, ring: int = 0, offloads: int = 0) -> Iterator[LinkTap]
             LinkTap(NAME, LOWER, kind_of(way, tap=True), mac=mac, ring=ring, offloads=offloads)
         )
         if not mac:
-            # An ipvlan knows where an address is by who has it.
-            ip_batch([f"address add {ADDRESS}/24 dev {NAME}"])
-            mac = Path(f"/sys/class/net/{LOWER}/address").read_text(encoding="ascii").strip()
+            mac = _claim(NAME, ADDRESS)
         if SENDERS.get(way) == "sib":
             _sibling(way, mac)
         _neighbour("far", "up1", mac)
         if way == "wire":
             _beyond()
+        yield tap
+
+
+def _claim(name: str, address: str) -> str:
+    """Give a device an address: an ipvlan knows by that where it is. Return its hardware's."""
+    ip_batch([f"address add {address}/24 dev {name}"])
+    return Path(f"/sys/class/net/{LOWER}/address").read_text(encoding="ascii").strip()
+
+
+@contextmanager
+def second_tap(way: str) -> Iterator[LinkTap]:
+    """Give another tap that is to be read, reached in a topology's way as the first one is."""
+    mac = "" if way.startswith("ipvlan") else SECOND_MAC
+    with LinkTap(SECOND, LOWER, kind_of(way, tap=True), mac=mac) as tap:
+        if not mac:
+            mac = _claim(SECOND, SECOND_ADDRESS)
+        _neighbour("far", "up1", mac, SECOND_ADDRESS)
+        if SENDERS.get(way) == "sib" and way != "ipvlan-l3":
+            _neighbour("sib", "sib0", mac, SECOND_ADDRESS)
         yield tap
 
 
@@ -98,9 +119,9 @@ def _sibling(way: str, mac: str) -> None:
         _neighbour("sib", "sib0", mac)
 
 
-def _neighbour(netns: str, device: str, mac: str) -> None:
-    """Nobody answers for the tap's address."""
-    ip_batch([f"neigh replace {ADDRESS} lladdr {mac} dev {device} nud permanent"], netns=netns)
+def _neighbour(netns: str, device: str, mac: str, address: str = ADDRESS) -> None:
+    """Nobody answers for a tap's address."""
+    ip_batch([f"neigh replace {address} lladdr {mac} dev {device} nud permanent"], netns=netns)
 
 
 def _beyond() -> None:
