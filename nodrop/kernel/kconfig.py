@@ -31,12 +31,15 @@ LAST_SAYS = frozenset({"NR_CPUS"})
 """Symbols that a later fragment may set anew; the others must not contradict each other."""
 
 _SERIES = "tunnels/series"
+_KASAN = "nodrop/kernel/patches/kasan"
 PATCHES: Mapping[str, tuple[str, ...]] = {
+    "kasan": (_KASAN,),
+    "tap-kasan": (_KASAN,),
     "kcsan-uml": ("nodrop/kernel/patches/kcsan-uml",),
     "tunnel": (_SERIES,),
     "tunnel-ab": (_SERIES, "tunnels/measure"),
     "tunnel-debug": (_SERIES,),
-    "tunnel-kasan": (_SERIES,),
+    "tunnel-kasan": (_SERIES, _KASAN),
 }
 """By flavour: folders of patches that its source gets, in their order."""
 

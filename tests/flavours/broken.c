@@ -12,11 +12,16 @@
 #include <linux/list.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/timer.h>
 #include <linux/vmalloc.h>
+
+/* More per-CPU memory than the kernel has at boot: 32 times 32 kB. */
+#define BROKEN_CHUNKS 32
+#define BROKEN_CHUNK_BYTES (32 << 10)
 
 /* How long two threads race: KCSAN looks at few of all accesses. */
 #define BROKEN_RACE_MS 10000
@@ -27,6 +32,26 @@ MODULE_PARM_DESC(mistake, "What to do wrong (default none)");
 
 static void broken_none(void)
 {
+}
+
+/*
+ * No mistake: areas from both ends of the vmalloc space are released at once.
+ * The kernel takes per-CPU memory from the far end.
+ */
+static void broken_none_far_apart(void)
+{
+	void __percpu *chunks[BROKEN_CHUNKS];
+	void *near = vmalloc(1 << 20);
+	int i;
+
+	for (i = 0; i < BROKEN_CHUNKS; i++)
+		chunks[i] = __alloc_percpu(BROKEN_CHUNK_BYTES, sizeof(long));
+	for (i = 0; i < BROKEN_CHUNKS; i++)
+		free_percpu(chunks[i]);
+	/* It goes in the background. */
+	msleep(500);
+	vfree(near);
+	vm_unmap_aliases();
 }
 
 /* Locks */
@@ -264,6 +289,7 @@ static const struct {
 	void (*make)(void);
 } broken_mistakes[] = {
 	{ "none", broken_none },
+	{ "none_far_apart", broken_none_far_apart },
 	{ "lock_order", broken_lock_order },
 	{ "softirq", broken_softirq },
 	{ "atomic_sleep", broken_atomic_sleep },
