@@ -20,6 +20,8 @@ from pathlib import Path
 
 from harness import Skip, check
 
+from nodrop.guest.torture.uring import Uring
+
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 
@@ -62,6 +64,14 @@ def pages() -> Iterator[int]:
         yield address
     finally:
         libc.munmap(ctypes.c_void_p(address), length)
+
+
+def uring() -> Uring:
+    """A ring of io_uring; skips the case where there is none."""
+    try:
+        return Uring(8)
+    except OSError as error:
+        raise Skip(f"io_uring: {os.strerror(error.errno or 0)}") from error
 
 
 def survived(fault: str, count: int, reader: str = "blocking") -> None:
