@@ -75,3 +75,16 @@ def test_it_goes_on_and_keeps_its_time(
     assert "4 passed" in lines[1]
     assert "not finished" in lines[2]
     assert (tmp_path / "debug-fails.log").read_text() == "1 failed in 0.1s\n"
+
+
+def test_a_step_that_hangs_leaves_the_others_their_time(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps(flavour: str, _out: Path) -> Iterator[object]:
+        yield script.Step(flavour, "hangs", ("sleep", "60"))
+        yield script.Step(flavour, "passes", ("sh", "-c", "sleep 1.5"), keeps_s=2.5)
+
+    monkeypatch.setattr(script, "steps", steps)
+    assert not script.test(("debug",), tmp_path, 4 / 60)
+    lines = (tmp_path / "summary.md").read_text().splitlines()[2:]
+    assert [line.rpartition("| ")[2] for line in lines] == ["**FAILED** |", "ok |"]
