@@ -73,6 +73,12 @@ static void test_find(struct kunit *test)
 	ptr_ring_cleanup(&ring, NULL);
 }
 
+/* An ordinary user has one for each tun file that he may open. */
+static void test_size(struct kunit *test)
+{
+	KUNIT_EXPECT_LE(test, sizeof(struct nodrop_queue), 1024UL);
+}
+
 static int leave(struct flow *f, struct flow *heir)
 {
 	int lost;
@@ -269,6 +275,7 @@ static struct kunit_case life_cases[] = {
 	KUNIT_CASE(test_bind_wakes_the_txq_before),
 	KUNIT_CASE(test_find),
 	KUNIT_CASE(test_create_in_use),
+	KUNIT_CASE(test_size),
 	KUNIT_CASE(test_heir_gets_all),
 	KUNIT_CASE(test_heir_is_not_flooded),
 	KUNIT_CASE(test_no_heir),
