@@ -53,7 +53,7 @@ class Guest:
         monkeypatch.setattr(runner, "run_job", fake.make)
         monkeypatch.setattr(runner, "Drivers", partial(_NoDrivers, fake))
         monkeypatch.setattr(runner, "prepare_system", lambda: None)
-        monkeypatch.setattr(session, "ensure_kernel", lambda _: fake.kernel)
+        monkeypatch.setattr(session, "ensure_kernel", lambda *_: fake.kernel)
         monkeypatch.setattr(session, "ensure_artifacts", lambda *_: fake.artifacts)
         return fake
 

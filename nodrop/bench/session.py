@@ -39,10 +39,14 @@ def measure(
     variants: Sequence[Variant],
     out: Path,
     progress: Progress,
+    flavour: str = "perf",
 ) -> None:
     """Prepare all that is needed, make the runs, leave plan, metadata and raw data in ``out``.
 
     Cases whose programs are not installed are left out, and told.
+
+    Args:
+        flavour: the kernel's; another than ``perf`` only to test.
 
     Raises:
         UnsupportedError: no case is left.
@@ -56,7 +60,7 @@ def measure(
         raise UnsupportedError("Nothing can be measured here.", "\n".join(missing))
     for sentence in missing:
         progress.note(sentence)
-    kernel = ensure_kernel(progress)
+    kernel = ensure_kernel(progress, flavour)
     artifacts = ensure_artifacts(kernel, progress)
     runs = order.jobs(scenarios, variants)
     meta = {

@@ -27,7 +27,7 @@ KERNELS = ("uml", "6.1", "6.12", "7.3")
 FLAVOURS = (
     *("perf", "debug", "kasan", "kcsan-uml", "kcsan"),
     *("tunnel-stock", "tunnel", "tunnel-ab", "tunnel-debug", "tunnel-kasan"),
-    *("tap", "tap-debug", "tap-kasan"),
+    "tap",
 )
 NONE = "none"
 MAX_CPUS = 8

@@ -12,18 +12,16 @@ from nodrop.errors import NodropError, UsageError
 CONFIGS = Path(__file__).with_name("configs")
 FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "perf": ("common", "uml", "perf"),
-    "debug": ("common", "uml", "debug"),
-    "kasan": ("common", "uml", "kasan"),
-    "kcsan": ("common", "qemu", "kcsan"),
-    "kcsan-uml": ("common", "uml", "kcsan", "kcsan-uml"),
+    "debug": ("common", "uml", "debug", "macvtap"),
+    "kasan": ("common", "uml", "kasan", "macvtap"),
+    "kcsan": ("common", "qemu", "kcsan", "macvtap"),
+    "kcsan-uml": ("common", "uml", "kcsan", "kcsan-uml", "macvtap"),
     "tunnel-stock": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel-ab": ("common", "uml", "perf", "tunnel"),
     "tunnel-debug": ("common", "uml", "debug", "tunnel", "chaos"),
     "tunnel-kasan": ("common", "uml", "kasan", "tunnel", "chaos"),
     "tap": ("common", "uml", "perf", "macvtap"),
-    "tap-debug": ("common", "uml", "debug", "macvtap"),
-    "tap-kasan": ("common", "uml", "kasan", "macvtap"),
 }
 """By flavour: its fragments. What runs it is the second one's name."""
 
@@ -34,7 +32,6 @@ _SERIES = "tunnels/series"
 _KASAN = "nodrop/kernel/patches/kasan"
 PATCHES: Mapping[str, tuple[str, ...]] = {
     "kasan": (_KASAN,),
-    "tap-kasan": (_KASAN,),
     "kcsan-uml": ("nodrop/kernel/patches/kcsan-uml",),
     "tunnel": (_SERIES,),
     "tunnel-ab": (_SERIES, "tunnels/measure"),
@@ -47,7 +44,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     # Without SLUB's arrays of free objects: kmemleak takes what they still name for used.
     "kasan": ("slab_debug=F",),
     "tunnel-kasan": ("slab_debug=F",),
-    "tap-kasan": ("slab_debug=F",),
     # What is freed is poisoned: who writes to a route that is gone is seen without KASAN.
     "tunnel-debug": ("slab_debug=FZP",),
     # An access waits for another CPU's for so many us: an emulated one may not run right now.

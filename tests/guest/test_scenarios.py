@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nodrop.guest.plan import Variant
 from nodrop.progress import Progress
 from nodrop.report import files, summary
 
+FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 SHORT_S = 0.3
 
 CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
@@ -54,7 +56,7 @@ PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
 def test_a_short_run(name: str, tmp_path: Path) -> None:
     chosen = replace(scenario.load(name), matrix=CASES[name]).with_length(1, SHORT_S)
     with Progress() as progress:
-        session.measure([chosen], tuple(Variant), tmp_path, progress)
+        session.measure([chosen], tuple(Variant), tmp_path, progress, FLAVOUR)
     directory = files.load(tmp_path)
     assert {run.variant for run in directory.runs} == set(map(str, Variant))
     assert summary.unaccounted(directory) == []
