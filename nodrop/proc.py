@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
+from nodrop import deadline
 from nodrop.errors import NodropError
 
 TAIL_LINES = 30
@@ -80,7 +81,7 @@ def run(
     exception (Ctrl-C among them), and when the caller itself is killed.
 
     Args:
-        timeout: seconds.
+        timeout: seconds; the deadline of the whole run counts, too.
         env: the whole environment; this process's own when None.
         log: a file that gets the output as well.
         on_line: called for each line of output as it appears.
@@ -91,6 +92,7 @@ def run(
     """
     command = [os.fspath(word) for word in argv]
     started = time.monotonic()
+    limit = deadline.at_most(timeout) or 0.0
     lines: deque[str] = deque(maxlen=keep)
     wrapper = [require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"]
     require(command[0], command[0])
@@ -114,11 +116,11 @@ def run(
 
     sink = log.open("w", encoding="utf-8") if log else None
     try:
-        _pump(process, started + timeout, take)
-        status = process.wait(max(started + timeout - time.monotonic(), 1.0))
+        _pump(process, started + limit, take)
+        status = process.wait(max(started + limit - time.monotonic(), 1.0))
     except (TimeoutError, subprocess.TimeoutExpired) as error:
         raise NodropError(
-            f"{Path(command[0]).name} did not end within {timeout:.0f} s and was stopped.",
+            f"{Path(command[0]).name} did not end within {limit:.0f} s and was stopped.",
             "Last lines:\n" + tail("\n".join(lines)) if lines else "",
         ) from error
     finally:
@@ -130,7 +132,7 @@ def run(
     return Completed(status, "\n".join(lines), time.monotonic() - started)
 
 
-def _pump(process: subprocess.Popen[bytes], deadline: float, take: Callable[[bytes], None]) -> None:
+def _pump(process: subprocess.Popen[bytes], end: float, take: Callable[[bytes], None]) -> None:
     """Give each line of output to ``take`` until the stream ends."""
     assert process.stdout is not None
     fd = process.stdout.fileno()
@@ -138,7 +140,7 @@ def _pump(process: subprocess.Popen[bytes], deadline: float, take: Callable[[byt
     with DefaultSelector() as selector:
         selector.register(fd, EVENT_READ)
         while True:
-            left = deadline - time.monotonic()
+            left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             if not selector.select(min(left, 1.0)):

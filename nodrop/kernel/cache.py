@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nodrop import deadline
 from nodrop.errors import NodropError
 
 STAMP = ".complete.json"
 LOCK_TIMEOUT_S = 1800.0
-"""Seconds to wait for another run that makes the same entry."""
+"""Seconds to wait for another run that makes the same entry; less when a deadline is set."""
 
 NEEDED_BYTES = 2 << 30
 """Free disk space for the source, its package and two kernels in the making."""
@@ -163,14 +164,14 @@ class Cache:
         self, key: str, on_wait: Callable[[], None] | None, *, wait: bool = True
     ) -> Iterator[None]:
         with (self.place / f".{key}.lock").open("w") as handle:
-            deadline = time.monotonic() + (LOCK_TIMEOUT_S if wait else 0.0)
+            end = time.monotonic() + (deadline.at_most(LOCK_TIMEOUT_S) or 0.0 if wait else 0.0)
             told = False
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    if time.monotonic() >= deadline:
+                    if time.monotonic() >= end:
                         raise NodropError(
                             f"Another run has been making {self.place / key} for too long.",
                             "Wait for it or stop it, then try again.",

@@ -12,12 +12,14 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
+from typing import cast
 
+from nodrop import deadline
 from nodrop.errors import NodropError
 from nodrop.lab.splats import Splat, find_all
 from nodrop.lab.terminal import Terminal
@@ -27,6 +29,14 @@ STARTS = "lab: the command starts"
 """What a guest's first process writes into the kernel's log; what is before is the boot."""
 POWERED_OFF = "reboot: Power down"
 """The last line of a guest's log, when all went well."""
+BOOT_S = 60.0
+"""Until the command starts; an idle machine needs half a second."""
+POWER_OFF_S = 60.0
+"""From the command's end until the kernel has powered off."""
+BLOCKED_S = 3.0
+"""For a guest that is about to be killed to print its blocked tasks (sysrq-w)."""
+BLOCKED_LINES = 200
+"""How many of those lines are kept."""
 
 
 class GuestTimeout(NodropError):
@@ -39,6 +49,14 @@ class GuestDied(NodropError):
 
 class DiedAtBoot(GuestDied):
     """It did so before the command began: what the guest was to do is not to blame."""
+
+
+class NeverAnswered(GuestTimeout):
+    """Its command did not start within BOOT_S."""
+
+
+class StuckAtPowerOff(GuestTimeout):
+    """The command had ended; the kernel did not, and complained about nothing."""
 
 
 @dataclass(frozen=True)
@@ -113,77 +131,57 @@ def hear(
     ends: Sequence[socket.socket],
     *,
     timeout: float | None,
+    slow: float = 1.0,
     on_line: Callable[[str], None] | None = None,
     on_log: Callable[[str], None] | None = None,
     keep: Path | None = None,
     terminal: Terminal | None = None,
 ) -> GuestRun:
-    """Read a guest's channels until it has gone.
+    """Read a guest's channels until it is gone.
 
     Args:
         process: the guest; the caller kills what is left of it.
         ends: the host's ends of the channels: log, output, status.
-        timeout: seconds from now; None: no limit.
+        timeout: seconds from now; None: no limit. The deadline of the whole run counts, too.
+        slow: how many times longer than on a real CPU boot and power-off may take.
         on_line: called with each line of the command's output as it appears.
         on_log: likewise with each line of the kernel's log.
         keep: a file that gets the kernel's log, however the guest ended.
         terminal: its keys go to the command, and the command's output to it, as they are.
 
     Raises:
+        NeverAnswered: the command did not start within BOOT_S.
         GuestTimeout: the time was over; the text ends with the last lines of the log, those of
             the boot only when the command had not started, and of what ``on_line`` did not get.
-        GuestDied: the kernel ended before it told the command's exit status.
+        GuestDied: the kernel ended before it reported the command's exit status.
     """
-    log, output, status = _Stream(), _Stream(), _Stream()
-    recent: deque[str] = deque(maxlen=TAIL_LINES)
-    said: deque[str] = deque(maxlen=TAIL_LINES)
     started = time.monotonic()
-
-    def deliver(stream: _Stream, lines: list[str]) -> None:
-        if stream is log:
-            for line in lines:
-                if on_log:
-                    on_log(line)
-                recent.append(line)
-                if STARTS in line:
-                    recent.clear()
-        elif stream is output:
-            for line in lines:
-                (on_line or said.append)(line)
-
-    def powered_off() -> bool:
-        return any(POWERED_OFF in line for line in recent) and bool(status.lines)
-
-    def story() -> str:
-        parts = [f"The kernel complained: {splat.line}" for splat in splats]
-        for what, lines in (("log", recent), ("output", said)):
-            if lines:
-                parts += [f"Last lines of its {what}:", *lines]
-        return "\n".join(parts)
-
-    streams = dict(zip(ends, (log, output, status), strict=True))
-    deadline = math.inf if timeout is None else started + timeout
+    guest = _Guest(ends, on_line, on_log, slow)
     if terminal:
         terminal.on_resize = lambda: tell_size(terminal, ends[2])
-    ended = _pump(process, streams, deliver, deadline, powered_off, terminal, ends[1])
-    seconds = time.monotonic() - started
-    if keep:
-        keep.write_text("\n".join([*log.lines, ""]), encoding="utf-8")
-    complaints = find_all(log.lines)
+    try:
+        ended = guest.pump(process, deadline.at_most(timeout), terminal)
+    finally:
+        if keep:
+            keep.write_text("\n".join([*guest.log.lines, ""]), encoding="utf-8")
+    complaints = find_all(guest.log.lines)
     splats = tuple(splat for splat in complaints if not splat.foreign)
+    seconds = time.monotonic() - started
+    story = guest.story(splats)
+    status = guest.status.lines
+    answered = bool(status) and status[-1].strip().isdigit()
     if not ended:
-        raise GuestTimeout(
-            f"The guest did not end within {timeout or 0:.0f} s and was stopped.",
-            story(),
-        )
-    if not status.lines or not status.lines[-1].strip().isdigit():
-        began = any(STARTS in line for line in log.lines)
-        kind = GuestDied if began else DiedAtBoot
-        raise kind("The guest's kernel ended before the command did.", story())
+        late = f"The guest did not end within {guest.limit_s:.0f} s and was stopped."
+        if not guest.began:
+            raise NeverAnswered(late, story)
+        raise (StuckAtPowerOff if answered and not splats else GuestTimeout)(late, story)
+    if not answered:
+        kind = GuestDied if guest.began else DiedAtBoot
+        raise kind("The guest's kernel ended before the command did.", story)
     return GuestRun(
-        status=int(status.lines[-1]),
-        log="\n".join(log.lines),
-        output="\n".join(output.lines),
+        status=int(status[-1]),
+        log="\n".join(guest.log.lines),
+        output="\n".join(guest.output.lines),
         splats=splats,
         seconds=seconds,
         foreign=tuple(splat for splat in complaints if splat.foreign),
@@ -196,49 +194,105 @@ def tell_size(terminal: Terminal, end: socket.socket) -> None:
         end.sendall(b"%d %d\n" % terminal.size)
 
 
-def _pump(
-    process: subprocess.Popen[bytes],
-    streams: Mapping[socket.socket, _Stream],
-    deliver: Callable[[_Stream, list[str]], None],
-    deadline: float,
-    powered_off: Callable[[], bool],
-    terminal: Terminal | None,
-    keyboard: socket.socket,
-) -> bool:
-    """Read the channels until the guest is gone; False when the time was over first.
+class _Guest:
+    """What has been read from a guest so far, and how long it may still take."""
 
-    A guest that has powered off and whose program does not end is as good as gone: on a busy
-    host User-Mode Linux was seen to hang there.
-    """
-    open_ends = set(streams)
-    with DefaultSelector() as selector:
-        for end, stream in streams.items():
-            selector.register(end, EVENT_READ, (end, stream))
-        if terminal:
-            selector.register(terminal, EVENT_READ, (keyboard, None))
-        while open_ends:
-            if powered_off():
-                deadline = min(deadline, time.monotonic() + GRACE_S)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return powered_off()
-            for key, _ in selector.select(min(left, 1.0)):
-                end, stream = key.data
-                if terminal and stream is None:
-                    _press(terminal, end)
-                    continue
-                data = end.recv(65536)
-                if not data:
-                    selector.unregister(end)
-                    open_ends.discard(end)
-                elif terminal and end is keyboard:
-                    terminal.show(data)
-                deliver(stream, stream.feed(data) if data else stream.end())
-    try:
-        process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        return powered_off()
-    return True
+    def __init__(
+        self,
+        ends: Sequence[socket.socket],
+        on_line: Callable[[str], None] | None,
+        on_log: Callable[[str], None] | None,
+        slow: float,
+    ) -> None:
+        self.log, self.output, self.status = _Stream(), _Stream(), _Stream()
+        self.began = False
+        self.limit_s = 0.0
+        self._ends = ends
+        self._on_line = on_line
+        self._on_log = on_log
+        self._slow = slow
+        self._recent: deque[str] = deque(maxlen=TAIL_LINES)
+        self._printed: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def story(self, splats: Sequence[Splat]) -> str:
+        """Return the kernel's complaints and the last lines of its log and of the output."""
+        parts = [f"The kernel complained: {splat.line}" for splat in splats]
+        for what, lines in (("log", self._recent), ("output", self._printed)):
+            if lines:
+                parts += [f"Last lines of its {what}:", *lines]
+        return "\n".join(parts)
+
+    def pump(
+        self, process: subprocess.Popen[bytes], limit_s: float | None, terminal: Terminal | None
+    ) -> bool:
+        """Read the channels until the guest is gone; return False when the time was over first.
+
+        A guest that has powered off and whose process does not end is as good as gone: on a
+        busy host User-Mode Linux was seen to hang there.
+        """
+        started = time.monotonic()
+        end = math.inf if limit_s is None else started + limit_s
+        boot_end = math.inf if limit_s is None else started + BOOT_S * self._slow
+        asked = False
+        streams = dict(zip(self._ends, (self.log, self.output, self.status), strict=True))
+        with DefaultSelector() as selector:
+            for channel, stream in streams.items():
+                selector.register(channel, EVENT_READ, stream)
+            if terminal:
+                selector.register(terminal, EVENT_READ, None)
+            while streams:
+                now = time.monotonic()
+                if self._powered_off():
+                    end = min(end, now + GRACE_S)
+                elif self.status.lines and limit_s is not None:
+                    end = min(end, now + POWER_OFF_S * self._slow)
+                left = (end if self.began else min(end, boot_end)) - now
+                if left <= 0 and not asked:
+                    self.limit_s = now - started
+                if left <= 0 and (asked or not self.began or self._powered_off()):
+                    return self._powered_off()
+                if left <= 0:
+                    asked, end = True, now + self._ask_for_blocked_tasks()
+                for key, _ in selector.select(min(max(left, 0.0), 1.0)):
+                    if key.data is None:
+                        assert terminal
+                        _press(terminal, self._ends[1])
+                        continue
+                    channel = cast(socket.socket, key.fileobj)
+                    data = channel.recv(65536)
+                    if not data:
+                        selector.unregister(channel)
+                        del streams[channel]
+                    elif terminal and channel is self._ends[1]:
+                        terminal.show(data)
+                    self._deliver(key.data, key.data.feed(data) if data else key.data.end())
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            return self._powered_off()
+        return True
+
+    def _deliver(self, stream: _Stream, lines: list[str]) -> None:
+        for line in lines:
+            if stream is self.log:
+                if self._on_log:
+                    self._on_log(line)
+                self._recent.append(line)
+                if STARTS in line:
+                    self.began = True
+                    self._recent.clear()
+            elif stream is self.output:
+                (self._on_line or self._printed.append)(line)
+
+    def _powered_off(self) -> bool:
+        return bool(self.status.lines) and any(POWERED_OFF in line for line in self._recent)
+
+    def _ask_for_blocked_tasks(self) -> float:
+        """Have the guest print its blocked tasks; return how long to wait for them, seconds."""
+        self._recent = deque(self._recent, maxlen=TAIL_LINES + BLOCKED_LINES)
+        with suppress(OSError):
+            self._ends[2].sendall(b"blocked\n")
+        return BLOCKED_S * self._slow
 
 
 def _press(terminal: Terminal, keyboard: socket.socket) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab import accel, plan, qemu, uml
+from nodrop.lab import accel, again, plan, qemu, uml
 from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
 from nodrop.lab.terminal import Terminal
 
@@ -56,7 +57,8 @@ def run(
     NODROP_SLOW, the guest gets no favours for being urgent, and its log is kept as kernel.log.
     """
     if kernel.arch == UML:
-        return uml.run(
+        boot_uml = partial(
+            uml.run,
             kernel,
             argv,
             out=out,
@@ -70,6 +72,7 @@ def run(
             urgent=urgent,
             terminal=terminal,
         )
+        return again.insist(boot_uml, terminal)
     if not argv:
         raise ValueError("no command for the guest")
     out = results_folder(out)
@@ -98,10 +101,11 @@ def run(
                     process,
                     ours,
                     timeout=None if timeout is None else timeout * slow,
+                    slow=slow,
                     on_line=on_line,
                     on_log=on_log,
                     keep=out / "kernel.log",
                     terminal=terminal,
                 )
 
-    return qemu.insist(boot, how)
+    return again.insist(boot, terminal)

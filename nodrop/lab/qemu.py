@@ -14,12 +14,12 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop import proc
-from nodrop.lab import accel, initramfs
-from nodrop.lab.hearing import DiedAtBoot, GuestRun, channels, hear, results_folder
+from nodrop.lab import accel, again, initramfs
+from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
 from nodrop.lab.roots import DebianKernel
 from nodrop.lab.terminal import Terminal
 from nodrop.proc import kill_group
@@ -101,12 +101,13 @@ def run(
                     process,
                     ours,
                     timeout=None if timeout is None else timeout * how.slow,
+                    slow=how.slow,
                     on_line=on_line,
                     keep=out / "kernel.log",
                     terminal=terminal,
                 )
 
-    return insist(boot, how)
+    return again.insist(boot, terminal)
 
 
 _COMMAND_LINE = (
@@ -193,22 +194,6 @@ def machine(
     yield from ("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config")
     yield from ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny")
     yield from _serial([end.fileno() for end in ends])
-
-
-_MORE_BOOTS = 2
-"""How often an emulated kernel that dies while it starts is started again."""
-
-
-def insist(boot: Callable[[], GuestRun], how: accel.Accel) -> GuestRun:
-    """Boot a guest, and again when its emulated kernel dies before the command begins.
-
-    An emulated CPU of several threads may run a breakpoint that is gone already, as the kernel
-    sets them while it starts (docs/lab.md). What a guest was to do has not begun then.
-    """
-    for _ in range(_MORE_BOOTS if how.slow > 1 else 0):
-        with suppress(DiedAtBoot):
-            return boot()
-    return boot()
 
 
 @contextmanager
