@@ -6,12 +6,19 @@ from __future__ import annotations
 import os
 
 SLOW = max(1.0, float(os.environ.get("NODROP_SLOW", "1")))
-"""How many times longer than under User-Mode Linux things may take here."""
+"""How many times longer than under User-Mode Linux things take here."""
+LOAD = 10.0
+"""How many times longer than on an idle machine what must happen may take."""
 
 
 def patience(seconds: float) -> float:
     """Return how long to wait, seconds, for what must happen but need not happen soon.
 
-    Only for bounds that tell "late" from "never". Times that a test is about stay as they are.
+    Only for bounds that tell "late" from "never": nobody waits that long unless a test fails.
     """
+    return seconds * max(SLOW, LOAD)
+
+
+def stretched(seconds: float) -> float:
+    """Return how long something lasts here, seconds, that lasts ``seconds`` on a fast guest."""
     return seconds * SLOW

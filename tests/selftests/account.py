@@ -12,7 +12,7 @@ from harness import NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
-from nodrop.guest.slow import patience
+from nodrop.guest.slow import patience, stretched
 
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
@@ -185,9 +185,9 @@ def settled(
 
 
 def still(account: Account) -> None:
-    """Wait until nothing has come for STILL_S."""
+    """Wait until nothing has come for two seconds."""
     came, moved = -1, time.monotonic()
-    while time.monotonic() - moved < STILL_S:
+    while time.monotonic() - moved < stretched(2):
         if account.count() != came:
             came, moved = account.count(), time.monotonic()
         time.sleep(0.02)

@@ -16,7 +16,7 @@ from nodrop.guest.command import Service, in_netns, parse_last_json
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.environment import Environment
 from nodrop.guest.freed import freed
-from nodrop.guest.slow import patience
+from nodrop.guest.slow import patience, stretched
 from nodrop.guest.taps.device import LinkTap
 from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
 from nodrop.guest.vhost import VhostClient
@@ -198,7 +198,7 @@ def until_still(count: Callable[[], int]) -> None:
     """Wait until a number has not changed for STILL_S, 30 s at most."""
     last, moved = -1, time.monotonic()
     end = moved + patience(30)
-    while time.monotonic() < min(end, moved + patience(STILL_S)):
+    while time.monotonic() < min(end, moved + stretched(STILL_S)):
         now = count()
         if now != last:
             last, moved = now, time.monotonic()

@@ -14,7 +14,7 @@ from nodrop.guest.failure import GuestError
 from nodrop.guest.pktgen import Pktgen
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
-from nodrop.guest.slow import patience
+from nodrop.guest.slow import stretched
 from nodrop.guest.torture.balance import Balance, Sums, Violation, pause
 from nodrop.guest.torture.crew import Crew
 from nodrop.guest.torture.events import PARAMETERS, Events
@@ -212,7 +212,7 @@ def _kills(plan: Round) -> int:
 
 
 def _guard_ms(plan: Round) -> int:
-    return plan.guard_ms if plan.mode is Mode.GUARD else round(patience(plan.guard_ms))
+    return plan.guard_ms if plan.mode is Mode.GUARD else round(stretched(plan.guard_ms))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import ClassVar, Self
 from nodrop.guest.command import in_netns, ip_batch, tool
 from nodrop.guest.failure import GuestError
 from nodrop.guest.netns import namespaces
-from nodrop.guest.slow import patience
+from nodrop.guest.slow import patience, stretched
 
 VETH = ("ndveth0", "ndveth1")
 UP_TIMEOUT_S = patience(30.0)
@@ -259,7 +259,7 @@ class Vpn(ABC):
     def passes(self) -> bool:
         """Whether a ping from the near end is answered."""
         near, far = self.ends
-        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{patience(1):.0f}", far.inner]
+        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{stretched(1):.0f}", far.inner]
         try:
             tool(in_netns(near.netns, words))
         except GuestError as error:
