@@ -27,8 +27,8 @@ instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (
 	@scripts/bootstrap kernels
 	@$(PYTHON) -m nodrop.bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
 
-test: bootstrap lint ## Linters, unit tests, tests inside a debug kernel
-	@$(PYTHON) -m pytest
+test: ## All that a change has to pass: linters, unit tests, tests inside a debug kernel
+	@began=$$(date +%s); scripts/bootstrap && $(PYTHON) scripts/test --bootstrap $$(($$(date +%s) - began))
 
 lint: bootstrap ## Python, shell and kernel style; sparse
 	@scripts/lint

@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from nodrop.errors import NodropError
-from nodrop.kernel import ensure_kernel
+from nodrop.kernel import ensure_artifacts, ensure_kernel
 from nodrop.kernel.kconfig import FLAVOURS
 from nodrop.progress import Progress
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
@@ -19,12 +19,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m nodrop.kernel", description=__doc__)
     parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="perf")
+    parser.add_argument("--modules", action="store_true", help="make sure of its modules, too")
     parser.add_argument("part", choices=PARTS, nargs="?", help="print only this")
     options = parser.parse_args(argv)
     interrupt_on_signals()
     try:
         with Progress() as progress:
             kernel = ensure_kernel(progress, options.flavour)
+            if options.modules:
+                ensure_artifacts(kernel, progress)
     except NodropError as error:
         print(f"nodrop: {error}", file=sys.stderr)
         return error.status

@@ -20,7 +20,7 @@ from nodrop.progress import Progress
 
 CONFIG_TIMEOUT_S = 180.0
 BUILD_TIMEOUT_S = 3600.0
-NICE = "19"
+NICE = "0" if os.environ.get("CI") else "19"
 
 KEEP = 2 * len(kconfig.FLAVOURS)
 """How many kernels stay in the cache: each flavour's, and those of another branch."""
@@ -91,7 +91,7 @@ def make(
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> None:
-    """Run make politely, on all CPUs.
+    """Run make on all CPUs, politely but in CI.
 
     Args:
         what: what is built, for the message when it fails.

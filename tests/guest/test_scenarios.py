@@ -64,7 +64,5 @@ def test_a_short_run(name: str, tmp_path: Path) -> None:
     for run in directory.runs:
         assert run.metrics["delivered"] > 0
         assert run.metrics.get("refused_by_client", 0) == 0
-        if "noqueue" in run.case:
-            assert run.metrics["lost"] == 0 < run.metrics["unqueued"]
         for metric, (low, high) in PLAUSIBLE[name].items():
             assert low <= run.metrics[metric] <= high, (run.variant, metric)

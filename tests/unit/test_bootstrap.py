@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-ALWAYS_THERE = ("bash", "cat", "cmp", "dirname", "flock", "grep", "mktemp", "rm", "sed", "tail")
+ALWAYS_THERE = (
+    "bash",
+    "cat",
+    "cmp",
+    "dirname",
+    "flock",
+    "grep",
+    "mktemp",
+    "rm",
+    "sed",
+    "tail",
+    "timeout",
+)
 NO_INDEX = {
     "PIP_INDEX_URL": "http://127.0.0.1:9/",
     "PIP_RETRIES": "0",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodrop import proc
-from nodrop.lab import accel, initramfs, qemu
+from nodrop.lab import accel, again, initramfs, qemu
 from nodrop.lab.hearing import DiedAtBoot, GuestDied, GuestRun
 from nodrop.lab.roots import DebianKernel, Root
 
@@ -49,5 +49,6 @@ def run(
 def test_a_boot_that_died_is_tried_once_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.delenv(again.VARIABLE, raising=False)
     boots: list[GuestRun | Exception] = [DiedAtBoot("int3"), DONE]
     assert run(monkeypatch, tmp_path, 10.0, boots) == (DONE, 0)
