@@ -28,7 +28,8 @@ instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (
 	@$(PYTHON) -m nodrop.bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
 
 test: ## All that a change has to pass: linters, unit tests, tests inside a debug kernel
-	@began=$$(date +%s); scripts/bootstrap && $(PYTHON) scripts/test --bootstrap $$(($$(date +%s) - began))
+	@command -v python3 >/dev/null || scripts/bootstrap
+	@exec python3 scripts/test
 
 lint: bootstrap ## Python, shell and kernel style; sparse
 	@scripts/lint

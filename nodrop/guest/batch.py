@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from nodrop.guest.slow import patience
+from nodrop.guest.slow import stretched
 
 TIMEOUT_S = 180.0
 MARK = "nodrop-lab: begins:"
@@ -35,9 +35,9 @@ def run_one(program: Path, out: Path) -> int:
             [program], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
         )
         try:
-            status = process.wait(patience(TIMEOUT_S))
+            status = process.wait(stretched(TIMEOUT_S))
         except subprocess.TimeoutExpired:
-            sink.write(f"# stopped after {patience(TIMEOUT_S):.0f} s\n".encode())
+            sink.write(f"# stopped after {stretched(TIMEOUT_S):.0f} s\n".encode())
             status = TIMED_OUT
         finally:
             with suppress(ProcessLookupError):

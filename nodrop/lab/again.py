@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nodrop.errors import NodropError
 from nodrop.lab.hearing import DiedAtBoot, GuestRun, NeverAnswered, StuckAtPowerOff
-from nodrop.lab.terminal import Terminal
 
 VARIABLE = "NODROP_REPEATS"
 """Names a file that gets a line for each repetition."""
@@ -21,23 +20,26 @@ Boot = Callable[[], GuestRun]
 _log = logging.getLogger(__name__)
 
 
-def insist(boot: Boot, terminal: Terminal | None = None) -> GuestRun:
-    """Return what a guest left; boot it a second time when the first boot said nothing.
+def insist(boot: Boot, *, listened: bool = False) -> GuestRun:
+    """Return what a guest left; boot it a second time when the first boot proved nothing.
 
-    That is: its kernel died before the command started or did not start it in time, or did not
-    power off after the command's end. A kernel that complained at power-off is not repeated.
+    That is: its kernel died before the command started or did not start it in time; or the
+    command succeeded and the kernel did not power off, without a complaint. A command that
+    failed has failed.
 
     Args:
-        terminal: the command's; what has one is not repeated.
+        listened: somebody has heard the command already, so that it is not run again.
 
     Raises:
         GuestDied, GuestTimeout: the second time as well.
     """
     try:
         return boot()
-    except (DiedAtBoot, NeverAnswered, StuckAtPowerOff) as error:
-        if terminal:
-            raise
+    except StuckAtPowerOff as error:
+        if listened or error.run.status:
+            return error.run
+        _record(error)
+    except (DiedAtBoot, NeverAnswered) as error:
         _record(error)
     return boot()
 

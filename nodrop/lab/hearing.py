@@ -56,7 +56,15 @@ class NeverAnswered(GuestTimeout):
 
 
 class StuckAtPowerOff(GuestTimeout):
-    """The command had ended; the kernel did not, and complained about nothing."""
+    """The command had ended; the kernel did not, and complained about nothing.
+
+    Attributes:
+        run: what came out until then.
+    """
+
+    def __init__(self, message: str, hint: str, run: GuestRun) -> None:
+        super().__init__(message, hint)
+        self.run = run
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,8 @@ def hear(
         terminal: its keys go to the command, and the command's output to it, as they are.
 
     Raises:
-        NeverAnswered: the command did not start within BOOT_S.
+        NeverAnswered: the command did not start within BOOT_S, with time left.
+        StuckAtPowerOff: the command ended, the guest did not.
         GuestTimeout: the time was over; the text ends with the last lines of the log, those of
             the boot only when the command had not started, and of what ``on_line`` did not get.
         GuestDied: the kernel ended before it reported the command's exit status.
@@ -170,15 +179,13 @@ def hear(
     story = guest.story(splats)
     status = guest.status.lines
     answered = bool(status) and status[-1].strip().isdigit()
-    if not ended:
-        late = f"The guest did not end within {guest.limit_s:.0f} s and was stopped."
-        if not guest.began:
-            raise NeverAnswered(late, story)
-        raise (StuckAtPowerOff if answered and not splats else GuestTimeout)(late, story)
+    late = f"The guest did not end within {guest.limit_s:.0f} s and was stopped."
+    if not ended and not (answered and not splats):
+        raise (NeverAnswered if guest.silent else GuestTimeout)(late, story)
     if not answered:
         kind = GuestDied if guest.began else DiedAtBoot
         raise kind("The guest's kernel ended before the command did.", story)
-    return GuestRun(
+    run = GuestRun(
         status=int(status[-1]),
         log="\n".join(guest.log.lines),
         output="\n".join(guest.output.lines),
@@ -186,6 +193,9 @@ def hear(
         seconds=seconds,
         foreign=tuple(splat for splat in complaints if splat.foreign),
     )
+    if not ended:
+        raise StuckAtPowerOff(late, story, run)
+    return run
 
 
 def tell_size(terminal: Terminal, end: socket.socket) -> None:
@@ -206,6 +216,7 @@ class _Guest:
     ) -> None:
         self.log, self.output, self.status = _Stream(), _Stream(), _Stream()
         self.began = False
+        self.silent = False
         self.limit_s = 0.0
         self._ends = ends
         self._on_line = on_line
@@ -249,6 +260,7 @@ class _Guest:
                 left = (end if self.began else min(end, boot_end)) - now
                 if left <= 0 and not asked:
                     self.limit_s = now - started
+                    self.silent = not self.began and boot_end < end
                 if left <= 0 and (asked or not self.began or self._powered_off()):
                     return self._powered_off()
                 if left <= 0:

@@ -72,7 +72,7 @@ def run(
             urgent=urgent,
             terminal=terminal,
         )
-        return again.insist(boot_uml, terminal)
+        return again.insist(boot_uml, listened=bool(terminal or on_line))
     if not argv:
         raise ValueError("no command for the guest")
     out = results_folder(out)
@@ -108,4 +108,4 @@ def run(
                     terminal=terminal,
                 )
 
-    return again.insist(boot, terminal)
+    return again.insist(boot, listened=bool(terminal or on_line))

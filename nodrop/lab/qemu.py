@@ -107,7 +107,7 @@ def run(
                     terminal=terminal,
                 )
 
-    return again.insist(boot, terminal)
+    return again.insist(boot, listened=bool(terminal or on_line))
 
 
 _COMMAND_LINE = (

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -18,10 +17,14 @@ from nodrop.lab.hearing import (
     NeverAnswered,
     StuckAtPowerOff,
 )
-from nodrop.lab.terminal import Terminal
 
 DONE = GuestRun(0, "", "", (), 1.0)
-SILENT = (DiedAtBoot, NeverAnswered, StuckAtPowerOff)
+FAILED = GuestRun(1, "", "", (), 1.0)
+SILENT = (DiedAtBoot, NeverAnswered)
+
+
+def stuck(run: GuestRun) -> StuckAtPowerOff:
+    return StuckAtPowerOff("It is gone.", "its last words", run)
 
 
 def boots(*ends: GuestRun | NodropError) -> tuple[again.Boot, list[GuestRun | NodropError]]:
@@ -70,8 +73,21 @@ def test_never_for_what_the_command_may_have_done(kind: type[NodropError], recor
     assert not record.exists()
 
 
-def test_a_terminal_is_not_given_a_second_guest() -> None:
-    boot, left = boots(DiedAtBoot("It is gone."), DONE)
-    with pytest.raises(DiedAtBoot):
-        again.insist(boot, cast(Terminal, object()))
+def test_a_success_that_does_not_power_off_is_repeated(record: Path) -> None:
+    boot, left = boots(stuck(DONE), DONE)
+    assert again.insist(boot) is DONE
+    assert left == []
+    assert "StuckAtPowerOff" in record.read_text()
+
+
+def test_a_failure_that_does_not_power_off_is_a_failure(record: Path) -> None:
+    boot, left = boots(stuck(FAILED), DONE)
+    assert again.insist(boot) is FAILED
     assert left == [DONE]
+    assert not record.exists()
+
+
+def test_what_was_heard_already_is_not_run_again() -> None:
+    boot, left = boots(stuck(DONE), FAILED)
+    assert again.insist(boot, listened=True) is DONE
+    assert left == [FAILED]

@@ -51,6 +51,12 @@ def test_a_command_that_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "boots" in caught.value.hint
 
 
+def test_a_boot_that_had_no_time_is_no_silent_guest() -> None:
+    with pytest.raises(hearing.GuestTimeout) as caught:
+        hear("echo boots >&{0}; " + SLEEPS, timeout=0.3)
+    assert type(caught.value) is hearing.GuestTimeout
+
+
 def test_a_command_may_take_longer_than_a_boot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hearing, "BOOT_S", 0.3)
     assert hear(BEGINS + "sleep 1; " + ENDS).status == 0
@@ -59,8 +65,9 @@ def test_a_command_may_take_longer_than_a_boot(monkeypatch: pytest.MonkeyPatch) 
 def test_a_kernel_that_does_not_power_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hearing, "POWER_OFF_S", 0.3)
     monkeypatch.setattr(hearing, "BLOCKED_S", 0.1)
-    with pytest.raises(hearing.StuckAtPowerOff):
+    with pytest.raises(hearing.StuckAtPowerOff) as caught:
         hear(BEGINS + ENDS + SLEEPS)
+    assert caught.value.run.status == 0
 
 
 def test_a_complaint_at_power_off_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

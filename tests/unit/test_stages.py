@@ -78,6 +78,24 @@ def test_a_stage_that_hangs_ends_in_its_limit(
     assert ended_already(int(pid.read_text()))
 
 
+def test_a_test_that_hangs_for_good_is_named(
+    script: ModuleType, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No signal reaches it, and its limit is that of its stage."""
+    monkeypatch.setattr(script, "END_S", 0.5)
+    (tmp_path / "conftest.py").symlink_to(Path(__file__).parents[1] / "conftest.py")
+    (tmp_path / "test_it.py").write_text(
+        "import signal, time\ndef test_hangs():\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+        "    time.sleep(600)\n"
+    )
+    tests = (*PYTEST, "--timeout=600", str(tmp_path / "test_it.py"))
+    ended, log = make(script, out, script.Stage("it", 8.0, tests))
+    assert ended == [("it", "timeout")]
+    assert "ran at the end: " in log
+    assert "test_it.py::test_hangs" in log.rpartition("ran at the end: ")[2]
+
+
 def test_what_needs_a_stage_that_failed_does_not_run(script: ModuleType, out: Path) -> None:
     ended, log = make(
         script,
@@ -151,6 +169,21 @@ def test_the_report(script: ModuleType, out: Path) -> None:
 def test_the_limits_are_forty_minutes_at_most(script: ModuleType, tmp_path: Path) -> None:
     stages = script.stages(tmp_path)
     aside = {stage.name: stage.limit_s for stage in stages if stage.aside}
-    first = [stage.limit_s for stage in stages if not stage.aside and not stage.needs]
-    rest = [stage.limit_s for stage in stages if stage.needs]
-    assert 300 + max(sum(aside.values()), sum(first)) + sum(rest) <= 40 * 60
+    beside = [stage.limit_s for stage in stages if stage.name in ("lint", "unit")]
+    alone = [
+        stage.limit_s for stage in stages if stage.name in ("bootstrap", "kernel lint", "guests")
+    ]
+    ends = 3 * script.END_S * len(stages)
+    assert len(aside) + len(beside) + len(alone) == len(stages)
+    assert max(sum(aside.values()), sum(beside)) + sum(alone) + ends <= 40 * 60
+
+
+def test_a_stage_that_did_not_pass_is_a_failure(script: ModuleType, out: Path) -> None:
+    """Whoever reads the last line alone must not take it for a success."""
+    ended = [
+        script.Ended("kernel", "failed", 3.0, 60.0),
+        script.Ended("guests", "not run", 0.0, 9.0),
+    ]
+    words, passed = script.report(ended, 3.0, out)
+    assert not passed
+    assert words.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
