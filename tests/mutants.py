@@ -125,7 +125,7 @@ def main(argv: list[str]) -> int:
     chosen = [m for m in (*CORE, *FRONT, *EVENTS) if not names or m.name.startswith(tuple(names))]
     taps = [m for m in TAP if m.name.startswith(tuple(names))]
     missed = run_all(chosen, "perf", record) if chosen else 0
-    missed += run_all(taps, "tap", record) if taps else 0
+    missed += run_all(taps, "debug", record) if taps else 0
     return 1 if missed else 0
 
 

@@ -176,6 +176,7 @@ struct nodrop_front;
  * @destroy: frees a packet
  * @key: what nodrop_queue_find() knows the queue by
  * @node: the list that nodrop_queue_find() looks through
+ * @rcu: frees the queue when nobody looks through that list any more
  */
 struct nodrop_queue {
 	struct ptr_ring *ring;
@@ -218,6 +219,7 @@ struct nodrop_queue {
 	void (*destroy)(void *packet);
 	const void *key;
 	struct hlist_node node;
+	struct rcu_head rcu;
 };
 
 /* How many bytes a packet is charged with; the same at both ends. */

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which frames a ring takes, what they cost their sockets, and the counters.
- * See hold.h.
+ * Which frames a ring takes, and the counters. See hold.h.
  */
+#include <linux/log2.h>
 #include <linux/module.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
-#include "guard.h"
 #include "hold.h"
 
 static bool nodrop_hold_on = true;
 module_param_named(nodrop, nodrop_hold_on, bool, 0644);
-MODULE_PARM_DESC(nodrop, "Hold sockets whose frames find no room instead of dropping these (default on)");
+MODULE_PARM_DESC(nodrop, "Queue frames of blocking sockets beyond txqueuelen instead of dropping them (default on)");
 
-/* Above that a send buffer is no limit, and its share of a ring no price. */
+/* A larger send buffer blocks nobody. */
 #define NODROP_HOLD_SNDBUF_MAX	(64 << 20)
 
 const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS] = {
 	[NODROP_HOLD_OVER] = "over",
-	[NODROP_HOLD_PRICED] = "priced",
 	[NODROP_HOLD_GUARD_TRIPS] = "guard_trips",
 	[NODROP_HOLD_DROP_UNHELD] = "drop_unheld",
 	[NODROP_HOLD_DROP_OFF] = "drop_off",
@@ -36,6 +34,43 @@ void nodrop_hold_init(struct nodrop_hold *hold, struct ptr_ring *ring)
 	nodrop_hold_guard_init(hold);
 }
 
+/**
+ * nodrop_hold_grow() - prepare for a ring of another size
+ * @hold: beside the ring, which has its old size yet
+ * @size: slots of the ring
+ *
+ * Context: process context; nobody else changes the ring's size.
+ * Return: 0 or -ENOMEM, with which nothing has changed.
+ */
+int nodrop_hold_grow(struct nodrop_hold *hold, int size)
+{
+	u32 entries = roundup_pow_of_two(size), at, i;
+	u32 *before, *old = hold->before;
+
+	if (old && entries <= hold->mask + 1)
+		return 0;
+	before = kvcalloc(entries, sizeof(*before), GFP_KERNEL);
+	if (!before)
+		return -ENOMEM;
+
+	spin_lock_bh(&hold->ring->producer_lock);
+	for (i = 0; old && i <= hold->mask; i++) {
+		at = hold->produced - i;
+		before[at & (entries - 1)] = old[at & hold->mask];
+	}
+	hold->before = before;
+	hold->mask = entries - 1;
+	spin_unlock_bh(&hold->ring->producer_lock);
+	kvfree(old);
+	return 0;
+}
+
+void nodrop_hold_free(struct nodrop_hold *hold)
+{
+	kvfree(hold->before);
+	hold->before = NULL;
+}
+
 /* TCP has a destructor of its own for what it sends; these are not for that. */
 static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 {
@@ -46,12 +81,12 @@ static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 	       skb->destructor != sock_pfree;
 }
 
-/* Does a socket wait until this frame is read? */
-static bool nodrop_hold_can(const struct sk_buff *skb)
+/* Is a user's socket charged with the frame that blocks in the end? */
+static bool nodrop_hold_is_charged(const struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
 
-	if (!sk || !skb->destructor || !sk_fullsock(sk))
+	if (!sk || !skb->destructor || !sk_fullsock(sk) || sk->sk_kern_sock)
 		return false;
 	if (skb->destructor != sock_wfree)
 		return nodrop_hold_is_tcp(skb);
@@ -59,54 +94,24 @@ static bool nodrop_hold_can(const struct sk_buff *skb)
 }
 
 /*
- * Does the ring hold @n frames or more? Slots that the reader has not given
- * back yet count. Frames lie without a gap, so one slot tells.
- */
-static bool nodrop_hold_has(const struct ptr_ring *ring, int n)
-{
-	int at = ring->producer - n;
-
-	if (at < 0)
-		at += ring->size;
-	/* The reader may give it back right now; either answer was right. */
-	return data_race(ring->queue[at]);
-}
-
-/*
- * TCP keeps little on its way by itself (TSQ), so it pays what all pay. Nor
- * does a socket pay more than what is left of its send buffer: one that has
- * its buffer used up twice would not wait but fail (ip_append_data()).
+ * How many frames in the ring is no user's socket charged with? Too few for a
+ * moment after a resize that left frames out.
  *
- * Context: nobody else has the frame.
+ * Context: producer_lock held.
  */
-static bool nodrop_hold_charge(const struct ptr_ring *ring, int limit,
-			       struct sk_buff *skb)
+static int nodrop_hold_plain(const struct nodrop_hold *hold)
 {
-	struct sock *sk = skb->sk;
-	int sndbuf, left, price;
+	u32 taken = hold->produced - nodrop_hold_frames(hold->ring);
 
-	if (skb->destructor != sock_wfree || skb_shared(skb) ||
-	    !nodrop_hold_has(ring, max(limit / 2, 1)))
-		return false;
-
-	sndbuf = READ_ONCE(sk->sk_sndbuf);
-	left = sndbuf - (int)refcount_read(&sk->sk_wmem_alloc);
-	if (left <= 0)
-		return false;
-
-	price = nodrop_hold_has(ring, max(limit - limit / 4, 1)) ?
-		left : min(left, sndbuf / 8);
-	skb->truesize += price;
-	refcount_add(price, &sk->sk_wmem_alloc);
-	return true;
+	return hold->plain - hold->before[taken & hold->mask];
 }
 
-/* Why a frame that cannot be held is dropped. */
+/* Why a frame that is not charged is dropped. */
 static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
 {
 	if (!READ_ONCE(nodrop_hold_on))
 		return NODROP_HOLD_DROP_OFF;
-	return hold->gone ? NODROP_HOLD_DROP_GUARD : NODROP_HOLD_DROP_UNHELD;
+	return hold->stalled ? NODROP_HOLD_DROP_GUARD : NODROP_HOLD_DROP_UNHELD;
 }
 
 /**
@@ -115,18 +120,19 @@ static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
  * @skb: the frame; nobody else may have it
  *
  * Context: softirqs off.
- * Return: 0, or an error: the frame is still the caller's, and counted.
+ * Return: 0, or -ENOSPC: the frame is still the caller's, and counted.
  */
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 {
 	struct ptr_ring *ring = hold->ring;
-	bool over, can;
-	int err, limit;
+	int limit, err = -ENOSPC;
+	bool charged;
 
-	/* Outside of the lock: it calls who waits. */
-	if (unlikely(READ_ONCE(hold->gone)) && !nodrop_hold_is_back(hold))
+	/* Outside of the lock: it wakes the sender. */
+	if (unlikely(READ_ONCE(hold->stalled)) &&
+	    READ_ONCE(ring->consumer_head) == READ_ONCE(hold->head))
 		skb_orphan(skb);
-	can = READ_ONCE(nodrop_hold_on) && nodrop_hold_can(skb);
+	charged = READ_ONCE(nodrop_hold_on) && nodrop_hold_is_charged(skb);
 
 	spin_lock(&ring->producer_lock);
 	/*
@@ -138,24 +144,21 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	smp_mb__after_spinlock();
 	nodrop_hold_guard_arm(hold);
 	limit = ring->size - NODROP_HOLD_RESERVE;
-	over = !limit || nodrop_hold_has(ring, limit);
-	if (over && !can) {
+	if (!charged && nodrop_hold_plain(hold) >= limit) {
 		hold->stats[nodrop_hold_cause(hold)]++;
-		err = -ENOSPC;
 		goto out;
 	}
 
-	if (__ptr_ring_full(ring)) {
+	err = __ptr_ring_produce(ring, skb);
+	if (err) {
 		hold->stats[NODROP_HOLD_DROP_FULL]++;
-		err = -ENOSPC;
 		goto out;
 	}
-	if (can) {
-		hold->stats[NODROP_HOLD_OVER] += over;
-		hold->stats[NODROP_HOLD_PRICED] +=
-			nodrop_hold_charge(ring, limit, skb);
-	}
-	err = __ptr_ring_produce(ring, skb);
+	hold->produced++;
+	hold->plain += !charged;
+	hold->before[hold->produced & hold->mask] = hold->plain;
+	hold->stats[NODROP_HOLD_OVER] += charged &&
+					 nodrop_hold_frames(ring) > limit;
 out:
 	spin_unlock(&ring->producer_lock);
 	return err;
@@ -169,30 +172,14 @@ void nodrop_hold_rest(struct nodrop_hold *hold, unsigned int segments)
 	spin_unlock(&hold->ring->producer_lock);
 }
 
-/*
- * No sender reaches the ring any more: free what it holds, and so give back
- * what sockets are charged with.
- *
- * Context: process context.
- */
-void nodrop_hold_purge(struct nodrop_hold *hold)
-{
-	struct sk_buff *skb;
-
-	while ((skb = ptr_ring_consume(hold->ring)))
-		kfree_skb(skb);
-}
-
 /* Context: process context. */
 void nodrop_hold_read(struct nodrop_hold *hold, u64 stats[NODROP_HOLD_STATS])
 {
 	struct ptr_ring *ring = hold->ring;
 
-	spin_lock_bh(&ring->consumer_lock);
-	spin_lock(&ring->producer_lock);
+	nodrop_hold_lock(ring);
 	memcpy(stats, hold->stats, sizeof(hold->stats));
 	stats[NODROP_HOLD_RING] = nodrop_hold_frames(ring);
 	stats[NODROP_HOLD_LIMIT] = ring->size - NODROP_HOLD_RESERVE;
-	spin_unlock(&ring->producer_lock);
-	spin_unlock_bh(&ring->consumer_lock);
+	nodrop_hold_unlock(ring);
 }

@@ -1,33 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Holding senders who reach a ring past any qdisc, by their sockets.
+ * Backpressure for a ring that no qdisc stands in front of.
  *
- * A frame for a macvtap or ipvtap comes through a receive handler. No txq
- * stands in front of its ring that could be stopped, and whoever stopped the
- * sender's own would stop all else that goes through it. But a frame from a
- * socket of this machine is still charged to that socket when it gets here,
- * and stays so until the reader has taken it: that socket, and nobody else,
- * waits as soon as its send buffer is used up. So:
+ * A frame for a macvtap or ipvtap comes through a receive handler. There is no
+ * TX queue to stop, and stopping the sender's own would stop all else that
+ * goes through it. But a frame of a user's socket stays charged to that socket
+ * until the reader has taken it: the socket blocks when its send buffer is
+ * used up. The stock driver has that backpressure, too, and defeats it by
+ * dropping such frames as soon as txqueuelen are queued. So:
  *
- * 1. The ring is longer than txqueuelen, by NODROP_HOLD_RESERVE slots. They
- *    are for frames whose sockets wait; all others find the ring full when it
- *    holds txqueuelen frames, as without nodrop. What can be held need not be
- *    dropped, and does not take the place of what cannot.
- * 2. The price. A frame that finds the ring half full costs its socket an
- *    eighth of its send buffer, one that finds it three quarters full costs
- *    what is left of it. So the more there is, the fewer each socket has on
- *    its way, one at the end, and the ring stays below txqueuelen without a
- *    drop.
- * 3. The guard. When a reader takes nothing for a while (guard_ms), all
- *    sockets get back what they are charged with; the frames stay. Until the
- *    reader takes something nobody is held.
- * 4. The end. What the ring holds when its file is closed is freed there and
- *    then. Two rings with frames of each other's sockets would otherwise keep
- *    each other for ever.
- *
- * Who can be held: sockets with a send buffer that is limited. Not forwarded
- * frames, copies (broadcast, multicast), pktgen, and virtual machines without
- * a limit (TUNSETSNDBUF INT_MAX, which is what QEMU sets).
+ * 1. The array has NODROP_HOLD_RESERVE slots more than txqueuelen. Frames that
+ *    are charged to a user's socket ("charged frames") may use all of them.
+ *    All other frames are counted by themselves against txqueuelen, as many as
+ *    the stock driver queues, and do not compete with charged frames.
+ * 2. Nobody pays more than with the stock driver: no frame's truesize changes,
+ *    and sockets of the kernel, which everybody shares, are no user's.
+ * 3. When a reader takes nothing for guard_ms, the stall guard uncharges all
+ *    frames in the ring, and until the reader takes something no frame counts
+ *    as charged.
+ * 4. What the ring holds when its file is closed is freed there and then. Two
+ *    rings with frames of each other's sockets would otherwise keep each other
+ *    for ever.
  */
 #ifndef NODROP_HOLD_H
 #define NODROP_HOLD_H
@@ -36,22 +29,21 @@
 #include <linux/skbuff.h>
 #include <linux/workqueue.h>
 
-/* Twice what the backlogs of two CPUs may bring at once, and some. */
+/* 40 UDP sockets with the default send buffer of 208 kB and full frames. */
 #define NODROP_HOLD_RESERVE	4096
 
-/* What is told of one ring. */
+/* What ethtool -S shows of one ring. */
 enum nodrop_hold_stat {
-	NODROP_HOLD_OVER,		/* frames held beyond txqueuelen */
-	NODROP_HOLD_PRICED,		/* frames that cost their socket more */
-	NODROP_HOLD_GUARD_TRIPS,	/* times the reader was gone */
-	NODROP_HOLD_DROP_UNHELD,	/* frames: no socket that could wait */
+	NODROP_HOLD_OVER,		/* charged frames beyond txqueuelen */
+	NODROP_HOLD_GUARD_TRIPS,	/* times the reader stalled */
+	NODROP_HOLD_DROP_UNHELD,	/* frames: no user's socket to block */
 	NODROP_HOLD_DROP_OFF,		/* frames: switched off */
-	NODROP_HOLD_DROP_GUARD,		/* frames: reader is gone */
-	NODROP_HOLD_DROP_FULL,		/* frames: sockets wait, no slot left */
+	NODROP_HOLD_DROP_GUARD,		/* frames: the reader stalls */
+	NODROP_HOLD_DROP_FULL,		/* charged frames: no slot left */
 	NODROP_HOLD_DROP_REST,		/* segments behind a dropped one */
 	NODROP_HOLD_COUNTERS,
 
-	/* Not counters: what the ring holds, what txqueuelen lets it hold. */
+	/* No counters: frames in the ring, txqueuelen. */
 	NODROP_HOLD_RING = NODROP_HOLD_COUNTERS,
 	NODROP_HOLD_LIMIT,
 	NODROP_HOLD_STATS
@@ -62,21 +54,30 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
 /**
  * struct nodrop_hold - what stands beside one ring
  * @ring: the ring; never changes
- * @gone: the reader has taken nothing for too long; producer_lock to write
- * @armed: @guard is to look again; producer_lock
+ * @stalled: the reader has taken nothing for guard_ms; producer_lock to write
+ * @armed: @guard is to sample again; producer_lock
  * @closed: nothing arms @guard any more; producer_lock
- * @looks: how often @guard has found the same @head; producer_lock
- * @head: where the reader was when @guard looked last; producer_lock
+ * @samples: how often @guard has found the same @head; producer_lock
+ * @head: where the reader was when @guard sampled last; producer_lock
+ * @produced: frames, since the ring was made; producer_lock
+ * @plain: those of @produced that no user's socket is charged with;
+ *	producer_lock
+ * @before: by number of a frame, @plain before it; producer_lock
+ * @mask: entries of @before, a power of two and no less than the ring's, - 1
  * @stats: producer_lock
- * @guard: looks after the reader while the ring holds something
+ * @guard: samples the reader while the ring holds something
  */
 struct nodrop_hold {
 	struct ptr_ring *ring;
-	bool gone;
+	bool stalled;
 	bool armed;
 	bool closed;
-	u8 looks;
+	unsigned int samples;
 	int head;
+	u32 produced;
+	u32 plain;
+	u32 *before;
+	u32 mask;
 	u64 stats[NODROP_HOLD_COUNTERS];
 	struct delayed_work guard;
 };
@@ -84,15 +85,36 @@ struct nodrop_hold {
 /* How many slots a ring has for a txqueuelen. */
 static inline int nodrop_hold_size(unsigned int txqueuelen)
 {
-	return min_t(unsigned int, txqueuelen, INT_MAX - NODROP_HOLD_RESERVE) +
+	return min_t(unsigned int, txqueuelen, INT_MAX / 2) +
 	       NODROP_HOLD_RESERVE;
 }
 
+/*
+ * How many frames the ring holds. Slots that were read and not given back yet
+ * still have their pointers; what these point to is gone.
+ *
+ * Context: producer_lock held; exact with consumer_lock, too.
+ */
+static inline int nodrop_hold_frames(struct ptr_ring *ring)
+{
+	int frames = ring->producer - READ_ONCE(ring->consumer_head);
+
+	if (frames < 0 || (!frames && !__ptr_ring_empty(ring)))
+		frames += ring->size;
+	return frames;
+}
+
 void nodrop_hold_init(struct nodrop_hold *hold, struct ptr_ring *ring);
+int nodrop_hold_grow(struct nodrop_hold *hold, int size);
+void nodrop_hold_free(struct nodrop_hold *hold);
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb);
 void nodrop_hold_rest(struct nodrop_hold *hold, unsigned int segments);
-void nodrop_hold_close(struct nodrop_hold *hold);
-void nodrop_hold_purge(struct nodrop_hold *hold);
 void nodrop_hold_read(struct nodrop_hold *hold, u64 stats[NODROP_HOLD_STATS]);
+
+void nodrop_hold_lock(struct ptr_ring *ring);
+void nodrop_hold_unlock(struct ptr_ring *ring);
+void nodrop_hold_guard_init(struct nodrop_hold *hold);
+void nodrop_hold_guard_arm(struct nodrop_hold *hold);
+void nodrop_hold_guard_end(struct nodrop_hold *hold);
 
 #endif

@@ -38,14 +38,18 @@ static int nodrop_tap_produce(struct ptr_ring *ring, struct sk_buff *skb);
 #undef ptr_ring_produce
 #define ptr_ring_produce(ring, skb) nodrop_tap_produce(ring, skb)
 
-/* How long it is, when it is made and when txqueuelen changes. */
-static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int size);
-static int nodrop_tap_resize(struct ptr_ring **rings, int n, unsigned int size);
+/* Its life: made, resized when txqueuelen changes, freed with what it holds. */
+static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int txqueuelen);
+static int nodrop_tap_resize(struct ptr_ring **rings, int n,
+			     unsigned int txqueuelen);
+static void nodrop_tap_ring_cleanup(struct ptr_ring *ring);
 
 #undef ptr_ring_init
+#undef ptr_ring_cleanup
 #undef ptr_ring_resize_multiple
 #undef ptr_ring_resize_multiple_bh
 #define ptr_ring_init(ring, size, ...) nodrop_tap_ring_init(ring, size)
+#define ptr_ring_cleanup(ring, ...) nodrop_tap_ring_cleanup(ring)
 #define ptr_ring_resize_multiple(rings, n, size, ...) \
 	nodrop_tap_resize(rings, n, size)
 #define ptr_ring_resize_multiple_bh ptr_ring_resize_multiple

@@ -6,6 +6,7 @@
 #undef tap_release
 #undef ptr_ring_produce
 #undef ptr_ring_init
+#undef ptr_ring_cleanup
 #undef ptr_ring_resize_multiple
 #undef ptr_ring_resize_multiple_bh
 #undef kfree_skb_list_reason

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The library of macvtap and ipvtap, holding senders: the kernel's own tap.c,
- * and between its functions and its rings hold.c. No policy here.
+ * The library of macvtap and ipvtap: the kernel's own tap.c, and between its
+ * functions and its rings hold.c. No policy here.
  *
  * Each tap_queue has its nodrop_hold behind it. The ring stays an ordinary
  * one, so who reads it (vhost_net, too) need not know.
@@ -34,16 +34,36 @@ static int nodrop_tap_produce(struct ptr_ring *ring, struct sk_buff *skb)
 	return nodrop_hold_produce(nodrop_tap_ring_hold(ring), skb);
 }
 
-static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int size)
+static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int txqueuelen)
 {
-	nodrop_hold_init(nodrop_tap_ring_hold(ring), ring);
-	return nodrop_ptr_ring_init(ring, nodrop_hold_size(size));
+	struct nodrop_hold *hold = nodrop_tap_ring_hold(ring);
+	int size = nodrop_hold_size(txqueuelen);
+	int err = nodrop_ptr_ring_init(ring, size);
+
+	if (err)
+		return err;
+	nodrop_hold_init(hold, ring);
+	err = nodrop_hold_grow(hold, size);
+	if (err)
+		ptr_ring_cleanup(ring, NULL);
+	return err;
 }
 
-static int nodrop_tap_resize(struct ptr_ring **rings, int n, unsigned int size)
+static void nodrop_tap_ring_cleanup(struct ptr_ring *ring)
 {
-	return nodrop_ptr_ring_resize(rings, n, nodrop_hold_size(size),
-				      __skb_array_destroy_skb);
+	nodrop_hold_free(nodrop_tap_ring_hold(ring));
+	ptr_ring_cleanup(ring, __skb_array_destroy_skb);
+}
+
+static int nodrop_tap_resize(struct ptr_ring **rings, int n,
+			     unsigned int txqueuelen)
+{
+	int size = nodrop_hold_size(txqueuelen), i;
+
+	for (i = 0; i < n; i++)
+		if (nodrop_hold_grow(nodrop_tap_ring_hold(rings[i]), size))
+			return -ENOMEM;
+	return nodrop_ptr_ring_resize(rings, n, size, __skb_array_destroy_skb);
 }
 
 /* tap.c counts none of the segments, not even the first. */
@@ -76,18 +96,21 @@ static int tap_open(struct inode *inode, struct file *file)
 }
 
 /*
- * Between the moment when no sender reaches the queue any more and its end,
- * which frames of its own that others have not read yet put off.
+ * No sender reaches the queue once stock_tap_release() is done. Frames in the
+ * ring are freed now and not with the queue's socket: that one may live until
+ * others have read frames that it has sent.
  */
 static int tap_release(struct inode *inode, struct file *file)
 {
 	struct tap_queue *q = file->private_data;
+	struct sk_buff *skb;
 	int err;
 
 	sock_hold(&q->sk);
-	nodrop_hold_close(nodrop_tap_hold(q));
+	nodrop_hold_guard_end(nodrop_tap_hold(q));
 	err = stock_tap_release(inode, file);
-	nodrop_hold_purge(nodrop_tap_hold(q));
+	while ((skb = ptr_ring_consume(&q->ring)))
+		kfree_skb(skb);
 	sock_put(&q->sk);
 	return err;
 }

@@ -92,7 +92,9 @@ def _enter(netns: Path) -> None:
 
 
 @contextmanager
-def sockets(count: int, netns: str, *, sndbuf: int = 0) -> Iterator[list[socket.socket]]:
+def sockets(
+    count: int, netns: str, *, sndbuf: int = 0, connected: bool = True
+) -> Iterator[list[socket.socket]]:
     """Give non-blocking UDP sockets of a namespace, connected to the tap's address."""
     with ExitStack() as stack:
         _enter(netns_path(netns))
@@ -107,7 +109,8 @@ def sockets(count: int, netns: str, *, sndbuf: int = 0) -> Iterator[list[socket.
             sock.setblocking(False)
             if sndbuf:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
-            sock.connect((ADDRESS, 9))
+            if connected:
+                sock.connect((ADDRESS, 9))
         yield made
 
 
@@ -130,11 +133,15 @@ class Flow:
         self.came: list[list[int]] = [[] for _ in made]
         self._size = size
 
-    def send_one(self, index: int) -> bool:
-        """Send a packet; False: the socket has to wait."""
+    def send_one(self, index: int, address: str = "") -> bool:
+        """Send a packet, to an address if the socket is not connected; False: it has to wait."""
         mark = struct.pack("!II", index, self.sent[index])
         try:
-            self.sockets[index].send(mark + bytes(self._size - len(mark)))
+            packet = mark + bytes(self._size - len(mark))
+            if address:
+                self.sockets[index].sendto(packet, (address, 9))
+            else:
+                self.sockets[index].send(packet)
         except BlockingIOError:
             return False
         self.sent[index] += 1

@@ -4,6 +4,7 @@
  * one that changes the ring's size and puts packets back.
  */
 #include <linux/delay.h>
+#include <linux/hash.h>
 #include <linux/kthread.h>
 #include <linux/mutex.h>
 
@@ -205,11 +206,70 @@ static void test_race_with_a_reader_that_returns(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
 }
 
+/* Queues of other drivers' files come and go, in the same row of the table. */
+#define RACE_ROW_BITS 12
+#define RACE_BESIDE 8
+
+struct race_row {
+	const char *key;
+	struct ptr_ring *ring;
+};
+
+static const char *race_beside(const struct race_row *row, const char *key)
+{
+	unsigned int at = hash_min((unsigned long)row->key, RACE_ROW_BITS);
+
+	do
+		key += 8;
+	while (hash_min((unsigned long)key, RACE_ROW_BITS) != at);
+	return key;
+}
+
+static int race_open_and_close(void *data)
+{
+	struct nodrop_queue *queues[RACE_BESIDE];
+	struct race_row *row = data;
+	int i;
+
+	while (!kthread_should_stop()) {
+		const char *key = row->key;
+
+		for (i = 0; i < RACE_BESIDE; i++) {
+			key = race_beside(row, key);
+			queues[i] = nodrop_queue_create(row->ring, key, NULL);
+		}
+		for (i = 0; i < RACE_BESIDE; i++)
+			if (queues[i])
+				nodrop_queue_destroy(queues[i]);
+		cond_resched();
+	}
+	return 0;
+}
+
+static void test_race_of_a_search(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	struct race_row row = { .key = f->q->key, .ring = &f->ring };
+	struct task_struct *opener;
+	unsigned long missed = 0, end;
+
+	opener = kthread_run(race_open_and_close, &row, "flow_open");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(opener));
+	end = jiffies + msecs_to_jiffies(RACE_MS);
+	while (time_before(jiffies, end)) {
+		missed += nodrop_queue_find(row.key) != f->q;
+		cond_resched();
+	}
+	kthread_stop(opener);
+	KUNIT_EXPECT_EQ(test, missed, 0UL);
+}
+
 static struct kunit_case race_cases[] = {
 	KUNIT_CASE_PARAM_ATTR(test_race, size_gen_params,
 			      {.speed = KUNIT_SPEED_SLOW}),
 	KUNIT_CASE_SLOW(test_race_with_churn),
 	KUNIT_CASE_SLOW(test_race_with_a_reader_that_returns),
+	KUNIT_CASE_SLOW(test_race_of_a_search),
 	{}
 };
 

@@ -13,7 +13,7 @@ from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.runner import append_result, prepare_system
 from nodrop.guest.taps import measure
-from nodrop.guest.taps.load import DRIVERS, load
+from nodrop.guest.taps.load import DRIVERS, load, unload
 from nodrop.guest.taps.ways import WAYS
 
 COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counted", "errors")
@@ -22,60 +22,64 @@ COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counte
 def parser() -> argparse.ArgumentParser:
     """Return the program's arguments."""
     words = argparse.ArgumentParser(prog="python -m nodrop.guest.taps", description=__doc__)
-    words.add_argument("--driver", choices=DRIVERS, default="stock")
+    words.add_argument("--drivers", nargs="+", choices=DRIVERS, default=["stock"])
+    words.add_argument("--pairs", type=int, default=1, help="how often, the drivers by turns")
     words.add_argument("--ways", nargs="+", choices=(*WAYS, "guest-vhost"), default=list(WAYS))
     words.add_argument("--readers", nargs="+", choices=measure.READERS, default=["read", "vhost"])
     words.add_argument("--sockets", nargs="+", type=int, default=[1])
     words.add_argument("--size", type=int, default=1000, help="UDP payload, bytes")
     words.add_argument("--sndbuf", type=int, default=0, help="bytes; 0: the system's")
-    words.add_argument("--ring", type=int, default=0, help="txqueuelen; 0: the kernel's")
+    words.add_argument("--rings", nargs="+", type=int, default=[0], help="0: the kernel's")
     words.add_argument("--work-us", type=int, default=50, help="of the reader, for a packet")
     words.add_argument("--seconds", type=float, default=1.0, help="of sending")
     return words
 
 
 def main(argv: list[str]) -> int:
-    """Run every combination; 1 when one of them cannot be run."""
+    """Run every combination, as many pairs of each; 1 when one of them cannot be run."""
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
     prepare_system()
-    load(options.driver, environment.modules)
     print(
-        f"{'way':11} {'reader':6} {'socks':>5} "
+        f"{'driver':6} {'way':11} {'reader':6} {'ring':>4} {'socks':>5} "
         + " ".join(f"{name:>9}" for name in COLUMNS)
         + f" {'longest':>9} {'held':>4}",
         flush=True,
     )
-    status = 0
-    for way, reader, count in itertools.product(options.ways, options.readers, options.sockets):
+    cases = itertools.product(
+        range(options.pairs), options.ways, options.readers, options.rings, options.sockets
+    )
+    for pair, way, reader, ring, count in cases:
         flood = measure.Flood(
             way=way,
             reader=reader,
             sockets=count,
             size=options.size,
             sndbuf=options.sndbuf,
-            ring=options.ring,
+            ring=ring,
             work_us=options.work_us,
             seconds=options.seconds,
         )
-        try:
-            seen = measure.run(flood, environment)
-        except GuestError as error:
-            print(f"{way:11} {reader:6} {count:5} {error}", flush=True)
-            status = 1
-            continue
-        found = asdict(seen) | {"lost": seen.sent - seen.delivered}
-        numbers = " ".join(f"{found[name]:9}" for name in COLUMNS)
-        print(
-            f"{way:11} {reader:6} {count:5} {numbers} {seen.longest_ms:7.0f}ms {seen.held:4}",
-            flush=True,
-        )
-        if seen.driver:
-            moved = {name: value for name, value in seen.driver.items() if value}
-            print(f"  {json.dumps(moved)}", flush=True)
-        line = {"driver": options.driver, **asdict(flood), **found}
-        append_result(environment.out / "taps.jsonl", line)
-    return status
+        # Neither driver is always the first.
+        for driver in options.drivers[:: -1 if pair % 2 else 1]:
+            words = f"{driver:6} {way:11} {reader:6} {ring:4} {count:5}"
+            try:
+                load(driver, environment.modules)
+                seen = measure.run(flood, environment)
+                unload(driver)
+            except GuestError as error:
+                print(f"{words} {error}", flush=True)
+                return 1
+            found = asdict(seen) | {"lost": seen.sent - seen.delivered}
+            numbers = " ".join(f"{found[name]:9}" for name in COLUMNS)
+            print(f"{words} {numbers} {seen.longest_ms:7.0f}ms {seen.held:4}", flush=True)
+            if seen.driver:
+                moved = {name: value for name, value in seen.driver.items() if value}
+                print(f"  {json.dumps(moved)}", flush=True)
+            found["counters"] = found.pop("driver")
+            line = {"driver": driver, "pair": pair, **asdict(flood), **found}
+            append_result(environment.out / "taps.jsonl", line)
+    return 0
 
 
 if __name__ == "__main__":
