@@ -81,7 +81,8 @@ class Livepatch:
                 with suppress(OSError):
                     if state.read_text().strip() not in ("-1", target):
                         task = state.parent
-                        found.append(f"{(task / 'comm').read_text().strip()} ({task.name})")
+                        name = (task / "comm").read_text(errors="replace").strip()
+                        found.append(f"{name} ({task.name})")
         return sorted(found)
 
     def enter(self, modules: Path, timeout: float, tell: Callable[[str], None]) -> None:

@@ -78,7 +78,7 @@ def _renice(nice: int) -> None:
     for process in Path("/proc").glob("[0-9]*/comm"):
         # Others come and go.
         with suppress(FileNotFoundError, ProcessLookupError):
-            if process.read_text().startswith("kpktgend_"):
+            if process.read_text(errors="replace").startswith("kpktgend_"):
                 os.setpriority(os.PRIO_PROCESS, int(process.parent.name), nice)
 
 

@@ -54,7 +54,7 @@ class UserReader:
 
     def read(self) -> Counts:
         """Return the counts so far; bytes and others are not known."""
-        texts = [path.read_text() for path in self._tasks.glob("*/status")]
+        texts = [path.read_text(errors="replace") for path in self._tasks.glob("*/status")]
         voluntary, involuntary = switches(texts)
         return Counts(
             packets=int(self._packets.read_text()),

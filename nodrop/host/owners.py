@@ -68,7 +68,7 @@ def _holder(proc: Path, pid: str) -> Holder | None:
         return None
     return Holder(
         pid=int(pid),
-        name=_read(f"{proc}/{pid}/comm").strip(),
+        name=_read(f"{proc}/{pid}/comm", "replace").strip(),
         user=os.stat(f"{proc}/{pid}").st_uid,
         netns=_inode(f"{proc}/{pid}/ns/net"),
         tun=sorted(tun),
@@ -87,8 +87,8 @@ def _attached(proc: Path, pid: str, number: str) -> list[str]:
     return []
 
 
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+def _read(path: str, errors: str = "surrogateescape") -> str:
+    with open(path, encoding="utf-8", errors=errors) as file:
         return file.read()
 
 

@@ -183,7 +183,7 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
 
 def _distribution(root: Path) -> str:
     with suppress(OSError):
-        for line in (root / "etc/os-release").read_text().splitlines():
+        for line in (root / "etc/os-release").read_text(errors="replace").splitlines():
             if line.startswith("ID="):
                 return line.removeprefix("ID=").strip("\"'")
     return ""
@@ -280,7 +280,12 @@ def _source_ready(root: Path, package: str, headers: str, installed: str) -> boo
 def _tool(*argv: str) -> str:
     try:
         done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+            argv,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TOOL_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -289,7 +294,7 @@ def _tool(*argv: str) -> str:
 
 def _container(root: Path) -> str:
     with suppress(OSError):
-        return (root / "run/systemd/container").read_text().strip()
+        return (root / "run/systemd/container").read_text(errors="replace").strip()
     if (root / ".dockerenv").exists():
         return "docker"
     return "podman" if (root / "run/.containerenv").exists() else ""
@@ -297,7 +302,7 @@ def _container(root: Path) -> str:
 
 def _net_admin(root: Path) -> bool:
     with suppress(OSError, ValueError):
-        for line in (root / "proc/self/status").read_text().splitlines():
+        for line in (root / "proc/self/status").read_text(errors="replace").splitlines():
             if line.startswith("CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
     return os.geteuid() == 0
@@ -305,7 +310,7 @@ def _net_admin(root: Path) -> bool:
 
 def _unit(root: Path, pid: int) -> str:
     with suppress(OSError):
-        text = (root / f"proc/{pid}/cgroup").read_text()
+        text = (root / f"proc/{pid}/cgroup").read_text(errors="replace")
         for line in text.splitlines():
             for part in reversed(line.rpartition(":")[2].split("/")):
                 if part.endswith(".service") and not part.startswith("user@"):

@@ -31,11 +31,11 @@ def patched(root: Path, *, enabled: int = 1, transition: int = 0) -> Path:
     return patch
 
 
-def task(root: Path, pid: int, name: str, state: str) -> None:
+def task(root: Path, pid: int, name: str | bytes, state: str) -> None:
     """A task with a state of its patching."""
     folder = root / f"proc/{pid}/task/{pid}"
     folder.mkdir(parents=True)
-    (folder / "comm").write_text(f"{name}\n")
+    (folder / "comm").write_bytes((name if isinstance(name, bytes) else name.encode()) + b"\n")
     (folder / "patch_state").write_text(f"{state}\n")
 
 
@@ -63,6 +63,12 @@ def test_holders_are_those_of_the_other_side(root: Path) -> None:
     patch = Livepatch(root)
     assert not patch.settled
     assert patch.holders() == ["openvpn (10)"]
+
+
+def test_name_of_a_task_may_be_any_bytes(root: Path) -> None:
+    patched(root, transition=1)
+    task(root, 10, b"\xffvpn", "0")
+    assert Livepatch(root).holders() == ["\ufffdvpn (10)"]
 
 
 def test_late_transition_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,13 @@ def test_containers_rights_and_services(tmp_path: Path) -> None:
     assert system.read([], tmp_path).net_admin
 
 
+def test_a_cgroup_may_be_any_bytes(tmp_path: Path) -> None:
+    write(tmp_path / "proc/7/cgroup", b"0::/\xff/openvpn.service\n")
+    write(tmp_path / "proc/self/status", b"Name:\t\xff\nCapEff:\t0000000000001000\n")
+    found = system.read([7], tmp_path)
+    assert (found.units, found.net_admin) == ({7: "openvpn.service"}, True)
+
+
 def thread(proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told: bool) -> None:
     fields = [state, *["0"] * 10, "150", "50", "0", "0", "20", "-5", *["0"] * 21, "5", "0"]
     stat = f"{tid} ({name}) {' '.join(fields)}\n"

@@ -190,7 +190,7 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
 
 def cpu_ticks(pid: int) -> int:
     """Return how much CPU time a program has used; it grows while it reads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 

@@ -174,7 +174,7 @@ class Job:
             return "gone"
         process = Path("/proc", str(self._worker.pid))
         with suppress(OSError):
-            state = (process / "stat").read_text().rpartition(") ")[2][:1]
+            state = (process / "stat").read_text(errors="replace").rpartition(") ")[2][:1]
             # The kernel may not tell the second.
             with suppress(OSError):
                 state += f" in {(process / 'syscall').read_text().split()[0]}"

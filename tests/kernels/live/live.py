@@ -51,7 +51,7 @@ def holders() -> list[str]:
     for state in Path("/proc").glob("[0-9]*/task/[0-9]*/patch_state"):
         try:
             if state.read_text().strip() not in ("-1", target):
-                found.append((state.parent / "comm").read_text().strip())
+                found.append((state.parent / "comm").read_text(errors="replace").strip())
         except OSError:
             continue
     return found
