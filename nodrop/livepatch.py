@@ -10,10 +10,13 @@ from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
+from nodrop.signals import asked_to_end
 
 NAME = "nodrop_live"
+CORE = "nodrop"
 TOOL_TIMEOUT_S = 60.0
 LOOK_S = 0.05
+_UNDO = "'nodrop uninstall --live' removes what is left of it."
 
 
 class Livepatch:
@@ -49,6 +52,11 @@ class Livepatch:
             return (self._patch / "transition").read_text().strip() == "0"
         except OSError:
             return True
+
+    @property
+    def left(self) -> bool:
+        """Whether anything of it is in the kernel; a command that was killed may leave a part."""
+        return self.present or self.loaded(NAME) or (self.loaded(CORE) and not self._used(CORE))
 
     def loaded(self, module: str) -> bool:
         """Whether a module is in the kernel."""
@@ -88,6 +96,8 @@ class Livepatch:
     def enter(self, modules: Path, timeout: float, tell: Callable[[str], None]) -> None:
         """Load the patch from a folder of modules and wait until it is complete.
 
+        A signal is held while a module is being loaded; then what was done is undone.
+
         Args:
             timeout: seconds; when they are over the patch is taken out again.
             tell: called now and then with what it waits for.
@@ -97,21 +107,11 @@ class Livepatch:
         """
         if self.loaded(NAME) and not self.enabled:
             self.leave(timeout, tell)  # an earlier one is on its way out
-        for name in ("nodrop", NAME):
-            if not self.loaded(name):
-                done = proc.run(["insmod", modules / f"{name}.ko"], timeout=TOOL_TIMEOUT_S)
-                if done.status != 0:
-                    self._unload()
-                    raise NodropError(
-                        f"The module {name} could not be loaded.",
-                        f"{done.output.strip()}\nThe kernel's log (dmesg) says why; "
-                        "the drivers are what they were.",
-                    )
         try:
+            self._load(modules)
             complete = self._wait(lambda: self.settled, timeout, tell)
         except KeyboardInterrupt:
-            if self.enabled:
-                (self._patch / "enabled").write_text("0")  # the kernel takes it out by itself
+            self._retreat()
             raise
         if complete:
             return
@@ -141,16 +141,56 @@ class Livepatch:
             )
         self._unload()
 
+    def _load(self, modules: Path) -> None:
+        """Load both modules, or none."""
+        with asked_to_end() as interrupted:
+            for name in (CORE, NAME):
+                if self.loaded(name) or interrupted():
+                    continue
+                try:
+                    done = proc.run(["insmod", modules / f"{name}.ko"], timeout=TOOL_TIMEOUT_S)
+                except NodropError as error:
+                    with suppress(NodropError):
+                        self._retreat()
+                    error.hint = "\n".join(filter(None, [error.hint, _UNDO]))
+                    raise
+                if done.status != 0:
+                    self._unload()
+                    raise NodropError(
+                        f"The module {name} could not be loaded.",
+                        f"{done.output.strip()}\nThe kernel's log (dmesg) says why; "
+                        "the drivers are what they were.",
+                    )
+        if interrupted():
+            raise KeyboardInterrupt
+
+    def _retreat(self) -> None:
+        """Begin the way out, which the kernel ends by itself; unload what is not patched in."""
+        if self.enabled:
+            (self._patch / "enabled").write_text("0")
+        elif not self.present:
+            self._unload()
+
     def _unload(self) -> None:
         """Unload what nothing uses of our two modules."""
-        for name in (NAME, "nodrop"):
+        for name in (NAME, CORE):
             if self.loaded(name) and not self._used(name):
+                if self._coming(name):
+                    raise NodropError(
+                        f"The kernel is still loading {name}.",
+                        "Its log (dmesg) may say what it waits for. Run this again later.",
+                    )
                 done = proc.run(["rmmod", name], timeout=TOOL_TIMEOUT_S)
                 if done.status != 0:
                     raise NodropError(f"rmmod {name} failed.", done.output.strip())
 
     def _used(self, module: str) -> bool:
         return any((self._modules / module / "holders").iterdir())
+
+    def _coming(self, module: str) -> bool:
+        with suppress(OSError):
+            return (self._modules / module / "initstate").read_text().strip() == "coming"
+        return False
 
     def _names(self) -> str:
         return ", ".join(self.holders()[:8]) or "the kernel's idle tasks"

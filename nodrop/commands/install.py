@@ -155,7 +155,7 @@ def _patch(arguments: argparse.Namespace) -> int:
 def _restore(arguments: argparse.Namespace) -> int:
     """Make the running drivers stock again."""
     patch, place = Livepatch(), Installation()
-    if not patch.present and not patch.loaded("nodrop_live"):
+    if not patch.left:
         sentences = ["There is no livepatch in the running kernel."]
         return _tell(arguments, place, [], sentences, changed=False)
     actions = [

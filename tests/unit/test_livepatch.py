@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import signal
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from nodrop import proc
+from nodrop.commands import install
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.livepatch import Livepatch
 from nodrop.proc import Completed
@@ -157,3 +162,89 @@ def test_interrupted_goes_out(root: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         Livepatch(root).enter(root, 5.0, tell)
     assert (files / "enabled").read_text() == "0"
+
+
+def interrupted_while_loading(root: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> list[str]:
+    """Ctrl-C while insmod runs; it ends all the same. Returns what was asked of the kernel."""
+    asked = modules_of(root, monkeypatch)
+    run = proc.run
+
+    def insmod(argv: list[str | Path], timeout: float) -> Completed:
+        if argv[0] == "insmod" and Path(argv[1]).stem == which:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            if which == "nodrop_live":
+                patched(root, transition=1)
+        return run(argv, timeout=timeout)
+
+    monkeypatch.setattr("nodrop.proc.run", insmod)
+    with pytest.raises(KeyboardInterrupt):
+        Livepatch(root).enter(root, 5.0, lambda _: None)
+    return asked
+
+
+def test_interrupted_before_the_patch_leaves_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = interrupted_while_loading(root, monkeypatch, "nodrop")
+    assert asked == ["insmod nodrop", "rmmod nodrop"]
+    assert not Livepatch(root).left
+
+
+def test_interrupted_while_the_patch_is_loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = interrupted_while_loading(root, monkeypatch, "nodrop_live")
+    assert asked == ["insmod nodrop", "insmod nodrop_live"]
+    # It goes out by itself, and the next command knows of it.
+    assert (root / "sys/kernel/livepatch/nodrop_live/enabled").read_text() == "0"
+    assert Livepatch(root).left
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_insmod_that_does_not_end_is_undone(
+    root: Path, monkeypatch: pytest.MonkeyPatch, loaded: bool
+) -> None:
+    asked = modules_of(root, monkeypatch)
+    run = proc.run
+
+    def insmod(argv: list[str | Path], timeout: float) -> Completed:
+        late = argv[0] == "insmod" and Path(argv[1]).stem == "nodrop_live"
+        if late and loaded:
+            patched(root, transition=1)
+        if not late or loaded:
+            run(argv, timeout=timeout)
+        if late:
+            raise NodropError("insmod did not end within 60 s and was stopped.")
+        return Completed(0, "", 0.0)
+
+    monkeypatch.setattr("nodrop.proc.run", insmod)
+    with pytest.raises(NodropError, match=r"did not end[^$]*nodrop uninstall --live"):
+        Livepatch(root).enter(root, 5.0, lambda _: None)
+    assert Livepatch(root).left == loaded
+    if loaded:
+        assert (root / "sys/kernel/livepatch/nodrop_live/enabled").read_text() == "0"
+    else:
+        assert asked == ["insmod nodrop", "rmmod nodrop"]
+
+
+def test_module_that_is_still_being_loaded_is_named(root: Path) -> None:
+    (root / "sys/module/nodrop_live/holders").mkdir(parents=True)
+    (root / "sys/module/nodrop_live/initstate").write_text("coming\n")
+    with pytest.raises(NodropError, match="still loading nodrop_live"):
+        Livepatch(root).leave(1.0, lambda _: None)
+
+
+def test_uninstall_takes_out_a_core_that_was_left(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a command leaves it that was killed between its two modules."""
+    (root / "sys/module/nodrop/holders").mkdir(parents=True)
+    asked = modules_of(root, monkeypatch)
+    monkeypatch.setattr(install, "Livepatch", lambda: Livepatch(root))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    parser = argparse.ArgumentParser()
+    install.register(parser.add_subparsers())
+    words = ["uninstall", "--live"]
+    arguments = parser.parse_args(words, argparse.Namespace(json=False, quiet=True, color="never"))
+    assert arguments.run(arguments) == 0
+    assert asked == ["rmmod nodrop"]
+    assert "stock again" in capsys.readouterr().out
