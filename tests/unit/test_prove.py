@@ -127,3 +127,14 @@ def test_build_id(prove: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixtu
     text = capsys.readouterr().out
     assert f"0x{prove.build_id(made)[:2]}, " in text
     assert text.count("_ID { 0x") == 2
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_flow_control_of_the_kernels_own_is_refused(
+    prove: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], own: bool
+) -> None:
+    twin = tmp_path / "twin/tun.c"
+    twin.parent.mkdir()
+    twin.write_text("if (tun->flags & IFF_BACKPRESSURE)" if own else "/* drops */")
+    assert prove.main(["ids", str(tmp_path), "tun.ko", "vhost_net.ko"]) == 1
+    assert ("has flow control of its own" in capsys.readouterr().err) is own
