@@ -33,6 +33,7 @@ static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
 #define tun_get_socket(file) nodrop_live_unused_socket(file)
 #define tun_get_tx_ring(file) nodrop_live_unused_ring(file)
 #include "../tun/ring.h"
+#include "lookup.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -41,6 +42,7 @@ static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
 #pragma GCC diagnostic pop
 
 #include "../tun/unhook.h"
+#pragma pop_macro("rcu_dereference")
 
 static struct nodrop_queue *nodrop_tun_queue(struct tun_file *tfile)
 {
@@ -134,6 +136,20 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 
 /* What stands in for functions of the same name */
 
+/* A console on the network may print in here, to another device. */
+static netdev_tx_t nodrop_live_xmit_to(struct tun_file *tfile,
+				       struct sk_buff *skb,
+				       struct net_device *dev)
+{
+	struct tun_file *outer = __this_cpu_read(nodrop_live_target);
+	netdev_tx_t ret;
+
+	__this_cpu_write(nodrop_live_target, tfile);
+	ret = tun_net_xmit(skb, dev);
+	__this_cpu_write(nodrop_live_target, outer);
+	return ret;
+}
+
 /*
  * A stock device is lockless: several senders may come for one txq, and the
  * core wants them one by one. What tun_net_xmit() calls does not transmit, so
@@ -157,13 +173,13 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 	if (tfile)
 		q = nodrop_tun_queue(tfile);
 	if (!q || unlikely(READ_ONCE(txq->xmit_lock_owner) == cpu)) {
-		ret = tun_net_xmit(skb, dev);
+		ret = nodrop_live_xmit_to(tfile, skb, dev);
 		goto out;
 	}
 
 	__netif_tx_lock(txq, cpu);
 	if (nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
-		ret = tun_net_xmit(skb, dev);
+		ret = nodrop_live_xmit_to(tfile, skb, dev);
 	__netif_tx_unlock(txq);
 out:
 	rcu_read_unlock();

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The livepatch's transmit function, with stand-ins for the kernel: which queue gets the packet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+LIVE = Path(__file__).resolve().parents[2] / "kmod/live"
+
+KERNEL = r"""
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define __rcu
+#define unlikely(x) (x)
+#define READ_ONCE(x) (x)
+#define DEFINE_PER_CPU(type, name) type name
+#define __this_cpu_read(x) (x)
+#define __this_cpu_write(x, v) ((x) = (v))
+#define __same_type(a, b) __builtin_types_compatible_p(__typeof__(a), __typeof__(b))
+#define rcu_dereference_check(p, c) (p)
+#define rcu_dereference(p) rcu_dereference_check(p, 0)
+#define rcu_read_lock()
+#define rcu_read_unlock()
+#define smp_processor_id() 0
+#define netdev_priv(dev) (&(dev)->tun)
+#define netdev_get_tx_queue(dev, index) (&(dev)->txq)
+#define skb_get_queue_mapping(skb) (0)
+#define __netif_tx_lock(txq, cpu) ((txq)->xmit_lock_owner = (cpu))
+#define __netif_tx_unlock(txq) ((txq)->xmit_lock_owner = -1)
+#define nodrop_tun_queue(tfile) (&(tfile)->q)
+#define nodrop_tun_enabled(tun) true
+
+typedef unsigned short u16;
+typedef enum { NETDEV_TX_OK, NETDEV_TX_BUSY } netdev_tx_t;
+enum nodrop_verdict { NODROP_CLAIMED, NODROP_BUSY };
+struct prog { int run; };
+struct nodrop_queue { int claims; };
+struct tun_file { struct nodrop_queue q; int packets; };
+struct tun_struct { struct tun_file *tfiles[2]; struct prog *prog; };
+struct netdev_queue { int xmit_lock_owner; };
+struct net_device { struct tun_struct tun; struct netdev_queue txq; };
+struct sk_buff { struct net_device *console; };
+
+static struct net_device *detaches_in_claim;
+
+static struct tun_file first, second;
+
+static enum nodrop_verdict nodrop_claim(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
+{
+	q->claims++;
+	if (detaches_in_claim)
+		detaches_in_claim->tun.tfiles[0] = &second;
+	return txq && on ? NODROP_CLAIMED : NODROP_BUSY;
+}
+#include "lookup.h"
+
+static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb, struct net_device *dev);
+
+/* As the kernel's own. */
+static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	struct tun_struct *tun = netdev_priv(dev);
+	struct tun_file *tfile = rcu_dereference(tun->tfiles[0]);
+	struct sk_buff printed = {0};
+
+	if (skb->console)
+		nodrop_live_net_xmit(&printed, skb->console);
+	assert(tfile == rcu_dereference(tun->tfiles[0]) || !skb->console);
+	assert(rcu_dereference(tun->prog)->run);
+	tfile->packets++;
+	return NETDEV_TX_OK;
+}
+#undef rcu_dereference
+#define rcu_dereference(p) (p)
+"""
+
+CASES = r"""
+int main(void)
+{
+	struct tun_file other = {0};
+	struct prog prog = {1};
+	struct net_device dev = {{{&first}, &prog}, {-1}}, console = {{{&other}, &prog}, {-1}};
+	struct sk_buff plain = {0}, prints = {&console};
+
+	/* The claimed queue gets it, though it is detached meanwhile. */
+	detaches_in_claim = &dev;
+	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
+	assert(first.q.claims == 1 && first.packets == 1 && second.packets == 0);
+
+	/* The next packet goes where the index leads now. */
+	detaches_in_claim = NULL;
+	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
+	assert(second.q.claims == 1 && second.packets == 1);
+	assert(other.q.claims == 1 && other.packets == 1);
+	return 0;
+}
+"""
+
+
+def test_the_claimed_queue_gets_the_packet(tmp_path: Path) -> None:
+    for header in ("percpu.h", "rcupdate.h"):
+        (tmp_path / "linux").mkdir(exist_ok=True)
+        (tmp_path / "linux" / header).touch()
+    driver = (LIVE / "tun.c").read_text(encoding="utf-8")
+    functions = re.findall(r"^static netdev_tx_t nodrop_live_\w+\(.*?^}\n", driver, re.M | re.S)
+    assert any("nodrop_live_net_xmit" in function for function in functions)
+    source, program = tmp_path / "xmit.c", tmp_path / "xmit"
+    source.write_text("\n".join([KERNEL, *functions, CASES]), encoding="utf-8")
+    flags = ["-std=gnu11", "-Wall", "-Wno-unknown-pragmas", "-I", str(tmp_path), "-I", str(LIVE)]
+    subprocess.run(["gcc", *flags, "-o", program, source], check=True, timeout=60)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
