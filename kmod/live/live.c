@@ -54,6 +54,9 @@ static bool nodrop_live_fits(const struct module *module,
 	return false;
 }
 
+/* The notifier is there and is to stay; events come with RTNL. */
+static bool nodrop_live_on;
+
 static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
 			     void *info)
 {
@@ -68,7 +71,7 @@ static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
 		nodrop_live_join(dev);
 		break;
 	case NETDEV_UNREGISTER:
-		nodrop_live_leave(dev);
+		nodrop_live_leave(dev, !READ_ONCE(nodrop_live_on));
 		break;
 	}
 	return NOTIFY_DONE;
@@ -77,8 +80,6 @@ static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
 static struct notifier_block nodrop_live_notifier = {
 	.notifier_call = nodrop_live_event,
 };
-
-static bool nodrop_live_on;
 
 static void nodrop_live_nudge_all(struct work_struct *work)
 {
@@ -123,16 +124,18 @@ static void nodrop_live_post_patch(struct klp_object *obj)
 		return;
 	nodrop_live_begin();
 	err = register_netdevice_notifier(&nodrop_live_notifier);
-	nodrop_live_on = !err;
+	WRITE_ONCE(nodrop_live_on, !err);
 	if (err)
 		pr_err("nodrop_live: no device is lossless: error %d\n", err);
 }
 
 static void nodrop_live_pre_unpatch(struct klp_object *obj)
 {
-	if (nodrop_live_on)
+	bool on = nodrop_live_on;
+
+	WRITE_ONCE(nodrop_live_on, false);
+	if (on)
 		unregister_netdevice_notifier(&nodrop_live_notifier);
-	nodrop_live_on = false;
 	nodrop_live_nudge_begin();
 }
 

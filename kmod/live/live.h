@@ -17,7 +17,7 @@ extern struct klp_func nodrop_live_vhost_funcs[];
 void nodrop_live_begin(void);
 bool nodrop_live_is_tun(const struct net_device *dev);
 void nodrop_live_join(struct net_device *dev);
-void nodrop_live_leave(struct net_device *dev);
+void nodrop_live_leave(struct net_device *dev, bool for_good);
 void nodrop_live_nudge(struct net_device *dev);
 void nodrop_live_ptr_free(void *packet);
 

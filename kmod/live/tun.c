@@ -321,12 +321,14 @@ void nodrop_live_join(struct net_device *dev)
 /**
  * nodrop_live_leave() - make a device what it was
  * @dev: a device of tun.ko
+ * @for_good: forget what was asked for it. Else it may be on its way to
+ *	another network namespace.
  *
  * What its rings hold stays there for their readers.
  *
  * Context: process context, RTNL held.
  */
-void nodrop_live_leave(struct net_device *dev)
+void nodrop_live_leave(struct net_device *dev, bool for_good)
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	struct nodrop_queue *q;
@@ -340,7 +342,9 @@ void nodrop_live_leave(struct net_device *dev)
 		nodrop_queue_bind(q, NULL);
 		nodrop_live_drop(q);
 	}
-	WRITE_ONCE(tun->flags, tun->flags & ~(NODROP_TUN_ON | NODROP_TUN_OFF));
+	if (for_good)
+		WRITE_ONCE(tun->flags,
+			   tun->flags & ~(NODROP_TUN_ON | NODROP_TUN_OFF));
 	if (dev->ethtool_ops == &nodrop_live_ops)
 		dev->ethtool_ops = nodrop_live_stock_ops;
 }
