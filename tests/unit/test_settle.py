@@ -44,6 +44,13 @@ class Machine:
         (self.place / note).write_bytes(bytes(16) + bytes.fromhex(build_id))
         self.write(f"sys/module/{name}/refcnt", f"{uses}\n")
 
+    def uses(self, module: str, *others: str) -> None:
+        """Module uses others; that counts as one use of each."""
+        for other in others:
+            self.write(f"sys/module/{other}/holders/{module}", "")
+            count = self.sys / f"module/{other}/refcnt"
+            count.write_text(f"{int(count.read_text()) + 1}\n")
+
     def open(self, pid: int, name: str, device: str) -> None:
         self.write(f"proc/{pid}/comm", f"{name}\n")
         (self.place / f"proc/{pid}/fd").mkdir()
@@ -121,6 +128,44 @@ def test_the_core_goes_with_its_users(machine: Machine) -> None:
         machine.load(name, OLD, 0)
     assert machine.settle("out") == ""
     assert machine.asked() == ["tun", "nodrop"]
+
+
+def test_a_new_driver_gets_no_old_core(machine: Machine) -> None:
+    """A VPN holds tun, and tun the core: vhost_net, which nobody uses, must stay with them."""
+    for name in ("nodrop", "tun", "vhost_net"):
+        machine.load(name, OLD, 0)
+    machine.uses("tun", "nodrop")
+    machine.uses("vhost_net", "nodrop", "tun")
+    machine.write("sys/module/tun/refcnt", "2\n")
+    said = machine.settle()
+    assert machine.asked() == []
+    assert "'rmmod vhost_net tun nodrop'" in said
+
+
+def test_a_core_that_others_use_keeps_its_drivers(machine: Machine) -> None:
+    for name in ("nodrop", "tun"):
+        machine.load(name, OLD, 0)
+    machine.uses("tun", "nodrop")
+    machine.uses("kreader", "nodrop")
+    machine.settle()
+    assert machine.asked() == []
+
+
+def test_drivers_go_with_a_core_that_only_they_use(machine: Machine) -> None:
+    for name in ("nodrop", "tun", "vhost_net"):
+        machine.load(name, OLD, 0)
+    machine.uses("tun", "nodrop")
+    machine.uses("vhost_net", "nodrop", "tun")
+    machine.settle()
+    assert machine.asked()[0] == "vhost_net"
+
+
+def test_a_new_driver_comes_when_the_core_is_the_same(machine: Machine) -> None:
+    machine.load("nodrop", NEW, 1)
+    machine.load("tun", NEW, 2)
+    machine.load("vhost_net", OLD, 0)
+    assert machine.settle() == ""
+    assert machine.asked() == ["vhost_net"]
 
 
 def test_macvtap_and_its_devices_stay(machine: Machine) -> None:
