@@ -123,6 +123,13 @@ enum nodrop_phase {
 
 struct nodrop_front;
 
+/*
+ * All users of the core call this function. Its symbol has a number, which
+ * changes with what is declared here: a driver that was built with another one
+ * does not load.
+ */
+#define nodrop_release nodrop_release_protocol_1
+
 /**
  * struct nodrop_queue - flow control state of one ring
  *
