@@ -27,7 +27,9 @@ def family(pid: int) -> list[int]:
     for entry in PROC.iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                parents[int(entry.name)] = int(_fields((entry / "stat").read_text(errors="replace"))[1])
+                parents[int(entry.name)] = int(
+                    _fields((entry / "stat").read_text(errors="replace"))[1]
+                )
     found = [pid]
     for one in found:
         found += [child for child, parent in parents.items() if parent == one]

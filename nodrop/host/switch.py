@@ -63,6 +63,11 @@ def require(device: Device, on: bool, default: Default) -> None:
     Raises:
         UnsupportedError: its driver has no switch; the hint says how to get one.
     """
+    if device.on is None and default.loaded is not None:
+        raise UnsupportedError(
+            f"{device.name} is driven by an old tun of nodrop's, which has no switch for a device.",
+            "'nodrop install' says how to load a newer one; --default switches all devices.",
+        )
     if device.on is not None or (not on and not device.asked):
         return
     if device.asked:

@@ -174,6 +174,15 @@ def test_nothing_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert "ring-drops: nothing dropped" in capsys.readouterr().out
 
 
+def test_older_modules(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    data = load("nodrop")
+    both("qdiscs.0.kind", "fq_codel")(data)
+    for when in ("before", "after"):
+        data[when]["machine"]["files"]["sys/module/nodrop/version"] = "0.0.9"
+    doctor(monkeypatch, data, "doctor", status=0)
+    assert "The modules in memory are nodrop 0.0.9, this command is " in capsys.readouterr().err
+
+
 def test_device_that_goes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,3 +150,22 @@ def test_many_devices_take_less_than_a_second(tmp_path: Path) -> None:
     # Its own time, since others may have the processors: it sleeps nowhere.
     assert min(sum(map(float, line.split())) for line in done.stderr.splitlines()) < 1.0
     assert len(json.loads((tmp_path / "status.json").read_text())["devices"]) == MANY
+
+
+@pytest.mark.parametrize(
+    ("loaded", "older"), [("0.2.9", True), ("0.3.0", False), ("0.10.0", False), ("", False)]
+)
+def test_older_modules_are_told_of_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    loaded: str,
+    older: bool,
+) -> None:
+    monkeypatch.setattr(status, "version", lambda: "0.3.0")
+    found = raw("nodrop")
+    found.machine.files["sys/module/nodrop/version"] = loaded
+    recorded(monkeypatch, found)
+    assert cli.main(["status"]) == 0
+    said = "The modules in memory are nodrop 0.2.9, this command is 0.3.0: "
+    lines = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith(said) for line in lines) == older

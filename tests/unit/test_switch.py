@@ -347,3 +347,15 @@ def test_no_switch_any_more(host: Host, monkeypatch: pytest.MonkeyPatch) -> None
     assert host.devices
     with pytest.raises(UnsupportedError, match="no switch any more"):
         switch.turn(None, "tun0", True)
+
+
+def test_an_old_tun_without_a_switch(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """nodrop 0.1 has the default and no flag of a device: it is not off, and is not stock."""
+    host.load("Y")
+    host.devices["tun0"] = None
+    for name in ("disable", "enable"):
+        status, out, err = run(capsys, name, "tun0")
+        assert (status, out) == (4, "")
+        assert "an old tun of nodrop's" in err
+    assert run(capsys, "disable", "--default")[0] == 0
+    assert not Default(host.root, RELEASE).loaded
