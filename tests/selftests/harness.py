@@ -178,10 +178,19 @@ class Sender:
         self._packets = packets
         self._patient = patient
         self._stop = threading.Event()
+        self._failed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._send()
+        except Exception as error:
+            self._failed = True
+            text = f"# the sender to port {self.port} ended after {self.sent} packets: {error!r}\n"
+            print(text, end="", flush=True)
+
+    def _send(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND_TIMEOUT)
             while self.sent < self._packets and not self._stop.is_set():
@@ -198,9 +207,9 @@ class Sender:
                 self.sent += 1
 
     def finished(self, timeout: float) -> bool:
-        """Whether all was sent within a time, seconds by the guest's measure."""
+        """Whether it ended within a time, seconds by the guest's measure, and not by an error."""
         self._thread.join(patience(timeout))
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and not self._failed
 
     def blocked(self, seconds: float) -> bool:
         """Whether it has not sent all after a time, seconds on a fast guest."""
