@@ -55,7 +55,7 @@ def test_selftest(
     tmp_path: Path,
     subtests: pytest.Subtests,
 ) -> None:
-    account(run_selftest(kernel, artifacts, program, tmp_path), subtests)
+    account(run_selftest(kernel, artifacts, program, tmp_path), subtests, FLAVOUR)
 
 
 @pytest.mark.skipif(not SHARED, reason="each has its own guest")
@@ -78,7 +78,7 @@ def test_together(
         died = error
     for report in read_batch(programs, tmp_path, whole):
         with subtests.test(report.name):
-            account(report, subtests)
+            account(report, subtests, FLAVOUR)
     if died:
         raise died
     assert whole is not None
@@ -93,4 +93,4 @@ def test_kunit(
     if not modules:
         pytest.skip("kmod/ builds no KUnit module")
     for module in modules:
-        account(run_kunit(kernel, artifacts, module, tmp_path), subtests)
+        account(run_kunit(kernel, artifacts, module, tmp_path), subtests, FLAVOUR)
