@@ -19,6 +19,9 @@ STUBS = {
     "rmmod": 'echo "$1" >>"$NODROP_SYS/asked"; rm -r "$NODROP_SYS/module/$1"',
     "mokutil": "echo no",
     "dkms": "exit 1",
+    "modprobe": 'echo "modprobe $*" >>"$NODROP_SYS/asked"',
+    "lsinitramfs": 'cat "$1"',
+    "update-initramfs": 'echo "initramfs $3" >>"$NODROP_SYS/asked"',
 }
 
 
@@ -33,6 +36,9 @@ class Machine:
             path.chmod(0o755)
         for name in ("tun", "vhost_net", "tap", "nodrop"):
             self.write(f"disk/{name}.ko", NEW)
+        self.sys.mkdir()
+        (place / "dev/net").mkdir(parents=True)
+        (place / "dev/net/tun").symlink_to("/dev/null")  # a character device, too
 
     def write(self, path: str, text: str) -> None:
         (self.place / path).parent.mkdir(parents=True, exist_ok=True)
@@ -61,6 +67,10 @@ class Machine:
             "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
             "NODROP_SYS": str(self.sys),
             "NODROP_PROC": str(self.place / "proc"),
+            "NODROP_ETC": str(self.place / "etc"),
+            "NODROP_DKMS": str(self.place / "dkms"),
+            "NODROP_DEV": str(self.place / "dev"),
+            "NODROP_BOOT": str(self.place / "boot"),
         }
         words = [str(KMOD / command[0]), *command[1:]]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -207,6 +217,32 @@ def test_what_to_run_names_what_is_loaded(machine: Machine) -> None:
     assert "'rmmod tun nodrop'" in machine.settle()
 
 
+def test_names_are_no_commands_for_the_terminal(machine: Machine) -> None:
+    machine.load("tun", OLD, 1)
+    machine.open(5, "qemu\x1b[2J\rx\x9b", "/dev/net/tun")
+    machine.write("sys/class/net/tap\x1b[0/tun_flags", "0x1802\n")
+    said = machine.settle()
+    assert said.strip().isprintable()
+    assert "qemu?[2J?x" in said
+    assert "tap?[0" in said
+
+
+@pytest.mark.parametrize("how", ["in", "out"])
+def test_initial_ram_disks_get_what_is_on_disk(machine: Machine, how: str) -> None:
+    machine.write("boot/initrd.img-6.1", "usr/lib/modules/6.1/kernel/drivers/net/tun.ko.xz\n")
+    machine.write("boot/initrd.img-6.12", "usr/lib/modules/6.12/kernel/drivers/net/veth.ko\n")
+    assert machine.settle(how) == ""
+    assert (machine.sys / "asked").read_text() == "initramfs 6.1\n"
+
+
+def test_the_device_comes_back(machine: Machine) -> None:
+    """It goes with the module."""
+    machine.load("tun", OLD, 0)
+    (machine.place / "dev/net/tun").unlink()
+    assert machine.settle("out") == ""
+    assert (machine.sys / "asked").read_text() == "tun\nmodprobe -q tun\n"
+
+
 @pytest.mark.parametrize(
     ("state", "loads"), [("none [integrity] confidentiality", False), ("[none] integrity", True)]
 )
@@ -229,11 +265,76 @@ def test_secure_boot(machine: Machine, on: int) -> None:
     assert machine.signed() is (on == 0)
 
 
-@pytest.mark.parametrize("how", ["firmware", "kernel"])
-def test_enrolled_key(machine: Machine, how: str) -> None:
+NAME = "DKMS module signing key"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
+    """As DKMS makes one, and its subject key identifier."""
+    place = tmp_path_factory.mktemp("key")
+    words = f"openssl req -new -x509 -nodes -days 9 -newkey rsa:2048 -outform DER -out {place}/c"
+    command = [*words.split(), "-subj", f"/CN={NAME}", "-keyout", "/dev/null"]
+    subprocess.run(command, check=True, capture_output=True)
+    made = (place / "c").read_bytes()
+    shown = ["openssl", "x509", "-inform", "DER", "-noout", "-text"]
+    text = subprocess.run(shown, input=made, check=True, capture_output=True).stdout.decode()
+    after = text.partition("Subject Key Identifier:")[2].split()[0]
+    return made, after.replace(":", "").lower()
+
+
+@pytest.fixture
+def strict(machine: Machine, certificate: tuple[bytes, str]) -> Machine:
+    """It loads signed modules only; DKMS has its key."""
     machine.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
-    if how == "kernel":
-        machine.write("proc/keys", "1: asymmetri DKMS module signing key: X509.rsa\n")
-    else:
-        (machine.place / "bin/mokutil").write_text("#!/bin/sh\necho mok.pub is already enrolled\n")
-    assert machine.signed()
+    machine.write("dkms/mok.pub", "")
+    (machine.place / "dkms/mok.pub").write_bytes(certificate[0])
+    return machine
+
+
+def keys(name: str, identifier: str) -> str:
+    return (
+        f"1f2e3d4c I------     1 perm 1f010000     0     0 asymmetri {name}: {identifier}: "
+        f"X509.rsa {identifier[-8:]} []\n"
+    )
+
+
+def test_key_that_the_kernel_has(strict: Machine, certificate: tuple[bytes, str]) -> None:
+    strict.write("proc/keys", keys(NAME, certificate[1]))
+    assert strict.signed()
+
+
+def test_another_key_of_the_same_name(strict: Machine, certificate: tuple[bytes, str]) -> None:
+    strict.write("proc/keys", keys(NAME, certificate[1][::-1]))
+    assert not strict.signed()
+
+
+def test_certificate_that_dkms_is_told_to_use(
+    strict: Machine, certificate: tuple[bytes, str]
+) -> None:
+    own = strict.place / "own.der"
+    (strict.place / "dkms/mok.pub").rename(own)
+    strict.write("proc/keys", keys("Our own key", certificate[1]))
+    assert not strict.signed()
+    strict.write("etc/dkms/framework.conf", "mok_certificate=/nope\n")
+    strict.write("etc/dkms/framework.conf.d/own.conf", f'mok_certificate="{own}"\n')
+    assert strict.signed()
+
+
+@pytest.mark.parametrize(
+    ("said", "enrolled"),
+    [("enrolled", True), ("in the enrollment request", False), ("in the built-in", False)],
+)
+def test_what_mokutil_says(strict: Machine, said: str, enrolled: bool) -> None:
+    mokutil = strict.place / "bin/mokutil"
+    mokutil.write_text(f"#!/bin/sh\necho mok.pub is already {said}\n")
+    assert strict.signed() is enrolled
+
+
+@pytest.mark.parametrize("enrolled", [True, False])
+def test_without_openssl(strict: Machine, *, enrolled: bool) -> None:
+    (strict.place / "bin/openssl").write_text("#!/bin/sh\nexit 127\n")
+    (strict.place / "bin/openssl").chmod(0o755)
+    strict.write("proc/keys", keys(NAME, "ab" * 20))
+    if enrolled:
+        (strict.place / "bin/mokutil").write_text("#!/bin/sh\necho it is already enrolled\n")
+    assert strict.signed() is enrolled
