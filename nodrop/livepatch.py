@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nodrop import proc
+from nodrop.columns import clean
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.signals import asked_to_end
 
@@ -90,7 +91,7 @@ class Livepatch:
                     if state.read_text().strip() not in ("-1", target):
                         task = state.parent
                         name = (task / "comm").read_text(errors="replace").strip()
-                        found.append(f"{name} ({task.name})")
+                        found.append(f"{clean(name)} ({task.name})")
         return sorted(found)
 
     def enter(self, modules: Path, timeout: float, tell: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,9 @@ from nodrop.errors import NodropError
 TAIL_LINES = 30
 GRACE_S = 5.0
 """Seconds a killed process may take to go away before it is given up."""
+POLL_S = 0.1
+_ADMIN = ("/usr/sbin", "/sbin")
+"""Where insmod, rmmod and dkms are; 'su' without '-' leaves them out of PATH."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,30 @@ def tail(text: str, lines: int = TAIL_LINES) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
+def _path(env: Mapping[str, str]) -> str:
+    """Return PATH with the administrator's programs."""
+    parts = [part for part in env.get("PATH", "/usr/bin:/bin").split(":") if part]
+    return ":".join([*parts, *(part for part in _ADMIN if part not in parts)])
+
+
 def require(program: str, package: str) -> str:
     """Return the path of a program.
 
     Raises:
         NodropError: it is not installed; names the Debian package that has it.
     """
-    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    path = shutil.which(program, path=_path(os.environ))
     if path is None:
         raise NodropError(
             f"The program {program} is missing.",
             f"Install it with: apt-get install {package}",
         )
     return path
+
+
+def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    given = os.environ if env is None else env
+    return {**given, "PATH": _path(given)}
 
 
 def run(
@@ -99,7 +114,7 @@ def run(
     process = subprocess.Popen(
         [*wrapper, *command],
         cwd=cwd,
-        env=None if env is None else dict(env),
+        env=_environment(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -130,6 +145,59 @@ def run(
         if sink:
             sink.close()
     return Completed(status, "\n".join(lines), time.monotonic() - started)
+
+
+def run_whole(
+    argv: Sequence[str | os.PathLike[str]], *, on_line: Callable[[str], None] | None = None
+) -> Completed:
+    """Run a program that leaves the machine damaged when it is stopped half-way.
+
+    Nothing stops it: it is waited for without a time limit, INT, HUP and TERM do not reach it,
+    and an exception of the caller (Ctrl-C among them) is raised when it has ended. It goes on
+    when the caller is killed.
+
+    Args:
+        on_line: called for each line of output as it appears.
+
+    Raises:
+        NodropError: it cannot be started.
+    """
+    program = require(os.fspath(argv[0]), os.fspath(argv[0]))
+    shell = ["/bin/sh", "-c", "trap '' INT HUP TERM; exec \"$@\"", "sh", program]
+    started = time.monotonic()
+    caught: BaseException | None = None
+    lines: list[str] = []
+    # Not a pipe: it would break with this process, and end the program.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [*shell, *argv[1:]],
+            env=_environment(None),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        seen = 0
+        while True:
+            try:
+                ended = process.poll() is not None
+                data = os.pread(output.fileno(), 1 << 20, seen)
+                *whole, rest = data.split(b"\n")
+                if ended and rest and len(data) < 1 << 20:
+                    whole.append(rest)
+                for raw in whole:
+                    seen += len(raw) + 1
+                    lines.append(raw.decode(errors="replace").rstrip("\r"))
+                    if on_line:
+                        on_line(lines[-1])
+                if ended and not whole:
+                    break
+                time.sleep(0 if ended else POLL_S)
+            except BaseException as error:  # raised below, when it has ended
+                caught = error
+    if caught:
+        raise caught
+    return Completed(process.returncode, "\n".join(lines), time.monotonic() - started)
 
 
 def _pump(process: subprocess.Popen[bytes], end: float, take: Callable[[bytes], None]) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from nodrop import proc
+from nodrop.columns import clean_lines
 from nodrop.commands import common
 from nodrop.errors import NodropError, UsageError
 from nodrop.host.installation import Installation
@@ -115,7 +116,7 @@ def _tell(
         loaded = place.loaded
         now = f"{whose.get(loaded, loaded)} tun" if loaded else "no tun module"
         sentences = [*sentences, f"In memory now: {now}."]
-    print("\n".join(sentences))
+    print(clean_lines("\n".join(sentences)))
     return 0
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nodrop import proc
+from nodrop.columns import clean
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 
 QUERY_TIMEOUT_S = 60.0
@@ -117,7 +118,7 @@ class Installation:
             steps.append([str(tree / "fit"), "--source", *given, self.kernel])
         if given or "installed" not in _ask(["dkms", "status", *which, "-k", self.kernel]).output:
             steps.append(["dkms", "install", *which, "-k", self.kernel])
-        return [*steps, [str(tree / "verify"), version], [str(tree / "settle"), "in"]]
+        return [*steps, [str(tree / "verify"), version, self.kernel], [str(tree / "settle"), "in"]]
 
     def to_uninstall(self) -> list[list[str]]:
         """Return the commands that remove the modules for every kernel; none: nothing is there.
@@ -161,8 +162,14 @@ class Installation:
             NodropError: one failed; the hint is what it said.
             UnsupportedError: nodrop does not fit the running kernel.
         """
-        output = [_ran(step, BUILD_TIMEOUT_S, tell) for step in steps]
+        output = [
+            _ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, tell) for step in steps
+        ]
         return sentences("\n".join(output))
+
+    def _changes(self, step: Sequence[str]) -> bool:
+        """Whether a command changes modules on disk: half of it is worse than none."""
+        return step[0] in ("dkms", str(self._script)) or Path(step[0]).name == "verify"
 
     def _version(self) -> str:
         try:
@@ -173,7 +180,7 @@ class Installation:
 
 def sentences(output: str) -> list[str]:
     """Return what nodrop's own scripts said among the output of others."""
-    lines = (line.strip() for line in output.splitlines())
+    lines = (clean(line.strip()) for line in output.splitlines())
     said = [line for line in lines if line.startswith(_SAID)]
     return [line.removeprefix(_SAID) for line in dict.fromkeys(said)]
 
@@ -182,8 +189,12 @@ def _ask(argv: Sequence[str]) -> proc.Completed:
     return proc.run(argv, timeout=QUERY_TIMEOUT_S)
 
 
-def _ran(argv: Sequence[str], timeout: float, tell: Callable[[str], None] | None) -> str:
-    done = proc.run(argv, timeout=timeout, on_line=tell)
+def _ran(argv: Sequence[str], timeout: float | None, tell: Callable[[str], None] | None) -> str:
+    """Run a command and return its output; without a time limit nothing stops it."""
+    if timeout is None:
+        done = proc.run_whole(argv, on_line=tell)
+    else:
+        done = proc.run(argv, timeout=timeout, on_line=tell)
     if done.status == 0:
         return done.output
     reason = "\n".join(sentences(done.output)) or proc.tail(done.output, 8)

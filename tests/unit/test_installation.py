@@ -99,7 +99,7 @@ def test_by_dkms(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = [
         "dkms add -m nodrop -v 0.3.0",
         f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}",
-        f"{tree}/verify 0.3.0",
+        f"{tree}/verify 0.3.0 {KERNEL}",
         f"{tree}/settle in",
     ]
     before = host.everything()
@@ -119,7 +119,7 @@ def test_what_dkms_has_is_not_built_again(host: Host, capsys: pytest.CaptureFixt
     tree = host.tree()
     host.write("dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
     out = run(capsys, "install", "--dry-run")[1]
-    assert out.splitlines() == [f"{tree}/verify 0.3.0", f"{tree}/settle in"]
+    assert out.splitlines() == [f"{tree}/verify 0.3.0 {KERNEL}", f"{tree}/settle in"]
     out = run(capsys, "install", "--dry-run", "--source", "/usr/src")[1]
     assert out.splitlines()[:2] == [
         f"{tree}/fit --source /usr/src {KERNEL}",
@@ -221,13 +221,39 @@ def test_the_script_prints_and_changes_nothing(
     assert "rm -rf /usr/local/lib/nodrop /usr/local/share/doc/nodrop" in told
     assert "scripts/lay command /usr/local/lib/nodrop /usr/local/bin/nodrop" in told
     version = (copy / "kmod/VERSION").read_text().strip()
-    assert f"dkms install --force -m nodrop -v {version} -k {KERNEL}" in told
+    assert f"dkms install -m nodrop -v {version} -k {KERNEL}" in told
     made.tree()
     told = place.told(place.to_uninstall())
     assert any("/etc/modprobe.d/nodrop.conf" in line for line in told)
-    assert told[-1] == "kmod/settle out"
+    assert told[-2:] == ["kmod/place stock", "kmod/settle out"]
     assert made.ran == []
     assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == before
+
+
+def test_an_interrupt_does_not_stop_dkms(host: Host) -> None:
+    """It comes with DKMS's first line; DKMS ends, and what follows is not run."""
+    host.tree()
+    host.script(
+        "bin/dkms", 'case $1 in status) ;; *) echo "$1"; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
+    )
+    place = Installation(host.root, host.root / "repository", KERNEL)
+
+    def interrupt(_line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(place.to_install(), interrupt)
+    assert host.ran == ["add"]
+
+
+def test_what_scripts_say_is_no_command_for_the_terminal(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = host.tree()
+    host.script(f"{tree.relative_to(host.root)}/settle", r"printf 'nodrop: qemu\033[2J\rx\n' >&2")
+    out = run(capsys, "install")[1]
+    assert "qemu?[2J" in out
+    assert out.replace("\n", "").isprintable()
 
 
 def test_sentences_of_nodrop_alone() -> None:

@@ -76,6 +76,13 @@ def test_name_of_a_task_may_be_any_bytes(root: Path) -> None:
     assert Livepatch(root).holders() == ["\ufffdvpn (10)"]
 
 
+def test_names_of_holders_are_no_commands_for_the_terminal(root: Path) -> None:
+    patched(root, transition=1)
+    task(root, 10, "x\x1b[2J\ry", "0")
+    (name,) = Livepatch(root).holders()
+    assert name.isprintable()
+
+
 def test_late_transition_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = patched(root, transition=1)
     task(root, 10, "openvpn", "0")

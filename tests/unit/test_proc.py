@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,63 @@ def test_no_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_args, **_kwargs: None)
     with pytest.raises(NodropError, match="gcc is missing"):
         toolchain()
+
+
+SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"
+
+
+def test_what_must_be_whole_outlives_an_exception(tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    def interrupt(line: str) -> None:
+        lines.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        proc.run_whole(["sh", "-c", SLOW.format(tmp_path)], on_line=interrupt)
+    assert (tmp_path / "end").exists()
+    assert lines == ["begun", "half", "end"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_what_must_be_whole_outlives_its_caller(tmp_path: Path, number: int) -> None:
+    """And signals of its own, but for SIGKILL."""
+    script = f"echo $$ >{tmp_path}/pid; {SLOW.format(tmp_path)}"
+    ready, start = os.pipe()
+    caller = os.fork()
+    if not caller:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        begun = os.fdopen(start, "w", buffering=1)
+        with suppress(BaseException):
+            proc.run_whole(["sh", "-c", script], on_line=lambda line: print(line, file=begun))
+        os._exit(0)
+    os.close(start)
+    assert os.read(ready, 1)
+    os.kill(caller, number)
+    if number != signal.SIGKILL:
+        os.kill(int((tmp_path / "pid").read_text()), number)
+    os.waitpid(caller, 0)
+    end = time.monotonic() + 30
+    while not (tmp_path / "end").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert (tmp_path / "end").exists()
+
+
+def test_status_and_output_of_what_must_be_whole() -> None:
+    done = proc.run_whole(["sh", "-c", "echo a; echo b >&2; printf c; exit 3"])
+    assert (done.status, done.output) == (3, "a\nb\nc")
+
+
+def test_the_administrators_programs_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """'su' without '-' keeps the user's PATH."""
+    tool = tmp_path / "sbin/insmod-of-tests"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho loaded\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(proc, "_ADMIN", (str(tool.parent),))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for environment in (None, {"PATH": "/usr/bin:/bin"}):
+        assert proc.run([tool.name], timeout=10, env=environment).output == "loaded"
+    assert proc.run_whole(["sh", "-c", f"exec {tool.name}"]).output == "loaded"
