@@ -168,7 +168,7 @@ RULES = (
         "",
         TX,
         "The qdisc dropped it: over its limit, or its AQM (CoDel) told a sender to slow down.",
-        "That is its work; 'tc -s qdisc show dev DEV' tells which. Senders that do not slow down "
+        "That is its work; tc -s qdisc show dev DEV tells which. Senders that do not slow down "
         "(UDP) lose packets at any limit.",
     ),
     Rule(

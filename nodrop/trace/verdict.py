@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -139,7 +140,7 @@ def conclude(counted: Counted, device: str, causes: Mapping[str, int]) -> list[D
                 packets=packets,
                 way=reasons.way(site),
                 meaning=rule.meaning if rule else "",
-                advice=rule.advice.replace("DEV", device) if rule else "",
+                advice=rule.advice.replace("DEV", shlex.quote(device)) if rule else "",
             )
         )
     return drops

@@ -323,3 +323,10 @@ def test_where_nodrop_counts_the_cause_the_advice_is_of_it(
     assert advice in verdict({FULL: 30}, causes=causes).drops[0].advice
     # What was not lost in the ring has its own.
     assert advice not in verdict({QDISC: 30}, causes=causes).drops[0].advice
+
+
+def test_advice_quotes_the_devices_name() -> None:
+    """A device may be named so; a user copies the command."""
+    site = Site("dev_qdisc_enqueue+0x1", "", "QDISC_DROP")
+    (drop,) = conclude(Counted(Counter({site: 1})), "x;reboot", {})
+    assert "qdisc show dev 'x;reboot' tells" in drop.advice
