@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -95,8 +96,13 @@ class Cache:
         self.place = root() / kind
 
     def find(self, key: str) -> Path | None:
-        """Return a complete entry, or None. Writes nothing but its time of use."""
+        """Return a complete entry, or None. Writes nothing but its time of use.
+
+        Raises:
+            NodropError: this is root, and another user may write to the cache.
+        """
         entry = self.place / key
+        _refuse_others(root(), self.place, entry)
         try:
             stamp = json.loads((entry / STAMP).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -203,6 +209,29 @@ class Cache:
             with suppress(FileNotFoundError):
                 (entry / STAMP).unlink()  # who has removed it removes the rest
                 _remove(entry)
+
+
+def _refuse_others(*places: Path) -> None:
+    """Refuse, as root, what another user may have put here: kernels are booted, modules loaded.
+
+    Raises:
+        NodropError: a place belongs to another user, or others may write to it.
+    """
+    if os.geteuid() != 0:
+        return
+    for place in places:
+        try:
+            found = place.stat()
+        except OSError:
+            continue
+        writable = found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if found.st_gid else 0))
+        if found.st_uid != 0 or writable:
+            whose = f"belongs to user {found.st_uid}" if found.st_uid else "is writable by others"
+            raise NodropError(
+                f"{place} {whose}, and root would run what is in it.",
+                "Run this as that user, or set NODROP_CACHE to a directory of root's own, "
+                "such as /var/cache/nodrop-lab.",
+            )
 
 
 def _remove(path: Path) -> None:

@@ -5,6 +5,7 @@ import errno
 import multiprocessing
 import os
 import signal
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,33 @@ def test_root_prefers_own_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache.root() == tmp_path / ".cache" / "nodrop"
+
+
+@pytest.mark.parametrize("which", [".", "things", "things/key"])
+@pytest.mark.parametrize("how", ["owner", "mode", "group"])
+def test_root_takes_nothing_of_others(
+    place: Path, monkeypatch: pytest.MonkeyPatch, which: str, how: str
+) -> None:
+    store = Cache("things", keep=2)
+    store.get("key", fill)
+    own = Path.stat
+
+    def other(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = list(own(path, follow_symlinks=follow_symlinks))
+        mine = path == place / which
+        found[stat.ST_MODE] = stat.S_IFDIR | {"mode": 0o777, "group": 0o775}.get(
+            how if mine else "", 0o755
+        )
+        found[stat.ST_UID] = 1000 if mine and how == "owner" else 0
+        found[stat.ST_GID] = 1000 if mine and how == "group" else 0
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(Path, "stat", other)
+    with pytest.raises(NodropError, match="root would run") as caught:
+        store.find("key")
+    assert "NODROP_CACHE" in caught.value.hint
+    with pytest.raises(NodropError, match="root would run"):
+        store.get("key", fill)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert store.find("key") is not None

@@ -18,7 +18,7 @@ STUBS = {
     "check": "exit 0",
     "bin/gcc": "echo gcc 12",
     # What the kernel's build would make.
-    "bin/make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=} ;; esac
+    "bin/make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=};; esac
         done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"; touch "$out/build/log"
     for name in nodrop tun vhost_net tap; do case $name in vhost_net | tap)
         grep -q "^CONFIG_${name^^}=m" "$obj/.config" || continue ;; esac
@@ -47,7 +47,7 @@ class Machine:
             "NODROP_LOG": str(self.place / "log"),
             "NODROP_MODULES": str(self.place / "modules"),
         }
-        words = [self.place / "kmod/fit", KERNEL, *folder]
+        words = [str(self.place / "kmod/fit"), KERNEL, *map(str, folder)]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
     def made(self, config: str) -> tuple[set[str], str]:
