@@ -167,6 +167,26 @@ def test_lockdown(ready: Root) -> None:
     assert "updates" not in ready.module(ready.releases[0], "tun")
 
 
+def test_a_killed_installation_leaves_the_kernels_own(ready: Root) -> None:
+    """Killed while it copies tun, twice; then there is an installation, and a removal."""
+    cut = """#!/bin/bash
+case $* in */module/tun.ko*updates*) echo half >"${@: -1}"; kill -9 $PPID; sleep 9 ;; esac
+exec /usr/bin/cp "$@"
+"""
+    install = "dkms install -m nodrop -v 0.0.1 -k $KERNEL"
+    ready.succeed(
+        f"cat >/usr/local/sbin/cp <<'END'\n{cut}END\nchmod 755 /usr/local/sbin/cp; "
+        f"! {install}; ! {install}; rm /usr/local/sbin/cp; ! {OURS}/verify 0.0.1; "
+        "modinfo -k $KERNEL -n tun | grep /kernel/drivers/"
+    )
+    ready.succeed(f"{install}; {OURS}/verify 0.0.1; modinfo -k $KERNEL -n tun | grep /updates/")
+    ready.succeed(
+        f"cp {OURS}/place /tmp/; dkms remove -m nodrop -v 0.0.1 --all; /tmp/place stock; "
+        "modinfo -k $KERNEL -n tun | grep /kernel/drivers/; test ! -e /var/lib/dkms/nodrop; "
+        "dkms add nodrop/0.0.1"
+    )
+
+
 def test_no_room_for_the_modules(ready: Root) -> None:
     """DKMS does not look whether it could copy them."""
     place = "/lib/modules/$KERNEL/updates"

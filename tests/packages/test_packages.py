@@ -124,6 +124,18 @@ def test_the_command_and_the_package(installed: Root) -> None:
     assert "/updates/dkms/" in installed.module(kernel, "tun")
 
 
+def test_removal_notices_a_missing_tun(installed: Root) -> None:
+    kernel = installed.releases[NEWER]
+    stock = f"$(ls /lib/modules/{kernel}/kernel/drivers/net/tun.ko*)"
+    installed.succeed(f"mv {stock} /var/")
+    done = installed.run("dpkg --purge nodrop-dkms")
+    installed.succeed(f"mv /var/tun.ko* /lib/modules/{kernel}/kernel/drivers/net/")
+    assert done.status != 0
+    assert f"kernel {kernel} has lost its own" in done.output
+    assert "--reinstall linux-image-" in done.output
+    installed.succeed(f"dpkg --purge nodrop-dkms; dpkg -i {dkms_of(build())}", 580)
+
+
 def test_upgrade_and_purge(installed: Root) -> None:
     # As a version before macvtap's left it.
     installed.succeed("rm -v $(ls -d /var/cache/nodrop/sources/*/drivers/net/tap.c | head -n 1)")

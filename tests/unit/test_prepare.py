@@ -47,9 +47,7 @@ def trees(tmp_path: Path) -> Trees:
 def test_realtime(trees: Trees) -> None:
     assert "IFF_ONE_QUEUE" in trees.refused()
     trees.write("build/include/config/auto.conf", "CONFIG_PREEMPT_RT=y\n")
-    assert trees.refused() == (
-        f"nodrop: the kernel in {trees.build} is a realtime one (PREEMPT_RT): it is not supported for now\n"
-    )
+    assert "PREEMPT_RT" in trees.refused()
 
 
 def test_source_of_another_version(trees: Trees) -> None:
