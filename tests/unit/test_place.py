@@ -29,7 +29,9 @@ STUBS = {
     esac""",
     "depmod": 'echo "$1" >>"$TREE/depmod"',
     "df": 'echo Avail; cat "$TREE/free"',
-    "dpkg-query": "exit 1",
+    # A file "packaged" holds the names of packaged files.
+    "dpkg-query": """for f in $(cat "$TREE/packaged" 2>/dev/null); do
+        case /usr/lib/modules/$KERNEL/$f in $2) echo "linux-image-x:amd64: $f" ;; esac; done""",
 }
 
 DKMS = """
@@ -235,6 +237,16 @@ def test_a_kernel_that_has_lost_its_own_gets_none(tree: Tree) -> None:
     done = tree.run("dkms-model", "install")
     assert done.returncode == 101
     assert f"--reinstall linux-image-{KERNEL}" in done.stderr
+
+
+def test_what_its_package_does_not_have_may_be_missing(tree: Tree) -> None:
+    (tree.kernel / STOCK["tap"]).unlink()
+    tree.write("packaged", f"modules.order\n{STOCK['tun']}\n{STOCK['vhost_net']}\n")
+    assert tree.dkms("install") == 0
+    tree.dkms("remove")
+    assert tree.stock().stderr == ""
+    (tree.kernel / STOCK["vhost_net"]).unlink()
+    assert "--reinstall linux-image-x)" in tree.stock().stderr
 
 
 def test_a_missing_tun_is_noticed_after_removal(tree: Tree) -> None:
