@@ -136,7 +136,8 @@ def _qdisc(name: str) -> tuple[str, int, int | None]:
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
         )
