@@ -19,7 +19,7 @@
 
 struct tun_file;
 
-/* What this CPU transmits to, softirqs off; NULL: the index says. */
+/* What this CPU transmits to, softirqs off; NULL: look it up by index. */
 static DEFINE_PER_CPU(struct tun_file *, nodrop_live_target);
 
 static struct tun_file *nodrop_live_lookup(struct tun_file __rcu **place)
