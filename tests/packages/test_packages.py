@@ -175,6 +175,21 @@ def test_make_install(bare: Root) -> None:
     bare.succeed("test ! -e /usr/local/share/doc/nodrop")
 
 
+def test_signals_do_not_stop_dkms(bare: Root) -> None:
+    """They come to DKMS while it copies tun."""
+    signalled = """#!/bin/bash
+case $* in */module/tun.ko*updates*) for s in INT HUP TERM; do kill -$s $PPID; done ;; esac
+exec /usr/bin/cp "$@"
+"""
+    kernel = bare.releases[OLDER]
+    bare.succeed(
+        f"cat >/usr/local/sbin/cp <<'END'\n{signalled}END\nchmod 755 /usr/local/sbin/cp; "
+        f"make -s -C {REPOSITORY} install KVER={kernel}; rm /usr/local/sbin/cp"
+    )
+    assert "/updates/dkms/" in bare.module(kernel, "tun")
+    bare.succeed(f"make -s -C {REPOSITORY} uninstall")
+
+
 def test_the_commands_package_has_what_there_is_to_read(bare: Root) -> None:
     """It needs nothing that the root has not got; the pages are not compressed, links hold."""
     (package,) = (path for path in build() if path.name.startswith("nodrop_"))
