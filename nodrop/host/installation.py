@@ -162,14 +162,20 @@ class Installation:
             NodropError: one failed; the hint is what it said.
             UnsupportedError: nodrop does not fit the running kernel.
         """
-        output = [
-            _ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, tell) for step in steps
-        ]
+        output = []
+        for step in steps:
+            try:
+                output.append(_ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, tell))
+            except NodropError:
+                if step[:2] == ["dkms", "install"]:
+                    for check in filter(_is_verify, steps):
+                        proc.run_whole(check)  # clears what was left half-copied
+                raise
         return sentences("\n".join(output))
 
     def _changes(self, step: Sequence[str]) -> bool:
         """Whether a command changes modules on disk: half of it is worse than none."""
-        return step[0] in ("dkms", str(self._script)) or Path(step[0]).name == "verify"
+        return step[0] in ("dkms", str(self._script)) or _is_verify(step)
 
     def _version(self) -> str:
         try:
@@ -183,6 +189,10 @@ def sentences(output: str) -> list[str]:
     lines = (clean(line.strip()) for line in output.splitlines())
     said = [line for line in lines if line.startswith(_SAID)]
     return [line.removeprefix(_SAID) for line in dict.fromkeys(said)]
+
+
+def _is_verify(step: Sequence[str]) -> bool:
+    return Path(step[0]).name == "verify"
 
 
 def _ask(argv: Sequence[str]) -> proc.Completed:

@@ -137,6 +137,7 @@ def test_a_kernel_that_it_does_not_fit(
     assert (got, out) == (status, "")
     assert "it does not fit" in err
     assert not any(line.startswith("settle") for line in host.ran)
+    assert host.ran[-1] == f"verify 0.3.0 {KERNEL}", "what was left half-copied is cleared"
 
 
 def test_a_package_is_removed_by_apt(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
