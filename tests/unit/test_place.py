@@ -49,7 +49,7 @@ script() {
 }
 cd "$install_tree/$kernelver" || exit
 if [ "$1" = install ]; then
-    script PRE_INSTALL || exit 101
+    script PRE_INSTALL || [ "$FORCE" ] || exit 101
     for m in nodrop tun vhost_net tap; do
         [ -e "$tree/$entry/module/$m.ko" ] || continue
         if [ "$OF" = 3.2 ] && [ ! -L "$link" ]; then
@@ -129,6 +129,7 @@ class Tree:
             "OF": self.of,
             "CUT": cut,
             "KILL": kill,
+            "FORCE": "yes" if "--force" in words else "",
             "NODROP_DKMS": str(self.place / "dkms"),
             "NODROP_MODULES": str(self.place / "modules"),
         }
@@ -229,6 +230,15 @@ def test_no_room(tree: Tree) -> None:
     done = tree.run("dkms-model", "install")
     assert done.returncode == 101
     assert "no room for the modules" in done.stderr
+    assert tree.all_are("stock")
+
+
+def test_by_force_without_room(tree: Tree) -> None:
+    tree.write("free", "100\n")
+    tree.run("dkms-model", "install", "--force", cut="tun")
+    assert (tree.kernel / STOCK["tun"]).read_text() == f"stock {END}\n"
+    tree.dkms("remove")
+    assert tree.stock().stderr == ""
     assert tree.all_are("stock")
 
 
