@@ -183,8 +183,8 @@ exec /usr/bin/cp "$@"
 """
     kernel = bare.releases[OLDER]
     bare.succeed(
-        f"cat >/usr/local/sbin/cp <<'END'\n{signalled}END\nchmod 755 /usr/local/sbin/cp; "
-        f"make -s -C {REPOSITORY} install KVER={kernel}; rm /usr/local/sbin/cp"
+        f"mkdir /tmp/cut; cat >/tmp/cut/cp <<'END'\n{signalled}END\nchmod 755 /tmp/cut/cp; export PATH=/tmp/cut:$PATH; "
+        f"make -s -C {REPOSITORY} install KVER={kernel}; rm /tmp/cut/cp"
     )
     assert "/updates/dkms/" in bare.module(kernel, "tun")
     bare.succeed(f"make -s -C {REPOSITORY} uninstall")
