@@ -175,7 +175,8 @@ exec /usr/bin/cp "$@"
 """
     install = "dkms install -m nodrop -v 0.0.1 -k $KERNEL"
     ready.succeed(
-        f"mkdir /tmp/cut; cat >/tmp/cut/cp <<'END'\n{cut}END\nchmod 755 /tmp/cut/cp; export PATH=/tmp/cut:$PATH; "
+        f"mkdir /tmp/cut; cat >/tmp/cut/cp <<'END'\n{cut}END\nchmod 755 /tmp/cut/cp; "
+        "export PATH=/tmp/cut:$PATH; "
         f"! {install}; ! {install}; rm /tmp/cut/cp; ! {OURS}/verify 0.0.1; "
         "modinfo -k $KERNEL -n tun | grep /kernel/drivers/"
     )

@@ -183,7 +183,8 @@ exec /usr/bin/cp "$@"
 """
     kernel = bare.releases[OLDER]
     bare.succeed(
-        f"mkdir /tmp/cut; cat >/tmp/cut/cp <<'END'\n{signalled}END\nchmod 755 /tmp/cut/cp; export PATH=/tmp/cut:$PATH; "
+        f"mkdir /tmp/cut; cat >/tmp/cut/cp <<'END'\n{signalled}END\nchmod 755 /tmp/cut/cp; "
+        "export PATH=/tmp/cut:$PATH; "
         f"make -s -C {REPOSITORY} install KVER={kernel}; rm /tmp/cut/cp"
     )
     assert "/updates/dkms/" in bare.module(kernel, "tun")
