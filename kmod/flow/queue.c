@@ -122,7 +122,7 @@ void nodrop_queue_destroy(struct nodrop_queue *q)
 		q->destroy(nodrop_take_front(q));
 	nodrop_queue_hide(q);
 	kvfree(q->front);
-	/* nodrop_queue_find() may be looking past this queue at the next one. */
+	/* nodrop_queue_find() may be looking past it at the next one. */
 	kfree_rcu(q, rcu);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_destroy);
