@@ -23,6 +23,9 @@ END_GRACE_S = patience(15.0)
 FAILED = 1
 """The status with which iperf3 ends, and then tells why in its result."""
 
+PORT = 5201
+"""Where its server listens."""
+
 _LISTENING = "0A"
 
 
@@ -104,8 +107,14 @@ def parse(output: str) -> dict[str, Any]:
 
 
 def is_listening(table: str) -> bool:
-    """Return whether a ``/proc/PID/net/tcp`` shows a socket that listens."""
-    return any(line.split()[3:4] == [_LISTENING] for line in table.splitlines()[1:])
+    """Return whether a ``/proc/PID/net/tcp`` shows that iperf3's server listens.
+
+    Others may listen in the same namespace: tinc's daemon does.
+    """
+    rows = (line.split() for line in table.splitlines()[1:])
+    return any(
+        row[1].endswith(f":{PORT:04X}") and row[3] == _LISTENING for row in rows if len(row) > 3
+    )
 
 
 def run(

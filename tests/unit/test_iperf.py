@@ -17,7 +17,7 @@ from nodrop.guest.vhost import VhostClient, VhostCounts
 
 LISTENING = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
-   0: 020012C6:1451 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0
+   0: 020012C6:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0
 """
 
 
@@ -83,8 +83,9 @@ def test_warnings_before_the_result() -> None:
 
 
 def test_who_listens() -> None:
-    assert iperf.is_listening(LISTENING.format(state="0A"))
-    assert not iperf.is_listening(LISTENING.format(state="01"))
+    assert iperf.is_listening(LISTENING.format(port=iperf.PORT, state="0A"))
+    assert not iperf.is_listening(LISTENING.format(port=iperf.PORT, state="01"))
+    assert not iperf.is_listening(LISTENING.format(port=655, state="0A"))
     assert not iperf.is_listening("")
 
 
