@@ -179,7 +179,7 @@ def test_the_limits_are_forty_minutes_at_most(script: ModuleType, tmp_path: Path
 
 
 def test_a_stage_that_did_not_pass_is_a_failure(script: ModuleType, out: Path) -> None:
-    """Whoever reads the last line alone must not take it for a success."""
+    """The last line alone must not read like a success."""
     ended = [
         script.Ended("kernel", "failed", 3.0, 60.0),
         script.Ended("guests", "not run", 0.0, 9.0),
