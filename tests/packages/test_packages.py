@@ -244,6 +244,11 @@ def test_make_install_from_a_given_source(bare: Root) -> None:
     bare.succeed(f"echo 'MODULE_INFO(mark, \"{mark}\");' >>/var/tree/drivers/net/tun.c")
     bare.succeed(install)
     assert mark in bare.succeed(f"modinfo -k {kernel} tun")
+    # A driver that the distribution has patched, by its source before that.
+    bare.succeed("sed -i 's/return -EINVAL;/return -EPERM;/' /var/tree/drivers/net/tun.c")
+    done = bare.run(install)
+    assert done.status != 0
+    assert "does not make the kernel's own tun again" in done.output
     bare.succeed(f"make -s -C {REPOSITORY} uninstall")
     assert "/kernel/drivers/" in bare.module(kernel, "tun")
 
