@@ -45,14 +45,14 @@ def test_killed(debian: Root, moment: str) -> None:
     program, pattern, half = MOMENTS[moment]
     script = KILL.format(program=program, pattern=pattern, half=half)
     debian.succeed(
-        f"mkdir -p /tmp/cut; cat >/tmp/cut/{program} <<'END'\n{script}END\n"
-        f"chmod 755 /tmp/cut/{program}"
+        f"mkdir -p /var/cut; cat >/var/cut/{program} <<'END'\n{script}END\n"
+        f"chmod 755 /var/cut/{program}"
     )
     for _ in range(2):
-        done = debian.run(f"PATH=/tmp/cut:$PATH dpkg -i {dkms_of(build())}", 580)
+        done = debian.run(f"PATH=/var/cut:$PATH dpkg -i {dkms_of(build())}", 580)
         assert "Killed" in done.output, done.output
         loads_something(debian, ("/kernel/drivers/", "/updates/dkms/"))
-    debian.succeed("rm -r /tmp/cut")
+    debian.succeed("rm -r /var/cut")
     purge(debian)
 
 
