@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from packages.conftest import build
@@ -23,6 +25,12 @@ MOMENTS = {
 FULL = "mkdir -p {0}; mount -t tmpfs -o size=200k none {0}"
 
 
+@pytest.fixture(scope="module")
+def package() -> Path:
+    """nodrop-dkms, just built."""
+    return dkms_of(build())
+
+
 def loads_something(root: Root, places: tuple[str, ...]) -> None:
     """Fail unless each kernel finds a whole tun in one of the places."""
     for kernel in root.releases:
@@ -41,7 +49,7 @@ def purge(root: Root) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed(debian: Root, moment: str) -> None:
+def test_killed(debian: Root, package: Path, moment: str) -> None:
     program, pattern, half = MOMENTS[moment]
     script = KILL.format(program=program, pattern=pattern, half=half)
     debian.succeed(
@@ -49,24 +57,24 @@ def test_killed(debian: Root, moment: str) -> None:
         f"chmod 755 /var/cut/{program}"
     )
     for _ in range(2):
-        done = debian.run(f"PATH=/var/cut:$PATH dpkg -i {dkms_of(build())}", 580)
+        done = debian.run(f"PATH=/var/cut:$PATH dpkg -i {package}", 580)
         assert "Killed" in done.output, done.output
         loads_something(debian, ("/kernel/drivers/", "/updates/dkms/"))
     debian.succeed("rm -r /var/cut")
     purge(debian)
 
 
-def test_full_disk(debian: Root) -> None:
+def test_full_disk(debian: Root, package: Path) -> None:
     full = "; ".join(FULL.format(f"/lib/modules/{kernel}/updates") for kernel in debian.releases)
     for _ in range(2):
-        done = debian.run(f"{full}; dpkg -i {dkms_of(build())}", 580)
+        done = debian.run(f"{full}; dpkg -i {package}", 580)
         assert done.status != 0
         loads_something(debian, ("/kernel/drivers/",))
     purge(debian)
 
 
-def test_whole_after_all(debian: Root) -> None:
+def test_whole_after_all(debian: Root, package: Path) -> None:
     """It needs no more than room and a little time."""
-    debian.succeed(f"dpkg -i {dkms_of(build())}", 580)
+    debian.succeed(f"dpkg -i {package}", 580)
     loads_something(debian, ("/updates/dkms/",))
     purge(debian)

@@ -31,6 +31,9 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--sndbuf", type=int, default=0, help="bytes; 0: the system's")
     words.add_argument("--rings", nargs="+", type=int, default=[0], help="0: the kernel's")
     words.add_argument("--work-us", type=int, default=50, help="of the reader, for a packet")
+    words.add_argument(
+        "--pinned", action="store_true", help="sockets on one CPU, the reader on another one"
+    )
     words.add_argument("--seconds", type=float, default=1.0, help="of sending")
     return words
 
@@ -59,6 +62,7 @@ def main(argv: list[str]) -> int:
             ring=ring,
             work_us=options.work_us,
             seconds=options.seconds,
+            pinned=options.pinned,
         )
         # Neither driver is always the first.
         for driver in options.drivers[:: -1 if pair % 2 else 1]:

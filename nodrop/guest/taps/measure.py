@@ -40,6 +40,7 @@ class Flood:
         work_us: how long the reader works on a packet, us.
         seconds: how long is sent.
         packets: each socket sends no more than that, 0: no such limit.
+        pinned: sockets send on CPU 0, the reader is on CPU 1.
     """
 
     way: str
@@ -51,6 +52,7 @@ class Flood:
     work_us: int = 50
     seconds: float = 1.0
     packets: int = 0
+    pinned: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,18 @@ def rx_dropped(name: str = NAME) -> int:
     return int(path.read_text(encoding="ascii"))
 
 
+def on_cpu(number: int, flood: Flood, words: list[str]) -> list[str]:
+    """Return a command that stays on a CPU, where the flood is pinned."""
+    return ["taskset", "-c", str(number), *words] if flood.pinned else words
+
+
 def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
     """Return the command that sends from sockets in a namespace."""
     words = [str(environment.bin / "udp_sender"), "--dest", ADDRESS]
     words += ["--senders", str(flood.sockets), "--size", str(flood.size)]
     words += ["--sndbuf", str(flood.sndbuf), "--seconds", str(flood.seconds)]
     words += ["--packets", str(flood.packets)]
-    return Service(in_netns(netns, words), announces=False)
+    return Service(on_cpu(0, flood, in_netns(netns, words)), announces=False)
 
 
 def by_sockets(flood: Flood, environment: Environment) -> Sent:
@@ -169,7 +176,10 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
         yield lambda: 0
         return
     if flood.reader == "vhost":
-        with VhostClient(environment, tap.fd, work_ns=1000 * flood.work_us) as client:
+        cpu = 1 if flood.pinned else -1
+        with VhostClient(
+            environment, tap.fd, work_ns=1000 * flood.work_us, cpu=cpu, worker_cpu=cpu
+        ) as client:
 
             def came() -> int:
                 until_still(lambda: client.counts().packets)
@@ -179,7 +189,7 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
         return
     words = [str(environment.bin / "tun_reader"), "--mode", "tap", "--fd", str(tap.fd)]
     words += ["--work-ns", str(1000 * flood.work_us)]
-    with Service(words, pass_fds=[tap.fd]) as program:
+    with Service(on_cpu(1, flood, words), pass_fds=[tap.fd]) as program:
 
         def read() -> int:
             until_still(lambda: cpu_ticks(program.pid))
