@@ -62,7 +62,6 @@ class Guest:
         *_: Any,
         out: Path,
         on_line: Callable[[str], None],
-        on_log: Callable[[str], None],
         **__: Any,
     ) -> lab.GuestRun:
         """Make what the plan lacks."""
@@ -70,9 +69,7 @@ class Guest:
 
         def report(done: int) -> None:
             on_line(runner.PROGRESS_MARK + json.dumps({"done": done}))
-            for line in self.log.get(done, []):
-                log.append(line)
-                on_log(line)
+            log.extend(self.log.get(done, []))
             if done == self.stop_after:
                 self.stop(out)
 

@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nodrop import proc
 from nodrop.bench import machine
@@ -25,7 +24,7 @@ from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.roots import kernel_names
 from nodrop.progress import Progress
 from nodrop.report import costs
-from nodrop.report.files import MARKDOWN_NAME, META_NAME
+from nodrop.report.files import MARKDOWN_NAME, META_NAME, read_rows
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 TIMEOUT_S = 20.0
@@ -80,27 +79,13 @@ def measure(
     (out / META_NAME).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
 
 
-def read(out: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the raw data and the metadata.
-
-    Raises:
-        NodropError: they cannot be read.
-    """
-    try:
-        lines = (out / RAW_NAME).read_text("utf-8").splitlines()
-        meta = json.loads((out / META_NAME).read_text("utf-8"))
-        return [json.loads(line) for line in lines], meta
-    except (OSError, ValueError) as error:
-        raise NodropError(f"{out} does not hold the data of a run: {error}.") from error
-
-
 def write_table(out: Path) -> str:
     """Make and return the table of the data in a directory.
 
     Raises:
         NodropError: they are not there, or prove nothing.
     """
-    results, meta = read(out)
+    results, meta = read_rows(out)
     costs.check(results)
     table = costs.markdown(results, meta)
     (out / MARKDOWN_NAME).write_text(table, encoding="utf-8")

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nodrop import proc
 from nodrop.bench import source
+from nodrop.errors import NodropError
 from nodrop.kernel import Kernel
+from nodrop.kernel.artifacts import REPOSITORY
 
 GIT_TIMEOUT_S = 10.0
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def describe_machine() -> dict[str, Any]:
@@ -61,16 +62,10 @@ def now_utc() -> str:
 
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = proc.run(["git", "-C", str(REPOSITORY), *arguments], timeout=GIT_TIMEOUT_S)
+    except NodropError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return done.output.strip() if done.status == 0 else ""
 
 
 def _field(path: Path, name: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from nodrop.bench.digest import digest
+from nodrop import proc
 from nodrop.bench.scenario import Scenario
+from nodrop.errors import NodropError
 from nodrop.guest.plan import Parameters
 from nodrop.guest.scenarios import KINDS
 from nodrop.guest.scenarios import Scenario as Kind
@@ -37,7 +38,6 @@ VERSION_WORDS = {"ip": "-V", "tc": "-V", "openssl": "version"}
 TIMEOUT_S = 10.0
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w+~-]*")
-_LIBRARY = re.compile(r"(/\S+) \(0x")
 
 
 def needed(scenario: Scenario) -> list[str]:
@@ -45,13 +45,6 @@ def needed(scenario: Scenario) -> list[str]:
     kind = KINDS.get(scenario.kind)
     names = [name for case in scenario.cases() for name in _of(kind, case.parameters)]
     return list(dict.fromkeys(names))
-
-
-def inputs(scenario: Scenario) -> list[Path]:
-    """Return the files of the repository that a scenario's cases read."""
-    if (kind := KINDS.get(scenario.kind)) is None:
-        return []
-    return [path for case in scenario.cases() for path in kind.inputs(case.parameters)]
 
 
 def find(name: str) -> Path | None:
@@ -80,22 +73,19 @@ def told(scenario: Scenario) -> list[str]:
     ]
 
 
-def describe(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return version and digest of programs; "" for what is not known.
+def versions(scenarios: Iterable[Scenario]) -> dict[str, str]:
+    """Return the version of each program that scenarios run; "" for what is not known."""
+    names = sorted({name for one in scenarios for name in needed(one)})
+    return {name: _version(name, path) if (path := find(name)) else "" for name in names}
 
-    The digest is that of a program with the libraries that it is linked with: libcrypto, for one.
 
-    Raises:
-        OSError: a file cannot be read.
-    """
-    found = {name: find(name) for name in sorted(names)}
-    return {
-        name: {
-            "version": _version(name, path) if path else "",
-            "digest": _digest(path) if path else "",
-        }
-        for name, path in found.items()
-    }
+def versions_in(meta: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the versions that a run's metadata have; older ones have them beside digests."""
+    if "programs" in meta:
+        found: Mapping[str, str] = meta["programs"]
+        return found
+    old = meta.get("identity", {}).get("host_programs", {})
+    return {name: data.get("version", "") for name, data in old.items()}
 
 
 def _of(kind: type[Kind] | None, parameters: Parameters) -> tuple[str, ...]:
@@ -115,28 +105,9 @@ def _version(name: str, path: Path) -> str:
     return match.group() if match else "".join(lines[:1])
 
 
-def _digest(path: Path) -> str:
-    return digest(path, *_libraries(path))
-
-
-def _libraries(path: Path) -> list[Path]:
-    """Return the libraries that the loader gives a program; none for one that needs none."""
-    return sorted(Path(name) for name in _LIBRARY.findall(_said(["ldd", str(path)])))
-
-
 def _said(words: list[str]) -> str:
     """Return what a command prints, whatever its exit status: some end with 1 after a version."""
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return proc.run(words, timeout=TIMEOUT_S).output
+    except NodropError:
         return ""
-    return done.stdout

@@ -11,14 +11,14 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nodrop.bench import failures
-from nodrop.bench.digest import digest
+from nodrop.bench import order
+from nodrop.bench.scenario import Scenario
 from nodrop.errors import NodropError
-from nodrop.guest.plan import PLAN_NAME, RAW_NAME, Job, read_plan, write_plan
+from nodrop.guest.plan import PLAN_NAME, RAW_NAME, Job, Variant, write_plan
 from nodrop.report.files import META_NAME, META_SCHEMA, NOISE_NAME, parse_noise, parse_raw
 
 
@@ -45,7 +45,7 @@ def unwritable(out: Path, error: OSError) -> NodropError:
 
 
 def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
-    """Begin a run: leave plan, an empty record of failures, and metadata with the plan's digest.
+    """Begin a run: leave plan and metadata.
 
     Raises:
         NodropError: there are data of another run, or the directory takes nothing.
@@ -56,11 +56,17 @@ def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
         )
     try:
         write_plan(out / PLAN_NAME, jobs)
-        failures.begin(out)
         # Last: a directory with metadata can be continued.
-        write_meta(out, {**meta, "plan": digest(out / PLAN_NAME)})
+        write_meta(out, meta)
     except OSError as error:
         raise unwritable(out, error) from error
+
+
+def note_stop(out: Path, why: str) -> None:
+    """Write down why a run stopped: one that is made again hides what failed."""
+    with suppress(OSError, ValueError):
+        meta = json.loads((out / META_NAME).read_text(encoding="utf-8"))
+        write_meta(out, {**meta, "stopped": why})
 
 
 def write_meta(out: Path, meta: Mapping[str, Any]) -> None:
@@ -76,30 +82,16 @@ def read(out: Path) -> tuple[dict[str, Any], list[Job]]:
     """Return metadata and plan of a run that was begun.
 
     Raises:
-        NodropError: there is none, or it cannot be continued.
+        NodropError: there is none, or it is broken.
     """
     try:
         meta = json.loads((out / META_NAME).read_text(encoding="utf-8"))
-        jobs = read_plan(out / PLAN_NAME)
-        planned = digest(out / PLAN_NAME)
-    except OSError as error:
-        raise NodropError(
-            f"{out} is not the directory of a run: {error.strerror}: {error.filename}."
-        ) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise NodropError(f"Metadata or plan in {out} are broken: {error}.") from error
-    if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA or "identity" not in meta:
-        raise NodropError(
-            f"{out} does not tell which machine, kernel and modules it was measured with.",
-            "Another version of nodrop has made it. Measure again.",
-        )
-    # Runs before 0.3.0 do not tell.
-    if meta.get("plan", planned) != planned:
-        raise NodropError(
-            f"{out / PLAN_NAME} is not the plan that the runs there were made by.",
-            "Measure again, into another directory.",
-        )
-    return meta, jobs
+        if meta["schema"] != META_SCHEMA:
+            raise ValueError("another version of nodrop has made them")
+        scenarios = [Scenario.from_data(*item) for item in meta["scenarios"].items()]
+        return meta, order.jobs(scenarios, [Variant(name) for name in meta["variants"]])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise NodropError(f"{out} has no metadata of a run: {error}.") from error
 
 
 def made(out: Path, jobs: list[Job]) -> int:
@@ -122,8 +114,6 @@ def made(out: Path, jobs: list[Job]) -> int:
 
 def cut(out: Path, runs: int) -> None:
     """Keep the first runs; what follows in raw data and noise, unfinished lines too, goes.
-
-    The record of failures stays as it is.
 
     Raises:
         OSError: the file cannot be changed.

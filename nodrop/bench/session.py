@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nodrop import lab
-from nodrop.bench import identity, machine, noise, order, programs, rundir
-from nodrop.bench.failures import Recorder
+from nodrop.bench import machine, noise, order, programs, rundir
 from nodrop.bench.scenario import Scenario
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.guest.plan import Job, Variant
 from nodrop.guest.runner import PROGRESS_MARK, SYSCTLS
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.proc import tail
 from nodrop.progress import Progress, Step
 from nodrop.report.files import META_SCHEMA
 from nodrop.signals import INTERRUPTED
@@ -30,8 +32,10 @@ BOOT_S = 30.0
 RUN_OVERHEAD_S = 20.0
 """Seconds that a run may take beside its window, on a machine that does other things too: a VPN
 starts, and TCP opens its window."""
-GUEST_NAME = "nodrop.guest: "
-"""What the guest's errors begin with."""
+SAME = ("machine", "kernel", "source", "programs")
+"""Metadata that must be the same for runs to be compared."""
+VARIES = frozenset(("load_1min", "commit", "modified"))
+"""What in them need not be."""
 
 
 def measure(
@@ -66,11 +70,8 @@ def measure(
     meta = {
         "schema": META_SCHEMA,
         "started": machine.now_utc(),
-        "machine": machine.describe_machine(),
-        "kernel": machine.describe_kernel(kernel),
+        **_identity(kernel, scenarios),
         "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
-        "source": machine.describe_source(),
-        "identity": identity.describe(kernel, artifacts, scenarios),
         "variants": [str(variant) for variant in variants],
         "scenarios": {scenario.name: scenario.to_data() for scenario in scenarios},
         "continued": [],
@@ -80,11 +81,31 @@ def measure(
         _run(kernel, artifacts, runs, out, progress)
 
 
+def _identity(kernel: Kernel, scenarios: Sequence[Scenario]) -> dict[str, Any]:
+    """Return what names the machine, the kernel and all that is run and measured."""
+    return {
+        "machine": machine.describe_machine(),
+        "kernel": machine.describe_kernel(kernel),
+        "source": machine.describe_source(),
+        "programs": programs.versions(scenarios),
+    }
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what is not the same any more, as ``kernel build_id``."""
+    return [
+        f"{part} {name}"
+        for part in SAME
+        for name in sorted({*then.get(part, {}), *now[part]} - VARIES)
+        if then.get(part, {}).get(name) != now[part].get(name)
+    ]
+
+
 def go_on(out: Path, progress: Progress) -> None:
     """Make the runs that are missing in ``out`` after an interruption; there may be none.
 
     Raises:
-        NodropError: as :func:`measure`; or machine, kernel, modules or programs are others.
+        NodropError: as :func:`measure`; or machine, kernel, source or programs are others.
     """
     meta, runs = rundir.read(out)
     if len(meta["scenarios"]) != 1:
@@ -93,21 +114,22 @@ def go_on(out: Path, progress: Progress) -> None:
             "Start it again; only what 'nodrop bench' made can be continued.",
         )
     with rundir.locked(out):
-        made = rundir.made(out, runs)
+        made, stopped = rundir.made(out, runs), meta.pop("stopped", "")
         if made == len(runs):
+            if stopped:
+                raise NodropError(f"All runs in {out} are made, but at their end: {stopped}")
             progress.note(f"All {rundir.pairs(runs)} pairs are there already.")
             return
         kernel = ensure_kernel(progress)
         artifacts = ensure_artifacts(kernel, progress)
         scenarios = [Scenario.from_data(*item) for item in meta["scenarios"].items()]
-        now = identity.describe(kernel, artifacts, scenarios)
-        if wrong := identity.differences(meta["identity"], now):
+        if wrong := differences(meta, _identity(kernel, scenarios)):
             raise NodropError(
-                f"{out} cannot be continued: what is measured is not the same any more.",
-                "\n".join([*wrong, "Measure again, into another directory."]),
+                f"{out} cannot be continued: {', '.join(wrong)} differ now.",
+                "Measure again, into another directory.",
             )
         kept = rundir.whole(runs, made)
-        note = {"at": machine.now_utc(), "runs_before": kept, "runs_dropped": made - kept}
+        note = {"at": machine.now_utc(), "runs_before": kept, "why": stopped}
         try:
             rundir.cut(out, kept)
             rundir.write_meta(out, {**meta, "continued": [*meta["continued"], note]})
@@ -120,20 +142,19 @@ def _run(
     kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, progress: Progress
 ) -> None:
     """Make what is missing; whatever ends it, tell what is there and how to go on."""
-    recorder = Recorder(out, runs)
     try:
         with progress.step("Measure", total=len(runs)) as step:
-            _boot(kernel, artifacts, runs, out, step, recorder)
+            _boot(kernel, artifacts, runs, out, step)
+        return
     except KeyboardInterrupt:
-        hint = "\n".join(filter(None, [recorder.unwritten, _kept(out, runs)]))
-        raise NodropError("Interrupted.", hint, INTERRUPTED) from None
+        failed = NodropError("Interrupted.", "", INTERRUPTED)
     except OSError as error:
-        raise NodropError(
-            f"Cannot write the results to {out}: {error.strerror}.", _kept(out, runs)
-        ) from error
+        failed = rundir.unwritable(out, error)
     except NodropError as error:
-        hint = "\n".join(filter(None, [error.hint, recorder.unwritten, _kept(out, runs)]))
-        raise NodropError(error.message, hint, error.status) from error
+        failed = error
+    rundir.note_stop(out, failed.message)
+    hint = "\n".join(filter(None, [failed.hint, _kept(out, runs)]))
+    raise NodropError(failed.message, hint, failed.status) from failed
 
 
 def _kept(out: Path, runs: list[Job]) -> str:
@@ -145,14 +166,7 @@ def _kept(out: Path, runs: list[Job]) -> str:
     return told
 
 
-def _boot(
-    kernel: Kernel,
-    artifacts: Artifacts,
-    runs: list[Job],
-    out: Path,
-    step: Step,
-    recorder: Recorder,
-) -> None:
+def _boot(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step: Step) -> None:
     said: list[str] = []
     host = noise.HostNoise(out)
     first = rundir.made(out, runs)
@@ -161,7 +175,7 @@ def _boot(
         if not line.startswith(PROGRESS_MARK):
             said.append(line)
             return
-        recorder.done = done = int(json.loads(line.removeprefix(PROGRESS_MARK))["done"])
+        done = int(json.loads(line.removeprefix(PROGRESS_MARK))["done"])
         if done == first:
             host.begins()
             return
@@ -169,35 +183,23 @@ def _boot(
         host.ended(done - 1)
         step.update(f"{job.scenario} {job.case}, pair {job.pair + 1}", done=done)
 
-    try:
-        result = lab.run(
-            kernel,
-            [sys.executable, "-m", "nodrop.guest"],
-            out=out,
-            artifacts=artifacts,
-            cpus=CPUS,
-            memory=MEMORY,
-            timeout=BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in runs[first:]),
-            env={"PYTHONPATH": str(machine.REPOSITORY)},
-            on_line=on_line,
-            on_log=recorder.heard,
-            urgent=True,
-        )
-    except (lab.GuestDied, lab.GuestTimeout) as error:
-        recorder.failed(error.message, error.hint)
-        raise
-    recorder.complained(result.splats)
-    text = said[-1] if said else f"exit status {result.status}"
-    if result.status != 0:
-        recorder.failed(text.removeprefix(GUEST_NAME), _tail(result.log))
+    result = lab.run(
+        kernel,
+        [sys.executable, "-m", "nodrop.guest"],
+        out=out,
+        artifacts=artifacts,
+        cpus=CPUS,
+        memory=MEMORY,
+        timeout=BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in runs[first:]),
+        env={"PYTHONPATH": str(REPOSITORY)},
+        on_line=on_line,
+        urgent=True,
+    )
     if result.splats:
         raise NodropError(
             f"The guest's kernel complained: {result.splats[0].line}.",
-            f"The kernel's log ends with:\n{_tail(result.log)}",
+            f"The kernel's log ends with:\n{tail(result.log)}",
         )
     if result.status != 0:
+        text = said[-1] if said else f"exit status {result.status}"
         raise NodropError(f"A run failed: {text}.")
-
-
-def _tail(text: str, lines: int = 20) -> str:
-    return "\n".join(text.splitlines()[-lines:])

@@ -7,10 +7,8 @@ It is of the contents alone: a tree that was measured can be told from others wi
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from nodrop.errors import FAILED, USAGE
 from nodrop.kernel.artifacts import REPOSITORY, content_hash
 
 TREES = ("kmod", "traffic", "nodrop/guest")
@@ -25,19 +23,5 @@ def digest(repository: Path = REPOSITORY) -> str:
     return content_hash(*trees)[:LENGTH] if all(tree.is_dir() for tree in trees) else ""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print the digest of a tree."""
-    if len(argv) > 1:
-        print("nodrop: Which tree? python -m nodrop.bench.source [TREE]", file=sys.stderr)
-        return USAGE
-    tree = Path(argv[0]) if argv else REPOSITORY
-    found = digest(tree)
-    if not found:
-        print(f"nodrop: {tree} lacks one of {', '.join(TREES)}.", file=sys.stderr)
-        return FAILED
-    print(found)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print(digest(*map(Path, sys.argv[1:2])))

@@ -108,16 +108,3 @@ def measure(
 def _line(boot: int, case: Case, output: str) -> dict[str, Any]:
     told = json.loads(output.splitlines()[-1])
     return {"boot": boot, **asdict(case), "result": told}
-
-
-def read(out: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the raw data and the metadata.
-
-    Raises:
-        NodropError: they cannot be read.
-    """
-    try:
-        lines = (out / RAW_NAME).read_text("utf-8").splitlines()
-        return [json.loads(line) for line in lines], json.loads((out / META_NAME).read_text())
-    except (OSError, ValueError) as error:
-        raise NodropError(f"{out} does not hold the data of a run: {error}.") from error

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, write and print."""
     from nodrop.bench import tunnel
     from nodrop.report import tunnels
-    from nodrop.report.files import MARKDOWN_NAME
+    from nodrop.report.files import MARKDOWN_NAME, read_rows
 
     if arguments.variants:
         raise UsageError(
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     boots = arguments.pairs or _DEFAULT_BOOTS
     with common.progress(arguments) as progress:
         tunnel.measure(wanted, boots, arguments.seconds or _DEFAULT_SECONDS, out, progress)
-    lines, meta = tunnel.read(out)
+    lines, meta = read_rows(out)
     found = tunnels.summarise(lines)
     (out / MARKDOWN_NAME).write_text(tunnels.markdown(found, meta), encoding="utf-8")
     if arguments.json:

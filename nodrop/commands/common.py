@@ -85,7 +85,7 @@ def need_pictures() -> None:
 
 
 def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
-    """Make summary, table, picture and page of a run's directory from its raw data.
+    """Make table, picture and page of a run's directory from its raw data.
 
     Raises:
         NodropError: the directory is not that of a run, or cannot be written.
@@ -107,7 +107,6 @@ def write_parts(directory: RunDirectory) -> tuple[RunDirectory, Mapping[str, Any
         print(f"nodrop: {note}", file=sys.stderr)
     summaries = summary.summarise(directory)
     try:
-        summary.write(directory, summaries)
         table.write(directory, summaries)
         plot.write(directory, summaries)
         page.write_beside(directory, summaries)
@@ -147,9 +146,9 @@ def print_table(
 
 def check(directory: RunDirectory) -> Sequence[str]:
     """Return what is wrong with a run's result, in sentences."""
-    from nodrop.report import failures, summary
+    from nodrop.report import summary
 
-    wrong = failures.lasting(directory.failures)
+    wrong = []
     if lost := summary.lost_by_nodrop(directory):
         wrong.append(f"nodrop lost {lost} packets that a qdisc could have held.")
     if runs := summary.unaccounted(directory):

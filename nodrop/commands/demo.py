@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     common.need_pictures()
     from nodrop.bench.session import measure
-    from nodrop.report.files import PAGE_NAME, PLOT_NAMES, TABLE_NAME
+    from nodrop.report.files import MARKDOWN_NAME, PAGE_NAME, PLOT_NAME
 
     chosen = [
         scenario.load(name).with_length(pairs, seconds)
@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         common.print_json("demo", {"scenarios": summaries})
     else:
         common.print_table(arguments, directory, summaries)
-        print(f"Table:   {out / TABLE_NAME}")
-        print(f"Picture: {' '.join(str(out / name) for name in PLOT_NAMES)}")
+        print(f"Table:   {out / MARKDOWN_NAME}")
+        print(f"Picture: {out / PLOT_NAME}")
         print(f"Page:    {out / PAGE_NAME}")
         print(f"Again:   nodrop report {out}")
     wrong = common.check(directory)

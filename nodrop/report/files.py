@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,13 @@ from typing import Any
 from nodrop.bench.scenario import Scenario
 from nodrop.errors import NodropError
 from nodrop.guest.plan import RAW_NAME, Variant
-from nodrop.report import failures
-from nodrop.report.failures import Failure
 
 META_NAME = "meta.json"
 META_SCHEMA = 1
 NOISE_NAME = "noise.jsonl"
-SUMMARY_NAME = "summary.json"
-TABLE_NAME = "table.txt"
 MARKDOWN_NAME = "table.md"
 PAGE_NAME = "report.html"
-PLOT_NAMES = ("plot.svg", "plot.png")
+PLOT_NAME = "plot.svg"
 NEEDED = {"machine": ("cpu", "cpus"), "kernel": ("release",), "source": ()}
 """What metadata must tell: no result without its machine and kernel."""
 
@@ -50,7 +48,6 @@ class RunDirectory:
 
     Attributes:
         notes: what a reader must know of the files, in sentences.
-        failures: what went wrong while the runs were made; None: not recorded.
     """
 
     path: Path
@@ -58,7 +55,31 @@ class RunDirectory:
     scenarios: Mapping[str, Scenario]
     runs: list[Run]
     notes: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] | None = None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of JSON lines, which may be packed (``.gz``).
+
+    Raises:
+        OSError: neither is there, or it cannot be read.
+    """
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.exists() and not path.exists():
+        return gzip.decompress(packed.read_bytes()).decode(errors="replace")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def read_rows(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return raw data and metadata of a run that is no scenario's, as they are.
+
+    Raises:
+        NodropError: they cannot be read.
+    """
+    try:
+        rows = [json.loads(line) for line in read_text(folder / RAW_NAME).splitlines()]
+        return rows, json.loads((folder / META_NAME).read_text(encoding="utf-8"))
+    except (OSError, EOFError, ValueError) as error:
+        raise NodropError(f"{folder} does not hold the data of a run: {error}.") from error
 
 
 def parse_raw(text: str) -> list[Run]:
@@ -67,9 +88,7 @@ def parse_raw(text: str) -> list[Run]:
     Raises:
         ValueError: another line is broken, or has a metric that is no finite number.
     """
-    lines = text.split("\n")
-    finished, rest = lines[:-1], lines[-1]
-    del rest
+    finished = text.split("\n")[:-1]
     runs = []
     for number, line in enumerate(finished, start=1):
         try:
@@ -170,13 +189,13 @@ def load(path: Path) -> RunDirectory:
     """
     try:
         meta = json.loads((path / META_NAME).read_text(encoding="utf-8"))
-        raw = (path / RAW_NAME).read_text(encoding="utf-8", errors="replace")
-        noise = path / NOISE_NAME
-        host = parse_noise(noise.read_text(errors="replace") if noise.exists() else "")
-        failed = failures.read(path)
-    except OSError as error:
+        raw = read_text(path / RAW_NAME)
+        host = {}
+        with suppress(FileNotFoundError):
+            host = parse_noise(read_text(path / NOISE_NAME))
+    except (OSError, EOFError) as error:
         raise NodropError(
-            f"{path} is not the directory of a run: {error.strerror}: {error.filename}.",
+            f"{path} is not the directory of a run: {error}.",
             "Give a directory that 'nodrop bench' or 'nodrop demo' has made.",
         ) from error
     except ValueError as error:
@@ -204,4 +223,4 @@ def load(path: Path) -> RunDirectory:
     runs = [replace(run, host=host.get(number)) for number, run in enumerate(runs)]
     torn = f"The last line of {path / RAW_NAME} is unfinished and left out."
     notes = () if raw.endswith("\n") else (torn,)
-    return RunDirectory(path, meta, scenarios, runs, notes, failed)
+    return RunDirectory(path, meta, scenarios, runs, notes)

@@ -5,27 +5,28 @@ A machine is called noisy when one of these is true of a scenario's runs:
 
 - other programs took more than OTHERS of the CPUs, or a hypervisor more than STEAL;
 - in more than DISTURBED_RUNS of the runs both together took more than DISTURBED;
-- stock's own values of the first metric are spread wider than SPREAD in the median case
-  (:mod:`nodrop.report.spread`).
+- stock's own values of the first metric are spread wider than SPREAD in the median case.
 
-Spreads of other drivers, or in one case, are no fault of the machine: they are told, and said to be
-wide.
+The spread of a case is the range of the middle half of its values, as a share of their median.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodrop.bench.scenario import Scenario
-from nodrop.report import spread
+from nodrop.guest.plan import Variant
+from nodrop.report import stats
 from nodrop.report.files import Run
-from nodrop.report.spread import MIN_PAIRS, SPREAD
 
 OTHERS = 0.05
 STEAL = 0.02
 DISTURBED = 0.2
 DISTURBED_RUNS = 0.1
+SPREAD = 0.3
+MIN_PAIRS = 4
+COMPARED = ("nodrop", "stock")
 
 
 def weighted(runs: list[Run], name: str) -> float | None:
@@ -43,6 +44,50 @@ def disturbed(run: Run) -> bool:
     return host.get("others_cpu_share", 0.0) + host.get("steal_share", 0.0) > DISTURBED
 
 
+def middle_half(values: list[float]) -> float:
+    """Return the range of the middle half of values, as a share of their median."""
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    middle = stats.median(ordered)
+    return (ordered[-1 - quarter] - ordered[quarter]) / middle if middle > 0 else 0.0
+
+
+def spreads(scenario: Scenario, runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+    """Return the spread of each driver's first metric, and of nodrop's ratios to stock's.
+
+    Returns:
+        driver or ``nodrop/stock`` -> ``median``, ``worst`` and the ``case`` of the worst; those
+        that no case has MIN_PAIRS values of are not there.
+    """
+    name, metric = next(iter(scenario.metrics.items()))
+    values: dict[str, dict[str, dict[int, float]]] = {str(variant): {} for variant in Variant}
+    for run in runs:
+        if name in run.metrics:
+            values[run.variant].setdefault(run.case, {})[run.pair] = run.metrics[name]
+    if metric.has_ratio:
+        above, below = (values[variant] for variant in COMPARED)
+        values["/".join(COMPARED)] = {
+            case: {pair: value / under[pair] for pair, value in pairs.items() if under.get(pair)}
+            for case, pairs in above.items()
+            if (under := below.get(case))
+        }
+    found = {}
+    for what, cases in values.items():
+        by_case = {
+            case: middle_half(list(pairs.values()))
+            for case, pairs in cases.items()
+            if len(pairs) >= MIN_PAIRS
+        }
+        if by_case:
+            worst = max(by_case, key=lambda case: by_case[case])
+            found[what] = {
+                "median": round(stats.median(list(by_case.values())), 4),
+                "worst": round(by_case[worst], 4),
+                "case": worst,
+            }
+    return found
+
+
 def of_scenario(scenario: Scenario, runs: list[Run], meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a summary that is about noise.
 
@@ -54,8 +99,8 @@ def of_scenario(scenario: Scenario, runs: list[Run], meta: Mapping[str, Any]) ->
     steal = weighted(runs, "steal_share")
     told = [run for run in runs if run.host]
     count = sum(map(disturbed, told)) if told else None
-    spreads = spread.of_scenario(scenario, runs)
-    stock = spreads["stock"]["median"] if "stock" in spreads else None
+    spread = spreads(scenario, runs)
+    stock = spread["stock"]["median"] if "stock" in spread else None
     reasons = []
     if others is not None and others > OTHERS:
         reasons.append(f"other programs took {others:.0%} of the CPUs")
@@ -73,84 +118,21 @@ def of_scenario(scenario: Scenario, runs: list[Run], meta: Mapping[str, Any]) ->
         "steal_share": steal,
         "disturbed_runs": count,
         "stock_spread": stock,
-        "spreads": spreads,
+        "spreads": spread,
     }
 
 
-def verdict(summaries: Mapping[str, Any]) -> str:
-    """Return whether the machine was noisy, or why that is not known; empty when it was quiet."""
-    found = {name: summary["noise"] for name, summary in summaries.items()}
-    said = []
-    if loud := _by_name({name: ", ".join(one["reasons"]) for name, one in found.items()}):
-        said.append(f"Noisy machine: {loud}. Do not trust the speeds.")
-    if unknown := _by_name({name: _unknown(one) for name, one in found.items()}):
-        said.append(f"Whether the machine was quiet is not known: {unknown}.")
-    return " ".join(said)
-
-
-def _unknown(one: Mapping[str, Any]) -> str:
-    if one["noisy"] is not None:
-        return ""
-    if one["others_cpu_share"] is None:
-        return "what else it did is not recorded"
-    return f"stock ran no case {MIN_PAIRS} times"
-
-
-def wide(summaries: Mapping[str, Any]) -> str:
-    """Return which values are spread widely, in a sentence; empty: none are."""
-    found = _by_name(
-        {name: spread.remark(_spreads(summary)) for name, summary in summaries.items()}
-    )
-    return f"Widely spread: {found}." if found else ""
-
-
-def remarks(summaries: Mapping[str, Any]) -> str:
-    """Return what is to be distrusted, the machine or some values; empty: nothing is."""
-    return f"{verdict(summaries)} {wide(summaries)}".strip()
-
-
-def sentences(summaries: Mapping[str, Any]) -> list[str]:
-    """Return the verdict on a machine and what it rests on, for a page."""
-    said = f"{verdict(summaries) or 'The machine was quiet.'} {wide(summaries)}".strip()
-    return [said, *measured(summaries)]
-
-
-def measured(summaries: Mapping[str, Any]) -> list[str]:
-    """Return what the verdict rests on: a sentence for each scenario."""
-    told = []
-    for name, summary in summaries.items():
-        one = summary["noise"]
-        parts = [
-            _taken("others", one["others_cpu_share"], OTHERS),
-            _taken("a hypervisor", one.get("steal_share"), STEAL),
-            spread.sentence(_spreads(summary))
-            or f"stock ran no case {MIN_PAIRS} times, so its spread is not known",
-        ]
-        told.append(f"{name}: {'; '.join(parts)}.")
-    return told
-
-
-def _taken(who: str, share: float | None, mark: float) -> str:
-    if share is None:
-        return f"what {who} took of the CPUs is not recorded"
-    return f"{who} took {share:.1%} of the CPUs (noisy: over {mark:.0%})"
-
-
-def _spreads(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the spreads; summaries of older versions have none."""
-    found: Mapping[str, Any] = summary["noise"].get("spreads", {})
-    return found
-
-
-def _by_name(said: Mapping[str, str]) -> str:
-    """Return what is said of each scenario, with its name when there are several."""
-    several = len(said) > 1
-    return "; ".join(
-        f"{name}: {words}" if several else words for name, words in said.items() if words
-    )
-
-
-def noisy(summaries: Mapping[str, Any]) -> bool | None:
-    """Return whether any scenario's machine was noisy; None: of some it is not known."""
-    known = [summary["noise"]["noisy"] for summary in summaries.values()]
-    return True if any(known) else None if None in known else False
+def sentence(name: str, summary: Mapping[str, Any]) -> str:
+    """Return whether the machine was quiet while a scenario ran, and what that rests on."""
+    one = summary["noise"]
+    state = {True: "noisy", False: "quiet", None: "perhaps noisy, too little is recorded"}
+    parts = [
+        f"{who} {'unknown' if share is None else f'{share:.1%}'} (noisy: over {mark:.0%})"
+        for who, share, mark in (
+            ("others' CPU time", one["others_cpu_share"], OTHERS),
+            ("a hypervisor's", one["steal_share"], STEAL),
+            ("spread of stock's runs", one["stock_spread"], SPREAD),
+        )
+    ]
+    reasons = f" ({', '.join(one['reasons'])})" if one["reasons"] else ""
+    return f"{name}: the machine was {state[one['noisy']]}{reasons}; {', '.join(parts)}."

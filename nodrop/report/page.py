@@ -3,42 +3,23 @@
 
 from __future__ import annotations
 
+import base64
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from nodrop.report import inline, noise, origin, plot, remarks, verdict
+from nodrop.bench import programs
+from nodrop.guest.plan import Variant
+from nodrop.report import noise, plot
 from nodrop.report.files import PAGE_NAME, RunDirectory
-from nodrop.report.rows import (
-    MISSING,
-    Row,
-    Section,
-    case_words,
-    format_interval,
-    format_ratio,
-    section,
-    whole,
-)
-from nodrop.report.verdict import Comparison, Outcome
+from nodrop.report.rows import Section, format_interval, section
+from nodrop.report.table import note
 
-STYLE_SHEET = Path(__file__).with_name("page.css")
-# What may be loaded: nothing. A name in the data that got through as a tag could do nothing.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-MARKS = {
-    Outcome.BETTER: "▲",
-    Outcome.ALL_BETTER: "△",
-    Outcome.WORSE: "▼",
-    Outcome.ALL_WORSE: "▽",
-    Outcome.EVEN: "=",
-    Outcome.FEW: "?",
-}
-GROUPS = (
-    ("better", (Outcome.BETTER, Outcome.ALL_BETTER)),
-    ("worse", (Outcome.WORSE, Outcome.ALL_WORSE)),
-    ("not told apart", (Outcome.EVEN, Outcome.FEW)),
-)
+TEMPLATE = Path(__file__).with_name("page.html")
 
 
 @dataclass(frozen=True)
@@ -49,243 +30,71 @@ class Part:
     summaries: Mapping[str, Any]
 
 
-def _text(value: object) -> str:
-    return escape(str(value))
-
-
 def page(parts: Sequence[Part]) -> str:
     """Return the whole page."""
-    titles = [_heading(part) for part in parts]
-    title = f"nodrop: {titles[0]}" if len(parts) == 1 else f"nodrop: {len(parts)} runs"
-    style = STYLE_SHEET.read_text(encoding="utf-8")
-    body = ["<h1>nodrop: drivers side by side</h1>"]
-    if len(parts) > 1:
-        links = "".join(
-            f'<li><a href="#run{number}">{_text(name)}</a></li>'
-            for number, name in enumerate(titles, start=1)
-        )
-        body.append(f'<nav aria-label="Runs"><ul>{links}</ul></nav>')
-    body += [
-        _run(part, f"run{number}", name)
-        for number, (part, name) in enumerate(zip(parts, titles, strict=True), start=1)
+    title = "; ".join(", ".join(part.summaries) for part in parts)
+    body = "\n".join(map(_run, parts))
+    return Template(TEMPLATE.read_text("utf-8")).substitute(title=escape(title), body=body)
+
+
+def facts(directory: RunDirectory) -> dict[str, str]:
+    """Return where a run was made and with what, by names for people."""
+    meta = directory.meta
+    machine, kernel, source = meta["machine"], meta["kernel"], meta["source"]
+    found = {
+        "Measured": meta["started"],
+        "Machine": f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine.get('host_kernel')}",
+        "Kernel": f"Linux {kernel['release']} in user mode, {kernel.get('package')}, "
+        f"build {kernel.get('build_id')}",
+        "nodrop": ", ".join(f"{name} {value}" for name, value in source.items()),
+        "Drivers": ", ".join(meta["variants"]),
+    }
+    if versions := programs.versions_in(meta):
+        found["Programs"] = ", ".join(f"{name} {words}" for name, words in versions.items())
+    return found
+
+
+def again(directory: RunDirectory) -> list[str]:
+    """Return the commands that measure the same again, with the same lengths."""
+    commands = []
+    for scenario in directory.scenarios.values():
+        words = ["nodrop", "bench", scenario.name]
+        words += ["--pairs", str(scenario.pairs), "--seconds", f"{scenario.seconds:g}"]
+        if list(directory.meta["variants"]) != [str(variant) for variant in Variant]:
+            words += ["--variants", ",".join(directory.meta["variants"])]
+        commands.append(shlex.join(words))
+    return commands
+
+
+def _run(part: Part) -> str:
+    directory, variants = part.directory, part.directory.meta["variants"]
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
+        for name, value in facts(directory).items()
+    )
+    lines = [f"<h2>{escape(', '.join(part.summaries))}</h2>", f"<dl>{rows}</dl>"]
+    lines += [f"<p>{escape(noise.sentence(*item))}</p>" for item in part.summaries.items()]
+    if picture := plot.svg(part.summaries, variants):
+        data = base64.b64encode(picture.encode()).decode()
+        lines.append(f'<img alt="the numbers below" src="data:image/svg+xml;base64,{data}">')
+    for name, summary in part.summaries.items():
+        lines.append(_table(section(directory.scenarios[name], summary, variants, format_interval)))
+    lines.append(f"<p>{escape(note(directory, part.summaries))}</p>")
+    return "\n".join([*lines, f"<pre>{escape(chr(10).join(again(directory)))}</pre>"])
+
+
+def _table(part: Section) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("case", "metric", *part.columns))
+    rows = [
+        f"<tr{' class=case' if row.case else ''}><th>{escape(row.case)}</th>"
+        f"<th>{escape(row.metric)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row.cells)
+        + "</tr>"
+        for row in part.rows
     ]
-    body.append(_reading())
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _heading(part: Part) -> str:
-    day = str(part.directory.meta.get("started", ""))[:10]
-    names = ", ".join(part.summaries)
-    return f"{names}, {day}" if day else names
-
-
-def _run(part: Part, name: str, title: str) -> str:
-    facts = "".join(
-        f"<dt>{_text(key)}</dt><dd>{_text(value)}</dd>"
-        for key, value in [
-            *origin.facts(part.directory, part.summaries),
-            *remarks.facts(part.directory),
-        ]
-    )
-    sentences = noise.sentences(part.summaries)
-    rest = "".join(f"<li>{_text(sentence)}</li>" for sentence in sentences[1:])
-    state = {True: "noisy", False: "quiet", None: "unknown"}[noise.noisy(part.summaries)]
-    commands = "\n".join(_text(command) for command in origin.again(part.directory))
-    lines = [
-        f'<section id="{name}" aria-labelledby="{name}-title">',
-        f'<h2 id="{name}-title">{_text(title)}</h2>',
-        f"<dl>{facts}</dl>",
-        f'<div class="noise {state}"><p><strong>{_text(sentences[0])}</strong></p>'
-        f"<ul>{rest}</ul></div>",
-        _failures(part.directory),
-    ]
-    variants = part.directory.meta["variants"]
-    panels = plot.panels(part.summaries, variants)
-    for number, (scenario, summary) in enumerate(part.summaries.items(), start=1):
-        own = [panel for panel in panels if panel.scenario == scenario]
-        lines += _scenario(part, scenario, summary, own, f"{name}-{number}")
-    lines += ["<h3>Run it again</h3>", f"<pre>{commands}</pre>", "</section>"]
-    return "\n".join(lines)
-
-
-def _failures(directory: RunDirectory) -> str:
-    """Return the block of what failed; facts tell when nothing did or when it is not known."""
-    if not directory.failures:
-        return ""
-    lines = "".join(f"<p><strong>{_text(one)}</strong></p>" for one in remarks.failed(directory))
-    return f'<div class="noise noisy">{lines}</div>'
-
-
-def _scenario(
-    part: Part, name: str, summary: Mapping[str, Any], panels: Sequence[plot.Panel], prefix: str
-) -> list[str]:
-    scenario, variants = part.directory.scenarios[name], part.directory.meta["variants"]
-    compared = verdict.comparisons(scenario, summary, variants)
-    figures = "".join(
-        _figure(panel, summary, variants, f"{prefix}-{number}-", whole(scenario, summary))
-        for number, panel in enumerate(panels, start=1)
-    )
-    numbers = section(scenario, summary, variants, format_interval)
-    return [
-        f"<h3>{_text(scenario.title)}</h3>",
-        "<h4>Where nodrop wins and where it does not</h4>",
-        *(_counts(compared, against) for against in variants if against != verdict.OURS),
-        _verdicts(compared, whole(scenario, summary)),
-        f'<div class="figures">{figures}</div>' if figures else "",
-        "<h4>All numbers</h4>",
-        _numbers(numbers),
-    ]
-
-
-def _counts(compared: Sequence[Comparison], against: str) -> str:
-    counts = verdict.count(compared, against)
-    if not counts:
-        return ""
-    words = "; ".join(f"{MARKS[kind]} {kind}: {number}" for kind, number in counts.items())
-    total = sum(counts.values())
-    return f"<p>Beside {_text(against)}, {total} comparisons. {_text(words)}.</p>"
-
-
-def _verdicts(compared: Sequence[Comparison], together: str) -> str:
-    if not compared:
-        return "<p>Nothing to compare: nodrop and another driver did not both run.</p>"
-    verdicts = [verdict for one in compared for verdict in (*one.cases, one.together)]
-    if all(verdict.outcome is Outcome.FEW for verdict in verdicts):
-        return ""
-    heads = ["beside", "metric", *(f"nodrop {name}" for name, _ in GROUPS), together]
-    rows = []
-    for one in compared:
-        cells = "".join(f"<td>{_cases(one, outcomes)}</td>" for _, outcomes in GROUPS)
-        rows.append(
-            f'<tr><th scope="row">{_text(one.against)}</th>'
-            f'<th scope="row">{_text(one.metric)}</th>{cells}'
-            f'<td class="number">{_split(one.together.text)}'
-            f"<small>{MARKS[one.together.outcome]} {_text(one.together.outcome)}</small></td></tr>"
-        )
-    return _table(
-        "verdicts",
-        "By case; last, over all cases: the ratio, or the medians of nodrop and the other",
-        heads,
-        [f"<tbody>{''.join(rows)}</tbody>"],
-        numbers_from=len(heads) - 1,
-    )
-
-
-def _cases(one: Comparison, outcomes: Sequence[Outcome]) -> str:
-    lines = []
-    for kind in outcomes:
-        cases = one.of(kind)
-        if cases:
-            every = len(cases) == len(one.cases) > 1
-            names = f"all {len(cases)} cases" if every else "; ".join(cases)
-            short = kind in (Outcome.ALL_BETTER, Outcome.ALL_WORSE, Outcome.FEW)
-            extra = f"<small>{_text(kind)}</small>" if short else ""
-            lines.append(f"{MARKS[kind]} {_text(names)}{extra}")
-    return "<br>".join(lines) or MISSING
-
-
-def _numbers(part: Section) -> str:
-    groups: list[list[Row]] = []
-    for row in part.rows:
-        if row.case or not groups:
-            groups.append([])
-        groups[-1].append(row)
-    bodies = []
-    for group in groups:
-        case = group[0].case
-        lines = []
-        for index, row in enumerate(group):
-            head = (
-                f'<th scope="rowgroup" rowspan="{len(group)}">{_text(case)}</th>'
-                if not index
-                else ""
-            )
-            cells = "".join(f'<td class="number">{_split(cell)}</td>' for cell in row.cells)
-            lines.append(f'<tr>{head}<th scope="row">{_text(row.metric)}</th>{cells}</tr>')
-        kind = ' class="all"' if case == part.whole else ""
-        bodies.append(f"<tbody{kind}>{''.join(lines)}</tbody>")
-    heads = ["case", "metric", *part.columns]
-    return _table(
-        "numbers",
-        "Medians, below them the 95 % intervals (fewer than six values: the range)",
-        heads,
-        bodies,
-        numbers_from=2,
-    )
-
-
-def _split(cell: str) -> str:
-    """Return a cell with its interval on a line of its own."""
-    value, bracket, rest = cell.partition(" [")
-    return _text(value) + (f"<small>[{_text(rest)}</small>" if bracket else "")
-
-
-def _table(
-    kind: str, caption: str, heads: Sequence[str], bodies: Sequence[str], *, numbers_from: int
-) -> str:
-    cells = "".join(
-        f'<th scope="col"{" class=" + chr(34) + "number" + chr(34) if at >= numbers_from else ""}>'
-        f"{_text(head)}</th>"
-        for at, head in enumerate(heads)
-    )
-    # A part that scrolls can be reached by the keyboard.
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(caption)}">'
-        f'<table class="{kind}"><caption>{_text(caption)}</caption>'
-        f"<thead><tr>{cells}</tr></thead>\n{chr(10).join(bodies)}</table></div>"
-    )
-
-
-def _figure(
-    panel: plot.Panel, summary: Mapping[str, Any], variants: Sequence[str], prefix: str, of: str
-) -> str:
-    words = _description(panel, summary, variants, of)
-    drawn = inline.picture(plot.svg(panel, variants), prefix, panel.title, words)
-    return (
-        f"<figure><figcaption>{_text(panel.title)}</figcaption>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(panel.title)}">'
-        f"{drawn}</div></figure>"
-    )
-
-
-def _description(
-    panel: plot.Panel, summary: Mapping[str, Any], variants: Sequence[str], of: str
-) -> str:
-    """Return what a picture shows, in words: the numbers over all cases, or what ``of`` says."""
-    names = [panel.case] if panel.case else summary["cases"]
-    part = summary["cases"][panel.case] if panel.case else summary
-    words = [f"By case: {'; '.join(', '.join(case_words(name)) for name in names)}."]
-    where = "" if panel.case else f" over {of}"
-    for metric in panel.metrics:
-        told = []
-        for variant in variants:
-            value = part["variants"].get(variant, {}).get(metric)
-            ratio = part["ratios"].get(f"{variant}/stock", {}).get(metric)
-            if value:
-                times = f" ({format_ratio(ratio)} times stock)" if ratio else ""
-                told.append(f"{variant} {format_interval(value)}{times}")
-        words.append(f"{metric.replace('_', ' ')}{where}: {'; '.join(told)}.")
-    return " ".join(words)
-
-
-def _reading() -> str:
-    return (
-        '<section aria-labelledby="reading"><h2 id="reading">How to read this</h2>'
-        "<p>A pair is one run of each driver, right after each other, with the same parameters; "
-        "ratios are made within pairs. Intervals are distribution-free and hold the true median "
-        "with at least 95 %; for fewer than six values they are the whole range. A rate or a "
-        "time is better or worse when its ratio's interval leaves 1 out, a count when the "
-        "intervals of both drivers leave a gap; fewer than four pairs tell nothing. With many "
-        "comparisons, one in twenty or so comes out by chance. A ring has txqueuelen slots. Lost: "
-        "dropped by the driver although a queue stood before it that could have held the packet. "
-        "An arrow's head in a picture: the interval goes on.</p></section>"
+        f"<h3>{escape(part.title)}</h3>\n<div><table><thead><tr>{head}</tr></thead>\n"
+        f"<tbody>{chr(10).join(rows)}</tbody></table></div>"
     )
 
 

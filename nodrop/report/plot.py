@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,16 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, NullLocator
 
-from nodrop.report import cdf, due, ratios
-from nodrop.report.files import PLOT_NAMES, RunDirectory
+from nodrop.report.files import PLOT_NAME, RunDirectory
 from nodrop.report.look import (
+    COLOURS,
     FAINT,
     INK,
+    LABELS,
+    LINES,
+    MARKERS,
     STYLE,
     bars,
     case_labels,
@@ -37,17 +42,14 @@ COLUMNS = 4
 """Panels beside each other in the picture at most."""
 CHAR_INCHES, GAP_INCHES = 0.062, 0.1
 """Width of a character of a case's name below the axis, and what is left between two names."""
-DPI = 150
 CHARS_PER_INCH = 15
 """Of the caption, which goes on in another line where the picture ends."""
-BARS = {
+COUNTS = {
     "lost": ("Lost packets: a qdisc could have held them", "packets in a run"),
     "damaged_frames_percent": ("Damaged pictures", "%"),
     "longest_send_ms": ("Longest send()", "ms"),
 }
 """Metrics that may be 0, and so have no ratio: title and unit."""
-TCP_BARS = {"retransmits": ("Segments that TCP sent again", "segments in a run")}
-"""The same of TCP over a long path."""
 RATES = {
     "delivered_pps": "Delivered packets per second",
     "received_mbit_per_s": "Received bits per second",
@@ -55,7 +57,13 @@ RATES = {
     "rtt_mean_ms": "TCP's round-trip time: less is better",
 }
 """Metrics that are compared with stock's: title."""
+DUE = "first_due_percent"
 LATENCIES = ("latency_p50_ms", "latency_p99_ms")
+SHARES = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+LEAST, MOST, MARGIN = 1.25, 4.0, 1.06
+"""The axis of ratios goes at least to LEAST and 1 / LEAST; no interval makes it go beyond MOST."""
+TICKS = (1 / 64, 1 / 16, 0.25, 0.5, 0.8, 1, 1.25, 2, 4, 16, 64)
+_CDF = re.compile(r"latency_cdf_(\d+)_ms")
 
 Numbers = Mapping[str, float]
 
@@ -66,19 +74,13 @@ class Panel:
 
     Attributes:
         title: what it shows.
-        metrics: the names of the metrics in it.
-        scenario: whose.
         inches: how wide it has to be, so that the cases' names do not overlap.
         draw: draws it.
-        case: the only one that it shows; empty: all of them.
     """
 
     title: str
-    metrics: tuple[str, ...]
-    scenario: str
     inches: float
     draw: Callable[[Axes], None]
-    case: str = ""
 
 
 def short_count(value: float) -> str:
@@ -90,24 +92,18 @@ def short_count(value: float) -> str:
     return f"{value:g}"
 
 
-def _numbers(
+def _counts(
     axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str, unit: str
 ) -> None:
     """Medians on a logarithmic scale that has a zero."""
     cases = list(summary["cases"].values())
     width = 0.8 / len(variants)
-    tallest: list[float] = []
     for variant, offset in zip(variants, offsets(len(variants), width), strict=True):
-        found = [
-            (index + offset, case["variants"][variant][metric]["median"])
-            for index, case in enumerate(cases)
-            if metric in case["variants"].get(variant, {})
-        ]
-        places = [place for place, _ in found]
-        heights = [height for _, height in found]
-        tallest += heights
-        axes.bar(places, heights, width * 0.92, **bars(variant))
-        for place, height in zip(places, heights, strict=True):
+        for index, case in enumerate(cases):
+            if metric not in case["variants"].get(variant, {}):
+                continue
+            place, height = index + offset, case["variants"][variant][metric]["median"]
+            axes.bar(place, height, width * 0.92, **bars(variant))
             axes.text(
                 place,
                 height * 1.15 or 0.12,
@@ -118,7 +114,7 @@ def _numbers(
                 fontsize=9 if height == 0 else 7,
             )
     axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_ylim(0, 10 * max([*tallest, 1]))
+    axes.set_ylim(0, 10 * max(axes.get_ylim()[1], 1))
     axes.yaxis.set_major_formatter(lambda value, _: short_count(value))
     axes.set_ylabel(f"{unit}, logarithmic")
     axes.set_xticks(range(len(cases)), case_labels(summary), fontsize=7)
@@ -126,132 +122,173 @@ def _numbers(
 
 def latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
     """Percentiles of the round-trip time under load, with intervals."""
-    metrics = LATENCIES
     tallest = 0.0
-    names: list[tuple[str, list[float], list[Numbers]]] = []
     width = 0.8 / len(variants)
     for variant, offset in zip(variants, offsets(len(variants), width), strict=True):
         told = summary["variants"].get(variant, {})
-        found = [(index, told[name]) for index, name in enumerate(metrics) if name in told]
-        if not found:
-            continue
-        data = [entry for _, entry in found]
-        places = [index + offset for index, _ in found]
-        axes.bar(
-            places,
-            [entry["median"] for entry in data],
-            width * 0.92,
-            yerr=errors(data),
-            capsize=3,
-            error_kw={"linewidth": 1, "ecolor": INK},
-            **bars(variant),
-        )
-        tallest = max([tallest, *(entry["median"] for entry in data)])
-        names.append((variant, places, data))
-    top = 2 * tallest or 1
-    for _, places, data in names:
-        for place, entry in zip(places, data, strict=True):
-            # Above the interval, or above the bar when that leaves the picture.
-            end = entry["high"] if entry["high"] < 0.93 * top else entry["median"]
-            axes.text(
-                place,
-                end + 0.015 * top,
-                f" {entry['median']:.3g}",
-                ha="center" if end == entry["high"] else "left",
-                va="bottom",
-                fontsize=8,
+        for index, data in enumerate(told[name] for name in LATENCIES if name in told):
+            axes.bar(
+                index + offset,
+                data["median"],
+                width * 0.92,
+                yerr=errors([data]),
+                capsize=3,
+                error_kw={"linewidth": 1, "ecolor": INK},
+                **bars(variant),
             )
-    axes.set_ylim(0, top)
+            axes.text(index + offset, data["median"], f" {data['median']:.3g}", fontsize=8)
+            tallest = max(tallest, data["median"])
+    axes.set_ylim(0, 2 * tallest or 1)
     axes.set_ylabel("round trip, ms, interval")
-    axes.set_xticks(range(len(metrics)), ["p50", "p99"])
+    axes.set_xticks(range(len(LATENCIES)), ["p50", "p99"])
+
+
+def _distribution(
+    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], name: str
+) -> None:
+    """The distribution of a case's round-trip times: medians over the pairs, intervals as bands."""
+    for variant in variants:
+        numbers = summary["cases"][name]["variants"].get(variant, {})
+        found = sorted(
+            (int(match[1]) / 1000, data)
+            for metric, data in numbers.items()
+            if (match := _CDF.fullmatch(metric))
+        )
+        shares = [share for share, _ in found]
+        axes.fill_betweenx(
+            shares,
+            [data["low"] for _, data in found],
+            [data["high"] for _, data in found],
+            color=COLOURS[variant],
+            alpha=0.18,
+            linewidth=0,
+        )
+        axes.plot(
+            [data["median"] for _, data in found],
+            shares,
+            linestyle=LINES[variant],
+            color=COLOURS[variant],
+            label=LABELS[variant],
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("logit")
+    axes.set_ylim(SHARES[0], SHARES[-1])
+    axes.set_yticks(SHARES, [f"{100 * share:g} %" for share in SHARES])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("round trip, ms, logarithmic")
+    axes.set_ylabel("probes that took no longer")
+
+
+def _points(
+    axes: Axes,
+    cases: Sequence[Mapping[str, Any]],
+    variants: Sequence[str],
+    pick: Callable[[Mapping[str, Any], str], Numbers | None],
+) -> list[Numbers]:
+    """Draw a point with its interval for each driver and case; return their numbers."""
+    drawn: list[Numbers] = []
+    for variant, offset in zip(variants, offsets(len(variants), 0.25), strict=True):
+        found = [
+            (at + offset, data) for at, case in enumerate(cases) if (data := pick(case, variant))
+        ]
+        drawn += [data for _, data in found]
+        axes.errorbar(
+            [place for place, _ in found],
+            [data["median"] for _, data in found],
+            yerr=errors([data for _, data in found]),
+            fmt=MARKERS[variant],
+            markersize=5,
+            capsize=3,
+            color=COLOURS[variant],
+            label=LABELS[variant],
+        )
+    axes.set_xlim(-0.5, len(cases) - 0.5)
+    return drawn
+
+
+def _due(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
+    """What a class of traffic got, beside the line of what is due."""
+    axes.axhline(100, color=FAINT, linewidth=1.2, zorder=0)
+    cases = list(summary["cases"].values())
+    drawn = _points(axes, cases, variants, lambda case, name: case["variants"][name].get(DUE))
+    axes.set_ylim(0, 1.15 * max([100.0, *(data["median"] for data in drawn)]))
+    axes.set_ylabel("%, interval")
+    axes.set_xticks(range(len(cases)), case_labels(summary), fontsize=7)
+
+
+def axis_end(data: Sequence[Numbers]) -> float:
+    """Return where an axis of ratios ends; below 1 it is as long, and longer intervals are cut."""
+
+    def far(ratio: float) -> float:
+        return max(ratio, 1 / ratio) if ratio > 0 else 1.0
+
+    medians = [far(entry["median"]) for entry in data]
+    ends = [min(far(entry[name]), MOST) for entry in data for name in ("low", "high")]
+    return MARGIN * max([LEAST, *medians, *ends])
+
+
+def _relative(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str) -> None:
+    """A rate relative to stock's: all cases, and last what they are together."""
+    cases, labels = list(summary["cases"].values()), case_labels(summary)
+    if len(cases) > 1:
+        cases, labels = [*cases, summary], [*labels, "together"]
+    axes.axhline(1, color=COLOURS["stock"], linewidth=1.2, zorder=0)
+    end = axis_end(
+        _points(
+            axes,
+            cases,
+            [variant for variant in variants if variant != "stock"],
+            lambda case, name: case["ratios"].get(f"{name}/stock", {}).get(metric),
+        )
+    )
+    axes.set_yscale("log", base=2)
+    axes.set_yticks(TICKS, [f"{tick:g}x" for tick in TICKS])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(1 / end, end)
+    axes.set_ylabel("times stock, interval")
+    axes.set_xticks(range(len(cases)), labels, fontsize=6.5)
 
 
 def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
     """Return what a run's picture consists of: what its scenarios measured."""
     found: list[Panel] = []
     for summary in summaries.values():
-        metrics = summary["joins"]
-        if "latency_p99_ms" in metrics and "goodput_mbit_per_s" in metrics:
-            found.append(
-                _panel(summary, variants, latency, "Latency beside a TCP flow", LATENCIES, 2)
-            )
-            if len(summaries) == 1:
-                found += _relative(summary, variants, "goodput_mbit_per_s")
-                found += _distributions(summary, variants)
+        metrics, cases = summary["joins"], summary["cases"]
+        wide, bound = _inches(summary), {"summary": summary, "variants": variants}
+        has_latency = "latency_p99_ms" in metrics
+        if has_latency:
+            title = "Latency beside a TCP flow"
+            found.append(Panel(title, PANEL_INCHES[0], partial(latency, **bound)))
+        if DUE in metrics:
+            title = "What the first class got of its due"
+            found.append(Panel(title, wide, partial(_due, **bound)))
             continue
-        cases = len(summary["cases"])
-        if due.METRIC in metrics:
-            found.append(_panel(summary, variants, due.draw, due.TITLE, (due.METRIC,), cases))
+        # TCP sends again what was lost: its goodput tells.
+        for metric, (title, unit) in COUNTS.items() if "goodput_mbit_per_s" not in metrics else ():
+            if metric in metrics:
+                draw = partial(_counts, **bound, metric=metric, unit=unit)
+                found.append(Panel(title, wide, draw))
+        if len(summaries) > 1 and has_latency:
             continue
-        for metric, (title, unit) in _counts(metrics).items():
-            if metric in metrics:
-                how = partial(_numbers, metric=metric, unit=unit)
-                found.append(_panel(summary, variants, how, title, (metric,), cases))
-        for metric in RATES:
-            if metric in metrics:
-                found += _relative(summary, variants, metric)
+        for metric, title in RATES.items():
+            if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
+                found.append(Panel(title, wide, partial(_relative, **bound, metric=metric)))
+        for name in cases if has_latency else ():
+            title = f"Latency: {', '.join(case_words(name))}"
+            draw = partial(_distribution, **bound, name=name)
+            found.append(Panel(title, PANEL_INCHES[0], draw))
     return found
 
 
-def _counts(metrics: Mapping[str, Any]) -> Mapping[str, tuple[str, str]]:
-    """Return the titles and units of the numbers that are worth a panel of their own."""
-    if "rtt_mean_ms" in metrics:
-        return TCP_BARS
-    # TCP sends again what was lost: its goodput tells.
-    return {} if "goodput_mbit_per_s" in metrics else BARS
+def _inches(summary: Mapping[str, Any]) -> float:
+    """Return how wide a panel with all cases has to be."""
+    longest = max(map(len, "\n".join(case_labels(summary)).split("\n")))
+    return max(PANEL_INCHES[0], (CHAR_INCHES * longest + GAP_INCHES) * (len(summary["cases"]) + 1))
 
 
-def _distributions(summary: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
-    """Return a panel for each case whose round-trip times are known as a whole."""
-    known = {name: case for name, case in summary["cases"].items() if cdf.has_distribution(case)}
-    ends = cdf.span(known.values()) if known else (1.0, 1.0)
-    return [
-        Panel(
-            f"Latency: {', '.join(case_words(name))}" if len(known) > 1 else "Latency, all of it",
-            cdf.METRICS,
-            summary["scenario"],
-            PANEL_INCHES[0],
-            partial(cdf.draw, case=case, variants=variants, ends=ends),
-            name,
-        )
-        for name, case in known.items()
-    ]
-
-
-def _panel(
-    summary: Mapping[str, Any],
-    variants: Sequence[str],
-    how: Callable[..., None],
-    title: str,
-    metrics: tuple[str, ...],
-    cases: int,
-) -> Panel:
-    return Panel(
-        title,
-        metrics,
-        summary["scenario"],
-        _inches(summary, cases),
-        partial(how, summary=summary, variants=variants),
-    )
-
-
-def _inches(summary: Mapping[str, Any], cases: int) -> float:
-    """Return how wide a panel with so many cases has to be."""
-    lines = "\n".join(case_labels(summary)).split("\n")
-    return max(PANEL_INCHES[0], (CHAR_INCHES * max(map(len, lines)) + GAP_INCHES) * cases + 1)
-
-
-def _relative(summary: Mapping[str, Any], variants: Sequence[str], metric: str) -> list[Panel]:
-    """Return the panel of a rate relative to stock, or none when nothing was compared."""
-    if not any(pair.endswith("/stock") for pair in summary["ratios"]):
-        return []
-    how = partial(ratios.draw, metric=metric)
-    return [_panel(summary, variants, how, RATES[metric], (metric,), len(summary["cases"]) + 1)]
-
-
-def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
-    """Return the picture."""
-    chosen = panels(summaries, variants)
+def _figure(chosen: Sequence[Panel], words: str, variants: Sequence[str]) -> Figure:
     width, height = max(panel.inches for panel in chosen), PANEL_INCHES[1]
     columns = max(1, min(len(chosen), int(COLUMNS * PANEL_INCHES[0] / width)))
     rows = math.ceil(len(chosen) / columns)
@@ -265,35 +302,24 @@ def draw(summaries: Mapping[str, Any], variants: Sequence[str]) -> Figure:
         axes.set_title(panel.title)
         grid(axes)
     legend(figure, variants)
-    words = textwrap.fill(caption(summaries), int(CHARS_PER_INCH * width * columns))
-    figure.supxlabel(words, fontsize=7, color=FAINT)
+    text = textwrap.fill(words, int(CHARS_PER_INCH * width * columns))
+    figure.supxlabel(text, fontsize=7, color=FAINT)
     return figure
 
 
-def svg(panel: Panel, variants: Sequence[str]) -> str:
-    """Return one panel as SVG, without title, caption and background: the page has its own."""
+def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
+    """Return the picture, the same for the same data; empty when nothing has a panel."""
+    chosen = panels(summaries, variants)
+    if not chosen:
+        return ""
     text = io.StringIO()
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(panel.inches, PANEL_INCHES[1]), layout="constrained")
-        axes = figure.subplots()
-        panel.draw(axes)
-        grid(axes)
-        legend(figure, variants)
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        figure = _figure(chosen, caption(summaries), variants)
+        figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Draw the picture and write it as SVG (without a date, so that it diffs) and PNG.
-
-    Writes nothing when the scenarios measured nothing that has a panel.
-    """
-    if not panels(summaries, directory.meta["variants"]):
-        return
-    with mpl.rc_context(STYLE):
-        figure = draw(summaries, directory.meta["variants"])
-        for name in PLOT_NAMES:
-            options: dict[str, Any] = {"dpi": DPI}
-            if name.endswith(".svg"):
-                options["metadata"] = {"Date": None}
-            figure.savefig(directory.path / name, **options)
+    """Draw the picture beside the raw data, if there is anything to draw."""
+    if text := svg(summaries, directory.meta["variants"]):
+        (directory.path / PLOT_NAME).write_text(text, encoding="utf-8")

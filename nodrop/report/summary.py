@@ -24,13 +24,12 @@ begun; a case that an interruption left without a run is not among ``cases``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodrop.bench.scenario import Metric, Scenario
 from nodrop.report import noise, stats
-from nodrop.report.files import SUMMARY_NAME, Run, RunDirectory
+from nodrop.report.files import Run, RunDirectory
 
 SCHEMA = 1
 RATIOS = (("nodrop", "stock"), ("upstream", "stock"), ("nodrop", "upstream"))
@@ -156,12 +155,6 @@ def summarise(directory: RunDirectory) -> dict[str, dict[str, Any]]:
         if runs:
             found[name] = summarise_scenario(scenario, runs, directory.meta)
     return found
-
-
-def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Write the summaries beside the raw data."""
-    text = json.dumps({"schema": SCHEMA, "scenarios": summaries}, indent=2)
-    (directory.path / SUMMARY_NAME).write_text(text + "\n", encoding="utf-8")
 
 
 def lost_by_nodrop(directory: RunDirectory) -> int:

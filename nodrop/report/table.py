@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The table of a run, for a terminal, a text file and a Markdown file."""
+"""The table of a run, for a terminal and a Markdown file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.report import noise, remarks
-from nodrop.report.files import MARKDOWN_NAME, TABLE_NAME, RunDirectory
+from nodrop.bench import programs
+from nodrop.columns import clean
+from nodrop.report import noise
+from nodrop.report.files import MARKDOWN_NAME, RunDirectory
 from nodrop.report.rows import Section, section
 
-TEXT_WIDTH = 140
+SET_UP = ("ip", "tc")
+"""Programs that every scenario has, and that carry no packet."""
 
 
 def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
@@ -36,24 +39,28 @@ def caption(summaries: Mapping[str, Any]) -> str:
         f"of {summary['seconds']:g} s"
         for name, summary in summaries.items()
     )
-    times = _shared({name: ", ".join(one["continued"]) for name, one in summaries.items()})
-    return " ".join(
-        filter(
-            None,
-            [
-                f"{_shared({name: _place(summary) for name, summary in summaries.items()})}.",
-                f"{lengths}. Medians; ratios pair by pair with their 95 % intervals "
-                "(fewer than six: the range). A ring has txqueuelen slots.",
-                noise.remarks(summaries),
-                f"Interrupted, and continued at {times}." if times else "",
-            ],
-        )
+    places = _shared({name: _place(summary) for name, summary in summaries.items()})
+    return (
+        f"{places}. {lengths}. Medians; ratios pair by pair with their 95 % intervals "
+        "(fewer than six: the range). A ring has txqueuelen slots."
     )
 
 
 def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
-    """Return all that is told below a run's table: last what the machine did, in numbers."""
-    said = [caption(summaries), *remarks.sentences(directory), *noise.measured(summaries)]
+    """Return all that is told below a run's table."""
+    said = [caption(summaries)]
+    versions = programs.versions_in(directory.meta)
+    if words := ", ".join(f"{name} {of}" for name, of in versions.items() if name not in SET_UP):
+        said.append(f"With {words}.")
+    for scenario in directory.scenarios.values():
+        for program, cases in scenario.left_out_by_program().items():
+            said.append(f"Left out of {scenario.name} without {program}: {'; '.join(cases)}.")
+    for one in directory.meta.get("continued", []):
+        why = clean(one.get("why") or "unknown")
+        said.append(f"Continued after {one['runs_before']} runs; it had stopped: {why}")
+    if stopped := directory.meta.get("stopped"):
+        said.append(f"Stopped: {clean(stopped)}")
+    said += [noise.sentence(*item) for item in summaries.items()]
     return " ".join(said)
 
 
@@ -126,9 +133,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Write the table's two files beside the raw data."""
-    parts, below = sections(directory, summaries), note(directory, summaries)
-    with (directory.path / TABLE_NAME).open("w", encoding="utf-8") as file:
-        console = Console(file=file, width=TEXT_WIDTH, color_system=None)
-        print_to(console, parts, below)
-    (directory.path / MARKDOWN_NAME).write_text(markdown(parts, below), encoding="utf-8")
+    """Write the table as Markdown beside the raw data."""
+    text = markdown(sections(directory, summaries), note(directory, summaries))
+    (directory.path / MARKDOWN_NAME).write_text(text, encoding="utf-8")

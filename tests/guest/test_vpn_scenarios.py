@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from nodrop import lab
-from nodrop.bench import machine, order, scenario
+from nodrop.bench import order, scenario
 from nodrop.guest.plan import PLAN_NAME, RAW_NAME, Variant, write_plan
 from nodrop.guest.vpns import KINDS
 from nodrop.kernel import Artifacts, Kernel
+from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.report.files import parse_raw
 
 VARIANTS = (Variant.UPSTREAM, Variant.NODROP)
@@ -39,7 +40,7 @@ def test_a_short_run(vpn: str, kernel: Kernel, artifacts: Artifacts, tmp_path: P
         out=tmp_path,
         artifacts=artifacts,
         timeout=TIMEOUT_S,
-        env={"PYTHONPATH": str(machine.REPOSITORY)},
+        env={"PYTHONPATH": str(REPOSITORY)},
     )
     assert done.status == 0, done.output
     assert done.splats == ()

@@ -26,6 +26,7 @@ from nodrop.lab.roots import kernel_names
 from nodrop.lab.selftests import find_selftests, read_batch
 from nodrop.progress import Progress
 from nodrop.report import costs
+from nodrop.report.files import read_rows
 
 KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_names()
 _ALL = find_selftests(REPOSITORY / "tests/selftests")
@@ -199,7 +200,7 @@ def test_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with capsys.disabled(), Progress() as progress:
         instructions.measure(COUNTED, 1, tmp_path, progress)
     table = instructions.write_table(tmp_path)
-    results, _ = instructions.read(tmp_path)
+    results, _ = read_rows(tmp_path)
     found = costs.costs(results)
     for case in found.values():
         assert list(case) == list(Variant)

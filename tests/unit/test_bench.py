@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is measured in which order, and what is left of it when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from stand_in import Guest
+
+from nodrop import cli, lab, load
+from nodrop.bench import machine, noise, order, programs, rundir, scenario, series, source
+from nodrop.errors import NodropError, UsageError
+from nodrop.guest.environment import Environment
+from nodrop.guest.failure import GuestError
+from nodrop.guest.plan import Variant, read_plan, write_plan
+from nodrop.guest.scenarios import KINDS
+from nodrop.load import Load
+from nodrop.report import files
+from nodrop.signals import interrupt_on_signals
+
+VARIANTS = tuple(Variant)
+NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
+PAIRS = 2
+JOBS = order.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], VARIANTS)
+BENCH = ["-q", "bench", "tap", "--pairs", str(PAIRS), "--seconds", "0.1", "--out"]
+CONTINUE = ["-q", "bench", "--continue"]
+
+
+@pytest.fixture
+def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guest:
+    return Guest.put(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("name", scenario.known())
+def test_scenarios_fit_their_kinds(name: str) -> None:
+    entry = scenario.load(name)
+    for case in entry.cases():
+        KINDS[entry.kind](case.parameters, NOWHERE)
+        assert set(KINDS[entry.kind].host_programs(case.parameters)) <= set(programs.PACKAGES)
+
+
+def test_unknown_and_missing_parameters() -> None:
+    parameters = dict(scenario.load("tap").cases()[0].parameters)
+    with pytest.raises(GuestError):
+        KINDS["tap"]({**parameters, "colour": 1}, NOWHERE)
+    del parameters["senders"]
+    with pytest.raises(GuestError):
+        KINDS["tap"](parameters, NOWHERE)
+
+
+HEAD = 'title="x"\nkind="tap"\nseconds=1\npairs=1\n[parameters]\n[matrix]\n'
+METRIC = '[metrics.a]\nlabel="a"\nunit="b"\nbetter="lower"\njoin="sum"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "title = ",
+        HEAD,
+        f"{HEAD}{METRIC}".replace("seconds=1", "seconds=0"),
+        f"{HEAD}{METRIC}".replace("lower", "nicer"),
+        f"{HEAD}{METRIC}".replace("sum", "product"),
+    ],
+)
+def test_a_broken_scenario(tmp_path: Path, text: str) -> None:
+    (tmp_path / "good.toml").write_text(HEAD + METRIC)
+    assert scenario.load("good", tmp_path).cases()
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(NodropError):
+        scenario.load("bad", tmp_path)
+    with pytest.raises(UsageError):
+        scenario.load("none", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nullvpn", "tap", "multiflow"])
+def test_order(name: str) -> None:
+    runs = order.jobs([scenario.load(name).with_length(6, 0.1)], VARIANTS)
+    for start in range(0, len(runs), 3):
+        group = runs[start : start + 3]
+        assert {run.variant for run in group} == set(VARIANTS)
+        assert len({(run.case, run.pair) for run in group}) == 1
+    # Each case meets every order, and every driver is first equally often.
+    for case in {run.case for run in runs}:
+        of_case = [run.variant for run in runs if run.case == case]
+        assert len({tuple(of_case[start : start + 3]) for start in range(0, 18, 3)}) == 6
+    assert len(set(Counter(run.variant for run in runs[::3]).values())) == 1
+
+
+def test_plan_survives_the_file(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", JOBS)
+    assert read_plan(tmp_path / "plan.json") == JOBS
+
+
+def test_sets() -> None:
+    names = {name: [one.name for one in series.load(name)] for name in ("short", "full")}
+    assert sorted(names["full"]) == scenario.known()
+    kinds = [{scenario.load(name).kind for name in names[of]} for of in ("short", "full")]
+    assert kinds[0] == kinds[1]
+    assert all(one.pairs >= 10 for one in series.load("full"))
+    with pytest.raises(UsageError):
+        series.load("none")
+
+
+def test_a_series_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    chosen = series.load("short")[:4]
+    names = [one.name for one in chosen]
+    statuses = iter([0, 1, 130])
+    asked: list[list[str]] = []
+
+    def command(words: list[str]) -> int:
+        cli.parser(cli.named(words)).parse_args(words)
+        asked.append(words)
+        Path(words[-1]).mkdir(exist_ok=True)
+        (Path(words[-1]) / files.META_NAME).touch()
+        return next(statuses, 0)
+
+    # A failure is passed over, an interruption ends it.
+    assert series.run(chosen, tmp_path, command) == dict(zip(names, [0, 1, 130], strict=False))
+    asked.clear()
+    assert set(series.run(chosen, tmp_path, command).values()) == {0}
+    assert asked[:3] == [["bench", "--continue", str(tmp_path / name)] for name in names[:3]]
+    assert asked[3][:2] == ["bench", names[3]]
+
+
+@pytest.mark.parametrize("name", source.TREES)
+def test_the_digest_is_of_the_contents(name: str, tmp_path: Path) -> None:
+    for tree in source.TREES:
+        (tmp_path / tree).mkdir(parents=True)
+        (tmp_path / tree / "file.c").write_text("x")
+    before = source.digest(tmp_path)
+    (tmp_path / "README.md").write_text("another")
+    assert source.digest(tmp_path) == before
+    (tmp_path / name / "file.c").write_text("y")
+    assert source.digest(tmp_path) not in (before, "")
+    (tmp_path / "traffic").rename(tmp_path / "other")
+    assert source.digest(tmp_path) == ""
+    assert machine.describe_source()["digest"] == source.digest()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the only directory with programs; each tells version 1.2.3 and fails."""
+    place = tmp_path / "installed"
+    place.mkdir()
+    for name in programs.PACKAGES:
+        (place / name).write_text(f"#!/bin/sh\necho '{name} v1.2.3 of 2026'\nexit 1\n")
+        (place / name).chmod(0o755)
+    monkeypatch.setattr(programs, "PATH", str(place))
+    return place
+
+
+def test_versions(installed: Path) -> None:
+    vpn = scenario.load("vpn")
+    assert set(programs.versions([vpn]).values()) == {"1.2.3"}
+    (installed / "openvpn").unlink()
+    assert programs.versions([vpn])["openvpn"] == ""
+
+
+def test_what_is_not_installed_is_left_out(guest: Guest, out: Path, installed: Path) -> None:
+    (installed / "wireguard-go").unlink()
+    words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(out)]
+    assert cli.main(words) == 0
+    assert {job.parameters["vpn"] for job in guest.ran} == {"openvpn"}
+    (installed / "openvpn").unlink()
+    assert cli.main([*words[:-1], str(out.with_name("other"))]) == 4
+    vpn_only = [scenario.load(name) for name in ("vpn-rtt", "tap")]
+    assert series.run(vpn_only, out.with_name("third"), lambda _: 0) == {"tap": 0}
+
+
+def interrupt(_out: Path) -> None:
+    raise KeyboardInterrupt
+
+
+def full(_out: Path) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def die(_out: Path) -> None:
+    raise lab.GuestDied("The guest's kernel ended before the command did.", "Its log")
+
+
+def terminate(_out: Path) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+PLANNED = [(*rundir.group(job), str(job.variant)) for job in JOBS]
+
+
+def results(out: Path) -> list[tuple[str, str, int, str]]:
+    return [(run.scenario, run.case, run.pair, run.variant) for run in files.load(out).runs]
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 3, 5, len(JOBS) - 1, len(JOBS)])
+def test_what_is_missing_is_made(stop_after: int, guest: Guest, out: Path) -> None:
+    guest.stop_after, guest.stop = stop_after, interrupt
+    assert cli.main([*BENCH, str(out)]) == 130
+    assert rundir.made(out, JOBS) == stop_after
+    guest.stop_after = -1
+    guest.ran.clear()
+    whole = stop_after == len(JOBS)
+    assert cli.main([*CONTINUE, str(out)]) == (1 if whole else 0)
+    # An incomplete pair is made again, as a whole; nothing else is.
+    assert guest.ran == JOBS[stop_after // 3 * 3 :]
+    assert results(out) == PLANNED
+    continued = json.loads((out / "meta.json").read_text())["continued"]
+    assert [entry["runs_before"] for entry in continued] == ([] if whole else [stop_after // 3 * 3])
+    lines = (out / "noise.jsonl").read_text().splitlines()
+    assert [json.loads(line)["run"] for line in lines] == list(range(len(JOBS)))
+
+
+@pytest.mark.parametrize(("stop", "status"), [(full, 1), (die, 1), (terminate, 130)])
+def test_other_ends_keep_the_runs(
+    stop: Callable[[Path], None], status: int, guest: Guest, out: Path
+) -> None:
+    old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    interrupt_on_signals()
+    guest.stop_after, guest.stop = 7, stop
+    assert cli.main([*BENCH, str(out)]) == status
+    for number, handler in old.items():
+        signal.signal(number, handler)
+    assert len(results(out)) == 7
+    guest.stop_after = -1
+    assert cli.main([*CONTINUE, str(out)]) == 0
+    (entry,) = json.loads((out / "meta.json").read_text())["continued"]
+    assert entry["why"]
+
+
+@pytest.mark.parametrize("made", [4, len(JOBS)])
+def test_a_complaint_of_the_kernel_is_not_forgotten(made: int, guest: Guest, out: Path) -> None:
+    guest.log[made] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
+    if made < len(JOBS):
+        guest.stop_after, guest.stop = made, die
+    assert cli.main([*BENCH, str(out)]) == 1
+    guest.log.clear()
+    guest.stop_after = -1
+    assert cli.main([*CONTINUE, str(out)]) == (1 if made == len(JOBS) else 0)
+
+
+def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
+    def tear(where: Path) -> None:
+        for name in ("raw.jsonl", "noise.jsonl"):
+            with (where / name).open("a") as file:
+                file.write('{"scenario": "ta')
+        raise KeyboardInterrupt
+
+    guest.stop_after, guest.stop = 6, tear
+    cli.main([*BENCH, str(out)])
+    assert len(files.load(out).notes) == 1
+    guest.stop_after = -1
+    assert cli.main([*CONTINUE, str(out)]) == 0
+    assert results(out) == PLANNED
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu"), ("programs", "tc")],
+)
+def test_what_is_not_the_same_is_not_continued(
+    part: str, name: str, guest: Guest, out: Path
+) -> None:
+    guest.stop_after, guest.stop = 5, interrupt
+    cli.main([*BENCH, str(out)])
+    meta = json.loads((out / "meta.json").read_text())
+    meta[part][name] = "other"
+    (out / "meta.json").write_text(json.dumps(meta))
+    before = (out / "raw.jsonl").read_bytes()
+    guest.ran.clear()
+    assert cli.main([*CONTINUE, str(out)]) == 1
+    assert guest.ran == []
+    assert (out / "raw.jsonl").read_bytes() == before
+
+
+def test_what_cannot_be_continued(guest: Guest, out: Path) -> None:
+    guest.stop_after, guest.stop = 5, interrupt
+    cli.main([*BENCH, str(out)])
+    lines = (out / "raw.jsonl").read_text().splitlines(keepends=True)
+    (out / "raw.jsonl").write_text("".join(reversed(lines)))
+    assert cli.main([*CONTINUE, str(out)]) == 1
+    assert cli.main([*CONTINUE, "/nowhere"]) == 1
+    demo = out.with_name("demo")
+    assert cli.main(["-q", "demo", "--out", str(demo)]) == 130
+    assert cli.main([*CONTINUE, str(demo)]) == 1
+
+
+@pytest.mark.parametrize("words", [["tap"], ["--pairs", "2"], ["--out", "x"]])
+def test_continue_takes_nothing_else(words: list[str]) -> None:
+    assert cli.main(["bench", "--continue", "somewhere", *words]) == 2
+
+
+def test_data_are_never_overwritten(guest: Guest, out: Path) -> None:
+    assert cli.main([*BENCH, str(out)]) == 0
+    assert cli.main([*BENCH, str(out)]) == 1
+    guest.ran.clear()
+    assert cli.main([*CONTINUE, str(out)]) == 0
+    assert guest.ran == []
+    with rundir.locked(out), pytest.raises(NodropError), rundir.locked(out):
+        pass
+
+
+NOW = Load(wall_s=100.0, cpus=2, busy_s=50.0, steal_s=5.0, load_1min=0.5)
+
+
+def test_own_time_is_that_of_all_descendants(tmp_path: Path) -> None:
+    family = {1: (0, 1000), 10: (1, 100), 11: (10, 20), 12: (11, 3), 20: (1, 7000)}
+    for number, (parent, ticks) in family.items():
+        (tmp_path / str(number)).mkdir()
+        fields = ["S", str(parent), *["0"] * 9, *(["0"] * 2), "0", str(ticks), "0"]
+        (tmp_path / str(number) / "stat").write_text(f"{number} (a) b) {' '.join(fields)}")
+    assert noise.own_cpu_seconds(tmp_path, 10) == pytest.approx(123 / load.TICKS_PER_S)
+
+
+def test_a_line_about_the_host_for_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, moments = [10.0], [NOW]
+    monkeypatch.setattr(load, "read", lambda _proc: moments[-1])
+    monkeypatch.setattr(noise, "own_cpu_seconds", lambda _proc: own[0])
+    watched = noise.HostNoise(tmp_path)
+    watched.begins()
+    # In two seconds of two CPUs 3 s were busy, 2.4 of them ours.
+    own[0] = 12.4
+    moments.append(replace(NOW, wall_s=102.0, busy_s=53.0, steal_s=5.2, load_1min=1.5))
+    watched.ended(7)
+    line = json.loads((tmp_path / "noise.jsonl").read_text())
+    assert (line["run"], line["others_cpu_share"], line["steal_share"]) == (7, 0.15, 0.05)

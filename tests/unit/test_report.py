@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the raw data of a run to its numbers, its picture and its page."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import tomllib
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop import cli
+from nodrop.bench import scenario
+from nodrop.bench.order import jobs
+from nodrop.commands import common
+from nodrop.errors import NodropError
+from nodrop.guest.plan import RAW_NAME, Variant
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.report import files, noise, overview, page, plot, rows, summary, table
+from nodrop.report.files import Run
+
+RESULTS = REPOSITORY / "results"
+FACTOR = {"stock": 1.0, "upstream": 1.1, "nodrop": 1.2}
+PAIRS = 6
+TAP = scenario.load("tap")
+CASE = "senders=1,txqueuelen=500"
+QUIET = {"wall_s": 1.0, "others_cpu_share": 0.01, "steal_share": 0.0}
+Line = dict[str, Any]
+
+
+def make_run(
+    path: Path, nodrop_lost: int = 0, change: Callable[[Line], Any] = lambda _: None
+) -> Path:
+    """Leave the directory of a run of tap; ``change`` is called with its seventh line."""
+    chosen = TAP.with_length(PAIRS, 0.1)
+    meta = {
+        "schema": files.META_SCHEMA,
+        "started": "2026-01-01T00:00:00+00:00",
+        "machine": {"cpu": "A <b> & CPU", "cpus": 2},
+        "kernel": {"release": "7.3.4", "package": "linux-source-7.3 7.3.4-1", "build_id": "x"},
+        "source": {"version": "0.3.0"},
+        "variants": list(FACTOR),
+        "scenarios": {"tap": chosen.to_data()},
+    }
+    (path / files.META_NAME).write_text(json.dumps(meta))
+    lines = []
+    for job in jobs([chosen], tuple(Variant)):
+        variant = str(job.variant)
+        metrics = {
+            "delivered_pps": 100_000.0 * (1 + job.pair / 100) * FACTOR[variant],
+            "lost": {"stock": 1000, "upstream": 0, "nodrop": nodrop_lost}[variant],
+            "unaccounted": 0,
+        }
+        names = {"scenario": "tap", "case": job.case, "variant": variant, "pair": job.pair}
+        lines.append({**names, "metrics": metrics})
+    change(lines[6])
+    (path / RAW_NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def keep(path: Path, wanted: Callable[[Line], bool]) -> Path:
+    raw = path / RAW_NAME
+    kept = [text for text in raw.read_text().splitlines() if wanted(json.loads(text))]
+    raw.write_text("".join(f"{text}\n" for text in kept))
+    return path
+
+
+def summarised(path: Path) -> dict[str, Any]:
+    return summary.summarise(files.load(path))["tap"]
+
+
+def test_ratios_are_paired_and_cases_joined(tmp_path: Path) -> None:
+    tap = summarised(make_run(tmp_path))
+    ratio = tap["ratios"]["nodrop/stock"]["delivered_pps"]
+    # The machine's speed changes from pair to pair; a paired ratio does not notice.
+    assert (ratio["low"], ratio["high"]) == (pytest.approx(1.2), pytest.approx(1.2))
+    # Cases are no pairs: they make no interval narrower.
+    assert (ratio["n"], tap["pairs"]) == (PAIRS, PAIRS)
+    # Six cases: losses add up, rates have a geometric mean.
+    assert tap["variants"]["stock"]["lost"]["median"] == 6000
+    assert tap["variants"]["stock"]["delivered_pps"]["median"] == pytest.approx(102_500)
+    assert tap["cases"][CASE]["variants"]["stock"]["lost"]["median"] == 1000
+    assert "lost" not in tap["ratios"]["nodrop/upstream"]  # nothing is compared with 0
+
+
+def test_incomplete_pairs_and_cases(tmp_path: Path) -> None:
+    gone = (CASE, "stock", 0), (CASE, "nodrop", 1)
+    keep(make_run(tmp_path), lambda line: (line["case"], line["variant"], line["pair"]) not in gone)
+    assert summarised(tmp_path)["pairs"] == PAIRS - 2
+    keep(tmp_path, lambda line: line["case"] != CASE)
+    directory, found = common.write_report(tmp_path)
+    assert rows.whole(directory.scenarios["tap"], found["tap"]) == "5 of 6 cases"
+
+
+@pytest.mark.parametrize("kept", ["nodrop", "stock"])
+def test_a_single_driver_has_no_ratios(tmp_path: Path, kept: str) -> None:
+    keep(make_run(tmp_path), lambda line: line["variant"] == kept)
+    _, found = common.write_report(tmp_path)
+    assert found["tap"]["ratios"] == {}
+    assert list(found["tap"]["variants"]) == [kept]
+
+
+@pytest.mark.parametrize("done", [1, 4, 20])
+def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path, done: int) -> None:
+    raw = make_run(tmp_path) / RAW_NAME
+    lines = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join(lines[:done]) + lines[done][:20])
+    directory, found = common.write_report(tmp_path)
+    assert (len(directory.runs), found["tap"]["runs"]) == (done, done)
+    assert len(directory.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("lost", "qdisc", "counted"), [(0, "fq_codel", 0), (4, "fq_codel", 144), (4, "noqueue", 0)]
+)
+def test_what_nodrop_lost(tmp_path: Path, lost: int, qdisc: str, counted: int) -> None:
+    meta = make_run(tmp_path, lost) / files.META_NAME
+    data = json.loads(meta.read_text())
+    data["scenarios"]["tap"]["parameters"]["qdisc"] = qdisc
+    meta.write_text(json.dumps(data))
+    directory = files.load(tmp_path)
+    assert summary.lost_by_nodrop(directory) == counted
+    assert len(common.check(directory)) == bool(counted)
+
+
+def test_packets_nobody_counted(tmp_path: Path) -> None:
+    make_run(tmp_path, change=lambda line: line["metrics"].update(unaccounted=3))
+    directory = files.load(tmp_path)
+    assert [run.metrics["unaccounted"] for run in summary.unaccounted(directory)] == [3]
+    assert len(common.check(directory)) == 1
+
+
+def metric(value: Any) -> Callable[[Line], Any]:
+    return lambda line: line["metrics"].update(delivered_pps=value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict.clear,
+        lambda line: line.update(metrics=[1]),
+        lambda line: line.update(scenario="tun"),
+        lambda line: line.update(case="senders=9"),
+        lambda line: line.update(variant="ours"),
+        lambda line: line.update(pair=PAIRS),
+        lambda line: line.update(pair="0"),
+        lambda line: line.update(pair=0, case=CASE, variant="stock"),  # twice
+        metric(None),
+        metric(True),
+        metric(math.nan),
+        metric(10**400),
+        metric(-1.0),
+    ],
+)
+def test_a_line_that_cannot_be_is_refused(change: Callable[[Line], Any], tmp_path: Path) -> None:
+    make_run(tmp_path, change=change)
+    with pytest.raises(NodropError, match="line 7"):
+        files.load(tmp_path)
+    assert cli.main(["report", str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine": None},
+        {"machine": {"cpus": 2}},
+        {"kernel": {}},
+        {"source": None},
+        {"started": None},
+        {"variants": ["stock", "ours"]},
+        {"variants": ["stock"]},
+        {"schema": 99},
+    ],
+)
+def test_metadata_that_lack_something(change: dict[str, Any], tmp_path: Path) -> None:
+    meta = make_run(tmp_path) / files.META_NAME
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
+    with pytest.raises(NodropError):
+        files.load(tmp_path)
+
+
+def test_a_packed_run_is_the_same(tmp_path: Path) -> None:
+    before = summarised(make_run(tmp_path))
+    raw = tmp_path / RAW_NAME
+    (tmp_path / f"{RAW_NAME}.gz").write_bytes(gzip.compress(raw.read_bytes()))
+    raw.unlink()
+    assert summarised(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RESULTS.glob("*/raw.jsonl.gz")), ids=lambda p: p.parent.name
+)
+def test_results_can_be_read(path: Path) -> None:
+    if path.parent.name == "instructions":
+        assert files.read_rows(path.parent)[0]
+        return
+    directory = files.load(path.parent)
+    assert directory.notes == ()
+    found = summary.summarise(directory)
+    assert plot.panels(found, directory.meta["variants"])
+    # The table beside the rows is made of them.
+    made = table.markdown(table.sections(directory, found), table.note(directory, found))
+    assert made == (path / files.MARKDOWN_NAME).read_text(encoding="utf-8")
+
+
+class Tags(HTMLParser):
+    """Counts a page's elements and keeps what it would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
+    directory, found = common.write_report(make_run(tmp_path))
+    text = (tmp_path / files.PAGE_NAME).read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert all(source.startswith("data:") for source in tags.sources)
+    assert (tags.counts["img"], tags.counts["table"]) == (1, 1)
+    # A name in the data ends no element and begins none.
+    assert "b" not in tags.counts
+    assert "A &lt;b&gt; &amp; CPU" in text
+    # The same data give the same bytes.
+    assert page.page([page.Part(directory, found)]) == text
+
+
+def test_one_page_of_several_runs(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in "ab"]
+    for place in places:
+        place.mkdir()
+        make_run(place)
+    words = [str(place) for place in places]
+    assert cli.main(["report", *words]) == 2
+    assert cli.main(["report", *words, "--out", str(tmp_path / "all.html")]) == 0
+    assert (tmp_path / "all.html").read_text().count("<img") == 2
+
+
+def of(variant: str, values: list[float], host: dict[str, float] | None = None) -> list[Run]:
+    return [
+        Run("tap", CASE, variant, pair, {"delivered_pps": value}, host)
+        for pair, value in enumerate(values)
+    ]
+
+
+SAME = [100.0] * 10
+
+
+def one_of_ten(host: dict[str, float], times: int = 1) -> list[Run]:
+    """Return ten runs, one of them or more with another host."""
+    return [*of("stock", SAME[:times], host), *of("stock", SAME[times:], QUIET)]
+
+
+@pytest.mark.parametrize(
+    ("made", "noisy"),
+    [
+        (of("stock", SAME, QUIET), False),
+        (of("stock", SAME, {**QUIET, "others_cpu_share": 0.05}), False),
+        (of("stock", SAME, {**QUIET, "others_cpu_share": 0.06}), True),
+        (of("stock", SAME, {**QUIET, "steal_share": 0.02}), False),
+        (of("stock", SAME, {**QUIET, "steal_share": 0.03}), True),
+        # One disturbed run of ten is not enough, two are.
+        (one_of_ten({**QUIET, "others_cpu_share": 0.21}), False),
+        (one_of_ten({**QUIET, "others_cpu_share": 0.21}, 2), True),
+        (of("stock", [60, 60, 60, 100, 100, 140, 140, 140], QUIET), True),
+        # Too few runs, or nothing recorded: not known.
+        (of("stock", SAME[:3], QUIET), None),
+        (of("stock", SAME), None),
+    ],
+)
+def test_noisy(made: list[Run], noisy: bool | None) -> None:
+    found = noise.of_scenario(TAP, made, {})
+    assert found["noisy"] is noisy
+
+
+def test_spreads() -> None:
+    uneven = [60.0, 60.0, 100.0, 100.0, 140.0, 140.0]
+    found = noise.spreads(TAP, [*of("stock", SAME), *of("nodrop", uneven), *of("upstream", [1.0])])
+    assert found["stock"]["worst"] == 0.0
+    assert found["nodrop"] == found["nodrop/stock"] == {"median": 0.8, "worst": 0.8, "case": CASE}
+    assert "upstream" not in found
+
+
+def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
+    text = '{"run": 0, "wall_s": 1}\n[]\n{"run": 1, "wa\n{"run": 0, "wall_s": 2}\n{"run": 2}\n'
+    text += '{"run": 0, "wall_s": NaN}\n{"run": 1.5}\n'
+    assert files.parse_noise(text) == {0: {"wall_s": 2.0}, 2: {}}
+
+
+@pytest.mark.parametrize(
+    ("data", "end"),
+    [
+        ([(1.0, 1.0, 1.0)], plot.LEAST),
+        ([(0.5, 0.4, 0.6)], 2.5),
+        ([(1.0, 0.01, 90.0)], plot.MOST),
+        ([(9.0, 1.0, 90.0)], 9.0),
+        ([(0.0, 0.0, 0.0)], plot.LEAST),
+    ],
+)
+def test_where_an_axis_of_ratios_ends(data: list[tuple[float, float, float]], end: float) -> None:
+    numbers = [dict(zip(("median", "low", "high"), one, strict=True)) for one in data]
+    assert plot.axis_end(numbers) == pytest.approx(plot.MARGIN * end)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (7.5, "7.5"), (1500, "1.5k"), (273022, "273k"), (1.2e6, "1.2M")]
+)
+def test_short_count(value: float, text: str) -> None:
+    assert plot.short_count(value) == text
+
+
+def test_the_overview_is_of_enough_pairs() -> None:
+    wanted = tomllib.loads((RESULTS / "overview.toml").read_text(encoding="utf-8"))
+    left, right = overview.draw(wanted).axes
+    assert len(left.patches) == 3 * len(wanted["loss"])
+    assert len(right.patches) == 6
+    with pytest.raises(NodropError, match="pairs"):
+        overview.draw({**wanted, "latency": {"run": "latency"}})
