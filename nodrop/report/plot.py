@@ -136,7 +136,9 @@ def latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> 
                 error_kw={"linewidth": 1, "ecolor": INK},
                 **bars(variant),
             )
-            axes.text(index + offset, data["median"], f" {data['median']:.3g}", fontsize=8)
+            above = min(data["high"], 1.8 * data["median"])
+            number = f"{data['median']:.3g}"
+            axes.text(index + offset, above, number, ha="center", va="bottom", fontsize=8)
             tallest = max(tallest, data["median"])
     axes.set_ylim(0, 2 * tallest or 1)
     axes.set_ylabel("round trip, ms, interval")
