@@ -141,7 +141,6 @@ def hear(
     timeout: float | None,
     slow: float = 1.0,
     on_line: Callable[[str], None] | None = None,
-    on_log: Callable[[str], None] | None = None,
     keep: Path | None = None,
     terminal: Terminal | None = None,
 ) -> GuestRun:
@@ -153,7 +152,6 @@ def hear(
         timeout: seconds from now; None: no limit. The deadline of the whole run counts, too.
         slow: how many times longer than on a real CPU boot and power-off may take.
         on_line: called with each line of the command's output as it appears.
-        on_log: likewise with each line of the kernel's log.
         keep: a file that gets the kernel's log, however the guest ended.
         terminal: its keys go to the command, and the command's output to it, as they are.
 
@@ -165,7 +163,7 @@ def hear(
         GuestDied: the kernel ended before it reported the command's exit status.
     """
     started = time.monotonic()
-    guest = _Guest(ends, on_line, on_log, slow)
+    guest = _Guest(ends, on_line, slow)
     if terminal:
         terminal.on_resize = lambda: tell_size(terminal, ends[2])
     try:
@@ -211,7 +209,6 @@ class _Guest:
         self,
         ends: Sequence[socket.socket],
         on_line: Callable[[str], None] | None,
-        on_log: Callable[[str], None] | None,
         slow: float,
     ) -> None:
         self.log, self.output, self.status = _Stream(), _Stream(), _Stream()
@@ -220,7 +217,6 @@ class _Guest:
         self.limit_s = 0.0
         self._ends = ends
         self._on_line = on_line
-        self._on_log = on_log
         self._slow = slow
         self._recent: deque[str] = deque(maxlen=TAIL_LINES)
         self._printed: deque[str] = deque(maxlen=TAIL_LINES)
@@ -287,8 +283,6 @@ class _Guest:
     def _deliver(self, stream: _Stream, lines: list[str]) -> None:
         for line in lines:
             if stream is self.log:
-                if self._on_log:
-                    self._on_log(line)
                 self._recent.append(line)
                 if STARTS in line:
                     self.began = True

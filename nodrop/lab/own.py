@@ -47,7 +47,6 @@ def run(
     timeout: float | None = 60.0,
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
-    on_log: Callable[[str], None] | None = None,
     urgent: bool = False,
     terminal: Terminal | None = None,
 ) -> GuestRun:
@@ -68,7 +67,6 @@ def run(
             timeout=timeout,
             env=env,
             on_line=on_line,
-            on_log=on_log,
             urgent=urgent,
             terminal=terminal,
         )
@@ -103,7 +101,6 @@ def run(
                     timeout=None if timeout is None else timeout * slow,
                     slow=slow,
                     on_line=on_line,
-                    on_log=on_log,
                     keep=out / "kernel.log",
                     terminal=terminal,
                 )

@@ -133,32 +133,6 @@ def find_all(log: str | Iterable[str]) -> tuple[Splat, ...]:
     return tuple(found)
 
 
-class Watch:
-    """Finds complaints in a log that is still being written.
-
-    Attributes:
-        count: how many were found so far.
-    """
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self.count = 0
-
-    def feed(self, line: str) -> tuple[Splat, ...]:
-        """Take the log's next line; return the complaints that are known by it.
-
-        A "cut here" line says nothing yet: the line that does follows it.
-        """
-        self._lines.append(line)
-        if classify(strip_timestamp(line)) is None:
-            return ()
-        found = find_splats(self._lines)
-        if found and found[-1].line.startswith(_CUT):
-            found = found[:-1]
-        fresh, self.count = found[self.count :], max(self.count, len(found))
-        return fresh
-
-
 def _is_foreign(kind: str, text: str) -> bool:
     if kind == "KCSAN":
         return races.is_foreign(text)

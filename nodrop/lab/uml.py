@@ -41,7 +41,6 @@ def run(
     timeout: float | None = 60.0,
     env: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
-    on_log: Callable[[str], None] | None = None,
     urgent: bool = False,
     terminal: Terminal | None = None,
 ) -> GuestRun:
@@ -57,7 +56,6 @@ def run(
         timeout: seconds for everything from boot to power-off; None: no limit.
         env: more environment for the command.
         on_line: called with each line of the command's output as it appears.
-        on_log: likewise with each line of the kernel's log.
         urgent: ask the host to prefer this guest to other programs, for measurements; where
             that is not allowed, nothing changes.
         terminal: the command's; None: it has none, and no input.
@@ -85,9 +83,7 @@ def run(
             "fds": fds,
         }
         with _start(request, mode, theirs) as process:
-            return hear(
-                process, ours, timeout=timeout, on_line=on_line, on_log=on_log, terminal=terminal
-            )
+            return hear(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
 
 
 def _command_line(

@@ -23,7 +23,6 @@ def hear(
     *,
     timeout: float | None = 20.0,
     on_line: Callable[[str], None] | None = None,
-    on_log: Callable[[str], None] | None = None,
 ) -> hearing.GuestRun:
     with hearing.channels() as (ours, theirs):
         fds = [end.fileno() for end in theirs]
@@ -31,16 +30,15 @@ def hear(
             for end in theirs:
                 end.close()
             try:
-                return hearing.hear(process, ours, timeout=timeout, on_line=on_line, on_log=on_log)
+                return hearing.hear(process, ours, timeout=timeout, on_line=on_line)
             finally:
                 process.kill()
 
 
 def test_each_line_is_given_on() -> None:
-    log: list[str] = []
     output: list[str] = []
-    made = hear(SAYS, on_line=output.append, on_log=log.append)
-    assert (log, output) == (["a log", "two"], ["output"])
+    made = hear(SAYS, on_line=output.append)
+    assert output == ["output"]
     assert (made.status, made.log) == (3, "a log\ntwo")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.lab.splats import CONTEXT_LINES, Splat, Watch, find_splats
+from nodrop.lab.splats import find_splats
 
 SPLATS = {
     "WARNING": (
@@ -125,19 +125,6 @@ def test_text_goes_to_the_end_of_the_report_and_no_further() -> None:
     assert splat.line.startswith("WARNING: drivers/net/tun.c:1034")
     assert splat.text.startswith("------------[ cut here")
     assert splat.text.endswith("---[ end trace 0000000000000000 ]---")
-
-
-@pytest.mark.parametrize("kind", list(SPLATS))
-def test_a_log_is_watched_while_it_grows(kind: str) -> None:
-    watch = Watch()
-    found: list[Splat] = []
-    quiet = "[    5.0] tap0: link becomes ready\n" * CONTEXT_LINES
-    log = ORDINARY + SPLATS[kind] + quiet + SPLATS["WARNING"] + ORDINARY
-    for line in log.splitlines():
-        found += watch.feed(line)
-    assert [splat.kind for splat in found] == [kind, "WARNING"]
-    assert [splat.line for splat in found] == [splat.line for splat in find_splats(log)]
-    assert watch.count == 2
 
 
 def test_two_reports_in_a_row_are_two() -> None:
