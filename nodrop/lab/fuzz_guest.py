@@ -30,7 +30,6 @@ class Found:
     Attributes:
         program: that ran last; "": none did.
         recent: those that ran before it, and it.
-        of: which of the files to be run again has the program; -1: none.
     """
 
     kind: str
@@ -38,7 +37,6 @@ class Found:
     text: str
     program: str = ""
     recent: str = ""
-    of: int = -1
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class Guests:
             found = watch.Finding(ended.splats[0].kind, ended.splats[0].line, ended.log)
         elif ended and ended.status and not found:
             found = watch.Finding("ended", f"exit status {ended.status}", tail(ended.output))
-        return Outcome(state, _found(found, state, out, arguments) if found else None)
+        return Outcome(state, _found(found, out) if found else None)
 
 
 def _telling_line(error: NodropError) -> str:
@@ -127,12 +125,7 @@ def _state(out: Path, number: int) -> State | None:
         return None
 
 
-def _found(found: watch.Finding, state: State | None, out: Path, arguments: Sequence[str]) -> Found:
+def _found(found: watch.Finding, out: Path) -> Found:
     recent = recent_text(out)
     programs = numbered(recent)
-    of = state.of if state else -1
-    if programs and "--times" in arguments:
-        # The state may be older than the program that ended it all.
-        of = programs[-1][0] // int(arguments[arguments.index("--times") + 1])
-    program = programs[-1][1] if programs else ""
-    return Found(found.kind, found.line, found.text, program, recent, of)
+    return Found(found.kind, found.line, found.text, programs[-1] if programs else "", recent)

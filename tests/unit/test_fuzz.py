@@ -12,17 +12,16 @@ import pytest
 from nodrop.guest.fuzz import wire
 from nodrop.guest.fuzz.build import MOST, generate
 from nodrop.guest.fuzz.calls import MAKERS, SPECS, encode, mistake, settles
-from nodrop.guest.fuzz.corpus import Corpus, keep, kept, outcomes
+from nodrop.guest.fuzz.corpus import Corpus, keep, kept
 from nodrop.guest.fuzz.cover import addresses, places, sections
 from nodrop.guest.fuzz.memory import END, Memory
 from nodrop.guest.fuzz.mutate import drop, mutate
-from nodrop.guest.fuzz.packets import KINDS, SIZES, content
-from nodrop.guest.fuzz.program import Call, Data, Program, Ref, Where, without
+from nodrop.guest.fuzz.program import Call, Ref, Where, without
 from nodrop.guest.fuzz.state import Recent, State, numbered, read_states, recent_text, state_path
-from nodrop.guest.fuzz.text import FormError, parse, parse_all, render
+from nodrop.guest.fuzz.text import FormError, parse, render
 from nodrop.guest.fuzz.watch import Finding
 
-SOME = [generate(random.Random(number)) for number in range(600)]
+SOME = [generate(random.Random(number)) for number in range(400)]
 TEXT = """\
 r0 = open_tun(RDWR|NONBLOCK)
 tunsetiff(r0, "fz0", TAP|NO_PI)
@@ -59,12 +58,6 @@ def test_text_and_program_are_the_same() -> None:
     assert render(parse(TEXT)) == TEXT
 
 
-def test_text_of_people_is_understood() -> None:
-    first, second = parse_all(f"# one\n\n{TEXT}\n\nr7 = udp() # a label of ours\nclose(r7)\n")
-    assert render(first) == TEXT
-    assert second == (Call("udp", ()), Call("close", (Ref(0),)))
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -87,24 +80,13 @@ def test_what_is_no_program_is_refused(line: str) -> None:
 def test_mutants_are_as_the_grammar_wants_them() -> None:
     rng = random.Random(3)
     programs, sizes = list(SOME), set()
-    for _ in range(1500):
+    for _ in range(800):
         fresh = mutate(rng, rng.choice(programs), rng.choice(programs))
         assert mistake(fresh) == "", render(fresh)
         assert len(fresh) <= MOST
         sizes.add(len(fresh))
         programs[rng.randrange(len(programs))] = fresh
     assert len(sizes) > 20
-
-
-def test_mutation_of_a_seed_is_the_same_again() -> None:
-    once, again = random.Random(4), random.Random(4)
-    for first, second in zip(SOME[:50], SOME[50:100], strict=True):
-        assert mutate(once, first, second) == mutate(again, first, second)
-
-
-def test_mutation_changes_something_mostly() -> None:
-    rng = random.Random(5)
-    assert sum(mutate(rng, program, SOME[0]) != program for program in SOME) > 500
 
 
 def test_who_used_a_removed_call_gets_what_is_like_it() -> None:
@@ -115,14 +97,6 @@ def test_who_used_a_removed_call_gets_what_is_like_it() -> None:
     )
     assert drop(program, 2)[-1] == Call("set_signalled", (Ref(1), -1))
     assert without(program, 0)[2] == Call("close", (Ref(0),))
-
-
-def test_packets_have_their_size() -> None:
-    for kind in KINDS:
-        for size in SIZES:
-            assert len(content(Data(kind, size))) == size, (kind, size)
-    assert content(Data("ip4", 60))[:1] == b"\x45"
-    assert content(Data("noise", 60)) == content(Data("noise", 60))
 
 
 def test_frames_are_as_the_executor_reads_them() -> None:
@@ -175,12 +149,6 @@ def test_all_programs_can_be_told_to_the_executor() -> None:
     assert encode(program) != encode(program, settle=True)
 
 
-def test_answers_are_read() -> None:
-    head = b"".join(number.to_bytes(4, "little") for number in (1, 2, 3, 4))
-    answer = wire.answer(head, (5).to_bytes(8, "little") + (-13).to_bytes(8, "little", signed=True))
-    assert answer == wire.Answer(wire.End.KILLED, (5, -13), 3, 4)
-
-
 def test_corpus_takes_what_reaches_something_new() -> None:
     corpus = Corpus()
     first, second, third = SOME[:3]
@@ -191,12 +159,6 @@ def test_corpus_takes_what_reaches_something_new() -> None:
     assert corpus.programs == [first, second, third]
     assert corpus.passed == {1, 2, 3}
     assert corpus.choose(random.Random(1)) in corpus.programs
-
-
-def test_outcomes_are_told_apart() -> None:
-    program = parse("getpid()\nclose(-1)\nclose(0)\nclose(0)")
-    ended = outcomes(program, (5, -9, wire.NOT_MADE, wire.UNENDED))
-    assert ended == {"getpid:done", "close:EBADF", "close:not made", "close:goes on"}
 
 
 def test_kept_programs_are_found_again(tmp_path: Path) -> None:
@@ -233,11 +195,9 @@ def test_recent_programs_are_on_disk_before_they_run(tmp_path: Path) -> None:
     recent = Recent(tmp_path)
     for number in range(100):
         recent.begins(number, render(SOME[number]))
-        assert numbered(recent_text(tmp_path))[-1] == (number, render(SOME[number]))
+        assert numbered(recent_text(tmp_path))[-1] == render(SOME[number])
     recent.close()
-    found = numbered(recent_text(tmp_path))
-    assert [number for number, _ in found] == list(range(64, 100))
-    assert len(parse_all(recent_text(tmp_path))) == len(found)
+    assert numbered(recent_text(tmp_path)) == [render(program) for program in SOME[64:100]]
 
 
 def test_state_is_the_same_again(tmp_path: Path) -> None:
@@ -249,5 +209,3 @@ def test_state_is_the_same_again(tmp_path: Path) -> None:
     state_path(tmp_path, 4).write_text("{", encoding="utf-8")
     assert read_states(tmp_path) == [state]
     assert state.figures()["places"] == 2
-    program: Program = parse(TEXT)
-    assert mistake(program) == ""

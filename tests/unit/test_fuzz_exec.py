@@ -51,12 +51,8 @@ def test_results_are_used_by_later_calls(executor: Executor) -> None:
 
 
 def test_results_come_from_memory(executor: Executor) -> None:
-    assert results(executor, 'r0 = udp()\nr1 = ifindex(r0, "lo")\nr2 = ifindex(r0, "none")')[
-        1:
-    ] == (
-        1,
-        -errno.ENODEV,
-    )
+    text = 'r0 = udp()\nr1 = ifindex(r0, "lo")\nr2 = ifindex(r0, "none")'
+    assert results(executor, text)[1:] == (1, -errno.ENODEV)
 
 
 def test_bad_memory_is_bad(executor: Executor) -> None:
@@ -87,10 +83,6 @@ def test_programs_that_take_too_long_are_killed(
     assert executor.run(parse("pause(9)\n" * 20)).end is End.KILLED
     monkeypatch.undo()
     assert executor.run(parse("pause(1)")).end is End.ENDED
-
-
-def test_names_of_both_networks_are_there(executor: Executor) -> None:
-    assert results(executor, "setns(away)\nsetns(here)\nsetns(-1)") == (0, 0, -errno.EBADF)
 
 
 def test_frames_that_make_no_sense_end_it(folder: Path) -> None:

@@ -175,12 +175,10 @@ class Fuzz:
             yield from programs
 
     def _replayed(self) -> Iterator[Program]:
-        for number, path in enumerate(self.settings.replay):
-            self.state.of = number
+        for path in self.settings.replay:
             programs = parse_all(path.read_text(encoding="utf-8"))
             for _ in range(self.settings.times):
                 yield from programs
-        self.state.of = -1
 
     def _account(self, program: Program, answer: Answer, cover: Cover) -> None:
         state = self.state

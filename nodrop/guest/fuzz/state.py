@@ -34,7 +34,6 @@ class State:
         ended: how calls ended (:func:`nodrop.guest.fuzz.corpus.outcomes`).
         places: which code was executed.
         finding: what ended the run; None: nothing.
-        of: which of the programs to be run again it was; -1: none of these.
     """
 
     guest: int
@@ -48,7 +47,6 @@ class State:
     ended: list[str] = field(default_factory=list)
     places: Places = field(default_factory=dict)
     finding: Finding | None = None
-    of: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -138,11 +136,11 @@ def recent_text(folder: Path) -> str:
     return "".join(text for _, text in sorted(texts))
 
 
-def numbered(text: str) -> list[tuple[int, str]]:
-    """Return (number, program's text) of :func:`recent_text`."""
+def numbered(text: str) -> list[str]:
+    """Return the programs' texts of :func:`recent_text`."""
     found = []
     for part in text.split("\n\n"):
         head, _, body = part.strip().partition("\n")
         if head.startswith("# ") and head[2:].isdigit() and body:
-            found.append((int(head[2:]), f"{body}\n"))
+            found.append(f"{body}\n")
     return found
