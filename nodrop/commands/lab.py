@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KERNELS = ("uml", "6.1", "6.12", "7.3")
 FLAVOURS = (
     *("perf", "debug", "kasan", "kcsan-uml", "kcsan"),
-    *("tunnel-stock", "tunnel", "tunnel-ab", "tunnel-debug", "tunnel-kasan"),
+    *("tunnel-stock", "tunnel", "tunnel-ab"),
     "tap",
 )
 NONE = "none"

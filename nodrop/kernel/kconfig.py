@@ -19,8 +19,6 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "tunnel-stock": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel-ab": ("common", "uml", "perf", "tunnel"),
-    "tunnel-debug": ("common", "uml", "debug", "tunnel", "chaos"),
-    "tunnel-kasan": ("common", "uml", "kasan", "tunnel", "chaos"),
     "tap": ("common", "uml", "perf", "macvtap"),
 }
 """By flavour: its fragments. What runs it is the second one's name."""
@@ -29,23 +27,17 @@ LAST_SAYS = frozenset({"NR_CPUS"})
 """Symbols that a later fragment may set anew; the others must not contradict each other."""
 
 _SERIES = "tunnels/series"
-_KASAN = "nodrop/kernel/patches/kasan"
 PATCHES: Mapping[str, tuple[str, ...]] = {
-    "kasan": (_KASAN,),
+    "kasan": ("nodrop/kernel/patches/kasan",),
     "kcsan-uml": ("nodrop/kernel/patches/kcsan-uml",),
     "tunnel": (_SERIES,),
     "tunnel-ab": (_SERIES, "tunnels/measure"),
-    "tunnel-debug": (_SERIES,),
-    "tunnel-kasan": (_SERIES, _KASAN),
 }
 """By flavour: folders of patches that its source gets, in their order."""
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     # Without SLUB's arrays of free objects: kmemleak takes what they still name for used.
     "kasan": ("slab_debug=F",),
-    "tunnel-kasan": ("slab_debug=F",),
-    # What is freed is poisoned: who writes to a route that is gone is seen without KASAN.
-    "tunnel-debug": ("slab_debug=FZP",),
     # An access waits for another CPU's for so many us: an emulated one may not run right now.
     "kcsan": ("kcsan.udelay_task=500", "kcsan.udelay_interrupt=200", "kcsan.skip_watch=2000"),
 }

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import errno
 import socket
-import struct
 
 import pytest
 from namespace import in_namespace
 
-from nodrop.guest.netlink import ACK, attribute, attributes, text
-from nodrop.guest.rtnetlink import DELLINK, NEWLINK, UP, Rtnetlink
-from nodrop.guest.tunnels.torture.netlink import ROUTE, Netlink
+from nodrop.guest.netlink import attribute, attributes
+from nodrop.guest.rtnetlink import UP, Rtnetlink
 
 LO = "lo"
 
@@ -49,21 +47,6 @@ def changed() -> None:
         net.set_flags(index, 0, UP)
         with pytest.raises(OSError, match="No such file"):
             net.replace_qdisc(index, "nonsense")
-
-
-def several_at_once() -> None:
-    link = struct.pack("=BxHiII", 0, 0, 1, UP, UP)
-    nothing = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + text(3, "nothing0")
-    with Netlink(ROUTE) as netlink:
-        netlink.requests([(NEWLINK, 0, link), (NEWLINK, ACK, link)])
-        with pytest.raises(OSError, match="No such device") as failed:
-            netlink.requests([(NEWLINK, ACK, link), (DELLINK, ACK, nothing), (NEWLINK, ACK, link)])
-        assert failed.value.errno == errno.ENODEV
-        netlink.request(NEWLINK, 0, link)
-
-
-def test_several_requests_at_once() -> None:
-    in_namespace(several_at_once)
 
 
 def test_a_device_that_is_missing() -> None:

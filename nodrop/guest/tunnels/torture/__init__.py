@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: GPL-2.0-only
-"""Tunnels that send while everything that their packets depend on changes."""
