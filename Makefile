@@ -2,7 +2,7 @@
 # Everything sets itself up first: packages by name, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
-# The kernel that tests in guests run on: debug, kasan, kcsan-uml, kcsan or perf.
+# The kernel that tests in guests run on: debug, kasan, kcsan-uml or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels test-tunnels lint unit guest mutants torture fuzz \

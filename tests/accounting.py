@@ -18,9 +18,6 @@ SKIPS = (
     ("fault_*", "debug", "this kernel injects no faults"),
     ("fault_*", "kcsan*", "this kernel injects no faults"),
     ("fault_*", "perf", "this kernel injects no faults"),
-    # QEMU emulates its CPUs.
-    ("torture", "kcsan", "too slow here"),
-    ("fuzz", "kcsan", "too slow here"),
     # What the kernel for measurements does without.
     ("fault_*", "perf", "this kernel has no io_uring"),
     ("fault_*", "perf", "io_uring: "),

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * esp: one end of a user-space VPN whose packets look like ESP in UDP. Each
- * packet of its TUN device is encrypted by AES-128-GCM and sent to the other
- * end, which checks it, decrypts it and writes it to its own device:
+ * esp: the sending end of a user-space VPN whose packets look like ESP in UDP.
+ * Each packet of its TUN device is encrypted by AES-128-GCM and sent on:
  *
- *   qdisc -> TUN -> [ seal ] -> UDP socket ===> UDP socket -> [ open ] -> TUN
+ *   qdisc -> TUN -> [ seal ] -> UDP socket
  *
  *   | SPI, sequence (8) | IV (8) | packet, encrypted | tag (16) |
  *
- * One thread for each direction. Without ESP's trailer, and without key
- * exchange: both ends know the key, which protects nothing but a benchmark.
+ * Without ESP's trailer, and without key exchange: the key protects nothing
+ * but a benchmark.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -54,7 +53,7 @@ union message {
 /**
  * struct end - one end and what it did
  * @batch: packets that are read for each poll(), 0: reads that block
- * @refused: not encrypted, not authentic, too short, or not taken by the kernel
+ * @refused: not encrypted, or not taken by the kernel
  */
 struct end {
 	int tun;
@@ -66,16 +65,16 @@ struct end {
 		__u64 refused;
 		__u64 polls;
 		int error;
-	} sealed, opened;
+	} sealed;
 };
 
 /* A context whose key is set; each packet brings its own IV. */
-static EVP_CIPHER_CTX *cipher(int encrypt)
+static EVP_CIPHER_CTX *cipher(void)
 {
 	EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
 
 	if (!context || !EVP_CipherInit_ex(context, EVP_aes_128_gcm(), NULL,
-					   key, NULL, encrypt))
+					   key, NULL, 1))
 		die(EXIT_UNSUPPORTED, "libcrypto has no AES-128-GCM");
 	return context;
 }
@@ -108,20 +107,6 @@ static bool seal(EVP_CIPHER_CTX *context, struct esp_header *header,
 	       EVP_CipherFinal_ex(context, text + length, &length) &&
 	       EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, TAG_BYTES,
 				   text + bytes);
-}
-
-/* Checks and decrypts in place; false if it is not authentic. */
-static bool unseal(EVP_CIPHER_CTX *context, struct esp_header *header,
-		   size_t bytes)
-{
-	unsigned char *text = (unsigned char *)(header + 1);
-	int length;
-
-	return header->spi == htobe32(SPI) && begin(context, header) &&
-	       EVP_CipherUpdate(context, text, &length, text, bytes) &&
-	       EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES,
-				   text + bytes) &&
-	       EVP_CipherFinal_ex(context, text + length, &length) > 0;
 }
 
 /* False when it is time to end. */
@@ -163,7 +148,7 @@ static void *run_seal(void *arg)
 {
 	union message message;
 	struct esp_header *header = &message.header;
-	EVP_CIPHER_CTX *context = cipher(1);
+	EVP_CIPHER_CTX *context = cipher();
 	struct end *end = arg;
 	__u64 sequence = 0;
 	__u64 left = 0;
@@ -189,40 +174,6 @@ static void *run_seal(void *arg)
 	return NULL;
 }
 
-static void *run_open(void *arg)
-{
-	union message message;
-	struct esp_header *header = &message.header;
-	EVP_CIPHER_CTX *context = cipher(0);
-	struct end *end = arg;
-	ssize_t bytes;
-
-	for (;;) {
-		/* At the end, what the socket still holds. */
-		bytes = recv(end->udp, &message, sizeof(message),
-			     stop_asked() ? MSG_DONTWAIT : 0);
-		if (bytes < 0) {
-			if (errno == EAGAIN && stop_asked())
-				break;
-			/* The other end is not there yet, or no longer. */
-			if (errno == EINTR || errno == ECONNREFUSED)
-				continue;
-			end->opened.error = errno;
-			break;
-		}
-		bytes -= OVERHEAD;
-		if (bytes > 0 && unseal(context, header, bytes) &&
-		    write(end->tun, header + 1, bytes) == bytes) {
-			end->opened.packets++;
-			end->opened.bytes += bytes;
-		} else {
-			end->opened.refused++;
-		}
-	}
-	EVP_CIPHER_CTX_free(context);
-	return NULL;
-}
-
 static void print_result(const struct end *end, __u64 duration)
 {
 	json_open(NULL);
@@ -232,12 +183,6 @@ static void print_result(const struct end *end, __u64 duration)
 	json_count("refused", end->sealed.refused);
 	json_count("polls", end->sealed.polls);
 	json_close();
-	json_open("opened");
-	json_count("packets", end->opened.packets);
-	json_count("bytes", end->opened.bytes);
-	json_count("refused", end->opened.refused);
-	json_close();
-	json_count("socket_drops", socket_drops(end->udp));
 	json_seconds("seconds", duration);
 	json_usage();
 	json_close();
@@ -251,8 +196,7 @@ int main(int argc, char **argv)
 	const char *name = NULL;
 	const char *local = NULL;
 	const char *remote = NULL;
-	pthread_t threads[2];
-	__u64 rcvbuf = 0;
+	pthread_t thread;
 	__u64 port = 4500;
 	const struct option_spec specs[] = {
 		{ .name = "netns", .text = &netns,
@@ -266,8 +210,6 @@ int main(int argc, char **argv)
 		  .help = "IPv4 address of the other end" },
 		{ .name = "port", .number = &port, .min = 1, .max = 65535,
 		  .help = "UDP port of both" },
-		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30,
-		  .help = "UDP receive buffer, bytes, 0: the system's" },
 		{ .name = "batch", .number = &end.batch, .max = 1 << 20,
 		  .help = "packets per poll(), 0: reads that block" },
 		{}
@@ -282,7 +224,7 @@ int main(int argc, char **argv)
 	catch_stop_signals();
 	if (netns)
 		enter_netns(netns);
-	end.udp = open_udp(local, port, rcvbuf);
+	end.udp = open_udp(local, port, 0);
 	connect_udp(end.udp, remote, port);
 	end.tun = open_tun(name, parse_tun_flags(words) | IFF_TUN);
 	if (end.batch && fcntl(end.tun, F_SETFL, O_NONBLOCK))
@@ -293,14 +235,13 @@ int main(int argc, char **argv)
 	json_true("ready");
 	json_close();
 	started = now_ns();
-	start_thread(&threads[0], run_seal, &end);
-	start_thread(&threads[1], run_open, &end);
+	start_thread(&thread, run_seal, &end);
 	wait_for_end(0);
-	join_threads(threads, 2);
+	join_threads(&thread, 1);
 
 	print_result(&end, now_ns() - started);
-	if (end.sealed.error || end.opened.error)
+	if (end.sealed.error)
 		die(EXIT_FAILED, "reading failed: %s",
-		    strerror(end.sealed.error ?: end.opened.error));
+		    strerror(end.sealed.error));
 	return EXIT_FINE;
 }

@@ -22,17 +22,12 @@ PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
     "iperf3": "iperf3",
-    "openconnect": "openconnect",
-    "ocserv": "ocserv",
     "openssl": "openssl",
     "openvpn": "openvpn",
-    "tincd": "tinc",
     "wg": "wireguard-tools",
     "wireguard-go": "wireguard-go",
 }
 """Debian's packages, by the programs that scenarios name."""
-SERVICES = ("ocserv",)
-"""Programs whose packages start them."""
 VERSION_WORDS = {"ip": "-V", "tc": "-V", "openssl": "version"}
 """What a program is asked its version by, when not by --version."""
 TIMEOUT_S = 10.0
@@ -67,7 +62,7 @@ def told(scenario: Scenario) -> list[str]:
     """Return a sentence for each program for whose sake cases were left out."""
     rest = "the rest is measured" if scenario.cases() else "nothing is left to measure"
     return [
-        f"{name} is not installed ('{_command(name)}' brings it): "
+        f"{name} is not installed ('apt-get install {PACKAGES[name]}' brings it): "
         f"{scenario.name} leaves out {'; '.join(cases)}, {rest}."
         for name, cases in scenario.left_out_by_program().items()
     ]
@@ -90,12 +85,6 @@ def versions_in(meta: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _of(kind: type[Kind] | None, parameters: Parameters) -> tuple[str, ...]:
     return kind.host_programs(parameters) if kind else ()
-
-
-def _command(name: str) -> str:
-    """Return what brings a program; a service that would listen is stopped."""
-    install = f"apt-get install {PACKAGES[name]}"
-    return f"{install} && systemctl disable --now {name}" if name in SERVICES else install
 
 
 def _version(name: str, path: Path) -> str:

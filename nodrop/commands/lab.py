@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
 FLAVOURS = (
-    *("perf", "debug", "kasan", "kcsan-uml", "kcsan"),
+    *("perf", "debug", "kasan", "kcsan-uml"),
     *("tunnel-stock", "tunnel", "tunnel-ab"),
     "tap",
 )

@@ -76,7 +76,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
         work = temporary / "work"
-        target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", f"ARCH={kernel.arch}"]
+        target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
         steps = (
             ("nodrop's modules", kmod, [*target, f"OUT={work / 'nodrop'}"]),
             ("the benchmarks' modules", traffic, [*target, f"OUT={work / 'reader'}", "kreader"]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from nodrop import proc
@@ -34,40 +34,12 @@ _TOOLS = (
     ("bison", "bison"),
     ("bc", "bc"),
 )
-_LIBELF = Path("/usr/include/libelf.h")
 _OBJECT = re.compile(r"^\s+(?:CC|AS|AR|LD|HOSTCC)\b")
 # Settings of the caller that would leak into a kernel build.
 _LEAKS = re.compile(
     r"^(?:MAKE(?:FLAGS|LEVEL|OVERRIDES)|MFLAGS|ARCH|O|V|M|MO|C|W|KSRC|KOBJ|OUT"
     r"|CROSS_COMPILE|LOCALVERSION|KBUILD_.*|KCONFIG_.*|[CH]?CFLAGS|LDFLAGS|CC)$"
 )
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a kernel is built for.
-
-    Attributes:
-        arch: its ARCH.
-        goal: what make is asked for.
-        image: what is booted, in the object tree.
-    """
-
-    arch: str
-    goal: str
-    image: str
-
-
-TARGETS: Mapping[str, Target] = {
-    "uml": Target("um", "linux", "linux"),
-    "qemu": Target("x86_64", "bzImage", "arch/x86/boot/bzImage"),
-}
-"""By what runs the kernel."""
-
-
-def target(flavour: str) -> Target:
-    """Return what a flavour is built for."""
-    return TARGETS[kconfig.runner(flavour)]
 
 
 def build_environment() -> dict[str, str]:
@@ -139,8 +111,8 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     """Return a kernel of the given flavour, built when the cache has none.
 
     Args:
-        flavour: ``"perf"`` to measure; ``"debug"`` (locks), ``"kasan"`` (memory) or ``"kcsan"``
-            (data races) to test.
+        flavour: ``"perf"`` to measure; ``"debug"`` (locks), ``"kasan"`` (memory) or
+            ``"kcsan-uml"`` (data races) to test.
 
     Raises:
         UsageError: there is no such flavour.
@@ -197,15 +169,13 @@ def _name(source: Source, flavour: str, tools: str) -> str:
 
 def _found(entry: Path, source: Source, flavour: str, tools: str) -> Kernel:
     objtree = entry / "obj"
-    built_for = target(flavour)
     return Kernel(
-        linux=objtree / built_for.image,
+        linux=objtree / "linux",
         release=(objtree / "include/config/kernel.release").read_text(encoding="utf-8").strip(),
         source=source.tree,
         objtree=objtree,
         build_id=_build_id(source, flavour, tools),
         package=source.package,
-        arch=built_for.arch,
         arguments=kconfig.ARGUMENTS.get(flavour, ()),
         preload=ensure_ipimask(tools) if flavour in kconfig.IPIMASK else None,
     )
@@ -219,17 +189,11 @@ def _build(
     progress: Progress,
     flavour: str,
 ) -> None:
-    built_for = target(flavour)
-    if built_for.arch == "x86_64" and not _LIBELF.exists():
-        raise NodropError(
-            f"The kernel's objtool needs {_LIBELF}, which is missing.",
-            "Install it with: apt-get install libelf-dev",
-        )
     objtree = temporary / "obj"
     objtree.mkdir()
     fragment = temporary / "wanted.config"
     fragment.write_text(kconfig.render(wanted), encoding="utf-8")
-    common = ["-C", str(source.tree), f"ARCH={built_for.arch}", f"O={objtree}"]
+    common = ["-C", str(source.tree), "ARCH=um", f"O={objtree}"]
     with progress.step(f"Configure the {flavour} kernel"):
         make(
             [*common, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"],
@@ -248,7 +212,7 @@ def _build(
                 step.update(f"{count} files")
 
         make(
-            [*common, built_for.goal, "modules"],
+            [*common, "linux", "modules"],
             what="The kernel",
             scratch=temporary,
             log=temporary / "build.log",
@@ -256,12 +220,6 @@ def _build(
         )
         _prune(objtree)
         _relocate(objtree, final / "obj")
-
-
-_LARGE = (
-    *("vmlinux", "vmlinux.unstripped", "arch/x86/boot/vmlinux.bin"),
-    *(f"arch/x86/boot/compressed/vmlinux{end}" for end in ("", ".bin", ".bin.gz")),
-)
 
 
 def _prune(objtree: Path) -> None:
@@ -272,7 +230,7 @@ def _prune(objtree: Path) -> None:
             continue
         if path.suffix in {".o", ".a", ".cmd"} or path.name.startswith(".tmp_"):
             path.unlink()
-    for name in _LARGE:
+    for name in ("vmlinux", "vmlinux.unstripped"):
         (objtree / name).unlink(missing_ok=True)
 
 

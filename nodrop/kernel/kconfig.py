@@ -14,14 +14,13 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "perf": ("common", "uml", "perf"),
     "debug": ("common", "uml", "debug", "macvtap"),
     "kasan": ("common", "uml", "kasan", "macvtap"),
-    "kcsan": ("common", "qemu", "kcsan", "macvtap"),
     "kcsan-uml": ("common", "uml", "kcsan", "kcsan-uml", "macvtap"),
     "tunnel-stock": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel-ab": ("common", "uml", "perf", "tunnel"),
     "tap": ("common", "uml", "perf", "macvtap"),
 }
-"""By flavour: its fragments. What runs it is the second one's name."""
+"""By flavour: its fragments."""
 
 LAST_SAYS = frozenset({"NR_CPUS"})
 """Symbols that a later fragment may set anew; the others must not contradict each other."""
@@ -38,14 +37,10 @@ PATCHES: Mapping[str, tuple[str, ...]] = {
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     # Without SLUB's arrays of free objects: kmemleak takes what they still name for used.
     "kasan": ("slab_debug=F",),
-    # An access waits for another CPU's for so many us: an emulated one may not run right now.
-    "kcsan": ("kcsan.udelay_task=500", "kcsan.udelay_interrupt=200", "kcsan.skip_watch=2000"),
 }
 """By flavour: what its command line has besides."""
 
-IPIMASK = frozenset(
-    name for name, parts in FLAVOURS.items() if parts[1] == "uml" and name != "perf"
-)
+IPIMASK = frozenset(FLAVOURS) - {"perf"}
 """Flavours that mask interrupts without system calls (ipimask.c). Not ``perf``: what was
 published with it was measured without."""
 
@@ -70,8 +65,8 @@ def parse(text: str) -> dict[str, str]:
     return values
 
 
-def fragments(flavour: str) -> tuple[str, ...]:
-    """Return the names of a flavour's fragments.
+def fragment(flavour: str) -> str:
+    """Return the text of all fragments of a flavour, one after another.
 
     Raises:
         UsageError: there is no such flavour.
@@ -80,27 +75,8 @@ def fragments(flavour: str) -> tuple[str, ...]:
         raise UsageError(
             f"There is no kernel flavour {flavour!r}.", f"Use one of: {', '.join(FLAVOURS)}."
         )
-    return FLAVOURS[flavour]
-
-
-def runner(flavour: str) -> str:
-    """Return what runs a flavour: uml or qemu.
-
-    Raises:
-        UsageError: there is no such flavour.
-    """
-    return fragments(flavour)[1]
-
-
-def fragment(flavour: str) -> str:
-    """Return the text of all fragments of a flavour, one after another.
-
-    Raises:
-        UsageError: there is no such flavour.
-    """
-    return "".join(
-        (CONFIGS / f"{name}.config").read_text(encoding="utf-8") for name in fragments(flavour)
-    )
+    files = (CONFIGS / f"{name}.config" for name in FLAVOURS[flavour])
+    return "".join(path.read_text(encoding="utf-8") for path in files)
 
 
 def render(values: Mapping[str, str]) -> str:

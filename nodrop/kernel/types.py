@@ -12,13 +12,12 @@ class Kernel:
     """A kernel that can be booted and that modules can be built for.
 
     Attributes:
-        linux: the User-Mode Linux program, or what QEMU boots.
+        linux: the User-Mode Linux program.
         release: what ``uname -r`` says in it.
         source: its source tree (KSRC), never written to.
         objtree: its object tree (KOBJ).
         build_id: names all that went into it; equal ids, equal kernels.
         package: the Debian package, its version and its suite.
-        arch: what it was built for (ARCH): um for User-Mode Linux, x86_64 for QEMU.
         arguments: what its command line has besides.
         preload: a library that User-Mode Linux is started with (LD_PRELOAD); None: without.
     """
@@ -29,7 +28,6 @@ class Kernel:
     objtree: Path
     build_id: str
     package: str
-    arch: str = "um"
     arguments: tuple[str, ...] = ()
     preload: Path | None = None
 

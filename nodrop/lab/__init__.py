@@ -2,7 +2,7 @@
 """The lab: runs a command in a real kernel that this machine's own cannot be harmed by."""
 
 from nodrop.lab.hearing import GuestDied, GuestRun, GuestTimeout
-from nodrop.lab.own import run
 from nodrop.lab.splats import Splat, find_splats
+from nodrop.lab.uml import run
 
 __all__ = ["GuestDied", "GuestRun", "GuestTimeout", "Splat", "find_splats", "run"]

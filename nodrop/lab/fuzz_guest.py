@@ -15,7 +15,7 @@ from nodrop.guest.fuzz.state import State, numbered, recent_text, state_path
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.lab.hearing import DiedAtBoot, GuestDied, GuestRun, GuestTimeout, results_folder
-from nodrop.lab.own import run
+from nodrop.lab.uml import run
 from nodrop.proc import tail
 
 GRACE_S = 150.0

@@ -12,7 +12,7 @@ from nodrop.errors import UnsupportedError, UsageError
 from nodrop.guest.plan import Variant
 from nodrop.kernel import build, ensure_artifacts
 from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.lab import own, roots
+from nodrop.lab import roots, uml
 from nodrop.lab.hearing import GuestRun, results_folder
 from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.terminal import Terminal
@@ -106,7 +106,7 @@ def run(
 
     Raises:
         UsageError, UnsupportedError: no such kernel, or not here.
-        NodropError: see :func:`nodrop.lab.own.run`.
+        NodropError: see :func:`nodrop.lab.uml.run`.
     """
     if guest.kernel not in names():
         raise UsageError(f"There is no kernel {guest.kernel}.", f"Known: {', '.join(names())}.")
@@ -143,7 +143,7 @@ def _own(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
     def boot(
         argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
     ) -> GuestRun:
-        return own.run(
+        return uml.run(
             kernel,
             argv,
             out=guest.out,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the first process of a guest with a kernel of the lab's own is told: ``guest-init``."""
+"""What the first process of a User-Mode Linux guest is told: ``guest-init``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.kernel import Artifacts
@@ -17,21 +16,6 @@ INIT = Path(__file__).with_name("guest-init")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where a guest looks for programs."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What differs between User-Mode Linux and a guest in QEMU.
-
-    Attributes:
-        output: the terminal of the command.
-        status: the terminal that its exit status leaves by.
-        results: the file system that the results are written through.
-    """
-
-    output: str
-    status: str
-    results: str
 
 
 def environment(
@@ -54,7 +38,6 @@ def environment(
 
 
 def render(
-    machine: Machine,
     argv: Sequence[str | os.PathLike[str]],
     out: Path,
     env: Mapping[str, str],
@@ -63,9 +46,6 @@ def render(
     """Return the shell text that guest-init reads."""
     words = " ".join(shlex.quote(os.fspath(word)) for word in argv)
     lines = [
-        f"LAB_OUTPUT=/dev/{machine.output}",
-        f"LAB_STATUS=/dev/{machine.status}",
-        f"LAB_RESULTS={machine.results}",
         f"LAB_OUT={shlex.quote(str(out))}",
         f"LAB_CWD={shlex.quote(str(Path.cwd()))}",
     ]

@@ -43,15 +43,12 @@ _COMMON = (
     "kmod",
     "libc6-dev",
     "make",
-    "ocserv",  # the VPNs that tests and measurements use, all without a service that starts
-    "openconnect",
     "openssl",
-    "openvpn",
+    "openvpn",  # the VPNs that tests and measurements use
     "procps",
     "python3",
     "python3-jsonschema",  # checks what the command says
     "python3-rich",  # for the command
-    "tinc",
     "wireguard-go",
     "wireguard-tools",
     "xz-utils",

@@ -14,8 +14,8 @@ from nodrop.guest.batch import MARK
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.lab import ktap
 from nodrop.lab.hearing import GuestRun
-from nodrop.lab.own import run
 from nodrop.lab.splats import find_splats
+from nodrop.lab.uml import run
 
 SKIPPED = 4
 """Exit status of a test program that cannot run here, as kselftest has it."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab import plan
+from nodrop.lab import again, plan
 from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
 from nodrop.lab.namespaces import Isolation, isolation
 from nodrop.lab.terminal import Terminal
@@ -26,8 +26,6 @@ from nodrop.proc import kill_group
 SANDBOX = Path(__file__).with_name("sandbox.py")
 PRIVATE_TMPFS = "/dev/shm"
 """Where an isolated guest's own tmpfs is mounted; every Linux has this directory."""
-
-_MACHINE = plan.Machine(output="tty1", status="tty2", results="hostfs")
 
 
 def run(
@@ -68,22 +66,26 @@ def run(
     if not argv:
         raise ValueError("no command for the guest")
     out = results_folder(out)
-    text = plan.render(_MACHINE, argv, out, plan.environment(out, artifacts, env), terminal)
+    text = plan.render(argv, out, plan.environment(out, artifacts, env), terminal)
     mode = isolation()
-    with _workdir(mode) as work, channels() as (ours, theirs):
-        fds = [end.fileno() for end in theirs]
-        request: dict[str, object] = {
-            "preload": str(kernel.preload or ""),
-            "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
-            "plan": text,
-            "out": str(out),
-            "work": work,
-            "urgent": urgent,
-            "isolate": mode is not Isolation.NONE,
-            "fds": fds,
-        }
-        with _start(request, mode, theirs) as process:
-            return hear(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
+
+    def boot() -> GuestRun:
+        with _workdir(mode) as work, channels() as (ours, theirs):
+            fds = [end.fileno() for end in theirs]
+            request: dict[str, object] = {
+                "preload": str(kernel.preload or ""),
+                "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
+                "plan": text,
+                "out": str(out),
+                "work": work,
+                "urgent": urgent,
+                "isolate": mode is not Isolation.NONE,
+                "fds": fds,
+            }
+            with _start(request, mode, theirs) as process:
+                return hear(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
+
+    return again.insist(boot, listened=bool(terminal or on_line))
 
 
 def _command_line(

@@ -15,15 +15,12 @@ from pathlib import Path
 import pytest
 
 from nodrop import lab
-from nodrop.kernel import Kernel, kconfig
+from nodrop.kernel import Kernel
 from nodrop.lab import again, namespaces
 from nodrop.lab.hearing import DiedAtBoot
 from nodrop.lab.namespaces import Isolation
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
-user_mode = pytest.mark.skipif(
-    kconfig.runner(FLAVOUR) != "uml", reason="about User-Mode Linux; this flavour runs in QEMU"
-)
 
 BLOCKS = 'python3 -c "import ctypes, time; ctypes.CDLL(None).vfork(); time.sleep(600)"'
 """A task that is blocked until its child has gone."""
@@ -120,7 +117,6 @@ def test_only_results_survive(kernel: Kernel, tmp_path: Path) -> None:
     assert not Path("/usr/bin/x").exists()
 
 
-@user_mode
 def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> None:
     """Even a guest that mounts the host's files anew, writable, changes nothing."""
     if namespaces.isolation() is Isolation.NONE:
@@ -137,7 +133,6 @@ def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> 
     assert beside.read_text(encoding="utf-8") == "before"
 
 
-@user_mode
 def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -> None:
     if namespaces.isolation() is Isolation.NONE:
         pytest.skip("this machine allows no namespaces")
@@ -166,7 +161,6 @@ def test_guest_has_no_network_of_the_host(kernel: Kernel, tmp_path: Path) -> Non
     assert [line.split()[0] for line in result.output.splitlines()] == ["lo"]
 
 
-@user_mode
 def test_hanging_guest_is_stopped_and_told(kernel: Kernel, tmp_path: Path) -> None:
     before = scratch()
     started = time.monotonic()
@@ -203,14 +197,12 @@ def test_the_commands_own_words_are_no_complaint(kernel: Kernel, tmp_path: Path)
     assert result.splats == ()
 
 
-@user_mode
 def test_a_guest_that_does_not_boot_shows_its_boot(kernel: Kernel, tmp_path: Path) -> None:
     with pytest.raises(DiedAtBoot, match="ended before the command did") as caught:
         lab.run(kernel, ["true"], out=tmp_path, memory="17M")
     assert "Last lines of its log:" in caught.value.hint
 
 
-@user_mode
 def test_more_files_than_the_callers_soft_limit(kernel: Kernel, tmp_path: Path) -> None:
     """Each file of the host that a guest has looked at stays open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -232,7 +224,6 @@ def test_kernel_that_cannot_start_is_told(kernel: Kernel, tmp_path: Path) -> Non
         lab.run(broken, ["true"], out=tmp_path)
 
 
-@user_mode
 def test_plain_process_when_there_are_no_namespaces(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +239,6 @@ def test_plain_process_when_there_are_no_namespaces(
     assert scratch() == before
 
 
-@user_mode
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("moment", ["boot", "command"])
 def test_ending_the_host_side_leaves_nothing(

@@ -19,7 +19,6 @@ SHORT_S = 0.3
 
 CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
-    "esp-far": {},
     "latency": {"qdisc": ["cake"]},
     "latency-rings": {"txqueuelen": [10]},
     "scale": {"queues": [4], "flows": [8]},
@@ -36,7 +35,6 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
 
 PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
     "esp": {"received_mbit_per_s": (0.1, 1e5), "vpn_cpu_us_per_packet": (1, 1e6)},
-    "esp-far": {"received_mbit_per_s": (0.1, 1e5), "far_cpu_us_per_packet": (1, 1e6)},
     "latency": {"latency_p50_ms": (0.001, 5000), "latency_cdf_500_ms": (0.001, 5000)},
     "latency-rings": {"latency_p50_ms": (0.001, 5000), "latency_cdf_999_ms": (0.001, 5000)},
     "scale": {"busiest_queue_share": (0.2, 1), "sender_cpu_us_per_packet": (0.1, 1e5)},

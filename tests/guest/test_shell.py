@@ -20,12 +20,9 @@ from typing import Any, Self
 
 import pytest
 
-from nodrop.kernel import Artifacts, kconfig
+from nodrop.kernel import Artifacts
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
-pytestmark = pytest.mark.skipif(
-    kconfig.runner(FLAVOUR) != "uml", reason="about User-Mode Linux; this flavour runs in QEMU"
-)
 PROMPT = "lab:"
 PATIENCE_S = 30.0
 

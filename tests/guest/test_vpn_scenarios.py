@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +26,6 @@ RTT_MS = 20
 
 @pytest.mark.parametrize("vpn", KINDS)
 def test_a_short_run(vpn: str, kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
-    if vpn == "openconnect" and not shutil.which("ocserv", path="/usr/sbin:/usr/bin"):
-        pytest.skip("ocserv is not installed: its service would start")
     known = scenario.load("vpn")
     short = {**known.parameters, "vpn": vpn, "rtt_ms": RTT_MS, "warm_up_s": 1}
     chosen = replace(known, parameters=short, matrix={"txqueuelen": [10]})

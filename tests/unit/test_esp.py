@@ -21,7 +21,6 @@ SENDER = {
 }
 COUNTS = DeviceCounts(LinkCounters(700, 0, 250), QdiscCounters("fq_codel", 950, 47, 0, 3))
 NEAR = {"sealed": {"packets": 698, "refused": 2, "polls": 11}, "socket_drops": 0, **USAGE}
-FAR = {"opened": {"packets": 670, "refused": 3}, "socket_drops": 20, **USAGE}
 
 
 def sink(packets: int, drops: int) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def sink(packets: int, drops: int) -> dict[str, Any]:
 
 
 def test_every_packet_of_the_near_side() -> None:
-    found = esp_metrics(Said(SENDER, NEAR, None, sink(685, 8)), COUNTS, 5, 1400)
+    found = esp_metrics(Said(SENDER, NEAR, sink(685, 8)), COUNTS, 5, 1400)
     assert found["unaccounted"] == 0
     assert found["lost"] == 250
     assert found["qdisc_drops"] == 47
@@ -40,19 +39,8 @@ def test_every_packet_of_the_near_side() -> None:
     assert found["received_mbit_per_s"] == pytest.approx(685 * 1400 * 8 / 0.4 / 1e6)
     assert found["vpn_cpu_us_per_packet"] == pytest.approx(1000 / 685)
     assert found["sender_voluntary_switches_per_s"] == 20
-    assert "far_cpu_us_per_packet" not in found
-
-
-def test_every_packet_of_both_sides() -> None:
-    found = esp_metrics(Said(SENDER, NEAR, FAR, sink(666, 4)), COUNTS, 5, 1400)
-    assert found["unaccounted"] == 0
-    assert [found[f"lost_{place}"] for place in ("outer_socket", "far_end", "inner_socket")] == [
-        20,
-        3,
-        4,
-    ]
 
 
 def test_a_packet_that_nobody_counted() -> None:
-    found = esp_metrics(Said(SENDER, NEAR, None, sink(684, 8)), COUNTS, 5, 1400)
+    found = esp_metrics(Said(SENDER, NEAR, sink(684, 8)), COUNTS, 5, 1400)
     assert found["unaccounted"] == 1

@@ -43,7 +43,7 @@ def test_what_the_torture_tells(script: ModuleType, tmp_path: Path) -> None:
 
 
 def test_each_flavour_has_the_tests_and_every_seed(script: ModuleType, tmp_path: Path) -> None:
-    names = [step.name for step in script.steps("kcsan", tmp_path)]
+    names = [step.name for step in script.steps("kasan", tmp_path)]
     assert names == ["tests", *(f"torture {seed}" for seed in script.SEEDS)]
 
 

@@ -10,7 +10,6 @@ from nodrop.guest.scenarios.scale import Scale
 from nodrop.guest.scenarios.shaping import Shaping
 from nodrop.guest.scenarios.tap import Tap
 from nodrop.guest.scenarios.tcp import Tcp
-from nodrop.guest.scenarios.udp import Udp
 from nodrop.guest.scenarios.vhost import Vhost
 from nodrop.guest.scenarios.vpntcp import VpnTcp
 from nodrop.guest.scenarios.vpnvideo import VpnVideo
@@ -24,7 +23,6 @@ KINDS: dict[str, type[Scenario]] = {
     "shaping": Shaping,
     "tap": Tap,
     "tcp": Tcp,
-    "udp": Udp,
     "vhost": Vhost,
     "vpntcp": VpnTcp,
     "vpnvideo": VpnVideo,

@@ -5,13 +5,11 @@
 
     netns nda                                          netns ndb
     udp_sender --> qdisc --> TUN --> esp ==> veth ==> socket: udp_sink
-    (sender_cpu)                   (vpn_cpu)          (sender_cpu), or
-                                                      socket: esp --> TUN --> udp_sink
+    (sender_cpu)                   (vpn_cpu)          (sender_cpu)
 
 The sender and the program that encrypts have a CPU each. The far side shares the sender's and runs
-ahead of it, so that it is never late because of the sender. Without ``decrypt`` it counts the
-encrypted packets, many at once, and costs next to nothing: the near side is what is measured.
-With it the far side is the same program as the near one and takes its part of that CPU.
+ahead of it, so that it is never late because of the sender. It counts the encrypted packets, many
+at once, and costs next to nothing: the near side is what is measured.
 """
 
 from __future__ import annotations
@@ -51,11 +49,10 @@ NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
 
 @dataclass(frozen=True)
 class Said:
-    """What the programs say at their end; ``far`` is None when nothing is decrypted."""
+    """What the programs say at their end."""
 
     sender: dict[str, Any]
     near: dict[str, Any]
-    far: dict[str, Any] | None
     sink: dict[str, Any]
 
 
@@ -65,18 +62,10 @@ def losses(said: Said, veth_dropped: int) -> dict[str, int]:
     Args:
         veth_dropped: packets that the veth pair's near device dropped.
     """
-    sink = said.sink["socket_drops"]
-    if said.far is None:
-        outer, far_end, inner = sink, 0, 0
-    else:
-        outer, far_end = said.far["socket_drops"], said.far["opened"]["refused"]
-        inner = sink
     return {
         "lost_near_end": said.near["sealed"]["refused"],
         "lost_veth": veth_dropped,
-        "lost_outer_socket": outer,
-        "lost_far_end": far_end,
-        "lost_inner_socket": inner,
+        "lost_outer_socket": said.sink["socket_drops"],
     }
 
 
@@ -109,13 +98,12 @@ def esp_metrics(said: Said, counts: DeviceCounts, veth_dropped: int, payload_byt
         "vpn_polls": said.near["sealed"]["polls"],
         "lost_elsewhere": elsewhere,
     }
-    for name, program in (("sender", sender), ("vpn", said.near), ("far", said.far)):
-        if program:
-            cpu_us = program["cpu_seconds"] * 1e6
-            metrics[f"{name}_cpu_us_per_packet"] = cpu_us / max(delivered, 1)
-            for kind in ("voluntary", "involuntary"):
-                per_s = program[f"{kind}_switches"] / sender["seconds"]
-                metrics[f"{name}_{kind}_switches_per_s"] = per_s
+    for name, program in (("sender", sender), ("vpn", said.near)):
+        cpu_us = program["cpu_seconds"] * 1e6
+        metrics[f"{name}_cpu_us_per_packet"] = cpu_us / max(delivered, 1)
+        for kind in ("voluntary", "involuntary"):
+            per_s = program[f"{kind}_switches"] / sender["seconds"]
+            metrics[f"{name}_{kind}_switches_per_s"] = per_s
     return metrics | behind | account_metrics(account) | {"delivered": delivered}
 
 
@@ -126,7 +114,6 @@ class Esp(Scenario):
         {
             "batch",
             "buffer_bytes",
-            "decrypt",
             "payload_bytes",
             "qdisc",
             "sender_batch",
@@ -148,12 +135,15 @@ class Esp(Scenario):
             stack.enter_context(veth_pair(NEAR, FAR))
             for end in (NEAR, FAR):
                 tool(in_netns(end.netns, ["sh", "-c", NO_IPV6]))
-            far = stack.enter_context(Service(self._end(FAR, variant))) if self._decrypts else None
-            if far:
-                self._configure(FAR)
             sink = stack.enter_context(Service(self._sink()))
-            near = stack.enter_context(Service(self._end(NEAR, variant)))
-            self._configure(NEAR)
+            near = stack.enter_context(Service(self._vpn(variant)))
+            configure(
+                NEAR.device,
+                txqueuelen=self.number("txqueuelen"),
+                qdisc=self.text("qdisc"),
+                address=f"{NEAR.inner} peer {FAR.inner}/32",
+                netns=NEAR.netns,
+            )
             sent = parse_last_json(
                 tool(self._sender(seconds), timeout=seconds + SENDER_GRACE_S), "sender"
             )
@@ -162,23 +152,9 @@ class Esp(Scenario):
             read = near.result()
             time.sleep(SETTLE_S)
             dropped = link_counters(VETH[0], netns=NEAR.netns).tx_dropped
-            said = Said(sent, read, far.result() if far else None, sink.result())
+            said = Said(sent, read, sink.result())
         metrics = esp_metrics(said, counts, dropped, self.number("payload_bytes"))
         return metrics | driver_metrics(driver)
-
-    @property
-    def _decrypts(self) -> bool:
-        return self.flag("decrypt")
-
-    def _configure(self, end: End) -> None:
-        other = FAR if end is NEAR else NEAR
-        configure(
-            end.device,
-            txqueuelen=self.number("txqueuelen"),
-            qdisc=self.text("qdisc"),
-            address=f"{end.inner} peer {other.inner}/32",
-            netns=end.netns,
-        )
 
     def _program(self, name: str, end: End, cpu: str, *, first: bool = False) -> list[str]:
         words = ["taskset", "--cpu-list", self.text(cpu)]
@@ -190,26 +166,16 @@ class Esp(Scenario):
             str(netns_path(str(end.netns))),
         ]
 
-    def _end(self, end: End, variant: Variant) -> list[str]:
-        other = FAR if end is NEAR else NEAR
-        cpu = "vpn_cpu" if end is NEAR else "sender_cpu"
-        words = self._program("esp", end, cpu, first=end is FAR)
-        words += ["--name", end.device, "--flags", flag_words(variant)]
-        words += ["--local", end.outer, "--remote", other.outer, "--port", str(ESP_PORT)]
-        return [*words, "--rcvbuf", self.text("buffer_bytes"), "--batch", self.text("batch")]
+    def _vpn(self, variant: Variant) -> list[str]:
+        words = self._program("esp", NEAR, "vpn_cpu")
+        words += ["--name", NEAR.device, "--flags", flag_words(variant)]
+        words += ["--local", NEAR.outer, "--remote", FAR.outer, "--port", str(ESP_PORT)]
+        return [*words, "--batch", self.text("batch")]
 
     def _sink(self) -> list[str]:
-        address, port = (FAR.inner, PORT) if self._decrypts else (FAR.outer, ESP_PORT)
         words = self._program("udp_sink", FAR, "sender_cpu", first=True)
-        return [
-            *words,
-            "--local",
-            address,
-            "--port",
-            str(port),
-            "--rcvbuf",
-            self.text("buffer_bytes"),
-        ]
+        words += ["--local", FAR.outer, "--port", str(ESP_PORT)]
+        return [*words, "--rcvbuf", self.text("buffer_bytes")]
 
     def _sender(self, seconds: float) -> list[str]:
         words = ["taskset", "--cpu-list", self.text("sender_cpu")]

@@ -9,16 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from nodrop.guest.vpns.base import End, Options, Process, Vpn, veth_pair
-from nodrop.guest.vpns.openconnect import OpenConnect
 from nodrop.guest.vpns.openvpn import OpenVpn
-from nodrop.guest.vpns.tinc import Tinc
 from nodrop.guest.vpns.wireguard import WireguardGo
 
 __all__ = ["FAR", "KINDS", "NEAR", "End", "Options", "Process", "Vpn", "tunnel"]
 
-KINDS: dict[str, type[Vpn]] = {
-    kind.name: kind for kind in (OpenVpn, Tinc, OpenConnect, WireguardGo)
-}
+KINDS: dict[str, type[Vpn]] = {kind.name: kind for kind in (OpenVpn, WireguardGo)}
 """The VPNs by their names."""
 
 NEAR = End(None, "ndtest0", "192.0.2.1", "198.18.0.1")

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Guests as the host sees them: how they are started, heard, and when they are booted again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodrop import deadline
+from nodrop.errors import NodropError
+from nodrop.guest import batch
+from nodrop.lab import accel, again, hearing, initramfs, plan, roots
+from nodrop.lab.hearing import GuestRun
+from nodrop.lab.roots import Root, sources_of
+from nodrop.lab.selftests import read_batch, split_log
+from nodrop.lab.splats import find_splats
+
+DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
+BEGINS = f"echo {hearing.STARTS} >&{{0}}; "
+ENDS = "echo 0 >&{2}; "
+SLEEPS = "exec sleep 600"
+
+
+def hear(
+    script: str,
+    *,
+    timeout: float | None = 20.0,
+    on_line: Callable[[str], None] | None = None,
+) -> GuestRun:
+    with hearing.channels() as (ours, theirs):
+        fds = [end.fileno() for end in theirs]
+        with subprocess.Popen(["bash", "-c", script.format(*fds)], pass_fds=fds) as process:
+            for end in theirs:
+                end.close()
+            try:
+                return hearing.hear(process, ours, timeout=timeout, on_line=on_line)
+            finally:
+                process.kill()
+
+
+def test_each_channel_is_heard() -> None:
+    output: list[str] = []
+    says = "echo a log >&{0}; echo two >&{0}; echo output >&{1}; echo 3 >&{2}"
+    made = hear(says, on_line=output.append)
+    assert (made.status, made.log, output) == (3, "a log\ntwo", ["output"])
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ("echo boots >&{0}; " + SLEEPS, hearing.NeverAnswered),
+        (BEGINS + ENDS + SLEEPS, hearing.StuckAtPowerOff),
+        # A complaint at power-off is a result.
+        (BEGINS + ENDS + "echo 'BUG: bad' >&{0}; " + SLEEPS, hearing.GuestTimeout),
+        ("echo boots >&{0}", hearing.DiedAtBoot),
+        (BEGINS, hearing.GuestDied),
+    ],
+)
+def test_how_guests_end(
+    script: str, kind: type[NodropError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BOOT_S", "POWER_OFF_S", "BLOCKED_S"):
+        monkeypatch.setattr(hearing, name, 0.3)
+    with pytest.raises(kind) as caught:
+        hear(script)
+    assert type(caught.value) is kind
+
+
+def test_a_command_may_take_longer_than_a_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hearing, "BOOT_S", 0.3)
+    assert hear(BEGINS + "sleep 1; " + ENDS).status == 0
+
+
+def test_blocked_tasks_are_asked_for_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guest's first process writes them into the log; the deadline of all counts, too."""
+    monkeypatch.setenv(deadline.VARIABLE, str(time.monotonic() + 0.3))
+    answers = "read -r word <&{2}; echo the tasks that are $word >&{0}; "
+    with pytest.raises(hearing.GuestTimeout) as caught:
+        hear(BEGINS + answers + SLEEPS, timeout=None)
+    assert "that are blocked" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("ends", "listened", "left", "comes"),
+    [
+        ([hearing.DiedAtBoot, DONE], False, 0, DONE),
+        ([hearing.NeverAnswered, DONE], False, 0, DONE),
+        ([hearing.DiedAtBoot] * 3, False, 1, hearing.DiedAtBoot),
+        ([hearing.GuestDied, DONE], False, 1, hearing.GuestDied),
+        ([hearing.GuestTimeout, DONE], False, 1, hearing.GuestTimeout),
+        ([hearing.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
+        ([hearing.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
+        ([hearing.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
+    ],
+)
+def test_a_boot_that_proved_nothing_is_repeated_once(
+    ends: list[object], listened: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(again.VARIABLE, raising=False)
+    ends = list(ends)
+
+    def boot() -> GuestRun:
+        end = ends.pop(0)
+        if isinstance(end, GuestRun):
+            return end
+        raise end if isinstance(end, NodropError) else end("It is gone.")  # type: ignore[operator]
+
+    if isinstance(comes, GuestRun):
+        assert again.insist(boot, listened=listened) is comes
+    else:
+        with pytest.raises(comes):  # type: ignore[call-overload]
+            again.insist(boot, listened=listened)
+    assert len(ends) == left
+
+
+def test_the_plans_words_are_the_commands(tmp_path: Path) -> None:
+    words = ["", "two words", "$HOME", "*", "line\nbreak", "'"]
+    text = plan.render(words, tmp_path, {"A": "it's"}, None)
+    assert shlex.split(text.partition("set -- ")[2]) == words
+    assert "export A='it'\"'\"'s'" in text
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_kvm_is_tried_once_in_the_life_of_a_kernel(
+    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def says_hello(vmlinuz: Path) -> bool:
+        asked.append(vmlinuz)
+        return works
+
+    monkeypatch.setenv("NODROP_CACHE", str(tmp_path))
+    monkeypatch.delenv("NODROP_ACCEL", raising=False)
+    monkeypatch.setattr("os.access", lambda *_: True)
+    monkeypatch.setattr(accel, "_says_hello", says_hello)
+    (tmp_path / "kvm.json").write_text(json.dumps({"boot": "another", "works": not works}))
+    kernel = Path("/nowhere")
+    for _ in range(2):
+        assert accel.choose(kernel) is (accel.KVM if works else accel.TCG)
+    assert len(asked) == 1
+    assert accel.choose(kernel, code_changes=True) is (accel.KVM if works else accel.TCG_IN_TURNS)
+    monkeypatch.setenv("NODROP_ACCEL", "xen")
+    with pytest.raises(NodropError):
+        accel.choose(kernel)
+
+
+def program(place: Path, name: str, text: str) -> Path:
+    path = place / name
+    path.write_text(f"#!/bin/sh\necho 'KTAP version 1'\necho 1..1\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+LOG = """\
+[    1.000000] booted
+[    2.000000] nodrop-lab: begins: good
+[    3.000000] tun: fine
+[    4.000000] nodrop-lab: begins: bad
+[    5.000000] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 f+0x1/0x2
+"""
+
+
+def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setenv("NODROP_OUT", str(out))
+    monkeypatch.setattr(batch, "TIMEOUT_S", 1.0)
+    programs = [
+        program(tmp_path, "good", "echo ok 1 works"),
+        program(tmp_path, "bad", "echo not ok 1 fails; exit 1"),
+        program(tmp_path, "hangs", "sleep 60"),
+    ]
+    assert batch.main([str(path) for path in programs]) == 0
+    whole = GuestRun(0, "", "", (), 1.0)
+    good, bad, hangs = read_batch(programs, out, whole)
+    assert (good.ok, bad.failed, hangs.run.status) == (True, ("fails",), batch.TIMED_OUT)
+    # A complaint of the kernel is one about the program that ran; one that never ran is no success.
+    assert list(split_log(LOG)) == ["", "good", "bad"]
+    logged = GuestRun(0, LOG, "", find_splats(LOG.splitlines()), 1.0)
+    good, bad = read_batch(programs[:2], out, logged)
+    assert (good.ok, len(bad.complaints)) == (True, 1)
+    (never,) = read_batch([program(tmp_path, "never", "")], out, None)
+    assert not never.ok
+
+
+DEP = """\
+kernel/fs/9p/9p.ko.xz: kernel/net/9p/9pnet.ko.xz kernel/fs/netfs/netfs.ko.xz
+kernel/net/9p/9pnet.ko.xz: kernel/fs/netfs/netfs.ko.xz
+kernel/fs/netfs/netfs.ko.xz:
+kernel/drivers/virtio/virtio-blk.ko.xz: kernel/drivers/virtio/virtio.ko.xz
+kernel/drivers/virtio/virtio.ko.xz:
+"""
+
+
+def test_what_a_module_needs_comes_first_and_once() -> None:
+    order = initramfs.load_order(DEP, ["virtio_blk", "9p", "squashfs"])
+    names = [initramfs.module_name(path) for path in order]
+    assert names == ["virtio", "virtio_blk", "netfs", "9pnet", "9p"]
+
+
+@pytest.mark.skipif(
+    not initramfs.BUSYBOX.exists() or not shutil.which("cpio"), reason="needs busybox-static, cpio"
+)
+def test_the_disk_holds_init_shell_modules_and_plan(tmp_path: Path) -> None:
+    modules, scratch, unpacked = (tmp_path / name for name in ("modules", "scratch", "unpacked"))
+    for place in (modules / "kernel/fs/overlayfs", scratch, unpacked):
+        place.mkdir(parents=True)
+    (modules / "modules.dep").write_text("kernel/fs/overlayfs/overlay.ko.xz:\n")
+    (modules / "kernel/fs/overlayfs/overlay.ko.xz").write_bytes(lzma.compress(b"its code"))
+    disk = initramfs.pack(modules, "set -- true\n", scratch)
+    cpio = gzip.decompress(disk.read_bytes())
+    subprocess.run(["cpio", "-i", "--quiet"], input=cpio, cwd=unpacked, check=True)
+    assert (unpacked / "lab/overlay.ko").read_bytes() == b"its code"
+    assert (unpacked / "lab/plan").read_text() == "set -- true\n"
+    assert (unpacked / "init").stat().st_mode & 0o111
+
+
+URIS = """\
+'http://one.test/debian/dists/bookworm/InRelease' one.test_debian_dists_bookworm_InRelease 0
+'http://one.test/debian/dists/bookworm-updates/InRelease' x 0
+'http://two.test/debian-security/dists/bookworm-security/InRelease' y 0
+'https://three.test/apt/dists/nodistro/InRelease' z 0
+"""
+
+
+def test_sources_come_from_the_machines_mirrors_and_are_signed() -> None:
+    lines = sources_of(URIS, "bookworm", "trixie", backports=True)
+    assert all("[signed-by=/" in line for line in lines)
+    assert [line.split("] ")[1] for line in lines] == [
+        "http://one.test/debian trixie-backports main",
+        "http://one.test/debian trixie main",
+        "http://one.test/debian trixie-updates main",
+        "http://two.test/debian-security trixie-security main",
+    ]
+    assert sources_of("", "bookworm", "trixie", backports=True) == []
+
+
+def test_the_newest_kernel_of_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kernel in ("6.1.0-9-amd64", "6.1.0-56-amd64"):
+        (tmp_path / "lib/modules" / kernel).mkdir(parents=True)
+    root = Root(tmp_path, tmp_path / "none", "key", "bookworm")
+    monkeypatch.setattr(roots, "ensure_root", lambda *_: root)
+    assert roots.ensure_kernel("6.1", None).release == "6.1.0-56-amd64"  # type: ignore[arg-type]
+    for name in ("6.12", "2.6"):
+        with pytest.raises(NodropError):
+            roots.ensure_kernel(name, None)  # type: ignore[arg-type]
