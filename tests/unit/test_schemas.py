@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -69,21 +68,9 @@ def test_keys_that_nobody_wrote_down(capsys: pytest.CaptureFixture[str]) -> None
         validate("bench", {**found, "schema": 2})
 
 
-@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
-def test_schema_is_one(path: Path) -> None:
-    schema = json.loads(path.read_text())
-    Draft202012Validator.check_schema(schema)
-    assert schema["$schema"].endswith("/2020-12/schema")
-    # Each file is enough by itself.
-    assert not re.search(r'"\$ref": "[^#]', path.read_text())
-    # None takes everything.
-    with pytest.raises(ValidationError):
-        Draft202012Validator(schema).validate({})
-
-
-def test_the_page_names_all_commands_and_all_schemas() -> None:
-    page = (REPOSITORY / "docs/json.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"schemas/([\w-]+\.json)\) \|", page))
-    assert named == {path.name for path in SCHEMAS.iterdir()}
-    for command in cli.COMMANDS:
-        assert f"`nodrop -j {command.name}" in page
+def test_schemas_are_schemas_and_none_takes_everything() -> None:
+    for path in SCHEMAS.glob("*.json"):
+        schema = json.loads(path.read_text())
+        Draft202012Validator.check_schema(schema)
+        with pytest.raises(ValidationError):
+            Draft202012Validator(schema).validate({})

@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.guest.tunnels import same
 from nodrop.guest.tunnels.kinds import HERE4, KINDS, MAC, THERE4, checksum
-from nodrop.guest.tunnels.packets import UDP, Vnet, few, fitting, ip4, large, payload, summed, udp
+from nodrop.guest.tunnels.packets import UDP, Vnet, few, fitting, ip4, large, summed, udp
 
 LINK = MAC + bytes(6) + b"\x08\x00"
 OUTER = 14
@@ -59,36 +59,31 @@ def changed(at: int, value: int = 0xFF) -> Callable[[], dict[str, Any]]:
     return change
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        changed(0),
-        changed(OUTER + 1, 0x02),
-        changed(OUTER + 10),
-        changed(SOURCE_PORT + 6),
-        changed(SOURCE_PORT + 3, 1),
-        changed(SOURCE_PORT + 14),
-        changed(SOURCE_PORT + 16 + 14 + 4),
-        changed(-1),
-        lambda: record(outer(77, 40001, INSIDE, ttl=63)),
-        lambda: record(outer(77, 40001, INSIDE, df=True)),
-        lambda: record(outer(77, 40001, INSIDE + b"\0")),
-        lambda: record(),
-        lambda: record(outer(77, 40001, INSIDE), outer(78, 40001, INSIDE)),
-        lambda: record(outer(77, 40001, INSIDE), outer(77, 40002, INSIDE)),
-        lambda: record(outer(77, 40001, INSIDE), results=["EMSGSIZE"]),
-        lambda: record(outer(77, 40001, INSIDE), errors=["EMSGSIZE 2 3 4 1300"]),
-        lambda: record(outer(77, 40001, INSIDE), counters={"Ip:OutRequests": 2}),
-        lambda: {**STOCK, "far": {"far.packets": 2}},
-    ],
-    ids=[
-        *("MAC", "TOS", "header checksum", "UDP checksum", "UDP port", "VNI", "inner ID"),
-        *("last byte", "TTL", "DF", "length", "none", "two", "two flows", "result", "error"),
-        *("counter", "far end"),
-    ],
+OTHERS = (
+    changed(0),
+    changed(OUTER + 1, 0x02),
+    changed(OUTER + 10),
+    changed(SOURCE_PORT + 6),
+    changed(SOURCE_PORT + 3, 1),
+    changed(SOURCE_PORT + 14),
+    changed(SOURCE_PORT + 16 + 14 + 4),
+    changed(-1),
+    lambda: record(outer(77, 40001, INSIDE, ttl=63)),
+    lambda: record(outer(77, 40001, INSIDE, df=True)),
+    lambda: record(outer(77, 40001, INSIDE + b"\0")),
+    lambda: record(),
+    lambda: record(outer(77, 40001, INSIDE), outer(78, 40001, INSIDE)),
+    lambda: record(outer(77, 40001, INSIDE), outer(77, 40002, INSIDE)),
+    lambda: record(outer(77, 40001, INSIDE), results=["EMSGSIZE"]),
+    lambda: record(outer(77, 40001, INSIDE), errors=["EMSGSIZE 2 3 4 1300"]),
+    lambda: record(outer(77, 40001, INSIDE), counters={"Ip:OutRequests": 2}),
+    lambda: {**STOCK, "far": {"far.packets": 2}},
 )
-def test_nothing_else_may_differ(other: Callable[[], dict[str, Any]]) -> None:
-    assert same.differences(STOCK, other())
+
+
+def test_nothing_else_may_differ() -> None:
+    for number, other in enumerate(OTHERS):
+        assert same.differences(STOCK, other()), number
 
 
 def test_the_flow_of_a_packet_keeps_its_port() -> None:
@@ -110,15 +105,9 @@ def test_records_of_other_steps_are_not_compared() -> None:
         same.differences(STOCK, record(outer(77, 40001, INSIDE), name="put 4 size 29"))
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_kind_has_packets_of_what_it_carries(name: str) -> None:
-    kind = KINDS[name]
-    shots = [*fitting(kind, 1400), *large(kind, 1400), *few(kind)]
-    assert {shot.protocol for shot in shots} >= set(kind.carries)
-    for shots in (fitting(kind, 1400), large(kind, 1400), few(kind)):
-        names = [shot.name for shot in shots]
-        assert len(names) == len(set(names))
-
-
-def test_payload_tells_places_apart() -> None:
-    assert len(set(payload(256))) == 256
+def test_a_kind_has_packets_of_what_it_carries() -> None:
+    for kind in KINDS.values():
+        groups = (fitting(kind, 1400), large(kind, 1400), few(kind))
+        assert {shot.protocol for shots in groups for shot in shots} >= set(kind.carries)
+        for shots in groups:
+            assert len({shot.name for shot in shots}) == len(shots)
