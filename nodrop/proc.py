@@ -89,6 +89,7 @@ def run(
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
     keep: int | None = None,
+    late: int | None = None,
 ) -> Completed:
     """Run a program in its own session and wait for it.
 
@@ -101,6 +102,7 @@ def run(
         log: a file that gets the output as well.
         on_line: called for each line of output as it appears.
         keep: how many lines of output to keep in memory; all when None.
+        late: the status of a program whose time is over; an error when None.
 
     Raises:
         NodropError: it cannot be started or the time is over.
@@ -134,10 +136,12 @@ def run(
         _pump(process, started + limit, take)
         status = process.wait(max(started + limit - time.monotonic(), 1.0))
     except (TimeoutError, subprocess.TimeoutExpired) as error:
-        raise NodropError(
-            f"{Path(command[0]).name} did not end within {limit:.0f} s and was stopped.",
-            "Last lines:\n" + tail("\n".join(lines)) if lines else "",
-        ) from error
+        if late is None:
+            raise NodropError(
+                f"{Path(command[0]).name} did not end within {limit:.0f} s and was stopped.",
+                "Last lines:\n" + tail("\n".join(lines)) if lines else "",
+            ) from error
+        status = late
     finally:
         kill_group(process)
         if process.stdout:

@@ -7,7 +7,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,15 +39,24 @@ def positive_int(text: str) -> int:
     return value
 
 
-def seconds(text: str) -> float:
-    """Parse a time of 0.05 s to 600 s, for argparse."""
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from error
-    if not 0.05 <= value <= 600:
-        raise argparse.ArgumentTypeError("must be from 0.05 to 600 seconds")
-    return value
+def seconds_from(least: float, most: float, *, or_zero: bool = False) -> Callable[[str], float]:
+    """Return what parses a time within bounds, for argparse."""
+
+    def seconds(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from error
+        if not (least <= value <= most or (or_zero and value == 0)):
+            raise argparse.ArgumentTypeError(
+                f"must be {'0, or ' if or_zero else ''}from {least:g} to {most:g} seconds"
+            )
+        return value
+
+    return seconds
+
+
+seconds = seconds_from(0.05, 600)
 
 
 def variant_list(text: str) -> tuple[Variant, ...]:

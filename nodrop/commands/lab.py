@@ -72,7 +72,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("--cpus", type=_cpus, default=2, metavar="N", help="CPUs (2)")
     run.add_argument("--memory", type=_memory, default="2G", metavar="SIZE", help="memory (2G)")
-    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds (no limit)")
+    run.add_argument(
+        "--timeout", type=common.seconds_from(1, 10**6), metavar="S", help="seconds (no limit)"
+    )
     run.add_argument("--out", type=Path, metavar="DIR", help="$NODROP_OUT (kept nowhere)")
     run.add_argument("--log", action="store_true", help="the kernel's log at the end")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="none: a shell")
@@ -99,17 +101,6 @@ def _memory(text: str) -> str:
     if not MIN_MIB <= int(match[1]) * {"M": 1, "G": 1024}[match[2]] <= MAX_MIB:
         raise argparse.ArgumentTypeError(f"must be from {MIN_MIB}M to {MAX_MIB // 1024}G")
     return match[0]
-
-
-def _seconds(text: str) -> float:
-    """Parse a time limit in seconds, for argparse."""
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from error
-    if not 1 <= value <= 10**6:
-        raise argparse.ArgumentTypeError("must be from 1 to 1000000 seconds")
-    return value
 
 
 def run_list(arguments: argparse.Namespace) -> int:

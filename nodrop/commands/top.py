@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 
 from nodrop import screen
 from nodrop.commands import where
-from nodrop.commands.common import positive_int, print_json
+from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
 from nodrop.errors import UsageError
 from nodrop.screen import Screen
@@ -34,7 +33,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--queues", action="store_true", help="each queue, too")
     parser.add_argument(
         "--interval",
-        type=interval,
+        type=seconds_from(LEAST_S, MOST_S),
         default=INTERVAL_S,
         metavar="S",
         help="seconds between refreshes, 0.1 to 3600 (3)",
@@ -48,17 +47,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--limit", type=_limit, default=0, metavar="N", help="so many devices at most; 0: all"
     )
     parser.set_defaults(run=run)
-
-
-def interval(text: str) -> float:
-    """Parse a time of 0.1 s to 3600 s, for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not LEAST_S <= value <= MOST_S:
-        raise argparse.ArgumentTypeError(f"must be from {LEAST_S:g} to {MOST_S:g} seconds")
-    return value
 
 
 def _sort(text: str) -> Sort:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, nullcontext, suppress
 
 from nodrop import screen
 from nodrop.columns import Column
-from nodrop.commands.common import print_json
+from nodrop.commands.common import print_json, seconds_from
 from nodrop.errors import NodropError
 from nodrop.host import netns
 from nodrop.screen import Screen
@@ -59,7 +59,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("device", metavar="DEV", help="any network device")
     parser.add_argument(
-        "--seconds", type=_seconds, default=5.0, metavar="S", help="how long (5); 0: until Ctrl-C"
+        "--seconds",
+        type=seconds_from(0.1, 86400, or_zero=True),
+        default=5.0,
+        metavar="S",
+        help="how long (5); 0: until Ctrl-C",
     )
     parser.add_argument(
         "--tracer",
@@ -68,16 +72,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="bpftrace, or the kernel's own tracing files (auto: what works)",
     )
     parser.set_defaults(run=run)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from error
-    if not (value == 0 or 0.1 <= value <= 86400):
-        raise argparse.ArgumentTypeError("must be 0, or from 0.1 to 86400 seconds")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,13 +8,12 @@ status go to files named after it in NODROP_OUT; the kernel's log tells where ea
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from nodrop import proc
 from nodrop.guest.slow import stretched
 
 TIMEOUT_S = 180.0
@@ -30,18 +29,11 @@ def run_one(program: Path, out: Path) -> int:
     with suppress(OSError), Path("/dev/kmsg").open("w", encoding="ascii") as log:
         log.write(f"{MARK} {program.name}\n")
     output = out / f"{program.name}.output"
-    with output.open("wb") as sink:
-        process = subprocess.Popen(
-            [program], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
-        )
-        try:
-            status = process.wait(stretched(TIMEOUT_S))
-        except subprocess.TimeoutExpired:
-            sink.write(f"# stopped after {stretched(TIMEOUT_S):.0f} s\n".encode())
-            status = TIMED_OUT
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    limit = stretched(TIMEOUT_S)
+    status = proc.run([program], timeout=limit, log=output, keep=1, late=TIMED_OUT).status
+    if status == TIMED_OUT:
+        with output.open("a", encoding="utf-8") as sink:
+            sink.write(f"# stopped after {limit:.0f} s\n")
     if status < 0:
         status = 128 - status
     (out / f"{program.name}.status").write_text(f"{status}\n", encoding="ascii")

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from nodrop.guest.failure import Unsupported
 
 SYSCALLS = {"x86_64": 321, "aarch64": 280}
-MAP_CREATE, MAP_UPDATE_ELEM, PROG_LOAD, LINK_CREATE = 0, 2, 5, 28
+MAP_CREATE, PROG_LOAD, LINK_CREATE = 0, 5, 28
 SOCKET_FILTER, XDP = 1, 6
 ATTACH_XDP = 37
 XDP_DRV_MODE = 4

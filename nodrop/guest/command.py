@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from types import TracebackType
@@ -98,6 +99,8 @@ class Service:
         announces: it prints a line when it is ready, which is waited for.
         stopped_status: its exit status after SIGTERM, beside 0.
         pass_fds: open files that it gets, by the same numbers.
+        env: its whole environment; this process's own when None.
+        log: a file that takes all it says; then it gets no orders, and nothing is read of it.
     """
 
     def __init__(
@@ -107,9 +110,13 @@ class Service:
         announces: bool = True,
         stopped_status: int = -signal.SIGTERM,
         pass_fds: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
     ) -> None:
         self._stopped_status = stopped_status
         self._pass_fds = pass_fds
+        self._env = env
+        self._log = log
         self._name = Path(argv[0]).name if argv[0] != "nsenter" else Path(argv[2]).name
         self._argv = list(argv)
         self._announces = announces
@@ -118,14 +125,16 @@ class Service:
     def __enter__(self) -> Self:
         # Unbuffered: what select() and communicate() see must be all there is.
         try:
-            self._process = subprocess.Popen(
-                self._argv,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=self._pass_fds,
-            )
+            with self._log.open("wb") if self._log else nullcontext() as sink:
+                self._process = subprocess.Popen(
+                    self._argv,
+                    bufsize=0,
+                    stdin=subprocess.DEVNULL if sink else subprocess.PIPE,
+                    stdout=sink or subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    pass_fds=self._pass_fds,
+                )
         except FileNotFoundError as error:
             raise GuestError(f"{self._argv[0]} is not installed") from error
         if self._announces:
@@ -148,6 +157,16 @@ class Service:
     def pid(self) -> int:
         """The program's process id; nsenter becomes the program that it starts."""
         return self._running().pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._running().poll() is None
+
+    def said(self) -> str:
+        """What it has written to its log so far."""
+        assert self._log is not None
+        return self._log.read_text(errors="replace")
 
     def ask(self, order: str) -> dict[str, Any]:
         """Write a line to the program and return the JSON object that it answers with.
@@ -229,7 +248,10 @@ class Service:
     def _kill(self) -> None:
         if self._process is None:
             return
-        if self._process.poll() is None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(STOP_TIMEOUT_S)
         for pipe in (self._process.stdin, self._process.stdout):

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
+from nodrop import proc
 from nodrop.guest.slow import patience
 
 RESULTS_NAME = "kselftest.json"
@@ -25,6 +23,7 @@ EXIT_STATUS = "exit status"
 """The name of the last result."""
 STOPPED = "stopped"
 """The outcome of a test that took too long."""
+_LATE = 1000
 SKIPPED = "4"
 """The exit status by which the kernel's tests say that they were skipped."""
 _RESULT = re.compile(
@@ -57,25 +56,9 @@ def results(argv: Sequence[str], folder: Path, seconds: float) -> tuple[list[tup
     Args:
         seconds: after which it is stopped, with all that it started.
     """
-    process = subprocess.Popen(
-        argv,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        data, _ = process.communicate(timeout=patience(seconds))
-        status = str(process.returncode)
-    except subprocess.TimeoutExpired as late:
-        data, status = late.stdout or b"", STOPPED
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    text = data.decode(errors="replace")
-    return [*parse(text), (EXIT_STATUS, status)], text
+    done = proc.run(argv, cwd=folder, timeout=patience(seconds), late=_LATE)
+    status = STOPPED if done.status == _LATE else str(done.status)
+    return [*parse(done.output), (EXIT_STATUS, status)], done.output
 
 
 def main(argv: list[str]) -> int:
@@ -83,9 +66,9 @@ def main(argv: list[str]) -> int:
     folder, program, *arguments = argv
     where = Path(folder, program)
     seconds = float(os.environ.get("NODROP_KSELFTEST_SECONDS", "120"))
-    shell = ["bash"] if where.suffix == ".sh" else []
+    words = ["bash", f"./{where.name}"] if where.suffix == ".sh" else [str(where)]
     started = time.monotonic()
-    found, text = results([*shell, f"./{where.name}", *arguments], where.parent, seconds)
+    found, text = results([*words, *arguments], where.parent, seconds)
     out = Path(os.environ["NODROP_OUT"])
     (out / "kselftest.output").write_text(text, encoding="utf-8")
     told = {"results": found, "seconds": round(time.monotonic() - started, 1)}

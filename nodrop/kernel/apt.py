@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +105,7 @@ def compare_versions(left: str, right: str) -> int:
     """Compare two Debian versions by dpkg's rules: negative, 0 or positive."""
     for operator, result in (("lt", -1), ("gt", 1)):
         command = ["dpkg", "--compare-versions", left, operator, right]
-        if subprocess.run(command, check=False, timeout=QUERY_TIMEOUT_S).returncode == 0:
+        if proc.run(command, timeout=QUERY_TIMEOUT_S).status == 0:
             return result
     return 0
 

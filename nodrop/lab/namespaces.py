@@ -9,11 +9,10 @@ files read-only, but nothing outside the guest enforces that.
 from __future__ import annotations
 
 import os
-import subprocess
 from enum import Enum
 from functools import cache
 
-from nodrop.proc import require
+from nodrop import proc
 
 TRIAL_TIMEOUT_S = 10.0
 
@@ -31,10 +30,10 @@ class Isolation(Enum):
 
     def wrapper(self) -> list[str]:
         """Return the command in front of the guest's own."""
-        die_with_parent = [require("setpriv", "util-linux"), "--pdeathsig", "KILL"]
+        die_with_parent = [proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL"]
         if self is Isolation.NONE:
             return [*die_with_parent, "--"]
-        unshare = [require("unshare", "util-linux"), "--mount", "--pid", "--net", "--ipc"]
+        unshare = [proc.require("unshare", "util-linux"), "--mount", "--pid", "--net", "--ipc"]
         unshare += ["--fork", "--kill-child=KILL"]
         if self is Isolation.USER:
             unshare.append("--map-root-user")
@@ -44,7 +43,7 @@ class Isolation(Enum):
         """Return the command in front of the kernel, once all is prepared."""
         if self is Isolation.NONE:
             return []
-        setpriv = require("setpriv", "util-linux")
+        setpriv = proc.require("setpriv", "util-linux")
         return [setpriv, "--inh-caps=-all", f"--bounding-set={_KEPT_RIGHTS}", "--"]
 
 
@@ -53,16 +52,6 @@ def isolation() -> Isolation:
     """Return the strongest way that works here; tries it once."""
     wanted = Isolation.ROOT if os.geteuid() == 0 else Isolation.USER
     for mode in dict.fromkeys((wanted, Isolation.USER)):
-        try:
-            trial = subprocess.run(
-                [*mode.wrapper(), "true"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=TRIAL_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            continue
-        if trial.returncode == 0:
+        if proc.run([*mode.wrapper(), "true"], timeout=TRIAL_TIMEOUT_S, late=1).status == 0:
             return mode
     return Isolation.NONE

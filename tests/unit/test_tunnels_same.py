@@ -59,7 +59,7 @@ def changed(at: int, value: int = 0xFF) -> Callable[[], dict[str, Any]]:
     return change
 
 
-OTHERS = (
+OTHERS: tuple[Callable[[], dict[str, Any]], ...] = (
     changed(0),
     changed(OUTER + 1, 0x02),
     changed(OUTER + 10),

@@ -7,7 +7,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from nodrop.guest.account import Account
@@ -57,12 +56,6 @@ class Scenario(ABC):
         """
         del parameters
         return ("ip", "tc")
-
-    @classmethod
-    def inputs(cls, parameters: Parameters) -> tuple[Path, ...]:
-        """Return the repository's files that a run reads."""
-        del parameters
-        return ()
 
     @abstractmethod
     def run(self, variant: Variant, seconds: float) -> Metrics:

@@ -92,11 +92,6 @@ class VpnVideo(Scenario):
         """Return the VPN's, too."""
         return (*super().host_programs(parameters), *vpn_programs(parameters))
 
-    @classmethod
-    def inputs(cls, parameters: Parameters) -> tuple[Path, ...]:
-        """Return the clip."""
-        return (CLIPS / f"{parameters['clip']}.txt",)
-
     def run(self, variant: Variant, seconds: float) -> Metrics:
         """Stream for the window, wait for the last packets, read all counters."""
         name = self.text("vpn")

@@ -3,7 +3,7 @@
 
 A socket sends to the fast guest as fast as it may; others, meanwhile or not, to one that sleeps
 after each packet, so that it takes no CPU from anybody. A line of JSON for each of both, in the
-order alone, beside, beside, alone. ``python -m nodrop.report.second`` makes a table of them.
+order alone, beside, beside, alone.
 """
 
 from __future__ import annotations

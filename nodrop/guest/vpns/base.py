@@ -12,23 +12,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from nodrop.guest.command import in_netns, ip_batch, tool
+from nodrop.guest.command import Service, in_netns, ip_batch, tool
 from nodrop.guest.failure import GuestError
 from nodrop.guest.netns import namespaces
 from nodrop.guest.slow import patience, stretched
 
 VETH = ("ndveth0", "ndveth1")
 UP_TIMEOUT_S = patience(30.0)
-STOP_TIMEOUT_S = patience(5.0)
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Options:
 
     Attributes:
         mtu: of the devices, bytes; 0: what the VPN chooses.
-        plain: packets are not encrypted; only some VPNs can do that.
         offloads: large packets may reach the VPN whole, if it can take them.
         backpressure: the library (traffic/backpressure.c) by which the devices are opened with
             upstream's flag; None: as the VPN opens them.
@@ -62,21 +59,19 @@ class Options:
     """
 
     mtu: int = 0
-    plain: bool = False
     offloads: bool = True
     backpressure: Path | None = None
     cpus: tuple[int, int] | None = None
 
 
-class Process:
-    """A program that runs until it is told to stop; a context manager.
+class Process(Service):
+    """A VPN's program in the foreground.
 
     Args:
-        argv: the command; it stays in the foreground.
+        argv: the command.
         log: the file that takes all it says.
         netns: where it runs; None: here.
         cpu: to which it keeps; None: to all.
-        text: its standard input.
         env: more environment.
         pass_fds: open files that it gets, by the same numbers.
     """
@@ -88,7 +83,6 @@ class Process:
         *,
         netns: str | None = None,
         cpu: int | None = None,
-        text: str = "",
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
@@ -96,49 +90,14 @@ class Process:
         words = ["setpriv", "--pdeathsig", "KILL", "--"]
         if cpu is not None:
             words += ["taskset", "--cpu-list", f"{cpu}"]
-        self._argv = in_netns(netns, [*words, *argv])
-        self._log = log
-        self._text = text
-        self._env = {**os.environ, **(env or {})}
-        self._pass_fds = pass_fds
+        super().__init__(
+            in_netns(netns, [*words, *argv]),
+            announces=False,
+            pass_fds=pass_fds,
+            env={**os.environ, **(env or {})},
+            log=log,
+        )
         self.name = argv[0]
-
-    def __enter__(self) -> Self:
-        with self._log.open("wb") as sink:
-            self._process = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.PIPE,
-                stdout=sink,
-                stderr=sink,
-                env=self._env,
-                pass_fds=self._pass_fds,
-            )
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as stdin:
-            stdin.write(self._text.encode())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        """Its process id: nsenter, setpriv and taskset become the program."""
-        return self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
-
-    def said(self) -> str:
-        """What it has written so far."""
-        return self._log.read_text(errors="replace")
 
 
 class Vpn(ABC):
@@ -155,7 +114,6 @@ class Vpn(ABC):
     """The name of the program that holds the near end's device, too."""
     programs: ClassVar[tuple[str, ...]]
     """All that a tunnel needs of the machine's own programs and that can change a result."""
-    can_be_plain: ClassVar[bool] = False
     trouble: ClassVar[tuple[str, ...]] = ()
     """What it says when it has lost its peer."""
 
@@ -164,8 +122,6 @@ class Vpn(ABC):
     """The processes, while it runs."""
 
     def __init__(self, ends: tuple[End, End], folder: Path, options: Options) -> None:
-        if options.plain and not self.can_be_plain:
-            raise GuestError(f"{self.name} has no tunnels without a cipher")
         self.ends = ends
         self.folder = folder
         self.options = options
@@ -193,7 +149,6 @@ class Vpn(ABC):
         end: End,
         argv: Sequence[str],
         *,
-        text: str = "",
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Process:
@@ -206,7 +161,6 @@ class Vpn(ABC):
             self.folder / f"{end.device}.log",
             netns=end.netns,
             cpu=self.options.cpus[self.ends.index(end)] if self.options.cpus else None,
-            text=text,
             env=env,
             pass_fds=pass_fds,
         )

@@ -15,7 +15,6 @@ class OpenVpn(Vpn):
 
     name = "openvpn"
     programs = ("openvpn", "openssl")
-    can_be_plain = True
     trouble = ("Restart pause", "Inactivity timeout", "process restarting", "TLS Error")
 
     def start(self) -> None:
@@ -42,8 +41,6 @@ class OpenVpn(Vpn):
         words += ["--peer-fingerprint", fingerprint, "--dh", "none"]
         words += ["--key", str(self.folder / f"{end.device}.key")]
         words += ["--cert", str(self.folder / f"{end.device}.crt")]
-        if self.options.plain:
-            words += ["--data-ciphers", "none", "--auth", "none"]
         # The kernel's own tunnel would need no TUN device.
         words += ["--disable-dco", "--ping", "1", "--ping-restart", f"{patience(20):.0f}"]
         return self.run(end, [*words, "--verb", "3"])
