@@ -22,9 +22,6 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
 }
 """By flavour: its fragments."""
 
-LAST_SAYS = frozenset({"NR_CPUS"})
-"""Symbols that a later fragment may set anew; the others must not contradict each other."""
-
 _SERIES = "tunnels/series"
 PATCHES: Mapping[str, tuple[str, ...]] = {
     "kasan": ("nodrop/kernel/patches/kasan",),
