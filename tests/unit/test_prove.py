@@ -88,7 +88,7 @@ def same(folder: Path, driver: str, twin: str, *options: str) -> bool:
     for place, text, others in (("dist", driver, ()), ("twin", twin, options)):
         (folder / place).mkdir()
         build(folder / place, text, "tun.ko", *others)
-    command = [PROVE.parents[1] / "twin", "same", folder, "tun"]
+    command: list[str | Path] = [PROVE.parents[1] / "twin", "same", folder, "tun"]
     return subprocess.run(command, check=False).returncode == 0
 
 
