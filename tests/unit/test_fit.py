@@ -1,95 +1,130 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which kernels kmod/fit takes, and which modules it makes for them."""
+"""Which kernels and sources kmod/fit and kmod/prepare take, and which modules they make of them."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from stubs import Done, programs, run, write
 
 KMOD = Path(__file__).resolve().parents[2] / "kmod"
 KERNEL = "6.12.99-amd64"
-STUBS = {
+STEPS = {
     "signed": "exit 0",
     "source": 'mkdir -p "${@: -1}"; touch "${@: -1}/tun.c"',
     "check": "exit 0",
-    "bin/gcc": "echo gcc 12",
+}
+TOOLS = {
+    "gcc": "echo gcc 12",
     # What the kernel's build would make.
-    "bin/make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=};; esac
+    "make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=};; esac
         done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"; touch "$out/build/log"
     for name in nodrop tun vhost_net tap; do case $name in vhost_net | tap)
         grep -q "^CONFIG_${name^^}=m" "$obj/.config" || continue ;; esac
         echo "$name" >"$out/$name.ko"; done""",
 }
+SOURCE = {
+    "Makefile": "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 12\n",
+    "drivers/net/tun.c": "case IFF_ONE_QUEUE:\n",
+    "drivers/net/tap.c": "",
+    "drivers/vhost/net.c": "",
+    "drivers/vhost/vhost.h": "",
+}
+BUILT = {
+    "include/generated/uapi/linux/version.h": f"#define LINUX_VERSION_CODE {0x06010C}\n",
+    "include/config/auto.conf": "CONFIG_PREEMPT=y\n",
+}
 
 
-class Machine:
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        shutil.copytree(KMOD, place / "kmod")
-        for name, text in STUBS.items():
-            path = place / ("" if name.startswith("bin/") else "kmod") / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(f"#!/bin/bash\n{text}\n")
-            path.chmod(0o755)
-        self.build = place / "modules" / KERNEL / "build"
-        self.build.mkdir(parents=True)
-        (self.build / "Module.symvers").touch()
-
-    def fit(self, config: str, *folder: Path) -> subprocess.CompletedProcess[str]:
-        (self.build / ".config").write_text(config)
-        environment = {
-            "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
-            "NODROP_STORE": str(self.place / "store"),
-            "NODROP_LOG": str(self.place / "log"),
-            "NODROP_MODULES": str(self.place / "modules"),
-        }
-        words = [str(self.place / "kmod/fit"), KERNEL, *map(str, folder)]
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-
-    def made(self, config: str) -> tuple[set[str], str]:
-        """Return the modules' names and what the check before said, as DKMS calls it twice."""
-        before = self.fit(config)
-        assert before.returncode == 0, before.stderr
-        folder = self.place / "out"
-        folder.mkdir()
-        done = self.fit(config, folder)
-        assert (done.returncode, done.stderr) == (0, "")
-        return {path.stem for path in folder.iterdir()}, before.stderr
+def fit(place: Path, config: str, *folder: Path) -> Done:
+    write(place / "modules" / KERNEL / "build/.config", config)
+    where = {f"NODROP_{name.upper()}": place / name for name in ("store", "log", "modules")}
+    return run(place / "bin", place / "kmod/fit", KERNEL, *folder, **where)
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def place(tmp_path: Path) -> Path:
+    shutil.copytree(KMOD, tmp_path / "kmod")
+    programs(tmp_path / "kmod", STEPS)
+    programs(tmp_path / "bin", TOOLS)
+    write(tmp_path / "modules" / KERNEL / "build/Module.symvers")
+    return tmp_path
 
 
-def test_all_modules(machine: Machine) -> None:
-    made, said = machine.made("CONFIG_TUN=m\nCONFIG_VHOST_NET=m\nCONFIG_TAP=m\n")
-    assert (made, said) == ({"nodrop", "tun", "vhost_net", "tap"}, "")
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ("TUN=m VHOST_NET=m TAP=m", {"nodrop", "tun", "vhost_net", "tap"}),
+        ("TUN=m VHOST_NET=y TAP=m", {"nodrop", "tun", "tap"}),
+        ("TUN=m TAP=m", {"nodrop", "tun", "tap"}),
+        ("TUN=m VHOST_NET=m TAP=y", {"nodrop", "tun", "vhost_net"}),
+        ("TUN=m", {"nodrop", "tun"}),
+        ("TUN=y VHOST_NET=m TAP=m", None),
+        ("TUN=m VHOST_NET=m TAP=m PREEMPT_RT=y", None),
+    ],
+)
+def test_modules_of_a_kernel(place: Path, config: str, made: set[str] | None) -> None:
+    """DKMS calls it twice: first to know whether the kernel is to be built for."""
+    lines = "".join(f"CONFIG_{word}\n" for word in config.split())
+    first = fit(place, lines)
+    assert first.returncode == (made is None)
+    # Whoever lacks a module is told before the installation, and not twice.
+    assert bool(first.stderr) is (made is None or "VHOST_NET=y" in config or "TAP=y" in config)
+    out = place / "out"
+    out.mkdir()
+    again = fit(place, lines, out)
+    assert again.returncode == first.returncode
+    assert made is None or not again.stderr
+    assert {path.stem for path in out.iterdir()} == (made or set())
 
 
-@pytest.mark.parametrize("state", ["y", "n"])
-@pytest.mark.parametrize("name", ["vhost_net", "tap"])
-def test_what_is_no_module_is_left_out(machine: Machine, name: str, state: str) -> None:
-    (other,) = {"vhost_net", "tap"} - {name}
-    line = f"CONFIG_{name.upper()}=y\n" if state == "y" else ""
-    made, said = machine.made(f"CONFIG_TUN=m\nCONFIG_{other.upper()}=m\n{line}")
-    assert made == {"nodrop", "tun", other}
-    assert len(said.splitlines()) == (1 if state == "y" else 0)
-    assert (f"{name} is built into kernel {KERNEL}" in said) is (state == "y")
+@pytest.mark.parametrize("step", ["signed", "source", "check"])
+def test_a_step_that_fails_makes_nothing(place: Path, step: str) -> None:
+    programs(place / "kmod", {step: "exit 1"})
+    out = place / "out"
+    out.mkdir()
+    assert fit(place, "CONFIG_TUN=m\n", out).returncode == 1
+    assert list(out.iterdir()) == []
 
 
-def test_realtime_is_refused(machine: Machine) -> None:
-    config = "CONFIG_TUN=m\nCONFIG_VHOST_NET=m\nCONFIG_TAP=m\nCONFIG_PREEMPT_RT=y\n"
-    done = machine.fit(config)
-    assert done.returncode == 1
-    assert "PREEMPT_RT" in done.stderr
-    assert "not supported for now" in done.stderr
+def prepare(place: Path) -> bool:
+    """Whether it takes the trees; it leaves nothing behind when it does not."""
+    out = place / "out"
+    done = run(place, KMOD / "prepare", place / "source", place / "build", out)
+    assert done.returncode in (0, 1)
+    assert bool(done.stderr) is bool(done.returncode)
+    assert (out / "tun/stock/tun.c").exists() is out.exists() is (done.returncode == 0)
+    return done.returncode == 0
 
 
-def test_built_in_tun_is_refused(machine: Machine) -> None:
-    done = machine.fit("CONFIG_TUN=y\n")
-    assert (done.returncode, "tun is no module" in done.stderr) == (1, True)
+@pytest.mark.parametrize(
+    ("file", "text", "taken"),
+    [
+        ("build/include/config/auto.conf", "CONFIG_PREEMPT=y\n", True),
+        ("build/include/config/auto.conf", "CONFIG_PREEMPT_RT=y\n", False),
+        ("source/Makefile", "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 13\n", False),
+        ("source/drivers/net/tun.c", "", False),
+        ("source/drivers/net/tun.c", "IFF_ONE_QUEUE IFF_ONE_QUEUE\nIFF_ONE_QUEUE\n", False),
+        ("source/drivers/net/tap.c", None, False),
+        ("source/drivers/net/tap.c", "ptr_ring_consume(ring);\n", True),
+        ("source/drivers/net/tap.c", "ptr_ring_consume_irq(ring);\n", False),
+        ("source/drivers/net/tap.c", "spin_lock(&q->ring.producer_lock);\n", True),
+        ("source/drivers/net/tap.c", "x = tfile->tx_ring.size;\n", True),
+        ("source/drivers/net/tap.c", "x = tfile->tx_ring.queue;\n", False),
+        ("source/drivers/net/tap.c", "x = rings[i]->batch;\n", False),
+        ("source/drivers/vhost/net.c", "struct ptr_ring *rx_ring;\n", True),
+        ("source/drivers/vhost/net.c", "len = nvq->rx_ring->size;\n", False),
+        ("source/drivers/vhost/net.c", "spin_lock(&other);\n", False),
+    ],
+)
+def test_trees(tmp_path: Path, file: str, text: str | None, taken: bool) -> None:
+    for tree, files in (("source", SOURCE), ("build", BUILT)):
+        for name, there in files.items():
+            write(tmp_path / tree / name, there)
+    if text is None:
+        (tmp_path / file).unlink()
+    else:
+        write(tmp_path / file, text)
+    assert prepare(tmp_path) is taken

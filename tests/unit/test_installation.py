@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install`` and ``uninstall``: from where, by which commands, and what is said."""
+"""``nodrop install`` and ``uninstall``: from where, by which commands, and what stays whole."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
-import jsonschema
 import pytest
+from schema import validate
+from stubs import before, programs, write
 
 from nodrop.cli import main
 from nodrop.commands import install as command
 from nodrop.host.installation import Installation, sentences
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SCHEMAS = Path(command.__file__).parents[1] / "schemas"
 KERNEL = "6.1.0-99-amd64"
+ADD = "dkms add -m nodrop -v 0.3.0"
+INSTALL = f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}"
+VERIFY, SETTLE = f"verify 0.3.0 {KERNEL}", "settle in"
 STUBS = {
     "dpkg-query": 'cat "$HOST/dpkg" 2>/dev/null || exit 1',
     "dkms": 'echo "dkms $*" >>"$HOST/ran"; case $1 in '
     'status) cat "$HOST/dkms" 2>/dev/null || true ;; '
-    'install) echo "nodrop: it does not fit"; exit "$(cat "$HOST/end" 2>/dev/null || echo 0)" ;; '
+    'install) exit "$(cat "$HOST/end" 2>/dev/null || echo 0)" ;; '
     "esac",
 }
 
@@ -32,27 +36,15 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for name, text in STUBS.items():
-            self.script(f"bin/{name}", text)
+        programs(root / "bin", STUBS)
 
-    def write(self, path: str, text: str = "") -> Path:
-        made = self.root / path
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(text)
-        return made
-
-    def script(self, path: str, text: str) -> None:
-        self.write(path, f"#!/bin/sh\n{text}\n").chmod(0o755)
-
-    def tree(self, version: str = "0.3.0") -> Path:
+    def tree(self) -> Path:
         """DKMS has the sources."""
-        conf = self.write(f"usr/src/nodrop-{version}/dkms.conf")
+        tree = self.root / "usr/src/nodrop-0.3.0"
+        write(tree / "dkms.conf")
         for name in ("fit", "verify", "settle"):
-            self.script(
-                f"usr/src/nodrop-{version}/{name}",
-                f'echo "{name} $*" >>"$HOST/ran"; echo "nodrop: {name} said this" >&2',
-            )
-        return conf.parent
+            programs(tree, {name: f'echo "{name} $*" >>"$HOST/ran"; echo "nodrop: {name}" >&2'})
+        return tree
 
     @property
     def ran(self) -> list[str]:
@@ -69,7 +61,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host(tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setenv("HOST", str(tmp_path))
 
     def place(release: str | None = None) -> Installation:
@@ -80,132 +72,102 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    status = main(["-q", *words])
-    told = capsys.readouterr()
-    return status, told.out, told.err
-
-
-def test_nothing_to_install_from(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    assert host.root
-    status, _, err = run(capsys, "install")
-    assert status == 4
-    assert "nodrop-dkms" in err
-    assert "apt install" in err
+def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """What a command answers; the folders of its programs are left out."""
+    capsys.readouterr()
+    assert main(["-q", "-j", *words]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    validate(words[0], told)
+    told["actions"] = [line.rpartition("/nodrop-0.3.0/")[2] for line in told["actions"]]
+    return told
 
 
 def test_by_dkms(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    tree = host.tree()
-    wanted = [
-        "dkms add -m nodrop -v 0.3.0",
-        f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}",
-        f"{tree}/verify 0.3.0 {KERNEL}",
-        f"{tree}/settle in",
-    ]
-    before = host.everything()
-    status, out, _ = run(capsys, "install", "--dry-run")
-    assert (status, out.splitlines()) == (0, wanted)
+    host.tree()
+    wanted = [ADD, INSTALL, VERIFY, SETTLE]
+    there = host.everything()
+    told = tell(capsys, "install", "--dry-run")
+    assert (told["actions"], told["dry_run"], told["changed"]) == (wanted, True, False)
     assert host.ran == []
-    assert host.everything() == before
-    status, out, _ = run(capsys, "install")
-    assert status == 0
-    assert host.ran == [line.replace(f"{tree}/", "") for line in wanted]
-    assert f"Kernel {KERNEL} loads nodrop's modules" in out
-    assert "settle said this" in out
-    assert "In memory now: no tun module." in out
+    assert host.everything() == there
+    assert tell(capsys, "install")["changed"] is True
+    assert host.ran == wanted
 
 
 def test_what_dkms_has_is_not_built_again(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    tree = host.tree()
-    host.write("dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
-    out = run(capsys, "install", "--dry-run")[1]
-    assert out.splitlines() == [f"{tree}/verify 0.3.0 {KERNEL}", f"{tree}/settle in"]
-    out = run(capsys, "install", "--dry-run", "--source", "/usr/src")[1]
-    assert out.splitlines()[:2] == [
-        f"{tree}/fit --source /usr/src {KERNEL}",
-        f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}",
-    ]
+    host.tree()
+    write(host.root / "dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
+    assert tell(capsys, "install", "--dry-run")["actions"] == [VERIFY, SETTLE]
+    told = tell(capsys, "install", "--dry-run", "--source", "/usr/src")
+    assert told["actions"][:2] == [f"fit --source /usr/src {KERNEL}", INSTALL]
 
 
 @pytest.mark.parametrize(("end", "status"), [("77", 4), ("3", 1)])
-def test_a_kernel_that_it_does_not_fit(
-    host: Host, capsys: pytest.CaptureFixture[str], end: str, status: int
-) -> None:
+def test_a_kernel_that_it_does_not_fit(host: Host, end: str, status: int) -> None:
     host.tree()
-    host.write("end", end)
-    got, out, err = run(capsys, "install")
-    assert (got, out) == (status, "")
-    assert "it does not fit" in err
-    assert not any(line.startswith("settle") for line in host.ran)
-    assert host.ran[-1] == f"verify 0.3.0 {KERNEL}", "what was left half-copied is cleared"
-
-
-def test_a_package_is_removed_by_apt(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    host.tree()
-    host.write("dpkg", "ii ")
-    status, _, err = run(capsys, "uninstall")
-    assert status == 4
-    assert "apt purge nodrop-dkms" in err
-    host.write("dpkg", "rc ")
-    assert "scripts/install is missing" in run(capsys, "uninstall")[2]
+    write(host.root / "end", end)
+    assert main(["-q", "install"]) == status
+    assert host.ran[-1] == VERIFY, "what was left half-copied is cleared"
+    assert SETTLE not in host.ran
 
 
 def test_by_scripts_install(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.tree()
-    host.write("repository/scripts/lay")
-    host.script(
-        "repository/scripts/install",
-        'if [ "$1" = -n ]; then echo "would $*"; exit; fi; echo "script $*" >>"$HOST/ran"',
-    )
-    assert run(capsys, "install", "--dry-run")[1] == f"would -n -k {KERNEL}\n"
-    assert run(capsys, "uninstall", "--dry-run")[1] == "would -n -u\n"
+    scripts = host.root / "repository/scripts"
+    write(scripts / "lay")
+    noted = 'if [ "$1" = -n ]; then echo "would $*"; exit; fi; echo "script $*" >>"$HOST/ran"'
+    programs(scripts, {"install": noted})
+    assert tell(capsys, "install", "--dry-run")["actions"] == [f"would -n -k {KERNEL}"]
+    assert tell(capsys, "uninstall", "--dry-run")["actions"] == ["would -n -u"]
     assert host.ran == []
-    assert run(capsys, "install", "--kernel", "all", "--source", "/usr/src")[0] == 0
-    assert "Every kernel loads its own" in run(capsys, "uninstall")[1]
+    assert main(["-q", "install", "--kernel", "all", "--source", "/usr/src"]) == 0
+    assert main(["-q", "uninstall"]) == 0
     assert host.ran == ["script -k all -s /usr/src", "script -u"]
 
 
-def test_nothing_to_remove(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    assert host.root
-    assert run(capsys, "uninstall")[:2] == (
-        0,
-        "Nothing of nodrop is installed.\nIn memory now: no tun module.\n",
-    )
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("install", 4),  # from nowhere
+        ("uninstall", 0),
+        ("install --built /x", 2),
+        ("install --live --kernel all", 2),
+        ("install --timeout 5", 2),
+        ("uninstall --timeout 5", 2),
+    ],
+)
+def test_without_sources(host: Host, words: str, status: int) -> None:
+    assert main(["-q", *words.split()]) == status
+    assert host.ran == []
 
 
-def test_only_root(
-    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+def test_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.tree()
-    assert run(capsys, "install", "--dry-run")[0] == 0
-    status, _, err = run(capsys, "install")
-    assert (status, host.ran) == (1, [])
-    assert "Only root" in err
+    assert main(["-q", "install", "--source", "/nope"]) == 1
+    write(host.root / "dpkg", "ii ")
+    assert main(["-q", "uninstall"]) == 4, "the package's"
+    write(host.root / "dpkg", "rc ")
+    assert main(["-q", "uninstall"]) == 1, "without a script"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main(["-q", "install"]) == 1
+    assert host.ran == []
+    assert main(["-q", "install", "--dry-run"]) == 0
 
 
 def test_json_tells_what_is_in_memory(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell(capsys, "uninstall")["loaded"] is None
+    write(host.root / "sys/module/tun/initstate")
+    assert tell(capsys, "uninstall")["loaded"] == "stock"
+    write(host.root / "sys/kernel/livepatch/nodrop_live/enabled")
+    assert tell(capsys, "uninstall")["loaded"] == "live"
+    write(host.root / "sys/module/tun/parameters/nodrop", "Y")
     host.tree()
-    host.write("sys/module/tun/parameters/nodrop", "Y")
-    host.write(f"lib/modules/{KERNEL}/updates/dkms/nodrop.ko.xz")
-    told = json.loads(run(capsys, "-j", "install", "--dry-run")[1])
-    schema = json.loads((SCHEMAS / "install.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(told)
-    assert told["loaded"] == "nodrop"
-    assert told["installed"] is True
-    assert told["actions"][0] == "dkms add -m nodrop -v 0.3.0"
-    assert (told["dry_run"], told["changed"]) == (True, False)
+    write(host.root / f"lib/modules/{KERNEL}/updates/dkms/nodrop.ko.xz")
+    told = tell(capsys, "install", "--dry-run")
+    assert (told["loaded"], told["installed"]) == ("nodrop", True)
 
 
-def test_livepatch_alone_takes_what_was_built(
-    host: Host, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert host.root
-    assert run(capsys, "install", "--built", "/x")[0] == 2
-    assert run(capsys, "install", "--live", "--kernel", "all")[0] == 2
-
-
-def test_the_script_prints_and_changes_nothing(
+def test_the_script_changes_nothing_when_it_only_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real scripts/install, in a copy, with DKMS that notes what it is told to do."""
@@ -213,30 +175,25 @@ def test_the_script_prints_and_changes_nothing(
     for name in ("scripts", "kmod"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("build"))
     made = Host(tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setenv("HOST", str(tmp_path))
-    before = made.everything()
+    there = made.everything()
     place = Installation(tmp_path, copy, KERNEL)
     told = place.told(place.to_install())
-    assert told[:2] == [f"cd {copy}", f"kmod/fit {KERNEL}"]
-    assert "rm -rf /usr/local/lib/nodrop /usr/local/share/doc/nodrop" in told
-    assert "scripts/lay command /usr/local/lib/nodrop /usr/local/bin/nodrop" in told
     version = (copy / "kmod/VERSION").read_text().strip()
-    assert f"dkms install -m nodrop -v {version} -k {KERNEL}" in told
+    fit, built = f"kmod/fit {KERNEL}", f"dkms install -m nodrop -v {version} -k {KERNEL}"
+    assert told.index(fit) < told.index(built), "built and checked before anything is installed"
     made.tree()
-    told = place.told(place.to_uninstall())
-    assert any("/etc/modprobe.d/nodrop.conf" in line for line in told)
-    assert told[-2:] == ["kmod/place stock", "kmod/settle out"]
+    assert place.told(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
     assert made.ran == []
-    assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == before
+    assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == there
 
 
 def test_an_interrupt_does_not_stop_dkms(host: Host) -> None:
     """It comes with DKMS's first line; DKMS ends, and what follows is not run."""
     host.tree()
-    host.script(
-        "bin/dkms", 'case $1 in status) ;; *) echo "$1"; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
-    )
+    slow = 'case $1 in status) ;; *) echo "$1"; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
+    programs(host.root / "bin", {"dkms": slow})
     place = Installation(host.root, host.root / "repository", KERNEL)
 
     def interrupt(_line: str) -> None:
@@ -250,24 +207,10 @@ def test_an_interrupt_does_not_stop_dkms(host: Host) -> None:
 def test_what_scripts_say_is_no_command_for_the_terminal(
     host: Host, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree = host.tree()
-    host.script(f"{tree.relative_to(host.root)}/settle", r"printf 'nodrop: qemu\033[2J\rx\n' >&2")
-    out = run(capsys, "install")[1]
-    assert "qemu?[2J" in out
-    assert out.replace("\n", "").isprintable()
+    programs(host.tree(), {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
+    assert main(["-q", "install"]) == 0
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
 def test_sentences_of_nodrop_alone() -> None:
     assert sentences("Building...\nnodrop: a\nnodrop: a\n  nodrop: b\n") == ["a", "b"]
-
-
-def test_the_time_of_the_livepatch_is_for_the_livepatch(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("install", "uninstall"):
-        status, _, err = run(capsys, name, "--timeout", "5")
-        assert (status, "--live" in err) == (2, True)
-
-
-def test_a_source_that_is_not_there(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    host.tree()
-    status, out, err = run(capsys, "install", "--dry-run", "--source", "/nope")
-    assert (status, out, "/nope" in err) == (1, "", True)

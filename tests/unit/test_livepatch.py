@@ -1,257 +1,246 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The livepatch's state, read from a kernel's files."""
+"""The livepatch in and out of a kernel that is made of files; whatever goes wrong, it goes out."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import signal
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stubs import write
 
-from nodrop import proc
 from nodrop.commands import install
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.livepatch import Livepatch
 from nodrop.proc import Completed
 
+CORE, PATCH = "nodrop", "nodrop_live"
+IN = [f"insmod {CORE}", f"insmod {PATCH}"]
+OUT = [f"rmmod {PATCH}", f"rmmod {CORE}"]
+
+
+class Kernel:
+    """A kernel with livepatch and a stock tun, which loads and unloads modules.
+
+    Attributes:
+        asked: what it was asked for.
+        refused: the module that it refuses.
+        during: called while a module is loaded, with its name.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.asked: list[str] = []
+        self.refused = ""
+        self.during: Callable[[str], None] = lambda _: None
+        self.files = root / "sys/kernel/livepatch" / PATCH
+        for folder in ("sys/kernel/livepatch", "sys/module/tun/holders", "proc"):
+            (root / folder).mkdir(parents=True)
+
+    def run(self, argv: list[str | Path], **_: object) -> Completed:
+        tool, name = str(argv[0]), Path(argv[1]).stem
+        self.asked.append(f"{tool} {name}")
+        if tool == "rmmod":
+            (self.root / f"sys/module/{name}/holders").rmdir()
+            (self.root / f"sys/module/{name}").rmdir()
+        elif name != self.refused:
+            self.load(name)
+            self.during(name)
+        return Completed(int(name == self.refused), "no", 0.0)
+
+    def load(self, *names: str) -> None:
+        for name in names:
+            (self.root / f"sys/module/{name}/holders").mkdir(parents=True)
+
+    def patched(self, *, enabled: int = 1, transition: int = 1) -> None:
+        """The patch is in the kernel."""
+        write(self.files / "enabled", f"{enabled}\n")
+        write(self.files / "transition", f"{transition}\n")
+
+    def restored(self, _text: str = "") -> None:
+        """All tasks are on the way out; the kernel takes the patch away."""
+        for name in ("enabled", "transition"):
+            (self.files / name).unlink()
+        self.files.rmdir()
+
+    def task(self, pid: int, name: bytes, state: int) -> None:
+        folder = self.root / f"proc/{pid}/task/{pid}"
+        write(folder / "comm", name + b"\n")
+        write(folder / "patch_state", f"{state}\n")
+
+    @property
+    def going_out(self) -> bool:
+        return (self.files / "enabled").read_text() == "0"
+
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A kernel with livepatch and a stock tun."""
-    for folder in ("sys/kernel/livepatch", "sys/module/tun/holders", "proc"):
-        (tmp_path / folder).mkdir(parents=True)
-    return tmp_path
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    made = Kernel(tmp_path)
+    monkeypatch.setattr("nodrop.proc.run", made.run)
+    return made
 
 
-def patched(root: Path, *, enabled: int = 1, transition: int = 0) -> Path:
-    """The patch is in the kernel."""
-    patch = root / "sys/kernel/livepatch/nodrop_live"
-    patch.mkdir()
-    (patch / "enabled").write_text(f"{enabled}\n")
-    (patch / "transition").write_text(f"{transition}\n")
-    return patch
+def silent(_: str) -> None:
+    pass
 
 
-def task(root: Path, pid: int, name: str | bytes, state: str) -> None:
-    """A task with a state of its patching."""
-    folder = root / f"proc/{pid}/task/{pid}"
-    folder.mkdir(parents=True)
-    (folder / "comm").write_bytes((name if isinstance(name, bytes) else name.encode()) + b"\n")
-    (folder / "patch_state").write_text(f"{state}\n")
+def enter(kernel: Kernel, timeout: float = 5.0, tell: Callable[[str], None] = silent) -> None:
+    Livepatch(kernel.root).enter(kernel.root, timeout, tell)
 
 
-def test_no_livepatch_is_unsupported(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="no livepatch"):
-        Livepatch(tmp_path).require()
+def interrupt(_: str = "") -> None:
+    raise KeyboardInterrupt
 
 
-def test_own_driver_is_refused(root: Path) -> None:
-    (root / "sys/module/tun/parameters").mkdir()
-    (root / "sys/module/tun/parameters/nodrop").write_text("Y\n")
-    with pytest.raises(NodropError, match="nodrop's own"):
-        Livepatch(root).require()
+def test_which_kernels_can_be_patched(tmp_path: Path, kernel: Kernel) -> None:
+    Livepatch(kernel.root).require()
+    with pytest.raises(UnsupportedError):
+        Livepatch(tmp_path / "nowhere").require()
+    write(kernel.root / "sys/module/tun/parameters/nodrop", "Y\n")
+    with pytest.raises(NodropError) as caught:
+        Livepatch(kernel.root).require()
+    assert caught.type is NodropError
 
 
-def test_stock_driver_is_fine(root: Path) -> None:
-    Livepatch(root).require()
-
-
-def test_holders_are_those_of_the_other_side(root: Path) -> None:
-    patched(root, transition=1)
-    task(root, 10, "openvpn", "0")
-    task(root, 11, "moved", "1")
-    task(root, 12, "idle", "-1")
-    patch = Livepatch(root)
+def test_holders_are_those_of_the_other_side(kernel: Kernel) -> None:
+    kernel.patched()
+    for pid, name, state in (
+        (10, b"openvpn", 0),
+        (11, b"moved", 1),
+        (12, b"idle", -1),
+        (13, b"\xffvpn\x1b[2J", 0),
+    ):
+        kernel.task(pid, name, state)
+    patch = Livepatch(kernel.root)
     assert not patch.settled
-    assert patch.holders() == ["openvpn (10)"]
+    first, second = patch.holders()
+    assert first == "openvpn (10)"
+    assert second.isprintable()
+    assert second.endswith("(13)")
 
 
-def test_name_of_a_task_may_be_any_bytes(root: Path) -> None:
-    patched(root, transition=1)
-    task(root, 10, b"\xffvpn", "0")
-    assert Livepatch(root).holders() == ["\ufffdvpn (10)"]
+def test_in(kernel: Kernel) -> None:
+    kernel.during = lambda name: kernel.patched(transition=0) if name == PATCH else None
+    enter(kernel)
+    assert kernel.asked == IN
+    assert Livepatch(kernel.root).settled
+    assert not kernel.going_out
 
 
-def test_names_of_holders_are_no_commands_for_the_terminal(root: Path) -> None:
-    patched(root, transition=1)
-    task(root, 10, "x\x1b[2J\ry", "0")
-    (name,) = Livepatch(root).holders()
-    assert name.isprintable()
-
-
-def test_late_transition_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = patched(root, transition=1)
-    task(root, 10, "openvpn", "0")
-    for name in ("nodrop", "nodrop_live"):
-        (root / f"sys/module/{name}/holders").mkdir(parents=True)
-    removed = []
-
-    def kernel() -> None:
-        while (files / "enabled").read_text().strip() != "0":
-            time.sleep(0.01)
-        for name in ("enabled", "transition"):
-            (files / name).unlink()
-        files.rmdir()
-
-    def rmmod(argv: list[str], **_: object) -> Completed:
-        removed.append(argv)
-        return Completed(0, "", 0.0)
-
-    monkeypatch.setattr("nodrop.proc.run", rmmod)
-    thread = threading.Thread(target=kernel)
-    thread.start()
-    with pytest.raises(NodropError, match=r"taken out again[^$]*openvpn \(10\)"):
-        Livepatch(root).enter(root, 0.3, lambda _: None)
-    thread.join()
-    assert removed == [["rmmod", "nodrop_live"], ["rmmod", "nodrop"]]
-
-
-def test_stuck_on_the_way_out_names_the_task(root: Path) -> None:
-    patched(root, enabled=0, transition=1)
-    task(root, 7, "reader", "1")
-    with pytest.raises(NodropError, match=r"not out after[^$]*reader \(7\)"):
-        Livepatch(root).leave(0.2, lambda _: None)
-
-
-def modules_of(root: Path, monkeypatch: pytest.MonkeyPatch, *, refused: str = "") -> list[str]:
-    """A kernel that loads and unloads modules, but for one; returns what was asked of it."""
-    asked: list[str] = []
-
-    def run(argv: list[str | Path], **_: object) -> Completed:
-        tool, name = str(argv[0]), Path(argv[1]).stem
-        asked.append(f"{tool} {name}")
-        holders = root / f"sys/module/{name}/holders"
-        if tool == "rmmod":
-            holders.rmdir()
-            holders.parent.rmdir()
-        elif name != refused:
-            holders.mkdir(parents=True)
-        return Completed(int(name == refused), "no", 0.0)
-
-    monkeypatch.setattr("nodrop.proc.run", run)
-    return asked
-
-
-def test_refused_leaves_nothing_loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = modules_of(root, monkeypatch, refused="nodrop_live")
-    with pytest.raises(NodropError, match="nodrop_live could not be loaded"):
-        Livepatch(root).enter(root, 0.2, lambda _: None)
-    assert asked == ["insmod nodrop", "insmod nodrop_live", "rmmod nodrop"]
-
-
-def test_one_on_its_way_out_goes_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = patched(root, enabled=0, transition=1)
-    for name in ("nodrop", "nodrop_live"):
-        (root / f"sys/module/{name}/holders").mkdir(parents=True)
-    asked = modules_of(root, monkeypatch)
+def test_late_transition_is_taken_back(kernel: Kernel) -> None:
+    kernel.task(10, b"openvpn", 0)
+    kernel.during = lambda name: kernel.patched() if name == PATCH else None
 
     def tell(_: str) -> None:
-        for name in ("enabled", "transition"):
-            (files / name).unlink()
-        files.rmdir()
+        if kernel.going_out:
+            kernel.restored()
 
-    Livepatch(root).enter(root, 5.0, tell)
-    assert asked == ["rmmod nodrop_live", "rmmod nodrop", "insmod nodrop", "insmod nodrop_live"]
+    with pytest.raises(NodropError) as caught:
+        enter(kernel, 0.3, tell)
+    assert "openvpn (10)" in caught.value.hint
+    assert kernel.asked == [*IN, *OUT]
+    assert not Livepatch(kernel.root).left
 
 
-def test_interrupted_goes_out(root: Path) -> None:
-    files = patched(root, transition=1)
-    for name in ("nodrop", "nodrop_live"):
-        (root / f"sys/module/{name}/holders").mkdir(parents=True)
+def test_stuck_on_the_way_out(kernel: Kernel) -> None:
+    kernel.patched(enabled=0)
+    kernel.load(CORE, PATCH)
+    with pytest.raises(NodropError):
+        Livepatch(kernel.root).leave(0.2, silent)
+    assert kernel.asked == []
 
-    def tell(_: str) -> None:
-        raise KeyboardInterrupt
 
+@pytest.mark.parametrize("refused", [CORE, PATCH])
+def test_refused_leaves_nothing_loaded(kernel: Kernel, refused: str) -> None:
+    kernel.refused = refused
+    with pytest.raises(NodropError):
+        enter(kernel, 0.2)
+    assert kernel.asked == ([*IN, OUT[1]] if refused == PATCH else IN[:1])
+    assert not Livepatch(kernel.root).left
+
+
+def test_one_on_its_way_out_goes_first(kernel: Kernel) -> None:
+    kernel.patched(enabled=0)
+    kernel.load(CORE, PATCH)
+    enter(kernel, tell=kernel.restored)
+    assert kernel.asked == [*OUT, *IN]
+
+
+def test_interrupted_goes_out(kernel: Kernel) -> None:
+    kernel.patched()
+    kernel.load(CORE, PATCH)
     with pytest.raises(KeyboardInterrupt):
-        Livepatch(root).enter(root, 5.0, tell)
-    assert (files / "enabled").read_text() == "0"
+        enter(kernel, tell=interrupt)
+    assert kernel.going_out
 
 
-def interrupted_while_loading(root: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> list[str]:
-    """Ctrl-C while insmod runs; it ends all the same. Returns what was asked of the kernel."""
-    asked = modules_of(root, monkeypatch)
-    run = proc.run
+@pytest.mark.parametrize("which", [CORE, PATCH])
+def test_interrupted_while_a_module_is_loaded(kernel: Kernel, which: str) -> None:
+    """By Ctrl-C; insmod ends all the same. The patch then goes out by itself."""
 
-    def insmod(argv: list[str | Path], timeout: float) -> Completed:
-        if argv[0] == "insmod" and Path(argv[1]).stem == which:
+    def during(name: str) -> None:
+        if name == which:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
-            if which == "nodrop_live":
-                patched(root, transition=1)
-        return run(argv, timeout=timeout)
+            if which == PATCH:
+                kernel.patched()
 
-    monkeypatch.setattr("nodrop.proc.run", insmod)
+    kernel.during = during
     with pytest.raises(KeyboardInterrupt):
-        Livepatch(root).enter(root, 5.0, lambda _: None)
-    return asked
-
-
-def test_interrupted_before_the_patch_leaves_nothing(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = interrupted_while_loading(root, monkeypatch, "nodrop")
-    assert asked == ["insmod nodrop", "rmmod nodrop"]
-    assert not Livepatch(root).left
-
-
-def test_interrupted_while_the_patch_is_loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = interrupted_while_loading(root, monkeypatch, "nodrop_live")
-    assert asked == ["insmod nodrop", "insmod nodrop_live"]
-    # It goes out by itself, and the next command knows of it.
-    assert (root / "sys/kernel/livepatch/nodrop_live/enabled").read_text() == "0"
-    assert Livepatch(root).left
-
-
-@pytest.mark.parametrize("loaded", [True, False])
-def test_insmod_that_does_not_end_is_undone(
-    root: Path, monkeypatch: pytest.MonkeyPatch, loaded: bool
-) -> None:
-    asked = modules_of(root, monkeypatch)
-    run = proc.run
-
-    def insmod(argv: list[str | Path], timeout: float) -> Completed:
-        late = argv[0] == "insmod" and Path(argv[1]).stem == "nodrop_live"
-        if late and loaded:
-            patched(root, transition=1)
-        if not late or loaded:
-            run(argv, timeout=timeout)
-        if late:
-            raise NodropError("insmod did not end within 60 s and was stopped.")
-        return Completed(0, "", 0.0)
-
-    monkeypatch.setattr("nodrop.proc.run", insmod)
-    with pytest.raises(NodropError, match=r"did not end[^$]*nodrop uninstall --live"):
-        Livepatch(root).enter(root, 5.0, lambda _: None)
-    assert Livepatch(root).left == loaded
-    if loaded:
-        assert (root / "sys/kernel/livepatch/nodrop_live/enabled").read_text() == "0"
+        enter(kernel)
+    patch = Livepatch(kernel.root)
+    if which == CORE:
+        assert kernel.asked == [IN[0], OUT[1]]
+        assert not patch.left
     else:
-        assert asked == ["insmod nodrop", "rmmod nodrop"]
+        assert kernel.asked == IN
+        assert kernel.going_out
+        assert patch.left
 
 
-def test_module_that_is_still_being_loaded_is_named(root: Path) -> None:
-    (root / "sys/module/nodrop_live/holders").mkdir(parents=True)
-    (root / "sys/module/nodrop_live/initstate").write_text("coming\n")
-    with pytest.raises(NodropError, match="still loading nodrop_live"):
-        Livepatch(root).leave(1.0, lambda _: None)
+@pytest.mark.parametrize("patched", [True, False])
+def test_insmod_that_does_not_end_is_undone(kernel: Kernel, patched: bool) -> None:
+    def during(name: str) -> None:
+        if name == PATCH:
+            if patched:
+                kernel.patched()
+            else:
+                (kernel.root / f"sys/module/{PATCH}/holders").rmdir()
+                (kernel.root / f"sys/module/{PATCH}").rmdir()
+            raise NodropError("insmod did not end within 60 s and was stopped.")
+
+    kernel.during = during
+    with pytest.raises(NodropError):
+        enter(kernel)
+    assert Livepatch(kernel.root).left == patched
+    if patched:
+        assert kernel.going_out
+    else:
+        assert kernel.asked == [*IN, OUT[1]]
+
+
+def test_module_that_is_still_being_loaded_stays(kernel: Kernel) -> None:
+    kernel.load(PATCH)
+    write(kernel.root / f"sys/module/{PATCH}/initstate", "coming\n")
+    with pytest.raises(NodropError):
+        Livepatch(kernel.root).leave(1.0, silent)
+    assert kernel.asked == []
 
 
 def test_uninstall_takes_out_a_core_that_was_left(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a command leaves it that was killed between its two modules."""
-    (root / "sys/module/nodrop/holders").mkdir(parents=True)
-    asked = modules_of(root, monkeypatch)
-    monkeypatch.setattr(install, "Livepatch", lambda: Livepatch(root))
+    kernel.load(CORE)
+    monkeypatch.setattr(install, "Livepatch", lambda: Livepatch(kernel.root))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     parser = argparse.ArgumentParser()
     install.register(parser.add_subparsers())
     words = ["uninstall", "--live"]
     arguments = parser.parse_args(words, argparse.Namespace(json=False, quiet=True, color="never"))
     assert arguments.run(arguments) == 0
-    assert asked == ["rmmod nodrop"]
-    assert "stock again" in capsys.readouterr().out
+    assert kernel.asked == [OUT[1]]
