@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What there is to read is there once nodrop is installed, and is found."""
+"""The links, options, commands and names in docs, man pages and help are there."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hosts import host
+from schema import SCHEMAS
 
-from nodrop import cli
+from nodrop import cli, options
+from nodrop.bench import scenario
+from nodrop.doctor.finding import CHECKS
+from nodrop.prometheus.collect import collect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = REPOSITORY / "man"
 ELSEWHERE = ("../nodrop/", "../contrib/", "kmod/", "COPYING")
 """Links that hold in a clone only: the pages name the place of these in words."""
+_LINE = re.compile(r"(?:`|^\$ |^    |'|sudo )nodrop ([^`'\n|;>#\\()]+)", re.MULTILINE)
+"""A command line of ours, in text or as an example."""
 
 
 @pytest.fixture(scope="module")
@@ -25,55 +34,108 @@ def laid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def page(name: str) -> str:
+    return (REPOSITORY / "docs" / name).read_text(encoding="utf-8")
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The parsers of the commands, by name."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def options_of_page(path: Path) -> set[str]:
+    """Return the options of a man page's list: what stands before two spaces."""
+    text = path.read_text(encoding="utf-8").partition("\nOPTIONS\n")[2]
+    text = re.split(r"^[A-Z][A-Z ]+\n=+$", text, maxsplit=1, flags=re.MULTILINE)[0]
+    heads = re.findall(r"^(-.*?)(?:  |$)", text, flags=re.MULTILINE)
+    return {word for head in heads for word in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", head)}
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    found = {word for action in parser._actions for word in action.option_strings}
+    return found.union(*(options_of(below) for _, below in parsers(parser)))
+
+
 def test_links_hold(laid: Path) -> None:
-    pages = sorted(laid.rglob("*.md"))
-    assert len(pages) > 20
-    links = 0
-    for page in pages:
-        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            if not link.startswith(("http", *ELSEWHERE)):
-                assert (page.parent / link).exists(), f"{page.relative_to(laid)}: {link}"
-                links += 1
-    assert links > 30
+    links = [
+        (path, link)
+        for path in laid.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+        if not link.startswith(("http", *ELSEWHERE))
+    ]
+    assert len(links) > 30
+    gone = [(path.name, link) for path, link in links if not (path.parent / link).exists()]
+    assert gone == []
 
 
 def test_pages_that_manuals_and_help_name_are_there(laid: Path) -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "man").iterdir()]
-    for action in cli.parser()._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            texts += [command.format_help() for command in action.choices.values()]
+    texts = [path.read_text(encoding="utf-8") for path in PAGES.iterdir()]
+    texts += [command.format_help() for _, command in parsers(cli.parser())]
     named = {name for text in texts for name in re.findall(r"docs/[a-z]+\.md", text)}
-    assert {"docs/json.md", "docs/livepatch.md", "docs/prometheus.md"} <= named
+    assert len(named) > 2
     assert [name for name in named if not (laid / name).is_file()] == []
 
 
-def test_manuals_say_where_the_pages_are() -> None:
-    files = (REPOSITORY / "man/nodrop.1.rst").read_text(encoding="utf-8").partition("\nFILES\n")[2]
-    installer = (REPOSITORY / "scripts/install").read_text(encoding="utf-8")
-    rules = (REPOSITORY / "debian/rules").read_text(encoding="utf-8")
-    assert "*/usr/share/doc/nodrop*" in files
-    assert "*/usr/local/share/doc/nodrop*" in files
-    assert "scripts/lay docs debian/nodrop/usr/share/doc/nodrop\n" in rules
-    assert 'scripts/lay docs "$share/doc/nodrop"\n' in installer
-    for page in (REPOSITORY / "man").iterdir():
-        text = page.read_text(encoding="utf-8")
-        if "docs/" in text and page.name != "nodrop.1.rst":
-            assert re.search(r"\*\*nodrop\*\*\\ ?\(1\) says where", text), page.name
+def test_commands_and_their_options_are_there() -> None:
+    lines: set[str] = set()
+    for path in [*REPOSITORY.glob("docs/*.md"), REPOSITORY / "README.md", *PAGES.iterdir()]:
+        lines.update(_LINE.findall(path.read_text(encoding="utf-8")))
+    assert len(lines) > 60
+    top, below = options_of(cli.top_parser()), dict(parsers(cli.parser()))
+    for line in lines:
+        words = line.partition(" -- ")[0].split()
+        typed = {word for word in words if word[0] == "-"}
+        name = next((word for word in words if word in below), None)
+        if name is None:
+            assert {*words} <= {*top, "COMMAND", "__complete", "SHELL", "WORDS"}, line
+        else:
+            assert typed <= top | options_of(below[name]), line
+        if words[0] == "bench" and words[1:] and words[1][0] != "-":
+            assert words[1] in {*scenario.known(), "tunnel"}, line
 
 
-def test_what_is_installed_is_removed() -> None:
-    done = subprocess.run(
-        [REPOSITORY / "scripts/install", "-n", "-u"], capture_output=True, encoding="utf-8"
-    )
-    if "nodrop-dkms is installed" in done.stderr:
-        pytest.skip("the package is installed here")
-    assert done.returncode == 0, done.stderr
-    assert " /usr/local/share/doc/nodrop " in done.stdout
+def test_man_pages_have_the_options() -> None:
+    common = options.Parser()
+    options.add(common)
+    pages = {path.name: options_of_page(path) for path in PAGES.iterdir()}
+    assert pages.pop("nodrop.1.rst") == options_of(cli.top_parser())
+    commands = {
+        f"nodrop-{name}.1.rst": options_of(parser) for name, parser in parsers(cli.parser())
+    }
+    assert pages.keys() == commands.keys()
+    for name, told in pages.items():
+        assert told - options_of(common) == commands[name] - options_of(common), name
 
 
-def test_the_package_tells_of_each_command_that_looks() -> None:
-    text = (REPOSITORY / "debian/control").read_text(encoding="utf-8")
-    description = text.partition("\nPackage: nodrop\n")[2].partition("Description:")[2]
-    for command in cli.COMMANDS:
-        if command.group == "look":
-            assert f'"{command.name}"' in description
+def test_man_pages_are_made_and_read_without_a_word(tmp_path: Path) -> None:
+    made = subprocess.run([REPOSITORY / "scripts/man", tmp_path], capture_output=True, text=True)
+    assert (made.returncode, made.stdout, made.stderr) == (0, "", "")
+    pages = sorted(tmp_path.glob("*.1"))
+    assert [path.name for path in pages] == sorted(path.stem for path in PAGES.iterdir())
+    for path in pages:
+        argv = ["groff", "-man", "-ww", "-z", "-Tutf8", str(path)]
+        read = subprocess.run(argv, capture_output=True, text=True)
+        assert (read.returncode, read.stderr) == (0, "")
+        assert "\n.ft C" not in path.read_text(encoding="utf-8"), "groff 1.23 warns of it"
+    whole = (tmp_path / "nodrop.1").read_text(encoding="utf-8")
+    assert "@COMMANDS@" not in whole
+
+
+def test_pages_name_what_there_is() -> None:
+    """Commands and schemas, checks of doctor, metrics and alerts: all, and no others."""
+    text = page("json.md")
+    assert set(re.findall(r"schemas/([\w-]+\.json)\) \|", text)) == {
+        path.name for path in SCHEMAS.iterdir()
+    }
+    assert [one.name for one in cli.COMMANDS if f"`nodrop -j {one.name}" not in text] == []
+    assert set(re.findall(r"^### ([a-z-]+)$", page("doctor.md"), re.MULTILINE)) == CHECKS.ids
+    text = page("prometheus.md")
+    assert re.findall(r"^\| `(nodrop_\w+)` \| (\w+) \| ([\w, ]*) \|", text, re.MULTILINE) == [
+        (family.name, family.kind, ", ".join(family.labels))
+        for family in collect(host("nodrop"), (), 0.0)
+    ]
+    rules = (REPOSITORY / "contrib/prometheus/nodrop.rules.yml").read_text()
+    alerts = re.findall(r"^ +- alert: (\w+)$", rules, re.MULTILINE)
+    assert alerts == re.findall(r"^\| `(Nodrop\w+)`", text, re.MULTILINE)

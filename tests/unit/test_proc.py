@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
+"""Other programs: within their time, without leftovers; those that must be whole end."""
+
 from __future__ import annotations
 
 import os
@@ -11,6 +13,7 @@ import pytest
 
 from nodrop import proc
 from nodrop.errors import NodropError
+from nodrop.kernel.build import toolchain
 
 
 def alive(pid: int) -> bool:
@@ -23,41 +26,46 @@ def alive(pid: int) -> bool:
 
 
 def wait_dead(pid: int) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not alive(pid)
 
 
-def test_status_output_lines_and_log(tmp_path: Path) -> None:
+MIXED = ["sh", "-c", "echo a; echo b >&2; printf c; exit 3"]
+
+
+def test_status_output_and_lines(tmp_path: Path) -> None:
     lines: list[str] = []
-    done = proc.run(
-        ["sh", "-c", "echo a; echo b >&2; printf c; exit 3"],
-        timeout=10,
-        on_line=lines.append,
-        log=tmp_path / "log",
-    )
-    assert done.status == 3
-    assert (tmp_path / "log").read_text(encoding="utf-8").startswith("a\nb\nc")
-    assert lines == ["a", "b", "c"]
-    assert done.output == "a\nb\nc"
+    done = proc.run(MIXED, timeout=60, on_line=lines.append, log=tmp_path / "log")
+    assert (done.status, done.output, lines) == (3, "a\nb\nc", ["a", "b", "c"])
+    assert (tmp_path / "log").read_text(encoding="utf-8") == "a\nb\nc\n"
+    done = proc.run_whole(MIXED)
+    assert (done.status, done.output) == (3, "a\nb\nc")
 
 
-def test_time_limit_kills_children_too(tmp_path: Path) -> None:
-    script = f"sleep 60 & echo $! >{tmp_path}/pid; echo begun; wait"
-    with pytest.raises(NodropError):
-        proc.run(["sh", "-c", script], timeout=1)
-    assert wait_dead(int((tmp_path / "pid").read_text(encoding="utf-8")))
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_an_end_that_is_no_good_kills_children_too(tmp_path: Path, interrupted: bool) -> None:
+    """By the caller, or since the time is over."""
 
-
-def test_error_in_the_caller_kills_children_too(tmp_path: Path) -> None:
     def interrupt(_line: str) -> None:
-        raise KeyboardInterrupt
+        if interrupted:
+            raise KeyboardInterrupt
 
-    script = f"sleep 60 & echo $! >{tmp_path}/pid; echo begun; wait"
-    with pytest.raises(KeyboardInterrupt):
-        proc.run(["sh", "-c", script], timeout=10, on_line=interrupt)
+    script = f"sleep 600 & echo $! >{tmp_path}/pid; echo begun; wait"
+    with pytest.raises((KeyboardInterrupt, NodropError)) as caught:
+        proc.run(["sh", "-c", script], timeout=60 if interrupted else 1, on_line=interrupt)
+    assert (caught.type is KeyboardInterrupt) is interrupted
     assert wait_dead(int((tmp_path / "pid").read_text(encoding="utf-8")))
+
+
+def test_missing_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NodropError) as caught:
+        proc.require("no-such-program", "some-package")
+    assert "some-package" in caught.value.hint
+    monkeypatch.setattr("shutil.which", lambda *_args, **_kwargs: None)
+    with pytest.raises(NodropError):
+        toolchain()
 
 
 SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"
@@ -94,7 +102,7 @@ def test_what_must_be_whole_outlives_its_caller(tmp_path: Path, number: int) -> 
     if number != signal.SIGKILL:
         os.kill(int((tmp_path / "pid").read_text()), number)
     os.waitpid(caller, 0)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not (tmp_path / "end").exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert (tmp_path / "end").exists()
