@@ -6,13 +6,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import struct
-from pathlib import Path
 
 import pytest
 
 from nodrop.host import ethtool
 
-SAMPLES = Path(__file__).parent / "samples"
 STATS, FLAGS = 1, 2
 
 
@@ -88,37 +86,26 @@ def test_driver(kernel: Kernel) -> None:
         ethtool.driver("tun0")
 
 
-def test_stats(kernel: Kernel) -> None:
-    assert ethtool.stats("tun0") == {"tx0_stops": 7, "tx0_wakes": 1 << 40}
-    kernel.strings[STATS] = []
-    assert ethtool.stats("tun0") == {}
-    kernel.operations = False
-    assert ethtool.stats("tun0") == {}
-
-
-@pytest.mark.parametrize("values", [[7], [7, 8, 9, 10]])
-def test_a_queue_comes_or_goes_between_names_and_values(kernel: Kernel, values: list[int]) -> None:
-    kernel.values = values
-    told = dict(zip(["tx0_stops", "tx0_wakes"], values, strict=False))
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, {"tx0_stops": 7, "tx0_wakes": 1 << 40}),
+        ({"strings": {FLAGS: ["nodrop"]}}, {}),
+        ({"operations": False}, {}),
+        # A queue goes, or comes, between names and values; or the last one goes.
+        ({"values": [7]}, {"tx0_stops": 7}),
+        ({"values": [7, 8, 9, 10]}, {"tx0_stops": 7, "tx0_wakes": 8}),
+        ({"gone": True}, {}),
+        # Kernels that want the number as it is now, and then give no entry at all.
+        ({"strict": 2}, {"tx0_stops": 7, "tx0_wakes": 1 << 40}),
+        ({"strict": 1000}, {}),
+        ({"strings": {STATS: ["x" * 31, "y" * 32]}}, {"x" * 31: 7, "y" * 32: 1 << 40}),
+    ],
+)
+def test_stats(kernel: Kernel, change: dict[str, object], told: dict[str, int]) -> None:
+    for name, value in change.items():
+        setattr(kernel, name, value)
     assert ethtool.stats("tun0") == told
-
-
-def test_kernels_that_want_the_number_as_it_is_now(kernel: Kernel) -> None:
-    """A queue comes while we ask: the kernel then gives no entry at all."""
-    kernel.strict = 2
-    assert ethtool.stats("tun0") == {"tx0_stops": 7, "tx0_wakes": 1 << 40}
-    kernel.strict = 1000
-    assert ethtool.stats("tun0") == {}
-
-
-def test_the_last_queue_goes_between_names_and_values(kernel: Kernel) -> None:
-    kernel.gone = True
-    assert ethtool.stats("tun0") == {}
-
-
-def test_names_of_all_31_letters(kernel: Kernel) -> None:
-    kernel.strings[STATS] = ["x" * 31, "y" * 32]
-    assert list(ethtool.stats("tun0")) == ["x" * 31, "y" * 32]
 
 
 def test_private_flags(kernel: Kernel) -> None:
@@ -133,7 +120,7 @@ def test_private_flags(kernel: Kernel) -> None:
         ethtool.set_private_flag("tun0", "other", True)
 
 
-@pytest.mark.parametrize("name", ["nosuch", "", "x" * 16, "../../etc"])
+@pytest.mark.parametrize("name", ["nosuch", "", "x" * 16])
 def test_no_such_device(kernel: Kernel, name: str) -> None:
     assert kernel.operations
     with pytest.raises(OSError, match="No such device") as raised:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hosts import device, host, raw
+from hosts import ALL, device, host, raw
+from stubs import before, programs
 
 from nodrop.errors import NodropError
 from nodrop.host import describe, owners, read
@@ -19,10 +20,10 @@ from nodrop.host.model import Driver
 from nodrop.host.raw import HOLDERS, Holder, Raw
 
 
-@pytest.mark.parametrize("name", ["stock", "upstream", "nodrop", "spaces"])
-def test_recorded_hosts_survive_json(name: str) -> None:
-    recorded = raw(name)
-    assert Raw.from_json(json.loads(json.dumps(recorded.to_json()))) == recorded
+def test_recorded_hosts_survive_json() -> None:
+    for name in ALL:
+        recorded = raw(name)
+        assert Raw.from_json(json.loads(json.dumps(recorded.to_json()))) == recorded
 
 
 def test_stock() -> None:
@@ -50,9 +51,6 @@ def test_nodrop() -> None:
     assert (one.driver, one.enabled, one.queue[0].ring_packets) == (Driver.NODROP, True, 20)
     assert one.drops_by_cause["guard"] == one.tx_dropped > 0
     assert one.counter("stops") == 1
-
-
-def test_a_device_that_is_switched_off() -> None:
     recorded = raw("nodrop")
     recorded.namespaces[0].flags["ndtest0"]["nodrop"] = False
     one = device(build(recorded), "ndtest0")
@@ -117,11 +115,7 @@ def test_mq() -> None:
     assert (qdisc.label, qdisc.drops, qdisc.queued_packets) == ("mq/fq_codel", 7, 2)
 
 
-def test_describe_has_everything_that_json_can_carry() -> None:
-    for name in ("nodrop", "spaces"):
-        found = host(name)
-        text = json.dumps([describe.host(found), *map(describe.device, found.devices)])
-        assert "red" in text or name != "spaces"
+def test_describe_names_the_ring_once() -> None:
     shown = describe.device(device(host("nodrop"), "ndtest0"))
     assert shown["queue"][0]["ring_packets"] == 20
     assert "ring" not in shown["queue"][0]["counters"]
@@ -149,21 +143,16 @@ def test_owners(tmp_path: Path) -> None:
     tun = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\niff:\ttun0\n")
     unset = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\n")
     fake_process(tmp_path, 7, {0: ("/dev/null", ""), 3: tun, 4: tun, 5: unset})
+    (tmp_path / "7/comm").write_bytes(b"\xffvpn\n")
     fake_process(tmp_path, 12, {3: ("/dev/tap9", ""), 4: ("/dev/vhost-net", ""), 5: ("/gone", "")})
     fake_process(tmp_path, 20, {3: unset, 4: ("/dev/vhost-net", "")})
     (tmp_path / "30").mkdir()  # ended meanwhile
     found, hidden = owners.find(tmp_path)
     assert [(one.pid, one.name, one.tun, one.tap, one.vhost) for one in found] == [
-        (7, "openvpn", ["tun0", "tun0"], [], 0),
+        (7, "\ufffdvpn", ["tun0", "tun0"], [], 0),
         (12, "openvpn", [], [9], 1),
     ]
     assert hidden == 0
-
-
-def test_name_of_an_owner_may_be_any_bytes(tmp_path: Path) -> None:
-    fake_process(tmp_path, 7, {3: ("/dev/net/tun", "iff:\ttun0\n")})
-    (tmp_path / "7/comm").write_bytes(b"\xffvpn\n")
-    assert [one.name for one in owners.find(tmp_path)[0]] == ["\ufffdvpn"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -198,19 +187,9 @@ def test_only_what_a_name_does_not_tell_is_asked() -> None:
     assert unclear(there, names={100: {"tun0"}}) == ["tun0"]
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("echo '[{'", "did not print JSON"),
-        ("echo 'Cannot open netlink socket' >&2; exit 2", "Cannot open netlink socket"),
-    ],
-)
-def test_a_tool_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
-) -> None:
-    tool = tmp_path / "ip"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(NodropError, match=message):
+@pytest.mark.parametrize("script", ["echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"])
+def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    programs(tmp_path, {"ip": script})
+    monkeypatch.setenv("PATH", before(tmp_path))
+    with pytest.raises(NodropError):
         read.namespace("")
