@@ -277,7 +277,6 @@ MACHINE: list[Row] = [
     ("driver-stock", "nodrop", [], "ok"),
     ("module-old", "stock", [NODROP_KERNEL, stale], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, stale], "warn"),
-    ("module-old", "nodrop", [stale], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, same], "ok"),
     ("module-old", "nodrop", [live, NODROP_KERNEL, stale], None),
     ("default-off", "nodrop", [files(default="N")], "warn"),
@@ -322,7 +321,6 @@ MACHINE: list[Row] = [
         "skipped",
     ),
     ("default-qdisc", "nodrop", [files(default_qdisc="pfifo_fast")], "warn"),
-    ("default-qdisc", "nodrop", [files(default_qdisc="fq")], "ok"),
     ("default-qdisc", "nodrop", [files(default_qdisc=None)], "skipped"),
 ]
 
@@ -368,7 +366,6 @@ DEVICE: list[Row] = [
     ("bufferbloat", "stock", [], None),
     ("qdisc-drops", "nodrop", [FULL], "warn"),
     ("qdisc-drops", "nodrop", [FULL, both("qdiscs.0.kind", "fq_codel")], "ok"),
-    ("qdisc-drops", "nodrop", [], "ok"),
     ("no-reader", "stock", [nobody], "warn"),
     ("no-reader", "stock", [], "ok"),
     ("no-reader", "stock", [nobody, flags("POINTOPOINT")], None),

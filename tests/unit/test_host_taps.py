@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from doctor_cases import load
 from hosts import device, raw
 
 from nodrop.doctor.finding import Severity, Verdict
@@ -20,24 +21,7 @@ from nodrop.host.system import System
 from nodrop.trace.counters import Counters
 
 NAME = "ndtest0"
-SYSTEM: dict[str, Any] = {
-    "distribution": "debian",
-    "release": "7.3.4",
-    "kernels": [],
-    "modules": [],
-    "tree": False,
-    "headers_version": "",
-    "source_package": "linux-source-7.3",
-    "source_version": "",
-    "source_ready": None,
-    "reboot_required": False,
-    "livepatch": False,
-    "waiting": [],
-    "container": "",
-    "net_admin": True,
-    "cpus": 2,
-    "units": {},
-}
+SYSTEM = load("stock")["system"]
 OURS = {
     "sys/module/tap/initstate": "live",
     "sys/module/tap/version": "0.3.0",
