@@ -6,9 +6,6 @@ from __future__ import annotations
 import copy
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,14 +15,14 @@ import pytest
 from schema import validate
 
 from nodrop import cli
-from nodrop.commands.top import INTERVAL_S
 from nodrop.host.build import build
 from nodrop.host.raw import Raw, RawNamespace
-from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.top import view
-from nodrop.top.look import Looks
+from nodrop.screen import Screen
+from nodrop.top import frame, view
+from nodrop.top.look import Look, Looks
 from nodrop.top.rates import Meter, Row
 from nodrop.top.view import Sort, View
+from nodrop.top.watch import Watch
 
 
 def raw(name: str) -> Raw:
@@ -153,36 +150,28 @@ def test_the_first_look_has_no_rates() -> None:
 def test_a_device_comes_goes_and_comes_back() -> None:
     before = raw("stock")
     without = later(before, 1.0, lambda space: space.links.remove(link(space, "ndtest0")))
-    again = replace(later(before, 2.0, sent("ndtest0", 10, 1)))
+    again = later(before, 2.0, sent("ndtest0", 10, 1))
     assert "ndtest0" not in rows(before, without)
     assert rows(before, without, again)["ndtest0"].interval_s is None
 
 
-def test_a_device_that_is_renamed_is_the_same() -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "rate"), [("ifname", "vpn0", 100.0), ("ifindex", 99, None)]
+)
+def test_which_device_is_the_same(key: str, value: object, rate: float | None) -> None:
+    """One that is renamed; not another one of its name."""
     before = raw("stock")
-
-    def rename(space: RawNamespace) -> None:
-        link(space, "ndtest0")["ifname"] = "vpn0"
-
-    after = later(before, 1.0, sent("ndtest0", 100, 1), rename)
-    assert rows(before, after)["vpn0"].link["tx_packets"] == 100.0
-
-
-def test_another_device_of_the_same_name_is_new() -> None:
-    before = raw("stock")
-
-    def replaced(space: RawNamespace) -> None:
-        link(space, "ndtest0")["ifindex"] = 99
-
-    after = later(before, 1.0, sent("ndtest0", 100, 1), replaced)
-    assert rows(before, after)["ndtest0"].interval_s is None
+    after = later(
+        before, 1.0, sent("ndtest0", 100, 1), lambda s: link(s, "ndtest0").update({key: value})
+    )
+    row = rows(before, after)["vpn0" if key == "ifname" else "ndtest0"]
+    assert row.link.get("tx_packets") == rate
 
 
 def test_the_same_numbers_in_another_namespace_are_not_the_same_device() -> None:
     before = raw("spaces")
-    moved = copy.deepcopy(before)
-    spaces = [replace(space, inode=space.inode + 1_000_000) for space in moved.namespaces]
-    found = rows(before, later(replace(moved, namespaces=spaces), 1.0))
+    spaces = [replace(space, inode=space.inode + 1_000_000) for space in before.namespaces]
+    found = rows(before, later(replace(before, namespaces=spaces), 1.0))
     assert all(row.interval_s is None for row in found.values())
 
 
@@ -275,25 +264,12 @@ def test_filter_and_names() -> None:
     assert View(find="nothing").choose(found) == []
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, "-"),
-        *((0.0, "0"), (0.26, "0.3"), (9.94, "9.9"), (9.96, "10"), (999.4, "999")),
-        *((999.6, "1.00k"), (12_345, "12.3k"), (999_600, "1.00M"), (1.5e9, "1.50G")),
-        *((250e6, "250M"), (7e12, "7T")),
-    ],
-)
-def test_short_numbers(value: float | None, shown: str) -> None:
-    assert view.short(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, "-"), (0.0, "0"), (0.25, "~250us"), (3.42, "~3.4ms"), (120, "~120ms"), (2500, "~2.5s")],
-)
-def test_waits_are_marked_as_estimates(value: float | None, shown: str) -> None:
-    assert view.wait(value) == shown
+def test_short_numbers() -> None:
+    numbers = (None, 0.0, 0.26, 9.94, 9.96, 999.4, 999.6, 12_345, 999_600, 1.5e9, 7e12)
+    shown = ["-", "0", "0.3", "9.9", "10", "999", "1.00k", "12.3k", "1.00M", "1.50G", "7T"]
+    assert [view.short(number) for number in numbers] == shown
+    waits = ["-", "0", "~250us", "~3.4ms", "~120ms", "~2.5s"]
+    assert [view.wait(ms) for ms in (None, 0.0, 0.25, 3.42, 120, 2500)] == waits
 
 
 @pytest.fixture
@@ -324,52 +300,24 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 3
 
 
-@pytest.mark.parametrize("name", ["stock", "upstream", "nodrop", "spaces"])
 def test_json_is_what_the_schema_says(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nodrop.top.watch.Watch.look", lambda _watch: raw(name))
-    assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
-    validate("top", json.loads(capsys.readouterr().out))
+    for name in hosts.ALL:
+        monkeypatch.setattr("nodrop.top.watch.Watch.look", lambda _, name=name: raw(name))
+        assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
+        validate("top", json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.usefixtures("machine")
 def test_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "ndtest0", "--interval", "0.1", "--count", "2"]) == 0
     text = capsys.readouterr().out
-    assert text.count("DEVICE") == 2
     assert "\033" not in text
-    assert text.splitlines()[2].split()[:7] == [
-        *("ndtest0", "nodrop", "python", "100", "800k", "50", "other")
-    ]
+    numbers = ["ndtest0", "nodrop", "python", "100", "800k", "50", "other"]
+    assert [line.split()[:7] for line in text.splitlines()].count(numbers) == 2
     assert "idle0" not in text
-
-
-@pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
-        (["--interval", "0.09"], 2),
-        (["--interval", "3601"], 2),
-        (["--interval", "nan"], 2),
-        (["--sort", "colour"], 2),
-        (["--count", "0"], 2),
-        (["--limit", "-1"], 2),
-        (["-A", "-n", "blue"], 2),
-        (["nosuch"], 1),
-    ],
-)
-def test_wrong_words(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["top", *words]) == status
-    out, err = capsys.readouterr()
-    assert (out, err.startswith("nodrop: ")) == ("", True)
-
-
-def test_help_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        cli.main(["top", "--help"])
-    assert len(capsys.readouterr().out.splitlines()) <= 24
+    assert cli.main(["top", "nosuch"]) == 1
 
 
 @pytest.mark.usefixtures("machine")
@@ -382,72 +330,11 @@ def test_a_look_that_is_late_does_not_make_others_hurry(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("nodrop.top.look.time.monotonic", lambda: now[0])
     monkeypatch.setattr("nodrop.top.look.time.sleep", sleep)
-    from nodrop.top.watch import Watch
-
     assert len(list(Looks(Watch()).every(2.0, 4))) == 4
     assert slept == [1.0, 2.0, 2.0, 2.0]
 
 
-COST = f"""
-import fcntl, os, resource, socket, struct, subprocess, sys
-sys.path.insert(0, {str(REPOSITORY)!r})
-from nodrop.host import again, build, ethtool, kinds, read
-from nodrop.top.look import Looks
-from nodrop.top.watch import SELDOM, Watch
-files, lines = [], []
-if sys.argv[1] == "tap":
-    names = [f"tap{{number}}" for number in range(500)]
-    for name in names:
-        files.append(os.open("/dev/net/tun", os.O_RDWR))
-        fcntl.ioctl(files[-1], 0x400454CA, struct.pack("16sH22x", name.encode(), 0x1002))
-else:
-    # Links of the running kernel that have counters of their own, all of them busy.
-    for module in (again, build, kinds, read):
-        module.RINGS = frozenset({{"veth"}})
-    ethtool.private_flags = lambda name: {{"nodrop": True}}
-    names = [f"{{end}}{{number}}" for number in range(250) for end in "ab"]
-    lines = [f"link add a{{number}} type veth peer name b{{number}}" for number in range(250)]
-lines += [f"link set {{name}} up" for name in names]
-subprocess.run(["ip", "-batch", "-"], input="\\n".join(lines), text=True, check=True)
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-def used():
-    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in both)
-spent = 0.0
-with Watch() as watch:
-    looks = Looks(watch)
-    looks.look()
-    for _ in range(SELDOM):
-        for name in names:
-            raw.sendto(b"\\xff" * 60, (name, 0x88B5))
-        for file in files:
-            os.read(file, 2000)
-        before = used()
-        rows = looks.look().rows
-        spent += used() - before
-        assert len(rows) == 500
-        assert all(row.link["tx_packets"] for row in rows)
-    print(spent / SELDOM)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes devices, in a namespace of its own")
-@pytest.mark.parametrize("kind", ["tap", "with counters"])
-def test_500_devices_cost_less_than_5_percent_of_a_core(kind: str) -> None:
-    """With each of the looks that read everything among them; at the default interval."""
-    argv = ["unshare", "-n", sys.executable, "-c", COST, kind]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    if "/dev/net/tun" in done.stderr:
-        pytest.skip("there is no /dev/net/tun")
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) / INTERVAL_S < 0.05
-
-
 def test_frame_is_no_wider_than_the_terminal() -> None:
-    from nodrop.screen import Screen
-    from nodrop.top import frame
-    from nodrop.top.look import Look
-
     before = raw("nodrop")
     found = rows(before, later(before, 1.0, sent("ndtest0", 12_345, 1000)))
     one = Look(0.0, build(before), list(found.values()))
@@ -457,5 +344,5 @@ def test_frame_is_no_wider_than_the_terminal() -> None:
             made = frame.frame(one, chosen, console, (width, 12), "title " * 50, "", 0)
             assert len(made.lines) == 12
             assert max(map(len, made.lines)) <= width
-            assert all("ndtest0" in "".join(made.lines) for _ in (0,))
+            assert any("ndtest0" in line for line in made.lines)
             assert ("RING" in made.lines[2]) >= (chosen.sort is Sort.FILL)
