@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stubs import before, programs, write
 
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.trace import bpftrace, choose, hist, reasons, ring
@@ -40,40 +41,28 @@ def test_members_of_structs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "said"),
+    ("name", "path"),
     [
-        ("nix", "dev", "no struct nix"),
-        ("sk_buff", "nix", "has no nix"),
-        ("sk_buff", "dev.name", r"has no dev\.name"),
-        ("net_device", "flags", "bit field"),
-        ("net_device", "wild", "bit field"),
+        ("nix", "dev"),
+        ("sk_buff", "nix"),
+        ("sk_buff", "dev.name"),
+        ("net_device", "flags"),  # a bit field
+        ("net_device", "wild"),
     ],
 )
-def test_members_that_are_not_there(name: str, path: str, said: str) -> None:
-    with pytest.raises(BtfError, match=said):
+def test_members_that_are_not_there(name: str, path: str) -> None:
+    with pytest.raises(BtfError):
         small().offset(name, path)
 
 
 def test_types_that_cannot_be_read(tmp_path: Path) -> None:
     whole = (SAMPLES / "small.btf").read_bytes()
-    for data in (b"", b"\0" * 100, whole[:20], whole[:60]):
+    kind_after_us = whole[:24] + struct.pack("=III", 0, 100 << 24, 0) + whole[36:]
+    for data in (b"", b"\0" * 100, whole[:20], whole[:60], kind_after_us):
         with pytest.raises(BtfError):
             Btf(data).offset("net", "ns.inum")
-    # A kind that came after us.
-    with pytest.raises(BtfError, match="kind 100"):
-        Btf(whole[:24] + struct.pack("=III", 0, 100 << 24, 0) + whole[36:])
-    with pytest.raises(BtfError, match="No such file"):
+    with pytest.raises(BtfError):
         load(tmp_path)
-
-
-@pytest.mark.skipif(not Path("/sys/kernel/btf/vmlinux").exists(), reason="no BTF here")
-def test_types_of_this_kernel() -> None:
-    types = load()
-    assert types.offset("sk_buff", "next") == 0
-    assert 0 < types.offset("sk_buff", "dev") < 64
-    line = hist.probe("group", types, has_reason=True)
-    assert line.startswith(f"e:group/drop {EVENT} ifindex=+")
-    assert line.endswith(":u32 where=$location:x64 reason=$reason:u32")
 
 
 def test_probe_follows_the_pointers() -> None:
@@ -81,6 +70,7 @@ def test_probe_follows_the_pointers() -> None:
         "e:g/drop skb/kfree_skb ifindex=+32(+16($skbaddr)):s32 "
         "netns=+24(+48(+16($skbaddr))):u32 where=$location:x64"
     )
+    assert hist.probe("g", small(), has_reason=True).endswith(" reason=$reason:u32")
 
 
 def test_names_of_reasons() -> None:
@@ -91,18 +81,15 @@ def test_names_of_reasons() -> None:
 
 
 def test_histogram() -> None:
-    counted = hist.parse((SAMPLES / "hist-6.1.txt").read_text(), REASONS["6.1"])
-    assert counted.packets == Counter({FULL: 991})
-    assert counted.unseen == 0
+    text = (SAMPLES / "hist-6.1.txt").read_text()
+    counted = hist.parse(text, REASONS["6.1"])
+    assert (counted.packets, counted.unseen) == (Counter({FULL: 991}), 0)
     counted = hist.parse((SAMPLES / "hist-7.3.txt").read_text(), REASONS["7.3"])
     assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 100})
-
-
-def test_histogram_that_was_too_small_or_is_strange() -> None:
-    text = (SAMPLES / "hist-6.1.txt").read_text()
+    # It was too small; a number without a name; another form.
     assert hist.parse(text.replace("Dropped: 0", "Dropped: 7"), {}).unseen == 7
     assert hist.parse(text, {}).packets == Counter({Site(FULL.where, "tun", "55"): 991})
-    with pytest.raises(NodropError, match="new form"):
+    with pytest.raises(NodropError):
         hist.parse(text.replace("where:", "nix:"), {})
     # No module: the kernel itself. No reason: before 5.17.
     text = "{ where: [ffffffff81] ip_rcv+0x1/0x2      } hitcount:   3\n"
@@ -114,7 +101,7 @@ def test_bpftrace_output() -> None:
     assert counts == {(0xFFFFFFFFC08583C1, 78): 300}
     assert bpftrace.parse('{"type": "attached_probes", "data": {"probes": 2}}\n') == {}
     for text in ("nix", '{"type": "map", "data": {"@drops": {"1": 2}}}'):
-        with pytest.raises(NodropError, match="unknown"):
+        with pytest.raises(NodropError):
             bpftrace.parse(text)
 
 
@@ -132,77 +119,46 @@ def test_addresses_become_functions() -> None:
     assert bpftrace.resolve(["0000000000000000 T _text\n"], {address}) == {}
 
 
-def test_bpftrace_program() -> None:
-    text = bpftrace.program(TARGET, has_reason=True)
-    assert "$device->ifindex == 2 &&" in text
-    assert "ns.inum == 4026531840" in text
-    assert "args->reason" in text
-    assert "args->reason" not in bpftrace.program(TARGET, has_reason=False)
-
-
 def test_events() -> None:
     found = ring.parse((SAMPLES / "events-7.3.txt").read_text() + "\nnix\n")
     assert found == Counter({Site("tun_net_xmit+0x3a7", "tun", "FULL_RING"): 2})
 
 
-@pytest.mark.parametrize(
-    ("where", "module", "ours"),
-    [
-        ("tun_net_xmit+0x1", "tun", True),
-        ("handle_rx+0x1", "vhost_net", True),
-        ("tun_net_xmit+0x1", "", True),
-        ("ip_rcv+0x1", "", False),
-        ("veth_xmit+0x1", "veth", False),
-    ],
-)
-def test_drivers_of_virtual_links(where: str, module: str, ours: bool) -> None:
-    assert of_virtual_links(Site(where, module, "")) is ours
+def test_drivers_of_virtual_links() -> None:
+    ours = [("tun_net_xmit+0x1", "tun"), ("handle_rx+0x1", "vhost_net"), ("tun_net_xmit+0x1", "")]
+    assert all(of_virtual_links(Site(where, module, "")) for where, module in ours)
+    others = [("ip_rcv+0x1", ""), ("veth_xmit+0x1", "veth")]
+    assert not any(of_virtual_links(Site(where, module, "")) for where, module in others)
 
 
-@pytest.mark.parametrize(
-    ("reason", "where", "way", "word"),
-    [
-        ("FULL_RING", "tun_net_xmit+0x2c5", Way.TRANSMIT, "slower than its senders"),
-        ("FULL_RING", "stock_tun_net_xmit+0x2c5", Way.TRANSMIT, "slower than its senders"),
-        ("FULL_RING", "tun_net_xmit.cold+0x2", Way.TRANSMIT, "slower than its senders"),
-        ("FULL_RING", "veth_xmit+0x1", Way.TRANSMIT, "receiving driver"),
-        ("DEV_READY", "tun_net_xmit+0x2c5", Way.TRANSMIT, "Nobody has the queue open"),
-        ("DEV_READY", "tun_get_user+0x1", Way.RECEIVE, "while the device was down"),
-        ("TAP_TXFILTER", "tun_net_xmit+0x1", Way.TRANSMIT, "TUNSETTXFILTER"),
-        ("NOT_SPECIFIED", "tun_do_read+0x1", Way.TRANSMIT, "buffer"),
-        ("NOT_SPECIFIED", "tun_queue_purge+0x1", None, "reader closed it"),
-        ("QDISC_DROP", "__dev_xmit_skb+0x1", Way.TRANSMIT, "over its limit"),
-        ("QDISC_DROP", "__tcf_kfree_skb_list+0x1", Way.TRANSMIT, "over its limit"),
-        ("NOT_SPECIFIED", "fq_codel_dequeue+0x1", Way.TRANSMIT, "AQM"),
-        ("XDP", "tun_xdp_one+0x1", Way.RECEIVE, "XDP"),
-        ("NETFILTER_DROP", "nf_hook_slow+0x1", None, "firewall"),
-        ("NO_SOCKET", "udp_queue_rcv+0x1", Way.RECEIVE, "nobody listens"),
-        ("IP_CSUM", "ip_rcv_core+0x33d", Way.RECEIVE, "damaged"),
-    ],
-)
-def test_meanings(reason: str, where: str, way: Way | None, word: str) -> None:
-    site = Site(where, "", reason)
-    rule = reasons.explain(site)
-    assert rule is not None
-    assert word in rule.meaning
-    assert reasons.way(site) is way
-
-
-def test_reasons_without_words() -> None:
-    assert reasons.explain(Site("new_function+0x1", "", "NEW_REASON")) is None
-    assert reasons.way(Site("new_function+0x1", "", "NEW_REASON")) is None
+def test_which_way_it_was_going() -> None:
+    """A reason means another thing at another place; what is not known goes no way."""
+    for reason, where, way in (
+        ("FULL_RING", "tun_net_xmit+0x2c5", Way.TRANSMIT),
+        ("FULL_RING", "stock_tun_net_xmit+0x2c5", Way.TRANSMIT),
+        ("DEV_READY", "tun_net_xmit.cold+0x2", Way.TRANSMIT),
+        ("DEV_READY", "tun_get_user+0x1", Way.RECEIVE),
+        ("NOT_SPECIFIED", "tun_do_read+0x1", Way.TRANSMIT),
+        ("NOT_SPECIFIED", "tun_queue_purge+0x1", None),
+        ("QDISC_DROP", "__dev_xmit_skb+0x1", Way.TRANSMIT),
+        ("NOT_SPECIFIED", "fq_codel_dequeue+0x1", Way.TRANSMIT),
+        ("XDP", "tun_xdp_one+0x1", Way.RECEIVE),
+        ("NETFILTER_DROP", "nf_hook_slow+0x1", None),
+        ("NO_SOCKET", "udp_queue_rcv+0x1", Way.RECEIVE),
+    ):
+        site = Site(where, "", reason)
+        assert reasons.way(site) is way, site
+        assert reasons.explain(site), site
+    ring, veth = (Site(f"{name}_xmit+0x1", "", "FULL_RING") for name in ("tun_net", "veth"))
+    assert reasons.explain(ring) != reasons.explain(veth)
+    new = Site("new_function+0x1", "", "NEW_REASON")
+    assert (reasons.explain(new), reasons.way(new)) == (None, None)
 
 
 def test_every_usual_reason_of_the_kernel_that_a_tun_device_gives_has_words() -> None:
-    for reason in (
-        "DEV_READY",
-        "TAP_TXFILTER",
-        "TAP_FILTER",
-        "NOMEM",
-        "SKB_UCOPY_FAULT",
-        "FULL_RING",
-    ):
-        assert reason in REASONS["7.3"].values()
+    usual = ["DEV_READY", "TAP_TXFILTER", "TAP_FILTER", "NOMEM", "SKB_UCOPY_FAULT", "FULL_RING"]
+    assert {*usual} <= {*REASONS["7.3"].values()}
+    for reason in usual:
         assert reasons.explain(Site("tun_net_xmit+0x1", "tun", reason)), reason
 
 
@@ -220,27 +176,25 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_no_tracing(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(UnsupportedError, match="no tracing files"):
+    with pytest.raises(UnsupportedError):
         Tracefs(tmp_path / "nix").open()
     (root / "sys/kernel/tracing/events" / EVENT / "format").unlink()
-    with pytest.raises(UnsupportedError, match="skb:kfree_skb"):
+    with pytest.raises(UnsupportedError):
         Tracefs(root).open()
 
 
 def test_why_the_kernel_refuses(root: Path) -> None:
     files = Tracefs(root)
-    assert "Only root" in files.refused(PermissionError(errno.EPERM, "x")).message
-    assert files.refused(OSError(errno.ENODEV, "x")).status == 4
-    other = files.refused(OSError(errno.ENOSPC, "No space", "trigger"))
-    assert "No space (trigger)" in other.message
     lockdown = root / "sys/kernel/security/lockdown"
-    lockdown.parent.mkdir(parents=True)
-    lockdown.write_text("none [integrity] confidentiality\n")
-    assert "Only root" in files.refused(PermissionError(errno.EPERM, "x")).message
-    lockdown.write_text("none integrity [confidentiality]\n")
-    refused = files.refused(PermissionError(errno.EPERM, "x"))
-    assert isinstance(refused, UnsupportedError)
-    assert "locked down" in refused.message
+    for state, number, status in (
+        ("", errno.EPERM, 1),
+        ("", errno.ENODEV, 4),
+        ("", errno.ENOSPC, 1),
+        ("none [integrity] confidentiality\n", errno.EPERM, 1),
+        ("none integrity [confidentiality]\n", errno.EPERM, 4),
+    ):
+        write(lockdown, state)
+        assert files.refused(OSError(number, "x")).status == status, (state, number)
 
 
 def test_others_lines_stay(root: Path) -> None:
@@ -276,7 +230,7 @@ def test_triggers_are_taken_back(root: Path) -> None:
     trigger.parent.mkdir(parents=True)
     asked = "hist:keys=where.sym-offset:vals=hitcount:size=2048 if ifindex == 2"
     trigger.write_text(f"{asked} [active]\n")
-    with pytest.raises(NodropError, match="cannot be removed"):
+    with pytest.raises(NodropError):
         files.remove(name)  # real files do not go by rmdir alone
     assert trigger.read_text().splitlines()[1] == f"!{asked}"
 
@@ -321,45 +275,30 @@ def test_a_failed_start_leaves_nothing(root: Path) -> None:
     assert list((root / "sys/kernel/tracing/instances").iterdir()) == []
 
 
-def test_a_bpftrace_that_fails(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "bin/bpftrace"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'ERROR: no such thing' >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    with pytest.raises(NodropError, match="ended too early") as caught:
+@pytest.fixture
+def bpf(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a program in the place of bpftrace."""
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
+    write(root / "proc/kallsyms", "ffffffffc08580e0 t tun_net_xmit\t[tun]\n")
+    return lambda text: programs(tmp_path / "bin", {"bpftrace": text})
+
+
+def test_a_bpftrace_that_fails(root: Path, bpf: Callable[[str], None]) -> None:
+    bpf("echo 'ERROR: no such thing' >&2\nexit 1")
+    with pytest.raises(NodropError) as caught:
         bpftrace.BpftraceTracer(Tracefs(root), TARGET).__enter__()
     assert "no such thing" in caught.value.hint
-
-
-def test_a_bpftrace_that_never_begins(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "bin/bpftrace"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    with pytest.raises(NodropError, match="not ready within 0 s"):
+    bpf("exec sleep 600")
+    with pytest.raises(NodropError):
         bpftrace.BpftraceTracer(Tracefs(root), TARGET, 0.2).__enter__()
 
 
-def test_a_bpftrace_that_counts(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = (SAMPLES / "bpftrace-0.17.json").read_text()
-    first, rest = said.split("\n", 1)
-    (tmp_path / "first").write_text(first + "\n")
-    program = tmp_path / "bin/bpftrace"
-    program.parent.mkdir()
-    (tmp_path / "rest").write_text(rest)
-    program.write_text(
-        f"#!/bin/sh\ntrap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
-        "while :; do sleep 0.05; done\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    (root / "proc/kallsyms").write_text("ffffffffc08580e0 t tun_net_xmit\t[tun]\n")
+def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
+    first, rest = (SAMPLES / "bpftrace-0.17.json").read_text().split("\n", 1)
+    write(tmp_path / "first", first + "\n")
+    write(tmp_path / "rest", rest)
+    ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
+    bpf(f"{ends}while :; do sleep 0.05; done")
     with bpftrace.BpftraceTracer(Tracefs(root), TARGET) as tracer:
         tracer.poll()
         counted = tracer.finish()
