@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[2]
 LITMUS = {path.stem: path for path in (REPOSITORY / "tests/litmus").glob("*.litmus")}
 SOURCES = [
@@ -15,6 +13,10 @@ SOURCES = [
     for path in sorted((REPOSITORY / "kmod").rglob("*.[ch]"))
     if "test" not in path.relative_to(REPOSITORY / "kmod").parts
 ]
+TEXTS = {
+    str(path.relative_to(REPOSITORY / "kmod")): path.read_text(encoding="utf-8") for path in SOURCES
+}
+WHOLE = [name for name in LITMUS if not name.endswith("-broken")]
 BARRIER = re.compile(r"\b(?:smp_\w*(?:mb|release|acquire)\w*|smp_store_mb)\(")
 NAMED = re.compile(
     r"Litmus: (?:tests/litmus/)?(\S+?)(?:\.litmus)?(?: \*/)?(?:\s*\\)?$", re.MULTILINE
@@ -61,9 +63,9 @@ def twins(test: str) -> list[str]:
 
 def test_every_barrier_names_its_litmus_test() -> None:
     barriers = [
-        (f"{path.name}:{line}", names)
-        for path in SOURCES
-        for line, names in named_near_barriers(path.read_text(encoding="utf-8"))
+        (f"{name}:{line}", names)
+        for name, text in TEXTS.items()
+        for line, names in named_near_barriers(text)
     ]
     assert len(barriers) >= 8
     assert [where for where, names in barriers if not names] == []
@@ -78,18 +80,19 @@ def test_a_barrier_without_a_name_is_found() -> None:
     assert named_near_barriers("/* not smp_mb() */\n") == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_what_is_named_exists(path: Path) -> None:
-    assert set(NAMED.findall(path.read_text(encoding="utf-8"))) <= LITMUS.keys()
+def test_what_is_named_exists() -> None:
+    named = {name for text in TEXTS.values() for name in NAMED.findall(text)}
+    assert named <= LITMUS.keys()
 
 
-@pytest.mark.parametrize("test", [name for name in LITMUS if not name.endswith("-broken")])
-def test_each_proof_is_named_by_code_and_by_the_manual_and_can_fail(test: str) -> None:
-    assert any(test in NAMED.findall(path.read_text(encoding="utf-8")) for path in SOURCES)
+def test_each_proof_is_named_by_code_and_by_the_manual_and_can_fail() -> None:
     manual = (REPOSITORY / "docs/memory-ordering.md").read_text(encoding="utf-8")
-    assert f"`{test}`" in manual
-    assert twins(test)
-    assert test in LITMUS[test].read_text(encoding="utf-8").splitlines()[0]
+    named = {name for text in TEXTS.values() for name in NAMED.findall(text)}
+    for test in WHOLE:
+        assert test in named
+        assert f"`{test}`" in manual
+        assert twins(test), test
+        assert test in LITMUS[test].read_text(encoding="utf-8").splitlines()[0]
 
 
 def test_a_barrier_that_went_or_changed_is_found() -> None:
@@ -99,23 +102,17 @@ def test_a_barrier_that_went_or_changed_is_found() -> None:
     assert proved_by("X", {"a.c": there.replace("smp_mb", "smp_wmb")}) == ["smp_wmb() in a.c"]
 
 
-@pytest.mark.parametrize("test", [name for name in LITMUS if not name.endswith("-broken")])
-def test_the_code_has_the_barriers_of_each_proof(test: str) -> None:
+def test_the_code_has_the_barriers_of_each_proof() -> None:
     """No machine here notices a barrier that is gone: x86 does without most of them."""
-    texts = {
-        str(path.relative_to(REPOSITORY / "kmod")): path.read_text(encoding="utf-8")
-        for path in SOURCES
-    }
-    proof = LITMUS[test].read_text(encoding="utf-8")
-    words = CODE.search(proof)
-    assert words
-    barriers = proved_by(test, texts)
-    assert words[1] == (", ".join(barriers) or "none")
-    body = proof[proof.index("*)") :]
-    for barrier in barriers:
-        assert f"{barrier.partition('(')[0]}(" in body
+    for test in WHOLE:
+        proof = LITMUS[test].read_text(encoding="utf-8")
+        words = CODE.search(proof)
+        assert words, test
+        barriers = proved_by(test, TEXTS)
+        assert words[1] == (", ".join(barriers) or "none"), test
+        body = proof[proof.index("*)") :]
+        assert all(f"{barrier.partition('(')[0]}(" in body for barrier in barriers), test
 
 
-@pytest.mark.parametrize("test", [name for name in LITMUS if name.endswith("-broken")])
-def test_each_twin_has_its_whole(test: str) -> None:
-    assert any(test in twins(whole) for whole in LITMUS)
+def test_each_twin_has_its_whole() -> None:
+    assert {twin for whole in WHOLE for twin in twins(whole)} == LITMUS.keys() - {*WHOLE}
