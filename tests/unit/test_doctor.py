@@ -23,8 +23,6 @@ from doctor_cases import (
     Row,
     both,
     files,
-    later,
-    link,
     load,
     machine,
     owner,
@@ -140,21 +138,6 @@ def test_repair_is_written_for_the_namespace(where: str, prefix: str) -> None:
     found = verdict(data, "noqueue", f"{where}/{NAME}")
     assert found
     assert found.fix == (f"{prefix} tc qdisc replace dev {NAME} root fq_codel",)
-
-
-def test_what_a_longer_ring_costs() -> None:
-    data = changed("stock", link(txqlen=1000), both("links.0.stats64.tx.bytes", 0))
-    found = verdict(data, "big-ring", NAME)
-    assert found
-    assert "120 ms at 100 Mbit/s, one of 500 60 ms" in found.cost
-    first, second = spaces(data)
-    packets = second["links"][0]["stats64"]["tx"]["packets"]
-    packets -= first["links"][0]["stats64"]["tx"]["packets"]
-    first["time_s"], second["time_s"] = 10.0, 11.0
-    later("links.0.stats64.tx.bytes", packets * 1000)(data)
-    found = verdict(data, "big-ring", NAME)
-    assert found
-    assert f" {1000 / packets * 1000:,.0f} ms " in found.cost
 
 
 def test_restart_names_services_and_others() -> None:

@@ -91,15 +91,6 @@ def test_closed_streams(tmp_path: Path) -> None:
     assert status > 2
 
 
-def test_talk_that_cannot_be_written_is_dropped() -> None:
-    code = (
-        "import sys; from nodrop import streams; streams.prepare(); "
-        "print('talk', file=sys.stderr); print('more', file=sys.stderr); print('data')"
-    )
-    with Path("/dev/full").open("wb") as full:
-        assert end(begin([], code=code, stderr=full.fileno())) == (0, "data\n", "")
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

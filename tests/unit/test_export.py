@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from nodrop import cli
 from nodrop.host.build import build
 from nodrop.host.model import Host
 from nodrop.host.raw import Raw
-from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.prometheus import text
 from nodrop.prometheus.collect import collect
 from nodrop.prometheus.text import Family
@@ -37,16 +35,6 @@ ODD = [
     "\udcff\udcfd",
     "a,b=1",
 ]
-_MAKE = """
-import fcntl, os, struct, subprocess, sys
-files = []
-for name in sys.argv[2:]:
-    files.append(os.open("/dev/net/tun", os.O_RDWR))
-    fcntl.ioctl(files[-1], 0x400454CA, struct.pack("16sH22x", os.fsencode(name), 0x1001))
-run = [sys.executable, "-m", "nodrop"]
-subprocess.run([*run, "export"], stdout=open(sys.argv[1] + ".prom", "w"), check=True)
-subprocess.run([*run, "-j", "status"], stdout=open(sys.argv[1] + ".json", "w"), check=True)
-"""
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -105,25 +93,6 @@ def test_text_and_json_say_the_same(
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_values() -> None:
-    found = exported(host("nodrop"))
-    mine = {"device": "ndtest0", "netns": ""}
-    full = {**mine, "kind": "tun", "driver": "nodrop"}
-    assert of(found, "nodrop_module_info", module="tun", driver="nodrop", version="0.3.0") == 1
-    assert of(found, "nodrop_guard_seconds") == 1
-    assert of(found, "nodrop_default_backpressure") == 1
-    assert of(found, "nodrop_scrape_duration_seconds") == 0.25
-    assert of(found, "nodrop_device_info", **full, owner="python", qdisc="pfifo", vhost="no") == 1
-    assert of(found, "nodrop_device_transmit_dropped_packets_total", **full) == 3981
-    assert of(found, "nodrop_device_qdisc_requeued_packets_total", **full) == 1
-    assert of(found, "nodrop_device_txqueuelen_packets", **full) == 20
-    assert of(found, "nodrop_device_backpressure", **full) == 1
-    assert of(found, "nodrop_queue_dropped_packets_total", **mine, cause="guard") == 3981
-    assert of(found, "nodrop_queue_dropped_packets_total", **mine, cause="off") == 0
-    assert of(found, "nodrop_queue_guard_trips_total", **mine, queue="0") == 1
-    assert of(found, "nodrop_queue_ring_packets", **mine, queue="0") == 20
-
-
 def test_what_cannot_be_known_is_no_zero() -> None:
     names = {name for name, _ in exported(host("stock"))}
     assert not {name for name in names if name.startswith("nodrop_queue_")}
@@ -150,14 +119,6 @@ def test_a_pid_is_no_label() -> None:
     assert not any("4711" in value for _, labels in shown for _, value in labels)
 
 
-def test_owners_are_told_once_and_by_name() -> None:
-    found = host("nodrop")
-    one = next(device for device in found.devices if device.owners)
-    owners = tuple(replace(one.owners[0], name=name) for name in ("qemu", "a\nb", "qemu"))
-    shown = exported(replace(found, devices=(replace(one, owners=owners),)))
-    assert of(shown, "nodrop_device_info", owner="a\nb,qemu") == 1
-
-
 def test_families_are_together_and_in_order() -> None:
     found = host("spaces")
     page = text.page(collect(found, found.devices, 0.25)).decode()
@@ -180,31 +141,6 @@ def test_odd_labels_survive() -> None:
     assert len(shown) == len(ODD) + 3
     assert text.readable("n\udcff") != text.readable(r"n\xff")
     assert text.readable("tun0") == "tun0"
-
-
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/net/tun").exists(), reason="makes devices, as root"
-)
-def test_real_devices_with_odd_names(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", _MAKE, tmp_path / "odd", *map(os.fsencode, ODD)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "LC_ALL": "C", "PYTHONUTF8": "0"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    shown = parsed((tmp_path / "odd.prom").read_text(encoding="utf-8"))
-    labels = [dict(pairs) for name, pairs in shown if name == "nodrop_device_info"]
-    assert {one["device"] for one in labels} == set(map(text.readable, ODD))
-    # Its reader and its files are found by that name, too.
-    assert all(one["owner"] for one in labels)
-    devices = json.loads((tmp_path / "odd.json").read_text())["devices"]
-    plain = {name.encode(errors="surrogateescape") for name in ODD}
-    assert {one["name"] for one in devices} == {
-        name.decode(errors="backslashreplace") for name in plain
-    }
 
 
 def test_out(

@@ -106,26 +106,10 @@ def test_byte_limits_of_drivers_that_have_none_are_left_out() -> None:
     assert device(build(recorded), "ndtest0").queue[0].limit_bytes is None
 
 
-def test_mq() -> None:
-    recorded = raw("stock")
-    leaf = {"kind": "fq_codel", "dev": "ndtest0", "parent": ":1", "options": {}}
-    root = {"kind": "mq", "dev": "ndtest0", "root": True, "options": {}, "drops": 7, "qlen": 2}
-    recorded.namespaces[0].qdiscs[:] = [root, leaf, dict(leaf, parent=":2")]
-    qdisc = device(build(recorded), "ndtest0").qdisc
-    assert (qdisc.label, qdisc.drops, qdisc.queued_packets) == ("mq/fq_codel", 7, 2)
-
-
 def test_describe_names_the_ring_once() -> None:
     shown = describe.device(device(host("nodrop"), "ndtest0"))
     assert shown["queue"][0]["ring_packets"] == 20
     assert "ring" not in shown["queue"][0]["counters"]
-
-
-def test_fallback_tunnels_are_shown_when_they_are_used() -> None:
-    link = {"ifname": "gre0", "flags": ["NOARP"], "linkinfo": {"info_kind": "gre"}}
-    assert not is_shown(link)
-    assert is_shown({**link, "flags": ["NOARP", "UP"]})
-    assert not is_shown({"ifname": "eth0", "flags": ["UP"]})
 
 
 def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> None:
@@ -193,3 +177,19 @@ def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scri
     monkeypatch.setenv("PATH", before(tmp_path))
     with pytest.raises(NodropError):
         read.namespace("")
+
+
+def test_mq() -> None:
+    recorded = raw("stock")
+    leaf = {"kind": "fq_codel", "dev": "ndtest0", "parent": ":1", "options": {}}
+    root = {"kind": "mq", "dev": "ndtest0", "root": True, "options": {}, "drops": 7, "qlen": 2}
+    recorded.namespaces[0].qdiscs[:] = [root, leaf, dict(leaf, parent=":2")]
+    qdisc = device(build(recorded), "ndtest0").qdisc
+    assert (qdisc.label, qdisc.drops, qdisc.queued_packets) == ("mq/fq_codel", 7, 2)
+
+
+def test_fallback_tunnels_are_shown_when_they_are_used() -> None:
+    link = {"ifname": "gre0", "flags": ["NOARP"], "linkinfo": {"info_kind": "gre"}}
+    assert not is_shown(link)
+    assert is_shown({**link, "flags": ["NOARP", "UP"]})
+    assert not is_shown({"ifname": "eth0", "flags": ["UP"]})

@@ -18,7 +18,6 @@ from nodrop.doctor.ring import big_ring, nodrop_off, ring_drops, vhost_stock
 from nodrop.host.build import build
 from nodrop.host.model import Driver, Host
 from nodrop.host.system import System
-from nodrop.trace.counters import Counters
 
 NAME = "ndtest0"
 SYSTEM = load("stock")["system"]
@@ -122,9 +121,3 @@ def test_what_doctor_lets_people_type() -> None:
     found = ring_drops(inside, link)
     assert found
     assert all(line.startswith("#") for line in found.fix), "nothing of it helps in there"
-
-
-def test_why_sums_its_counters() -> None:
-    driver = {"rx0_drop_unheld": 5, "rx1_drop_unheld": 6, "rx0_drop_rest": 1}
-    found = Counters(1, 1, 0, 12, "noqueue", 0, None, driver)
-    assert found.drops_by_cause == {"rest": 1, "unheld": 11}

@@ -15,7 +15,7 @@ from stubs import before, programs, write
 
 from nodrop.cli import main
 from nodrop.commands import install as command
-from nodrop.host.installation import Installation, sentences
+from nodrop.host.installation import Installation
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KERNEL = "6.1.0-99-amd64"
@@ -210,7 +210,3 @@ def test_what_scripts_say_is_no_command_for_the_terminal(
     programs(host.tree(), {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
     assert main(["-q", "install"]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()
-
-
-def test_sentences_of_nodrop_alone() -> None:
-    assert sentences("Building...\nnodrop: a\nnodrop: a\n  nodrop: b\n") == ["a", "b"]

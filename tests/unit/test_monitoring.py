@@ -74,19 +74,6 @@ def promtool(*words: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_query_of_something_else_is_noticed() -> None:
-    assert unknown("rate(nodrop_device_stops_total[5m])") == ["nodrop_device_stops_total"]
-    assert unknown('nodrop_queue_stops_total{owner="x"}') == ["nodrop_queue_stops_total: owner"]
-    assert unknown("sum by (pid) (nodrop_queue_stops_total)") == ["pid"]
-
-
-def test_names_are_prometheus_own_kind() -> None:
-    for family in families().values():
-        assert (family.kind == "counter") == family.name.endswith("_total"), family.name
-        assert re.fullmatch(r"nodrop_[a-z_]+", family.name)
-        assert not re.search(r"_(ms|milliseconds|kb|count|sum|bucket)\b", family.name)
-
-
 def test_rules() -> None:
     expressions = re.findall(
         r"^ +expr: (.*?)(?=^ +(?:for|labels):)", RULES.read_text(), re.MULTILINE | re.DOTALL

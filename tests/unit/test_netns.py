@@ -86,9 +86,7 @@ def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert netns.prefix(None) == ""
 
 
-@pytest.mark.parametrize(
-    "where", ["nosuch", "", "a\0b", "x" * 300, "4999999", 4999999, "/etc/passwd", "/", "pipe"]
-)
+@pytest.mark.parametrize("where", ["nosuch", "", "a\0b", "x" * 300, 4999999, "/etc/passwd", "pipe"])
 def test_no_namespace(where: str | int, tmp_path: Path) -> None:
     """And nobody waits for the other end of a pipe."""
     os.mkfifo(tmp_path / "pipe")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from schema import validate
 
 from nodrop import cli
 from nodrop.commands import status
-from nodrop.host import build, read
+from nodrop.host import build
 from nodrop.host.model import Device, Driver
 from nodrop.host.raw import Raw
 
@@ -83,10 +82,6 @@ def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert cli.main(["status", "nix"]) == 1
     recorded(monkeypatch, replace(raw("stock"), namespaces=[]))
     assert cli.main(["status"]) == 0
-
-
-def test_this_machine_is_read() -> None:
-    assert build.build(read.read()).release == os.uname().release
 
 
 @pytest.mark.parametrize(

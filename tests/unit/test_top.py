@@ -86,22 +86,6 @@ def queued(name: str, packets: int, size: int, drops: int = 0) -> Change:
     return change
 
 
-def test_stock() -> None:
-    before = raw("stock")
-    after = later(before, 2.0, sent("ndtest0", 3000, 100, 500), queued("ndtest0", 10, 100, 6))
-    row = rows(before, after)["ndtest0"]
-    assert row.interval_s == 2.0
-    assert row.link == {
-        **{"tx_packets": 1500.0, "tx_bytes": 150_000.0, "tx_dropped": 250.0},
-        **{"rx_packets": 0.0, "rx_bytes": 0.0, "rx_dropped": 0.0},
-    }
-    assert (row.drops, row.lost, row.qdisc["drops"]) == ({"ring": 250.0}, 250.0, 3.0)
-    # 1000 bytes wait, 150,000 leave in a second; what the ring holds nobody knows.
-    assert row.waits.qdisc_ms == pytest.approx(1000 / 150_000 * 1000)
-    assert (row.waits.ring_ms, row.waits.both_ms, row.ring_packets) == (None, None, None)
-    assert row.counters == {}
-
-
 def test_nodrop() -> None:
     before = raw("nodrop")
     after = later(
@@ -132,13 +116,6 @@ def test_counters_that_were_read_a_moment_apart_are_no_cause() -> None:
     before = raw("nodrop")
     after = later(before, 1.0, sent("ndtest0", 0, 0, 105), counted("ndtest0", drop_guard=100))
     assert rows(before, after)["ndtest0"].lost == 100.0
-
-
-def test_nothing_leaves() -> None:
-    before = raw("nodrop")
-    row = rows(before, later(before, 1.0, queued("ndtest0", 5, 100)))["ndtest0"]
-    assert (row.waits.qdisc_ms, row.waits.both_ms) == (None, None)
-    assert rows(before, later(before, 1.0))["idle0"].waits.qdisc_ms == 0.0
 
 
 def test_the_first_look_has_no_rates() -> None:
@@ -307,17 +284,6 @@ def test_json_is_what_the_schema_says(
         monkeypatch.setattr("nodrop.top.watch.Watch.look", lambda _, name=name: raw(name))
         assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
         validate("top", json.loads(capsys.readouterr().out))
-
-
-@pytest.mark.usefixtures("machine")
-def test_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["top", "ndtest0", "--interval", "0.1", "--count", "2"]) == 0
-    text = capsys.readouterr().out
-    assert "\033" not in text
-    numbers = ["ndtest0", "nodrop", "python", "100", "800k", "50", "other"]
-    assert [line.split()[:7] for line in text.splitlines()].count(numbers) == 2
-    assert "idle0" not in text
-    assert cli.main(["top", "nosuch"]) == 1
 
 
 @pytest.mark.usefixtures("machine")

@@ -283,24 +283,6 @@ def test_closed_terminal(start: Start) -> None:
         assert not Path(f"/proc/{top.pid}").exists()
 
 
-def test_sizes(start: Start) -> None:
-    top = start("--interval", "3600", more=60)
-    wide = top.shows("idle0 .* 100 ")
-    assert len(wide) == 24
-    for columns, lines in ((40, 10), (120, 30), (20, 5), (200, 50)):
-        top.output = b""
-        top.resize(columns, lines)
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            screen = top.shows("q quit")
-            if len(screen) == lines or time.monotonic() > deadline:
-                break
-            top.output = b""
-        assert len(screen) == lines
-        assert max(map(len, screen)) <= columns or columns < 24
-    assert "hidden" not in screen[-1]
-
-
 def test_keys_sort_filter_queues(start: Start) -> None:
     top = start("--interval", "3600", more=3)
     top.shows("5 devices")
@@ -345,21 +327,6 @@ def test_interval_is_asked_for(start: Start) -> None:
     top.shows(r"0.2 s(.|\n)*^ndtest0 .* 100 ")
 
 
-def test_scrolling(start: Start) -> None:
-    top = start("--interval", "3600", "--sort", "name", more=60)
-    assert names(top.shows("1-20 of 62"))[:2] == ["idle0", "more0"]
-    for keys, first, where in (
-        ("\033[B", "more0", "2-21"),
-        ("\033[6~", "more27", "22-41"),
-        ("\033OA", "more26", "21-40"),
-        ("\033[F", "more46", "43-62"),
-        ("\033[5~", "more28", "23-42"),
-        ("\033[H", "idle0", "1-20"),
-    ):
-        top.press(keys)
-        assert names(top.shows(f"{where} of 62"))[0] == first
-
-
 def test_a_key_that_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "PARTIAL_S", PATIENCE_S)
     ours, theirs = pty.openpty()
@@ -379,3 +346,18 @@ def test_count_leaves_the_last_table(start: Start) -> None:
     assert top.ended() == 0
     top.restored()
     assert b"ndtest0" in top.output.split(LEFT)[1]
+
+
+def test_scrolling(start: Start) -> None:
+    top = start("--interval", "3600", "--sort", "name", more=60)
+    assert names(top.shows("1-20 of 62"))[:2] == ["idle0", "more0"]
+    for keys, first, where in (
+        ("\033[B", "more0", "2-21"),
+        ("\033[6~", "more27", "22-41"),
+        ("\033OA", "more26", "21-40"),
+        ("\033[F", "more46", "43-62"),
+        ("\033[5~", "more28", "23-42"),
+        ("\033[H", "idle0", "1-20"),
+    ):
+        top.press(keys)
+        assert names(top.shows(f"{where} of 62"))[0] == first

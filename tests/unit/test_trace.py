@@ -15,7 +15,7 @@ from stubs import before, programs, write
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.trace import bpftrace, choose, hist, reasons, ring
 from nodrop.trace.btf import Btf, BtfError, load
-from nodrop.trace.model import Site, Target, of_virtual_links
+from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names
 
@@ -124,13 +124,6 @@ def test_events() -> None:
     assert found == Counter({Site("tun_net_xmit+0x3a7", "tun", "FULL_RING"): 2})
 
 
-def test_drivers_of_virtual_links() -> None:
-    ours = [("tun_net_xmit+0x1", "tun"), ("handle_rx+0x1", "vhost_net"), ("tun_net_xmit+0x1", "")]
-    assert all(of_virtual_links(Site(where, module, "")) for where, module in ours)
-    others = [("ip_rcv+0x1", ""), ("veth_xmit+0x1", "veth")]
-    assert not any(of_virtual_links(Site(where, module, "")) for where, module in others)
-
-
 def test_which_way_it_was_going() -> None:
     """A reason means another thing at another place; what is not known goes no way."""
     for reason, where, way in (
@@ -195,14 +188,6 @@ def test_why_the_kernel_refuses(root: Path) -> None:
     ):
         write(lockdown, state)
         assert files.refused(OSError(number, "x")).status == status, (state, number)
-
-
-def test_others_lines_stay(root: Path) -> None:
-    files = Tracefs(root)
-    events = root / "sys/kernel/tracing/dynamic_events"
-    events.write_text("p:somebody/else\n")
-    files.append("dynamic_events", "e:ours/drop")
-    assert events.read_text() == "p:somebody/else\ne:ours/drop\n"
 
 
 def test_leftovers_of_killed_runs(root: Path) -> None:

@@ -186,7 +186,7 @@ def polite_signals() -> Iterator[None]:
 
 @pytest.mark.usefixtures("polite_signals")
 @pytest.mark.parametrize(("seconds", "status"), [("0", 0), ("60", 130)])
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_interrupted(
     number: signal.Signals,
     seconds: str,
@@ -219,11 +219,6 @@ def test_closed_when_the_tracer_dies(tracer: FakeTracer, monkeypatch: pytest.Mon
     monkeypatch.setattr(tracer, "poll", die)
     assert cli.main(["-q", "why", "tun0"]) == 1
     assert tracer.said[-1] == "close"
-
-
-@pytest.mark.parametrize("name", ["nix0", "../lo", "", "a/b"])
-def test_unknown_device(name: str) -> None:
-    assert cli.main(["why", name]) == 1
 
 
 @pytest.mark.parametrize(
