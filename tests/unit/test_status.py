@@ -14,7 +14,7 @@ from schema import validate
 from nodrop import cli
 from nodrop.commands import status
 from nodrop.host import build
-from nodrop.host.model import Device, Driver
+from nodrop.host.model import Device
 from nodrop.host.raw import Raw
 
 
@@ -57,17 +57,6 @@ def test_whether_anybody_may_have_it_open(kind: str, hidden: bool, unknown: bool
     one = device(host("stock"), "ndtest0")
     made = replace(one, kind=kind, owners=(), queues=0, carrier=True)
     assert (cells(made, hidden=hidden)[3] == "?") is unknown
-
-
-def test_remarks_are_of_what_is_there() -> None:
-    found = replace(host("stock"), hidden_processes=9, unread={"green": "It is gone."})
-    unowned = replace(device(found, "ndtest0"), owners=(), carrier=True)
-    said = status.remarks(found, [unowned], "-n 'a b' doctor")
-    assert len(said) == 3
-    for text, name in zip(said, ("9", "green", "'nodrop -n 'a b' doctor'"), strict=True):
-        assert name in text
-    calm = replace(device(found, "ndtest0"), tx_dropped=0, driver=Driver.NODROP)
-    assert status.remarks(replace(found, unread={}), [calm]) == []
 
 
 def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

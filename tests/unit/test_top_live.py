@@ -317,8 +317,12 @@ def test_keys_sort_filter_queues(start: Start) -> None:
     assert top.ended() == 0
 
 
-def test_interval_is_asked_for(start: Start) -> None:
+def test_size_and_interval_change(start: Start) -> None:
     top = start("--interval", "3600")
+    top.shows("3600 s")
+    top.resize(60, 10)
+    assert max(map(len, top.shows(r"\A(.*\n){9}.*\Z"))) <= 60
+    top.resize(80, 24)
     top.shows("3600 s")
     for wrong in ("0.01", "nonsense"):
         top.press(f"d{wrong}\r")
