@@ -34,7 +34,7 @@ def words(*typed: str) -> list[str]:
         ("be", ["bench"]),
         ("-j --color never be", ["bench"]),
         ("fly ", []),
-        ("bench tap", ["tap", "tap-qdiscs", "tapqdisc"]),
+        ("bench tap", ["tap", "tap-qdiscs"]),
         ("bench tap ", []),
         ("bench --pai", ["--pairs"]),
         ("bench -- --pa", []),

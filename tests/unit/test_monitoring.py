@@ -7,14 +7,10 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from grafana_foundation_sdk.models.dashboard import Dashboard
 from hosts import host
 
 from nodrop.cli import parser
@@ -82,32 +78,6 @@ def test_rules() -> None:
     assert [wrong for text in expressions for wrong in unknown(text)] == []
     promtool("check", "rules", RULES)
     promtool("test", "rules", Path(__file__).parent / "prometheus/nodrop.test.yml")
-
-
-def test_dashboard_is_what_its_script_makes() -> None:
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "scripts/dashboard", "-"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert DASHBOARD.read_text(encoding="utf-8") == done.stdout
-
-
-def test_dashboard_is_one_to_grafana() -> None:
-    register_default_plugins()
-    data = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    assert json.loads(json.dumps(Dashboard.from_json(data), cls=JSONEncoder)) == data
-    assert all(panel["targets"] for panel in data["panels"])
-    taken = [
-        (x, y)
-        for place in (panel["gridPos"] for panel in data["panels"])
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(taken) == len(set(taken))
-    assert max(x for x, _ in taken) == 23
 
 
 def test_dashboard_asks_for_what_is_exported(tmp_path: Path) -> None:
