@@ -96,7 +96,7 @@ def same(folder: Path, driver: str, twin: str) -> bool:
     for place, text in (("dist", driver), ("twin", twin)):
         (folder / place).mkdir()
         build(folder / place, text)
-    command = [PROVE.parents[1] / "twin", "same", folder, "tun"]
+    command = [str(PROVE.parents[1] / "twin"), "same", str(folder), "tun"]
     return subprocess.run(command, check=False).returncode == 0
 
 
