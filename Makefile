@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # The kernel that tests in guests run on: debug, kasan, kcsan-uml or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels test-tunnels lint unit guest mutants torture fuzz \
+.PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels test-tunnels lint unit guest mutants torture sweep fuzz \
 	man clean deb install uninstall
 
 help: ## Show this list
@@ -55,6 +55,9 @@ test-tunnels: ## Tunnels with the series of tunnels/series: the same packets, th
 
 torture: bootstrap ## Random events under load, all packets accounted for; SECONDS=60 SEED=1 FLAVOUR=debug
 	@scripts/torture --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60)
+
+sweep: bootstrap ## Devices, readers, senders and events in all pairs, all packets accounted for; five minutes
+	@NODROP_SWEEP=1 $(PYTHON) -m pytest -n 2 --dist worksteal -v tests/guest/test_sweep.py
 
 fuzz: bootstrap ## Made-up system calls, guided by the code that they reach; SECONDS=60 SEED=1 FLAVOUR=kasan
 	@$(PYTHON) -m nodrop.lab.fuzz --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60) \

@@ -214,6 +214,15 @@ static void set_backends(struct vhost_device *dev, int fd)
 		ask(dev, VHOST_NET_SET_BACKEND, &backend, "set its backend");
 }
 
+void vhost_busyloop(struct vhost_device *dev, unsigned int us)
+{
+	struct vhost_vring_state state = { .num = us };
+
+	for (state.index = 0; state.index < VHOST_RINGS; state.index++)
+		ask(dev, VHOST_SET_VRING_BUSYLOOP_TIMEOUT, &state,
+		    "set how long it polls");
+}
+
 void vhost_attach(struct vhost_device *dev)
 {
 	set_backends(dev, dev->tap);

@@ -104,6 +104,9 @@ static inline __u64 get_count(const __u64 *counter)
 void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
 		enum vhost_headers headers);
 
+/* Lets vhost poll for so long before it sleeps; dies on errors. */
+void vhost_busyloop(struct vhost_device *dev, unsigned int us);
+
 /* Lets vhost serve both rings, or stops it; dies on errors. */
 void vhost_attach(struct vhost_device *dev);
 void vhost_detach(struct vhost_device *dev);

@@ -41,6 +41,7 @@
  * struct client - what the threads share
  * @far: the second TAP, 0: none
  * @paused: no buffers are offered
+ * @busyloop: how long vhost polls, us; then it may forget to ask for a kick
  */
 struct client {
 	struct vhost_device dev;
@@ -50,6 +51,7 @@ struct client {
 	__u64 rest_ns;
 	bool poll;
 	bool paused;
+	__u64 busyloop;
 	__u64 far;
 	__u64 started_ns;
 };
@@ -83,6 +85,8 @@ static void take_packets(struct client *client, __u16 count)
 	rest_for_ns(client->rest_ns * count);
 	vhost_take(ring, count);
 	vhost_give(ring, count);
+	if (client->busyloop)
+		vhost_kick(ring);
 	add_count(&client->counts.bytes, bytes);
 	add_count(&client->counts.others, others);
 	add_count(&client->counts.packets, count);
@@ -303,6 +307,8 @@ int main(int argc, char **argv)
 		  .max = NSEC_PER_SEC, .help = "sleep for each packet, ns" },
 		{ .name = "poll", .flag = &client.poll,
 		  .help = "never sleep, as a busy guest" },
+		{ .name = "busyloop-us", .number = &client.busyloop, .max = 1000000,
+		  .help = "how long vhost polls before it sleeps, us" },
 		{ .name = "rate", .number = &client.rate, .max = NSEC_PER_SEC,
 		  .help = "packets/s to send, 0: none" },
 		{ .name = "seconds", .duration_ns = &duration,
@@ -335,6 +341,8 @@ int main(int argc, char **argv)
 	if (client.far)
 		headers = VHOST_HEADERS_TAP;
 	vhost_open(&client.dev, fd, slots, headers);
+	if (client.busyloop)
+		vhost_busyloop(&client.dev, client.busyloop);
 	if (client.far)
 		vhost_far_open(&client.dev, client.far);
 	place(0, "cpu", cpu, fifo ? CLIENT_PRIORITY : 0);

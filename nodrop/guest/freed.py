@@ -9,7 +9,7 @@ that (in 7.3: __dev_xmit_skb(), __QDISC_STATE_DEACTIVATED).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,16 +19,17 @@ from nodrop.trace.tracefs import reason_names
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = "skb/kfree_skb"
-IPV4 = 0x0800
+IPV4, IPV6, VLAN = 0x0800, 0x86DD, 0x8100
 _SEEN = re.compile(r"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE)
 
 
 @contextmanager
-def freed(reason: str = "") -> Iterator[Callable[[], int]]:
-    """Count what is freed as lost (skb:kfree_skb) of IPv4 in the block, in all namespaces.
+def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Callable[[], int]]:
+    """Count what is freed as lost (skb:kfree_skb) in the block, in all namespaces.
 
     Args:
         reason: the kernel's word for why, such as "FULL_RING"; "": any.
+        protocols: of the packets that are counted.
 
     Yields:
         Returns how many packets it were so far.
@@ -36,7 +37,7 @@ def freed(reason: str = "") -> Iterator[Callable[[], int]]:
     Raises:
         Unsupported: this kernel does not know the reason.
     """
-    wanted = f"protocol == {IPV4}"
+    wanted = "(" + " || ".join(f"protocol == {number}" for number in protocols) + ")"
     if reason:
         wanted += f" && reason == {_number(reason)}"
     # Who received it and did not want it is named there; then it was not lost on its way out.

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 
 SLOW = max(1.0, float(os.environ.get("NODROP_SLOW", "1")))
 """How many times longer than under User-Mode Linux things take here."""
@@ -22,3 +24,23 @@ def patience(seconds: float) -> float:
 def stretched(seconds: float) -> float:
     """Return how long something lasts here, seconds, that lasts ``seconds`` on a fast guest."""
     return seconds * SLOW
+
+
+STEP_S = 0.0005
+
+
+def happens(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait until something is so; False: it is not after ``patience(seconds)`` of our own running.
+
+    What we slept longer than we asked for counts little: then nobody else ran, either.
+    """
+    spent = 0.0
+    while True:
+        started = time.monotonic()
+        if condition():
+            return True
+        if spent > patience(seconds):
+            return False
+        looked = time.monotonic()
+        time.sleep(STEP_S)
+        spent += looked - started + min(time.monotonic() - looked, 8 * STEP_S)

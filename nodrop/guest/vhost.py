@@ -61,6 +61,7 @@ class VhostClient(Service):
         rate_pps: packets to send the other way, 0: none.
         work_ns, rest_ns: busy time and sleep per packet, ns.
         poll: never sleep.
+        busyloop_us: how long vhost's thread polls before it sleeps, us.
         cpu: where the client runs, -1: anywhere.
         fifo: it runs as SCHED_FIFO, ahead of a sender on the same CPU.
         worker_cpu: where vhost's thread runs, -1: anywhere.
@@ -78,6 +79,7 @@ class VhostClient(Service):
         work_ns: int = 0,
         rest_ns: int = 0,
         poll: bool = False,
+        busyloop_us: int = 0,
         cpu: int = -1,
         fifo: bool = False,
         worker_cpu: int = -1,
@@ -86,7 +88,7 @@ class VhostClient(Service):
         argv = [str(environment.bin / "vhost_client"), "--fd", str(tap_fd)]
         argv += ["--slots", str(slots), "--rate", str(rate_pps)]
         argv += ["--work-ns", str(work_ns), "--rest-ns", str(rest_ns)]
-        argv += ["--far-fd", str(far_fd)]
+        argv += ["--far-fd", str(far_fd), "--busyloop-us", str(busyloop_us)]
         for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):
             argv += [name, str(place)] if place >= 0 else []
         flags = {"--poll": poll, "--fifo": fifo, "--worker-fifo": worker_fifo}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness import Skip, check
 
-from nodrop.guest.torture.uring import Uring
+from nodrop.guest.sweep.uring import Uring
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p

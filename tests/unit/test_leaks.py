@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the torture and the fuzzer take for leaked."""
+"""What the fuzzer takes for leaked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.guest import kmemleak
-from nodrop.guest.torture import leaks
+from nodrop.guest import kmemleak, leaks
 
 
 @pytest.mark.parametrize(("late", "wanted"), [(3, ""), (10**6, "more objects of skbuff_head")])

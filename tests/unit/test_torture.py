@@ -19,7 +19,8 @@ from namespace import CLONE_NEWNET, LIBC, in_namespace
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.rtnetlink import Rtnetlink
-from nodrop.guest.torture import events, uring
+from nodrop.guest.sweep import uring
+from nodrop.guest.torture import events
 from nodrop.guest.torture.__main__ import parse
 from nodrop.guest.torture.balance import Balance, Sums, pause
 from nodrop.guest.torture.chaos import Chaos

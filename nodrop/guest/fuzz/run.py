@@ -24,9 +24,9 @@ from nodrop.guest.fuzz.state import Recent, State, read_states
 from nodrop.guest.fuzz.text import parse_all, render
 from nodrop.guest.fuzz.watch import Finding, Health, Log
 from nodrop.guest.fuzz.wire import NOT_MADE, UNENDED, Answer, End
+from nodrop.guest.leaks import Leaks
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
-from nodrop.guest.torture.leaks import Leaks
 
 GUARD = Path("/sys/module/nodrop/parameters/guard_ms")
 TRACE = Path("/sys/kernel/tracing/events/nodrop/enable")

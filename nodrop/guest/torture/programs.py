@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from nodrop.guest.sweep.uring import CANCEL, Uring
 from nodrop.guest.torture.crew import Asked
 from nodrop.guest.torture.senders import MAGIC, MARK, wrong
 from nodrop.guest.torture.shared import SLOTS, Field, Memory, Wrong, libc
 from nodrop.guest.torture.tcp import swap
-from nodrop.guest.torture.uring import CANCEL, Uring
 
 BUFFER = 65536 + 64
 ETHERNET, HEADERS = 14, 28

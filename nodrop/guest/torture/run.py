@@ -11,6 +11,7 @@ from nodrop.guest import kmemleak
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
+from nodrop.guest.leaks import Leaks
 from nodrop.guest.pktgen import Pktgen
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
@@ -18,7 +19,6 @@ from nodrop.guest.slow import stretched
 from nodrop.guest.torture.balance import Balance, Sums, Violation, pause
 from nodrop.guest.torture.crew import Crew
 from nodrop.guest.torture.events import PARAMETERS, Events
-from nodrop.guest.torture.leaks import Leaks
 from nodrop.guest.torture.plan import Event, Mode, Round, rounds
 from nodrop.guest.torture.result import Result
 from nodrop.guest.torture.senders import FLOWS, Sender, Target

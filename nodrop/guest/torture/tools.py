@@ -15,7 +15,7 @@ from nodrop.guest.environment import Environment
 from nodrop.guest.freed import counted, freed
 from nodrop.guest.netns import namespaces
 from nodrop.guest.rtnetlink import Rtnetlink
-from nodrop.guest.torture import uring
+from nodrop.guest.sweep import uring
 from nodrop.guest.torture.crew import Crew
 from nodrop.guest.torture.programs import read
 from nodrop.guest.torture.senders import send

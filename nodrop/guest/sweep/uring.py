@@ -12,18 +12,20 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from nodrop.guest.torture.shared import libc
-
+libc = ctypes.CDLL(None, use_errno=True)
 _SETUP, _ENTER = 425, 426
 """Numbers of the system calls, on every architecture."""
 _SQ_OFFSETS, _CQ_OFFSETS = 40, 80
 """Where they begin in struct io_uring_params, which is three times 40 bytes."""
 _OFF_SQ, _OFF_CQ, _OFF_SQES = 0, 0x8000000, 0x10000000
-_SQE = struct.Struct("=BBHiQQIIQ24x")
+_SQE = struct.Struct("=BBHiQQIIQH22x")
 _CQE = struct.Struct("=QiI")
-_OP_ASYNC_CANCEL, _OP_READ = 14, 22
+_OP_ASYNC_CANCEL, _OP_READ, _OP_PROVIDE, _OP_MULTISHOT = 14, 22, 31, 49
+_SELECT, _GROUP = 1 << 5, 7
+"""IOSQE_BUFFER_SELECT: the kernel takes a buffer of a group, of which we have one."""
 _CANCEL_ALL, _CANCEL_ANY = 1, 4
 _GETEVENTS = 1
+MORE, BUFFER = 2, 16
 CANCEL = 1 << 32
 """The tag of the request that cancels all others."""
 
@@ -98,12 +100,26 @@ class Uring:
     def read(self, fd: int, address: int, length: int, tag: int) -> None:
         """Ask for what a read() at the file's position would give."""
         offset = (1 << 64) - 1
-        self._put(_SQE.pack(_OP_READ, 0, 0, fd, offset, address, length, 0, tag))
+        self._put(_SQE.pack(_OP_READ, 0, 0, fd, offset, address, length, 0, tag, 0))
+
+    def provide(self, address: int, length: int, first: int, count: int, tag: int) -> None:
+        """Give buffers, one behind the other, to those who read on and on.
+
+        Args:
+            length: of each, bytes.
+            first: the number of the first.
+        """
+        self._put(_SQE.pack(_OP_PROVIDE, 0, 0, count, first, address, length, 0, tag, _GROUP))
+
+    def read_on(self, fd: int, tag: int) -> None:
+        """Ask for one answer after another, each in a buffer that was provided; since Linux 6.7."""
+        offset = (1 << 64) - 1
+        self._put(_SQE.pack(_OP_MULTISHOT, _SELECT, 0, fd, offset, 0, 0, 0, tag, _GROUP))
 
     def cancel_all(self) -> None:
         """Ask that all requests end; whoever has something already keeps it."""
         flags = _CANCEL_ALL | _CANCEL_ANY
-        self._put(_SQE.pack(_OP_ASYNC_CANCEL, 0, 0, -1, 0, 0, 0, flags, CANCEL))
+        self._put(_SQE.pack(_OP_ASYNC_CANCEL, 0, 0, -1, 0, 0, 0, flags, CANCEL, 0))
 
     def submit(self, wait: int) -> bool:
         """Hand over what was asked for and wait for so many answers; False: a signal came."""
@@ -117,10 +133,14 @@ class Uring:
 
     def answers(self) -> Iterator[tuple[int, int]]:
         """Give (tag, result) of each request that has ended."""
+        return ((tag, result) for tag, result, _ in self.whole_answers())
+
+    def whole_answers(self) -> Iterator[tuple[int, int, int]]:
+        """Give (tag, result, flags) of each answer: MORE, and a buffer's number above BUFFER."""
         head = self._word(self._cq, self._cq_head)
         while head != self._word(self._cq, self._cq_tail):
             at = self._cqes + (head & self._cq_mask) * _CQE.size
-            tag, result, _ = _CQE.unpack_from(self._cq, at)
+            tag, result, flags = _CQE.unpack_from(self._cq, at)
             head = (head + 1) & 0xFFFFFFFF
             struct.pack_into("=I", self._cq, self._cq_head, head)
-            yield tag, result
+            yield tag, result, flags

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What happens to a row's device while packets are on their way; each is undone at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodrop.guest.rtnetlink import UP
+from nodrop.guest.sweep.devices import NAME, Victim
+from nodrop.guest.sweep.readers import Readers
+
+OTHER_SIZES = (3, 600)
+"""txqueuelen, on the way to another one and back."""
+
+
+def resize(victim: Victim, _readers: Readers) -> None:
+    """Make the ring small and large and what it was."""
+    for size in (*OTHER_SIZES, victim.row.slots):
+        victim.lab.net.set_txqueuelen(victim.index, size)
+
+
+def reattach(victim: Victim, readers: Readers) -> None:
+    """Take the device its first queue, which may be the only one, and give it back."""
+    with readers.resting():
+        victim.attach(victim.fds[0], False)
+        victim.attach(victim.fds[0], True)
+
+
+def down(victim: Victim, _readers: Readers) -> None:
+    """Take the device down and up again."""
+    victim.lab.net.set_flags(victim.index, 0, UP)
+    victim.up()
+
+
+def killed(_victim: Victim, readers: Readers) -> None:
+    """Kill the reader, and have another one."""
+    readers.kill()
+    readers.start()
+
+
+def requdisc(victim: Victim, _readers: Readers) -> None:
+    """Replace the qdisc, by another one and by one as before."""
+    victim.set_qdisc("pfifo 100")
+    victim.set_qdisc(victim.row.qdisc)
+
+
+def netns(victim: Victim, _readers: Readers) -> None:
+    """Move the device to another namespace and back."""
+    lab = victim.lab
+    lab.net.move(victim.index, lab.away_fd)
+    lab.away.move(lab.away.index(NAME), lab.here_fd)
+    victim.index = lab.net.index(NAME)
+    victim.set_qdisc(victim.row.qdisc)
+    victim.address_it()
+
+
+def swap(_victim: Victim, readers: Readers) -> None:
+    """Take vhost-net off the device and put it back."""
+    readers.swap()
+
+
+EVENTS: dict[str, Callable[[Victim, Readers], None]] = {
+    "none": lambda _victim, _readers: None,
+    "resize": resize,
+    "reattach": reattach,
+    "down": down,
+    "killed": killed,
+    "requdisc": requdisc,
+    "netns": netns,
+    "swap": swap,
+}
+NEEDS_READER = frozenset({"killed", "swap"})
+"""Without a reader there is nothing to be done."""
+LOSES = frozenset({"reattach", "down", "netns", "requdisc", "resize"})
+"""While it happens the network core may throw packets away."""

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The sweep's rows: what a seed has, what a row is printed as, what a failing one becomes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict
+
+import pytest
+
+from nodrop.guest.sweep.pairs import choose, shrink
+from nodrop.guest.sweep.rows import EXCLUSIONS, NAMES, VALUES, Row, excluded, parse
+
+
+def test_a_seed_has_every_pair_that_can_be() -> None:
+    rows = choose(3)
+    assert rows == choose(3) != choose(4)
+    assert not any(excluded(asdict(row)) for row in rows)
+    seen = {
+        (one, other, getattr(row, one), getattr(row, other))
+        for row in rows
+        for one, other in itertools.combinations(NAMES, 2)
+    }
+    # Two values may go together and be in no row: what they need excludes each other.
+    missing = [
+        (one, other, first, second)
+        for one, other in itertools.combinations(NAMES, 2)
+        for first, second in itertools.product(VALUES[one], VALUES[other])
+        if not excluded({one: first, other: second}) and (one, other, first, second) not in seen
+    ]
+    for one, other, first, second in missing:
+        rest = [name for name in NAMES if name not in (one, other)]
+        for values in itertools.product(*(VALUES[name] for name in rest if name != "ring")):
+            names = [name for name in rest if name != "ring"]
+            given = {one: first, other: second, **dict(zip(names, values, strict=True))}
+            assert excluded(given), given
+
+
+def test_every_rule_excludes_something() -> None:
+    for rule in EXCLUSIONS:
+        combinations = itertools.product(*(VALUES[name] for name in rule.names))
+        assert any(rule.holds(*values) for values in combinations), rule.why
+
+
+def test_a_row_is_read_as_it_is_printed() -> None:
+    for row in choose(1)[:20]:
+        assert parse(str(row)) == row
+    with pytest.raises(ValueError, match="qdisc"):
+        parse("qdisc=none")
+    with pytest.raises(ValueError, match="no such row"):
+        parse("kind=tun reader=vhost")
+
+
+def test_a_row_that_fails_becomes_plainer() -> None:
+    row = parse("kind=tap reader=epoll ring=5 qdisc=cake sender=packet pace=burst event=down")
+    small = shrink(row, lambda other: other.ring == "5" and other.event == "down")
+    assert small == Row(ring="5", event="down")
