@@ -9,6 +9,7 @@ of its own drivers, which DKMS may put elsewhere while ours are installed.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import sys
@@ -252,13 +253,19 @@ def _digest(file: Path) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Make all machines with some kernels, or with all, so that tests find them ready."""
+    """Make the machines with some kernels, or with all, so that tests find them ready."""
+    parser = argparse.ArgumentParser(prog="python -m nodrop.lab.machine", description=main.__doc__)
+    parser.add_argument(
+        "--setup", type=Setup, action="append", help="only this: installed, removed or live"
+    )
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="its series, such as 6.12")
+    options = parser.parse_args(argv)
     interrupt_on_signals()
     try:
         with Progress() as progress:
             packages = ensure_packages(progress)
-            for name in argv or kernel_names():
-                for setup in setups(name):
+            for name in options.kernels or kernel_names():
+                for setup in options.setup or setups(name):
                     ensure_machine(name, setup, packages, progress)
     except NodropError as error:
         print(f"nodrop: {error}", file=sys.stderr)

@@ -251,8 +251,9 @@ def _bootstrap(release: Release, place: Path) -> None:
     result = proc.run(command, timeout=MAKE_TIMEOUT_S, cwd=place, env=env)
     if result.status != 0:
         raise NodropError(
-            f"The Debian root ({release.codename}) cannot be made.",
-            "mmdebstrap said:\n" + proc.tail(result.output, 12),
+            f"The Debian root ({release.codename}) cannot be made from this machine's mirrors.",
+            "Without them there are none of Debian's kernels here. mmdebstrap said:\n"
+            + proc.tail(result.output, 12),
         )
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from nodrop.guest.command import tool
 from nodrop.guest.failure import GuestError
+from nodrop.guest.slow import patience
 
 PATCH = Path("/sys/kernel/livepatch/nodrop_live")
-TRANSITION_S = 20.0
-"""Longer than the 15 s after which livepatch itself wakes readers: a test sees the difference."""
+TRANSITION_S = patience(20.0)
+"""Longer than the 15 s after which livepatch itself wakes readers."""
 
 
 def loaded(module: str) -> bool:

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The packages on one of Debian's kernels: at work, and removed.
+
+Installing them has compiled the modules with the headers of every kernel of that Debian. What an
+emulated processor would take minutes for, installing and removing, was done in layers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from batches import machine_of, run_batch
+
+from nodrop.kernel.artifacts import REPOSITORY
+from nodrop.lab.machine import Setup
+
+PROGRAMS = {Setup.INSTALLED: "at_work", Setup.REMOVED: "stock_again"}
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("setup", PROGRAMS, ids=lambda setup: setup.value)
+@pytest.mark.parametrize("kernel", ["6.1", "6.12"])
+def test_packages(kernel: str, setup: Setup, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    program = REPOSITORY / "tests/kernels/programs" / PROGRAMS[setup]
+    run_batch(machine_of(kernel, setup), [program], tmp_path, subtests, timeout=60.0)
