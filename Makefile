@@ -5,11 +5,12 @@ PYTHON := .venv/bin/python
 # The kernel that tests in guests run on: debug, kasan, kcsan-uml or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo bench bench-full instructions test test-debug test-kernels test-tunnels lint unit guest mutants torture sweep fuzz \
+.PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest torture sweep \
 	man clean deb install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
+	@scripts/check help
 
 bootstrap:
 	@scripts/bootstrap
@@ -27,9 +28,16 @@ instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (
 	@scripts/bootstrap kernels
 	@$(PYTHON) -m nodrop.bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
 
-test: ## All that a change has to pass: linters, unit tests, tests inside a debug kernel
+test: ## All that a change has to pass: linters, unit tests, tests in a debug kernel; DEBIAN=1: and in Debian's
 	@command -v python3 >/dev/null || scripts/bootstrap
-	@exec python3 scripts/test
+	@exec python3 scripts/test $(if $(DEBIAN),--debian)
+
+checks: ## What the named checks below have shown, and which of them to run again
+	@scripts/check list
+
+check-%:
+	@command -v python3 >/dev/null || scripts/bootstrap
+	@exec scripts/check run $* $(PART)
 
 lint: bootstrap ## Python, shell and kernel style; sparse
 	@scripts/lint
@@ -40,34 +48,14 @@ unit: bootstrap ## Tests that need no kernel
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
 
-test-debug: ## Driver's and core's tests and torture on the debug kernels, an hour; FLAVOUR=kasan for one
-	@scripts/bootstrap debug
-	@$(PYTHON) scripts/test-debug $(FLAVOUR)
-
-test-kernels: ## nodrop's packages on Debian's own kernels, in QEMU (as root)
-	@scripts/bootstrap kernels
-	@$(PYTHON) -m nodrop.lab.machine $(NODROP_TEST_KERNELS)
-	@$(PYTHON) -m pytest -n 2 --dist worksteal tests/kernels tests/packages tests/shells
-
-test-tunnels: ## Tunnels with the series of tunnels/series: the same packets, the kernel's own tests (as root: packages)
-	@scripts/bootstrap tunnels
-	@$(PYTHON) -m pytest -n 2 --dist worksteal tests/tunnels
-
 torture: bootstrap ## Random events under load, all packets accounted for; SECONDS=60 SEED=1 FLAVOUR=debug
 	@scripts/torture --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60)
 
 sweep: bootstrap ## Devices, readers, senders and events in all pairs, all packets accounted for; five minutes
 	@NODROP_SWEEP=1 $(PYTHON) -m pytest -n 2 --dist worksteal -v tests/guest/test_sweep.py
 
-fuzz: bootstrap ## Made-up system calls, guided by the code that they reach; SECONDS=60 SEED=1 FLAVOUR=kasan
-	@$(PYTHON) -m nodrop.lab.fuzz --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60) \
-		--flavour $(or $(FLAVOUR),kasan)
-
 man: bootstrap ## The man pages, into out/man
 	@scripts/man out/man
-
-mutants: bootstrap ## Break the kernel code on purpose: which tests notice?
-	@$(PYTHON) tests/mutants.py
 
 deb: ## Debian packages into out/deb
 	@scripts/deb

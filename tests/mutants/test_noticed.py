@@ -1,53 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Break the kernel code on purpose, one place at a time, and see which tests notice.
+"""Break the kernel code on purpose, one place at a time: some test must notice.
 
-``make mutants`` (or ``python tests/mutants.py [--record] [NAME ...]``) prints one line for each
-mutant: the tests that fail with it, and that pass without. It ends with status 1 when one is not
-noticed, or when its text is no longer found in the sources. Takes about a minute for each.
+A test that fails with a mutant and passes without it has noticed it. Which ones did is in the
+results as JUnit's XML. Takes half a minute for each mutant.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
+import pytest
 from mutant import Mutant
 from mutants_core import CORE
 from mutants_events import EVENTS
 from mutants_front import FRONT
 from mutants_tap import TAP
 
-from nodrop.bench.source import digest
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from nodrop.kernel.build import make
 from nodrop.lab.selftests import find_kunit, find_selftests, run_kunit, run_selftest
 from nodrop.progress import Progress
 
-ROOT = Path(__file__).resolve().parents[1]
-BUILD_TIMEOUT_S = 300
-RECORD = "--record"
-RESULTS = ROOT / "results/mutants.jsonl"
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_TIMEOUT_S = 300.0
 
 
 def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> Artifacts:
     """Build the modules with one mutant; the other artifacts are the real ones.
 
     Raises:
-        NodropError: the mutant's text is not there once, or it does not compile.
+        NodropError: it does not compile.
     """
     sources, modules = folder / "kmod", folder / "modules"
     shutil.copytree(ROOT / "kmod", sources)
     path = sources / mutant.file
     text = path.read_text(encoding="utf-8")
     for old, new in ((mutant.old, mutant.new), *mutant.wider):
-        if text.count(old) != 1:
-            raise NodropError(f"{mutant.name}: its text is not in kmod/{mutant.file} once")
+        assert text.count(old) == 1, f"its text is not in kmod/{mutant.file} once"
         text = text.replace(old, new)
     path.write_text(text, encoding="utf-8")
     # A mutant may leave something unused.
@@ -55,13 +50,13 @@ def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) ->
     relaxed = re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8"))
     kbuild.write_text(relaxed, encoding="utf-8")
     shutil.copytree(artifacts.modules, modules)
-    command = ["make", "-C", str(sources), f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}"]
-    command += [f"OUT={modules / 'nodrop'}", "ARCH=um"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
+    make(
+        ["-C", str(sources), *target, f"OUT={modules / 'nodrop'}"],
+        what="The mutant",
+        scratch=folder,
+        timeout=BUILD_TIMEOUT_S,
     )
-    if done.returncode:
-        raise NodropError(f"{mutant.name}: does not compile: {done.stderr[-500:]}")
     return replace(artifacts, modules=modules)
 
 
@@ -73,6 +68,7 @@ class Tests:
         whole: the artifacts without a mutant. What fails with them notices nothing.
     """
 
+    __test__ = False
     kernel: Kernel
     whole: Artifacts
     _control: dict[str, list[str]] = field(default_factory=dict)
@@ -96,8 +92,7 @@ class Tests:
         """Return what fails with a mutant and not without."""
         found = self._failing(name, artifacts, folder)
         if found and name not in self._control:
-            with tempfile.TemporaryDirectory(prefix="nodrop-control-") as control:
-                self._control[name] = self._failing(name, self.whole, Path(control))
+            self._control[name] = self._failing(name, self.whole, folder / "whole")
         return [words for words in found if words not in self._control[name]]
 
     def _failing(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
@@ -114,50 +109,20 @@ class Tests:
         return [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
 
 
-def main(argv: list[str]) -> int:
-    """Run all mutants, or those whose name starts with one of the words given.
-
-    Those of macvtap, whose names start with "tap", need another kernel and are run when asked for.
-    With --record, a line of JSON for each is added to results/mutants.jsonl.
-    """
-    names = [word for word in argv if word != RECORD]
-    record = RESULTS if RECORD in argv else None
-    chosen = [m for m in (*CORE, *FRONT, *EVENTS) if not names or m.name.startswith(tuple(names))]
-    taps = [m for m in TAP if m.name.startswith(tuple(names))]
-    missed = run_all(chosen, "perf", record) if chosen else 0
-    missed += run_all(taps, "debug", record) if taps else 0
-    return 1 if missed else 0
-
-
-def run_all(mutants: list[Mutant], flavour: str, record: Path | None) -> int:
-    """Run mutants on a kernel; return how many nothing noticed."""
-    missed = 0
-    source = digest()
+@cache
+def on(flavour: str) -> Tests:
     with Progress() as progress:
         kernel = ensure_kernel(progress, flavour)
-        artifacts = ensure_artifacts(kernel, progress)
-    tests = Tests(kernel, artifacts)
-    for mutant in mutants:
-        with tempfile.TemporaryDirectory(prefix="nodrop-mutant-") as name:
-            folder = Path(name)
-            try:
-                broken = build(mutant, kernel, artifacts, folder)
-                found = tests.noticing(mutant, broken, folder)
-            except NodropError as error:
-                print(f"ERROR   {error}", flush=True)
-                missed += 1
-                continue
-        missed += not found
-        print("noticed" if found else "MISSED ", mutant.name, flush=True)
-        cases = [*dict.fromkeys(name.splitlines()[0].partition("/ring of")[0] for name in found)]
-        for case in cases:
-            print(f"          {case[:110]}", flush=True)
-        if record:
-            line = {"mutant": mutant.name, "file": mutant.file, "source": source}
-            with record.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({**line, "kernel": flavour, "noticed_by": cases}) + "\n")
-    return missed
+        return Tests(kernel, ensure_artifacts(kernel, progress))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+@pytest.mark.parametrize("mutant", [*CORE, *FRONT, *EVENTS, *TAP], ids=lambda mutant: mutant.name)
+def test_is_noticed(
+    mutant: Mutant, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    tests = on("debug" if mutant in TAP else "perf")
+    broken = build(mutant, tests.kernel, tests.whole, tmp_path)
+    found = tests.noticing(mutant, broken, tmp_path)
+    for words in found:
+        record_property("noticed_by", words.splitlines()[0])
+    assert found

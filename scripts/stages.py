@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Stages: commands that run one after another, each within its limit, with evidence of all."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = str(ROOT / ".venv/bin/python")
+KINDS = ("passed", "failed", "skipped")
+SLOWEST = 40
+SPARE_S = 45.0
+"""How long before its limit a stage's guests and builds are stopped, so that it can report."""
+END_S = 10.0
+"""For a stage that is interrupted at its limit, until it is killed."""
+_PR_SET_PDEATHSIG = 1
+_CLOSING = re.compile(r"^=* ?((?:\d+ [a-z ]+(?:, )?)+) in [\d.]+s\b")
+_COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the table.
+
+    Attributes:
+        name: also of its JUnit file.
+        limit_s: seconds until it is stopped.
+        argv: the command.
+        aside: it runs beside the stages after it, and prints into a file of its own.
+        needs: the stage that must have passed.
+    """
+
+    name: str
+    limit_s: float
+    argv: tuple[str, ...]
+    aside: bool = False
+    needs: str = ""
+
+
+@dataclass
+class Ended:
+    """How a stage ended.
+
+    Attributes:
+        outcome: "passed", "failed", "timeout", "interrupted" or "not run".
+        counts: tests by KINDS.
+    """
+
+    name: str
+    outcome: str
+    seconds: float
+    limit_s: float
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def pytest(out: Path, name: str, each_s: int, *words: str) -> tuple[str, ...]:
+    """Return the command that runs tests, two at a time.
+
+    Args:
+        out: a directory, which gets ``name``.xml.
+        each_s: seconds that one test may take.
+        words: paths of tests, and options.
+    """
+    common = ("-n", "2", "--dist", "worksteal", f"--junitxml={out / name}.xml")
+    return (PYTHON, "-m", "pytest", *common, f"--timeout={each_s}", *words)
+
+
+class Running:
+    """A stage that runs; its session is killed in the end.
+
+    Attributes:
+        ended: when its process ended, by the clock of ``started``; what waits for it is a thread,
+            since a stage that runs aside ends while others are followed.
+    """
+
+    def __init__(self, stage: Stage, env: Mapping[str, str], output: IO[bytes] | int) -> None:
+        self.stage = stage
+        self.started = time.monotonic()
+        end = self.started + stage.limit_s - min(SPARE_S, stage.limit_s / 4)
+        self.process = subprocess.Popen(
+            # It must not outlive this program, however that ends.
+            ["setpriv", "--pdeathsig", "KILL", "--", *stage.argv],
+            cwd=ROOT,
+            env={**os.environ, **env, "NODROP_DEADLINE": f"{end:.1f}"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.ended = math.inf
+        self._waiter = threading.Thread(target=self._note_end, daemon=True)
+        self._waiter.start()
+
+    def _note_end(self) -> None:
+        self.process.wait()
+        self.ended = time.monotonic()
+
+    def wait(self) -> Ended:
+        """Wait for the end, at most until the limit: first an interrupt, then a kill."""
+        outcome = "timeout"
+        try:
+            self._waiter.join(max(self.started + self.stage.limit_s - time.monotonic(), 0.0))
+            if not self._waiter.is_alive():
+                outcome = "failed" if self.process.returncode else "passed"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        if self._waiter.is_alive():
+            self._signal(signal.SIGINT)
+            self._waiter.join(END_S)
+        self.kill()
+        seconds = min(self.ended, time.monotonic()) - self.started
+        return Ended(self.stage.name, outcome, seconds, self.stage.limit_s)
+
+    def kill(self) -> None:
+        """End what is left of the stage; what hangs inside the host's kernel is left there."""
+        self._signal(signal.SIGKILL)
+        self._waiter.join(END_S)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
+    """Run the stages; return how each ended, in the table's order."""
+    running = out / "running"
+    running.mkdir()
+    env = {
+        "NODROP_REPEATS": str(out / "repeated.txt"),
+        "NODROP_RUNNING": str(running),
+        "PYTHONUNBUFFERED": "1",
+    }
+    aside: dict[str, Running] = {}
+    ended: dict[str, Ended] = {}
+
+    def join(name: str) -> None:
+        ended[name] = aside.pop(name).wait()
+        text = (out / f"{name}.log").read_bytes()
+        show(log, b"\n".join(text.splitlines()[-30:]) + b"\n")
+
+    def begin(stage: Stage) -> None:
+        if stage.needs in aside:
+            join(stage.needs)
+        if stage.needs and ended[stage.needs].outcome != "passed":
+            return
+        show(log, f"--- {stage.name}: {' '.join(stage.argv)}\n".encode())
+        if stage.aside:
+            with (out / f"{stage.name}.log").open("wb") as own:
+                aside[stage.name] = Running(stage, env, own)
+        else:
+            ended[stage.name] = follow(stage, env, log)
+            for path in running.iterdir():
+                show(log, f"ran at the end: {path.read_text()}\n".encode())
+                path.unlink()
+
+    try:
+        for stage in chosen:
+            begin(stage)
+            if any(one.outcome == "interrupted" for one in ended.values()):
+                break
+        for name in list(aside):
+            join(name)
+    finally:
+        for left in aside.values():
+            left.kill()
+    for stage in chosen:
+        ended.setdefault(stage.name, Ended(stage.name, "not run", 0.0, stage.limit_s))
+    return [ended[stage.name] for stage in chosen]
+
+
+def follow(stage: Stage, env: Mapping[str, str], log: IO[bytes]) -> Ended:
+    """Run a stage, print what it prints, count its tests."""
+    before = log.tell()
+    tee = subprocess.Popen(["tee", "-a", log.name], stdin=subprocess.PIPE, start_new_session=True)
+    assert tee.stdin is not None
+    try:
+        running = Running(stage, env, tee.stdin)
+    except OSError as error:
+        show(log, f"{error}\n".encode())
+        return Ended(stage.name, "failed", 0.0, stage.limit_s)
+    finally:
+        tee.stdin.close()
+    ended = running.wait()
+    with suppress(subprocess.TimeoutExpired):  # it left a child that holds the pipe
+        tee.wait(END_S)
+    tee.kill()
+    log.seek(0, os.SEEK_END)
+    ended.counts = counted(Path(log.name).read_bytes()[before:].decode(errors="replace"))
+    return ended
+
+
+def show(log: IO[bytes], data: bytes) -> None:
+    """Print and log."""
+    for stream in (sys.stdout.buffer, log):
+        stream.write(data)
+        stream.flush()
+
+
+def counted(text: str) -> Counter[str]:
+    """Return the numbers of pytest's closing line; none where there is no such line."""
+    for line in reversed(text.splitlines()):
+        if match := _CLOSING.match(line):
+            found = {kind: int(number) for number, kind in _COUNT.findall(match[1])}
+            found["failed"] = found.get("failed", 0) + found.pop("error", 0)
+            return Counter(found)
+    return Counter()
+
+
+def slowest(out: Path) -> list[str]:
+    """Return lines of the slowest tests: seconds and name."""
+    found: list[tuple[float, str]] = []
+    for path in out.glob("*.xml"):
+        with suppress(ElementTree.ParseError):
+            for case in ElementTree.parse(path).iter("testcase"):
+                name = f"{case.get('classname')}::{case.get('name')}"
+                found.append((float(case.get("time", "0")), name))
+    return [f"{seconds:8.1f} s  {name}" for seconds, name in sorted(found, reverse=True)[:SLOWEST]]
+
+
+def table(ended: Sequence[Ended]) -> str:
+    """Return the table of the stages."""
+    rows = [f"{'stage':<12} {'outcome':<8} {'seconds':>8} {'limit':>6}  tests"]
+    for stage in ended:
+        tests = ", ".join(f"{stage.counts[kind]} {kind}" for kind in KINDS if stage.counts[kind])
+        times = f"{stage.seconds:8.0f} {stage.limit_s:6.0f}"
+        rows.append(f"{stage.name:<12} {stage.outcome:<8} {times}  {tests}")
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def git(*words: str) -> str:
+    """Return what git prints; "" where there is no repository."""
+    command = ["git", "-C", ROOT, *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict[str, Any]]:
+    """Write result.json and slowest.txt; return what is printed last, and the result."""
+    passed = all(stage.outcome == "passed" for stage in ended)
+    for stage in ended:
+        if stage.outcome != "passed" and not stage.counts["failed"]:
+            stage.counts["failed"] = 1
+    sums = sum((stage.counts for stage in ended), Counter())
+    again = (out / "repeated.txt").read_text().splitlines()
+    repeated = [line for line in again if line.startswith("A guest")]
+    commit = git("rev-parse", "HEAD")
+    result = {
+        "commit": commit,
+        "clean": bool(commit) and not git("status", "--porcelain"),
+        "outcome": "passed" if passed else "failed",
+        "seconds": round(seconds, 1),
+        "stages": [{**vars(stage), "seconds": round(stage.seconds, 1)} for stage in ended],
+        "repeated": repeated,
+    }
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (out / "slowest.txt").write_text("\n".join([*slowest(out), ""]), encoding="utf-8")
+    lines = [table(ended), f"{'all':<12} {result['outcome']:<8} {seconds:8.0f}"]
+    lines += [f"repeated: {line}" for line in repeated]
+    lines.append(", ".join(f"{sums[kind]} {kind}" for kind in KINDS))
+    return "\n".join([*lines, ""]), result
+
+
+@contextmanager
+def session(out: Path) -> Iterator[IO[bytes]]:
+    """Make a directory anew for one run, the only one at work in it; give the run's log.
+
+    SIGTERM and SIGHUP end the run as Ctrl-C does; so does the end of what has started it.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock = (out.parent / f".{out.name}.lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if out.exists():
+            shutil.rmtree(out)
+        out.mkdir()
+    except BlockingIOError:
+        sys.exit(f"{out.name}: another run is at work in this clone; wait for it or stop it")
+    except OSError as error:
+        sys.exit(f"{out.name}: {out} cannot be made anew: {error}")
+    (out / "repeated.txt").touch()
+    with lock, (out / "log.txt").open("ab") as log:
+        yield log
