@@ -11,16 +11,23 @@ TAP = (
     Mutant(
         "tap reserve: no frame may use it",
         HOLD,
-        "\tif (!charged && nodrop_hold_plain(hold) >= limit) {",
+        "\tif (!charged && plain >= limit) {",
         "\tif (nodrop_hold_frames(ring) >= limit) {",
         "tap_hold",
     ),
     Mutant(
         "tap reserve: all frames may use it",
         HOLD,
-        "\tif (!charged && nodrop_hold_plain(hold) >= limit) {",
+        "\tif (!charged && plain >= limit) {",
         "\tif (false) {",
         "tap_hold",
+    ),
+    Mutant(
+        "tap reserve: charged frames take the others' slots",
+        HOLD,
+        "\tif (charged && nodrop_hold_frames(ring) - plain >= NODROP_HOLD_MOST) {",
+        "\tif (false) {",
+        "tap_guard",
     ),
     Mutant(
         "tap count: slots that were not given back hold frames",

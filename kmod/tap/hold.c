@@ -44,9 +44,12 @@ void nodrop_hold_init(struct nodrop_hold *hold, struct ptr_ring *ring)
  */
 int nodrop_hold_grow(struct nodrop_hold *hold, int size)
 {
-	u32 entries = roundup_pow_of_two(size), at, i;
-	u32 *before, *old = hold->before;
+	u32 entries, at, i, *before, *old = hold->before;
 
+	if (size > NODROP_HOLD_MAX)
+		return -ENOMEM;
+	/* One more than slots: before the first frame and after the last. */
+	entries = roundup_pow_of_two(size + 1);
 	if (old && entries <= hold->mask + 1)
 		return 0;
 	before = kvcalloc(entries, sizeof(*before), GFP_KERNEL);
@@ -71,10 +74,14 @@ void nodrop_hold_free(struct nodrop_hold *hold)
 	hold->before = NULL;
 }
 
-/* TCP has a destructor of its own for what it sends; these are not for that. */
+/*
+ * TCP has a destructor of its own for what it sends; these are not for that.
+ * An acknowledgement is charged with next to nothing, and so blocks nobody.
+ */
 static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 {
 	return skb->sk->sk_protocol == IPPROTO_TCP &&
+	       !skb_is_tcp_pure_ack(skb) &&
 	       skb->destructor != sock_rfree &&
 	       skb->destructor != sock_efree &&
 	       skb->destructor != sock_edemux &&
@@ -125,7 +132,7 @@ static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 {
 	struct ptr_ring *ring = hold->ring;
-	int limit, err = -ENOSPC;
+	int limit, plain, err = -ENOSPC;
 	bool charged;
 
 	/* Outside of the lock: it wakes the sender. */
@@ -144,8 +151,14 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	smp_mb__after_spinlock();
 	nodrop_hold_guard_arm(hold);
 	limit = ring->size - NODROP_HOLD_RESERVE;
-	if (!charged && nodrop_hold_plain(hold) >= limit) {
+	plain = nodrop_hold_plain(hold);
+	if (!charged && plain >= limit) {
 		hold->stats[nodrop_hold_cause(hold)]++;
+		goto out;
+	}
+	/* The slots of the others stay theirs. */
+	if (charged && nodrop_hold_frames(ring) - plain >= NODROP_HOLD_MOST) {
+		hold->stats[NODROP_HOLD_DROP_FULL]++;
 		goto out;
 	}
 

@@ -39,7 +39,7 @@ enum nodrop_hold_stat {
 	NODROP_HOLD_DROP_UNHELD,	/* frames: no user's socket to block */
 	NODROP_HOLD_DROP_OFF,		/* frames: switched off */
 	NODROP_HOLD_DROP_GUARD,		/* frames: the reader stalls */
-	NODROP_HOLD_DROP_FULL,		/* charged frames: no slot left */
+	NODROP_HOLD_DROP_FULL,		/* charged frames: too many */
 	NODROP_HOLD_DROP_REST,		/* segments behind a dropped one */
 	NODROP_HOLD_COUNTERS,
 
@@ -82,11 +82,18 @@ struct nodrop_hold {
 	struct delayed_work guard;
 };
 
-/* How many slots a ring has for a txqueuelen. */
+/* No ring has more slots. */
+#define NODROP_HOLD_MAX		((int)(KMALLOC_MAX_SIZE / sizeof(void *)))
+
+/* Charged frames in a ring; a batch of slots may be read and not given back. */
+#define NODROP_HOLD_MOST	(NODROP_HOLD_RESERVE - 16)
+
+/* How many slots a ring has for a txqueuelen; too many where stock refuses it. */
 static inline int nodrop_hold_size(unsigned int txqueuelen)
 {
-	return min_t(unsigned int, txqueuelen, INT_MAX / 2) +
-	       NODROP_HOLD_RESERVE;
+	if (txqueuelen > NODROP_HOLD_MAX)
+		return INT_MAX;
+	return min(NODROP_HOLD_MAX, (int)txqueuelen + NODROP_HOLD_RESERVE);
 }
 
 /*

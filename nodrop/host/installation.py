@@ -174,8 +174,10 @@ class Installation:
         return sentences("\n".join(output))
 
     def _changes(self, step: Sequence[str]) -> bool:
-        """Whether a command changes modules on disk: half of it is worse than none."""
-        return step[0] in ("dkms", str(self._script)) or _is_verify(step)
+        """Whether a command changes modules, on disk or loaded: half of it is worse than none."""
+        if step[0] in ("dkms", str(self._script)):
+            return True
+        return Path(step[0]).name == "settle" or _is_verify(step)
 
     def _version(self) -> str:
         try:
