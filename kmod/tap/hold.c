@@ -76,7 +76,7 @@ void nodrop_hold_free(struct nodrop_hold *hold)
 
 /*
  * TCP has a destructor of its own for what it sends; these are not for that.
- * An acknowledgement is charged with next to nothing, and so blocks nobody.
+ * An acknowledgment is charged with next to nothing, and so blocks nobody.
  */
 static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 {

@@ -88,7 +88,7 @@ struct nodrop_hold {
 /* Charged frames in a ring; a batch of slots may be read and not given back. */
 #define NODROP_HOLD_MOST	(NODROP_HOLD_RESERVE - 16)
 
-/* How many slots a ring has for a txqueuelen; too many where stock refuses it. */
+/* Slots for a txqueuelen; too many where the kernel's own driver refuses it. */
 static inline int nodrop_hold_size(unsigned int txqueuelen)
 {
 	if (txqueuelen > NODROP_HOLD_MAX)

@@ -91,22 +91,31 @@ def test_all_that_reach_the_ring_are_replaced(
             prove.replaceable(made, replaced)
 
 
-def same(folder: Path, driver: str, twin: str) -> bool:
-    """Whether kmod/twin takes one for what the other was made of."""
+def same(folder: Path, what: str, driver: str, twin: str) -> bool:
+    """Whether kmod/twin takes one for what the other was made of; what: "same" or "code"."""
     for place, text in (("dist", driver), ("twin", twin)):
-        (folder / place).mkdir()
+        (folder / place).mkdir(exist_ok=True)
         build(folder / place, text)
-    command = [str(PROVE.parents[1] / "twin"), "same", str(folder), "tun"]
+    command = [str(PROVE.parents[1] / "twin"), what, str(folder), "tun"]
     return subprocess.run(command, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("", ""), ("x + 1", "x + 2"), ("slow(0)", "declared_inside(0)"), ("open_ring }", "0 }")],
+    [
+        ("", ""),
+        ("x + 1", "x + 2"),
+        ("slow(0)", "declared_inside(0)"),
+        ("open_ring }", "0 }"),
+        ("{ open_ring", "{ open_ring, open_ring"),
+    ],
 )
 def test_other_source_differs(tmp_path: Path, old: str, new: str) -> None:
+    """Data are no code."""
     driver = DRIVER.replace("extern int slow", "extern int declared_inside(int);\nextern int slow")
-    assert same(tmp_path, driver, driver.replace(old, new, 1)) == (old == new)
+    changed = driver.replace(old, new, 1)
+    assert same(tmp_path, "same", driver, changed) == (old == new)
+    assert same(tmp_path, "code", driver, changed) == (old in (new, "{ open_ring"))
 
 
 @pytest.mark.parametrize(("driver", "why"), [(DRIVER, "ops"), (OWN, None), (TIMER, r"expired\(\)")])
