@@ -2,8 +2,8 @@
 """What must be so in a row, and why.
 
 1. Packets are conserved: what was sent was read, or was freed as lost, and who lost it says so. The
-   kernel's tracepoint skb:kfree_skb knows all that is freed, whoever counts it; the device, the
-   driver and the qdisc have counters for what they lose by themselves.
+   kernel's tracepoint skb:kfree_skb sees every packet that is freed as lost; the device, the driver
+   and the qdisc have counters for what they lose by themselves.
 2. What comes one by one comes within 100 ms (ten times that where the machine is busy), so that a
    wake-up that is forgotten is seen: the stall guard, which would heal it, waits for minutes here.
 3. With a qdisc the driver finds no ring full: that is what nodrop is for.
