@@ -138,11 +138,12 @@ class Victim:
     def up(self) -> None:
         """Bring it up; it forgot its neighbours when it went down."""
         net, top = self.lab.net, self.top or self.index
-        net.set_flags(self.index, UP, UP)
-        net.set_flags(top, UP, UP)
         if self.row.kind == "tap":
+            # Before a packet can wait for an answer to ARP, and be overtaken.
             net.add_neighbour(top, THERE, GUEST_MAC)
             self.peer_mac = mac_of("br0" if self.row.neighbour == "bridge" else NAME)
+        net.set_flags(self.index, UP, UP)
+        net.set_flags(top, UP, UP)
         if self.row.sender == "multicast" and not self.row.above:
             self._speak_ipv6()
 
