@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,15 @@ KMOD = Path(__file__).resolve().parents[2] / "kmod"
 KERNEL = "6.12.99-amd64"
 STEPS = {
     "signed": "exit 0",
-    "source": 'mkdir -p "${@: -1}"; touch "${@: -1}/tun.c"',
+    "source": '[ "$1" != --given ] || exit 1; mkdir -p "${@: -1}"; touch "${@: -1}/tun.c"',
     "check": "exit 0",
 }
 TOOLS = {
     "gcc": "echo gcc 12",
     # What the kernel's build would make.
-    "make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=};; esac
-        done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"; touch "$out/build/log"
+    "make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=} ;;
+        TWIN=*) twin=yes ;; esac; done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"
+    touch "$out/build/log"; echo "${twin-no}" >"$NODROP_STORE/twin"
     for name in nodrop tun vhost_net tap; do case $name in vhost_net | tap)
         grep -q "^CONFIG_${name^^}=m" "$obj/.config" || continue ;; esac
         echo "$name" >"$out/$name.ko"; done""",
@@ -32,16 +34,33 @@ SOURCE = {
     "drivers/vhost/net.c": "",
     "drivers/vhost/vhost.h": "",
 }
+ONCE = SOURCE["drivers/net/tun.c"]
+USES = [
+    ("struct ptr_ring tx_ring;", True),
+    ("/* By tx_ring.consumer_lock */ spin_lock_bh(&ntfile->tx_ring.consumer_lock);", True),
+    ("if (a || __ptr_ring_empty(&tfile->tx_ring))", True),
+    ("ret = PTR_RING_PEEK_CALL(&tfile->tx_ring, tun_ptr_peek_len);", True),
+    ("struct ptr_ring **rings; rings[i++] = &tfile->tx_ring;", True),
+    ("struct ptr_ring *tun_get_tx_ring(struct file *file) { return &tfile->tx_ring; }", True),
+    ("struct ptr_ring *r = &tfile->tx_ring;", False),
+    ("r = &tfile->tx_ring;", False),
+    ("tun_use(tfile, &tfile->tx_ring);", False),
+    ("static int tun_use(struct ptr_ring *r)", False),
+    ("ptr_ring_consume(&tfile->tx_ring); tun_use(&tfile->tx_ring);", False),
+    ("x = tfile->tx_ring.consumer_head;", False),
+]
+"""What tun.c may do with its ring, and what it may not."""
 BUILT = {
     "include/generated/uapi/linux/version.h": f"#define LINUX_VERSION_CODE {0x06010C}\n",
     "include/config/auto.conf": "CONFIG_PREEMPT=y\n",
 }
 
 
-def fit(place: Path, config: str, *folder: Path) -> Done:
+def fit(place: Path, config: str, *folder: Path, source: Path | None = None) -> Done:
     write(place / "modules" / KERNEL / "build/.config", config)
     where = {f"NODROP_{name.upper()}": place / name for name in ("store", "log", "modules")}
-    return run(place / "bin", place / "kmod/fit", KERNEL, *folder, **where)
+    given = () if source is None else ("--source", source)
+    return run(place / "bin", place / "kmod/fit", *given, KERNEL, *folder, **where)
 
 
 @pytest.fixture
@@ -89,14 +108,46 @@ def test_a_step_that_fails_makes_nothing(place: Path, step: str) -> None:
     assert list(out.iterdir()) == []
 
 
-def prepare(place: Path) -> bool:
-    """Whether it takes the trees; it leaves nothing behind when it does not."""
+def test_the_kernels_own_modules_show_whether_a_given_source_fits(place: Path) -> None:
+    """Also when it was given for these headers before."""
+    shutil.copy(KMOD / "source", place / "kmod")
+    trees(place, place / "modules" / KERNEL / "build")
+    for source in (place / "source", None):
+        assert fit(place, "CONFIG_TUN=m\n", source=source).returncode == 0
+        assert (place / "store/twin").read_text() == "yes\n"
+        shutil.rmtree(place / "store/built")
+    programs(place / "kmod", {"source": STEPS["source"]})
+    assert fit(place, "CONFIG_TUN=m\n").returncode == 0
+    assert (place / "store/twin").read_text() == "no\n"
+
+
+def test_source_that_was_given_for_other_headers(place: Path) -> None:
+    kept = place / "store/sources" / f"given-{KERNEL}"
+    write(kept / "drivers/net/tap.c")
+    symvers = place / "modules" / KERNEL / "build/Module.symvers"
+    where = {"NODROP_STORE": place / "store", "NODROP_MODULES": place / "modules"}
+    write(kept / "headers", f"{sha256(b'these').hexdigest()}  -\n")
+    for text, status in (("these", 0), ("others", 1)):
+        write(symvers, text)
+        done = run(place / "bin", KMOD / "source", "--given", KERNEL, **where)
+        assert done.returncode == status
+
+
+def trees(place: Path, build: Path) -> None:
+    """Make a kernel's source, and where it was built."""
+    for tree, files in ((place / "source", SOURCE), (build, BUILT)):
+        for name, text in files.items():
+            write(tree / name, text)
+
+
+def prepare(place: Path) -> Done:
+    """Prepare these trees; it leaves nothing behind when it does not take them."""
     out = place / "out"
     done = run(place, KMOD / "prepare", place / "source", place / "build", out)
     assert done.returncode in (0, 1)
     assert bool(done.stderr) is bool(done.returncode)
     assert (out / "tun/stock/tun.c").exists() is out.exists() is (done.returncode == 0)
-    return done.returncode == 0
+    return done
 
 
 @pytest.mark.parametrize(
@@ -107,6 +158,7 @@ def prepare(place: Path) -> bool:
         ("source/Makefile", "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 13\n", False),
         ("source/drivers/net/tun.c", "", False),
         ("source/drivers/net/tun.c", "IFF_ONE_QUEUE IFF_ONE_QUEUE\nIFF_ONE_QUEUE\n", False),
+        *(("source/drivers/net/tun.c", f"{ONCE}{text}\n", taken) for text, taken in USES),
         ("source/drivers/net/tap.c", None, False),
         ("source/drivers/net/tap.c", "ptr_ring_consume(ring);\n", True),
         ("source/drivers/net/tap.c", "ptr_ring_consume_irq(ring);\n", False),
@@ -114,17 +166,22 @@ def prepare(place: Path) -> bool:
         ("source/drivers/net/tap.c", "x = tfile->tx_ring.size;\n", True),
         ("source/drivers/net/tap.c", "x = tfile->tx_ring.queue;\n", False),
         ("source/drivers/net/tap.c", "x = rings[i]->batch;\n", False),
+        ("source/drivers/net/tap.c", "r = &q->ring;\n", False),
         ("source/drivers/vhost/net.c", "struct ptr_ring *rx_ring;\n", True),
         ("source/drivers/vhost/net.c", "len = nvq->rx_ring->size;\n", False),
         ("source/drivers/vhost/net.c", "spin_lock(&other);\n", False),
     ],
 )
 def test_trees(tmp_path: Path, file: str, text: str | None, taken: bool) -> None:
-    for tree, files in (("source", SOURCE), ("build", BUILT)):
-        for name, there in files.items():
-            write(tmp_path / tree / name, there)
+    trees(tmp_path, tmp_path / "build")
     if text is None:
         (tmp_path / file).unlink()
     else:
         write(tmp_path / file, text)
-    assert prepare(tmp_path) is taken
+    assert (prepare(tmp_path).returncode == 0) is taken
+
+
+def test_the_line_is_named(tmp_path: Path) -> None:
+    trees(tmp_path, tmp_path / "build")
+    write(tmp_path / "source/drivers/net/tun.c", f"{ONCE}\n\tgive(&tfile->tx_ring);\n")
+    assert "3:\tgive(&tfile->tx_ring);" in prepare(tmp_path).stderr
