@@ -16,19 +16,22 @@ from nodrop.host import netns, switch
 from nodrop.host.default import Default
 from nodrop.shell import join
 
+Action = tuple[str, Callable[[], None]]
+"""A command that people know, and the function that does it."""
+
 
 @dataclass
 class Plan:
     """What is to be done, and what it is told of.
 
     Attributes:
-        actions: each as a command that people know, and the function that does it.
+        actions: in this order.
         devices: what -j tells of each device.
         default: what -j tells of the default.
         sentences: for people.
     """
 
-    actions: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
     devices: list[dict[str, Any]] = field(default_factory=list)
     default: dict[str, Any] | None = None
     sentences: list[str] = field(default_factory=list)
@@ -107,10 +110,19 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
     for device in devices:
         switch.require(device, on, default)
     for device in devices:
-        name, was = device.name, bool(device.on)
+        name, old = device.name, device.on is None and default.loaded is not None
+        was = bool(default.loaded if old else device.on)
         if was == on:
-            own = " (the kernel's own driver)" if device.on is None else ""
+            own = " (the kernel's own driver)" if device.on is None and not old else ""
             plan.sentences.append(f"{name} is {_word(on)} already{own}.")
+        elif old:
+            action = _loaded(default, on)
+            if action[0] not in dict(plan.actions):
+                plan.actions.append(action)
+            plan.sentences.append(
+                f"{name} is {_word(on)} until tun is loaded again, and so are all other devices: "
+                "its tun is an old one of nodrop's, with one switch for all."
+            )
         else:
             words = ("ethtool", "--set-priv-flags", name, switch.FLAG, _word(on))
             text = netns.prefix(where) + join(*words)
@@ -138,8 +150,7 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
         text = f"rm {default.file}" if on else f"echo 'options tun nodrop=0' > {default.file}"
         plan.actions.append((text, lambda: default.set_next_load(on)))
     if loaded not in (None, on):
-        text = f"echo {'Y' if on else 'N'} > {default.parameter}"
-        plan.actions.append((text, lambda: default.set_loaded(on)))
+        plan.actions.append(_loaded(default, on))
     if plan.actions:
         plan.sentences.append(f"The default is {_word(on)}, and stays so after a reboot.")
     else:
@@ -155,6 +166,10 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
         "next_load_now": _word(next_load if dry else on),
         "file": str(default.file),
     }
+
+
+def _loaded(default: Default, on: bool) -> Action:
+    return f"echo {'Y' if on else 'N'} > {default.parameter}", partial(default.set_loaded, on)
 
 
 def _word(on: bool) -> str:

@@ -120,7 +120,7 @@ def test_a_device_that_vanishes(host: Host, capsys: Capture) -> None:
     [
         ("0x1001", "", 4, 0),  # the kernel's own
         ("0x1081", "", 4, 4),  # upstream's flag, which only its application can switch
-        ("0x1001", "Y", 4, 4),  # nodrop 0.1: it has the default and no flag of a device
+        ("0x1081", "Y", 4, 4),  # the same of nodrop 0.1
     ],
 )
 def test_drivers_without_a_switch(
@@ -132,6 +132,20 @@ def test_drivers_without_a_switch(
         write(host.root / PARAMETER, loaded)
     assert main(["enable", "tun0"]) == enabled
     assert main(["disable", "tun0"]) == disabled
+
+
+def test_an_old_tun_of_nodrops(host: Host, capsys: Capture) -> None:
+    """It has the default, which all devices follow, and no flag of a device."""
+    host.devices = {"tun0": None, "tun1": None}
+    parameter = write(host.root / PARAMETER, "Y\n")
+    assert main(["enable", "tun0"]) == 4
+    told = tell(capsys, "disable", "tun0", "tun1")
+    assert [(one["was"], one["now"], one["switch"]) for one in told["devices"]] == [
+        ("on", "off", False)
+    ] * 2
+    assert told["actions"] == [f"echo N > {parameter}"]
+    assert parameter.read_text().strip() == "N"
+    assert tell(capsys, "disable", "tun0")["actions"] == []
 
 
 def test_no_switch_any_more(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
