@@ -189,19 +189,22 @@ def test_the_script_changes_nothing_when_it_only_prints(
     assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == there
 
 
-def test_an_interrupt_does_not_stop_dkms(host: Host) -> None:
-    """It comes with DKMS's first line; DKMS ends, and what follows is not run."""
-    host.tree()
-    slow = 'case $1 in status) ;; *) echo "$1"; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
-    programs(host.root / "bin", {"dkms": slow})
+@pytest.mark.parametrize(("program", "ran"), [("dkms", ["add"]), ("settle", [ADD, INSTALL, "in"])])
+def test_an_interrupt_does_not_stop(host: Host, program: str, ran: list[str]) -> None:
+    """It comes with the program's first line; the program ends, and what follows is not run."""
+    tree = host.tree()
+    slow = 'case $1 in status) ;; *) echo slow; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
+    programs(host.root / "bin" if program == "dkms" else tree, {program: slow})
+    programs(tree, {"verify": "exit 0"})
     place = Installation(host.root, host.root / "repository", KERNEL)
 
-    def interrupt(_line: str) -> None:
-        raise KeyboardInterrupt
+    def interrupt(line: str) -> None:
+        if line == "slow":
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         place.run(place.to_install(), interrupt)
-    assert host.ran == ["add"]
+    assert host.ran == ran
 
 
 def test_what_scripts_say_is_no_command_for_the_terminal(
