@@ -182,10 +182,21 @@ exec /usr/bin/cp "$@"
     )
     ready.succeed(f"{install}; {OURS}/verify 0.0.1; modinfo -k $KERNEL -n tun | grep /updates/")
     ready.succeed(
-        f"cp {OURS}/place /tmp/; dkms remove -m nodrop -v 0.0.1 --all; /tmp/place stock; "
-        "modinfo -k $KERNEL -n tun | grep /kernel/drivers/; test ! -e /var/lib/dkms/nodrop; "
-        "dkms add nodrop/0.0.1"
+        f"cp {OURS}/{{framework,place}} /tmp/; dkms remove -m nodrop -v 0.0.1 --all; "
+        "/tmp/place stock; modinfo -k $KERNEL -n tun | grep /kernel/drivers/; "
+        "test ! -e /var/lib/dkms/nodrop; dkms add nodrop/0.0.1"
     )
+
+
+def test_a_driver_of_another_package_stays(ready: Root) -> None:
+    theirs = "/lib/modules/$KERNEL/updates/dkms/tun.ko"
+    done = ready.run(
+        f"own=$(modinfo -k $KERNEL -n tun); mkdir -p $(dirname {theirs}); cp $own {theirs}; "
+        "dkms install -m nodrop -v 0.0.1 -k $KERNEL && exit 1; "
+        f"{OURS}/place stock && cmp $own {theirs}; s=$?; rm {theirs}; depmod $KERNEL; exit $s"
+    )
+    assert done.status == 0, done.output
+    assert "is not nodrop's" in done.output
 
 
 def test_no_room_for_the_modules(ready: Root) -> None:

@@ -23,7 +23,7 @@ END = "vermagic"
 
 STUBS = {
     "modinfo": f"""case $1 in
-    -F) grep '{END}$' "$3" ;;
+    -F) if [ $2 = nodrop ]; then grep ^ours "$3"; else grep '{END}$' "$3"; fi ;;
     -k) for f in "$TREE/modules/$2"/updates/dkms/$4.ko "$TREE/modules/$2"/kernel/*/*/$4.ko; do
         [ ! -e "$f" ] || {{ echo "$f"; exit; }}
         done; exit 1 ;;
@@ -104,7 +104,7 @@ class Tree:
     def build(self) -> None:
         source = self.place / "dkms/nodrop/0.3.0/source"
         source.mkdir(parents=True)
-        for name in ("place", "verify"):
+        for name in ("place", "verify", "framework"):
             (source / name).symlink_to(KMOD / name)
         conf = (KMOD / "dkms.conf").read_text().replace("#MODULE_VERSION#", "0.3.0")
         (source / "dkms.conf").write_text(conf)
@@ -113,6 +113,7 @@ class Tree:
 
     def _run(self, *words: str | Path, cut: str = "", kill: bool = False, force: str = "") -> Done:
         where = {"TREE": self.place, "NODROP_DKMS": self.place / "dkms"}
+        where["NODROP_ETC"] = self.place / "etc"
         how = {"OF": self.of, "CUT": cut, "KILL": "yes" if kill else "", "FORCE": force}
         modules = self.place / "modules"
         return run(
@@ -226,6 +227,93 @@ def test_what_was_stored_is_put_back_after_removal(tree: Tree) -> None:
     assert tree.listed()
 
 
+@pytest.mark.parametrize("path", ["extra/tun.ko", "updates/x/tun.ko", "updates/dkms/tun.ko"])
+@pytest.mark.parametrize("root", ["modules", "lib/modules"])
+def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
+    """To anywhere below the kernel's modules, by whichever name."""
+    (tree.place / "lib").symlink_to(".")
+    stored = write(tree.place / STORED / "tun.ko", f"theirs {END}\n")
+    write(stored.with_name("tun.ko.origin"), f"{tree.place}/{root}/{KERNEL}/{path}\n")
+    assert tree.stock() == 0
+    assert (tree.kernel / path).read_text() == f"theirs {END}\n"
+    assert not (tree.place / "dkms/nodrop/original_module").exists()
+
+
+@pytest.mark.parametrize("origin", ["", None])
+def test_killed_before_it_was_written_down(tree: Tree, origin: str | None) -> None:
+    """Where the kernel's own module was."""
+    tree.store("tun")
+    note = tree.place / STORED / "tun.ko.origin"
+    note.unlink() if origin is None else note.write_text(origin)
+    assert tree.stock() == 0
+    assert tree.all_are("stock")
+    assert not (tree.place / "dkms/nodrop/original_module").exists()
+
+
+def test_what_belongs_nowhere_is_kept_and_told(tree: Tree) -> None:
+    stored = write(tree.place / STORED / "wg.ko", f"theirs {END}\n")
+    assert tree.stock() == 1
+    write(stored.with_name("wg.ko.origin"), f"{tree.place}/other/wg.ko\n")
+    assert tree.stock() == 1
+    assert stored.exists()
+    assert not (tree.place / "other").exists()
+
+
+def test_a_driver_of_another_package_stays(tree: Tree) -> None:
+    """It is in the folder of DKMS, too."""
+    theirs = write(tree.kernel / "updates/dkms/tun.ko", f"theirs {END}\n")
+    assert tree.install() == 101
+    assert tree.verify() == 1
+    assert tree.remove() == 0
+    write(theirs.with_name("nodrop.ko"), f"ours, whole {END}\n")
+    assert tree.stock() == 0
+    assert list(theirs.parent.iterdir()) == [theirs]
+
+
+def test_a_kernel_whose_name_begins_as_anothers(tree: Tree) -> None:
+    """Neither's link is the other's."""
+    tree.install()
+    other = tree.place / "modules" / KERNEL.partition("-")[0]
+    write(other / "modules.order")
+    write(other / "kernel/drivers/net/veth.ko")
+    left = write(other / "updates/dkms/nodrop.ko", f"ours, whole {END}\n")
+    assert tree.stock() == 0
+    assert not left.exists()
+    assert tree.all_are("ours, whole")
+    (tree.kernel / STOCK["tun"]).unlink()
+    tree.remove()
+    assert tree.stock() == 1, "nobody forgets that the longer one had ours"
+
+
+def test_a_kernel_that_never_had_ours(tree: Tree) -> None:
+    """Its own are its own affair."""
+    for name in ("tun", "tap"):
+        (tree.kernel / STOCK[name]).unlink()
+    assert tree.stock() == 0
+    (tree.kernel / "modules.order").unlink()
+    assert tree.stock() == 0
+
+
+def test_a_kernel_that_lists_no_modules(tree: Tree) -> None:
+    """What it had cannot be known."""
+    tree.install()
+    (tree.kernel / "modules.order").unlink()
+    assert tree.remove() == 1
+    tree.build()
+    assert tree.install() == 101
+
+
+def test_another_tree_of_dkms(tree: Tree) -> None:
+    """By its settings, which no argument repeats for verify and for stock."""
+    tree.install()
+    (tree.place / "dkms").rename(tree.place / "other")
+    write(tree.place / "etc/dkms/framework.conf", 'dkms_tree="${dkms_tree%/*}/other"\n')
+    write(tree.kernel / "updates/dkms/tun.ko", "ours")
+    assert tree.verify() == 0
+    assert tree.stock() == 0
+    assert tree.all_are("ours, whole")
+
+
 def test_no_room(tree: Tree) -> None:
     write(tree.place / "free", "100\n")
     assert tree.install() == 101
@@ -247,8 +335,10 @@ def test_what_its_package_does_not_have_may_be_missing(tree: Tree) -> None:
     write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n{STOCK['vhost_net']}\n")
     assert tree.install() == 0
     assert tree.remove() == 0
+    tree.build()
+    tree.install()
     (tree.kernel / STOCK["vhost_net"]).unlink()
-    assert tree.stock() == 1
+    assert tree.remove() == 1
 
 
 def test_a_damaged_tun_is_noticed_after_removal(tree: Tree) -> None:

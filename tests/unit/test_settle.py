@@ -268,6 +268,24 @@ def test_certificate_that_dkms_is_told_to_use(
 
 
 @pytest.mark.parametrize(
+    ("conf", "signed"),
+    [
+        ('sign_file="/usr/lib/linux-kbuild-${kernelver%.*}/scripts/sign-file$unknown"', True),
+        # The default certificate stays in the default tree.
+        ('dkms_tree="$dkms_tree/other"', True),
+        ('mok_certificate="$dkms_tree/mok.pub"', True),
+        ('mok_certificate="$dkms_tree/$kernelver.pub"', False),
+    ],
+)
+def test_settings_that_use_variables(
+    strict: Machine, certificate: tuple[bytes, str], conf: str, signed: bool
+) -> None:
+    strict.write("proc/keys", keys(certificate[1]))
+    strict.write("etc/dkms/framework.conf", f"{conf}\n")
+    assert strict.signed() is signed
+
+
+@pytest.mark.parametrize(
     ("said", "enrolled"),
     [("enrolled", True), ("in the enrollment request", False), ("in the built-in", False)],
 )
