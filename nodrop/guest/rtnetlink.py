@@ -63,7 +63,7 @@ _HTB_QLEN = 1000
 _TBF_PARMS, _TBF_BURST = 1, 6
 _PERMANENT = 0x80
 """NUD_PERMANENT."""
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ _COMMAND_LINE = (
     "oops=panic",
     "panic=-1",  # at once: a dead guest must not wait
     "nowatchdog",  # a CPU of the host that is taken away for long is no lockup
+    "rcupdate.rcu_cpu_stall_timeout=120",  # nor a stall
     "mitigations=off",  # they cost much under emulation and prove nothing here
     "module.sig_enforce=0",
 )

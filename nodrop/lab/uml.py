@@ -24,6 +24,12 @@ from nodrop.lab.terminal import Terminal
 from nodrop.proc import kill_group
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
+STALLS = (
+    "rcupdate.rcu_cpu_stall_timeout=120",
+    "sysctl.kernel.hung_task_timeout_secs=120",
+    "watchdog_thresh=60",  # a lockup is twice this
+)
+"""After how many seconds a kernel says that something stalls: the host may stop it for a minute."""
 PRIVATE_TMPFS = "/dev/shm"
 """Where an isolated guest's own tmpfs is mounted; every Linux has this directory."""
 
@@ -112,6 +118,7 @@ def _command_line(
         "oops=panic",
         "panic=-1",  # at once: a dead guest must not wait
         "noreboot",
+        *STALLS,
         *kernel.arguments,
         f"init={plan.INIT}",
         "--",

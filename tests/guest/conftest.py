@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +20,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/guest" in item.nodeid:
             item.add_marker(pytest.mark.guest)
+
+
+@pytest.fixture
+def time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Give what makes an hour pass at once, for guests whose time is to be over."""
+    now, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
+
+    def pass_by() -> None:
+        passed[0] += 3600.0
+
+    return pass_by
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from nodrop.kernel.build import make
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 SOURCES = Path(__file__).parents[1] / "flavours"
-MAKE_TIMEOUT_S, GUEST_TIMEOUT_S, SHORT_S = 120.0, 60.0, 20.0
+MAKE_TIMEOUT_S, GUEST_TIMEOUT_S = 120.0, 60.0
 
 FOUND: dict[str, dict[str, tuple[str, str]]] = {
     "debug": {
@@ -64,11 +64,9 @@ def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "broken.ko"
 
 
-def load(
-    kernel: Kernel, broken: Path, mistake: str, out: Path, timeout: float = GUEST_TIMEOUT_S
-) -> lab.GuestRun:
+def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> lab.GuestRun:
     command = ["insmod", str(broken), f"mistake={mistake}"]
-    result = lab.run(kernel, command, out=out, timeout=timeout)
+    result = lab.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
     assert result.status == 0, result.output
     return result
 
@@ -88,5 +86,5 @@ def test_finds_nothing_where_there_is_nothing(kernel: Kernel, broken: Path, tmp_
 
 def test_memory_far_apart_is_released(kernel: Kernel, broken: Path, tmp_path: Path) -> None:
     """Without nodrop/kernel/patches/kasan its kernel takes minutes and all memory of the host."""
-    result = load(kernel, broken, "none_far_apart", tmp_path, SHORT_S)
+    result = load(kernel, broken, "none_far_apart", tmp_path)
     assert result.splats == ()

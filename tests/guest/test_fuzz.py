@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,16 @@ def test_short_run_reaches_all_modules(guests: Guests, tmp_path: Path) -> None:
     assert len(list(kept(tmp_path / "corpus"))) > 5
 
 
-def test_a_guest_that_dies_names_its_program(guests: Guests, tmp_path: Path) -> None:
+def test_a_guest_that_dies_names_its_program(
+    guests: Guests, tmp_path: Path, time_passes: Callable[[], None]
+) -> None:
     """Its time is over before the program has ended."""
     program = tmp_path / "program.txt"
     program.write_text("r0 = open_tun(RDWR)\nread(r0, 100)\n", encoding="utf-8")
     given = ["--times", "1000000", "--seconds", "100000", "--replay", str(program)]
-    outcome = guests.run(given, tmp_path / "out", timeout=15.0)
+    outcome = guests.run(
+        given, tmp_path / "out", timeout=600.0, on_line=lambda _line: time_passes()
+    )
     assert outcome.finding is not None
     assert outcome.finding.kind == "hangs"
     assert outcome.finding.program == program.read_text(encoding="utf-8")

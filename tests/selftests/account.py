@@ -12,7 +12,7 @@ from harness import NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
-from nodrop.guest.slow import patience, stretched
+from nodrop.guest.slow import patience
 
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
@@ -182,15 +182,6 @@ def settled(
         account.in_order(senders)
     soon(lambda: inflight() == 0, lambda: f"{inflight()} bytes charged and never completed", 2)
     return sum(lost.values())
-
-
-def still(account: Account) -> None:
-    """Wait until nothing has come for two seconds."""
-    came, moved = -1, time.monotonic()
-    while time.monotonic() - moved < stretched(2):
-        if account.count() != came:
-            came, moved = account.count(), time.monotonic()
-        time.sleep(0.02)
 
 
 def goes_on(account: Account, *, first_port: int = 2000, flows: int = 4) -> None:

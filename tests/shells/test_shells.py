@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 PROMPT = "ready>"
 STUB = """\
 #!/bin/sh

@@ -33,7 +33,7 @@ SLEEPS = "exec sleep 600"
 def hear(
     script: str,
     *,
-    timeout: float | None = 20.0,
+    timeout: float | None = 60.0,
     on_line: Callable[[str], None] | None = None,
 ) -> GuestRun:
     with hearing.channels() as (ours, theirs):
@@ -55,20 +55,20 @@ def test_each_channel_is_heard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "kind"),
+    ("script", "short", "kind"),
     [
-        ("echo boots >&{0}; " + SLEEPS, hearing.NeverAnswered),
-        (BEGINS + ENDS + SLEEPS, hearing.StuckAtPowerOff),
-        # A complaint at power-off is a result.
-        (BEGINS + ENDS + "echo 'BUG: bad' >&{0}; " + SLEEPS, hearing.GuestTimeout),
-        ("echo boots >&{0}", hearing.DiedAtBoot),
-        (BEGINS, hearing.GuestDied),
+        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", hearing.NeverAnswered),
+        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", hearing.StuckAtPowerOff),
+        # A complaint is a result.
+        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", hearing.GuestTimeout),
+        ("echo boots >&{0}", "BLOCKED_S", hearing.DiedAtBoot),
+        (BEGINS, "BLOCKED_S", hearing.GuestDied),
     ],
 )
 def test_how_guests_end(
-    script: str, kind: type[NodropError], monkeypatch: pytest.MonkeyPatch
+    script: str, short: str, kind: type[NodropError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("BOOT_S", "POWER_OFF_S", "BLOCKED_S"):
+    for name in (short, "BLOCKED_S"):
         monkeypatch.setattr(hearing, name, 0.3)
     with pytest.raises(kind) as caught:
         hear(script)
@@ -76,16 +76,31 @@ def test_how_guests_end(
 
 
 def test_a_command_may_take_longer_than_a_boot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "BOOT_S", 0.3)
-    assert hear(BEGINS + "sleep 1; " + ENDS).status == 0
+    now, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
+
+    def pass_by(_line: str) -> None:
+        passed[0] += hearing.BOOT_S
+
+    script = BEGINS + "echo works >&{1}; sleep 0.1; " + ENDS
+    assert hear(script, timeout=10 * hearing.BOOT_S, on_line=pass_by).status == 0
 
 
 def test_blocked_tasks_are_asked_for_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guest's first process writes them into the log; the deadline of all counts, too."""
-    monkeypatch.setenv(deadline.VARIABLE, str(time.monotonic() + 0.3))
-    answers = "read -r word <&{2}; echo the tasks that are $word >&{0}; "
+    now, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
+    monkeypatch.setenv(deadline.VARIABLE, str(time.monotonic() + 60))
+
+    monkeypatch.setattr(hearing, "BLOCKED_S", 60.0)
+
+    def pass_by(_line: str) -> None:
+        passed[0] += 60
+
+    answers = "echo works >&{1}; read -r word <&{2}; echo the tasks that are $word >&{0}; "
+    answers += "echo told >&{1}; "
     with pytest.raises(hearing.GuestTimeout) as caught:
-        hear(BEGINS + answers + SLEEPS, timeout=None)
+        hear(BEGINS + answers + SLEEPS, timeout=None, on_line=pass_by)
     assert "that are blocked" in caught.value.hint
 
 
@@ -174,13 +189,14 @@ def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     out = tmp_path / "out"
     out.mkdir()
     monkeypatch.setenv("NODROP_OUT", str(out))
-    monkeypatch.setattr(batch, "TIMEOUT_S", 1.0)
     programs = [
         program(tmp_path, "good", "echo ok 1 works"),
         program(tmp_path, "bad", "echo not ok 1 fails; exit 1"),
         program(tmp_path, "hangs", "sleep 60"),
     ]
-    assert batch.main([str(path) for path in programs]) == 0
+    assert batch.main([str(path) for path in programs[:2]]) == 0
+    monkeypatch.setattr(batch, "TIMEOUT_S", 0.3)
+    assert batch.main([str(programs[2])]) == 0
     whole = GuestRun(0, "", "", (), 1.0)
     good, bad, hangs = read_batch(programs, out, whole)
     assert (good.ok, bad.failed, hangs.run.status) == (True, ("fails",), batch.TIMED_OUT)

@@ -88,7 +88,7 @@ def silent(_: str) -> None:
     pass
 
 
-def enter(kernel: Kernel, timeout: float = 5.0, tell: Callable[[str], None] = silent) -> None:
+def enter(kernel: Kernel, timeout: float = 60.0, tell: Callable[[str], None] = silent) -> None:
     Livepatch(kernel.root).enter(kernel.root, timeout, tell)
 
 
@@ -158,7 +158,7 @@ def test_stuck_on_the_way_out(kernel: Kernel) -> None:
 def test_refused_leaves_nothing_loaded(kernel: Kernel, refused: str) -> None:
     kernel.refused = refused
     with pytest.raises(NodropError):
-        enter(kernel, 0.2)
+        enter(kernel)
     assert kernel.asked == ([*IN, OUT[1]] if refused == PATCH else IN[:1])
     assert not Livepatch(kernel.root).left
 

@@ -313,7 +313,7 @@ def punish(plan: Round) -> None:
         balance.moves()
         memory.pause = True
         pause(senders)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while balance.sums().held and time.monotonic() < deadline:
             time.sleep(0.01)
         found = balance.sums()

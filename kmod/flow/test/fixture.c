@@ -23,6 +23,7 @@
 unsigned int flow_unit;
 unsigned int flow_destroyed;
 int flow_ran_on;
+unsigned int flow_patience_ms = 60000;
 struct flow *flow_sends;
 
 unsigned int packet_bytes(const void *packet)
@@ -142,6 +143,16 @@ void flow_bind(struct flow *f, struct netdev_queue *txq)
 	rtnl_lock();
 	nodrop_queue_bind(f->q, txq);
 	rtnl_unlock();
+}
+
+const int guard_looks_to_trip = NODROP_GUARD_LOOKS;
+
+void guard_looks(struct flow *f, int n)
+{
+	local_bh_disable();
+	while (n-- && timer_delete(&f->q->guard))
+		f->q->guard.function(&f->q->guard);
+	local_bh_enable();
 }
 
 int flow_resize(struct flow *f, int size)

@@ -13,7 +13,8 @@
 
 #include "../limit.h"
 
-#define GUARD_MS 200
+/* Later than any test ends: guard.c's tests look themselves. */
+#define GUARD_MS 600000
 
 struct flow {
 	struct net_device *dev;
@@ -32,6 +33,10 @@ extern unsigned int flow_destroyed;
 /* The CPU on which the qdisc ran last, -1: it did not. */
 extern int flow_ran_on;
 
+/* How long to wait for what must happen; little once something has not. */
+#define FLOW_IMPATIENT_MS 2000
+extern unsigned int flow_patience_ms;
+
 /* The flow for which the qdisc's next run sends packet(FLOW_SENT), or NULL. */
 #define FLOW_SENT 12345
 extern struct flow *flow_sends;
@@ -48,6 +53,10 @@ struct flow *flow_second(struct kunit *test, struct flow *f, int size);
 void flow_free(struct flow *f);
 
 void flow_bind(struct flow *f, struct netdev_queue *txq);
+
+/* The guard's timer expires @n times, as long as it is armed again. */
+void guard_looks(struct flow *f, int n);
+extern const int guard_looks_to_trip;
 int flow_resize(struct flow *f, int size);
 
 enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq,

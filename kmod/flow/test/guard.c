@@ -2,8 +2,6 @@
 /*
  * The guard: a reader that takes nothing.
  */
-#include <linux/delay.h>
-
 #include "fixture.h"
 
 /* The guard knocks for a reader that asked and was heard of no more. */
@@ -15,7 +13,7 @@ static void test_guard_knocks(struct kunit *test)
 	while (stopped(f))
 		KUNIT_ASSERT_NOT_NULL(test, consume(f));
 	KUNIT_EXPECT_TRUE(test, f->q->asked);
-	msleep(nodrop_guard_ms);
+	guard_looks(f, 1);
 	KUNIT_EXPECT_FALSE(test, f->q->asked);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
@@ -28,9 +26,10 @@ static void test_guard_counts_single_packets(struct kunit *test)
 
 	fill(test, f);
 	for (i = 0; i < 10; i++) {
-		msleep(nodrop_guard_ms / 2);
+		guard_looks(f, guard_looks_to_trip - 1);
 		KUNIT_EXPECT_NOT_NULL(test, consume(f));
 	}
+	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
@@ -40,7 +39,7 @@ static void test_guard_leaves_a_device_that_is_down(struct kunit *test)
 
 	fill(test, f);
 	clear_bit(__LINK_STATE_START, &f->dev->state);
-	msleep(nodrop_guard_ms + 100);
+	guard_looks(f, guard_looks_to_trip);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 	set_bit(__LINK_STATE_START, &f->dev->state);
@@ -52,7 +51,9 @@ static void test_guard(struct kunit *test)
 	int err;
 
 	fill(test, f);
-	msleep(nodrop_guard_ms + 100);
+	guard_looks(f, guard_looks_to_trip - 1);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	guard_looks(f, 1);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_PASS);
@@ -65,19 +66,30 @@ static void test_guard(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
-static void test_guard_waits_for_a_slow_reader(struct kunit *test)
+/* So many looks are no longer than its time. */
+static void test_guard_looks_often(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 500);
-	unsigned long end;
+	struct flow *f = flow_new(test, 5);
+	int i;
 
 	fill(test, f);
-	end = jiffies + msecs_to_jiffies(2 * nodrop_guard_ms);
-	while (time_before(jiffies, end)) {
-		f->q->taken++;
-		msleep(20);
+	for (i = 0; i < guard_looks_to_trip; i++) {
+		unsigned long left = f->q->guard.expires - jiffies;
+
+		KUNIT_EXPECT_TRUE(test, timer_pending(&f->q->guard));
+		KUNIT_EXPECT_LE(test, left * guard_looks_to_trip,
+				msecs_to_jiffies(GUARD_MS));
+		guard_looks(f, 1);
 	}
-	KUNIT_EXPECT_TRUE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+}
+
+static void test_guard_ends_with_the_txq(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	fill(test, f);
+	flow_bind(f, NULL);
+	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q->guard));
 }
 
 /* Switched off and on while a txq is stopped. */
@@ -87,11 +99,13 @@ static void test_guard_is_switched(struct kunit *test)
 
 	fill(test, f);
 	nodrop_guard_ms = 0;
-	msleep(2 * GUARD_MS);
+	guard_looks(f, 2 * guard_looks_to_trip);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 	nodrop_guard_ms = GUARD_MS;
-	msleep(2 * GUARD_MS + 200);
+	guard_looks(f, guard_looks_to_trip - 1);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	guard_looks(f, 1);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 }
@@ -101,7 +115,8 @@ static struct kunit_case guard_cases[] = {
 	KUNIT_CASE(test_guard_counts_single_packets),
 	KUNIT_CASE(test_guard_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_guard),
-	KUNIT_CASE(test_guard_waits_for_a_slow_reader),
+	KUNIT_CASE(test_guard_looks_often),
+	KUNIT_CASE(test_guard_ends_with_the_txq),
 	KUNIT_CASE(test_guard_is_switched),
 	{}
 };

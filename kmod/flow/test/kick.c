@@ -17,13 +17,6 @@ static void move_to(struct kunit *test, unsigned int cpu)
 			0);
 }
 
-/* The guard would run the qdisc, too. */
-static int kick_suite_init(struct kunit_suite *suite)
-{
-	nodrop_guard_ms = 0;
-	return 0;
-}
-
 static void kick_exit(struct kunit *test)
 {
 	set_cpus_allowed_ptr(current, cpu_possible_mask);
@@ -40,10 +33,12 @@ static void hold_one(struct flow *f)
 /* Also keeps it from running again. */
 static int ran_on(struct flow *f)
 {
-	int i;
+	unsigned int i;
 
-	for (i = 0; i < 100 && READ_ONCE(flow_ran_on) < 0; i++)
+	for (i = 0; i < flow_patience_ms && READ_ONCE(flow_ran_on) < 0; i += 20)
 		msleep(20);
+	if (READ_ONCE(flow_ran_on) < 0)
+		flow_patience_ms = FLOW_IMPATIENT_MS;
 	while (test_and_set_bit(__QDISC_STATE_SCHED, &f->qdisc->state))
 		msleep(20);
 	return READ_ONCE(flow_ran_on);
@@ -271,7 +266,7 @@ static struct kunit_case kick_cases[] = {
 
 static struct kunit_suite kick_suite = {
 	.name = "nodrop_kick",
-	.suite_init = kick_suite_init,
+	.suite_init = flow_suite_init,
 	.init = flow_init,
 	.exit = kick_exit,
 	.test_cases = kick_cases,

@@ -13,7 +13,6 @@
 KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc);
 
 #define RACE_MS 700
-#define RACE_STALL_MS 2000
 
 struct race {
 	struct flow *f;
@@ -27,7 +26,7 @@ struct race {
 
 static int race_send(void *data)
 {
-	unsigned long patience = jiffies + msecs_to_jiffies(RACE_STALL_MS);
+	unsigned long patience = jiffies + msecs_to_jiffies(flow_patience_ms);
 	struct race *race = data;
 	int err;
 
@@ -35,13 +34,14 @@ static int race_send(void *data)
 		if (stopped(race->f)) {
 			if (time_after(jiffies, patience)) {
 				WRITE_ONCE(race->stalled, true);
+				flow_patience_ms = FLOW_IMPATIENT_MS;
 				break;
 			}
 			cond_resched();
 			cpu_relax();
 			continue;
 		}
-		patience = jiffies + msecs_to_jiffies(RACE_STALL_MS);
+		patience = jiffies + msecs_to_jiffies(flow_patience_ms);
 		local_bh_disable();
 		if (transmit(race->f, race->sent, &err) != NODROP_BUSY) {
 			race->lost += !!err;
@@ -62,8 +62,6 @@ static void test_race(struct kunit *test)
 	struct task_struct *sender;
 	unsigned long end;
 
-	/* The guard would hide a wake that is lost. */
-	nodrop_guard_ms = 0;
 	sender = kthread_run(race_send, &race, "flow_race");
 	KUNIT_ASSERT_FALSE(test, IS_ERR(sender));
 	end = jiffies + msecs_to_jiffies(RACE_MS);
@@ -79,7 +77,6 @@ static void test_race(struct kunit *test)
 	kthread_stop(sender);
 	while (consume(f))
 		taken++;
-	nodrop_guard_ms = GUARD_MS;
 
 	KUNIT_EXPECT_FALSE(test, race.stalled);
 	KUNIT_EXPECT_EQ(test, race.lost, 0U);
@@ -98,7 +95,8 @@ static int race_churn(void *data)
 		usleep_range(100, 200);
 		if (!READ_ONCE(race->churning))
 			continue;
-		flow_resize(race->f, rings[race->churned++ % 8]);
+		flow_resize(race->f, rings[race->churned % 8]);
+		WRITE_ONCE(race->churned, race->churned + 1);
 		mutex_lock(&race->reading);
 		n = consume_batched(race->f, taken, 1 + race->churned % 16);
 		nodrop_unconsume(race->f->q, taken, n);
@@ -107,15 +105,22 @@ static int race_churn(void *data)
 	return 0;
 }
 
-/* For @ms, and longer while the txq is stopped and nobody churns. */
-static void race_read(struct race *race, unsigned int ms, unsigned int *taken,
-		      unsigned int *wrong)
+/* Until enough has churned, or nobody churns and the txq is open. */
+static bool race_goes_on(struct race *race, unsigned int churned)
+{
+	if (READ_ONCE(race->stalled))
+		return false;
+	return READ_ONCE(race->churning) ? READ_ONCE(race->churned) < churned :
+					   stopped(race->f);
+}
+
+/* For @ms at least. */
+static void race_read(struct race *race, unsigned int ms, unsigned int churned,
+		      unsigned int *taken, unsigned int *wrong)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(ms);
 
-	while (time_before(jiffies, end) ||
-	       (!READ_ONCE(race->churning) && stopped(race->f) &&
-		!READ_ONCE(race->stalled))) {
+	while (time_before(jiffies, end) || race_goes_on(race, churned)) {
 		void *got;
 
 		mutex_lock(&race->reading);
@@ -129,6 +134,7 @@ static void race_read(struct race *race, unsigned int ms, unsigned int *taken,
 }
 
 #define CHURN_ROUNDS 8
+#define CHURN_TIMES 10
 #define CHURN_MS 100
 
 static void test_race_with_churn(struct kunit *test)
@@ -140,21 +146,20 @@ static void test_race_with_churn(struct kunit *test)
 
 	mutex_init(&race.reading);
 	flow_unit = 100;
-	nodrop_guard_ms = 0;
 	sender = kthread_run(race_send, &race, "flow_race");
 	churner = kthread_run(race_churn, &race, "flow_churn");
 	for (i = 0; i < CHURN_ROUNDS; i++) {
 		WRITE_ONCE(race.churning, true);
-		race_read(&race, CHURN_MS, &taken, &wrong);
+		race_read(&race, CHURN_MS, (i + 1) * CHURN_TIMES, &taken,
+			  &wrong);
 		/* A resize opens the txq, and would hide a lost wake. */
 		WRITE_ONCE(race.churning, false);
-		race_read(&race, CHURN_MS, &taken, &wrong);
+		race_read(&race, CHURN_MS, 0, &taken, &wrong);
 	}
 	kthread_stop(churner);
 	kthread_stop(sender);
 	while (consume(f))
 		taken++;
-	nodrop_guard_ms = GUARD_MS;
 
 	KUNIT_EXPECT_FALSE(test, race.stalled);
 	KUNIT_EXPECT_EQ(test, race.lost, 0U);
@@ -163,7 +168,6 @@ static void test_race_with_churn(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
 	KUNIT_EXPECT_EQ(test, inflight(f->txq), 0U);
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
-	KUNIT_EXPECT_GT(test, race.churned, 50U);
 }
 
 /* The guard and a reader that comes back, again and again. */
@@ -185,22 +189,22 @@ static void test_race_with_a_reader_that_returns(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
 	struct task_struct *returner;
-	unsigned long end;
+	unsigned long end, late;
 	int err;
 
-	nodrop_guard_ms = 0;
 	fill(test, f);
 	returner = kthread_run(race_come_and_go, f, "flow_return");
 	KUNIT_ASSERT_FALSE(test, IS_ERR(returner));
 	end = jiffies + msecs_to_jiffies(RACE_MS);
-	while (time_before(jiffies, end)) {
+	late = jiffies + msecs_to_jiffies(flow_patience_ms);
+	while (time_before(jiffies, end) ||
+	       (!counted(f, NODROP_DROP_GUARD) && time_before(jiffies, late))) {
 		local_bh_disable();
 		transmit(f, 0, &err);
 		local_bh_enable();
 		cond_resched();
 	}
 	kthread_stop(returner);
-	nodrop_guard_ms = GUARD_MS;
 
 	KUNIT_EXPECT_GT(test, counted(f, NODROP_DROP_GUARD), 0ULL);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);

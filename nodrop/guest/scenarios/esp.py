@@ -32,6 +32,7 @@ from nodrop.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import configure
 from nodrop.guest.vpns import End
 from nodrop.guest.vpns.base import VETH, veth_pair
@@ -40,7 +41,7 @@ NEAR = End("nda", "ndesp-a", "192.0.2.1", "198.18.0.1")
 FAR = End("ndb", "ndesp-b", "192.0.2.2", "198.18.0.2")
 ESP_PORT = 4500
 PORT = 9
-SENDER_GRACE_S = 10.0
+SENDER_GRACE_S = patience(10.0)
 SETTLE_S = 0.05
 """From the near end's last packet until it has passed the veth pair."""
 NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"

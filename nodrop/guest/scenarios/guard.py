@@ -27,13 +27,14 @@ from nodrop.guest.drivers import device_flags
 from nodrop.guest.failure import GuestError
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, driver_metrics
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 
 DEVICE = "nddev0"
 MODES = {"tun": IFF_TUN, "tap": IFF_TAP}
 HERE, THERE = "198.18.0.1", "198.18.0.2"
 PORT = 9
-SENDER_GRACE_S = 5.0
+SENDER_GRACE_S = patience(5.0)
 MULTICAST_PACKETS = 600
 """More than a socket's default buffer can take."""
 MULTICAST_LIMIT_S = 2

@@ -23,12 +23,13 @@ from nodrop.guest.drivers import awake_cpus, device_flags
 from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, driver_metrics
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TAP
 from nodrop.guest.vpn import DEVICES, NETNS, drain_ends, kernel_vpn, netns_options
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window: windows open, queues fill."""
-END_GRACE_S = 10.0
+END_GRACE_S = patience(10.0)
 WATCHED = 0.95
 """The share of the window, from its beginning, in which the forwarder is watched."""
 

@@ -26,13 +26,14 @@ from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TUN
 from nodrop.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, set_up_ends
 
 WARM_UP_S = 0.4
 """From the start of the TCP flows to the measured window."""
 PROBE_GRACE_S = 0.1
-END_GRACE_S = 15.0
+END_GRACE_S = patience(15.0)
 
 
 class Vpn(Protocol):

@@ -37,12 +37,13 @@ from nodrop.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import configure
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"
 DESTINATION = "198.18.0.2"
-END_GRACE_S = 10.0
+END_GRACE_S = patience(10.0)
 LEAD = 0.2
 """The share of the window in which queues fill: no shares are taken there."""
 HTB_PERCENT = (80, 20)

@@ -38,6 +38,7 @@ from nodrop.guest.scenarios.vpnhost import (
     udp_drops,
     vpn_programs,
 )
+from nodrop.guest.slow import patience
 from nodrop.guest.tundev import configure
 from nodrop.guest.vpns import FAR, KINDS, NEAR, Options, tunnel
 
@@ -45,7 +46,7 @@ CLIPS = Path(__file__).resolve().parents[3] / "bench" / "clips"
 CPUS = (1, 0)
 """Of the near and the far VPN; the stream's program is on the far one's."""
 STREAM_CPU = "0"
-END_GRACE_S = 15.0
+END_GRACE_S = patience(15.0)
 
 
 def video_metrics(said: dict[str, Any], before: DeviceCounts, after: DeviceCounts) -> Metrics:

@@ -90,7 +90,7 @@ class Victim:
     ) -> None:
         self._stack.close()
         # io_uring lets go of the files of a reader that was killed in the background.
-        if not happens(lambda: not Path("/sys/class/net", NAME).exists(), 2.0):
+        if not happens(lambda: not Path("/sys/class/net", NAME).exists()):
             raise GuestError(f"{NAME} does not go")
 
     def _make(self) -> None:

@@ -179,4 +179,4 @@ class Bystander:
         self._socket.sendto(b"bystander", ("198.18.9.2", 9))
         poll = select.poll()
         poll.register(self._device.fd, select.POLLIN)
-        return happens(lambda: poll.poll(0), 0.1) and bool(os.read(self._device.fd, 2048))
+        return happens(lambda: poll.poll(0)) and bool(os.read(self._device.fd, 2048))

@@ -52,7 +52,7 @@ class InThread:
                 signal.pthread_kill(self._thread.ident, signal.SIGUSR1)
             return not self._thread.is_alive()
 
-        if not happens(ended, 2.0):
+        if not happens(ended):
             raise GuestError("a reader cannot be stopped")
         os.close(self._loop.bell)
         if self.error:

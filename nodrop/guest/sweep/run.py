@@ -14,7 +14,7 @@ from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.modules import ModuleFiles
 from nodrop.guest.runner import prepare_system
-from nodrop.guest.slow import happens
+from nodrop.guest.slow import LEAST_S, happens
 from nodrop.guest.sweep.devices import Victim
 from nodrop.guest.sweep.events import EVENTS, NEEDS_READER
 from nodrop.guest.sweep.lab import Bystander, Lab, laboratory
@@ -32,6 +32,8 @@ PROBES = 20
 """The same, after all else: more than a ring gives slots back at a time."""
 FLOOD, FLOOD_MOST = 300, 1000
 """Packets, and the most that are added to it for a long ring."""
+SHRINK_S = 120.0
+"""What does not come takes a minute to be missed, in each row that is tried."""
 GUARD_MS = "600000"
 """Later than any row ends: what the guard heals would not be seen."""
 GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
@@ -70,7 +72,7 @@ def loaded(driver: str) -> Iterator[None]:
                 tool(["rmmod", module])
             return not Path("/sys/module", module).exists()
 
-        if not happens(gone, 5.0):
+        if not happens(gone):
             raise GuestError(f"{module} cannot be unloaded")
 
 
@@ -96,7 +98,7 @@ class _Flood:
 
     def end(self) -> None:
         self.stop = True
-        self._thread.join(5.0)
+        self._thread.join(LEAST_S)
 
 
 class Sweep:
@@ -136,11 +138,15 @@ class Sweep:
         seen.seconds = time.monotonic() - started
         return seen
 
-    def fails(self, row: Row) -> bool:
-        """Whether something is wrong with a row; ``last`` says what."""
+    def _fails(self, row: Row) -> bool:
         wrong = self.run(row).wrong
         self.last = wrong or self.last
         return bool(wrong)
+
+    def shrunk(self, row: Row) -> Row:
+        """Return a row that fails as well and is as plain as SHRINK_S allows; ``last`` says why."""
+        end = time.monotonic() + SHRINK_S
+        return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
 
     def _try(
         self, row: Row, victim: Victim, sender: Sender, readers: Readers, oracle: Oracle
@@ -181,7 +187,7 @@ class Sweep:
     @staticmethod
     def _burst(row: Row, sender: Sender) -> None:
         while sender.sent <= row.slots:
-            if not happens(sender.send, 2.0):
+            if not happens(sender.send):
                 raise Broken(f"the burst ends at {sender.sent}")
 
     @staticmethod
@@ -189,14 +195,11 @@ class Sweep:
         count = FLOOD + min(row.slots, FLOOD_MOST)
         flood = _Flood(sender, count)
         try:
-            if not happens(lambda: sender.sent > count // 2 or flood.ended(), 5.0):
+            if not happens(lambda: sender.sent > count // 2 or flood.ended()):
                 raise Broken(f"the sender is blocked: {oracle.state()}")
             event()
-            last = -1
-            while not happens(flood.ended, 0.5):
-                if sender.sent + oracle.came() == last:
-                    raise Broken(f"the sender is blocked for ever: {oracle.state()}")
-                last = sender.sent + oracle.came()
+            if not happens(flood.ended):
+                raise Broken(f"the sender is blocked for ever: {oracle.state()}")
             if flood.error:
                 raise flood.error
         finally:
@@ -235,7 +238,7 @@ def run_all(
                     continue
                 failed += 1
                 report(f"FAILED {driver}: {wrong}\n  --row '{row}'")
-                if not again and (small := shrink(row, sweep.fails)) != row:
+                if not again and (small := sweep.shrunk(row)) != row:
                     report(f"  shrunk: {sweep.last}\n  --row '{small}'")
                 if failed >= most:
                     return failed

@@ -190,7 +190,7 @@ class Tcp(Sender):
                 self.server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             return self.server is not None
 
-        if not happens(accepted, 2.0):
+        if not happens(accepted):
             raise AssertionError("no TCP connection comes about")
 
     def _one(self, number: int) -> None:

@@ -23,7 +23,7 @@ from nodrop.guest.tunnels.wire import Tap, wait_quiet
 
 _SIZES = (1, 10, 1000, 1380, 1400, 1452, 3000, 9000)
 _QUIET_S = 0.06
-_TIMEOUT_S = 5.0
+_TIMEOUT_S = 60.0
 _LINK_S = 20.0
 _TIPC_BEARER = "nd"
 _TIPC_S = 3.0

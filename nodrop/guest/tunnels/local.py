@@ -25,7 +25,7 @@ _ERROR = struct.Struct("=IBBBBII")
 _ERROR_QUEUE = 0x2000
 _TCP_BYTES = 2600
 _MOST_ERRORS = 16
-_TIMEOUT_S = 5.0
+_TIMEOUT_S = 60.0
 _STALL_S, _ACKNOWLEDGED_S = 2.5, 0.1
 """Less than a sender waits before it sends again, see SETTINGS."""
 _ports = iter(range(40000, 60000))

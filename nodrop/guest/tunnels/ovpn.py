@@ -44,7 +44,7 @@ class _Generic:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _GENERIC)
-        self._socket.settimeout(10)
+        self._socket.settimeout(60)
         self._sequence = 0
         name = text(_FAMILY_NAME, "ovpn")
         answer = self.ask(_CTRL, _GETFAMILY, name)
