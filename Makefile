@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # The kernel that tests in guests run on: debug, kasan, kcsan-uml or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest torture sweep \
+.PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \
 	man clean deb install uninstall
 
 help: ## Show this list
@@ -47,9 +47,6 @@ unit: bootstrap ## Tests that need no kernel
 
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
-
-torture: bootstrap ## Random events under load, all packets accounted for; SECONDS=60 SEED=1 FLAVOUR=debug
-	@scripts/torture --seed $(or $(SEED),1) --seconds $(or $(SECONDS),60)
 
 sweep: bootstrap ## Devices, readers, senders and events in all pairs, all packets accounted for; five minutes
 	@NODROP_SWEEP=1 $(PYTHON) -m pytest -n 2 --dist worksteal -v tests/guest/test_sweep.py

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 KNOB = Path("/sys/kernel/debug/kmemleak")
-OFF = "nodrop: kmemleak is switched off on purpose"
-"""In the kernel's log, in front of kmemleak's own word for it."""
 FOREIGN = ("hostfs_",)
 """Beginnings of functions that leak by themselves: User-Mode Linux's way to the host's files."""
 
@@ -36,19 +34,8 @@ def split(text: str) -> list[str]:
     return [part for part in _BEGINS.split(text) if part.startswith("unreferenced object")]
 
 
-def off() -> None:
-    """Have the kernel follow no memory any more, until it boots again.
-
-    In user mode it takes almost half of the time that KASAN's kernel has for a packet: each of
-    its buffers is remembered with a stack trace, for which the whole stack is looked through.
-    """
-    if KNOB.exists():
-        Path("/dev/kmsg").write_text(f"{OFF}\n")
-        KNOB.write_text("off")
-
-
 def leaks() -> list[str]:
-    """Look for leaks; return their reports. Takes seconds; none where kmemleak is not or is off.
+    """Look for leaks; return their reports. Takes seconds; none where kmemleak is not.
 
     Those of before are told again.
     """

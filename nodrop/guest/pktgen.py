@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -73,15 +73,6 @@ def _write(name: str, *commands: str) -> None:
             raise GuestError(f"pktgen refused '{command}' in {name}: {error.strerror}") from error
 
 
-def _renice(nice: int) -> None:
-    """Set the priority of pktgen's threads."""
-    for process in Path("/proc").glob("[0-9]*/comm"):
-        # Others come and go.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if process.read_text(errors="replace").startswith("kpktgend_"):
-                os.setpriority(os.PRIO_PROCESS, int(process.parent.name), nice)
-
-
 class Pktgen:
     """Senders to one device, spread over the CPUs; a context manager.
 
@@ -94,17 +85,12 @@ class Pktgen:
         packet_bytes: frame length without the checksum, bytes.
         direct: give packets to the driver itself, past the qdisc, and wait while the
             driver has stopped its queue; otherwise to the qdisc, without ever waiting.
-        nice: of pktgen's threads, which never sleep: at 0 who shares their CPU gets it for
-            every other tick, at 19 as soon as he wants it.
     """
 
-    def __init__(
-        self, device: str, *, senders: int, packet_bytes: int, direct: bool, nice: int = 0
-    ) -> None:
+    def __init__(self, device: str, *, senders: int, packet_bytes: int, direct: bool) -> None:
         self._names = [f"{device}@{index}" for index in range(senders)]
         self._packet_bytes = packet_bytes
         self._mode = "start_xmit" if direct else "queue_xmit"
-        self._nice = nice
         self._failure: OSError | None = None
         self._removed = True
 
@@ -113,7 +99,6 @@ class Pktgen:
             tool(["modprobe", "pktgen"])
         self._removed = False
         cpus = os.cpu_count() or 1
-        _renice(self._nice)
         # Without a delay the first sender of a thread is always due and the others starve.
         delay_ns = int(len(self._names) > cpus)
         for index, name in enumerate(self._names):

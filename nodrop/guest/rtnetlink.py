@@ -50,7 +50,7 @@ UP, NOARP, ALLMULTI = 0x1, 0x80, 0x200
 """IFF_UP, IFF_NOARP, IFF_ALLMULTI."""
 
 _HARDWARE, _NAME, _LOWER, _MASTER, _TXQLEN, _INFO = 1, 3, 5, 10, 13, 18
-_NETNS_FD, _GSO_MAX_SEGS = 28, 40
+_NETNS_FD = 28
 _INFO_KIND, _INFO_DATA = 1, 2
 _LINK_64, _LINK_64_MASK = 1, 1
 _ADDR, _LOCAL = 1, 2
@@ -140,11 +140,6 @@ class Rtnetlink:
     def set_txqueuelen(self, index: int, slots: int) -> None:
         """Set the length of a device's ring."""
         body = _LINK.pack(0, 0, index, 0, 0) + attribute(_TXQLEN, u32(slots))
-        self._request(NEWLINK, 0, body)
-
-    def set_gso_max_segs(self, index: int, segments: int) -> None:
-        """Set of how many segments a device's large packets may be; 1: there are none."""
-        body = _LINK.pack(0, 0, index, 0, 0) + attribute(_GSO_MAX_SEGS, u32(segments))
         self._request(NEWLINK, 0, body)
 
     def move(self, index: int, netns_fd: int) -> None:

@@ -58,7 +58,6 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("WARNING", r"WARNING: "),
 )
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
-_DISABLED = re.compile(r"kmemleak: .*disabled")
 _CUT = "------------[ cut here ]------------"
 _END = re.compile(r"---\[ end (?:trace|Kernel panic)")
 _LAST: dict[str, tuple[re.Pattern[str], int]] = {
@@ -112,11 +111,9 @@ def find_all(log: str | Iterable[str]) -> tuple[Splat, ...]:
     lines = [strip_timestamp(line) for line in (log.splitlines() if isinstance(log, str) else log)]
     found: list[Splat] = []
     index = 0
-    on_purpose = False
     while index < len(lines):
         kind = classify(lines[index])
-        on_purpose = on_purpose or lines[index] == kmemleak.OFF
-        if kind is None or (on_purpose and _DISABLED.match(lines[index])):
+        if kind is None:
             index += 1
             continue
         end = _report_end(lines, index, kind)

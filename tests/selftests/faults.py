@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import mmap
 import os
 from collections import Counter
@@ -77,14 +76,11 @@ def uring() -> Uring:
 def survived(fault: str, count: int, reader: str = "blocking") -> None:
     """Tell how many faults of a kind were survived beside a reader; fail the case when none came.
 
-    nodrop.guest.torture.table makes a table of these lines.
-
     Args:
-        reader: its kind, as the torture calls it; "": there was none.
+        reader: how it reads; "": there was none.
     """
     check(count > 0, f"no fault came: {fault}")
-    words = {"fault": fault, "reader": reader, "count": count}
-    print(f"# survived {json.dumps(words)}", flush=True)
+    print(f"# survived {count} times, reader {reader or 'none'}: {fault}", flush=True)
 
 
 def seen(

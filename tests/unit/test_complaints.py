@@ -139,14 +139,8 @@ def test_kmemleak_that_gave_up() -> None:
     off = "kmemleak: Kernel memory leak detector disabled"
     full = "kmemleak: Cannot allocate a kmemleak_object structure"
     area = "kmemleak: Cannot allocate a scan area, scanning the full object"
-    for lines, found in (
-        ([off], 1),
-        ([area], 0),
-        ([kmemleak.OFF, off], 0),
-        ([off, kmemleak.OFF], 1),
-        ([kmemleak.OFF, full, off], 1),
-    ):
-        assert len(find_splats(in_log("\n".join(lines)))) == found, lines
+    for line, found in ((off, 1), (full, 1), (area, 0)):
+        assert len(find_splats(in_log(line))) == found, line
 
 
 PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED

@@ -38,7 +38,6 @@ def changed() -> None:
             sock.sendto(b"hello", ("198.18.0.1", 9))
         assert net.stats(index).tx_packets >= 1
         net.set_txqueuelen(index, 7)
-        net.set_gso_max_segs(index, 1)
         net.replace_qdisc(index, "pfifo 10")
         assert net.queued(index) == 0
         net.replace_qdisc(index, "noqueue")

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: GPL-2.0-only
-"""Punishes TUN and TAP devices at random and accounts for every packet: docs/torture.md."""
