@@ -155,6 +155,10 @@ static netdev_tx_t nodrop_live_xmit_to(struct tun_file *tfile,
  * core wants them one by one. What tun_net_xmit() calls does not transmit, so
  * nobody takes the lock twice; but for a console on the network that prints
  * from here, and that goes past us.
+ *
+ * The lock comes before the lookup. A queue may be made after this finds none
+ * and before the packet reaches the ring, which it then fills without a claim.
+ * Nobody else of the txq can have claimed a slot meanwhile that this takes.
  */
 static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 					struct net_device *dev)
@@ -166,22 +170,20 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 	struct nodrop_queue *q = NULL;
 	struct netdev_queue *txq;
 	struct tun_file *tfile;
+	bool inner;
 
 	rcu_read_lock();
 	txq = netdev_get_tx_queue(dev, index);
+	inner = READ_ONCE(txq->xmit_lock_owner) == cpu;
+	if (likely(!inner))
+		__netif_tx_lock(txq, cpu);
 	tfile = rcu_dereference(tun->tfiles[index]);
-	if (tfile)
+	if (tfile && likely(!inner))
 		q = nodrop_tun_queue(tfile);
-	if (!q || unlikely(READ_ONCE(txq->xmit_lock_owner) == cpu)) {
+	if (!q || nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
 		ret = nodrop_live_xmit_to(tfile, skb, dev);
-		goto out;
-	}
-
-	__netif_tx_lock(txq, cpu);
-	if (nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
-		ret = nodrop_live_xmit_to(tfile, skb, dev);
-	__netif_tx_unlock(txq);
-out:
+	if (likely(!inner))
+		__netif_tx_unlock(txq);
 	rcu_read_unlock();
 	return ret;
 }

@@ -17,7 +17,7 @@ TRANSMIT = r"""
 #include <stddef.h>
 
 #define __rcu
-#define unlikely(x) (x)
+#define likely(x) (x)
 #define READ_ONCE(x) (x)
 #define DEFINE_PER_CPU(type, name) type name
 #define __this_cpu_read(x) (x)
@@ -31,9 +31,10 @@ TRANSMIT = r"""
 #define netdev_priv(dev) (&(dev)->tun)
 #define netdev_get_tx_queue(dev, index) (&(dev)->txq)
 #define skb_get_queue_mapping(skb) (0)
-#define __netif_tx_lock(txq, cpu) ((txq)->xmit_lock_owner = (cpu))
+#define __netif_tx_lock(txq, cpu) (assert((txq)->xmit_lock_owner == -1), \
+	(txq)->xmit_lock_owner = (cpu))
 #define __netif_tx_unlock(txq) ((txq)->xmit_lock_owner = -1)
-#define nodrop_tun_queue(tfile) (&(tfile)->q)
+#define nodrop_tun_queue(tfile) ((tfile)->plain ? NULL : &(tfile)->q)
 #define nodrop_tun_enabled(tun) true
 
 typedef unsigned short u16;
@@ -41,7 +42,7 @@ typedef enum { NETDEV_TX_OK, NETDEV_TX_BUSY } netdev_tx_t;
 enum nodrop_verdict { NODROP_CLAIMED, NODROP_BUSY };
 struct prog { int run; };
 struct nodrop_queue { int claims; };
-struct tun_file { struct nodrop_queue q; int packets; };
+struct tun_file { struct nodrop_queue q; int packets; bool plain; };
 struct tun_struct { struct tun_file *tfiles[2]; struct prog *prog; };
 struct netdev_queue { int xmit_lock_owner; };
 struct net_device { struct tun_struct tun; struct netdev_queue txq; };
@@ -73,6 +74,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 		nodrop_live_net_xmit(&printed, skb->console);
 	assert(tfile == rcu_dereference(tun->tfiles[0]) || !skb->console);
 	assert(rcu_dereference(tun->prog)->run);
+	assert(dev->txq.xmit_lock_owner == smp_processor_id());
 	tfile->packets++;
 	return NETDEV_TX_OK;
 }
@@ -98,6 +100,17 @@ int main(void)
 	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
 	assert(second.q.claims == 1 && second.packets == 1);
 	assert(other.q.claims == 1 && other.packets == 1);
+
+	/* It prints to the very device that it came through. */
+	prints.console = &dev;
+	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
+	assert(second.q.claims == 2 && second.packets == 3);
+
+	/* A queue may be made before the packet is there: under the lock nobody else has claimed. */
+	second.plain = true;
+	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
+	assert(second.q.claims == 2 && second.packets == 4);
+	assert(dev.txq.xmit_lock_owner == -1);
 	return 0;
 }
 """
