@@ -88,12 +88,12 @@ static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 	       skb->destructor != sock_pfree;
 }
 
-/* Is a user's socket charged with the frame that blocks in the end? */
+/* Is a socket charged with the frame that blocks in the end? */
 static bool nodrop_hold_is_charged(const struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
 
-	if (!sk || !skb->destructor || !sk_fullsock(sk) || sk->sk_kern_sock)
+	if (!sk || !skb->destructor || !sk_fullsock(sk))
 		return false;
 	if (skb->destructor != sock_wfree)
 		return nodrop_hold_is_tcp(skb);
@@ -101,14 +101,24 @@ static bool nodrop_hold_is_charged(const struct sk_buff *skb)
 }
 
 /*
- * How many frames in the ring is no user's socket charged with? Too few for a
+ * Is a socket charged with the frame that answers everybody for the kernel?
+ * Its few hundred kB are all that a CPU has for answers to pings, say.
+ */
+static bool nodrop_hold_is_answer(const struct sk_buff *skb)
+{
+	return skb->sk && skb->destructor == sock_wfree &&
+	       skb->sk->sk_kern_sock;
+}
+
+/*
+ * How many of the ring's frames is no socket charged with? Too few for a
  * moment after a resize that left frames out.
  *
  * Context: producer_lock held.
  */
-static int nodrop_hold_plain(const struct nodrop_hold *hold)
+static int nodrop_hold_plain(const struct nodrop_hold *hold, int frames)
 {
-	u32 taken = hold->produced - nodrop_hold_frames(hold->ring);
+	u32 taken = hold->produced - frames;
 
 	return hold->plain - hold->before[taken & hold->mask];
 }
@@ -132,14 +142,15 @@ static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 {
 	struct ptr_ring *ring = hold->ring;
-	int limit, plain, err = -ENOSPC;
-	bool charged;
+	int limit, frames, plain, err = -ENOSPC;
+	bool charged, on = READ_ONCE(nodrop_hold_on);
 
 	/* Outside of the lock: it wakes the sender. */
-	if (unlikely(READ_ONCE(hold->stalled)) &&
-	    READ_ONCE(ring->consumer_head) == READ_ONCE(hold->head))
+	if ((unlikely(READ_ONCE(hold->stalled)) &&
+	     READ_ONCE(ring->consumer_head) == READ_ONCE(hold->head)) ||
+	    (on && nodrop_hold_is_answer(skb)))
 		skb_orphan(skb);
-	charged = READ_ONCE(nodrop_hold_on) && nodrop_hold_is_charged(skb);
+	charged = on && nodrop_hold_is_charged(skb);
 
 	spin_lock(&ring->producer_lock);
 	/*
@@ -151,13 +162,14 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	smp_mb__after_spinlock();
 	nodrop_hold_guard_arm(hold);
 	limit = ring->size - NODROP_HOLD_RESERVE;
-	plain = nodrop_hold_plain(hold);
+	frames = nodrop_hold_frames(ring);
+	plain = nodrop_hold_plain(hold, frames);
 	if (!charged && plain >= limit) {
 		hold->stats[nodrop_hold_cause(hold)]++;
 		goto out;
 	}
-	/* The slots of the others stay theirs. */
-	if (charged && nodrop_hold_frames(ring) - plain >= NODROP_HOLD_MOST) {
+	/* Beyond txqueuelen the slots of the others stay theirs. */
+	if (charged && frames >= limit && frames - plain >= NODROP_HOLD_MOST) {
 		hold->stats[NODROP_HOLD_DROP_FULL]++;
 		goto out;
 	}
@@ -170,8 +182,7 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	hold->produced++;
 	hold->plain += !charged;
 	hold->before[hold->produced & hold->mask] = hold->plain;
-	hold->stats[NODROP_HOLD_OVER] += charged &&
-					 nodrop_hold_frames(ring) > limit;
+	hold->stats[NODROP_HOLD_OVER] += charged && frames >= limit;
 out:
 	spin_unlock(&ring->producer_lock);
 	return err;

@@ -10,11 +10,13 @@
  * dropping such frames as soon as txqueuelen are queued. So:
  *
  * 1. The array has NODROP_HOLD_RESERVE slots more than txqueuelen. Frames that
- *    are charged to a user's socket ("charged frames") may use all of them.
- *    All other frames are counted by themselves against txqueuelen, as many as
- *    the stock driver queues, and do not compete with charged frames.
- * 2. Nobody pays more than with the stock driver: no frame's truesize changes,
- *    and sockets of the kernel, which everybody shares, are no user's.
+ *    are charged to a socket ("charged frames") may exceed txqueuelen until
+ *    NODROP_HOLD_MOST of them are there. All other frames are counted by
+ *    themselves against txqueuelen, as many as the stock driver queues, and do
+ *    not compete with charged frames.
+ * 2. Nobody pays more than with the stock driver: no frame's truesize changes.
+ *    Sockets by which the kernel answers everybody pay nothing: a guest that
+ *    does not read would keep the others from being answered.
  * 3. When a reader takes nothing for guard_ms, the stall guard uncharges all
  *    frames in the ring, and until the reader takes something no frame counts
  *    as charged.
@@ -36,7 +38,7 @@
 enum nodrop_hold_stat {
 	NODROP_HOLD_OVER,		/* charged frames beyond txqueuelen */
 	NODROP_HOLD_GUARD_TRIPS,	/* times the reader stalled */
-	NODROP_HOLD_DROP_UNHELD,	/* frames: no user's socket to block */
+	NODROP_HOLD_DROP_UNHELD,	/* frames: no socket to block */
 	NODROP_HOLD_DROP_OFF,		/* frames: switched off */
 	NODROP_HOLD_DROP_GUARD,		/* frames: the reader stalls */
 	NODROP_HOLD_DROP_FULL,		/* charged frames: too many */
@@ -60,8 +62,7 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
  * @samples: how often @guard has found the same @head; producer_lock
  * @head: where the reader was when @guard sampled last; producer_lock
  * @produced: frames, since the ring was made; producer_lock
- * @plain: those of @produced that no user's socket is charged with;
- *	producer_lock
+ * @plain: those of @produced that no socket is charged with; producer_lock
  * @before: by number of a frame, @plain before it; producer_lock
  * @mask: entries of @before, a power of two and no less than the ring's, - 1
  * @stats: producer_lock
@@ -85,7 +86,10 @@ struct nodrop_hold {
 /* No ring has more slots. */
 #define NODROP_HOLD_MAX		((int)(KMALLOC_MAX_SIZE / sizeof(void *)))
 
-/* Charged frames in a ring; a batch of slots may be read and not given back. */
+/*
+ * Charged frames in a ring that is longer than txqueuelen for them; a batch of
+ * slots may be read and not given back.
+ */
 #define NODROP_HOLD_MOST	(NODROP_HOLD_RESERVE - 16)
 
 /* Slots for a txqueuelen; too many where the kernel's own driver refuses it. */

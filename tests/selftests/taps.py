@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -17,14 +16,18 @@ from harness import check, equal, run, soon
 from nodrop.guest.command import netns_path
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.environment import Environment
+from nodrop.guest.netns import inside
 from nodrop.guest.taps.load import load, unload
 from nodrop.guest.taps.measure import rx_dropped
 from nodrop.guest.taps.ways import ADDRESS, NAME
 
 SIOCOUTQ = 0x5411
-CLONE_NEWNET = 0x40000000
-MOST = 50_000
+MOST = 4080
+"""NODROP_HOLD_MOST."""
+FAR_TOO_MANY = 50_000
 """Packets that nothing here has room for."""
+UDP_SEGMENT = 103
+"""As in linux/udp.h."""
 UDP_PAYLOAD = 14 + 20 + 8
 """Where it begins in a frame."""
 PARAMETERS = Path("/sys/module/tap/parameters")
@@ -85,26 +88,17 @@ def parameter(name: str, value: str) -> Iterator[None]:
         path.write_text(before, encoding="ascii")
 
 
-def _enter(netns: Path) -> None:
-    with netns.open("rb") as file:
-        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"cannot enter {netns}")
-
-
 @contextmanager
 def sockets(
     count: int, netns: str, *, sndbuf: int = 0, connected: bool = True
 ) -> Iterator[list[socket.socket]]:
     """Give non-blocking UDP sockets of a namespace, connected to the tap's address."""
     with ExitStack() as stack:
-        _enter(netns_path(netns))
-        try:
+        with inside(netns_path(netns)):
             made = [
                 stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
                 for _ in range(count)
             ]
-        finally:
-            _enter(Path("/proc/1/ns/net"))
         for sock in made:
             sock.setblocking(False)
             if sndbuf:
@@ -112,6 +106,12 @@ def sockets(
             if connected:
                 sock.connect((ADDRESS, 9))
         yield made
+
+
+def segmenting(made: Sequence[socket.socket]) -> None:
+    """Send large frames from now on, which are to be cut into segments of 100 bytes."""
+    for sock in made:
+        sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
 
 
 def charged(sock: socket.socket) -> int:
@@ -147,14 +147,14 @@ class Flow:
         self.sent[index] += 1
         return True
 
-    def fill(self, *, most: int = MOST) -> None:
+    def fill(self, *, most: int = FAR_TOO_MANY) -> None:
         """Send by turns until every socket has to wait, or so many are sent."""
         while sum(self.sent) < most:
             if not sum(self.send_one(index) for index in range(len(self.sockets))):
                 return
-        check(most < MOST, "nothing holds the sockets")
+        check(most < FAR_TOO_MANY, "nothing holds the sockets")
 
-    def read(self, fd: int, *, most: int = MOST) -> int:
+    def read(self, fd: int, *, most: int = FAR_TOO_MANY) -> int:
         """Read what there is, or so many; return how many of these packets it were."""
         count = 0
         os.set_blocking(fd, False)
@@ -212,6 +212,7 @@ def drops() -> dict[str, int]:
 
 
 __all__ = [
+    "MOST",
     "Flow",
     "charged",
     "counters",
@@ -219,6 +220,7 @@ __all__ = [
     "parameter",
     "run_taps",
     "rx_dropped",
+    "segmenting",
     "sockets",
     "use",
 ]
