@@ -122,12 +122,16 @@ class Running:
                 outcome = "failed" if self.process.returncode else "passed"
         except KeyboardInterrupt:
             outcome = "interrupted"
+        self.stop()
+        seconds = min(self.ended, time.monotonic()) - self.started
+        return Ended(self.stage.name, outcome, seconds, self.stage.limit_s)
+
+    def stop(self) -> None:
+        """Interrupt the stage if it runs, and kill it ten seconds later."""
         if self._waiter.is_alive():
             self._signal(signal.SIGINT)
             self._waiter.join(END_S)
         self.kill()
-        seconds = min(self.ended, time.monotonic()) - self.started
-        return Ended(self.stage.name, outcome, seconds, self.stage.limit_s)
 
     def kill(self) -> None:
         """End what is left of the stage; what hangs inside the host's kernel is left there."""
@@ -147,6 +151,7 @@ def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
         "NODROP_REPEATS": str(out / "repeated.txt"),
         "NODROP_RUNNING": str(running),
         "PYTHONUNBUFFERED": "1",
+        "PY_COLORS": "0",
     }
     aside: dict[str, Running] = {}
     ended: dict[str, Ended] = {}
@@ -154,7 +159,7 @@ def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
     def join(name: str) -> None:
         ended[name] = aside.pop(name).wait()
         text = (out / f"{name}.log").read_bytes()
-        show(log, b"\n".join(text.splitlines()[-30:]) + b"\n")
+        show(log, b"\n".join(text.splitlines()[-60:]) + b"\n")
 
     def begin(stage: Stage) -> None:
         if stage.needs in aside:
@@ -175,6 +180,8 @@ def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
         for stage in chosen:
             begin(stage)
             if any(one.outcome == "interrupted" for one in ended.values()):
+                for left in aside.values():
+                    left.stop()
                 break
         for name in list(aside):
             join(name)
@@ -189,7 +196,9 @@ def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
 def follow(stage: Stage, env: Mapping[str, str], log: IO[bytes]) -> Ended:
     """Run a stage, print what it prints, count its tests."""
     before = log.tell()
-    tee = subprocess.Popen(["tee", "-a", log.name], stdin=subprocess.PIPE, start_new_session=True)
+    tee = subprocess.Popen(
+        ["tee", "-p", "-a", log.name], stdin=subprocess.PIPE, start_new_session=True
+    )
     assert tee.stdin is not None
     try:
         running = Running(stage, env, tee.stdin)
@@ -208,10 +217,13 @@ def follow(stage: Stage, env: Mapping[str, str], log: IO[bytes]) -> Ended:
 
 
 def show(log: IO[bytes], data: bytes) -> None:
-    """Print and log."""
-    for stream in (sys.stdout.buffer, log):
-        stream.write(data)
-        stream.flush()
+    """Log, and print as long as somebody reads that."""
+    log.write(data)
+    log.flush()
+    if sys.stdout:
+        with suppress(OSError):
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
 
 
 def counted(text: str) -> Counter[str]:
@@ -264,10 +276,10 @@ def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict
     sums = sum((stage.counts for stage in ended), Counter())
     again = (out / "repeated.txt").read_text().splitlines()
     repeated = [line for line in again if line.startswith("A guest")]
-    commit = git("rev-parse", "HEAD")
+    state = git("status", "--porcelain", "--branch")
     result = {
-        "commit": commit,
-        "clean": bool(commit) and not git("status", "--porcelain"),
+        "commit": git("rev-parse", "HEAD"),
+        "clean": state.startswith("## ") and "\n" not in state,
         "outcome": "passed" if passed else "failed",
         "seconds": round(seconds, 1),
         "stages": [{**vars(stage), "seconds": round(stage.seconds, 1)} for stage in ended],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,9 @@ VARIABLE = "NODROP_REPEATS"
 Boot = Callable[[], GuestRun]
 """Boots a guest and returns what it left."""
 
+_FAILED = re.compile(r"^(\[ *[\d.]+\])? *not ok ", re.MULTILINE)
+"""A test that failed, in what a command prints or, of KUnit, in the kernel's log."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -25,7 +29,7 @@ def insist(boot: Boot, *, listened: bool = False) -> GuestRun:
 
     That is: its kernel died before the command started or did not start it in time; or the
     command succeeded and the kernel did not power off, without a complaint. A command that
-    failed has failed.
+    failed has failed, and so has a test that is told in its output.
 
     Args:
         listened: somebody has heard the command already, so that it is not run again.
@@ -36,16 +40,18 @@ def insist(boot: Boot, *, listened: bool = False) -> GuestRun:
     try:
         return boot()
     except StuckAtPowerOff as error:
-        if listened or error.run.status:
+        if error.run.status or _FAILED.search(f"{error.run.output}\n{error.run.log}"):
             return error.run
-        _record(error)
+        _record(error, "is taken as it is" if listened else "is booted again")
+        if listened:
+            return error.run
     except (DiedAtBoot, NeverAnswered) as error:
-        _record(error)
+        _record(error, "is booted again")
     return boot()
 
 
-def _record(error: NodropError) -> None:
-    words = f"A guest is booted again ({type(error).__name__}): {error.message}"
+def _record(error: NodropError, what: str) -> None:
+    words = f"A guest {what} ({type(error).__name__}): {error.message}"
     _log.warning("%s\n%s", words, error.hint)
     if path := os.environ.get(VARIABLE):
         test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]

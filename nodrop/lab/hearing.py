@@ -256,7 +256,7 @@ class _Guest:
                 left = (end if self.began else min(end, boot_end)) - now
                 if left <= 0 and not asked:
                     self.limit_s = now - started
-                    self.silent = not self.began and boot_end < end
+                    self.silent = not self.began and boot_end <= end
                 if left <= 0 and (asked or not self.began or self._powered_off()):
                     return self._powered_off()
                 if left <= 0:

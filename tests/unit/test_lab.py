@@ -25,6 +25,8 @@ from nodrop.lab.selftests import read_batch, split_log
 from nodrop.lab.splats import find_splats
 
 DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
+PRINTED = GuestRun(0, "", "ok 1 one\nnot ok 2 two", (), 1.0)
+LOGGED = GuestRun(0, "[    1.20] ok 1 one\n[   17.290000]     not ok 2 two", "", (), 1.0)
 BEGINS = f"echo {hearing.STARTS} >&{{0}}; "
 ENDS = "echo 0 >&{2}; "
 SLEEPS = "exec sleep 600"
@@ -115,6 +117,8 @@ def test_blocked_tasks_are_asked_for_before_the_end(monkeypatch: pytest.MonkeyPa
         ([hearing.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
         ([hearing.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
         ([hearing.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
+        ([hearing.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
+        ([hearing.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
     ],
 )
 def test_a_boot_that_proved_nothing_is_repeated_once(

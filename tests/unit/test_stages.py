@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What runs the stages of `make test`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+PROGRAM = """
+import os, signal, sys, threading
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from stages import Stage, report, run
+out = Path(sys.argv[2])
+(out / "repeated.txt").touch()
+if sys.argv[3] == "interrupt":
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+stages = (
+    Stage("aside", 3600, ("sleep", sys.argv[4]), aside=True),
+    Stage("tests", 3600, ("sh", "-c", f"echo hello; sleep {sys.argv[4]}")),
+    Stage("last", 3600, ("true",), needs="aside"),
+)
+with (out / "log.txt").open("wb") as log:
+    report(run(stages, out, log), 1.0, out)
+"""
+
+
+def outcomes(out: Path, how: str, seconds: str) -> dict[str, str]:
+    command = [sys.executable, "-c", PROGRAM, str(SCRIPTS), str(out), how, seconds]
+    # Nobody reads what it prints.
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.close()
+    assert process.returncode == 0
+    result = json.loads((out / "result.json").read_text())
+    return {stage["name"]: stage["outcome"] for stage in result["stages"]}
+
+
+def test_all_stages_run_though_nobody_reads_what_they_print(tmp_path: Path) -> None:
+    assert set(outcomes(tmp_path, "", "0").values()) == {"passed"}
+    assert "hello\n" in (tmp_path / "log.txt").read_text()
+
+
+def test_an_interrupt_ends_what_runs_aside_too(tmp_path: Path) -> None:
+    assert outcomes(tmp_path, "interrupt", "3000") == {
+        "aside": "failed",
+        "tests": "interrupted",
+        "last": "not run",
+    }
