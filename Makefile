@@ -49,7 +49,7 @@ guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for 
 	@$(PYTHON) -m pytest tests/guest
 
 sweep: bootstrap ## Devices, readers, senders and events in all pairs, all packets accounted for; five minutes
-	@NODROP_SWEEP=1 $(PYTHON) -m pytest -n 2 --dist worksteal -v tests/guest/test_sweep.py
+	@$(PYTHON) -m pytest -n 2 -v tests/guest/test_sweep.py
 
 man: bootstrap ## The man pages, into out/man
 	@scripts/man out/man

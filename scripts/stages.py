@@ -275,7 +275,7 @@ def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict
             stage.counts["failed"] = 1
     sums = sum((stage.counts for stage in ended), Counter())
     again = (out / "repeated.txt").read_text().splitlines()
-    repeated = [line for line in again if line.startswith("A guest")]
+    repeated = [line for line in again if line.startswith("A ")]
     state = git("status", "--porcelain", "--branch")
     result = {
         "commit": git("rev-parse", "HEAD"),

@@ -41,7 +41,7 @@ def run_one(program: Path, out: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the programs; return 0 when all were run."""
+    """Run the programs until one hangs; return 0 when all were run."""
     out = Path(os.environ["NODROP_OUT"])
     for word in argv:
         program = Path(word)
@@ -49,6 +49,9 @@ def main(argv: list[str]) -> int:
         status = run_one(program, out)
         seconds = time.monotonic() - started
         print(f"{program.name}: exit status {status}, {seconds:.0f} s", flush=True)
+        if status == TIMED_OUT:
+            # What hangs may hold what the others need.
+            return TIMED_OUT
     return 0
 
 

@@ -8,9 +8,10 @@ that (in 7.3: __dev_xmit_skb(), __QDISC_STATE_DEACTIVATED).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from nodrop.guest.command import tool
@@ -20,7 +21,7 @@ from nodrop.trace.tracefs import reason_names
 TRACING = Path("/sys/kernel/tracing")
 EVENT = "skb/kfree_skb"
 IPV4, IPV6, VLAN = 0x0800, 0x86DD, 0x8100
-_SEEN = re.compile(r"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE)
+_SEEN = re.compile(rb"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -63,14 +64,16 @@ def counted(name: str, event: str, wanted: str) -> Iterator[Callable[[], int]]:
     instance = TRACING / "instances" / name
     instance.mkdir()
     files = instance / "events" / event
-    try:
+    with ExitStack() as stack:
+        stack.callback(instance.rmdir)
+        stack.callback((files / "enable").write_text, "0")
         (files / "filter").write_text(wanted)
         (files / "enable").write_text("1")
-        stats = list(instance.glob("per_cpu/cpu*/stats"))
-        yield lambda: sum(int(count) for file in stats for count in _SEEN.findall(file.read_text()))
-    finally:
-        (files / "enable").write_text("0")
-        instance.rmdir()
+        stats = [os.open(path, os.O_RDONLY) for path in instance.glob("per_cpu/cpu*/stats")]
+        for fd in stats:
+            stack.callback(os.close, fd)
+        # Read at offset 0 they are made anew.
+        yield lambda: sum(int(n) for fd in stats for n in _SEEN.findall(os.pread(fd, 4096, 0)))
 
 
 def _mount() -> None:

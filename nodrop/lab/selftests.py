@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodrop.errors import NodropError
 from nodrop.guest.batch import MARK
 from nodrop.kernel import Artifacts, Kernel
+from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.lab import ktap
-from nodrop.lab.hearing import GuestRun
+from nodrop.lab.hearing import BOOT_S, GuestDied, GuestRun, GuestTimeout
 from nodrop.lab.splats import find_splats
 from nodrop.lab.uml import run
 
@@ -74,6 +76,31 @@ def run_selftest(kernel: Kernel, artifacts: Artifacts, program: Path, out: Path)
     if result.status == 0 and any(case.outcome is ktap.Outcome.FAILED for _, case in cases):
         complaints += (f"{program.name} reports failures but ends with exit status 0",)
     return Report(program.name, cases, complaints, result)
+
+
+def run_together(
+    kernel: Kernel, artifacts: Artifacts, programs: Sequence[Path], out: Path
+) -> dict[Path, Report]:
+    """Run test programs in one guest; return what each said that ended there.
+
+    Those that are missing are to be run alone. The program at which the guest died says so
+    itself, whatever it says alone: it is there, with a complaint.
+    """
+    command = [sys.executable, "-m", "nodrop.guest.batch", *programs]
+    env = {"PYTHONPATH": str(REPOSITORY)}
+    limit = BOOT_S + TIMEOUT_S * len(programs) / 4
+    died = None
+    try:
+        whole = run(kernel, command, out=out, artifacts=artifacts, timeout=limit, env=env)
+    except (GuestDied, GuestTimeout) as error:
+        whole, died = None, error
+    reports = dict(zip(programs, read_batch(programs, out, whole), strict=True))
+    ended = {program: report for program, report in reports.items() if report.run.status >= 0}
+    first = next((program for program in programs if program not in ended), None)
+    if isinstance(died, GuestDied) and first:
+        words = (f"the guest died: {died.message}\n{died.hint}", *reports[first].complaints)
+        ended[first] = replace(reports[first], complaints=words)
+    return ended
 
 
 def read_batch(programs: Sequence[Path], out: Path, whole: GuestRun | None) -> list[Report]:

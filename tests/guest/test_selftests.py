@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs the programs of tests/selftests and tests/compat, and the KUnit modules, in guests.
 
-Each result that they report is a subtest here. Each program has a guest of its own.
+Each result that they report is a subtest here. Programs share a few guests; those that did not
+come to their end there have one of their own.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,26 +16,60 @@ from accounting import account
 
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.lab.selftests import (
+    Report,
     find_kunit,
     find_selftests,
     run_kunit,
     run_selftest,
+    run_together,
 )
 
 TESTS = Path(__file__).parents[1]
 PROGRAMS = [*find_selftests(TESTS / "selftests"), *find_selftests(TESTS / "compat")]
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
+GUESTS = 6
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_selftest(
+def guest_of(program: Path) -> int:
+    """Return the number of the guest that a program shares with others."""
+    return PROGRAMS.index(program) % GUESTS
+
+
+@pytest.fixture(scope="module")
+def told(
     kernel: Kernel,
     artifacts: Artifacts,
-    program: Path,
-    tmp_path: Path,
-    subtests: pytest.Subtests,
-) -> None:
-    account(run_selftest(kernel, artifacts, program, tmp_path), subtests, FLAVOUR)
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[Path], Report]:
+    """Give what says what a program told; all that were chosen run when the first is asked for."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    chosen = [item.callspec.params["program"] for item in items if "program" in item.fixturenames]
+    reports: dict[Path, Report] = {}
+    tried: set[int] = set()
+
+    def ask(program: Path) -> Report:
+        guest = guest_of(program)
+        programs = [one for one in chosen if guest_of(one) == guest]
+        if guest not in tried and len(programs) > 1:
+            out = tmp_path_factory.mktemp("together")
+            reports.update(run_together(kernel, artifacts, programs, out))
+        tried.add(guest)
+        out = tmp_path_factory.mktemp(program.name)
+        return reports.get(program) or run_selftest(kernel, artifacts, program, out)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(f"guest{guest_of(path)}"))
+        for path in PROGRAMS
+    ],
+)
+def test_selftest(told: Callable[[Path], Report], program: Path, subtests: pytest.Subtests) -> None:
+    account(told(program), subtests, FLAVOUR)
 
 
 def test_kunit(

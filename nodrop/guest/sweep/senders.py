@@ -87,7 +87,8 @@ class Zerocopy(Udp):
     def charged(self) -> int:
         """Return the same, and packets whose memory is not given back yet."""
         self._complete()
-        return super().charged() + self._waiting
+        # What fails when it was made, and is reported as lost, is told as complete, too.
+        return super().charged() + max(self._waiting, 0)
 
 
 class Multicast(Sender):
