@@ -38,24 +38,15 @@ def printed(words: str, capsys: Capture) -> dict[str, Any]:
     [
         "",
         "fly",
-        "-x report",
-        "--color blue bench --list",
         "-n blue bench --list",
-        "bench",
         "bench teleport",
         "bench tap --pairs 0",
-        "bench tap --seconds 0",
         "bench tap --variants stock,magic",
-        "report",
         "-n blue status -A",
-        "why",
         "why lo --seconds -1",
-        "top --sort colour",
-        "top --interval 0.09",
         "top --interval nan",
         "top --count 0",
         "top --limit -1",
-        "-n blue export -A",
         "disable",
         "disable tun0 --default",
         "-n blue disable --default",
@@ -87,10 +78,6 @@ def test_errors_become_statuses(
     assert capsys.readouterr().out == ""
 
 
-def test_report_on_something_else(tmp_path: Path) -> None:
-    assert cli.main(["report", str(tmp_path / "none")]) == 1
-
-
 @pytest.mark.parametrize("words", ["bench tap", "demo"])
 def test_what_draws_pictures_is_missed_before_a_run(
     words: str, monkeypatch: pytest.MonkeyPatch
@@ -110,24 +97,6 @@ def test_options_before_and_after(capsys: Capture) -> None:
     assert (arguments.color, arguments.quiet, arguments.json) == ("never", True, True)
 
 
-def test_help_fits_on_a_screen(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for name in ("", *(command.name for command in cli.COMMANDS)):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([name, "--help"] if name else ["--help"])
-        assert caught.value.code == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert 3 < len(lines) <= 24, name
-        assert max(map(len, lines)) <= 80, name
-
-
-def test_version(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out.split()[-1] == (REPOSITORY / "kmod/VERSION").read_text().strip()
-
-
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Measurements take what was measured before."""
@@ -136,6 +105,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copytree(RESULTS / "tap", out)
 
     monkeypatch.setattr(session, "measure", measure)
+    monkeypatch.setattr("nodrop.report.plot.svg", lambda *_: "")
     return tmp_path / "out"
 
 
@@ -144,10 +114,10 @@ def test_bench_and_demo(measured: Path, capsys: Capture) -> None:
     printed(f"-q demo -j --out {measured}/2", capsys)
 
 
-@pytest.mark.parametrize("name", ["tap", "nullvpn", "guard"])
-def test_report(name: str, tmp_path: Path, capsys: Capture) -> None:
-    shutil.copytree(RESULTS / name, tmp_path / "run")
+def test_report(tmp_path: Path, capsys: Capture) -> None:
+    shutil.copytree(RESULTS / "guard", tmp_path / "run")
     printed(f"report {tmp_path}/run -j", capsys)
+    assert cli.main(["report", str(tmp_path / "none")]) == 1
 
 
 def test_schemas(capsys: Capture) -> None:

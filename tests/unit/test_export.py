@@ -119,18 +119,6 @@ def test_a_pid_is_no_label() -> None:
     assert not any("4711" in value for _, labels in shown for _, value in labels)
 
 
-def test_families_are_together_and_in_order() -> None:
-    found = host("spaces")
-    page = text.page(collect(found, found.devices, 0.25)).decode()
-    again = text.page(collect(found, found.devices[::-1], 0.25)).decode()
-    assert page == again
-    helped = [line.split()[2] for line in page.splitlines() if line.startswith("# HELP")]
-    typed = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
-    seen = [line.split("{")[0].split()[0] for line in page.splitlines() if line[0] != "#"]
-    assert helped == typed == list(dict.fromkeys(seen))
-    assert [name for last, name in zip(["", *seen], seen, strict=False) if last != name] == helped
-
-
 def test_odd_labels_survive() -> None:
     family = Family("nodrop_x_total", "counter", "One.\nA \\ too.", ("device",))
     family.samples.update({(text.readable(name),): 1 for name in [*ODD, "a\nb", "\\n", 'a\\"b']})
@@ -141,20 +129,6 @@ def test_odd_labels_survive() -> None:
     assert len(shown) == len(ODD) + 3
     assert text.readable("n\udcff") != text.readable(r"n\xff")
     assert text.readable("tun0") == "tun0"
-
-
-def test_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded(monkeypatch, raw("nodrop"))
-    path = write(tmp_path / "nodrop.prom", "old")
-    path.chmod(0o600)
-    before = path.stat().st_ino
-    assert cli.main(["export", "--prometheus", "--out", str(path)]) == 0
-    assert capsys.readouterr() == ("", "")
-    assert parsed(path.read_text())
-    assert (path.stat().st_mode & 0o777, path.stat().st_ino != before) == (0o644, True)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", ["none/nodrop.prom", "below", "fifo", "link", "open"])
@@ -170,34 +144,3 @@ def test_out_that_cannot_be(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert sorted(tmp_path.rglob("*")) == there
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "below/nodrop.prom").read_text() == "old"
-
-
-@pytest.mark.parametrize("step", ["os.fsync", "os.fchmod", "pathlib.Path.replace"])
-def test_a_failure_leaves_the_old_file_alone(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded(monkeypatch, raw("nodrop"))
-    path = write(tmp_path / "nodrop.prom", "old")
-    assert cli.main(["export", "nix", "--out", str(path)]) == 1
-    for failure, status in ((OSError(28, "No space left"), 1), (KeyboardInterrupt(), 130)):
-
-        def fail(*_: object, failure: BaseException = failure) -> None:
-            raise failure
-
-        monkeypatch.setattr(step, fail)
-        assert cli.main(["export", "--out", str(path)]) == status
-        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(path.name, "old")]
-
-
-def test_what_is_half_written_is_not_collected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def look(_: int) -> None:
-        seen.append(sorted(path.name for path in tmp_path.iterdir()))
-
-    seen: list[list[str]] = []
-    recorded(monkeypatch, raw("nodrop"))
-    monkeypatch.setattr("os.fsync", look)
-    assert cli.main(["export", "--out", str(tmp_path / "nodrop.prom")]) == 0
-    ((name,),) = seen
-    assert (name.startswith("."), name.endswith(".prom")) == (True, False)

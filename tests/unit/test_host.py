@@ -3,57 +3,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hosts import ALL, device, host, raw
+from hosts import device, host, raw
 from stubs import before, programs
 
 from nodrop.errors import NodropError
-from nodrop.host import describe, owners, read
+from nodrop.host import owners, read
 from nodrop.host.build import build
-from nodrop.host.kinds import is_shown
 from nodrop.host.model import Driver
-from nodrop.host.raw import HOLDERS, Holder, Raw
-
-
-def test_recorded_hosts_survive_json() -> None:
-    for name in ALL:
-        recorded = raw(name)
-        assert Raw.from_json(json.loads(json.dumps(recorded.to_json()))) == recorded
-
-
-def test_stock() -> None:
-    found = host("stock")
-    one = device(found, "ndtest0")
-    assert (found.tun.driver, found.tun.built_in, found.guard_ms) == (Driver.STOCK, False, None)
-    assert (one.kind, one.driver, one.enabled, one.txqueuelen) == ("tun", Driver.STOCK, False, 20)
-    assert (one.tx_dropped, one.counter("stops")) == (3981, None)
-    assert [(who.name, who.queues, who.vhost) for who in one.owners] == [("python", 1, False)]
-    assert [queue.counters for queue in one.queue] == [{}]
-
-
-def test_upstream_is_what_the_application_asked_for() -> None:
-    found = host("upstream")
-    assert device(found, "ndtest0").driver is Driver.UPSTREAM
-    assert device(found, "ndtest0").enabled
-    assert device(found, "idle0").driver is Driver.STOCK
-
-
-def test_nodrop() -> None:
-    found = host("nodrop")
-    one = device(found, "ndtest0")
-    assert (found.tun.driver, found.tun.version) == (Driver.NODROP, "0.3.0")
-    assert (found.default_on, found.guard_ms, found.default_qdisc) == (True, 1000, "fq_codel")
-    assert (one.driver, one.enabled, one.queue[0].ring_packets) == (Driver.NODROP, True, 20)
-    assert one.drops_by_cause["guard"] == one.tx_dropped > 0
-    assert one.counter("stops") == 1
-    recorded = raw("nodrop")
-    recorded.namespaces[0].flags["ndtest0"]["nodrop"] = False
-    one = device(build(recorded), "ndtest0")
-    assert (one.driver, one.enabled) == (Driver.NODROP, False)
+from nodrop.host.raw import HOLDERS, Holder
 
 
 def test_livepatched() -> None:
@@ -96,19 +57,6 @@ def test_namespaces_and_who_is_where() -> None:
     assert (device(found, "gone0").owners, device(found, "gone0").carrier) == ((), False)
     vxlan = device(found, "vx0")
     assert (vxlan.tunnel, vxlan.driver, vxlan.owners, vxlan.queue) == (True, None, (), ())
-
-
-def test_byte_limits_of_drivers_that_have_none_are_left_out() -> None:
-    recorded = raw("stock")
-    files = recorded.namespaces[0].sysfs["ndtest0"]
-    files["queues/tx-0/byte_queue_limits/limit"] = "0"
-    assert device(build(recorded), "ndtest0").queue[0].limit_bytes is None
-
-
-def test_describe_names_the_ring_once() -> None:
-    shown = describe.device(device(host("nodrop"), "ndtest0"))
-    assert shown["queue"][0]["ring_packets"] == 20
-    assert "ring" not in shown["queue"][0]["counters"]
 
 
 def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> None:
@@ -169,10 +117,3 @@ def test_mq() -> None:
     recorded.namespaces[0].qdiscs[:] = [root, leaf, dict(leaf, parent=":2")]
     qdisc = device(build(recorded), "ndtest0").qdisc
     assert (qdisc.label, qdisc.drops, qdisc.queued_packets) == ("mq/fq_codel", 7, 2)
-
-
-def test_fallback_tunnels_are_shown_when_they_are_used() -> None:
-    link = {"ifname": "gre0", "flags": ["NOARP"], "linkinfo": {"info_kind": "gre"}}
-    assert not is_shown(link)
-    assert is_shown({**link, "flags": ["NOARP", "UP"]})
-    assert not is_shown({"ifname": "eth0", "flags": ["UP"]})

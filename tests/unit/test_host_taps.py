@@ -77,15 +77,6 @@ def test_what_it_received_is_on_its_way_to_the_reader(kind: str) -> None:
     assert [owner.name for owner in one.owners] == ["python"]
 
 
-def test_whose_tap_it_is() -> None:
-    assert taps().tap.version == "0.3.0"
-    stock = taps(ours=False)
-    assert (stock.tap.loaded, stock.tap.driver) == (True, Driver.STOCK)
-    assert (device(stock, NAME).driver, device(stock, NAME).enabled) == (Driver.STOCK, False)
-    off = device(taps(on=False), NAME)
-    assert (off.driver, off.enabled) == (Driver.NODROP, False)
-
-
 @pytest.mark.parametrize(
     ("check", "before", "now", "severity"),
     [

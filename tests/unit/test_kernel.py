@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import signal
 import stat
 import time
 from pathlib import Path
@@ -77,13 +76,6 @@ def test_settings_reach_the_mirror_and_run_no_hook() -> None:
     assert apt.kept_settings(f'{proxy}Acquire "";\nAcquire::Languages "de";\n{hook}') == proxy
 
 
-def test_a_machine_without_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proc, "require", lambda *_: "apt-get")
-    monkeypatch.setattr(proc, "run", lambda *_, **__: proc.Completed(0, "", 0.0))
-    with pytest.raises(NodropError):
-        apt.PrivateApt(tmp_path, "^x$").update()
-
-
 def test_configuration() -> None:
     text = '# title\nCONFIG_A=y   # why\nCONFIG_B="x # y"\n# CONFIG_C is not set   # why\n\n'
     values = {"A": "y", "B": '"x # y"', "C": "n"}
@@ -97,11 +89,6 @@ def test_configuration() -> None:
             kconfig.check({"A": "y"}, got)
     with pytest.raises(UsageError):
         kconfig.fragment("fast")
-
-
-def test_a_flavours_patches_are_there() -> None:
-    for folders in kconfig.PATCHES.values():
-        assert not folders or patched.patches(folders)
 
 
 PATCH = "--- a/net/one.c\n+++ b/net/one.c\n@@ -1,2 +1,2 @@\n first\n-second\n+another\n"
@@ -178,25 +165,6 @@ def test_nothing_left_when_making_fails(place: Path, error: BaseException) -> No
     assert Cache("things", keep=2).find("key") is None
 
 
-def _hang(temporary: Path, final: Path) -> None:
-    fill(temporary, final)
-    time.sleep(60)
-
-
-def test_a_killed_runs_leftovers_go(place: Path) -> None:
-    store = Cache("things", keep=2)
-    child = multiprocessing.get_context("fork").Process(target=store.get, args=("dead", _hang))
-    child.start()
-    deadline = time.monotonic() + 60
-    while not leftovers(place) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    child.join(60)
-    store.get("other", fill)
-    assert leftovers(place) == []
-
-
 def test_two_runs_do_not_make_the_same_entry(place: Path) -> None:
     store = Cache("things", keep=2)
 
@@ -228,12 +196,6 @@ def test_moved_and_old_entries(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     place.rename(moved)
     monkeypatch.setenv("NODROP_CACHE", str(moved))
     assert Cache("things", keep=2).find("new") is None
-
-
-def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NODROP_CACHE", "/proc/nodrop-cannot-be-made")
-    with pytest.raises(NodropError):
-        Cache("things", keep=2).get("key", fill)
 
 
 @pytest.mark.parametrize("which", [".", "things/key"])

@@ -9,18 +9,16 @@ import lzma
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nodrop import deadline
 from nodrop.errors import NodropError
 from nodrop.guest import batch
-from nodrop.lab import accel, again, hearing, initramfs, plan, roots
+from nodrop.lab import accel, again, hearing, initramfs, plan
 from nodrop.lab.hearing import GuestRun
-from nodrop.lab.roots import Root, sources_of
+from nodrop.lab.roots import sources_of
 from nodrop.lab.selftests import read_batch, split_log
 from nodrop.lab.splats import find_splats
 
@@ -75,35 +73,6 @@ def test_how_guests_end(
     with pytest.raises(kind) as caught:
         hear(script)
     assert type(caught.value) is kind
-
-
-def test_a_command_may_take_longer_than_a_boot(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, passed = time.monotonic, [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
-
-    def pass_by(_line: str) -> None:
-        passed[0] += hearing.BOOT_S
-
-    script = BEGINS + "echo works >&{1}; sleep 0.1; " + ENDS
-    assert hear(script, timeout=10 * hearing.BOOT_S, on_line=pass_by).status == 0
-
-
-def test_blocked_tasks_are_asked_for_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guest's first process writes them into the log; the deadline of all counts, too."""
-    now, passed = time.monotonic, [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
-    monkeypatch.setenv(deadline.VARIABLE, str(time.monotonic() + 60))
-
-    monkeypatch.setattr(hearing, "BLOCKED_S", 60.0)
-
-    def pass_by(_line: str) -> None:
-        passed[0] += 60
-
-    answers = "echo works >&{1}; read -r word <&{2}; echo the tasks that are $word >&{0}; "
-    answers += "echo told >&{1}; "
-    with pytest.raises(hearing.GuestTimeout) as caught:
-        hear(BEGINS + answers + SLEEPS, timeout=None, on_line=pass_by)
-    assert "that are blocked" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -263,14 +232,3 @@ def test_sources_come_from_the_machines_mirrors_and_are_signed() -> None:
         "http://two.test/debian-security trixie-security main",
     ]
     assert sources_of("", "bookworm", "trixie", backports=True) == []
-
-
-def test_the_newest_kernel_of_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kernel in ("6.1.0-9-amd64", "6.1.0-56-amd64"):
-        (tmp_path / "lib/modules" / kernel).mkdir(parents=True)
-    root = Root(tmp_path, tmp_path / "none", "key", "bookworm")
-    monkeypatch.setattr(roots, "ensure_root", lambda *_: root)
-    assert roots.ensure_kernel("6.1", None).release == "6.1.0-56-amd64"  # type: ignore[arg-type]
-    for name in ("6.12", "2.6"):
-        with pytest.raises(NodropError):
-            roots.ensure_kernel(name, None)  # type: ignore[arg-type]

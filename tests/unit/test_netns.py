@@ -64,12 +64,6 @@ def test_errors_come_out_of_it(other: int) -> None:
     assert raised.value.filename == "/x"
 
 
-def test_what_comes_out_of_a_child(other: int) -> None:
-    assert len(netns.run_inside(other, lambda: "x" * 10**6)) == 10**6
-    with pytest.raises(NodropError):
-        netns.run_inside(other, lambda: os._exit(9))
-
-
 def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(netns, "NAMED", tmp_path)
     (tmp_path / "42").touch()

@@ -177,9 +177,10 @@ def test_in_and_out(tmp_path: Path, of: str) -> None:
     assert not (tree.place / "dkms/nodrop").exists()
 
 
-@pytest.mark.parametrize("of", ["3.0", "3.2"])
-@pytest.mark.parametrize("kill", [False, True])
-@pytest.mark.parametrize("cut", ["nodrop", "tun", "tap"])
+@pytest.mark.parametrize(
+    ("of", "cut", "kill"),
+    [("3.0", "tun", False), ("3.0", "nodrop", True), ("3.2", "tap", False), ("3.2", "tun", True)],
+)
 def test_a_copy_that_is_cut(tmp_path: Path, of: str, cut: str, kill: bool) -> None:
     """Twice, since the second try must not store the first one's leftovers."""
     tree = Tree(tmp_path, of)
@@ -227,8 +228,9 @@ def test_what_was_stored_is_put_back_after_removal(tree: Tree) -> None:
     assert tree.listed()
 
 
-@pytest.mark.parametrize("path", ["extra/tun.ko", "updates/x/tun.ko", "updates/dkms/tun.ko"])
-@pytest.mark.parametrize("root", ["modules", "lib/modules"])
+@pytest.mark.parametrize(
+    ("root", "path"), [("modules", "extra/tun.ko"), ("lib/modules", "updates/dkms/tun.ko")]
+)
 def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
     """To anywhere below the kernel's modules, by whichever name."""
     (tree.place / "lib").symlink_to(".")

@@ -13,7 +13,6 @@ import pytest
 
 from nodrop import proc
 from nodrop.errors import NodropError
-from nodrop.kernel.build import toolchain
 
 
 def alive(pid: int) -> bool:
@@ -61,15 +60,6 @@ def test_an_end_that_is_no_good_kills_children_too(
         proc.run(["sh", "-c", script], timeout=60, on_line=interrupt)
     assert (caught.type is KeyboardInterrupt) is interrupted
     assert wait_dead(int((tmp_path / "pid").read_text(encoding="utf-8")))
-
-
-def test_missing_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NodropError) as caught:
-        proc.require("no-such-program", "some-package")
-    assert "some-package" in caught.value.hint
-    monkeypatch.setattr("shutil.which", lambda *_args, **_kwargs: None)
-    with pytest.raises(NodropError):
-        toolchain()
 
 
 SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"

@@ -13,7 +13,6 @@ from schema import validate
 
 from nodrop import cli
 from nodrop.commands import status
-from nodrop.host import build
 from nodrop.host.model import Device
 from nodrop.host.raw import Raw
 
@@ -35,17 +34,6 @@ def test_json_is_what_the_schema_says(
         shown = json.loads(capsys.readouterr().out)
         validate("status", shown)
         assert shown["devices"]
-
-
-def test_rows() -> None:
-    one = device(host("nodrop"), "ndtest0")
-    owner = f"python({one.owners[0].pid})"
-    assert cells(one)[:7] == ["ndtest0", "tun", "nodrop", owner, "1", "20", "pfifo"]
-    assert cells(one)[7:] == ["3981", "0", "1", "1", "0"]
-    with_vhost = replace(one.owners[0], vhost=True, name="qemu", pid=7)
-    off = cells(replace(one, enabled=False, owners=(with_vhost, with_vhost)))
-    assert (off[2] != "nodrop", off[3]) == (True, "qemu(7)+vhost +1")
-    assert cells(device(host("spaces"), "vx0"))[2:5] == ["-", "kernel", "-"]
 
 
 @pytest.mark.parametrize(
@@ -71,15 +59,3 @@ def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert cli.main(["status", "nix"]) == 1
     recorded(monkeypatch, replace(raw("stock"), namespaces=[]))
     assert cli.main(["status"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("loaded", "older"), [("0.2.9", True), ("0.3.0", False), ("0.10.0", False), ("", False)]
-)
-def test_older_modules_are_told_of_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, loaded: str, older: bool
-) -> None:
-    monkeypatch.setattr(status, "version", lambda: "0.3.0")
-    found = raw("nodrop")
-    found.machine.files["sys/module/nodrop/version"] = loaded
-    assert len(status.older(build.build(found))) == older

@@ -157,13 +157,6 @@ def test_no_switch_any_more(host: Host, monkeypatch: pytest.MonkeyPatch) -> None
     assert host.devices["tap1"] is False
 
 
-def test_how_long_it_lasts(host: Host, capsys: Capture) -> None:
-    for flags, persistent in (("0x1802", True), ("0x1002", False)):
-        write(host.root / "sys/class/net/tun0/tun_flags", flags)
-        told = tell(capsys, "disable", "--dry-run", "tun0")
-        assert told["devices"][0]["persistent"] is persistent
-
-
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "e\x1b[31mx"])
 def test_what_is_printed_can_be_copied(host: Host, capsys: Capture, name: str) -> None:
     host.devices[name] = True

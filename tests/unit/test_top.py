@@ -118,12 +118,6 @@ def test_counters_that_were_read_a_moment_apart_are_no_cause() -> None:
     assert rows(before, after)["ndtest0"].lost == 100.0
 
 
-def test_the_first_look_has_no_rates() -> None:
-    for row in rows(raw("nodrop")).values():
-        assert (row.interval_s, row.link, row.counters, row.lost) == (None, {}, {}, None)
-        assert len(row.queues) == len(row.device.queue)
-
-
 def test_a_device_comes_goes_and_comes_back() -> None:
     before = raw("stock")
     without = later(before, 1.0, lambda space: space.links.remove(link(space, "ndtest0")))
