@@ -15,8 +15,9 @@ class Mutant:
         file: below kmod/.
         old: a text that occurs there once.
         new: what replaces it.
-        program: the one in tests/selftests that must notice it; empty: any test may.
+        program: the one in tests/selftests that must notice it.
         wider: more changes of the file, which harm nobody alone: they give a race time.
+        row: the row of the sweep that must; no program and no row: any test may.
     """
 
     name: str
@@ -25,3 +26,4 @@ class Mutant:
     new: str
     program: str = ""
     wider: tuple[tuple[str, str], ...] = ()
+    row: str = ""

@@ -170,24 +170,28 @@ CORE = (
         VHOST,
         "if (!q)\n\t\treturn tun_get_tx_ring(file);",
         "if (q || !q)\n\t\treturn tun_get_tx_ring(file);",
+        "vhost_swap",
     ),
     Mutant(
         "vhost: reads past the core",
         VHOST,
         "return nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);",
         "return __ptr_ring_consume_batched(q->ring, packets, n);",
+        "vhost_swap",
     ),
     Mutant(
         "vhost: puts back into the ring, and destroys what does not fit",
         VHOST,
         "nodrop_unconsume(q, packets, n);",
         "ptr_ring_unconsume(q->ring, packets, n, destroy);",
+        "vhost_swap",
     ),
     Mutant(
         "vhost: an ordinary ring is taken for an empty one",
         VHOST,
         "return __ptr_ring_consume_batched(ring, packets, n);",
         "return 0;",
+        "vhost_mixed",
     ),
     Mutant(
         "destroy: leaks what was put back after the device went",
@@ -200,6 +204,7 @@ CORE = (
         WRAP,
         "static bool nodrop_default = true;",
         "static bool nodrop_default;",
+        "tun_switch",
     ),
     Mutant(
         "limit: short rings have one, too",

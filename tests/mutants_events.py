@@ -15,7 +15,7 @@ EVENTS = (
         INJECT,
         "\t\tfront->count -= kept;\n\t\tfront = nodrop_set_front(q, front);\n",
         "\t\tfront->count -= kept;\n",
-        "tun_resize",
+        row="kind=tun ring=5 event=resize pace=burst",
     ),
     Mutant(
         "detach: the kernel may empty the only qdisc",
@@ -38,7 +38,7 @@ EVENTS = (
         INJECT,
         "\tif (kept && !nodrop_inject(heir, front->packets, kept))\n",
         "\tif (true)\n",
-        "tun_kill",
+        "tun_detach",
     ),
     Mutant(
         "leave: what was in the last ring is not counted",
@@ -77,14 +77,14 @@ EVENTS = (
         HEADER,
         "\tWRITE_ONCE(q->notice, false);\n\treturn true;",
         "\treturn false;",
-        "tun_burst",
+        row="kind=tun reader=blocking sender=gso",
     ),
     Mutant(
         "burst: one that ends in a drop calls nobody",
         WRAP,
         "if (unlikely(nodrop_burst_end(q, txq)))",
         "if (unlikely(nodrop_burst_end(q, txq)) && !ret)",
-        "tun_burst",
+        row="kind=tun reader=blocking ring=5 qdisc=noqueue sender=gso",
     ),
     Mutant(
         "limit: nothing is completed",
@@ -112,14 +112,14 @@ EVENTS = (
         ETHTOOL,
         "\tnodrop_tun_bind_all(dev);\n",
         "",
-        "tun_privflag",
+        "tun_switch",
     ),
     Mutant(
         "guard: trips and opens nothing",
         GUARD,
         "\t\tWRITE_ONCE(q->gone, true);",
         "\t\t;",
-        "tun_gone",
+        "tun_guard",
     ),
     Mutant(
         "leave: who inherits has no bound",

@@ -102,21 +102,6 @@ static void broken_atomic_sleep(void)
 	spin_unlock(&broken_spinlock);
 }
 
-struct broken_object {
-	struct mutex lock;	/* is held when its memory goes */
-};
-
-static void broken_free_held(void)
-{
-	struct broken_object *object = kmalloc(sizeof(*object), GFP_KERNEL);
-
-	if (!object)
-		return;
-	mutex_init(&object->lock);
-	mutex_lock(&object->lock);
-	kfree(object);
-}
-
 static int __rcu *broken_pointer;
 
 static void broken_rcu(void)
@@ -163,15 +148,6 @@ static void broken_use_after_free(void)
 	OPTIMIZER_HIDE_VAR(place);
 	kfree(memory);
 	broken_read(place);
-}
-
-static void broken_out_of_bounds(void)
-{
-	char *memory = kmalloc(64, GFP_KERNEL);
-
-	if (memory)
-		broken_read(memory + 64);
-	kfree(memory);
 }
 
 static void broken_vmalloc(void)
@@ -293,12 +269,10 @@ static const struct {
 	{ "lock_order", broken_lock_order },
 	{ "softirq", broken_softirq },
 	{ "atomic_sleep", broken_atomic_sleep },
-	{ "free_held", broken_free_held },
 	{ "rcu", broken_rcu },
 	{ "timer_again", broken_timer_again },
 	{ "list_twice", broken_list_twice },
 	{ "use_after_free", broken_use_after_free },
-	{ "out_of_bounds", broken_out_of_bounds },
 	{ "vmalloc", broken_vmalloc },
 	{ "leak", broken_leak },
 	{ "shift", broken_shift },

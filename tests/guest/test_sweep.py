@@ -45,6 +45,11 @@ ROWS = (
     ),
     "kind=tun ring=2 event=reattach pace=burst",
     "kind=tun ring=2 event=reattach pace=flood neighbour=slow",
+    "kind=tun ring=5 qdisc=mq event=resize pace=flood neighbour=slow",
+    "kind=tun ring=5 event=killed pace=flood",
+    *(f"kind=tap reader=vhost ring={ring} event=swap pace=flood" for ring in (500, 5, 1)),
+    # XDP into the ring.
+    *(f"kind=tap ring={ring} sender=xdp pace=flood" for ring in (5, 1)),
 )
 DROPPING = (
     "kind=tun ring=5 pace=flood sender=packet",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,6 +22,7 @@ from mutants_events import EVENTS
 from mutants_front import FRONT
 from mutants_tap import TAP
 
+from nodrop import lab
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop.kernel.build import make
@@ -29,6 +31,16 @@ from nodrop.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
+ROW_TIMEOUT_S = 330.0
+"""For a guest with a row of the sweep; what does not come is waited for for a minute."""
+SWEEP = """
+import sys
+from nodrop.guest.sweep import run
+from nodrop.guest.sweep.__main__ import main
+run.SHRINK_S = 0.0
+sys.exit(main(sys.argv[1:]))
+"""
+"""A row that fails is not tried again, plainer."""
 
 
 def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> Artifacts:
@@ -79,13 +91,15 @@ class Tests:
         The driver's tests run only when the core's have noticed nothing: they take longer.
         """
         found = []
-        for module in () if mutant.program else find_kunit(artifacts):
+        for module in () if mutant.program or mutant.row else find_kunit(artifacts):
             found += self._fresh(module.name, artifacts, folder / module.stem)
         for program in find_selftests(ROOT / "tests/selftests"):
-            if found:
+            if found or mutant.row:
                 break
             if mutant.program in ("", program.name):
                 found += self._fresh(program.name, artifacts, folder / program.name)
+        if mutant.row:
+            found += self._fresh(mutant.row, artifacts, folder / "sweep")
         return found
 
     def _fresh(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
@@ -96,8 +110,10 @@ class Tests:
         return [words for words in found if words not in self._control[name]]
 
     def _failing(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
-        """Return what fails in one guest: a program's cases, or those of a module of the core's."""
+        """Return what fails in one guest: cases of a program or a KUnit module, a sweep's row."""
         try:
+            if "=" in name:
+                return self._failing_row(name, artifacts, folder)
             if name.endswith(".ko"):
                 module = next(path for path in find_kunit(artifacts) if path.name == name)
                 report = run_kunit(self.kernel, artifacts, module, folder)
@@ -107,6 +123,17 @@ class Tests:
         except NodropError as error:
             return [f"{name}: {str(error).splitlines()[0]}"]
         return [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
+
+    def _failing_row(self, row: str, artifacts: Artifacts, folder: Path) -> list[str]:
+        result = lab.run(
+            self.kernel,
+            [sys.executable, "-c", SWEEP, "--driver", "nodrop", "--row", row],
+            out=folder,
+            artifacts=artifacts,
+            timeout=ROW_TIMEOUT_S,
+            env={"PYTHONPATH": str(ROOT)},
+        )
+        return [row] if result.status or result.splats else []
 
 
 @cache
@@ -120,7 +147,7 @@ def on(flavour: str) -> Tests:
 def test_is_noticed(
     mutant: Mutant, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    tests = on("debug" if mutant in TAP else "perf")
+    tests = on("debug" if mutant in TAP or mutant.row else "perf")
     broken = build(mutant, tests.kernel, tests.whole, tmp_path)
     found = tests.noticing(mutant, broken, tmp_path)
     for words in found:

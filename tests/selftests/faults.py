@@ -73,24 +73,12 @@ def uring() -> Uring:
         raise Skip(f"io_uring: {os.strerror(error.errno or 0)}") from error
 
 
-def survived(fault: str, count: int, reader: str = "blocking") -> None:
-    """Tell how many faults of a kind were survived beside a reader; fail the case when none came.
-
-    Args:
-        reader: how it reads; "": there was none.
-    """
-    check(count > 0, f"no fault came: {fault}")
-    print(f"# survived {count} times, reader {reader or 'none'}: {fault}", flush=True)
-
-
-def seen(
-    errors: Counter[int], place: str, reader: str = "blocking", *, memory: bool = True
-) -> None:
-    """Tell what failed at a place; fail the case when nothing did, or no allocation."""
+def seen(errors: Counter[int], *, memory: bool = True) -> None:
+    """Tell what failed; fail the case when nothing did, or no allocation."""
     names = {errno.errorcode.get(number, "done"): count for number, count in errors.items()}
     print(f"# {errors.total()} faults: {names}", flush=True)
+    check(errors.total() > 0, "no fault came")
     check(bool(MEMORY & set(errors)) or not memory, "no lack of memory was met")
-    survived(f"no memory, or no copy: {place}", errors.total(), reader)
 
 
 def failures(operation: Callable[[], object]) -> Iterator[int]:

@@ -121,24 +121,9 @@ def test_command(shell: Terminal) -> None:
     shell.expect(r"got \[bench\]")
 
 
-def test_scenario(shell: Terminal) -> None:
-    shell.type("nodrop --color never bench nullv\t\n")
-    shell.expect(r"got \[--color\]\[never\]\[bench\]\[nullvpn\]")
-
-
-def test_option(shell: Terminal) -> None:
-    shell.type("nodrop bench --varia\t\n")
-    shell.expect(r"got \[bench\]\[--variants\]")
-
-
 def test_value_behind_the_equals_sign(shell: Terminal) -> None:
     shell.type("nodrop --color=nev\t\n")
     shell.expect(r"got \[--color=never\]")
-
-
-def test_value_in_a_list(shell: Terminal) -> None:
-    shell.type("nodrop bench --variants stock,nod\t\n")
-    shell.expect(r"got \[bench\]\[--variants\]\[stock,nodrop\]")
 
 
 def test_directory(shell: Terminal, tmp_path: Path) -> None:
