@@ -42,6 +42,23 @@ ROWS = (
     ),
     "kind=tun ring=2 event=reattach pace=burst",
     "kind=tun ring=2 event=reattach pace=flood neighbour=slow",
+    # Above another device: charged frames wait beyond the ring, whatever happens to it.
+    *(
+        f"kind={kind} qdisc=noqueue ring=5 {more}"
+        for kind, more in (
+            ("ipvtap", "pace=burst"),
+            ("ipvtap", "pace=flood"),
+            ("macvtap", "pace=flood sender=tcp"),
+            ("macvtap", "pace=burst sender=gso"),
+            ("macvtap", "pace=burst event=resize"),
+            ("macvtap", "pace=flood event=resize"),
+            ("macvtap", "pace=flood event=down"),
+            ("macvtap", "pace=burst event=reattach"),
+            ("macvtap", "pace=flood event=reattach neighbour=slow"),
+            ("macvtap", "pace=burst reader=vhost event=swap"),
+            ("macvtap", "pace=flood reader=vhost event=swap"),
+        )
+    ),
 )
 DROPPING = (
     "kind=tun ring=5 pace=flood sender=packet",
