@@ -132,13 +132,6 @@ TAP = (
         "tap_hold",
     ),
     Mutant(
-        "tap hooks: ours go to ourselves",
-        "tap/unhook.h",
-        "#undef kfree_skb_list_reason\n",
-        "",
-        "tap_hold",
-    ),
-    Mutant(
         "tap guard: drops are not told from others",
         HOLD,
         "hold->stalled ? NODROP_HOLD_DROP_GUARD :",
@@ -193,13 +186,6 @@ TAP = (
         WRAP,
         "\twhile ((skb = ptr_ring_consume(&q->ring)))\n\t\tkfree_skb(skb);\n",
         "\t(void)skb;\n",
-        "tap_guard",
-    ),
-    Mutant(
-        "tap end: the guard goes on",
-        WRAP,
-        "\tnodrop_hold_guard_end(nodrop_tap_hold(q));\n",
-        "",
         "tap_guard",
     ),
     Mutant(
