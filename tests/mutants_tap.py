@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from mutant import Mutant
 
-HOLD, GUARD, WRAP = "tap/hold.c", "tap/guard.c", "tap/wrap.c"
+HOLD, GUARD, WRAP, HEADER = "tap/hold.c", "tap/guard.c", "tap/wrap.c", "tap/hold.h"
 
 TAP = (
     Mutant(
@@ -38,9 +38,23 @@ TAP = (
     ),
     Mutant(
         "tap count: slots that were not given back hold frames",
-        HOLD,
-        "\tframes = nodrop_hold_frames(ring);",
-        "\tframes = ring->producer - ring->consumer_tail;",
+        HEADER,
+        "ring->producer - READ_ONCE(ring->consumer_head);",
+        "ring->producer - ring->consumer_tail;",
+        "tap_limit",
+    ),
+    Mutant(
+        "tap count: a ring without a free slot is empty",
+        HEADER,
+        "(!frames && !__ptr_ring_empty(ring))",
+        "false",
+        "tap_limit",
+    ),
+    Mutant(
+        "tap count: a queue's counters are those of another one",
+        "tap/ethtool.h",
+        "\t\tdata += NODROP_HOLD_STATS;\n",
+        "",
         "tap_limit",
     ),
     Mutant(
@@ -65,6 +79,38 @@ TAP = (
         "tap_limit",
     ),
     Mutant(
+        "tap charged: no socket is",
+        HOLD,
+        "\t       skb->sk->sk_kern_sock;",
+        "\t       true;",
+        "tap_hold",
+    ),
+    Mutant(
+        "tap charged: TCP's segments are not",
+        HOLD,
+        "\treturn skb->sk->sk_protocol == IPPROTO_TCP &&\n",
+        "\treturn false &&\n",
+        "tap_hold",
+    ),
+    Mutant(
+        "tap charged: acknowledgments are",
+        HOLD,
+        "\t       !skb_is_tcp_pure_ack(skb) &&\n",
+        "",
+        "tap_hold",
+    ),
+    Mutant(
+        "tap charged: twice, in a ring that is full",
+        HOLD,
+        "\terr = __ptr_ring_produce(ring, skb);\n",
+        "\tif (charged && frames >= limit) {\n"
+        "\t\trefcount_add(skb->truesize, &skb->sk->sk_wmem_alloc);\n"
+        "\t\tskb->truesize *= 2;\n"
+        "\t}\n"
+        "\terr = __ptr_ring_produce(ring, skb);\n",
+        "tap_hold",
+    ),
+    Mutant(
         "tap charged: a send buffer without a limit is one",
         HOLD,
         "\treturn READ_ONCE(sk->sk_sndbuf) <= NODROP_HOLD_SNDBUF_MAX;",
@@ -77,6 +123,35 @@ TAP = (
         "lost = n + 1;",
         "lost = 0;",
         "tap_hold",
+    ),
+    Mutant(
+        "tap hooks: frames go into the ring past us",
+        "tap/hooks.h",
+        "#define ptr_ring_produce(ring, skb) nodrop_tap_produce(ring, skb)\n",
+        "",
+        "tap_hold",
+    ),
+    Mutant(
+        "tap guard: drops are not told from others",
+        HOLD,
+        "hold->stalled ? NODROP_HOLD_DROP_GUARD :",
+        "false ? NODROP_HOLD_DROP_GUARD :",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap guard: trips when it is off",
+        GUARD,
+        "\t} else if (ms && hold->samples",
+        "\t} else if (hold->samples",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap guard: stops at the array's end",
+        GUARD,
+        "\t       n < nodrop_hold_frames(ring)) {",
+        "\t       n < nodrop_hold_frames(ring) &&\n"
+        "\t       ring->consumer_head + n < ring->size) {",
+        "tap_guard",
     ),
     Mutant(
         "tap guard: sockets stay charged",
@@ -114,10 +189,17 @@ TAP = (
         "tap_guard",
     ),
     Mutant(
+        "tap end: the ring's frames go as if they had been read",
+        WRAP,
+        "\twhile ((skb = ptr_ring_consume(&q->ring)))\n\t\tkfree_skb(skb);\n",
+        "\twhile ((skb = ptr_ring_consume(&q->ring)))\n\t\tconsume_skb(skb);\n",
+        "tap_events",
+    ),
+    Mutant(
         "tap resize: the reserve is forgotten",
         WRAP,
         "\treturn nodrop_ptr_ring_resize(rings, n, size, ",
         "\treturn nodrop_ptr_ring_resize(rings, n, txqueuelen, ",
-        "tap_events",
+        "tap_limit",
     ),
 )

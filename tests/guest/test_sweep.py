@@ -50,6 +50,23 @@ ROWS = (
     *(f"kind=tap reader=vhost ring={ring} event=swap pace=flood" for ring in (500, 5, 1)),
     # XDP into the ring.
     *(f"kind=tap ring={ring} sender=xdp pace=flood" for ring in (5, 1)),
+    # Above another device: charged frames wait beyond the ring, whatever happens to it.
+    *(
+        f"kind={kind} qdisc=noqueue ring=5 {more}"
+        for kind, more in (
+            ("ipvtap", "pace=burst"),
+            ("ipvtap", "pace=flood"),
+            ("macvtap", "pace=flood sender=tcp"),
+            ("macvtap", "pace=burst sender=gso"),
+            ("macvtap", "pace=burst event=resize"),
+            ("macvtap", "pace=flood event=resize"),
+            ("macvtap", "pace=flood event=down"),
+            ("macvtap", "pace=burst event=reattach"),
+            ("macvtap", "pace=flood event=reattach neighbour=slow"),
+            ("macvtap", "pace=burst reader=vhost event=swap"),
+            ("macvtap", "pace=flood reader=vhost event=swap"),
+        )
+    ),
 )
 DROPPING = (
     "kind=tun ring=5 pace=flood sender=packet",

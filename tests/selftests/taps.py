@@ -8,18 +8,19 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from harness import check, equal, run, soon
 
-from nodrop.guest.command import netns_path
+from nodrop.guest.command import ip_batch, netns_path
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.environment import Environment
 from nodrop.guest.netns import inside
+from nodrop.guest.taps.device import LinkTap
 from nodrop.guest.taps.load import load, unload
 from nodrop.guest.taps.measure import rx_dropped
-from nodrop.guest.taps.ways import ADDRESS, NAME
+from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, NAME, guest_tap
 
 SIOCOUTQ = 0x5411
 MOST = 4080
@@ -31,6 +32,8 @@ UDP_SEGMENT = 103
 UDP_PAYLOAD = 14 + 20 + 8
 """Where it begins in a frame."""
 PARAMETERS = Path("/sys/module/tap/parameters")
+OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
+"""Another guest's address, the senders'."""
 
 LATE_MS = "60000"
 """Later than any test reads: the guard's time where it is not what is tested."""
@@ -108,6 +111,28 @@ def sockets(
         yield made
 
 
+@contextmanager
+def other_guest() -> Iterator[LinkTap]:
+    """Give the tap of another guest; to the senders of ``sib`` it is OTHER."""
+    with guest_tap() as tap:
+        ip_batch([f"neigh replace {OTHER} lladdr {GUEST_MAC} dev sib0 nud permanent"], netns="sib")
+        os.set_blocking(tap.fd, False)
+        yield tap
+
+
+def frames(fd: int) -> Iterator[bytes]:
+    """Read what there is."""
+    os.set_blocking(fd, False)
+    with suppress(BlockingIOError):
+        while True:
+            yield os.read(fd, 65536)
+
+
+def drain(fd: int) -> int:
+    """Read what there is; return how many frames it were."""
+    return sum(1 for _ in frames(fd))
+
+
 def segmenting(made: Sequence[socket.socket]) -> None:
     """Send large frames from now on, which are to be cut into segments of 100 bytes."""
     for sock in made:
@@ -157,18 +182,19 @@ class Flow:
     def read(self, fd: int, *, most: int = FAR_TOO_MANY) -> int:
         """Read what there is, or so many; return how many of these packets it were."""
         count = 0
-        os.set_blocking(fd, False)
-        while count < most:
-            try:
-                frame = os.read(fd, 65536)
-            except BlockingIOError:
+        for frame in frames(fd):
+            count += self.add(frame)
+            if count == most:
                 break
-            if frame[23:24] != b"\x11":
-                continue
-            index, number = struct.unpack_from("!II", frame, UDP_PAYLOAD)
-            self.came[index].append(number)
-            count += 1
         return count
+
+    def add(self, frame: bytes) -> bool:
+        """Note a frame that came; whether it is one of these packets."""
+        if frame[23:24] != b"\x11":
+            return False
+        index, number = struct.unpack_from("!II", frame, UDP_PAYLOAD)
+        self.came[index].append(number)
+        return True
 
     def read_all(self, fd: int, wanted: int) -> None:
         """Read until so many came in all."""
@@ -213,10 +239,15 @@ def drops() -> dict[str, int]:
 
 __all__ = [
     "MOST",
+    "OTHER",
+    "SIBLING",
     "Flow",
     "charged",
     "counters",
+    "drain",
     "drops",
+    "frames",
+    "other_guest",
     "parameter",
     "run_taps",
     "rx_dropped",

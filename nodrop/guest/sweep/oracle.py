@@ -6,7 +6,8 @@
    and the qdisc have counters for what they lose by themselves.
 2. What comes one by one comes within a minute, so that a wake-up that is forgotten is seen: the
    stall guard, which would heal it, waits for ten here.
-3. With a qdisc the driver finds no ring full: that is what nodrop is for.
+3. With a qdisc the driver finds no ring full: that is what nodrop is for. Nor does it with a
+   macvtap or ipvtap, if a socket is charged with each packet.
 4. What nothing can hold is lost only in a burst that the ring has no room for. Of a burst of one
    more than that, to a device that nobody reads, what is lost is a number, and no larger than
    with the kernel's own driver (``compare()``). Of a flood it depends on the machine: no bound.
@@ -184,6 +185,8 @@ class Oracle:
             raise Broken(f"{others - dropped} were lost by nobody's word: {self.state()}")
 
     def _check_ours(self, causes: dict[str, int]) -> None:
+        if self.row.charged and causes["full"]:
+            raise Broken(f"{causes['full']} of a blocking socket found no room: {self.state()}")
         counters = self.victim.counters()
         told = sum(value for name, value in counters.items() if name in CAUSES)
         if told != causes["full"]:

@@ -24,6 +24,8 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 """By parameter: what it may be; the plainest first."""
 NAMES = tuple(VALUES)
+CHARGED_MOST = 4080
+"""Packets that wait beyond the ring of a macvtap or ipvtap at the most."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,15 @@ class Row:
     def held(self) -> bool:
         """Whether a qdisc stands between all senders and the ring."""
         return not self.above and self.qdisc != "noqueue" and self.sender not in ("bypass", "xdp")
+
+    @property
+    def charged(self) -> bool:
+        """Whether packets wait beyond such a ring, since a socket is charged with each of them."""
+        return (
+            self.above
+            and self.slots < CHARGED_MOST
+            and self.sender in ("udp", "packet", "bypass", "gso", "zerocopy")
+        )
 
 
 def parse(text: str) -> Row:
