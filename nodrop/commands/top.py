@@ -16,7 +16,6 @@ from nodrop.screen import Screen
 from nodrop.top import describe, frame, view
 from nodrop.top.look import Look, Looks
 from nodrop.top.view import LEAST_S, MOST_S, Sort, View
-from nodrop.top.watch import Watch
 
 INTERVAL_S = 3.0
 
@@ -74,21 +73,20 @@ def run(arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
     )
     console = screen.console(arguments)
-    with Watch(arguments.netns, everywhere=arguments.all_namespaces) as watch:
-        looks = Looks(watch)
-        first = looks.look()
-        where.pick(first.host, arguments.device)
-        if arguments.json:
-            for number, look in enumerate(looks.every(arguments.interval, arguments.count), 1):
-                _print_json(look, chosen, number)
-            return 0
-        if screen.can_move(console.stream):
-            return _live(arguments, looks, first, chosen, console)
-        for number, look in enumerate(looks.every(arguments.interval, arguments.count)):
-            if number:
-                console.print()
-            _print_table(look, chosen, console)
-            _remark(arguments, look, first=number == 0)
+    looks = Looks(arguments.netns, everywhere=arguments.all_namespaces)
+    first = looks.look()
+    where.pick(first.host, arguments.device)
+    if arguments.json:
+        for number, look in enumerate(looks.every(arguments.interval, arguments.count), 1):
+            _print_json(look, chosen, number)
+        return 0
+    if screen.can_move(console.stream):
+        return _live(arguments, looks, first, chosen, console)
+    for number, look in enumerate(looks.every(arguments.interval, arguments.count)):
+        if number:
+            console.print()
+        _print_table(look, chosen, console)
+        _remark(arguments, look, first=number == 0)
     return 0
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, warn
 from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Driver
 
@@ -162,47 +162,3 @@ def rx_drops(_look: Look, link: Link) -> Verdict | None:
         fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name),
         "nstat -az 'TcpExt*Drop*'",
     )
-
-
-@CHECKS.ring("offloads")
-def offloads(_look: Look, link: Link) -> Verdict | None:
-    """Large packets are cut up although the reader could take them."""
-    device = link.now
-    able = sorted({owner.name for owner in device.owners if owner.name in LARGE})
-    if not able:
-        return None
-    name = able[0]
-    if device.vnet_hdr is None or not device.offloads:
-        return skipped("this kernel or iproute2 does not tell")
-    if not device.vnet_hdr:
-        return warn(
-            f"{name} opened it without IFF_VNET_HDR",
-            "each packet is cut to the MTU and checksummed before it is sent: several times "
-            "the CPU for each byte, if this version could do without",
-            LARGE[name],
-        )
-    if not device.offloads.get("tso"):
-        return warn(
-            f"TSO is off, though {name} opened it with IFF_VNET_HDR",
-            "TCP's large packets are cut to the MTU before they are sent",
-            LARGE[name],
-            "# if somebody switched it off by hand: "
-            + fixes.inside(device, "ethtool", "-K", device.name, "tx", "on", "tso", "on"),
-        )
-    return ok("takes large packets (IFF_VNET_HDR, TSO)")
-
-
-_QEMU = "# QEMU: -netdev tap,vnet_hdr=on; in the guest: ethtool -K DEV tso on"
-_GO = "# versions from March 2023 on take large packets: bring it up to date"
-LARGE = {
-    "qemu-system-x86": _QEMU,
-    "qemu-system-aar": _QEMU,
-    "kvm": _QEMU,
-    "cloud-hyperviso": "# the guest's driver decides: ethtool -K DEV tso on in the guest",
-    "firecracker": "# the guest's driver decides: ethtool -K DEV tso on in the guest",
-    "wireguard-go": _GO,
-    "tailscaled": _GO,
-    "netbird": _GO,
-}
-"""Programs that can take large packets, as the kernel has their names (15 characters), and
-what makes them. OpenVPN, OpenConnect and tinc cannot."""

@@ -125,8 +125,6 @@ def _device(
         rx_packets=rx["packets"],
         rx_bytes=rx["bytes"],
         rx_dropped=rx["dropped"],
-        offloads=space.offloads.get(name, {}),
-        lower_mtu=space.mtus.get(link.get("link") or data.get("link") or ""),
     )
 
 

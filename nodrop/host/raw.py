@@ -51,8 +51,6 @@ class RawNamespace:
         stats: device -> ``ethtool -S``, where the driver has counters.
         flags: device -> private flags, where the driver has some.
         time_s: when all that was read, monotonic.
-        offloads: device -> what its reader takes, where that was asked (:func:`read.read`).
-        mtus: each link -> its MTU in bytes, where that was asked.
     """
 
     name: str
@@ -63,8 +61,6 @@ class RawNamespace:
     stats: dict[str, dict[str, int]]
     flags: dict[str, dict[str, bool]]
     time_s: float
-    offloads: dict[str, dict[str, bool]] = field(default_factory=dict)
-    mtus: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def require(device: Device, on: bool, default: Default) -> None:
 
 def _look(name: str) -> Device:
     try:
-        driver = ethtool.driver(name).name
+        driver = ethtool.driver(name)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise _sentence(name, error) from error

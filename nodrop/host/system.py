@@ -78,7 +78,6 @@ class System:
         waiting: tasks that nodrop's livepatch waits for.
         container: what kind of container this is; "": none.
         net_admin: this process may configure networks.
-        cpus: that run.
         units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
     """
@@ -97,7 +96,6 @@ class System:
     waiting: list[str]
     container: str
     net_admin: bool
-    cpus: int
     units: dict[int, str]
     headers_offered: bool = True
 
@@ -175,7 +173,6 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),
         net_admin=_net_admin(root),
-        cpus=os.cpu_count() or 1,
         units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
         headers_offered=offered,
     )

@@ -14,12 +14,10 @@ from nodrop.top.rates import Row
 from nodrop.top.view import View
 
 HELP = """\
-q Ctrl-C     quit                     Ctrl-Z   suspend
-space        refresh now              d s      seconds between refreshes
+q Ctrl-C     quit                     space    refresh now
 D P B        sort by drops, packets, bytes
-S L F N      ... by stops, wait (latency), ring fill, name;  < > the next one
-r            reverse                  / Esc    filter by name, owner, driver
-1 Q          each queue, too          z        colours
+S L F N      ... by stops, wait (latency), ring fill, name
+r            reverse                  1 Q      each queue, too
 up down PgUp PgDn Home End            scroll
 
 PKT/s BIT/s    given to the reader    DROP/s CAUSE  lost by ring and driver
@@ -61,7 +59,6 @@ def frame(
     console: Screen,
     size: tuple[int, int],
     title: str,
-    foot: str,
     offset: int,
 ) -> Frame:
     """Return the screen.
@@ -69,7 +66,6 @@ def frame(
     Args:
         size: columns and lines of the terminal.
         title: the first line.
-        foot: the last line; empty: how to get help, and where in the table this is.
         offset: as many lines as possible are left out above.
     """
     width, height = size
@@ -86,14 +82,10 @@ def frame(
         *table.lines,
     ][: max(height - 1, 0)]
     lines += [""] * (height - 1 - len(lines))
-    if foot:
-        last = fit(foot, width)
-    else:
-        seen = f"{offset + 1}-{min(offset + page, total)} of {total}" if total > page else ""
-        hidden = f"{len(table.left_out)} columns hidden" if table.left_out else ""
-        last = fit("   ".join(filter(None, ("q quit  h help", seen, hidden))), width)
-        last = screen.paint(last, "dim")
-    return Frame([*lines, last], offset, page)
+    seen = f"{offset + 1}-{min(offset + page, total)} of {total}" if total > page else ""
+    hidden = f"{len(table.left_out)} columns hidden" if table.left_out else ""
+    last = fit("   ".join(filter(None, ("q quit  h help", seen, hidden))), width)
+    return Frame([*lines, screen.paint(last, "dim")], offset, page)
 
 
 def summary(every: list[Row], shown: list[Row], chosen: View) -> str:
@@ -106,7 +98,6 @@ def summary(every: list[Row], shown: list[Row], chosen: View) -> str:
     parts = [
         f"{of} device{'' if len(every) == 1 else 's'}",
         f"by {chosen.sort}{' reversed' if chosen.reverse else ''}",
-        *([f"filter '{chosen.find}'"] if chosen.find else []),
         f"{view.short(packets)} pkt/s",
         f"{view.short(bits)}bit/s",
         f"{view.short(drops)} drops/s",

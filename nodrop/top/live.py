@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from nodrop.host.model import Host
 from nodrop.screen import Screen
 from nodrop.top import frame, terminal
 from nodrop.top.look import FIRST_S, Look, Looks
 from nodrop.top.terminal import Terminal
-from nodrop.top.view import LEAST_S, MOST_S, Sort, View
+from nodrop.top.view import LEAST_S, Sort, View
 
 SORTS = {
     "D": Sort.DROPS,
@@ -57,9 +56,6 @@ class Live:
         self._page = 1
         self._help = False
         self._quit = False
-        self._prompt = ""
-        self._typed = ""
-        self._remark = ""
         self._due = 0.0
         self._seen = 0.0
 
@@ -96,45 +92,28 @@ class Live:
 
     def press(self, key: str) -> None:
         """Do what a key says."""
-        if key == terminal.SUSPEND:
-            self._terminal.suspend()
-        elif key == terminal.ENDED:
+        if key == terminal.ENDED:
             self._quit = True
         elif key == terminal.RESIZED:
             pass
-        elif self._prompt:
-            self._type(key)
         elif self._help:
             self._help = False
         else:
             self._command(key)
 
     def _command(self, key: str) -> None:
-        self._remark = ""
         shown = self._view
         if key == "q":
             self._quit = True
         elif key == " ":
             # Rates of a shorter time would be noise.
             self._due = max(time.monotonic(), self._seen + LEAST_S)
-        elif key in "ds":
-            self._prompt, self._typed = "Seconds between refreshes", ""
-        elif key == "/":
-            self._prompt, self._typed = "Filter", shown.find
-        elif key == "\033":
-            shown.find = ""
         elif key in SORTS:
             shown.sort = SORTS[key]
-        elif key in "<>":
-            order = list(Sort)
-            step = 1 if key == ">" else -1
-            shown.sort = order[(order.index(shown.sort) + step) % len(order)]
         elif key in "rR":
             shown.reverse = not shown.reverse
         elif key in "1Q":
             shown.queues = not shown.queues
-        elif key == "z":
-            self._console = replace(self._console, color=not self._console.color)
         elif key in "h?":
             self._help = True
         else:
@@ -154,41 +133,11 @@ class Live:
         # frame() keeps it within bounds.
         self._offset = max(self._offset + steps.get(key, 0), 0)
 
-    def _type(self, key: str) -> None:
-        if key in "\r\n":
-            self._enter()
-        elif key == "\033":
-            self._prompt = ""
-        elif key in "\x7f\b":
-            self._typed = self._typed[:-1]
-        elif key == "\x15":
-            self._typed = ""
-        elif len(key) == 1 and key.isprintable():
-            self._typed += key
-
-    def _enter(self) -> None:
-        prompt, self._prompt = self._prompt, ""
-        if prompt == "Filter":
-            self._view.find = self._typed
-            return
-        if not self._typed:
-            return
-        try:
-            seconds = float(self._typed)
-        except ValueError:
-            seconds = 0.0
-        if not LEAST_S <= seconds <= MOST_S:
-            self._remark = f"The time must be from {LEAST_S:g} to {MOST_S:g} seconds."
-            return
-        self._interval_s = seconds
-        self._due = self._seen + seconds
-
     def frame(self, look: Look, size: tuple[int, int]) -> list[str]:
         """Return the lines of the whole screen."""
         if self._help:
             return frame.help_frame(*size)
-        foot = f"{self._prompt}: {self._typed}_" if self._prompt else self._remark
         title = frame.title(look, self._headline(look.host), self._interval_s)
-        made = frame.frame(look, self._view, self._console, size, title, foot, self._offset)
+        made = frame.frame(look, self._view, self._console, size, title, self._offset)
         self._offset, self._page = made.offset, made.page
         return made.lines

@@ -16,11 +16,8 @@ from nodrop.streams import Lost
 
 DEFAULT_SIZE = os.terminal_size((80, 24))
 RESIZED = "resized"
-SUSPEND = "\x1a"
 ENDED = "ended"
-"""What :meth:`Terminal.keys` returns beside keys: another size; Ctrl-Z; no more keys."""
-PARTIAL_S = 0.05
-"""How long the rest of a key may take that sends several bytes."""
+"""What :meth:`Terminal.keys` returns beside keys: another size; no more keys."""
 
 # The other screen, no cursor, lines that do not fit end at the margin; and back.
 _ENTER = "\033[?1049h\033[?25l\033[?7l\033[2J"
@@ -34,7 +31,6 @@ _NAMES = {
     }.items()},
 }  # fmt: skip
 _KEY = re.compile(r"\033\[[0-9;]*[A-Za-z~]|\033O[A-Za-z]|.", re.DOTALL)
-_PARTIAL = re.compile(r"\033([\[O][0-9;]*)?\Z")
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -58,23 +54,19 @@ class Terminal:
         bell, self._bell = os.pipe()
         self._wake = bell
         os.set_blocking(self._bell, False)
-        before = {
-            number: signal.signal(number, self._ring)
-            for number in (signal.SIGWINCH, signal.SIGTSTP)
-        }
+        before = signal.signal(signal.SIGWINCH, self._ring)
         try:
             self._enter()
             yield
         finally:
             self._leave()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signal.signal(signal.SIGWINCH, before)
             os.close(bell)
             os.close(self._bell)
 
-    def _ring(self, number: int, _frame: FrameType | None) -> None:
+    def _ring(self, _number: int, _frame: FrameType | None) -> None:
         with suppress(BlockingIOError):
-            os.write(self._bell, b"z" if number == signal.SIGTSTP else b"w")
+            os.write(self._bell, b"w")
 
     def _enter(self) -> None:
         with _undisturbed():
@@ -84,7 +76,7 @@ class Terminal:
                 modes[3] &= ~(termios.ICANON | termios.ECHO)
                 modes[6] = list(modes[6])
                 modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
-                # Ctrl-Z must not stop what reads the machine for us.
+                # Ctrl-Z would leave the shell with this screen.
                 modes[6][termios.VSUSP] = b"\0"
                 termios.tcsetattr(self._input, termios.TCSANOW, modes)
             self._ours = True
@@ -99,14 +91,6 @@ class Terminal:
             if self._input is not None and self._modes is not None:
                 with suppress(termios.error):
                     termios.tcsetattr(self._input, termios.TCSANOW, self._modes)  # type: ignore[arg-type]
-
-    def suspend(self) -> None:
-        """Stop, as Ctrl-Z does, until somebody has us go on."""
-        self._leave()
-        ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(0, signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, ours)
-        self._enter()
 
     def size(self) -> os.terminal_size:
         """Return columns and lines."""
@@ -135,21 +119,17 @@ class Terminal:
     def keys(self, timeout_s: float) -> list[str]:
         """Return the keys that were pressed, as soon as there are some.
 
-        A key is a character, one of the names in this module, or RESIZED, SUSPEND, ENDED.
+        A key is a character, one of the names in this module, RESIZED or ENDED.
         """
         sources = [self._wake] + ([] if self._input is None else [self._input])
         ready = select.select(sources, [], [], max(timeout_s, 0.0))[0]
         found = []
         if self._wake in ready:
-            rung = os.read(self._wake, 4096)
-            found += [SUSPEND] * (b"z" in rung) + [RESIZED] * (b"w" in rung)
+            os.read(self._wake, 4096)
+            found.append(RESIZED)
         if self._input in ready:
             text = self._read()
-            while _PARTIAL.search(text) and select.select([self._input], [], [], PARTIAL_S)[0]:
-                text += (more := self._read())
-                if not more:
-                    break
-            found += _split(text) if text else [ENDED]
+            found += [_NAMES.get(key, key) for key in _KEY.findall(text)] or [ENDED]
         return found
 
     def _read(self) -> str:
@@ -158,10 +138,6 @@ class Terminal:
             return os.read(self._input, 4096).decode(errors="replace")
         except OSError:
             return ""
-
-
-def _split(text: str) -> list[str]:
-    return [_NAMES.get(key, key) for key in _KEY.findall(text)]
 
 
 @contextmanager

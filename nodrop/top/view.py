@@ -34,14 +34,12 @@ class View:
 
     Attributes:
         names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
-        find: only rows whose name, owner or driver has this text in it, whatever its case.
         limit: so many rows at most; 0: all.
     """
 
     sort: Sort = Sort.DROPS
     reverse: bool = False
     queues: bool = False
-    find: str = ""
     names: frozenset[str] = frozenset()
     limit: int = 0
 
@@ -57,13 +55,7 @@ class View:
         return chosen[: self.limit or None]
 
     def _wanted(self, row: Row) -> bool:
-        device = row.device
-        if self.names and not {device.name, device.label} & self.names:
-            return False
-        return not self.find or any(
-            self.find.lower() in text.lower()
-            for text in (device.label, str(device.driver or device.kind), _owner(device))
-        )
+        return not self.names or bool({row.device.name, row.device.label} & self.names)
 
 
 def _known(value: float | None) -> float:

@@ -71,7 +71,6 @@ FIXES = {
     "upstream-flag": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "nodrop-off": ["nodrop enable ndtest0"],
     "rx-drops": ["ip -s -s link show dev ndtest0", "nstat -az 'TcpExt*Drop*'"],
-    "offloads": [],
     "noqueue": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "bufferbloat": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "qdisc-drops": ["tc qdisc replace dev ndtest0 root fq_codel"],
@@ -80,9 +79,7 @@ FIXES = {
     "guard-tripped": ["echo 5000 >/sys/module/nodrop/parameters/guard_ms"],
     "reader-starved": ["chrt --other --pid 0 226", "renice -n -5 -p 226"],
     "reader-saturated": [],
-    "single-queue": [],
     "tunnel-drops": ["ip -s -s link show dev ndtest0"],
-    "tunnel-mtu": ["ip link set dev ndtest0 mtu 1450"],
     "tunnel-qdisc-drops": ["tc qdisc replace dev ndtest0 root fq_codel"],
 }
 """What people may type, as root, in the first row where a check finds something."""

@@ -11,7 +11,6 @@ import signal
 import struct
 import sys
 import termios
-import threading
 import time
 from collections.abc import Callable, Iterator
 from fcntl import ioctl
@@ -21,7 +20,6 @@ import pytest
 from hosts import HOSTS
 
 from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.top import terminal
 
 ENTERED, LEFT = b"\033[?1049h", b"\033[?1049l"
 PATIENCE_S = 60.0
@@ -30,12 +28,12 @@ FAKE = """
 import json, sys
 from dataclasses import replace
 from nodrop.host.raw import Raw
-from nodrop.top import watch
+from nodrop.top import look
 
 recorded = Raw.from_json(json.load(open({host!r})))
 number = 0
 
-def look(self):
+def read(*_, **__):
     global number
     number += 1
     {trouble}
@@ -49,7 +47,7 @@ def look(self):
     space["time_s"] = float(number)
     return replace(recorded, namespaces=[type(recorded.namespaces[0])(**space)])
 
-watch.Watch.look = look
+look.read = read
 from nodrop.start import main
 sys.exit(main())
 """
@@ -63,20 +61,10 @@ if pid == 0:
     os.tcsetpgrp(0, os.getpid())
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 report = os.fdopen(int(os.environ["REPORT"]), "w", buffering=1)
 print("pid", pid, file=report)
-while True:
-    _, status = os.waitpid(pid, os.WUNTRACED)
-    if os.WIFSTOPPED(status):
-        os.tcsetpgrp(0, os.getpgrp())
-        print("stopped", os.WSTOPSIG(status), file=report)
-        signal.sigwait([signal.SIGUSR1])
-        os.tcsetpgrp(0, pid)
-        os.killpg(pid, signal.SIGCONT)
-        continue
-    print("ended", os.waitstatus_to_exitcode(status), file=report)
-    break
+_, status = os.waitpid(pid, 0)
+print("ended", os.waitstatus_to_exitcode(status), file=report)
 signal.pause()
 """
 
@@ -248,26 +236,6 @@ def test_exception(start: Start, trouble: str) -> None:
     assert b"Traceback" not in top.output
 
 
-@pytest.mark.parametrize(
-    "stop",
-    [lambda top: top.press("\x1a"), lambda top: os.kill(top.pid, signal.SIGTSTP)],
-    ids=["Ctrl-Z", "SIGTSTP"],
-)
-def test_suspend_and_go_on(start: Start, stop: Callable[[Screen], None]) -> None:
-    top = start("--interval", "0.1")
-    top.shows("ndtest0")
-    stop(top)
-    assert int(top.told(r"stopped (\d+)")) == signal.SIGTSTP
-    top.restored()
-    top.output = b""
-    os.kill(top.shell, signal.SIGUSR1)
-    top.shows("ndtest0")
-    assert top.output.index(ENTERED) == 0
-    top.press("q")
-    assert top.ended() == 0
-    top.restored()
-
-
 def test_closed_terminal(start: Start) -> None:
     top = start("--interval", "0.1")
     top.shows("ndtest0")
@@ -283,7 +251,7 @@ def test_closed_terminal(start: Start) -> None:
         assert not Path(f"/proc/{top.pid}").exists()
 
 
-def test_keys_sort_filter_queues(start: Start) -> None:
+def test_keys_sort_and_queues(start: Start) -> None:
     top = start("--interval", "3600", more=3)
     top.shows("5 devices")
     top.press(" ")
@@ -293,54 +261,23 @@ def test_keys_sort_filter_queues(start: Start) -> None:
     top.press("r")
     assert names(top.shows("reversed")) == ["ndtest0", "more2", "more1", "more0", "idle0"]
     top.press("r")
-    top.press("/more1\r")
-    assert names(top.shows("by name, filter 'more1',")) == ["more1"]
-    top.press("\033")
-    top.shows("5 devices")
-    top.press("/idle")
-    assert top.shows("Filter: idle_")[-1] == "Filter: idle_"
-    top.press("\x7f\x7fx\033")
-    top.shows("5 devices, by name, [0-9]")
     top.press("Q")
     assert re.search(r"^DEVICE +Q ", "\n".join(top.shows("DEVICE +Q")), re.MULTILINE)
     top.press("P")
     top.shows("by packets")
-    top.press(">")
-    top.shows("by bytes")
-    top.press("<<")
-    top.shows("by drops")
     top.press("h")
     assert len(top.shows("Any key goes back")) <= 24
     top.press("q")
-    top.shows("by drops")
+    top.shows("by packets")
     top.press("q")
     assert top.ended() == 0
 
 
-def test_size_and_interval_change(start: Start) -> None:
+def test_size_changes(start: Start) -> None:
     top = start("--interval", "3600")
     top.shows(r"3600 s(.|\n)*^ndtest0 .* 100 ")  # the second look, and none soon after it
     top.resize(60, 10)
     assert max(map(len, top.shows(r"\A(.*\n){9}.*\Z"))) <= 60
-    for wrong in ("0.01", "nonsense"):
-        top.press(f"d{wrong}\r")
-        top.shows("0.1 .*3600")
-    top.press("s0.2\r")
-    top.shows(r"0.2 s")
-
-
-def test_a_key_that_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "PARTIAL_S", PATIENCE_S)
-    ours, theirs = pty.openpty()
-    one = terminal.Terminal(theirs, theirs)
-    with one.opened():
-        os.write(ours, b"\033[")
-        rest = threading.Timer(0.1, os.write, (ours, b"6~q"))
-        rest.start()
-        assert one.keys(PATIENCE_S) == ["page-down", "q"]
-        rest.join()
-    os.close(ours)
-    os.close(theirs)
 
 
 def test_count_leaves_the_last_table(start: Start) -> None:
