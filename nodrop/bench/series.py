@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nodrop import cli
-from nodrop.bench import programs, scenario
+from nodrop.bench import scenario
 from nodrop.commands import common
 from nodrop.errors import FAILED, NodropError, UsageError
 from nodrop.report.files import META_NAME
@@ -58,17 +58,11 @@ def run(
 ) -> dict[str, int]:
     """Make all scenarios, whatever became of the one before; an interruption ends it.
 
-    One that has no case whose programs are installed is left out, and told.
-
     Returns:
         the exit status of each that was begun, by its name.
     """
     found = {}
     for one in chosen:
-        possible = programs.leave_out(one)
-        if not possible.cases() and not (out / one.name / META_NAME).exists():
-            print("\n".join(programs.told(possible)), file=sys.stderr)
-            continue
         found[one.name] = command(words(one, out / one.name))
         sys.stdout.flush()
         if found[one.name] == INTERRUPTED:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from nodrop.errors import NodropError
-from nodrop.guest.costcases import AXES, RING_AXIS
+from nodrop.guest.costcases import AXES
 from nodrop.guest.plan import Variant
 from nodrop.report.rows import MISSING
-from nodrop.report.stats import median
 
 LOOP_EXCESS = 0.02
 """What the guest's clock and other programs may add to the loop of known length."""
@@ -94,13 +94,10 @@ def costs(results: Sequence[Mapping[str, Any]]) -> Costs:
 
 
 def axes(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return the cases of each axis in the data, and what they are called there.
-
-    Data without axes are from before there were others than the ring's.
-    """
+    """Return the cases of each axis in the data, and what they are called there."""
     found: dict[str, dict[str, str]] = {}
     for result in counted(results):
-        for axis, label in result.get("axes", {RING_AXIS: result["case"]}).items():
+        for axis, label in result["axes"].items():
             found.setdefault(axis, {})[result["case"]] = label
     ordered = [axis for axis in AXES if axis in found]
     return {axis: found[axis] for axis in [*ordered, *(found.keys() - AXES.keys())]}

@@ -23,7 +23,6 @@ INK = "#222222"
 FAINT = "#666666"
 GRID = "#e5e5e5"
 PAPER = "#ffffff"
-LINES = {"stock": ":", "upstream": "--", "nodrop": "-"}
 LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
 STYLE: Any = {
     "svg.hashsalt": "nodrop",

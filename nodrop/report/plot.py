@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from nodrop.report.files import PLOT_NAME, RunDirectory
 from nodrop.report.look import (
@@ -24,7 +23,6 @@ from nodrop.report.look import (
     FAINT,
     INK,
     LABELS,
-    LINES,
     MARKERS,
     STYLE,
     bars,
@@ -34,7 +32,6 @@ from nodrop.report.look import (
     legend,
     offsets,
 )
-from nodrop.report.rows import case_words
 from nodrop.report.table import caption
 
 PANEL_INCHES = (5.0, 3.9)
@@ -59,11 +56,9 @@ RATES = {
 """Metrics that are compared with stock's: title."""
 DUE = "first_due_percent"
 LATENCIES = ("latency_p50_ms", "latency_p99_ms")
-SHARES = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-LEAST, MOST, MARGIN = 1.25, 4.0, 1.06
-"""The axis of ratios goes at least to LEAST and 1 / LEAST; no interval makes it go beyond MOST."""
+LEAST, MARGIN = 1.25, 1.3
+"""The axis of ratios goes at least to LEAST and 1 / LEAST, and by MARGIN beyond all medians."""
 TICKS = (1 / 64, 1 / 16, 0.25, 0.5, 0.8, 1, 1.25, 2, 4, 16, 64)
-_CDF = re.compile(r"latency_cdf_(\d+)_ms")
 
 Numbers = Mapping[str, float]
 
@@ -145,44 +140,6 @@ def latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> 
     axes.set_xticks(range(len(LATENCIES)), ["p50", "p99"])
 
 
-def _distribution(
-    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], name: str
-) -> None:
-    """The distribution of a case's round-trip times: medians over the pairs, intervals as bands."""
-    for variant in variants:
-        numbers = summary["cases"][name]["variants"].get(variant, {})
-        found = sorted(
-            (int(match[1]) / 1000, data)
-            for metric, data in numbers.items()
-            if (match := _CDF.fullmatch(metric))
-        )
-        shares = [share for share, _ in found]
-        axes.fill_betweenx(
-            shares,
-            [data["low"] for _, data in found],
-            [data["high"] for _, data in found],
-            color=COLOURS[variant],
-            alpha=0.18,
-            linewidth=0,
-        )
-        axes.plot(
-            [data["median"] for _, data in found],
-            shares,
-            linestyle=LINES[variant],
-            color=COLOURS[variant],
-            label=LABELS[variant],
-        )
-    axes.set_xscale("log")
-    axes.set_yscale("logit")
-    axes.set_ylim(SHARES[0], SHARES[-1])
-    axes.set_yticks(SHARES, [f"{100 * share:g} %" for share in SHARES])
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("round trip, ms, logarithmic")
-    axes.set_ylabel("probes that took no longer")
-
-
 def _points(
     axes: Axes,
     cases: Sequence[Mapping[str, Any]],
@@ -220,31 +177,20 @@ def _due(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> Non
     axes.set_xticks(range(len(cases)), case_labels(summary), fontsize=7)
 
 
-def axis_end(data: Sequence[Numbers]) -> float:
-    """Return where an axis of ratios ends; below 1 it is as long, and longer intervals are cut."""
-
-    def far(ratio: float) -> float:
-        return max(ratio, 1 / ratio) if ratio > 0 else 1.0
-
-    medians = [far(entry["median"]) for entry in data]
-    ends = [min(far(entry[name]), MOST) for entry in data for name in ("low", "high")]
-    return MARGIN * max([LEAST, *medians, *ends])
-
-
 def _relative(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str) -> None:
     """A rate relative to stock's: all cases, and last what they are together."""
     cases, labels = list(summary["cases"].values()), case_labels(summary)
     if len(cases) > 1:
         cases, labels = [*cases, summary], [*labels, "together"]
     axes.axhline(1, color=COLOURS["stock"], linewidth=1.2, zorder=0)
-    end = axis_end(
-        _points(
-            axes,
-            cases,
-            [variant for variant in variants if variant != "stock"],
-            lambda case, name: case["ratios"].get(f"{name}/stock", {}).get(metric),
-        )
+    drawn = _points(
+        axes,
+        cases,
+        [variant for variant in variants if variant != "stock"],
+        lambda case, name: case["ratios"].get(f"{name}/stock", {}).get(metric),
     )
+    medians = [data["median"] for data in drawn if data["median"] > 0]
+    end = MARGIN * max([LEAST, *medians, *(1 / median for median in medians)])
     axes.set_yscale("log", base=2)
     axes.set_yticks(TICKS, [f"{tick:g}x" for tick in TICKS])
     axes.yaxis.set_minor_locator(NullLocator())
@@ -257,7 +203,7 @@ def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]
     """Return what a run's picture consists of: what its scenarios measured."""
     found: list[Panel] = []
     for summary in summaries.values():
-        metrics, cases = summary["joins"], summary["cases"]
+        metrics = summary["joins"]
         wide, bound = _inches(summary), {"summary": summary, "variants": variants}
         has_latency = "latency_p99_ms" in metrics
         if has_latency:
@@ -277,10 +223,6 @@ def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]
         for metric, title in RATES.items():
             if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
                 found.append(Panel(title, wide, partial(_relative, **bound, metric=metric)))
-        for name in cases if has_latency else ():
-            title = f"Latency: {', '.join(case_words(name))}"
-            draw = partial(_distribution, **bound, name=name)
-            found.append(Panel(title, PANEL_INCHES[0], draw))
     return found
 
 

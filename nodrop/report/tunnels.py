@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
-from nodrop.report.stats import interval, median
+from nodrop.report.stats import interval
 
 HEAD = ("TUNNEL", "BELOW", "SENDERS", "PARTS", "CYCLES/PACKET", "SAVED", "THROUGHPUT", "95 %")
 NUMBERS = frozenset({"CYCLES/PACKET", "SAVED", "THROUGHPUT"})
