@@ -2,5 +2,5 @@
 """``nodrop top``: what passes now, what waits and what is lost.
 
 ``look`` reads the machine again and again, ``rates`` makes numbers per second of two looks,
-``view`` chooses and lays out what is shown, ``live`` and ``terminal`` are the screen with keys.
+``view`` chooses and lays out what is shown.
 """

@@ -28,7 +28,7 @@ class Sort(StrEnum):
     NAME = "name"
 
 
-@dataclass
+@dataclass(frozen=True)
 class View:
     """What people chose to see.
 
@@ -73,7 +73,7 @@ _KEYS: dict[Sort, Callable[[Row], float | None]] = {
 
 
 def table(
-    rows: Sequence[Row], sort: Sort, *, queues: bool, first: int = 0, most: int | None = None
+    rows: Sequence[Row], sort: Sort, *, queues: bool
 ) -> tuple[list[Column], list[Sequence[Cell]]]:
     """Return columns and lines.
 
@@ -81,18 +81,29 @@ def table(
 
     Args:
         queues: each queue, too, in a line of its own.
-        first: leave out so many lines.
-        most: lines at most; None: all.
     """
-    end = None if most is None else first + most
-    # Only what is seen is laid out.
-    cells = lines(rows, queues=True)[first:end] if queues else lines(rows[first:end], queues=False)
+    cells = lines(rows, queues=queues)
     titles = _columns(sort, queues=queues)
     for index, column in enumerate(titles):
         unknown = column.importance < ESSENTIAL and all(line[index] == UNKNOWN for line in cells)
         if unknown:
             titles[index] = replace(column, importance=-1)
     return titles, cells
+
+
+def summary(every: Sequence[Row], shown: Sequence[Row], chosen: View) -> str:
+    """Return one line on all devices and on how they are shown."""
+    packets = sum(row.link.get("tx_packets", 0.0) for row in shown)
+    bits = sum(row.link.get("tx_bytes", 0.0) for row in shown) * 8
+    drops = sum(row.lost or 0.0 for row in shown)
+    stops = sum(row.counters.get("stops", 0.0) for row in shown)
+    of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
+    return (
+        f"{of} device{'' if len(every) == 1 else 's'}, "
+        f"by {chosen.sort}{' reversed' if chosen.reverse else ''}, "
+        f"{short(packets)} pkt/s, {short(bits)}bit/s, "
+        f"{short(drops)} drops/s, {short(stops)} stops/s"
+    )
 
 
 def _columns(sort: Sort, *, queues: bool) -> list[Column]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,8 @@ from schema import validate
 from nodrop import cli
 from nodrop.host.build import build
 from nodrop.host.raw import Raw, RawNamespace
-from nodrop.screen import Screen
-from nodrop.top import frame, view
-from nodrop.top.look import Look, Looks
+from nodrop.top import view
+from nodrop.top.look import Looks
 from nodrop.top.rates import Meter, Row
 from nodrop.top.view import Sort, View
 
@@ -296,15 +296,24 @@ def test_a_look_that_is_late_does_not_make_others_hurry(monkeypatch: pytest.Monk
     assert slept == [1.0, 2.0, 2.0, 2.0]
 
 
-def test_frame_is_no_wider_than_the_terminal() -> None:
-    before = raw("nodrop")
-    found = rows(before, later(before, 1.0, sent("ndtest0", 12_345, 1000)))
-    one = Look(0.0, build(before), list(found.values()))
-    for width in (40, 60, 80, 120, 200):
-        for chosen in (View(), View(queues=True), View(sort=Sort.FILL)):
-            console = Screen(io.StringIO(), False, width)
-            made = frame.frame(one, chosen, console, (width, 12), "title " * 50, 0)
-            assert len(made.lines) == 12
-            assert max(map(len, made.lines)) <= width
-            assert any("ndtest0" in line for line in made.lines)
-            assert ("RING" in made.lines[2]) >= (chosen.sort is Sort.FILL)
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_each_refresh_takes_the_place_of_the_one_before(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
+    monkeypatch.setattr(shown, "fileno", lambda: 1)
+    monkeypatch.setattr("sys.stdout", shown)
+    monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((columns, 12)))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    words = ["--color", "never", "top", "--interval", "0.1", "--count", "2", "--queues"]
+    assert cli.main(words) == 0
+    _, *refreshes = shown.getvalue().split("\033[H\033[J")
+    assert len(refreshes) == 3
+    for refresh in refreshes:
+        lines = refresh.splitlines()
+        assert len(lines) < 12
+        assert max(map(len, lines)) <= columns
+        assert any("ndtest0" in line for line in lines)
