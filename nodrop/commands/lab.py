@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodrop import screen
-from nodrop.columns import Column
 from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 from nodrop.guest.plan import Variant
@@ -45,7 +44,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Try things in a guest: a real kernel, nodrop's modules and traffic programs "
         "at hand, nothing of this machine at stake.",
     )
-    below = lab.add_subparsers(required=True, metavar="run|list", dest="what")
+    below = lab.add_subparsers(required=True, metavar="run", dest="what")
     run = below.add_parser(
         "run",
         usage="nodrop lab run [OPTIONS] [-- COMMAND ...]",
@@ -79,10 +78,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--log", action="store_true", help="the kernel's log at the end")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="none: a shell")
     run.set_defaults(run=run_guest)
-    listing = below.add_parser(
-        "list", description="List the kernels that a guest can have, and what they cost."
-    )
-    listing.set_defaults(run=run_list)
 
 
 def _cpus(text: str) -> int:
@@ -101,23 +96,6 @@ def _memory(text: str) -> str:
     if not MIN_MIB <= int(match[1]) * {"M": 1, "G": 1024}[match[2]] <= MAX_MIB:
         raise argparse.ArgumentTypeError(f"must be from {MIN_MIB}M to {MAX_MIB // 1024}G")
     return match[0]
-
-
-def run_list(arguments: argparse.Namespace) -> int:
-    """List the kernels."""
-    from nodrop.lab.kernels import listed
-
-    kernels = listed()
-    if arguments.json:
-        common.print_json("lab list", {"kernels": [vars(kernel) for kernel in kernels]})
-        return 0
-    columns = [Column("KERNEL"), Column("RELEASE"), Column("RUNS IN"), Column("COST")]
-    rows = [
-        (kernel.name, kernel.release or "-", kernel.how, kernel.cost or "none, it is cached")
-        for kernel in kernels
-    ]
-    screen.console(arguments).table(columns, rows)
-    return 0
 
 
 def run_guest(arguments: argparse.Namespace) -> int:

@@ -22,28 +22,6 @@ UML = "uml"
 UPSTREAM = (UML, "7.3")
 """The kernels whose tun has upstream's flag."""
 
-_UML_COST = "5 minutes, 1 GB: fetches a kernel's source and builds it"
-_ROOT_COST = "3 minutes, 2.5 GB, as root: makes a Debian system with this kernel"
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A kernel and what it takes to boot it.
-
-    Attributes:
-        name: as ``--kernel`` takes it.
-        release: what ``uname -r`` says in it; None: known when it is there.
-        how: what runs it.
-        cached: whether it is there.
-        cost: what it takes to get it; empty when it is there.
-    """
-
-    name: str
-    release: str | None
-    how: str
-    cached: bool
-    cost: str
-
 
 @dataclass(frozen=True)
 class Guest:
@@ -73,20 +51,6 @@ class Guest:
 def names() -> tuple[str, ...]:
     """Return the names of all kernels."""
     return (UML, *roots.kernel_names())
-
-
-def listed() -> list[Listed]:
-    """Return all kernels; looks into the cache only."""
-    found = build.find_kernel()
-    release = found.release if found else None
-    cost = "" if found else _UML_COST
-    kernels = [Listed(UML, release, "User-Mode Linux", found is not None, cost)]
-    for name in roots.kernel_names():
-        kernel = roots.find_kernel(name)
-        release = kernel.release if kernel else None
-        cost = "" if kernel else _ROOT_COST
-        kernels.append(Listed(name, release, "Debian's own, in QEMU", kernel is not None, cost))
-    return kernels
 
 
 def run(

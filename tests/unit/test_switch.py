@@ -116,36 +116,17 @@ def test_a_device_that_vanishes(host: Host, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "loaded", "enabled", "disabled"),
+    ("flags", "enabled", "disabled"),
     [
-        ("0x1001", "", 4, 0),  # the kernel's own
-        ("0x1081", "", 4, 4),  # upstream's flag, which only its application can switch
-        ("0x1081", "Y", 4, 4),  # the same of nodrop 0.1
+        ("0x1001", 4, 0),  # the kernel's own
+        ("0x1081", 4, 4),  # upstream's flag, which only its application can switch
     ],
 )
-def test_drivers_without_a_switch(
-    host: Host, flags: str, loaded: str, enabled: int, disabled: int
-) -> None:
+def test_drivers_without_a_switch(host: Host, flags: str, enabled: int, disabled: int) -> None:
     host.devices["tun0"] = None
     write(host.root / "sys/class/net/tun0/tun_flags", f"{flags}\n")
-    if loaded:
-        write(host.root / PARAMETER, loaded)
     assert main(["enable", "tun0"]) == enabled
     assert main(["disable", "tun0"]) == disabled
-
-
-def test_an_old_tun_of_nodrops(host: Host, capsys: Capture) -> None:
-    """It has the default, which all devices follow, and no flag of a device."""
-    host.devices = {"tun0": None, "tun1": None}
-    parameter = write(host.root / PARAMETER, "Y\n")
-    assert main(["enable", "tun0"]) == 4
-    told = tell(capsys, "disable", "tun0", "tun1")
-    assert [(one["was"], one["now"], one["switch"]) for one in told["devices"]] == [
-        ("on", "off", False)
-    ] * 2
-    assert told["actions"] == [f"echo N > {parameter}"]
-    assert parameter.read_text().strip() == "N"
-    assert tell(capsys, "disable", "tun0")["actions"] == []
 
 
 def test_no_switch_any_more(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
