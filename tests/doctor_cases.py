@@ -304,14 +304,6 @@ MACHINE: list[Row] = [
     ("kernel-pending", "stock", [NEWER], "warn"),
     ("kernel-pending", "stock", [system(reboot_required=True)], "warn"),
     ("kernel-pending", "stock", [kernels({}, {"release": "7.3.3"})], "ok"),
-    ("container-rights", "stock", [system(container="lxc", net_admin=False)], "warn"),
-    ("container-rights", "stock", [system(container="lxc", net_admin=True)], "ok"),
-    (
-        "container-rights",
-        "stock",
-        [system(container="lxc", net_admin=False), machine(root=False)],
-        "skipped",
-    ),
     ("default-qdisc", "nodrop", [files(default_qdisc="pfifo_fast")], "warn"),
     ("default-qdisc", "nodrop", [files(default_qdisc=None)], "skipped"),
 ]
@@ -342,8 +334,6 @@ DEVICE: list[Row] = [
     ("upstream-flag", "stock", [], None),
     ("nodrop-off", "nodrop", [off], "warn"),
     ("nodrop-off", "nodrop", [], "ok"),
-    ("rx-drops", "stock", [later("links.0.stats64.rx.dropped", 9)], "warn"),
-    ("rx-drops", "stock", [], "ok"),
     ("noqueue", "noqueue", [], "fail"),
     ("noqueue", "nodrop", [both("qdiscs.0.kind", "noqueue")], "warn"),
     ("noqueue", "nodrop", [], "ok"),

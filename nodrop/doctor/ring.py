@@ -149,16 +149,3 @@ def nodrop_off(_look: Look, link: Link) -> Verdict | None:
         "a full ring drops, as without it",
         fixes.enable(link.now),
     )
-
-
-@CHECKS.ring("rx-drops")
-def rx_drops(_look: Look, link: Link) -> Verdict | None:
-    """Packets from the reader are lost."""
-    if not link.rx_dropped:
-        return ok(f"{link.now.rx_dropped} packets from its reader dropped since it was made")
-    return warn(
-        f"drops {link.rate(link.rx_dropped)} of what its reader writes",
-        "the device is down, or this machine is out of memory or CPU for what comes in",
-        fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name),
-        "nstat -az 'TcpExt*Drop*'",
-    )

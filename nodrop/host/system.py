@@ -19,7 +19,6 @@ from nodrop.livepatch import Livepatch
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
 _TOOL_TIMEOUT_S = 20.0
-_CAP_NET_ADMIN = 12
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note that has the build id."""
 
@@ -77,7 +76,6 @@ class System:
         livepatch: the running kernel can be livepatched.
         waiting: tasks that nodrop's livepatch waits for.
         container: what kind of container this is; "": none.
-        net_admin: this process may configure networks.
         units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
     """
@@ -95,7 +93,6 @@ class System:
     livepatch: bool
     waiting: list[str]
     container: str
-    net_admin: bool
     units: dict[int, str]
     headers_offered: bool = True
 
@@ -172,7 +169,6 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),
-        net_admin=_net_admin(root),
         units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
         headers_offered=offered,
     )
@@ -295,14 +291,6 @@ def _container(root: Path) -> str:
     if (root / ".dockerenv").exists():
         return "docker"
     return "podman" if (root / "run/.containerenv").exists() else ""
-
-
-def _net_admin(root: Path) -> bool:
-    with suppress(OSError, ValueError):
-        for line in (root / "proc/self/status").read_text(errors="replace").splitlines():
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
-    return os.geteuid() == 0
 
 
 def _unit(root: Path, pid: int) -> str:

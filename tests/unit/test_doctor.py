@@ -57,7 +57,6 @@ FIXES = {
     ],
     "not-built": ["dkms autoinstall -k 7.3.4"],
     "kernel-pending": ["nodrop install", "reboot"],
-    "container-rights": ["nodrop doctor -n PID"],
     "default-qdisc": [
         "sysctl -w net.core.default_qdisc=fq_codel",
         "echo net.core.default_qdisc=fq_codel >/etc/sysctl.d/90-qdisc.conf",
@@ -70,7 +69,6 @@ FIXES = {
     "ring-foreign": ["lsmod | grep -w tun"],
     "upstream-flag": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "nodrop-off": ["nodrop enable ndtest0"],
-    "rx-drops": ["ip -s -s link show dev ndtest0", "nstat -az 'TcpExt*Drop*'"],
     "noqueue": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "bufferbloat": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "qdisc-drops": ["tc qdisc replace dev ndtest0 root fq_codel"],
