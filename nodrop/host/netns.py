@@ -102,20 +102,6 @@ _looked_at: dict[int, int] = {}
 """Process -> the namespace that its /sys shows, once that is known."""
 
 
-def enter(where: str | int | Path) -> None:
-    """Move this process into a network namespace for good, with a /sys of that namespace.
-
-    Raises:
-        NodropError: no such namespace, it is gone, no right to enter it.
-    """
-    fd = _open(where)
-    try:
-        if not _same(fd):
-            _enter(fd, where)
-    finally:
-        os.close(fd)
-
-
 def prefix(where: str | int | Path | None) -> str:
     """Return the words that run a command in a namespace, with a space; empty for None."""
     if where is None:

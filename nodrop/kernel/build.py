@@ -126,12 +126,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
 
-    def wait() -> None:
-        progress.note(f"Another run builds the {flavour} kernel; waiting for it ...")
-
-    return _found(
-        store.get(_name(source, flavour, tools), build, on_wait=wait), source, flavour, tools
-    )
+    return _found(store.get(_name(source, flavour, tools), build), source, flavour, tools)
 
 
 def patches_of(flavour: str) -> tuple[str, ...]:

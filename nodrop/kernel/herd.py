@@ -113,10 +113,7 @@ def ensure_herd(progress: Progress) -> Herd:
         for rest in (state, scratch):
             shutil.rmtree(rest)
 
-    def wait() -> None:
-        progress.note("Another run fetches herd7; waiting for it ...")
-
-    return Herd(store.get(cache.digest(_RECIPE, VERSION), make, on_wait=wait), model)
+    return Herd(store.get(cache.digest(_RECIPE, VERSION), make), model)
 
 
 def _unpack(packages: Iterable[Path], scratch: Path, place: Path) -> None:

@@ -98,10 +98,7 @@ def ensure_source(progress: Progress) -> Source:
         record = asdict(source) | {"tree": str(source.tree)}
         (temporary / "source.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
 
-    def wait() -> None:
-        progress.note("Another run fetches the kernel's source; waiting for it ...")
-
-    store.get(f"linux-{_RECIPE}", make, on_wait=wait)
+    store.get(f"linux-{_RECIPE}", make)
     source = find_source()
     assert source is not None
     return source

@@ -42,9 +42,6 @@ def words(*typed: str) -> list[str]:
         ("bench --color=ne", ["--color=never"]),
         ("bench --pairs ", []),
         ("bench --out ", [":dirs"]),
-        ("bench --variants ", ["stock", "upstream", "nodrop"]),
-        ("bench --variants stock,", ["stock,upstream", "stock,nodrop"]),
-        ("bench --variants=nodrop,st", ["--variants=nodrop,stock"]),
     ],
 )
 def test_words(typed: str, wanted: list[str]) -> None:

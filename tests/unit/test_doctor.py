@@ -124,7 +124,8 @@ def test_what_an_ordinary_user_may_not_see_is_skipped_and_does_not_count() -> No
 
 
 @pytest.mark.parametrize(
-    ("where", "prefix"), [("blue", "ip netns exec blue"), ("4711", "nsenter -t 4711 -n")]
+    ("where", "prefix"),
+    [("blue", "ip netns exec blue"), ("4711", "nsenter --net=/proc/4711/ns/net")],
 )
 def test_repair_is_written_for_the_namespace(where: str, prefix: str) -> None:
     data = load("noqueue")

@@ -206,16 +206,6 @@ def test_a_file_of_the_administrator_stays(host: Host, text: bytes) -> None:
     assert host.file.read_bytes() == text
 
 
-@pytest.mark.parametrize("value", ["0", "N", "off"])
-def test_another_file_of_the_administrator_is_read(host: Host, capsys: Capture, value: str) -> None:
-    write(host.root / PARAMETER, "Y")
-    other = write(host.file.with_name("zz.conf"), f"# Ours\noptions tun debug=0 nodrop={value}\n")
-    assert main(["enable", "--default"]) == 1
-    assert tell(capsys, "disable", "--default")["default"]["next_load_was"] == "off"
-    other.write_text("options tun nodrop=1\n")
-    assert main(["disable", "--default"]) == 1
-
-
 def test_the_livepatch_has_no_default(host: Host) -> None:
     (host.root / "sys/kernel/livepatch/nodrop_live").mkdir(parents=True)
     assert main(["disable", "--default"]) == 4

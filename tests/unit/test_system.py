@@ -76,8 +76,6 @@ def test_containers_and_services(tmp_path: Path) -> None:
     found = system.read([7, 8], tmp_path)
     assert (found.container, found.tree) == ("lxc", True)
     assert found.units == {7: "openvpn@a.service"}
-    write(tmp_path / "proc/self/status", "Name:\tx\nCapEff:\t0000000000001000\n")
-    assert system.read([], tmp_path).net_admin
 
 
 def thread(proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told: bool) -> None:
