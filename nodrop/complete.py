@@ -54,10 +54,8 @@ def namespaces(_netns: str | None) -> Found:
 def scenarios(_netns: str | None) -> Found:
     """Return what ``nodrop bench`` knows."""
     from nodrop.bench import scenario
-    from nodrop.commands import benchtunnel
 
-    yield from ((name, scenario.load(name).title) for name in scenario.known())
-    yield benchtunnel.NAME, benchtunnel.TITLE
+    return ((name, scenario.load(name).title) for name in scenario.known())
 
 
 SOURCES: dict[str, Callable[[str | None], Found]] = {
