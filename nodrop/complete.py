@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from nodrop import cli
+from nodrop import cli, proc
 from nodrop.errors import NodropError
 
 FILES, DIRECTORIES = ":files", ":dirs"
@@ -30,15 +28,10 @@ Found = Iterator[tuple[str, str]]
 def devices(netns: str | None) -> Found:
     """Return the TUN, TAP, macvtap and ipvtap devices; none where they cannot be seen."""
     where = ["-n", netns] if netns else []
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        said = subprocess.run(
-            ["ip", *where, "-d", "-j", "link"],
-            capture_output=True,
-            timeout=IP_TIMEOUT_S,
-            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
-        ).stdout
+    with suppress(NodropError, ValueError):
+        said = proc.ask("ip", *where, "-d", "-j", "link", timeout=IP_TIMEOUT_S).stdout
         # A device may be called anything, and is printed as it is.
-        for link in json.loads(os.fsdecode(said), strict=False):
+        for link in json.loads(said, strict=False):
             info = link.get("linkinfo", {})
             if info.get("info_kind") in _KINDS:
                 yield link["ifname"], info.get("info_data", {}).get("type", info["info_kind"])

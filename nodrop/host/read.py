@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,9 +16,8 @@ from nodrop.host import ethtool, namespaces, netns, owners
 from nodrop.host.kinds import RINGS, is_shown
 from nodrop.host.raw import HOLDERS, Raw, RawMachine, RawNamespace
 from nodrop.livepatch import Livepatch
-from nodrop.proc import require
+from nodrop.proc import ask, require
 
-TOOL_TIMEOUT_S = 20.0
 _MACHINE_FILES = (
     "sys/class/misc/tun/dev",
     "sys/class/misc/vhost-net/dev",
@@ -169,20 +167,7 @@ def tool(name: str, *words: str) -> list[dict[str, Any]]:
     Raises:
         NodropError: iproute2 is missing, fails or prints something unknown.
     """
-    argv = [require(name, "iproute2"), "-j", *words, "show"]
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            timeout=TOOL_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NodropError(
-            f"'{name} {words[-1]}' did not end within {TOOL_TIMEOUT_S:g} s."
-        ) from error
+    done = ask(require(name, "iproute2"), "-j", *words, "show")
     if done.returncode != 0:
         raise NodropError(f"'{name} {words[-1]}' failed: {done.stderr.strip()}")
     try:

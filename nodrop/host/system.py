@@ -6,19 +6,18 @@ from __future__ import annotations
 import lzma
 import os
 import re
-import subprocess
 import sys
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from nodrop import proc
+from nodrop.errors import NodropError
 from nodrop.livepatch import Livepatch
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
-_TOOL_TIMEOUT_S = 20.0
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note that has the build id."""
 
@@ -236,14 +235,8 @@ def _file_id(path: Path) -> str | None:
     try:
         if path.suffix == ".xz":
             return _build_id(lzma.decompress(path.read_bytes()))
-        if path.suffix == ".gz":
-            return _build_id(zlib.decompress(path.read_bytes(), wbits=31))
-        if path.suffix == ".zst":
-            argv = ["zstd", "-qdc", str(path)]
-            done = subprocess.run(argv, capture_output=True, timeout=_TOOL_TIMEOUT_S, check=True)
-            return _build_id(done.stdout)
-        return _build_id(path.read_bytes())
-    except (OSError, subprocess.SubprocessError, lzma.LZMAError, zlib.error):
+        return _build_id(path.read_bytes()) if path.suffix == ".ko" else None
+    except (OSError, lzma.LZMAError):
         return None
 
 
@@ -271,18 +264,9 @@ def _source_ready(root: Path, package: str, headers: str, installed: str) -> boo
 
 
 def _tool(*argv: str) -> str:
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_TOOL_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
+    with suppress(NodropError):
+        return proc.ask(*argv).stdout
+    return ""
 
 
 def _container(root: Path) -> str:
