@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nodrop.errors import UnsupportedError, UsageError
@@ -87,40 +89,26 @@ def run(
     if guest.driver:
         python = sys.executable if guest.kernel == UML else "python3"
         argv = [python, "-m", "nodrop.guest.loaded", str(guest.driver), *argv]
-    if terminal is None:
-        return boot(argv, on_line, None)
-    with terminal(release) as theirs:
-        return boot(argv, on_line, theirs)
+    with terminal(release) if terminal else nullcontext() as theirs:
+        return boot(
+            argv,
+            out=guest.out,
+            cpus=guest.cpus,
+            memory=guest.memory,
+            timeout=guest.timeout,
+            env={"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **guest.env},
+            on_line=on_line,
+            terminal=theirs,
+        )
 
 
-_Boot = Callable[[Sequence[str], Callable[[str], None], Terminal | None], GuestRun]
-
-
-def _environment(guest: Guest) -> dict[str, str]:
-    return {"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **guest.env}
+_Boot = Callable[..., GuestRun]
 
 
 def _own(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
     kernel = build.ensure_kernel(progress, guest.flavour)
     artifacts = ensure_artifacts(kernel, progress)
-
-    def boot(
-        argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
-    ) -> GuestRun:
-        return uml.run(
-            kernel,
-            argv,
-            out=guest.out,
-            artifacts=artifacts,
-            cpus=guest.cpus,
-            memory=guest.memory,
-            timeout=guest.timeout,
-            env=_environment(guest),
-            on_line=on_line,
-            terminal=terminal,
-        )
-
-    return kernel.release, boot
+    return kernel.release, partial(uml.run, kernel, artifacts=artifacts)
 
 
 def _debian(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
@@ -130,19 +118,4 @@ def _debian(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
             "Run this in a clone, or take '--kernel uml'.",
         )
     machine = ensure_machine(guest.kernel, Setup.INSTALLED, ensure_packages(progress), progress)
-
-    def boot(
-        argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
-    ) -> GuestRun:
-        return machine.run(
-            argv,
-            out=guest.out,
-            cpus=guest.cpus,
-            memory=guest.memory,
-            timeout=guest.timeout,
-            env=_environment(guest),
-            on_line=on_line,
-            terminal=terminal,
-        )
-
-    return machine.kernel.release, boot
+    return machine.kernel.release, machine.run
