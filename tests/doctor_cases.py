@@ -165,10 +165,6 @@ def off(data: dict[str, Any]) -> None:
     both(f"flags.{NAME}.nodrop", False)(data)
 
 
-def upstream(data: dict[str, Any]) -> None:
-    both(f"sysfs.{NAME}.tun_flags", "0x1081")(data)
-
-
 def live(data: dict[str, Any]) -> None:
     files(version=None, default=None, holders="nodrop_live")(data)
     machine(livepatch="in")(data)
@@ -329,9 +325,6 @@ DEVICE: list[Row] = [
     ("vhost-stock", "nodrop", [], None),
     ("ring-foreign", "nodrop", [FOREIGN], "fail"),
     ("ring-foreign", "nodrop", [], "ok"),
-    ("upstream-flag", "stock", [upstream, both("qdiscs.0.kind", "noqueue")], "warn"),
-    ("upstream-flag", "stock", [upstream], "warn"),
-    ("upstream-flag", "stock", [], None),
     ("nodrop-off", "nodrop", [off], "warn"),
     ("nodrop-off", "nodrop", [], "ok"),
     ("noqueue", "noqueue", [], "fail"),

@@ -20,8 +20,6 @@ from nodrop.report.files import META_NAME
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 SETS = scenario.DIRECTORY / "sets"
-TARGETS = {"short": "bench", "full": "bench-full"}
-"""What make calls a set."""
 
 
 def load(name: str, directory: Path = SETS) -> list[scenario.Scenario]:
@@ -29,7 +27,7 @@ def load(name: str, directory: Path = SETS) -> list[scenario.Scenario]:
 
     Raises:
         UsageError: there is no such set.
-        NodropError: the set or a scenario is broken or missing.
+        NodropError: a scenario is broken or missing.
     """
     path = directory / f"{name}.toml"
     try:
@@ -39,10 +37,7 @@ def load(name: str, directory: Path = SETS) -> list[scenario.Scenario]:
             for key, entry in listed.items()
         ]
     except FileNotFoundError as error:
-        known = ", ".join(sorted(one.stem for one in directory.glob("*.toml")))
-        raise UsageError(f"There is no set called '{name}'.", f"Known sets: {known}.") from error
-    except (ValueError, TypeError, tomllib.TOMLDecodeError) as error:
-        raise NodropError(f"{path} is not a valid set: {error}.") from error
+        raise UsageError(f"There is no set called '{name}'.") from error
 
 
 def words(chosen: scenario.Scenario, out: Path) -> list[str]:
@@ -86,8 +81,10 @@ def main(argv: Sequence[str]) -> int:
         print("nodrop: interrupted", file=sys.stderr)
         return INTERRUPTED
     if INTERRUPTED in found.values():
-        target = TARGETS.get(argv[0], argv[0])
-        print(f"Go on with the whole set: make {target} OUT={out}", file=sys.stderr)
+        print(
+            f"Go on with the whole set: python -m nodrop.bench.series {argv[0]} {out}",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     wrong = [name for name, status in found.items() if status]
     print(f"{len(found)} scenarios in {out}; {', '.join(wrong) or 'none'} failed.")

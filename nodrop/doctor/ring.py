@@ -117,26 +117,6 @@ def vhost_stock(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("upstream-flag")
-def upstream_flag(look: Look, link: Link) -> Verdict | None:
-    """IFF_BACKPRESSURE was asked for and cannot work, or does not."""
-    if link.now.driver is not Driver.UPSTREAM:
-        return None
-    if link.now.qdisc.kind == "noqueue":
-        return warn(
-            "its reader asked for IFF_BACKPRESSURE, but there is no qdisc",
-            "the flag has no effect: nobody can hold a packet",
-            fixes.fq_codel(link.now),
-        )
-    if link.dropped:
-        return warn(
-            f"drops {link.rate(link.dropped)} although its reader asked for IFF_BACKPRESSURE",
-            "the kernel's own driver still drops when several senders meet at a full ring",
-            *fixes.install(look),
-        )
-    return ok("IFF_BACKPRESSURE is in effect")
-
-
 @CHECKS.ring("nodrop-off")
 def nodrop_off(_look: Look, link: Link) -> Verdict | None:
     """nodrop is there, and off for this device."""

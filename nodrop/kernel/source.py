@@ -76,11 +76,7 @@ def ensure_source(progress: Progress) -> Source:
         apt = PrivateApt(state, _PATTERN)
         with progress.step("Look for the newest kernel on the mirror"):
             apt.update()
-            found, absent = apt.suites()
             candidate = choose(apt.candidates(), MINIMUM)
-        progress.note(f"  looked in {', '.join(found)}")
-        if absent:
-            progress.note(f"  not on this mirror: {', '.join(absent)}")
         if candidate is None:
             wanted = ".".join(map(str, MINIMUM))
             raise UnsupportedError(

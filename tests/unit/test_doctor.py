@@ -67,7 +67,6 @@ FIXES = {
     "big-ring": ["nodrop install", "ip link set dev ndtest0 txqueuelen 500"],
     "vhost-stock": ["modprobe -r vhost_net", "modprobe vhost_net"],
     "ring-foreign": ["lsmod | grep -w tun"],
-    "upstream-flag": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "nodrop-off": ["nodrop enable ndtest0"],
     "noqueue": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "bufferbloat": ["tc qdisc replace dev ndtest0 root fq_codel"],
