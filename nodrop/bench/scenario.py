@@ -15,9 +15,6 @@ from nodrop.guest.plan import Parameters
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "bench"
 NO_QUEUE = "noqueue"
-NO_DIRECTION = "none"
-DIRECTIONS = ("higher", "lower", NO_DIRECTION)
-"""What is better of a metric: more of it, less of it, or neither for itself."""
 JOINS = ("geometric mean", "sum", "mean")
 """The ways to make one number of the numbers of several cases: rates, counts, percentages."""
 
@@ -29,14 +26,12 @@ class Metric:
     Attributes:
         label: for people.
         unit: likewise.
-        better: one of DIRECTIONS.
         join: how the cases make one number, one of JOINS.
         shown: whether tables have it.
     """
 
     label: str
     unit: str
-    better: str
     join: str
     shown: bool = True
 
@@ -56,8 +51,6 @@ class Metric:
             metric = cls(**data)
         except TypeError as error:
             raise ValueError(f"metric {name}: {error}") from error
-        if metric.better not in DIRECTIONS:
-            raise ValueError(f"metric {name}: better must be one of {', '.join(DIRECTIONS)}")
         if metric.join not in JOINS:
             raise ValueError(f"metric {name}: join must be one of {', '.join(JOINS)}")
         return metric

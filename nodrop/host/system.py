@@ -66,11 +66,6 @@ class System:
         kernels: those that are installed.
         modules: nodrop's, and those it takes the place of.
         tree: nodrop's sources are here for DKMS.
-        headers_version: of the Debian package of the running kernel's headers; "": none.
-        source_package: the Debian package of the running kernel's source.
-        source_version: what is installed of it; "": nothing.
-        source_ready: whether the source of just these headers is here or known to apt; None:
-            not asked.
         reboot_required: a package asked for it.
         livepatch: the running kernel can be livepatched.
         waiting: tasks that nodrop's livepatch waits for.
@@ -84,10 +79,6 @@ class System:
     kernels: list[Kernel]
     modules: list[ModuleFile]
     tree: bool
-    headers_version: str
-    source_package: str
-    source_version: str
-    source_ready: bool | None
     reboot_required: bool
     livepatch: bool
     waiting: list[str]
@@ -144,26 +135,16 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
     """
     release = os.uname().release
     distribution = _distribution(root)
-    headers, source, ready, offered = "", "", None, True
-    package = f"linux-source-{'.'.join(release.split('.')[:2])}"
-    if distribution == "debian":
-        versions = _versions(f"linux-headers-{release}", package)
-        headers, source = versions.get(f"linux-headers-{release}", ""), versions.get(package, "")
-        if headers:
-            ready = _source_ready(root, package, headers, source)
-        else:
-            name = f"linux-headers-{release}"
-            offered = bool(_tool("apt-cache", "show", "--no-all-versions", name))
+    offered = (root / f"lib/modules/{release}/build/Module.symvers").exists()
+    if distribution == "debian" and not offered:
+        package = f"linux-headers-{release}"
+        offered = bool(_tool("apt-cache", "show", "--no-all-versions", package))
     return System(
         distribution=distribution,
         release=release,
         kernels=list(_kernels(root)),
         modules=[_module(root, release, name) for name in MODULES],
         tree=any((root / "usr/src").glob("nodrop-*/dkms.conf")),
-        headers_version=headers,
-        source_package=package,
-        source_version=source,
-        source_ready=ready,
         reboot_required=(root / "run/reboot-required").exists(),
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
@@ -245,22 +226,6 @@ def _build_id(data: bytes) -> str | None:
     if place < 0:
         return None
     return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    """Return the versions of those Debian packages that are installed."""
-    form = "${Package} ${db:Status-Abbrev} ${Version}\n"
-    words = (line.split() for line in _tool("dpkg-query", "-W", "-f", form, *packages).splitlines())
-    return {word[0]: word[2] for word in words if len(word) == 3 and word[1][1:2] in "iUFWt"}
-
-
-def _source_ready(root: Path, package: str, headers: str, installed: str) -> bool:
-    """Whether kmod/source would find the source of just these headers; it asks as well."""
-    if (root / "var/cache/nodrop/sources" / headers).is_dir():
-        return True
-    if installed == headers and (root / f"usr/src/{package}.tar.xz").exists():
-        return True
-    return bool(_tool("apt-cache", "show", "--no-all-versions", f"{package}={headers}"))
 
 
 def _tool(*argv: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.host.model import Device, Host
+from nodrop.host.model import Device, Host, Queue
 from nodrop.prometheus import metrics
 from nodrop.prometheus.metrics import Metric, T
 from nodrop.prometheus.text import Family, readable

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
@@ -17,8 +16,6 @@ from nodrop.errors import NodropError, UnsupportedError
 EVENT = "skb/kfree_skb"
 _PLACE = "sys/kernel/tracing"
 _LOCKDOWN = "sys/kernel/security/lockdown"
-_CLONE_NEWNS = 0x00020000
-_MS_REC_PRIVATE = 1 << 14 | 1 << 18
 _LEFT = re.compile(r"nodrop_why_(?P<pid>\d+)_(?P<namespace>\d+)")
 _BUSY_S = 2.0
 
@@ -37,8 +34,6 @@ class Tracefs:
     def open(self) -> None:
         """Make sure that the files are there and may be used; clean up after killed runs.
 
-        Where tracefs is not mounted it is mounted for this process alone.
-
         Raises:
             NodropError: a right is missing.
             UnsupportedError: the kernel has no such files or no such event, or is locked down.
@@ -47,7 +42,10 @@ class Tracefs:
             if not self.path.is_dir():
                 raise UnsupportedError("This kernel has no tracing files (CONFIG_TRACING).")
             if not (self.path / "events").is_dir():
-                _mount(self.path)
+                raise UnsupportedError(
+                    "The kernel's tracing files are not mounted.",
+                    f"mount -t tracefs tracefs {self.path}",
+                )
             if not (self.path / "events" / EVENT / "format").exists():
                 raise UnsupportedError(
                     "This kernel does not tell what it drops (no tracepoint skb:kfree_skb)."
@@ -161,17 +159,3 @@ def reason_names(text: str) -> dict[int, str]:
     _, _, symbols = text.partition("__print_symbolic(REC->reason,")
     found = re.findall(r"\{ *(0x[0-9a-f]+|\d+)U?L*, *\"(\w+)\" *\}", symbols)
     return {int(number, 0): name for number, name in found}
-
-
-def _mount(path: Path) -> None:
-    """Mount tracefs where only this process and its children see it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def check(result: int) -> None:
-        if result != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
-
-    check(libc.unshare(_CLONE_NEWNS))
-    check(libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None))
-    check(libc.mount(b"nodrop", os.fsencode(path), b"tracefs", ctypes.c_ulong(0), None))

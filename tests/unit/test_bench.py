@@ -61,7 +61,7 @@ def test_unknown_and_missing_parameters() -> None:
 
 
 HEAD = 'title="x"\nkind="tap"\nseconds=1\npairs=1\n[parameters]\n[matrix]\n'
-METRIC = '[metrics.a]\nlabel="a"\nunit="b"\nbetter="lower"\njoin="sum"\n'
+METRIC = '[metrics.a]\nlabel="a"\nunit="b"\njoin="sum"\n'
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,6 @@ METRIC = '[metrics.a]\nlabel="a"\nunit="b"\nbetter="lower"\njoin="sum"\n'
         "title = ",
         HEAD,
         f"{HEAD}{METRIC}".replace("seconds=1", "seconds=0"),
-        f"{HEAD}{METRIC}".replace("lower", "nicer"),
         f"{HEAD}{METRIC}".replace("sum", "product"),
     ],
 )

@@ -51,10 +51,6 @@ FIXES = {
     "livepatch-and-package": ["nodrop uninstall --live"],
     "vhost-driver": ["modprobe -r vhost_net", "modprobe vhost_net"],
     "headers-missing": ["apt install linux-headers-7.3.4"],
-    "source-mismatch": [
-        "apt update",
-        "apt install linux-headers-amd64 linux-image-amd64 linux-source-7.3",
-    ],
     "not-built": ["dkms autoinstall -k 7.3.4"],
     "kernel-pending": ["nodrop install", "reboot"],
     "default-qdisc": [
