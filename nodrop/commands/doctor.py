@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nodrop import screen
 from nodrop.commands import common, where
 from nodrop.commands.common import print_json
-from nodrop.commands.status import headline, older
+from nodrop.commands.status import headline
 from nodrop.doctor import show
 from nodrop.doctor.examine import examine, found
 from nodrop.doctor.sample import record
@@ -85,8 +85,6 @@ def run(arguments: argparse.Namespace) -> int:
         show.to_people(console, look, findings, fine=arguments.all)
         console.stream.flush()
         talk = screen.talk(arguments)
-        for line in older(look.host):
-            talk.print(line, "dim")
         for label in look.gone:
             talk.print(f"{label} went away while it was looked at.", "dim")
     return FOUND if found(findings) else 0

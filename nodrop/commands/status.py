@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 
 from nodrop import screen
-from nodrop.cli import version
 from nodrop.columns import Cell, Column
 from nodrop.commands import where
 from nodrop.commands.common import print_json
@@ -83,21 +81,6 @@ def headline(host: Host) -> str:
     if host.default_on is False:
         parts.append("off by default")
     return ", ".join(parts)
-
-
-def older(host: Host) -> list[str]:
-    """Return that the modules in memory are older than this command, in a line; or nothing."""
-    loaded, own = host.core_version, version()
-    if not loaded or _numbers(loaded) >= _numbers(own):
-        return []
-    return [
-        f"The modules in memory are nodrop {loaded}, this command is {own}: "
-        "what newer modules do and count is missing."
-    ]
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
 
 
 def module(found: Module) -> str:
@@ -181,7 +164,7 @@ def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> li
     Args:
         doctor: how that command is called for these devices.
     """
-    said = older(host)
+    said = []
     unknown = [one for one in devices if not one.tunnel and not one.owners and one.carrier]
     if unknown and host.hidden_processes:
         said.append(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import CHECKS, Verdict, ok, skipped, warn
 from nodrop.doctor.look import Look
 from nodrop.host.model import Driver
 
@@ -116,23 +116,4 @@ def livepatch_and_package(look: Look) -> Verdict | None:
         "while it is in, the kernel loads no other tun: once tun is unloaded, no VPN starts",
         "# before anything unloads tun, and before its readers restart:",
         "nodrop uninstall --live",
-    )
-
-
-@CHECKS.machine("vhost-driver")
-def vhost_driver(look: Look) -> Verdict | None:
-    """vhost_net is the kernel's own beside nodrop's tun, whoever uses it."""
-    host = look.host
-    if not host.vhost_net.loaded or host.tun.driver is not Driver.NODROP:
-        return None
-    if host.vhost_net.driver is not Driver.STOCK:
-        return ok("vhost_net is nodrop's")
-    using = any(device.vhost for device in host.devices)
-    judge = fail if using else warn
-    return judge(
-        "vhost_net is the kernel's own beside nodrop's tun",
-        "the rings of virtual machines that use it drop",
-        "# stop the virtual machines",
-        "modprobe -r vhost_net",
-        "modprobe vhost_net",
     )

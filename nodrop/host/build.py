@@ -40,7 +40,6 @@ def build(raw: Raw) -> Host:
         moving=machine.livepatch == "moving",
         root=machine.root,
         tap=_tap(machine),
-        core_version=files.get("sys/module/nodrop/version", ""),
     )
 
 

@@ -215,7 +215,6 @@ class Host:
         time_s: when it was read, monotonic.
         moving: nodrop's livepatch is on its way in or out.
         root: it was read with all rights.
-        core_version: of nodrop's core in memory; "": there is none.
     """
 
     release: str
@@ -231,4 +230,3 @@ class Host:
     moving: bool = False
     root: bool = True
     tap: Module = Module(loaded=False, built_in=False, driver=Driver.STOCK, version="")
-    core_version: str = ""

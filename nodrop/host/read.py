@@ -27,7 +27,6 @@ _MACHINE_FILES = (
     "sys/module/vhost_net/version",
     "sys/module/vhost_net/initstate",
     "sys/module/nodrop/parameters/guard_ms",
-    "sys/module/nodrop/version",
     "sys/module/tap/version",
     "sys/module/tap/initstate",
     "sys/module/tap/parameters/nodrop",

@@ -49,7 +49,6 @@ FIXES = {
     "guard-off": ["echo 1000 >/sys/module/nodrop/parameters/guard_ms"],
     "livepatch-moving": ["nodrop uninstall --live"],
     "livepatch-and-package": ["nodrop uninstall --live"],
-    "vhost-driver": ["modprobe -r vhost_net", "modprobe vhost_net"],
     "headers-missing": ["apt install linux-headers-7.3.4"],
     "not-built": ["dkms autoinstall -k 7.3.4"],
     "kernel-pending": ["nodrop install", "reboot"],

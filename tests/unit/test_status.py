@@ -13,7 +13,6 @@ from schema import validate
 
 from nodrop import cli
 from nodrop.commands import status
-from nodrop.host import build
 from nodrop.host.model import Device
 from nodrop.host.raw import Raw
 
@@ -71,15 +70,3 @@ def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert cli.main(["status", "nix"]) == 1
     recorded(monkeypatch, replace(raw("stock"), namespaces=[]))
     assert cli.main(["status"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("loaded", "older"), [("0.2.9", True), ("0.3.0", False), ("0.10.0", False), ("", False)]
-)
-def test_older_modules_are_told_of_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, loaded: str, older: bool
-) -> None:
-    monkeypatch.setattr(status, "version", lambda: "0.3.0")
-    found = raw("nodrop")
-    found.machine.files["sys/module/nodrop/version"] = loaded
-    assert len(status.older(build.build(found))) == older
