@@ -269,8 +269,8 @@ def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (7.5, "7.5"), (1500, "1.5k"), (273022, "273k"), (1.2e6, "1.2M")]
 )
-def test_short_count(value: float, text: str) -> None:
-    assert plot.short_count(value) == text
+def test_short(value: float, text: str) -> None:
+    assert plot.short(value) == text
 
 
 def test_the_overview_is_of_enough_pairs() -> None:
