@@ -289,7 +289,6 @@ MACHINE: list[Row] = [
     ("not-built", "nodrop", [NODROP_KERNEL, system(tree=True)], "ok"),
     ("not-built", "stock", [], None),
     ("kernel-pending", "stock", [NEWER], "warn"),
-    ("kernel-pending", "stock", [system(reboot_required=True)], "warn"),
     ("kernel-pending", "stock", [kernels({}, {"release": "7.3.3"})], "ok"),
     ("default-qdisc", "nodrop", [files(default_qdisc="pfifo_fast")], "warn"),
     ("default-qdisc", "nodrop", [files(default_qdisc=None)], "skipped"),

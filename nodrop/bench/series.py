@@ -10,14 +10,15 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from nodrop import cli
 from nodrop.bench import scenario
 from nodrop.commands import common
-from nodrop.errors import FAILED, NodropError, UsageError
+from nodrop.errors import FAILED, UsageError
 from nodrop.report.files import META_NAME
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import INTERRUPTED, guarded
 
 SETS = scenario.DIRECTORY / "sets"
 
@@ -67,24 +68,13 @@ def run(
 
 def main(argv: Sequence[str]) -> int:
     """Run a set."""
-    interrupt_on_signals()
-    try:
-        if not 1 <= len(argv) <= 2:
-            raise UsageError("Which set of scenarios?", "python -m nodrop.bench.series SET [DIR]")
-        chosen = load(argv[0])
-        out = Path(argv[1]) if len(argv) > 1 else common.default_out("bench")
-        found = run(chosen, out)
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        print("nodrop: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    if not 1 <= len(argv) <= 2:
+        raise UsageError("Which set of scenarios?", "python -m nodrop.bench.series SET [DIR]")
+    out = Path(argv[1]) if len(argv) > 1 else common.default_out("bench")
+    found = run(load(argv[0]), out)
     if INTERRUPTED in found.values():
-        print(
-            f"Go on with the whole set: python -m nodrop.bench.series {argv[0]} {out}",
-            file=sys.stderr,
-        )
+        again = f"python -m nodrop.bench.series {argv[0]} {out}"
+        print(f"Go on with the whole set: {again}", file=sys.stderr)
         return INTERRUPTED
     wrong = [name for name, status in found.items() if status]
     print(f"{len(found)} scenarios in {out}; {', '.join(wrong) or 'none'} failed.")
@@ -92,4 +82,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(partial(main, sys.argv[1:])))

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +30,7 @@ from nodrop.lab import uml
 from nodrop.progress import Progress
 from nodrop.report.files import MARKDOWN_NAME, META_NAME, read_rows
 from nodrop.report.stats import interval
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import guarded
 
 FLAVOUR = "tunnel-ab"
 """The kernel with a switch for each part of the series."""
@@ -186,20 +187,13 @@ def main(argv: Sequence[str]) -> int:
         if lower == Lower.VETH or not senders.endswith("shared")
     ]
     out = arguments.out or common.default_out("tunnel")
-    interrupt_on_signals()
-    try:
-        with Progress() as progress:
-            measure(wanted, arguments.boots, arguments.seconds, out, progress)
-        text = table(*read_rows(out))
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with Progress() as progress:
+        measure(wanted, arguments.boots, arguments.seconds, out, progress)
+    text = table(*read_rows(out))
     (out / MARKDOWN_NAME).write_text(text, encoding="utf-8")
     print(f"{text}\nData and table: {out}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(partial(main, sys.argv[1:])))

@@ -17,17 +17,13 @@ from nodrop import screen
 from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 from nodrop.guest.plan import Variant
+from nodrop.kernel.kconfig import FLAVOURS
 
 if TYPE_CHECKING:
     from nodrop.lab.hearing import GuestRun
     from nodrop.lab.terminal import Terminal
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
-FLAVOURS = (
-    *("perf", "debug", "kasan", "kcsan-uml"),
-    *("tunnel-stock", "tunnel", "tunnel-ab"),
-    "tap",
-)
 NONE = "none"
 MAX_CPUS = 8
 """CONFIG_NR_CPUS of the lab's own kernels; a larger number would silently be this."""

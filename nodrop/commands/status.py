@@ -11,7 +11,7 @@ from nodrop.columns import Cell, Column
 from nodrop.commands import where
 from nodrop.commands.common import print_json
 from nodrop.host import describe
-from nodrop.host.model import Device, Driver, Host, Module
+from nodrop.host.model import Device, Host, Module
 from nodrop.shell import quote
 
 NOBODY = "nobody"
@@ -100,7 +100,7 @@ def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
     return (
         (device.label, "bold"),
         device.kind,
-        _driver(device),
+        "-" if device.driver is None else describe.driver_cell(device),
         _owner(device, hidden),
         "-" if device.tunnel else str(device.queues),
         str(device.txqueuelen),
@@ -111,16 +111,6 @@ def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
         (_number(trips), "yellow" if trips else ""),
         _limits(device),
     )
-
-
-def _driver(device: Device) -> Cell:
-    if device.driver is None:
-        return "-"
-    if device.driver is Driver.STOCK:
-        return (str(device.driver), "yellow")
-    if not device.enabled:
-        return (f"{device.driver} off", "yellow")
-    return (str(device.driver), "green")
 
 
 def _owner(device: Device, hidden: bool) -> Cell:

@@ -66,14 +66,7 @@ def kernel_pending(look: Look) -> Verdict | None:
     if system.container:
         return None
     newest = system.newest
-    later = newest is not None and order(newest.release) > order(system.release)
-    if newest is None or not later:
-        if system.reboot_required:
-            return warn(
-                "a package asked for a reboot (/run/reboot-required)",
-                "what it brought is not in use",
-                "reboot",
-            )
+    if newest is None or order(newest.release) <= order(system.release):
         return ok("the newest installed kernel runs")
     has = "has nodrop" if newest.nodrop else "has no nodrop: its tun drops"
     build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)

@@ -66,7 +66,6 @@ class System:
         kernels: those that are installed.
         modules: nodrop's, and those it takes the place of.
         tree: nodrop's sources are here for DKMS.
-        reboot_required: a package asked for it.
         livepatch: the running kernel can be livepatched.
         waiting: tasks that nodrop's livepatch waits for.
         container: what kind of container this is; "": none.
@@ -79,7 +78,6 @@ class System:
     kernels: list[Kernel]
     modules: list[ModuleFile]
     tree: bool
-    reboot_required: bool
     livepatch: bool
     waiting: list[str]
     container: str
@@ -145,7 +143,6 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         kernels=list(_kernels(root)),
         modules=[_module(root, release, name) for name in MODULES],
         tree=any((root / "usr/src").glob("nodrop-*/dkms.conf")),
-        reboot_required=(root / "run/reboot-required").exists(),
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),

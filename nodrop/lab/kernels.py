@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from nodrop.errors import UnsupportedError, UsageError
+from nodrop.errors import UnsupportedError
 from nodrop.guest.plan import Variant
 from nodrop.kernel import build, ensure_artifacts
 from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.lab import roots, uml
+from nodrop.lab import uml
 from nodrop.lab.hearing import GuestRun, results_folder
 from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.terminal import Terminal
@@ -50,11 +50,6 @@ class Guest:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all kernels."""
-    return (UML, *roots.kernel_names())
-
-
 def run(
     guest: Guest,
     command: Sequence[str],
@@ -71,11 +66,9 @@ def run(
         terminal: called when all is there, with the kernel's release; gives the terminal.
 
     Raises:
-        UsageError, UnsupportedError: no such kernel, or not here.
+        UnsupportedError: not here.
         NodropError: see :func:`nodrop.lab.uml.run`.
     """
-    if guest.kernel not in names():
-        raise UsageError(f"There is no kernel {guest.kernel}.", f"Known: {', '.join(names())}.")
     if guest.driver is Variant.UPSTREAM and guest.kernel not in UPSTREAM:
         raise UnsupportedError(
             f"The tun of {guest.kernel} has no flow control of upstream's.",

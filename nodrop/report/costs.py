@@ -133,22 +133,6 @@ def _table(
     return ["| " + " | ".join(row) + " |" for row in rows] + [""]
 
 
-def _gaps(results: Sequence[Mapping[str, Any]], there: Mapping[str, object]) -> list[str]:
-    """Return what the data do not have, and why."""
-    reasons = {
-        (AXES.get(axis, axis), result["skipped"])
-        for result in results
-        if "skipped" in result
-        for axis in result["axes"]
-    }
-    lines = [f"Not on this kernel: {title}: {reason}." for title, reason in sorted(reasons)]
-    known = set(there) | {axis for r in results if "skipped" in r for axis in r["axes"]}
-    others = [title for axis, title in AXES.items() if axis not in known]
-    if others:
-        lines.append(f"Not in these data: {'; '.join(others)}.")
-    return [line for text in lines for line in (text, "")]
-
-
 def markdown(results: Sequence[Mapping[str, Any]], meta: Mapping[str, Any]) -> str:
     """Return a table for each axis, and a line that says how they were made."""
     found, by_axis = costs(results), axes(results)
@@ -164,7 +148,6 @@ def markdown(results: Sequence[Mapping[str, Any]], meta: Mapping[str, Any]) -> s
     return "\n".join(
         [
             *tables,
-            *_gaps(results, by_axis),
             "Instructions for each packet that was read, a GSO packet being one. "
             f"Packets and lost: {' / '.join(variants)}. Spread: from the least round to the most, "
             "of the driver that has more of it.",

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from nodrop.columns import ESSENTIAL, Cell, Column
-from nodrop.host.model import Device, Driver
+from nodrop.host.describe import driver_cell
+from nodrop.host.model import Device
 from nodrop.top.rates import QueueRow, Rates, Row
 
 UNKNOWN = "-"
@@ -148,7 +149,7 @@ def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
     return (
         (device.label, "bold"),
         *([""] if queues else []),
-        _driver(device),
+        device.kind if device.driver is None else driver_cell(device),
         _owner(device),
         short(row.link.get("tx_packets")),
         short(_bits(row.link.get("tx_bytes"))),
@@ -188,14 +189,6 @@ def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
         UNKNOWN if queue.qdisc is None or queue.qdisc.flows is None else str(queue.qdisc.flows),
         wait(found.waits.both_ms),
     )
-
-
-def _driver(device: Device) -> Cell:
-    if device.driver is None:
-        return device.kind
-    if device.driver is Driver.STOCK:
-        return (str(device.driver), "yellow")
-    return (str(device.driver), "green") if device.enabled else (f"{device.driver} off", "yellow")
 
 
 def _owner(device: Device) -> str:

@@ -61,15 +61,6 @@ def made(width: int | None) -> columns.Layout:
         # The least important goes first.
         (21, ["owner", "qdisc"], ["device  drops", "tun0       12", "tap11       0"]),
         (6, ["owner", "drops", "qdisc"], ["device", "tun0", "tap11"]),
-        # Rows become blocks.
-        (
-            5,
-            [],
-            [
-                *("device  tun0", "owner   openvpn", "drops   12", "qdisc   fq_codel", ""),
-                *("device  tap11", "owner", "drops   0", "qdisc   noqueue"),
-            ],
-        ),
     ],
 )
 def test_table(width: int | None, left_out: list[str], lines: list[str]) -> None:
