@@ -30,7 +30,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "doctor",
-        help="what is wrong, and what to do",
         description="Look twice at TUN, TAP, macvtap, ipvtap and tunnel devices, and say what is "
         "wrong with them and with this machine, what it costs, and which commands repair it. "
         "Nothing is changed. Exit status 3: something was found.",

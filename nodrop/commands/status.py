@@ -37,7 +37,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "status",
-        help="devices, owners, drivers, drops",
         description="Show TUN, TAP, macvtap, ipvtap and tunnel devices: who reads them, which "
         "driver they run on, and how many packets they dropped. BQL: byte queue limit; GUARD: how "
         "often a reader was taken for gone.",

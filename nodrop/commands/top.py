@@ -26,7 +26,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "top",
-        help="packets, drops, stops and waits, live",
         description="Show packets, drops by cause, stops, ring fill and waits of TUN, TAP, "
         "macvtap, ipvtap and tunnel devices, live, until Ctrl-C.",
     )

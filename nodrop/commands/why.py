@@ -51,7 +51,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "why",
-        help="where a device's packets are lost, and why",
         description="Watch a device for some seconds and tell where the kernel drops its packets: "
         "reason, function, what that means, what to do; beside it what the device counts itself. "
         "Needs root.",
