@@ -171,8 +171,10 @@ def load(path: Path) -> RunDirectory:
     if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA:
         raise NodropError(f"{path / META_NAME} has a schema that this version does not know.")
     try:
-        for part, keys in NEEDED.items():
-            _ = [meta[part][key] for key in keys]
+        if missing := [
+            key for part, keys in NEEDED.items() for key in keys if key not in meta[part]
+        ]:
+            raise ValueError(f"{META_NAME} does not tell {missing[0]}")
         scenarios = {
             name: Scenario.from_data(name, data) for name, data in meta["scenarios"].items()
         }

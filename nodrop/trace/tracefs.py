@@ -41,11 +41,13 @@ class Tracefs:
         try:
             if not self.path.is_dir():
                 raise UnsupportedError("This kernel has no tracing files (CONFIG_TRACING).")
-            if not (self.path / "events").is_dir():
+            try:
+                (self.path / "events").stat()
+            except FileNotFoundError as error:
                 raise UnsupportedError(
                     "The kernel's tracing files are not mounted.",
                     f"mount -t tracefs tracefs {self.path}",
-                )
+                ) from error
             if not (self.path / "events" / EVENT / "format").exists():
                 raise UnsupportedError(
                     "This kernel does not tell what it drops (no tracepoint skb:kfree_skb)."
