@@ -96,9 +96,6 @@ def write_table(out: Path) -> str:
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nodrop.bench.instructions")
     parser.add_argument("--kernel", default="7.3", choices=kernel_names(), help="(7.3)")
-    parser.add_argument(
-        "--times", type=common.positive_int, default=TIMES, help=f"of everything ({TIMES})"
-    )
     parser.add_argument("--only", choices=AXES, help="vary nothing else")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--out", type=Path, help="for the data (out/instructions-TIME)")
@@ -113,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
     out = arguments.table or arguments.out or common.default_out("instructions")
     if not arguments.table:
         with Progress() as progress:
-            measure(arguments.kernel, arguments.times, out, progress, axes)
+            measure(arguments.kernel, TIMES, out, progress, axes)
     print(f"{write_table(out)}\nData and table: {out}")
     return 0
 

@@ -116,7 +116,7 @@ def _print_json(look: Look, chosen: View, number: int) -> None:
             "hidden_processes": look.host.hidden_processes,
             "unread_namespaces": look.host.unread,
             "devices_in_all": len(look.rows),
-            "devices": describe.rows(rows, queues=chosen.queues),
+            "devices": [describe.row(one, queues=chosen.queues) for one in rows],
         },
         compact=True,
     )

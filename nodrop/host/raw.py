@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the kernel said of a machine, as JSON, before anybody makes sense of it.
 
-A recorded host is one such file: ``python -m nodrop.host FILE`` writes it.
+A recorded host is one such file; ``python -m nodrop.doctor FILE`` writes two of them.
 """
 
 from __future__ import annotations

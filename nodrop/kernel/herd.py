@@ -107,9 +107,6 @@ def ensure_herd(progress: Progress) -> Herd:
             packages = apt.download_all(candidate)
         scratch = temporary / "scratch"
         _unpack(packages, scratch, temporary)
-        (temporary / "packages").write_text(
-            "".join(f"{package.name}\n" for package in packages), encoding="utf-8"
-        )
         for rest in (state, scratch):
             shutil.rmtree(rest)
 
