@@ -42,7 +42,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)}"
     )
-    parser.add_argument("--reverse", action="store_true", help="the least first")
     parser.add_argument(
         "--limit", type=_limit, default=0, metavar="N", help="so many devices at most; 0: all"
     )
@@ -68,7 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("Say either --netns or --all-namespaces.")
     chosen = View(
         sort=arguments.sort,
-        reverse=arguments.reverse,
         queues=arguments.queues,
         names=frozenset(arguments.device),
         limit=arguments.limit,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the drivers: which are loaded, which the next load takes, how they are set."""
+"""Checks of the drivers, which are loaded and how they are set, and of what could be seen."""
 
 from __future__ import annotations
 
@@ -117,3 +117,15 @@ def livepatch_and_package(look: Look) -> Verdict | None:
         "# before anything unloads tun, and before its readers restart:",
         "nodrop uninstall --live",
     )
+
+
+@CHECKS.machine("namespaces")
+def namespaces(look: Look) -> Verdict | None:
+    """Some namespaces were not looked into."""
+    unread = look.host.unread
+    if not unread:
+        return None
+    names = ", ".join(sorted(unread)[:5]) + (" ..." if len(unread) > 5 else "")
+    if look.host.root:
+        return skipped(f"namespaces that went away: {names}")
+    return skipped(f"needs root (to enter the namespaces {names})")

@@ -57,11 +57,11 @@ def format_interval(data: Mapping[str, float]) -> str:
     return f"{format_value(data['median'])} [{low}, {high}]"
 
 
-def format_ratio(data: Mapping[str, float] | None, digits: int = 2) -> str:
-    """Return a ratio with its interval, with so many digits after the point."""
+def format_ratio(data: Mapping[str, float] | None) -> str:
+    """Return a ratio with its interval."""
     if not data:
         return MISSING
-    median, low, high = (f"{data[name]:.{digits}f}" for name in ("median", "low", "high"))
+    median, low, high = (f"{data[name]:.2f}" for name in ("median", "low", "high"))
     return f"{median} [{low}, {high}]"
 
 

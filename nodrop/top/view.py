@@ -39,7 +39,6 @@ class View:
     """
 
     sort: Sort = Sort.DROPS
-    reverse: bool = False
     queues: bool = False
     names: frozenset[str] = frozenset()
     limit: int = 0
@@ -51,8 +50,6 @@ class View:
             # What is not known comes last; of equals, those that are busy come first.
             chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
             chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
-        if self.reverse:
-            chosen.reverse()
         return chosen[: self.limit or None]
 
     def _wanted(self, row: Row) -> bool:
@@ -101,7 +98,7 @@ def summary(every: Sequence[Row], shown: Sequence[Row], chosen: View) -> str:
     of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
     return (
         f"{of} device{'' if len(every) == 1 else 's'}, "
-        f"by {chosen.sort}{' reversed' if chosen.reverse else ''}, "
+        f"by {chosen.sort}, "
         f"{short(packets)} pkt/s, {short(bits)}bit/s, "
         f"{short(drops)} drops/s, {short(stops)} stops/s"
     )

@@ -217,18 +217,17 @@ def many() -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("sort", "reverse", "first"),
+    ("sort", "first"),
     [
-        (Sort.DROPS, False, ["m1", "m3", "m2"]),
-        (Sort.PACKETS, False, ["m3", "m2", "m1"]),
-        (Sort.BYTES, False, ["m2", "m1", "m3"]),
-        (Sort.NAME, False, ["idle0", "m0", "m1"]),
-        (Sort.NAME, True, ["ndtest0", "m3", "m2"]),
-        (Sort.WAIT, False, ["m3", "m2", "m1"]),
+        (Sort.DROPS, ["m1", "m3", "m2"]),
+        (Sort.PACKETS, ["m3", "m2", "m1"]),
+        (Sort.BYTES, ["m2", "m1", "m3"]),
+        (Sort.NAME, ["idle0", "m0", "m1"]),
+        (Sort.WAIT, ["m3", "m2", "m1"]),
     ],
 )
-def test_sort(sort: Sort, reverse: bool, first: list[str]) -> None:
-    shown = View(sort=sort, reverse=reverse, limit=3).choose(many())
+def test_sort(sort: Sort, first: list[str]) -> None:
+    shown = View(sort=sort, limit=3).choose(many())
     assert [row.device.name for row in shown] == first
 
 
