@@ -42,9 +42,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)}"
     )
-    parser.add_argument(
-        "--limit", type=_limit, default=0, metavar="N", help="so many devices at most; 0: all"
-    )
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="so many devices at most")
     parser.set_defaults(run=run)
 
 
@@ -55,10 +53,6 @@ def _sort(text: str) -> Sort:
         raise argparse.ArgumentTypeError(
             f"there is no '{text}'; known: {', '.join(Sort)}"
         ) from error
-
-
-def _limit(text: str) -> int:
-    return 0 if text == "0" else positive_int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

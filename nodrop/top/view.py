@@ -35,13 +35,13 @@ class View:
 
     Attributes:
         names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
-        limit: so many rows at most; 0: all.
+        limit: so many rows at most; None: all.
     """
 
     sort: Sort = Sort.DROPS
     queues: bool = False
     names: frozenset[str] = frozenset()
-    limit: int = 0
+    limit: int | None = None
 
     def choose(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows that are shown, in order, and none beyond the limit."""
@@ -50,7 +50,7 @@ class View:
             # What is not known comes last; of equals, those that are busy come first.
             chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
             chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
-        return chosen[: self.limit or None]
+        return chosen[: self.limit]
 
     def _wanted(self, row: Row) -> bool:
         return not self.names or bool({row.device.name, row.device.label} & self.names)
