@@ -53,7 +53,7 @@ COMMANDS = (
     Command("measure", "demo", "demo", "stock, upstream's flag and nodrop in under a minute"),
     Command("measure", "bench", "bench", "one scenario with all drivers, side by side"),
     Command("measure", "lab", "lab", "a shell or a command in a guest, to try things"),
-    Command("measure", "report", "report", "table, picture and page of runs again"),
+    Command("measure", "report", "report", "table, picture and page of a run again"),
 )
 _USAGE = "nodrop [-j] [-n NETNS] [-q] [--color WHEN] COMMAND ..."
 _HELP = """\

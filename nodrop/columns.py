@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables that fit: as wide as a terminal is, or as wide as they are where nobody looks.
 
-On a terminal the least important columns go first. When the essential ones alone are too
-wide each row becomes a block of ``title  value`` lines. Nothing is ever cut.
+On a terminal the least important columns go first. Nothing is ever cut.
 """
 
 from __future__ import annotations
 
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -97,8 +95,6 @@ def layout(
             if _total(widths, shown) <= available:
                 break
             shown.remove(index)
-        if _total(widths, shown) > available:
-            return Layout(_blocks(columns, table, available, paint), [])
 
     def line(cells: Sequence[tuple[str, str]]) -> str:
         parts, blank = [], ""
@@ -132,24 +128,3 @@ def _leaving(columns: Sequence[Column]) -> list[int]:
 
 def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
     return sum(widths[index] for index in shown) + len(GAP) * (len(shown) - 1)
-
-
-def _blocks(
-    columns: Sequence[Column],
-    table: Sequence[Sequence[tuple[str, str]]],
-    available: int,
-    paint: Paint,
-) -> list[str]:
-    """Return each row as lines of title and value, with an empty line between rows."""
-    key = max(width(column.title) for column in columns)
-    room = max(available - key - len(GAP), 8)
-    lines: list[str] = []
-    for row in table:
-        if lines:
-            lines.append("")
-        for column, (text, style) in zip(columns, row, strict=True):
-            head = column.title + " " * (key - width(column.title)) + GAP
-            for part in textwrap.wrap(text, room) or [""]:
-                lines.append((paint(head, "bold") + paint(part, style)).rstrip())
-                head = " " * len(head)
-    return lines

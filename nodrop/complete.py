@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from nodrop import cli
+from nodrop import cli, proc
 from nodrop.errors import NodropError
 
 FILES, DIRECTORIES = ":files", ":dirs"
@@ -30,15 +28,10 @@ Found = Iterator[tuple[str, str]]
 def devices(netns: str | None) -> Found:
     """Return the TUN, TAP, macvtap and ipvtap devices; none where they cannot be seen."""
     where = ["-n", netns] if netns else []
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        said = subprocess.run(
-            ["ip", *where, "-d", "-j", "link"],
-            capture_output=True,
-            timeout=IP_TIMEOUT_S,
-            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
-        ).stdout
+    with suppress(NodropError, ValueError):
+        said = proc.ask("ip", *where, "-d", "-j", "link", timeout=IP_TIMEOUT_S).stdout
         # A device may be called anything, and is printed as it is.
-        for link in json.loads(os.fsdecode(said), strict=False):
+        for link in json.loads(said, strict=False):
             info = link.get("linkinfo", {})
             if info.get("info_kind") in _KINDS:
                 yield link["ifname"], info.get("info_data", {}).get("type", info["info_kind"])
@@ -54,34 +47,22 @@ def namespaces(_netns: str | None) -> Found:
 def scenarios(_netns: str | None) -> Found:
     """Return what ``nodrop bench`` knows."""
     from nodrop.bench import scenario
-    from nodrop.commands import benchtunnel
 
-    yield from ((name, scenario.load(name).title) for name in scenario.known())
-    yield benchtunnel.NAME, benchtunnel.TITLE
-
-
-def drivers(_netns: str | None) -> Found:
-    """Return what ``nodrop bench`` compares."""
-    from nodrop.guest.plan import Variant
-
-    return ((str(variant), "") for variant in Variant)
+    return ((name, scenario.load(name).title) for name in scenario.known())
 
 
 SOURCES: dict[str, Callable[[str | None], Found]] = {
     "DEV": devices,
     "NETNS": namespaces,
     "SCENARIO": scenarios,
-    "DRIVERS": drivers,
     "DIR": lambda _: iter([(DIRECTORIES, "")]),
     "FILE": lambda _: iter([(FILES, "")]),
     "COMMAND": lambda _: iter([(FILES, "")]),
 }
-LISTS = {"DRIVERS"}
-"""Arguments that are several words with commas between them."""
 
 
-def _values(action: argparse.Action, netns: str | None, before: str) -> Found:
-    """Return the values of an argument; before: what is typed of it."""
+def _values(action: argparse.Action, netns: str | None) -> Found:
+    """Return the values of an argument."""
     if isinstance(action, argparse._SubParsersAction):
         told = {below.dest: below.help or "" for below in action._get_subactions()}
         for name in action.choices:
@@ -90,13 +71,7 @@ def _values(action: argparse.Action, netns: str | None, before: str) -> Found:
         for choice in action.choices:
             yield str(choice), ""
     elif isinstance(action.metavar, str) and action.metavar in SOURCES:
-        had = before.rpartition(",")[0] if action.metavar in LISTS else ""
-        used = had.split(",")
-        for word, text in SOURCES[action.metavar](netns):
-            if not had:
-                yield word, text
-            elif word not in used:
-                yield f"{had},{word}", text
+        yield from SOURCES[action.metavar](netns)
 
 
 class _Line:
@@ -148,11 +123,11 @@ class _Line:
     def next(self, word: str) -> Found:
         """Return what may stand in the place of a word that is being typed."""
         if self.waiting:
-            yield from _values(self.waiting, self.netns, word)
+            yield from _values(self.waiting, self.netns)
         elif word.startswith("--") and "=" in word:
-            name, _, value = word.partition("=")
+            name = word.partition("=")[0]
             if action := self._options.get(name):
-                for one, text in _values(action, self.netns, value):
+                for one, text in _values(action, self.netns):
                     yield (one if one.startswith(":") else f"{name}={one}"), text
         elif word.startswith("-") and not self.only_positionals:
             for name, action in self._options.items():
@@ -164,7 +139,7 @@ class _Line:
                 for command in cli.COMMANDS:
                     yield command.name, command.summary
             else:
-                yield from _values(action, self.netns, word)
+                yield from _values(action, self.netns)
 
 
 _COMMAND = argparse.Action([], "command")

@@ -176,22 +176,12 @@ class Livepatch:
         """Unload what nothing uses of our two modules."""
         for name in (NAME, CORE):
             if self.loaded(name) and not self._used(name):
-                if self._coming(name):
-                    raise NodropError(
-                        f"The kernel is still loading {name}.",
-                        "Its log (dmesg) may say what it waits for. Run this again later.",
-                    )
                 done = proc.run(["rmmod", name], timeout=TOOL_TIMEOUT_S)
                 if done.status != 0:
                     raise NodropError(f"rmmod {name} failed.", done.output.strip())
 
     def _used(self, module: str) -> bool:
         return any((self._modules / module / "holders").iterdir())
-
-    def _coming(self, module: str) -> bool:
-        with suppress(OSError):
-            return (self._modules / module / "initstate").read_text().strip() == "coming"
-        return False
 
     def _names(self) -> str:
         return ", ".join(self.holders()[:8]) or "the kernel's idle tasks"

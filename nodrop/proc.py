@@ -23,6 +23,7 @@ TAIL_LINES = 30
 GRACE_S = 5.0
 """Seconds a killed process may take to go away before it is given up."""
 POLL_S = 0.1
+ASK_TIMEOUT_S = 20.0
 _ADMIN = ("/usr/sbin", "/sbin")
 """Where insmod, rmmod and dkms are; 'su' without '-' leaves them out of PATH."""
 
@@ -78,6 +79,29 @@ def require(program: str, package: str) -> str:
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
     given = os.environ if env is None else env
     return {**given, "PATH": _path(given)}
+
+
+def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run a program that changes nothing, and return its status and both streams.
+
+    Raises:
+        NodropError: it is missing, or did not end within ``timeout`` seconds.
+    """
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            env=_environment(None),
+            timeout=timeout,
+            check=False,
+        )
+    except OSError as error:
+        raise NodropError(f"{argv[0]} cannot be run: {error.strerror}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise NodropError(f"{argv[0]} did not end within {timeout:g} s.") from error
 
 
 def run(

@@ -102,11 +102,14 @@ class Screen:
         """Print one line, as it is."""
         print(self.paint(tables.clean(text), style), file=self.stream)
 
-    def text(self, text: str, style: str = "") -> None:
-        """Print a sentence, in as many lines as it needs on a terminal."""
-        cleaned = tables.clean(text)
-        for line in textwrap.wrap(cleaned, self.width) if self.width else [cleaned]:
-            self.print(line, style)
+    def text(self, text: str, style: str = "", indent: str = "") -> None:
+        """Print a sentence, in as many lines as it needs on a terminal; nothing of an empty one."""
+        lines = [tables.clean(text)]
+        if self.width:
+            room = max(self.width - len(indent), 20)
+            lines = textwrap.wrap(lines[0], room, break_on_hyphens=False)
+        for line in filter(None, lines):
+            self.print(indent + line, style)
 
     def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> tables.Layout:
         """Return a table for this screen, for those that print it by themselves."""

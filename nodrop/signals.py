@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+from nodrop.errors import NodropError
 
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
@@ -40,3 +43,15 @@ def asked_to_end() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def guarded(program: Callable[[], int]) -> int:
+    """Run a program's main function; return its exit status, or that of its error."""
+    interrupt_on_signals()
+    try:
+        return program()
+    except NodropError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return INTERRUPTED

@@ -2,12 +2,11 @@
 """stdout and stderr that end well.
 
 Data that cannot be written end the command (:class:`Lost`). Talk that cannot be written
-is dropped: the work goes on. Characters that a stream does not know become ASCII.
+is dropped: the work goes on. Characters that a stream does not know become ``?``.
 """
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import os
@@ -16,22 +15,6 @@ from typing import Any
 
 CLOSED = 141
 """Exit status when the reader of stdout went away, as shells tell of SIGPIPE."""
-_ASCII = {
-    "\N{HORIZONTAL ELLIPSIS}": "...",
-    "\N{CHECK MARK}": "ok",
-    "\N{BALLOT X}": "x",
-    "\N{MICRO SIGN}": "u",
-    "\N{GREEK SMALL LETTER MU}": "u",
-    "\N{MULTIPLICATION SIGN}": "x",
-    "\N{EN DASH}": "-",
-    "\N{EM DASH}": "-",
-    "\N{RIGHTWARDS ARROW}": "->",
-    "\N{LEFTWARDS ARROW}": "<-",
-    "\N{LESS-THAN OR EQUAL TO}": "<=",
-    "\N{GREATER-THAN OR EQUAL TO}": ">=",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-}
-_HANDLER = "nodrop.ascii"
 
 
 class Lost(Exception):
@@ -73,17 +56,9 @@ class _Talk(_Raw):
         pass
 
 
-def ascii_instead(error: UnicodeError) -> tuple[str, int]:
-    """Return ASCII for the characters that an encoding does not have."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end]
-    return "".join(_ASCII.get(one, "?") for one in text), error.end
-
-
 def _wrapped(raw: _Raw, encoding: str, *, by_line: bool) -> io.TextIOWrapper:
     return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding, _HANDLER, line_buffering=by_line or raw.isatty()
+        io.BufferedWriter(raw), encoding, "replace", line_buffering=by_line or raw.isatty()
     )
 
 
@@ -108,7 +83,6 @@ def prepare() -> None:
         except OSError:
             # The wrong direction: whoever uses it is told.
             os.open(os.devnull, mode)
-    codecs.register_error(_HANDLER, ascii_instead)
     encoding = getattr(sys.stdout or sys.stderr, "encoding", None) or "utf-8"
     if sys.stdout is sys.__stdout__:
         sys.stdout = _wrapped(_Raw(1, "wb", closefd=False), encoding, by_line=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Machines that were recorded by ``python -m nodrop.host FILE``: tests/unit/hosts."""
+"""Machines that were recorded, as ``python -m nodrop.doctor`` does: tests/unit/hosts."""
 
 from __future__ import annotations
 

@@ -11,12 +11,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.bench import machine
 from nodrop.commands import common
-from nodrop.errors import FAILED, NodropError
+from nodrop.errors import NodropError
 from nodrop.guest.costcases import AXES
 from nodrop.guest.plan import RAW_NAME, Variant
 from nodrop.lab import accel, kernels
@@ -25,7 +26,7 @@ from nodrop.lab.roots import kernel_names
 from nodrop.progress import Progress
 from nodrop.report import costs
 from nodrop.report.files import MARKDOWN_NAME, META_NAME, read_rows
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import guarded
 
 TIMEOUT_S = 20.0
 """For a guest, on a host with KVM; :data:`nodrop.lab.accel.COUNTED` stretches it."""
@@ -95,9 +96,6 @@ def write_table(out: Path) -> str:
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nodrop.bench.instructions")
     parser.add_argument("--kernel", default="7.3", choices=kernel_names(), help="(7.3)")
-    parser.add_argument(
-        "--times", type=common.positive_int, default=TIMES, help=f"of everything ({TIMES})"
-    )
     parser.add_argument("--only", choices=AXES, help="vary nothing else")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--out", type=Path, help="for the data (out/instructions-TIME)")
@@ -110,20 +108,12 @@ def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
     axes = [arguments.only] if arguments.only else list(AXES)
     out = arguments.table or arguments.out or common.default_out("instructions")
-    interrupt_on_signals()
-    try:
-        if not arguments.table:
-            with Progress() as progress:
-                measure(arguments.kernel, arguments.times, out, progress, axes)
-        table = write_table(out)
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status or FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    print(f"{table}\nData and table: {out}")
+    if not arguments.table:
+        with Progress() as progress:
+            measure(arguments.kernel, TIMES, out, progress, axes)
+    print(f"{write_table(out)}\nData and table: {out}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(partial(main, sys.argv[1:])))

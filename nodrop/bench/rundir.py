@@ -7,11 +7,9 @@ beginning: how many runs were made says which are missing.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +53,12 @@ def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
             f"{out} already holds the data of a run.", "Give another directory with --out."
         )
     try:
+        out.mkdir(parents=True, exist_ok=True)
         write_plan(out / PLAN_NAME, jobs)
         # Last: a directory with metadata can be continued.
         write_meta(out, meta)
     except OSError as error:
         raise unwritable(out, error) from error
-
-
-def note_stop(out: Path, why: str) -> None:
-    """Write down why a run stopped: one that is made again hides what failed."""
-    with suppress(OSError, ValueError):
-        meta = json.loads((out / META_NAME).read_text(encoding="utf-8"))
-        write_meta(out, {**meta, "stopped": why})
 
 
 def write_meta(out: Path, meta: Mapping[str, Any]) -> None:
@@ -140,26 +132,3 @@ def _rewrite(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Keep other nodrop commands from measuring into a directory; made when missing.
-
-    Raises:
-        NodropError: another one does, or it cannot be made.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        number = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise unwritable(out, error) from error
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(number)
-        raise NodropError(f"Another nodrop is measuring into {out}.") from error
-    try:
-        yield
-    finally:
-        os.close(number)

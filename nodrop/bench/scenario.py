@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,9 +15,6 @@ from nodrop.guest.plan import Parameters
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "bench"
 NO_QUEUE = "noqueue"
-NO_DIRECTION = "none"
-DIRECTIONS = ("higher", "lower", NO_DIRECTION)
-"""What is better of a metric: more of it, less of it, or neither for itself."""
 JOINS = ("geometric mean", "sum", "mean")
 """The ways to make one number of the numbers of several cases: rates, counts, percentages."""
 
@@ -29,14 +26,12 @@ class Metric:
     Attributes:
         label: for people.
         unit: likewise.
-        better: one of DIRECTIONS.
         join: how the cases make one number, one of JOINS.
         shown: whether tables have it.
     """
 
     label: str
     unit: str
-    better: str
     join: str
     shown: bool = True
 
@@ -56,8 +51,6 @@ class Metric:
             metric = cls(**data)
         except TypeError as error:
             raise ValueError(f"metric {name}: {error}") from error
-        if metric.better not in DIRECTIONS:
-            raise ValueError(f"metric {name}: better must be one of {', '.join(DIRECTIONS)}")
         if metric.join not in JOINS:
             raise ValueError(f"metric {name}: join must be one of {', '.join(JOINS)}")
         return metric
@@ -89,7 +82,6 @@ class Scenario:
         parameters: what all cases share.
         matrix: what the cases are made of.
         metrics: what a summary tells, by the name in the raw data.
-        left_out: cases of the matrix that cannot be run here, with the program that is missing.
     """
 
     name: str
@@ -100,7 +92,6 @@ class Scenario:
     parameters: Parameters
     matrix: Mapping[str, list[int | float | str | bool]]
     metrics: Mapping[str, Metric]
-    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
@@ -126,21 +117,14 @@ class Scenario:
         return asdict(self)
 
     def cases(self) -> list[Case]:
-        """Return every combination of the matrix but those that are left out."""
+        """Return every combination of the matrix."""
         keys = list(self.matrix)
         made = []
         for values in itertools.product(*(self.matrix[key] for key in keys)):
             chosen = dict(zip(keys, values, strict=True))
             name = ",".join(f"{key}={value}" for key, value in chosen.items())
             made.append(Case(name or "default", {**self.parameters, **chosen}))
-        return [case for case in made if case.name not in self.left_out]
-
-    def left_out_by_program(self) -> dict[str, list[str]]:
-        """Return the names of the cases that are left out, by the program that is missing."""
-        found: dict[str, list[str]] = {}
-        for case, program in self.left_out.items():
-            found.setdefault(program, []).append(case)
-        return found
+        return made
 
     def with_length(self, pairs: int | None, seconds: float | None) -> Scenario:
         """Return the scenario with another number of pairs or length of window."""

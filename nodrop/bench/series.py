@@ -10,18 +10,17 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from nodrop import cli
-from nodrop.bench import programs, scenario
+from nodrop.bench import scenario
 from nodrop.commands import common
-from nodrop.errors import FAILED, NodropError, UsageError
+from nodrop.errors import FAILED, UsageError
 from nodrop.report.files import META_NAME
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import INTERRUPTED, guarded
 
 SETS = scenario.DIRECTORY / "sets"
-TARGETS = {"short": "bench", "full": "bench-full"}
-"""What make calls a set."""
 
 
 def load(name: str, directory: Path = SETS) -> list[scenario.Scenario]:
@@ -29,7 +28,7 @@ def load(name: str, directory: Path = SETS) -> list[scenario.Scenario]:
 
     Raises:
         UsageError: there is no such set.
-        NodropError: the set or a scenario is broken or missing.
+        NodropError: a scenario is broken or missing.
     """
     path = directory / f"{name}.toml"
     try:
@@ -39,10 +38,7 @@ def load(name: str, directory: Path = SETS) -> list[scenario.Scenario]:
             for key, entry in listed.items()
         ]
     except FileNotFoundError as error:
-        known = ", ".join(sorted(one.stem for one in directory.glob("*.toml")))
-        raise UsageError(f"There is no set called '{name}'.", f"Known sets: {known}.") from error
-    except (ValueError, TypeError, tomllib.TOMLDecodeError) as error:
-        raise NodropError(f"{path} is not a valid set: {error}.") from error
+        raise UsageError(f"There is no set called '{name}'.") from error
 
 
 def words(chosen: scenario.Scenario, out: Path) -> list[str]:
@@ -58,17 +54,11 @@ def run(
 ) -> dict[str, int]:
     """Make all scenarios, whatever became of the one before; an interruption ends it.
 
-    One that has no case whose programs are installed is left out, and told.
-
     Returns:
         the exit status of each that was begun, by its name.
     """
     found = {}
     for one in chosen:
-        possible = programs.leave_out(one)
-        if not possible.cases() and not (out / one.name / META_NAME).exists():
-            print("\n".join(programs.told(possible)), file=sys.stderr)
-            continue
         found[one.name] = command(words(one, out / one.name))
         sys.stdout.flush()
         if found[one.name] == INTERRUPTED:
@@ -78,22 +68,13 @@ def run(
 
 def main(argv: Sequence[str]) -> int:
     """Run a set."""
-    interrupt_on_signals()
-    try:
-        if not 1 <= len(argv) <= 2:
-            raise UsageError("Which set of scenarios?", "python -m nodrop.bench.series SET [DIR]")
-        chosen = load(argv[0])
-        out = Path(argv[1]) if len(argv) > 1 else common.default_out("bench")
-        found = run(chosen, out)
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        print("nodrop: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    if not 1 <= len(argv) <= 2:
+        raise UsageError("Which set of scenarios?", "python -m nodrop.bench.series SET [DIR]")
+    out = Path(argv[1]) if len(argv) > 1 else common.default_out("bench")
+    found = run(load(argv[0]), out)
     if INTERRUPTED in found.values():
-        target = TARGETS.get(argv[0], argv[0])
-        print(f"Go on with the whole set: make {target} OUT={out}", file=sys.stderr)
+        again = f"python -m nodrop.bench.series {argv[0]} {out}"
+        print(f"Go on with the whole set: {again}", file=sys.stderr)
         return INTERRUPTED
     wrong = [name for name, status in found.items() if status]
     print(f"{len(found)} scenarios in {out}; {', '.join(wrong) or 'none'} failed.")
@@ -101,4 +82,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(partial(main, sys.argv[1:])))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nodrop import lab
 from nodrop.bench import machine, noise, order, programs, rundir
 from nodrop.bench.scenario import Scenario
-from nodrop.errors import NodropError, UnsupportedError
+from nodrop.errors import NodropError
 from nodrop.guest.plan import Job, Variant
 from nodrop.guest.runner import PROGRESS_MARK, SYSCTLS
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
@@ -32,10 +32,8 @@ BOOT_S = 30.0
 RUN_OVERHEAD_S = 20.0
 """Seconds that a run may take beside its window, on a machine that does other things too: a VPN
 starts, and TCP opens its window."""
-SAME = ("machine", "kernel", "source", "programs")
+SAME = (("machine", "cpu"), ("machine", "cpus"), ("kernel", "build_id"), ("source", "digest"))
 """Metadata that must be the same for runs to be compared."""
-VARIES = frozenset(("load_1min", "commit", "modified"))
-"""What in them need not be."""
 
 
 def measure(
@@ -47,65 +45,47 @@ def measure(
 ) -> None:
     """Prepare all that is needed, make the runs, leave plan, metadata and raw data in ``out``.
 
-    Cases whose programs are not installed are left out, and told.
-
     Args:
         flavour: the kernel's; another than ``perf`` only to test.
 
     Raises:
-        UnsupportedError: no case is left.
+        UnsupportedError: programs that the scenarios run are not installed.
         NodropError: a part could not be built, a run failed, the guest's kernel complained,
             ``out`` cannot be written, or the user interrupted (exit status 130). What was
             measured stays in ``out``; the hint tells how to go on.
     """
-    scenarios = [programs.leave_out(scenario) for scenario in scenarios]
-    missing = [sentence for scenario in scenarios for sentence in programs.told(scenario)]
-    if not any(scenario.cases() for scenario in scenarios):
-        raise UnsupportedError("Nothing can be measured here.", "\n".join(missing))
-    for sentence in missing:
-        progress.note(sentence)
+    programs.require(scenarios)
     kernel = ensure_kernel(progress, flavour)
     artifacts = ensure_artifacts(kernel, progress)
     runs = order.jobs(scenarios, variants)
     meta = {
         "schema": META_SCHEMA,
         "started": machine.now_utc(),
-        **_identity(kernel, scenarios),
+        **_identity(kernel),
+        "programs": programs.versions(scenarios),
         "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
         "variants": [str(variant) for variant in variants],
         "scenarios": {scenario.name: scenario.to_data() for scenario in scenarios},
         "continued": [],
     }
-    with rundir.locked(out):
-        rundir.create(out, meta, runs)
-        _run(kernel, artifacts, runs, out, progress)
+    rundir.create(out, meta, runs)
+    _run(kernel, artifacts, runs, out, progress)
 
 
-def _identity(kernel: Kernel, scenarios: Sequence[Scenario]) -> dict[str, Any]:
-    """Return what names the machine, the kernel and all that is run and measured."""
+def _identity(kernel: Kernel) -> dict[str, Any]:
+    """Return what names the machine, the kernel and what is measured."""
     return {
         "machine": machine.describe_machine(),
         "kernel": machine.describe_kernel(kernel),
         "source": machine.describe_source(),
-        "programs": programs.versions(scenarios),
     }
-
-
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what is not the same any more, as ``kernel build_id``."""
-    return [
-        f"{part} {name}"
-        for part in SAME
-        for name in sorted({*then.get(part, {}), *now[part]} - VARIES)
-        if then.get(part, {}).get(name) != now[part].get(name)
-    ]
 
 
 def go_on(out: Path, progress: Progress) -> None:
     """Make the runs that are missing in ``out`` after an interruption; there may be none.
 
     Raises:
-        NodropError: as :func:`measure`; or machine, kernel, source or programs are others.
+        NodropError: as :func:`measure`; or machine, kernel or source are others.
     """
     meta, runs = rundir.read(out)
     if len(meta["scenarios"]) != 1:
@@ -113,29 +93,27 @@ def go_on(out: Path, progress: Progress) -> None:
             f"{out} holds several scenarios, as 'nodrop demo' makes them.",
             "Start it again; only what 'nodrop bench' made can be continued.",
         )
-    with rundir.locked(out):
-        made, stopped = rundir.made(out, runs), meta.pop("stopped", "")
-        if made == len(runs):
-            if stopped:
-                raise NodropError(f"All runs in {out} are made, but at their end: {stopped}")
-            progress.note(f"All {rundir.pairs(runs)} pairs are there already.")
-            return
-        kernel = ensure_kernel(progress)
-        artifacts = ensure_artifacts(kernel, progress)
-        scenarios = [Scenario.from_data(*item) for item in meta["scenarios"].items()]
-        if wrong := differences(meta, _identity(kernel, scenarios)):
-            raise NodropError(
-                f"{out} cannot be continued: {', '.join(wrong)} differ now.",
-                "Measure again, into another directory.",
-            )
-        kept = rundir.whole(runs, made)
-        note = {"at": machine.now_utc(), "runs_before": kept, "why": stopped}
-        try:
-            rundir.cut(out, kept)
-            rundir.write_meta(out, {**meta, "continued": [*meta["continued"], note]})
-        except OSError as error:
-            raise rundir.unwritable(out, error) from error
-        _run(kernel, artifacts, runs, out, progress)
+    made = rundir.made(out, runs)
+    if made == len(runs):
+        progress.note(f"All {rundir.pairs(runs)} pairs are there already.")
+        return
+    kernel = ensure_kernel(progress)
+    artifacts = ensure_artifacts(kernel, progress)
+    now = _identity(kernel)
+    if wrong := [
+        f"{part} {name}" for part, name in SAME if meta[part].get(name) != now[part].get(name)
+    ]:
+        raise NodropError(
+            f"{out} cannot be continued: {', '.join(wrong)} differ now.",
+            "Measure again, into another directory.",
+        )
+    try:
+        rundir.cut(out, rundir.whole(runs, made))
+        meta["continued"].append(machine.now_utc())
+        rundir.write_meta(out, meta)
+    except OSError as error:
+        raise rundir.unwritable(out, error) from error
+    _run(kernel, artifacts, runs, out, progress)
 
 
 def _run(
@@ -152,7 +130,6 @@ def _run(
         failed = rundir.unwritable(out, error)
     except NodropError as error:
         failed = error
-    rundir.note_stop(out, failed.message)
     hint = "\n".join(filter(None, [failed.hint, _kept(out, runs)]))
     raise NodropError(failed.message, hint, failed.status) from failed
 

@@ -1,29 +1,44 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the parts of the tunnels' series save: raw data, a line for each boot and case."""
+"""``python -m nodrop.bench.tunnel``: what the parts of the tunnels' series save (docs/tunnels.md).
+
+Raw data are a line for each boot and case; the table is made of them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from nodrop import proc
 from nodrop.bench import machine
+from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.guest.plan import RAW_NAME
+from nodrop.guest.tunnels.compare import FEATURES
+from nodrop.guest.tunnels.kinds import KINDS
+from nodrop.guest.tunnels.topology import Lower
 from nodrop.kernel import ensure_artifacts, ensure_kernel
 from nodrop.lab import uml
 from nodrop.progress import Progress
-from nodrop.report.files import META_NAME
+from nodrop.report.files import MARKDOWN_NAME, META_NAME, read_rows
+from nodrop.report.stats import interval
+from nodrop.signals import guarded
 
 FLAVOUR = "tunnel-ab"
 """The kernel with a switch for each part of the series."""
+PARTS = tuple(name for name, bit in FEATURES.items() if bit)
 SLOT_S = 0.0016
 """How long one variant is measured before the other."""
 BOOT_TIMEOUT_S = 60.0
+HEAD = "| tunnel | below | senders | parts | cycles/packet | saved | throughput | 95 % |"
 
 
 @dataclass(frozen=True)
@@ -100,11 +115,85 @@ def measure(
                 if run.status or run.splats:
                     told = proc.tail(run.log if run.splats else run.output or run.log)
                     raise NodropError(f"{case.type} over {case.lower} was not measured.", told)
-                raw.write(json.dumps(_line(boot, case, run.output)) + "\n")
+                result = json.loads(run.output.splitlines()[-1])
+                line = {"boot": boot, **asdict(case), "result": result}
+                raw.write(json.dumps(line) + "\n")
                 raw.flush()
                 step.advance(detail=f"{case.type} over {case.lower}, {case.parts}")
 
 
-def _line(boot: int, case: Case, output: str) -> dict[str, Any]:
-    told = json.loads(output.splitlines()[-1])
-    return {"boot": boot, **asdict(case), "result": told}
+def table(lines: Sequence[dict[str, Any]], meta: dict[str, Any]) -> str:
+    """Return a row for each case, and a line that says where it was measured.
+
+    A boot's figure is the median of its pairs; a case's is the median of its boots: cycles of a
+    packet without the parts, what they save, how many times as many packets a CPU sends with them.
+    """
+    by_case: dict[Case, list[dict[str, Any]]] = {}
+    for line in lines:
+        case = Case(**{name: line[name] for name in Case.__dataclass_fields__})
+        by_case.setdefault(case, []).append(line["result"])
+    rows = [HEAD, "|---|---|---|---|---:|---:|---:|---|"]
+    for case, of in by_case.items():
+        off, saved = (median(result[name] for result in of) for name in ("off", "saved"))
+        ratio = interval([result["ratio"] for result in of])
+        senders = f"{case.senders}, one route" if case.shared else str(case.senders)
+        rows.append(
+            f"| {case.type} | {case.lower} | {senders} | {case.parts} | {off:,.0f} | {saved:,.0f} "
+            f"| {ratio.median:.3f} | {ratio.low:.3f} to {ratio.high:.3f} |"
+        )
+    here = meta["machine"]
+    below = (
+        f"{meta['boots']} boots, Linux {meta['kernel']['release']} in user mode, {here['cpu']}, "
+        f"{here['cpus']} CPUs, {meta['time']}."
+    )
+    return "\n".join([*rows, "", below, ""])
+
+
+def _parts(text: str) -> str:
+    """Parse ``noid+straight`` or ``all``, for argparse: parts that are switched together."""
+    names = PARTS if text == "all" else tuple(text.split("+"))
+    if unknown := set(names) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"no part {min(unknown)}; known: {', '.join(PARTS)}, all")
+    return ",".join(names)
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m nodrop.bench.tunnel")
+    kinds = ["vxlan", "geneve", "gre", "ipip", "sit", "wireguard"]
+    parser.add_argument("--type", nargs="+", choices=KINDS, default=kinds)
+    parser.add_argument("--lower", nargs="+", choices=list(map(str, Lower)), default=["veth"])
+    parser.add_argument(
+        "--senders", nargs="+", choices=("1", "2", "2shared"), default=["1"], help="(1)"
+    )
+    parser.add_argument(
+        "--parts", nargs="+", type=_parts, default=["noref", _parts("all")], help="noid+straight"
+    )
+    parser.add_argument("--boots", type=common.positive_int, default=6, help="(6)")
+    parser.add_argument("--seconds", type=common.seconds, default=2.4, help="of each case (2.4)")
+    parser.add_argument("--out", type=Path, help="for the data (out/tunnel-TIME)")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, and print and write the table."""
+    arguments = _arguments(argv)
+    # Only over veth somebody is there who tells of a smaller MTU.
+    wanted = [
+        Case(kind, lower, int(senders[0]), part, shared=senders.endswith("shared"))
+        for kind in arguments.type
+        for lower in arguments.lower
+        for senders in arguments.senders
+        for part in arguments.parts
+        if lower == Lower.VETH or not senders.endswith("shared")
+    ]
+    out = arguments.out or common.default_out("tunnel")
+    with Progress() as progress:
+        measure(wanted, arguments.boots, arguments.seconds, out, progress)
+    text = table(*read_rows(out))
+    (out / MARKDOWN_NAME).write_text(text, encoding="utf-8")
+    print(f"{text}\nData and table: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(partial(main, sys.argv[1:])))

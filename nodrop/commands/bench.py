@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from nodrop.bench import scenario
-from nodrop.commands import benchtunnel, common
+from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 from nodrop.guest.plan import Variant
 
@@ -24,7 +24,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "scenario",
         nargs="?",
         metavar="SCENARIO",
-        help="its name; --list names them; tunnel: more options, see man nodrop-bench",
+        help="its name; --list names them",
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument(
@@ -49,7 +49,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         dest="again",
         help="make the runs that an interrupted command did not make",
     )
-    benchtunnel.register(parser)
     parser.set_defaults(run=run)
 
 
@@ -58,21 +57,16 @@ def list_scenarios(*, as_json: bool) -> int:
     found = {name: scenario.load(name) for name in scenario.known()}
     if as_json:
         listed = {name: {"title": entry.title} for name, entry in found.items()}
-        listed[benchtunnel.NAME] = {"title": benchtunnel.TITLE}
         common.print_json("bench", {"scenarios": listed})
         return 0
     width = max(map(len, found), default=0)
     for name, entry in found.items():
         print(f"{name:{width}}  {entry.title}")
-    print(f"{benchtunnel.NAME:{width}}  {benchtunnel.TITLE}")
     return 0
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if arguments.scenario == benchtunnel.NAME and not arguments.again:
-        return benchtunnel.run(arguments)
-    benchtunnel.unwanted(arguments)
     if arguments.again:
         _alone(arguments)
     elif arguments.list:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -99,30 +98,15 @@ def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
     Raises:
         NodropError: the directory is not that of a run, or cannot be written.
     """
-    from nodrop.report import files
+    from nodrop.report import files, page, plot, summary, table
 
-    return write_parts(files.load(path))
-
-
-def write_parts(directory: RunDirectory) -> tuple[RunDirectory, Mapping[str, Any]]:
-    """Make all that a loaded run's directory gets.
-
-    Raises:
-        NodropError: it cannot be written.
-    """
-    from nodrop.report import page, plot, summary, table
-
-    for note in directory.notes:
-        print(f"nodrop: {note}", file=sys.stderr)
+    directory = files.load(path)
     summaries = summary.summarise(directory)
     try:
-        table.write(directory, summaries)
-        plot.write(directory, summaries)
-        page.write_beside(directory, summaries)
+        for part in (table, plot, page):
+            part.write(directory, summaries)
     except OSError as error:
-        raise NodropError(
-            f"Cannot write the report to {directory.path}: {error.strerror}."
-        ) from error
+        raise NodropError(f"Cannot write the report to {path}: {error.strerror}.") from error
     return directory, summaries
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from nodrop import screen
 from nodrop.commands import common, where
 from nodrop.commands.common import print_json
-from nodrop.commands.status import headline, older
+from nodrop.commands.status import headline
 from nodrop.doctor import show
-from nodrop.doctor.examine import examine, found
+from nodrop.doctor.examine import count, examine
 from nodrop.doctor.sample import record
 from nodrop.errors import NodropError, UsageError
 from nodrop.host.build import build
@@ -30,7 +30,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "doctor",
-        help="what is wrong, and what to do",
         description="Look twice at TUN, TAP, macvtap, ipvtap and tunnel devices, and say what is "
         "wrong with them and with this machine, what it costs, and which commands repair it. "
         "Nothing is changed. Exit status 3: something was found.",
@@ -85,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         show.to_people(console, look, findings, fine=arguments.all)
         console.stream.flush()
         talk = screen.talk(arguments)
-        for line in older(look.host):
-            talk.print(line, "dim")
         for label in look.gone:
             talk.print(f"{label} went away while it was looked at.", "dim")
-    return FOUND if found(findings) else 0
+    counts = count(findings)
+    return FOUND if counts["warn"] or counts["fail"] else 0

@@ -23,7 +23,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "export",
-        help="the counters, for Prometheus",
         description="Print the counters of TUN, TAP, macvtap, ipvtap and tunnel devices, and the "
         "drivers that they run on, for the textfile collector of node_exporter.",
     )

@@ -14,25 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodrop import screen
-from nodrop.columns import Column
 from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 from nodrop.guest.plan import Variant
+from nodrop.kernel.kconfig import FLAVOURS
 
 if TYPE_CHECKING:
     from nodrop.lab.hearing import GuestRun
     from nodrop.lab.terminal import Terminal
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
-FLAVOURS = (
-    *("perf", "debug", "kasan", "kcsan-uml"),
-    *("tunnel-stock", "tunnel", "tunnel-ab"),
-    "tap",
-)
 NONE = "none"
 MAX_CPUS = 8
 """CONFIG_NR_CPUS of the lab's own kernels; a larger number would silently be this."""
-MIN_MIB, MAX_MIB = 64, 64 * 1024
 _PLAIN_WIDTH = 1000
 """Columns of a guest whose output goes to no terminal: as good as no limit."""
 _SHELL = ("bash", "--noprofile", "--norc", "-i")
@@ -45,7 +39,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Try things in a guest: a real kernel, nodrop's modules and traffic programs "
         "at hand, nothing of this machine at stake.",
     )
-    below = lab.add_subparsers(required=True, metavar="run|list", dest="what")
+    below = lab.add_subparsers(required=True, metavar="run", dest="what")
     run = below.add_parser(
         "run",
         usage="nodrop lab run [OPTIONS] [-- COMMAND ...]",
@@ -79,10 +73,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--log", action="store_true", help="the kernel's log at the end")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="none: a shell")
     run.set_defaults(run=run_guest)
-    listing = below.add_parser(
-        "list", description="List the kernels that a guest can have, and what they cost."
-    )
-    listing.set_defaults(run=run_list)
 
 
 def _cpus(text: str) -> int:
@@ -98,26 +88,7 @@ def _memory(text: str) -> str:
     match = re.fullmatch(r"(\d{1,9})([MG])", text.upper(), re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is no size such as 512M or 2G")
-    if not MIN_MIB <= int(match[1]) * {"M": 1, "G": 1024}[match[2]] <= MAX_MIB:
-        raise argparse.ArgumentTypeError(f"must be from {MIN_MIB}M to {MAX_MIB // 1024}G")
     return match[0]
-
-
-def run_list(arguments: argparse.Namespace) -> int:
-    """List the kernels."""
-    from nodrop.lab.kernels import listed
-
-    kernels = listed()
-    if arguments.json:
-        common.print_json("lab list", {"kernels": [vars(kernel) for kernel in kernels]})
-        return 0
-    columns = [Column("KERNEL"), Column("RELEASE"), Column("RUNS IN"), Column("COST")]
-    rows = [
-        (kernel.name, kernel.release or "-", kernel.how, kernel.cost or "none, it is cached")
-        for kernel in kernels
-    ]
-    screen.console(arguments).table(columns, rows)
-    return 0
 
 
 def run_guest(arguments: argparse.Namespace) -> int:

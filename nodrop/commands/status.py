@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 
 from nodrop import screen
-from nodrop.cli import version
 from nodrop.columns import Cell, Column
 from nodrop.commands import where
 from nodrop.commands.common import print_json
 from nodrop.host import describe
-from nodrop.host.model import Device, Driver, Host, Module
+from nodrop.host.model import Device, Host, Module
 from nodrop.shell import quote
 
 NOBODY = "nobody"
@@ -39,7 +37,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "status",
-        help="devices, owners, drivers, drops",
         description="Show TUN, TAP, macvtap, ipvtap and tunnel devices: who reads them, which "
         "driver they run on, and how many packets they dropped. BQL: byte queue limit; GUARD: how "
         "often a reader was taken for gone.",
@@ -85,21 +82,6 @@ def headline(host: Host) -> str:
     return ", ".join(parts)
 
 
-def older(host: Host) -> list[str]:
-    """Return that the modules in memory are older than this command, in a line; or nothing."""
-    loaded, own = host.core_version, version()
-    if not loaded or _numbers(loaded) >= _numbers(own):
-        return []
-    return [
-        f"The modules in memory are nodrop {loaded}, this command is {own}: "
-        "what newer modules do and count is missing."
-    ]
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
-
-
 def module(found: Module) -> str:
     """Return one of the drivers as people call it."""
     if not found.loaded:
@@ -117,7 +99,7 @@ def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
     return (
         (device.label, "bold"),
         device.kind,
-        _driver(device),
+        "-" if device.driver is None else describe.driver_cell(device),
         _owner(device, hidden),
         "-" if device.tunnel else str(device.queues),
         str(device.txqueuelen),
@@ -128,16 +110,6 @@ def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
         (_number(trips), "yellow" if trips else ""),
         _limits(device),
     )
-
-
-def _driver(device: Device) -> Cell:
-    if device.driver is None:
-        return "-"
-    if device.driver is Driver.STOCK:
-        return (str(device.driver), "yellow")
-    if not device.enabled:
-        return (f"{device.driver} off", "yellow")
-    return (str(device.driver), "green")
 
 
 def _owner(device: Device, hidden: bool) -> Cell:
@@ -181,7 +153,7 @@ def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> li
     Args:
         doctor: how that command is called for these devices.
     """
-    said = older(host)
+    said = []
     unknown = [one for one in devices if not one.tunnel and not one.owners and one.carrier]
     if unknown and host.hidden_processes:
         said.append(

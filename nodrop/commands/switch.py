@@ -110,19 +110,10 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
     for device in devices:
         switch.require(device, on, default)
     for device in devices:
-        name, old = device.name, device.on is None and default.loaded is not None
-        was = bool(default.loaded if old else device.on)
+        name, was = device.name, bool(device.on)
         if was == on:
-            own = " (the kernel's own driver)" if device.on is None and not old else ""
+            own = " (the kernel's own driver)" if device.on is None else ""
             plan.sentences.append(f"{name} is {_word(on)} already{own}.")
-        elif old:
-            action = _loaded(default, on)
-            if action[0] not in dict(plan.actions):
-                plan.actions.append(action)
-            plan.sentences.append(
-                f"{name} is {_word(on)} until tun is loaded again, and so are all other devices: "
-                "its tun is an old one of nodrop's, with one switch for all."
-            )
         else:
             words = ("ethtool", "--set-priv-flags", name, switch.FLAG, _word(on))
             text = netns.prefix(where) + join(*words)

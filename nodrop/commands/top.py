@@ -4,30 +4,30 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 import time
 
 from nodrop import screen
+from nodrop.columns import clean
 from nodrop.commands import where
 from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
 from nodrop.errors import UsageError
 from nodrop.screen import Screen
-from nodrop.top import describe, frame, view
+from nodrop.top import describe, view
 from nodrop.top.look import Look, Looks
 from nodrop.top.view import LEAST_S, MOST_S, Sort, View
-from nodrop.top.watch import Watch
 
 INTERVAL_S = 3.0
+_CLEAR = "\033[H\033[J"
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's arguments."""
     parser = commands.add_parser(
         "top",
-        help="packets, drops, stops and waits, live",
         description="Show packets, drops by cause, stops, ring fill and waits of TUN, TAP, "
-        "macvtap, ipvtap and tunnel devices, live. On a terminal: h lists the keys, q quits.",
+        "macvtap, ipvtap and tunnel devices, live, until Ctrl-C.",
     )
     where.add_arguments(parser)
     parser.add_argument("--queues", action="store_true", help="each queue, too")
@@ -42,10 +42,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)}"
     )
-    parser.add_argument("--reverse", action="store_true", help="the least first")
-    parser.add_argument(
-        "--limit", type=_limit, default=0, metavar="N", help="so many devices at most; 0: all"
-    )
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="so many devices at most")
     parser.set_defaults(run=run)
 
 
@@ -58,33 +55,29 @@ def _sort(text: str) -> Sort:
         ) from error
 
 
-def _limit(text: str) -> int:
-    return 0 if text == "0" else positive_int(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Show the devices until somebody has seen enough."""
     if arguments.netns and arguments.all_namespaces:
         raise UsageError("Say either --netns or --all-namespaces.")
     chosen = View(
         sort=arguments.sort,
-        reverse=arguments.reverse,
         queues=arguments.queues,
         names=frozenset(arguments.device),
         limit=arguments.limit,
     )
     console = screen.console(arguments)
-    with Watch(arguments.netns, everywhere=arguments.all_namespaces) as watch:
-        looks = Looks(watch)
-        first = looks.look()
-        where.pick(first.host, arguments.device)
+    looks = Looks(arguments.netns, everywhere=arguments.all_namespaces)
+    first = looks.look()
+    where.pick(first.host, arguments.device)
+    live = screen.can_move(console.stream) and not arguments.json
+    if live:
+        _draw(first, chosen, console)
+    for number, look in enumerate(looks.every(arguments.interval, arguments.count)):
         if arguments.json:
-            for number, look in enumerate(looks.every(arguments.interval, arguments.count), 1):
-                _print_json(look, chosen, number)
-            return 0
-        if screen.can_move(console.stream):
-            return _live(arguments, looks, first, chosen, console)
-        for number, look in enumerate(looks.every(arguments.interval, arguments.count)):
+            _print_json(look, chosen, number + 1)
+        elif live:
+            _draw(look, chosen, console)
+        else:
             if number:
                 console.print()
             _print_table(look, chosen, console)
@@ -92,19 +85,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _live(
-    arguments: argparse.Namespace, looks: Looks, first: Look, chosen: View, console: Screen
-) -> int:
-    from nodrop.top.live import Live
-
-    keys = sys.stdin.fileno() if screen.is_terminal(sys.stdin) else None
-    live = Live(looks, chosen, console, keys, arguments.interval, headline)
-    last = live.run(first, arguments.count)
-    if last:
-        # What was on the other screen is gone.
-        _print_table(last, chosen, console)
-        _remark(arguments, last, first=True)
-    return 0
+def _draw(look: Look, chosen: View, console: Screen) -> None:
+    """Draw what fits on the terminal, in place of what was there."""
+    rows = chosen.choose(look.rows)
+    clock = time.strftime("%H:%M:%S", time.localtime(look.time_s))
+    head = [f"{clock}  {headline(look.host)}", view.summary(look.rows, rows, chosen)]
+    table = console.layout(*view.table(rows, chosen.sort, queues=chosen.queues))
+    lines = [*(console.paint(clean(line)[: console.width], "dim") for line in head), *table.lines]
+    room = os.get_terminal_size(console.stream.fileno()).lines or 24
+    console.stream.write(_CLEAR + "".join(f"{line}\n" for line in lines[: room - 1]))
+    console.stream.flush()
 
 
 def _print_json(look: Look, chosen: View, number: int) -> None:
@@ -118,7 +108,7 @@ def _print_json(look: Look, chosen: View, number: int) -> None:
             "hidden_processes": look.host.hidden_processes,
             "unread_namespaces": look.host.unread,
             "devices_in_all": len(look.rows),
-            "devices": describe.rows(rows, queues=chosen.queues),
+            "devices": [describe.row(one, queues=chosen.queues) for one in rows],
         },
         compact=True,
     )
@@ -127,7 +117,7 @@ def _print_json(look: Look, chosen: View, number: int) -> None:
 def _print_table(look: Look, chosen: View, console: Screen) -> None:
     rows = chosen.choose(look.rows)
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(look.time_s))
-    console.print(f"{clock}  {frame.summary(look.rows, rows, chosen)}", "dim")
+    console.print(f"{clock}  {view.summary(look.rows, rows, chosen)}", "dim")
     if rows:
         console.table(*view.table(rows, chosen.sort, queues=chosen.queues))
     else:

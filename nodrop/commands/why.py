@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
@@ -52,7 +51,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "why",
-        help="where a device's packets are lost, and why",
         description="Watch a device for some seconds and tell where the kernel drops its packets: "
         "reason, function, what that means, what to do; beside it what the device counts itself. "
         "Needs root.",
@@ -173,12 +171,12 @@ def show(console: Screen, verdict: Verdict) -> None:
         console.print(f"The kernel's tracepoint told of no lost packet of {name} within {took}.")
     if verdict.netns and any(drop.advice for drop in verdict.drops):
         console.print()
-        _wrap(console, f"Commands for it are run there: {netns.prefix(verdict.netns)}COMMAND")
+        console.text(f"Commands for it are run there: {netns.prefix(verdict.netns)}COMMAND")
     if verdict.unseen:
         console.print(f"{verdict.unseen} more drops were too fast to be looked at.", "yellow")
     console.print()
     for line in counted_lines(verdict):
-        _wrap(console, line)
+        console.text(line)
 
 
 def _explain(console: Screen, verdict: Verdict) -> None:
@@ -190,8 +188,8 @@ def _explain(console: Screen, verdict: Verdict) -> None:
             said.add((heading, drop.meaning))
             console.print()
             console.print(heading, "bold")
-            _wrap(console, drop.meaning, _INDENT)
-            _wrap(console, drop.advice, _INDENT)
+            console.text(drop.meaning, indent=_INDENT)
+            console.text(drop.advice, indent=_INDENT)
 
 
 def counted_lines(verdict: Verdict) -> list[str]:
@@ -227,19 +225,3 @@ def _qdisc(verdict: Verdict) -> str:
     if found.qdisc_drops and found.qdisc_over_limit is not None:
         text += f" ({found.qdisc_over_limit} over its limit, the others by its AQM)"
     return text
-
-
-def _wrap(console: Screen, text: str, indent: str = "") -> None:
-    """Print a text in lines that fit."""
-    if console.width is None:
-        lines = [indent + text] if text else []
-    else:
-        lines = textwrap.wrap(
-            text,
-            max(console.width, 20),
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-        )
-    for line in lines:
-        console.print(line)

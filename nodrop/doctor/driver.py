@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the drivers: which are loaded, which the next load takes, how they are set."""
+"""Checks of the drivers, which are loaded and how they are set, and of what could be seen."""
 
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import CHECKS, Verdict, ok, skipped, warn
 from nodrop.doctor.look import Look
 from nodrop.host.model import Driver
 
@@ -119,20 +119,13 @@ def livepatch_and_package(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("vhost-driver")
-def vhost_driver(look: Look) -> Verdict | None:
-    """vhost_net is the kernel's own beside nodrop's tun, whoever uses it."""
-    host = look.host
-    if not host.vhost_net.loaded or host.tun.driver is not Driver.NODROP:
+@CHECKS.machine("namespaces")
+def namespaces(look: Look) -> Verdict | None:
+    """Some namespaces were not looked into."""
+    unread = look.host.unread
+    if not unread:
         return None
-    if host.vhost_net.driver is not Driver.STOCK:
-        return ok("vhost_net is nodrop's")
-    using = any(device.vhost for device in host.devices)
-    judge = fail if using else warn
-    return judge(
-        "vhost_net is the kernel's own beside nodrop's tun",
-        "the rings of virtual machines that use it drop",
-        "# stop the virtual machines",
-        "modprobe -r vhost_net",
-        "modprobe vhost_net",
-    )
+    names = ", ".join(sorted(unread)[:5]) + (" ..." if len(unread) > 5 else "")
+    if look.host.root:
+        return skipped(f"namespaces that went away: {names}")
+    return skipped(f"needs root (to enter the namespaces {names})")

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # What these modules define are checks: importing them puts them on the list.
-from nodrop.doctor import driver, kernels, queueing, reader, rights, ring, tunnel
+from nodrop.doctor import driver, kernels, queueing, reader, ring, tunnel
 from nodrop.doctor.finding import CHECKS, Finding, Severity
 from nodrop.doctor.look import Look
 
-MODULES = (driver, kernels, rights, ring, queueing, reader, tunnel)
+MODULES = (driver, kernels, ring, queueing, reader, tunnel)
 
 
 def examine(look: Look) -> list[Finding]:
@@ -24,8 +24,3 @@ def count(findings: Sequence[Finding]) -> dict[str, int]:
         str(severity): sum(one.verdict.severity is severity for one in findings)
         for severity in Severity
     }
-
-
-def found(findings: Sequence[Finding]) -> bool:
-    """Whether any of them is a warning, or worse."""
-    return any(one.verdict.severity in (Severity.WARN, Severity.FAIL) for one in findings)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodrop.doctor.look import Link, Look
+from nodrop.doctor.look import Look
 
 
 class Severity(StrEnum):
@@ -71,54 +71,39 @@ class Finding:
     verdict: Verdict
 
 
-LinkCheck = Callable[[Look, Link], Verdict | None]
-MachineCheck = Callable[[Look], Verdict | None]
+Check = Callable[..., Verdict | None]
+"""Takes the look, and of a device its link; returns None where it does not apply."""
 
 
 class Checks:
-    """All checks, by id; each returns None where it does not apply."""
+    """All checks, by id."""
 
     def __init__(self) -> None:
-        self._machine: dict[str, MachineCheck] = {}
-        self._ring: dict[str, LinkCheck] = {}
-        self._tunnel: dict[str, LinkCheck] = {}
+        self._machine: dict[str, Check] = {}
+        self._ring: dict[str, Check] = {}
+        self._tunnel: dict[str, Check] = {}
 
     @property
     def ids(self) -> set[str]:
         """The ids of all checks."""
         return {*self._machine, *self._ring, *self._tunnel}
 
-    def machine(self, name: str) -> Callable[[MachineCheck], MachineCheck]:
+    def machine(self, name: str) -> Callable[[Check], Check]:
         """Add a check of the machine; a decorator."""
+        return lambda check: self._machine.setdefault(name, check)
 
-        def add(check: MachineCheck) -> MachineCheck:
-            self._machine[name] = check
-            return check
-
-        return add
-
-    def ring(self, name: str) -> Callable[[LinkCheck], LinkCheck]:
+    def ring(self, name: str) -> Callable[[Check], Check]:
         """Add a check of devices with a reader; a decorator."""
+        return lambda check: self._ring.setdefault(name, check)
 
-        def add(check: LinkCheck) -> LinkCheck:
-            self._ring[name] = check
-            return check
-
-        return add
-
-    def tunnel(self, name: str) -> Callable[[LinkCheck], LinkCheck]:
+    def tunnel(self, name: str) -> Callable[[Check], Check]:
         """Add a check of the kernel's own tunnels; a decorator."""
-
-        def add(check: LinkCheck) -> LinkCheck:
-            self._tunnel[name] = check
-            return check
-
-        return add
+        return lambda check: self._tunnel.setdefault(name, check)
 
     def run(self, look: Look) -> Iterator[Finding]:
         """Run them: the machine first, then each device."""
-        for name, machine_check in self._machine.items():
-            if verdict := machine_check(look):
+        for name, check in self._machine.items():
+            if verdict := check(look):
                 yield Finding(name, None, verdict)
         for link in look.links:
             for name, check in (self._tunnel if link.now.tunnel else self._ring).items():

@@ -5,21 +5,13 @@ from __future__ import annotations
 
 from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Device, Driver
-from nodrop.host.netns import NAMED, path_of
-from nodrop.shell import join, quote
+from nodrop.host.netns import prefix
+from nodrop.shell import join
 
 
 def inside(device: Device, *words: str) -> str:
     """Return a command line for the namespace of a device."""
-    line = join(*words)
-    if not device.netns:
-        return line
-    path = path_of(device.netns)
-    if path.parent == NAMED:
-        return f"ip netns exec {quote(path.name)} {line}"
-    if path.parts[:2] == ("/", "proc") and len(path.parts) == 5:
-        return f"nsenter -t {path.parts[2]} -n {line}"
-    return f"nsenter --net={quote(str(path))} {line}"
+    return prefix(device.netns or None) + join(*words)
 
 
 def enable(device: Device) -> str:

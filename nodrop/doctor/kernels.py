@@ -33,45 +33,6 @@ def headers_missing(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("source-mismatch")
-def source_mismatch(look: Look) -> Verdict | None:
-    """The source that just these headers were built from cannot be had."""
-    system, running = look.system, look.system.running
-    if running is None or running.nodrop or not running.headers or system.container:
-        return None
-    if system.distribution != "debian":
-        return warn(
-            "only Debian's source packages are known, and this is another system",
-            "nodrop is built around the kernel's own tun.c, which it cannot find by itself",
-            "make install SOURCE=DIR",
-        )
-    if not system.headers_version:
-        return warn(
-            "the running kernel's headers come from no Debian package",
-            "nothing tells which source they were built from",
-            "make install SOURCE=DIR",
-        )
-    if system.source_ready:
-        return ok(f"the source of {system.headers_version} is here, or apt has it")
-    other = (
-        f"installed is {system.source_version}" if system.source_version else "none is installed"
-    )
-    return warn(
-        f"the headers are of version {system.headers_version}; apt does not know "
-        f"{system.source_package} in that version, and {other}",
-        "a tun.c of another version compiles, and brings fixed bugs back: it is refused",
-        "apt update",
-        f"apt install linux-headers-{_flavour(system)} linux-image-{_flavour(system)} "
-        f"{system.source_package}",
-        "# reboot, then: nodrop install",
-    )
-
-
-def _flavour(system: System) -> str:
-    words = system.release.split("-")[1:]
-    return "-".join(word for word in words if not word[:1].isdigit()) or "amd64"
-
-
 @CHECKS.machine("not-built")
 def not_built(look: Look) -> Verdict | None:
     """nodrop is installed, but not for the running kernel, or not for the newest."""
@@ -105,14 +66,7 @@ def kernel_pending(look: Look) -> Verdict | None:
     if system.container:
         return None
     newest = system.newest
-    later = newest is not None and order(newest.release) > order(system.release)
-    if newest is None or not later:
-        if system.reboot_required:
-            return warn(
-                "a package asked for a reboot (/run/reboot-required)",
-                "what it brought is not in use",
-                "reboot",
-            )
+    if newest is None or order(newest.release) <= order(system.release):
         return ok("the newest installed kernel runs")
     has = "has nodrop" if newest.nodrop else "has no nodrop: its tun drops"
     build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)

@@ -40,11 +40,6 @@ class Link:
         return max(0, self.now.tx_packets - self.before.tx_packets)
 
     @property
-    def rx_dropped(self) -> int:
-        """Packets that were lost on the way from the reader meanwhile."""
-        return max(0, self.now.rx_dropped - self.before.rx_dropped)
-
-    @property
     def qdisc_drops(self) -> int:
         """Packets that the qdisc dropped meanwhile."""
         return max(0, self.now.qdisc.drops - self.before.qdisc.drops)

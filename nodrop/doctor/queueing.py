@@ -66,19 +66,10 @@ def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("qdisc-drops")
-def qdisc_drops(_look: Look, link: Link) -> Verdict | None:
-    """The qdisc drops packets."""
-    return _qdisc_drops(link)
-
-
 @CHECKS.tunnel("tunnel-qdisc-drops")
-def tunnel_qdisc_drops(_look: Look, link: Link) -> Verdict | None:
-    """The qdisc of a tunnel drops packets."""
-    return _qdisc_drops(link)
-
-
-def _qdisc_drops(link: Link) -> Verdict:
+@CHECKS.ring("qdisc-drops")
+def qdisc_drops(_look: Look, link: Link) -> Verdict:
+    """The qdisc drops packets."""
     device = link.now
     kinds = {device.qdisc.kind, *device.qdisc.leaves}
     if not link.qdisc_drops:

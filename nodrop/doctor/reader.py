@@ -17,12 +17,6 @@ _SATURATED = 0.9
 _IDLE_POLICY, _BATCH_POLICY = 5, 3
 _VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 """Threads of a virtual machine: they run the guest, and do not read."""
-_SEVERAL = 2
-_QUEUES = {
-    "qemu-system-x86": "# QEMU: -netdev tap,queues=4 -device virtio-net-pci,mq=on,vectors=10",
-    "cloud-hyperviso": "# cloud-hypervisor: --net tap=...,num_queues=8",
-}
-"""What gives a program several queues, by its name as the kernel has it."""
 _HIDDEN = "needs root (its reader belongs to another user)"
 
 
@@ -134,29 +128,6 @@ def reader_saturated(look: Look, link: Link) -> Verdict | None:
         f"{busiest.label} uses {busiest.run:.0%} of one CPU",
         f"the link can be no faster than that thread: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
         fix,
-    )
-
-
-@CHECKS.ring("single-queue")
-def single_queue(look: Look, link: Link) -> Verdict | None:
-    """One queue, a saturated reader, and several CPUs that could share the work."""
-    device = link.now
-    if device.multi_queue is None or not device.owners:
-        return None
-    if device.queues > 1:
-        return ok(f"{device.queues} queues")
-    loads = _readers(look, link)
-    busy = bool(loads) and loads[0].run >= _SATURATED
-    flows = device.qdisc.flows
-    if not busy or look.system.cpus < _SEVERAL or (flows is not None and flows < _SEVERAL):
-        return ok("one queue is enough now")
-    name = _owner(link, loads[0])
-    waiting = f", {flows} flows wait for it" if flows else ""
-    made = "has one queue only" if device.multi_queue else "was made for one queue"
-    return warn(
-        f"{made}, and its reader uses a whole CPU{waiting}",
-        f"{look.system.cpus - 1} other CPUs cannot help; all senders share one ring",
-        _QUEUES.get(name, f"# {name} may have an option for it"),
     )
 
 

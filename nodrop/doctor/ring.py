@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, warn
 from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Driver
 
@@ -117,26 +117,6 @@ def vhost_stock(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("upstream-flag")
-def upstream_flag(look: Look, link: Link) -> Verdict | None:
-    """IFF_BACKPRESSURE was asked for and cannot work, or does not."""
-    if link.now.driver is not Driver.UPSTREAM:
-        return None
-    if link.now.qdisc.kind == "noqueue":
-        return warn(
-            "its reader asked for IFF_BACKPRESSURE, but there is no qdisc",
-            "the flag has no effect: nobody can hold a packet",
-            fixes.fq_codel(link.now),
-        )
-    if link.dropped:
-        return warn(
-            f"drops {link.rate(link.dropped)} although its reader asked for IFF_BACKPRESSURE",
-            "the kernel's own driver still drops when several senders meet at a full ring",
-            *fixes.install(look),
-        )
-    return ok("IFF_BACKPRESSURE is in effect")
-
-
 @CHECKS.ring("nodrop-off")
 def nodrop_off(_look: Look, link: Link) -> Verdict | None:
     """nodrop is there, and off for this device."""
@@ -149,60 +129,3 @@ def nodrop_off(_look: Look, link: Link) -> Verdict | None:
         "a full ring drops, as without it",
         fixes.enable(link.now),
     )
-
-
-@CHECKS.ring("rx-drops")
-def rx_drops(_look: Look, link: Link) -> Verdict | None:
-    """Packets from the reader are lost."""
-    if not link.rx_dropped:
-        return ok(f"{link.now.rx_dropped} packets from its reader dropped since it was made")
-    return warn(
-        f"drops {link.rate(link.rx_dropped)} of what its reader writes",
-        "the device is down, or this machine is out of memory or CPU for what comes in",
-        fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name),
-        "nstat -az 'TcpExt*Drop*'",
-    )
-
-
-@CHECKS.ring("offloads")
-def offloads(_look: Look, link: Link) -> Verdict | None:
-    """Large packets are cut up although the reader could take them."""
-    device = link.now
-    able = sorted({owner.name for owner in device.owners if owner.name in LARGE})
-    if not able:
-        return None
-    name = able[0]
-    if device.vnet_hdr is None or not device.offloads:
-        return skipped("this kernel or iproute2 does not tell")
-    if not device.vnet_hdr:
-        return warn(
-            f"{name} opened it without IFF_VNET_HDR",
-            "each packet is cut to the MTU and checksummed before it is sent: several times "
-            "the CPU for each byte, if this version could do without",
-            LARGE[name],
-        )
-    if not device.offloads.get("tso"):
-        return warn(
-            f"TSO is off, though {name} opened it with IFF_VNET_HDR",
-            "TCP's large packets are cut to the MTU before they are sent",
-            LARGE[name],
-            "# if somebody switched it off by hand: "
-            + fixes.inside(device, "ethtool", "-K", device.name, "tx", "on", "tso", "on"),
-        )
-    return ok("takes large packets (IFF_VNET_HDR, TSO)")
-
-
-_QEMU = "# QEMU: -netdev tap,vnet_hdr=on; in the guest: ethtool -K DEV tso on"
-_GO = "# versions from March 2023 on take large packets: bring it up to date"
-LARGE = {
-    "qemu-system-x86": _QEMU,
-    "qemu-system-aar": _QEMU,
-    "kvm": _QEMU,
-    "cloud-hyperviso": "# the guest's driver decides: ethtool -K DEV tso on in the guest",
-    "firecracker": "# the guest's driver decides: ethtool -K DEV tso on in the guest",
-    "wireguard-go": _GO,
-    "tailscaled": _GO,
-    "netbird": _GO,
-}
-"""Programs that can take large packets, as the kernel has their names (15 characters), and
-what makes them. OpenVPN, OpenConnect and tinc cannot."""

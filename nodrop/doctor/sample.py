@@ -89,7 +89,7 @@ def record(
     Raises:
         NodropError: a namespace is not there or may not be entered, or iproute2 is missing.
     """
-    before = host_read.read(where, everywhere=everywhere, closely=True)
+    before = host_read.read(where, everywhere=everywhere)
     known(before)
     pids = [holder.pid for holder in before.machine.holders]
     threads_before = host_threads.read(pids)
@@ -101,7 +101,7 @@ def record(
         time.sleep(min(1 / _PEEKS_S, max(seconds - over, 0.0)))
         ready += host_threads.states(threads_before[:_THREADS_MAX])
         peeks += 1
-    after = host_read.read(where, everywhere=everywhere, closely=True)
+    after = host_read.read(where, everywhere=everywhere)
     threads_after = host_threads.read(pids)
     return Record(
         before=before,

@@ -7,9 +7,6 @@ from nodrop.doctor import fixes
 from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, warn
 from nodrop.doctor.look import Link, Look
 
-OVERHEAD = {"vxlan": 50, "gretap": 38, "gre": 24, "ipip": 20, "sit": 20, "vti": 20}
-"""Bytes that a tunnel over IPv4 puts around a packet, at least."""
-
 
 @CHECKS.tunnel("tunnel-drops")
 def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
@@ -29,20 +26,3 @@ def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
             show,
         )
     return ok("has never dropped a packet")
-
-
-@CHECKS.tunnel("tunnel-mtu")
-def tunnel_mtu(_look: Look, link: Link) -> Verdict | None:
-    """Full-sized packets of a tunnel do not fit into the link below it."""
-    device = link.now
-    room, around = device.lower_mtu, OVERHEAD.get(device.kind)
-    if room is None or around is None:
-        return None
-    fits = room - around
-    if device.mtu <= fits:
-        return ok(f"its MTU of {device.mtu} fits into {room}")
-    return warn(
-        f"its MTU is {device.mtu}, but only {fits} fit into the link below ({room} - {around})",
-        "full-sized packets are fragmented or dropped",
-        fixes.inside(device, "ip", "link", "set", "dev", device.name, "mtu", str(fits)),
-    )

@@ -40,7 +40,6 @@ def build(raw: Raw) -> Host:
         moving=machine.livepatch == "moving",
         root=machine.root,
         tap=_tap(machine),
-        core_version=files.get("sys/module/nodrop/version", ""),
     )
 
 
@@ -125,8 +124,6 @@ def _device(
         rx_packets=rx["packets"],
         rx_bytes=rx["bytes"],
         rx_dropped=rx["dropped"],
-        offloads=space.offloads.get(name, {}),
-        lower_mtu=space.mtus.get(link.get("link") or data.get("link") or ""),
     )
 
 

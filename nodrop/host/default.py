@@ -14,8 +14,6 @@ MADE = """\
 options tun nodrop=0
 """
 """The file for modprobe. Whoever removes the modules for good removes it, too."""
-_ON = ("1", "y", "on", "t")
-"""How a kernel's parameter is on."""
 
 
 class Default:
@@ -43,21 +41,7 @@ class Default:
     @property
     def next_load(self) -> bool:
         """Whether it is on when nodrop's tun is loaded next."""
-        return [True, *self._said().values()][-1]
-
-    def _said(self) -> dict[Path, bool]:
-        """What files for modprobe say, in the order in which it reads them: the last counts."""
-        found = {}
-        for file in sorted(self.file.parent.glob("*.conf")):
-            with suppress(OSError):
-                for line in _read(file).splitlines():
-                    words = line.split()
-                    if words[:2] != ["options", "tun"]:
-                        continue
-                    for word in words[2:]:
-                        if word.startswith("nodrop="):
-                            found[file] = word.removeprefix("nodrop=").lower() in _ON
-        return found
+        return not self.file.exists()
 
     @property
     def installed(self) -> bool:
@@ -86,11 +70,8 @@ class Default:
                 "nodrop's tun is neither loaded nor installed for this kernel.",
                 "'nodrop install' does that.",
             )
-        for file, said in self._said().items():
-            if file != self.file and said != on:
-                raise NodropError(f"{file} says otherwise.", "Change its 'options tun' by hand.")
         try:
-            text = _read(self.file)
+            text = self.file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return
         except OSError as error:
@@ -132,10 +113,6 @@ class Default:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
             raise _sentence(self.file, error) from error
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _sentence(path: Path, error: OSError) -> NodropError:

@@ -5,7 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodrop.host.model import GAUGES, Device, Host, Module, Owner, Qdisc, Queue
+from nodrop.columns import Cell
+from nodrop.host.model import GAUGES, Device, Driver, Host, Module, Owner, Qdisc, Queue
+
+
+def driver_cell(found: Device) -> Cell:
+    """Return whose driver a device with a ring has, for a table."""
+    if found.driver is Driver.STOCK:
+        return (str(found.driver), "yellow")
+    return (str(found.driver), "green") if found.enabled else (f"{found.driver} off", "yellow")
 
 
 def host(found: Host) -> dict[str, Any]:

@@ -13,8 +13,6 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 
 _SIOCETHTOOL = 0x8946
 _GDRVINFO = 0x03
@@ -23,7 +21,6 @@ _GSTATS = 0x1D
 _GPFLAGS = 0x27
 _SPFLAGS = 0x28
 _GSSET_INFO = 0x37
-_OFFLOADS = {"tx_checksum": 0x16, "tso": 0x1E}
 
 _SS_STATS = 1
 _SS_PRIV_FLAGS = 2
@@ -38,54 +35,16 @@ _TRIES = 5
 """How often to ask: newer kernels give nothing when the number has changed since it was told."""
 
 
-@dataclass(frozen=True)
-class Driver:
-    """What a driver says of itself; empty where it says nothing."""
-
-    name: str
-    version: str
-    bus_info: str
-
-
-def driver(name: str) -> Driver:
-    """Return who drives a device (``ethtool -i``); EOPNOTSUPP when it does not tell."""
-    raw = _ioctl(name, struct.pack("=I192x", _GDRVINFO))
-    driver_name, version, bus_info = struct.unpack_from("4x32s32s32x32s", raw)
-    return Driver(_text(driver_name), _text(version), _text(bus_info))
+def driver(name: str) -> str:
+    """Return the name of a device's driver (``ethtool -i``); EOPNOTSUPP when it does not tell."""
+    return _text(_ioctl(name, struct.pack("=I192x", _GDRVINFO))[4:36])
 
 
 def stats(name: str) -> dict[str, int]:
     """Return the driver's own counters (``ethtool -S``); empty when it has none."""
-    return _read(name, lambda: _strings(name, _SS_STATS))
-
-
-class Counters:
-    """The counters of many devices of one driver, asked for again and again.
-
-    Their names are asked for once for each number of them, which is what they depend on.
-    """
-
-    def __init__(self) -> None:
-        self._names: dict[int, list[str]] = {}
-
-    def read(self, name: str) -> dict[str, int]:
-        """Return what :func:`stats` returns."""
-        return _read(name, lambda: self._named(name))
-
-    def _named(self, name: str) -> list[str]:
-        count = _count(name, _SS_STATS)
-        if count not in self._names:
-            names = _strings(name, _SS_STATS)
-            if len(names) != count:
-                return names  # a queue came or went just now
-            self._names[count] = names
-        return self._names[count]
-
-
-def _read(name: str, ask: Callable[[], list[str]]) -> dict[str, int]:
     try:
         for _ in range(_TRIES):
-            names = ask()
+            names = _strings(name, _SS_STATS)
             if not names:
                 return {}
             if values := _values(name, names):
@@ -113,14 +72,6 @@ def private_flags(name: str) -> dict[str, bool]:
     return {flag: bool(bits >> i & 1) for i, flag in enumerate(names)}
 
 
-def offloads(name: str) -> dict[str, bool]:
-    """Return whether ``tso`` and ``tx_checksum`` are on (``ethtool -k``)."""
-    return {
-        what: bool(struct.unpack("=4xI", _ioctl(name, struct.pack("=II", command, 0)))[0])
-        for what, command in _OFFLOADS.items()
-    }
-
-
 def set_private_flag(name: str, flag: str, on: bool) -> None:
     """Set one private flag (``ethtool --set-priv-flags``); EOPNOTSUPP when there is none such."""
     names = _strings(name, _SS_PRIV_FLAGS)
@@ -145,7 +96,7 @@ def _strings(name: str, kind: int) -> list[str]:
         raw = _ioctl(name, head, _STRING * (count + _ROOM))
         if found := min(struct.unpack_from("=8xI", raw)[0], count):
             parts = (raw[12 + _STRING * i : 12 + _STRING * (i + 1)] for i in range(found))
-            return [_text(bytes(part)) for part in parts]
+            return [_text(part) for part in parts]
     return []
 
 
@@ -159,10 +110,8 @@ def _text(raw: bytes) -> str:
     return raw.split(b"\0", 1)[0].decode(errors="replace")
 
 
-def _ioctl(name: str, head: bytes, room: int = 0) -> memoryview:
+def _ioctl(name: str, head: bytes, room: int = 0) -> bytes:
     """Return what the kernel made of a request that begins with ``head``.
-
-    The answer lasts until the next request.
 
     Args:
         room: bytes for the answer beyond the head.
@@ -170,8 +119,7 @@ def _ioctl(name: str, head: bytes, room: int = 0) -> memoryview:
     encoded = name.encode(errors="surrogateescape")
     if not 0 < len(encoded) <= _NAME_MAX:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
-    data = _buffer(len(head) + room)
-    data[: len(head)] = head
+    data = bytearray(head) + bytearray(room)
     address = ctypes.addressof(ctypes.c_char.from_buffer(data))
     request = struct.pack("16sP16x", encoded, address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
@@ -179,20 +127,6 @@ def _ioctl(name: str, head: bytes, room: int = 0) -> memoryview:
             fcntl.ioctl(sock, _SIOCETHTOOL, request)
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP and head[:4] == struct.pack("=I", _GSSET_INFO):
-                return memoryview(head[:8] + bytes(12))  # a device without any ethtool operation
+                return head[:8] + bytes(12)  # a device without any ethtool operation
             raise OSError(error.errno, os.strerror(error.errno or 0), name) from None
-    return data
-
-
-_spare = bytearray()
-
-
-def _buffer(size: int) -> memoryview:
-    """Return so many bytes: those of the last request, if they are enough.
-
-    Making hundreds of kB for each of hundreds of devices takes longer than to ask them.
-    """
-    global _spare
-    if len(_spare) < size:
-        _spare = bytearray(size)
-    return memoryview(_spare)[:size]
+    return bytes(data)

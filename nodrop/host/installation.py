@@ -99,10 +99,9 @@ class Installation:
             return [[*words, "-s", *given] if given else words]
         tree = self.tree
         if tree is None:
-            version = self._version()
             raise UnsupportedError(
                 "The modules are not on this machine: the package nodrop-dkms has them.",
-                f"apt install ./{PACKAGE}_{version}_all.deb, which 'make deb' builds in a clone; "
+                f"apt install ./{PACKAGE}_*_all.deb, which 'make deb' builds in a clone; "
                 "or there: 'make install'.",
             )
         if self.kernel == "all":
@@ -178,12 +177,6 @@ class Installation:
         if step[0] in ("dkms", str(self._script)):
             return True
         return Path(step[0]).name == "settle" or _is_verify(step)
-
-    def _version(self) -> str:
-        try:
-            return (self._script.parents[1] / "kmod/VERSION").read_text().strip()
-        except OSError:
-            return "VERSION"
 
 
 def sentences(output: str) -> list[str]:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from nodrop.host.kinds import DIRECT
@@ -122,8 +121,6 @@ class Device:
             received where a macvtap or ipvtap is concerned (DIRECT).
         tx_dropped: packets lost on their way to the reader: by the ring, and the driver.
         rx_packets, rx_bytes, rx_dropped: the other way.
-        offloads: "tso" and "tx_checksum", where they were asked for.
-        lower_mtu: bytes, of the link that a tunnel is bound to; None: not known.
     """
 
     name: str
@@ -152,8 +149,6 @@ class Device:
     rx_packets: int
     rx_bytes: int
     rx_dropped: int
-    offloads: Mapping[str, bool] = field(default_factory=dict)
-    lower_mtu: int | None = None
 
     @property
     def direct(self) -> bool:
@@ -220,7 +215,6 @@ class Host:
         time_s: when it was read, monotonic.
         moving: nodrop's livepatch is on its way in or out.
         root: it was read with all rights.
-        core_version: of nodrop's core in memory; "": there is none.
     """
 
     release: str
@@ -236,4 +230,3 @@ class Host:
     moving: bool = False
     root: bool = True
     tap: Module = Module(loaded=False, built_in=False, driver=Driver.STOCK, version="")
-    core_version: str = ""

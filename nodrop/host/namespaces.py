@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +27,10 @@ class Space:
     inode: int
 
 
-def find(proc: Path = Path("/proc"), without: Set[int] = frozenset()) -> list[Space]:
-    """Return all that can be seen, each once; those with a name first.
-
-    Args:
-        without: processes that do not count.
-    """
+def find(proc: Path = Path("/proc")) -> list[Space]:
+    """Return all that can be seen, each once; those with a name first."""
     found: dict[int, Space] = {}
-    for space in (*_named(), *_of_processes(proc, without)):
+    for space in (*_named(), *_of_processes(proc)):
         found.setdefault(space.inode, space)
     return list(found.values())
 
@@ -46,11 +42,9 @@ def _named() -> Iterator[Space]:
             yield Space(name, str(path), path.stat().st_ino)
 
 
-def _of_processes(proc: Path, without: Set[int]) -> Iterator[Space]:
+def _of_processes(proc: Path) -> Iterator[Space]:
     with suppress(OSError):
-        names = (name for name in os.listdir(proc) if name.isdigit() and int(name) not in without)
-        pids = sorted(names, key=int)
-        for pid in pids:
+        for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
             path = f"{proc}/{pid}/ns/net"
             with suppress(OSError):
                 yield Space(pid, path, os.stat(path).st_ino)

@@ -102,20 +102,6 @@ _looked_at: dict[int, int] = {}
 """Process -> the namespace that its /sys shows, once that is known."""
 
 
-def enter(where: str | int | Path) -> None:
-    """Move this process into a network namespace for good, with a /sys of that namespace.
-
-    Raises:
-        NodropError: no such namespace, it is gone, no right to enter it.
-    """
-    fd = _open(where)
-    try:
-        if not _same(fd):
-            _enter(fd, where)
-    finally:
-        os.close(fd)
-
-
 def prefix(where: str | int | Path | None) -> str:
     """Return the words that run a command in a namespace, with a space; empty for None."""
     if where is None:
@@ -233,11 +219,7 @@ def _call(fd: int, where: str | int | Path, function: Callable[[], Any]) -> dict
 
 def _sentence(where: str | int | Path, number: int) -> NodropError:
     """Return the error that tells a user why a namespace cannot be entered."""
-    path = path_of(where)
-    of_process = path.parts[:2] == ("/", "proc")
     if number in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR, errno.ENAMETOOLONG):
-        if of_process:
-            return NodropError(f"There is no process {path.parts[2]}, so no namespace of its own.")
         return NodropError(
             f"There is no network namespace {where}.",
             f"Known: {', '.join(named()) or 'none'}. A pid or a path is taken as well.",
@@ -247,6 +229,4 @@ def _sentence(where: str | int | Path, number: int) -> NodropError:
             f"Only root can enter the network namespace {where} (CAP_SYS_ADMIN).",
             "Run this as root.",
         )
-    if number == errno.EINVAL:
-        return NodropError(f"{path} is no network namespace, or it is gone.")
     return NodropError(f"The network namespace {where} cannot be entered: {os.strerror(number)}.")

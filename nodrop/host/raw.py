@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the kernel said of a machine, as JSON, before anybody makes sense of it.
 
-A recorded host is one such file: ``python -m nodrop.host FILE`` writes it.
+A recorded host is one such file; ``python -m nodrop.doctor FILE`` writes two of them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ class RawNamespace:
         stats: device -> ``ethtool -S``, where the driver has counters.
         flags: device -> private flags, where the driver has some.
         time_s: when all that was read, monotonic.
-        offloads: device -> what its reader takes, where that was asked (:func:`read.read`).
-        mtus: each link -> its MTU in bytes, where that was asked.
     """
 
     name: str
@@ -63,8 +61,6 @@ class RawNamespace:
     stats: dict[str, dict[str, int]]
     flags: dict[str, dict[str, bool]]
     time_s: float
-    offloads: dict[str, dict[str, bool]] = field(default_factory=dict)
-    mtus: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,8 @@ from nodrop.host import ethtool, namespaces, netns, owners
 from nodrop.host.kinds import RINGS, is_shown
 from nodrop.host.raw import HOLDERS, Raw, RawMachine, RawNamespace
 from nodrop.livepatch import Livepatch
-from nodrop.proc import require
+from nodrop.proc import ask, require
 
-TOOL_TIMEOUT_S = 20.0
 _MACHINE_FILES = (
     "sys/class/misc/tun/dev",
     "sys/class/misc/vhost-net/dev",
@@ -30,56 +27,48 @@ _MACHINE_FILES = (
     "sys/module/vhost_net/version",
     "sys/module/vhost_net/initstate",
     "sys/module/nodrop/parameters/guard_ms",
-    "sys/module/nodrop/version",
     "sys/module/tap/version",
     "sys/module/tap/initstate",
     "sys/module/tap/parameters/nodrop",
     "proc/sys/net/core/default_qdisc",
 )
-_DEVICE_FILES = ("tun_flags",)
 _QUEUE_FILES = ("limit", "inflight")
 
 
-def read(where: str | None = None, *, everywhere: bool = False, closely: bool = False) -> Raw:
+def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
     """Read a machine.
 
     Args:
         where: a network namespace: name, pid, or file; None: the one that this runs in.
         everywhere: all that there are; those that cannot be read are named in the result.
-        closely: with offloads and the MTUs of all links.
 
     Raises:
         NodropError: the namespace is not there or may not be entered, or iproute2 is missing.
     """
     unread: dict[str, str] = {}
     if everywhere:
-        spaces = list(_all_namespaces(unread, closely))
+        spaces = list(_all_namespaces(unread))
     elif where is None:
-        spaces = [namespace("", closely)]
+        spaces = [namespace("")]
     else:
-        spaces = [_inside(where, where, closely)]
+        spaces = [_inside(where, where)]
     return Raw(machine(spaces), spaces, unread)
 
 
-def _all_namespaces(unread: dict[str, str], closely: bool) -> Iterable[RawNamespace]:
-    own = namespace("", closely)
+def _all_namespaces(unread: dict[str, str]) -> Iterable[RawNamespace]:
+    own = namespace("")
     yield own
     for space in namespaces.find():
         if space.inode == own.inode:
             continue
         try:
-            yield _inside(space.path, space.name, closely)
+            yield _inside(space.path, space.name)
         except NodropError as error:
             unread[space.name] = error.message
 
 
-def _inside(path: str, name: str, closely: bool) -> RawNamespace:
-    data = netns.run_inside(path, partial(_namespace_json, name, closely))
-    return RawNamespace(**data)
-
-
-def _namespace_json(name: str, closely: bool) -> dict[str, Any]:
-    return dict(namespace(name, closely).__dict__)
+def _inside(path: str, name: str) -> RawNamespace:
+    return RawNamespace(**netns.run_inside(path, lambda: vars(namespace(name))))
 
 
 def machine(spaces: list[RawNamespace], root: Path = Path("/")) -> RawMachine:
@@ -112,30 +101,28 @@ def machine(spaces: list[RawNamespace], root: Path = Path("/")) -> RawMachine:
     )
 
 
-def namespace(name: str, closely: bool = False) -> RawNamespace:
+def namespace(name: str) -> RawNamespace:
     """Read the namespace that this runs in.
 
     Raises:
         NodropError: iproute2 is missing or prints something unknown.
     """
     sure = netns.own_sys()
-    everything = _tool("ip", "-d", "-s", "link")
-    found = [link for link in everything if is_shown(link)]
-    queued = qdiscs({link["ifname"] for link in found})
-    sysfs, stats, flags, offloads = {}, {}, {}, {}
+    found = [link for link in tool("ip", "-d", "-s", "link") if is_shown(link)]
+    names = {link["ifname"] for link in found}
+    queued = [one for one in tool("tc", "-s", "qdisc") if one.get("dev") in names]
+    now = time.monotonic()
+    sysfs, stats, flags = {}, {}, {}
     for link in found:
         device = link["ifname"]
         if link["linkinfo"]["info_kind"] not in RINGS:
             continue
-        if sure or is_here(link):
+        if sure or _is_here(link):
             sysfs[device] = _sysfs(device)
         with suppress(OSError):
             stats[device] = ethtool.stats(device)
         with suppress(OSError):
             flags[device] = ethtool.private_flags(device)
-        if closely:
-            with suppress(OSError):
-                offloads[device] = ethtool.offloads(device)
     return RawNamespace(
         name=name,
         inode=netns.own(),
@@ -144,76 +131,42 @@ def namespace(name: str, closely: bool = False) -> RawNamespace:
         sysfs=sysfs,
         stats=stats,
         flags=flags,
-        time_s=time.monotonic(),
-        offloads=offloads,
-        mtus={link["ifname"]: link["mtu"] for link in everything} if closely else {},
+        time_s=now,
     )
 
 
-def links() -> list[dict[str, Any]]:
-    """Return the links that are shown, as ``ip -j -d -s link`` has them.
-
-    Raises:
-        NodropError: iproute2 is missing or prints something unknown.
-    """
-    return [link for link in _tool("ip", "-d", "-s", "link") if is_shown(link)]
-
-
-def qdiscs(devices: Set[str]) -> list[dict[str, Any]]:
-    """Return the qdiscs of devices, as ``tc -j -s qdisc`` has them.
-
-    Raises:
-        NodropError: iproute2 is missing or prints something unknown.
-    """
-    return [one for one in _tool("tc", "-s", "qdisc") if one.get("dev") in devices]
-
-
-def sysfs(device: str) -> bytes:
+def _folder(device: str) -> bytes:
     """Return a device's folder. Names are bytes to the kernel, whatever the locale says."""
     return b"/sys/class/net/" + device.encode(errors="surrogateescape")
 
 
-def is_here(link: Mapping[str, Any]) -> bool:
+def _is_here(link: Mapping[str, Any]) -> bool:
     """Whether /sys shows that very link, and not one of another namespace by the same name."""
-    with suppress(OSError, ValueError), open(sysfs(link["ifname"]) + b"/ifindex") as file:
+    with suppress(OSError, ValueError), open(_folder(link["ifname"]) + b"/ifindex") as file:
         return int(file.read()) == int(link["ifindex"])
     return False
 
 
-def sysfs_names(device: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files below a device's folder that are read: of the device, of its queues."""
-    names = []
+def _sysfs(device: str) -> dict[str, str]:
+    folder, names = _folder(device), ["tun_flags"]
     with suppress(OSError):
-        for queue in map(os.fsdecode, os.listdir(sysfs(device) + b"/queues")):
+        for queue in map(os.fsdecode, os.listdir(folder + b"/queues")):
             if queue.startswith("tx-"):
                 names += [f"queues/{queue}/byte_queue_limits/{one}" for one in _QUEUE_FILES]
-    return _DEVICE_FILES, tuple(names)
-
-
-def _sysfs(device: str) -> dict[str, str]:
-    folder = sysfs(device)
     found = {}
-    for name in (one for names in sysfs_names(device) for one in names):
+    for name in names:
         with suppress(OSError), open(folder + b"/" + name.encode(), encoding="ascii") as file:
             found[name] = file.read().strip()
     return found
 
 
-def _tool(name: str, *words: str) -> list[dict[str, Any]]:
-    argv = [require(name, "iproute2"), "-j", *words, "show"]
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            timeout=TOOL_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NodropError(
-            f"'{name} {words[-1]}' did not end within {TOOL_TIMEOUT_S:g} s."
-        ) from error
+def tool(name: str, *words: str) -> list[dict[str, Any]]:
+    """Return what ``ip`` or ``tc`` prints as JSON: ``tool("tc", "-s", "qdisc")``.
+
+    Raises:
+        NodropError: iproute2 is missing, fails or prints something unknown.
+    """
+    done = ask(require(name, "iproute2"), "-j", *words, "show")
     if done.returncode != 0:
         raise NodropError(f"'{name} {words[-1]}' failed: {done.stderr.strip()}")
     try:

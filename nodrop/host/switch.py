@@ -60,18 +60,11 @@ def turn(where: str | int | Path | None, name: str, on: bool) -> None:
 def require(device: Device, on: bool, default: Default) -> None:
     """Refuse a device that cannot be switched as wanted.
 
-    An old tun of nodrop's has one switch, for all devices: they can be switched off by that.
-
     Raises:
         UnsupportedError: its driver has no switch; the hint says how to get one.
     """
     if device.on is not None or (not on and not device.asked):
         return
-    if on and default.loaded is not None:
-        raise UnsupportedError(
-            f"{device.name} is driven by an old tun of nodrop's, which has no switch for a device.",
-            "'nodrop install' says how to load a newer one; --default switches all devices.",
-        )
     if device.asked:
         raise UnsupportedError(
             f"{device.name} has upstream's flow control, which only its application can switch.",
@@ -89,7 +82,7 @@ def require(device: Device, on: bool, default: Default) -> None:
 
 def _look(name: str) -> Device:
     try:
-        driver = ethtool.driver(name).name
+        driver = ethtool.driver(name)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise _sentence(name, error) from error

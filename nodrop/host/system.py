@@ -6,20 +6,18 @@ from __future__ import annotations
 import lzma
 import os
 import re
-import subprocess
 import sys
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from nodrop import proc
+from nodrop.errors import NodropError
 from nodrop.livepatch import Livepatch
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
-_TOOL_TIMEOUT_S = 20.0
-_CAP_NET_ADMIN = 12
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note that has the build id."""
 
@@ -68,17 +66,9 @@ class System:
         kernels: those that are installed.
         modules: nodrop's, and those it takes the place of.
         tree: nodrop's sources are here for DKMS.
-        headers_version: of the Debian package of the running kernel's headers; "": none.
-        source_package: the Debian package of the running kernel's source.
-        source_version: what is installed of it; "": nothing.
-        source_ready: whether the source of just these headers is here or known to apt; None:
-            not asked.
-        reboot_required: a package asked for it.
         livepatch: the running kernel can be livepatched.
         waiting: tasks that nodrop's livepatch waits for.
         container: what kind of container this is; "": none.
-        net_admin: this process may configure networks.
-        cpus: that run.
         units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
     """
@@ -88,16 +78,9 @@ class System:
     kernels: list[Kernel]
     modules: list[ModuleFile]
     tree: bool
-    headers_version: str
-    source_package: str
-    source_version: str
-    source_ready: bool | None
-    reboot_required: bool
     livepatch: bool
     waiting: list[str]
     container: str
-    net_admin: bool
-    cpus: int
     units: dict[int, str]
     headers_offered: bool = True
 
@@ -150,32 +133,19 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
     """
     release = os.uname().release
     distribution = _distribution(root)
-    headers, source, ready, offered = "", "", None, True
-    package = f"linux-source-{'.'.join(release.split('.')[:2])}"
-    if distribution == "debian":
-        versions = _versions(f"linux-headers-{release}", package)
-        headers, source = versions.get(f"linux-headers-{release}", ""), versions.get(package, "")
-        if headers:
-            ready = _source_ready(root, package, headers, source)
-        else:
-            name = f"linux-headers-{release}"
-            offered = bool(_tool("apt-cache", "show", "--no-all-versions", name))
+    offered = (root / f"lib/modules/{release}/build/Module.symvers").exists()
+    if distribution == "debian" and not offered:
+        package = f"linux-headers-{release}"
+        offered = bool(_tool("apt-cache", "show", "--no-all-versions", package))
     return System(
         distribution=distribution,
         release=release,
         kernels=list(_kernels(root)),
         modules=[_module(root, release, name) for name in MODULES],
         tree=any((root / "usr/src").glob("nodrop-*/dkms.conf")),
-        headers_version=headers,
-        source_package=package,
-        source_version=source,
-        source_ready=ready,
-        reboot_required=(root / "run/reboot-required").exists(),
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),
-        net_admin=_net_admin(root),
-        cpus=os.cpu_count() or 1,
         units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
         headers_offered=offered,
     )
@@ -243,14 +213,8 @@ def _file_id(path: Path) -> str | None:
     try:
         if path.suffix == ".xz":
             return _build_id(lzma.decompress(path.read_bytes()))
-        if path.suffix == ".gz":
-            return _build_id(zlib.decompress(path.read_bytes(), wbits=31))
-        if path.suffix == ".zst":
-            argv = ["zstd", "-qdc", str(path)]
-            done = subprocess.run(argv, capture_output=True, timeout=_TOOL_TIMEOUT_S, check=True)
-            return _build_id(done.stdout)
-        return _build_id(path.read_bytes())
-    except (OSError, subprocess.SubprocessError, lzma.LZMAError, zlib.error):
+        return _build_id(path.read_bytes()) if path.suffix == ".ko" else None
+    except (OSError, lzma.LZMAError):
         return None
 
 
@@ -261,35 +225,10 @@ def _build_id(data: bytes) -> str | None:
     return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
 
 
-def _versions(*packages: str) -> dict[str, str]:
-    """Return the versions of those Debian packages that are installed."""
-    form = "${Package} ${db:Status-Abbrev} ${Version}\n"
-    words = (line.split() for line in _tool("dpkg-query", "-W", "-f", form, *packages).splitlines())
-    return {word[0]: word[2] for word in words if len(word) == 3 and word[1][1:2] in "iUFWt"}
-
-
-def _source_ready(root: Path, package: str, headers: str, installed: str) -> bool:
-    """Whether kmod/source would find the source of just these headers; it asks as well."""
-    if (root / "var/cache/nodrop/sources" / headers).is_dir():
-        return True
-    if installed == headers and (root / f"usr/src/{package}.tar.xz").exists():
-        return True
-    return bool(_tool("apt-cache", "show", "--no-all-versions", f"{package}={headers}"))
-
-
 def _tool(*argv: str) -> str:
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_TOOL_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
+    with suppress(NodropError):
+        return proc.ask(*argv).stdout
+    return ""
 
 
 def _container(root: Path) -> str:
@@ -298,14 +237,6 @@ def _container(root: Path) -> str:
     if (root / ".dockerenv").exists():
         return "docker"
     return "podman" if (root / "run/.containerenv").exists() else ""
-
-
-def _net_admin(root: Path) -> bool:
-    with suppress(OSError, ValueError):
-        for line in (root / "proc/self/status").read_text(errors="replace").splitlines():
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
-    return os.geteuid() == 0
 
 
 def _unit(root: Path, pid: int) -> str:

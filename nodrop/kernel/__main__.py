@@ -6,33 +6,25 @@ from __future__ import annotations
 import argparse
 import sys
 
-from nodrop.errors import NodropError
 from nodrop.kernel import ensure_artifacts, ensure_kernel
 from nodrop.kernel.kconfig import FLAVOURS
 from nodrop.progress import Progress
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import guarded
 
 PARTS = ("linux", "release", "source", "objtree", "build_id", "package")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+def main() -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m nodrop.kernel", description=__doc__)
     parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="perf")
     parser.add_argument("--modules", action="store_true", help="make sure of its modules, too")
     parser.add_argument("part", choices=PARTS, nargs="?", help="print only this")
-    options = parser.parse_args(argv)
-    interrupt_on_signals()
-    try:
-        with Progress() as progress:
-            kernel = ensure_kernel(progress, options.flavour)
-            if options.modules:
-                ensure_artifacts(kernel, progress)
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    options = parser.parse_args()
+    with Progress() as progress:
+        kernel = ensure_kernel(progress, options.flavour)
+        if options.modules:
+            ensure_artifacts(kernel, progress)
     for part in [options.part] if options.part else PARTS:
         value = getattr(kernel, part)
         print(value if options.part else f"{part}: {value}")
@@ -40,4 +32,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

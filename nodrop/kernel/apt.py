@@ -152,7 +152,6 @@ class PrivateApt:
     def __init__(self, place: Path, package_pattern: str) -> None:
         self.place = place
         self.pattern = package_pattern
-        self._suites: list[str] = []
         self._env = {**os.environ, "APT_CONFIG": str(place / "apt.conf"), "LC_ALL": "C"}
 
     def update(self) -> None:
@@ -183,23 +182,13 @@ class PrivateApt:
         self._name_suites(sites, moving)
         only_releases = "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false"
         result = self._run("apt-get", "update", "-o", only_releases, timeout=UPDATE_TIMEOUT_S)
-        self._suites = candidate_suites(self._codenames(moving))
-        self._name_suites(sites, self._suites)
+        self._name_suites(sites, candidate_suites(self._codenames(moving)))
         result = self._run("apt-get", "update", timeout=UPDATE_TIMEOUT_S)
         if not any((self.place / "lists").glob("*_Packages*")):
             raise NodropError(
                 "None of this machine's Debian mirrors answers: " + ", ".join(sites) + ".",
                 "apt said:\n" + proc.tail(result.output, 8),
             )
-
-    def suites(self) -> tuple[list[str], list[str]]:
-        """Return the suites whose lists arrived, and those that the mirror does not have."""
-        arrived = {
-            suite: any((self.place / "lists").glob(f"*_dists_{suite}_main_*Packages*"))
-            for suite in self._suites
-        }
-        found = [suite for suite, here in arrived.items() if here]
-        return found, [suite for suite, here in arrived.items() if not here]
 
     def candidates(self) -> list[Candidate]:
         """Return every version of every package that fits the pattern."""

@@ -6,15 +6,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache, kconfig
 from nodrop.kernel.ipimask import ensure_ipimask
-from nodrop.kernel.patched import ensure_patched, fingerprint, tree_of
-from nodrop.kernel.source import Source, ensure_source, find_source
+from nodrop.kernel.patched import ensure_patched, fingerprint
+from nodrop.kernel.source import Source, ensure_source
 from nodrop.kernel.types import Kernel
 from nodrop.progress import Progress
 
@@ -127,26 +126,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
 
-    def wait() -> None:
-        progress.note(f"Another run builds the {flavour} kernel; waiting for it ...")
-
-    return _found(
-        store.get(_name(source, flavour, tools), build, on_wait=wait), source, flavour, tools
-    )
-
-
-def find_kernel(flavour: str = "perf") -> Kernel | None:
-    """Return a kernel of the given flavour that the cache has; None: it would have to be built."""
-    source = find_source()
-    try:
-        tools = toolchain()
-    except NodropError:  # a tool is missing
-        return None
-    if source is None:
-        return None
-    source = replace(source, tree=tree_of(source, patches_of(flavour)))
-    entry = cache.Cache("kernels", keep=KEEP).find(_name(source, flavour, tools))
-    return _found(entry, source, flavour, tools) if entry else None
+    return _found(store.get(_name(source, flavour, tools), build), source, flavour, tools)
 
 
 def patches_of(flavour: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -114,18 +115,11 @@ class Cache:
             os.utime(entry / STAMP)
         return entry
 
-    def get(
-        self,
-        key: str,
-        make: Callable[[Path, Path], None],
-        *,
-        on_wait: Callable[[], None] | None = None,
-    ) -> Path:
+    def get(self, key: str, make: Callable[[Path, Path], None]) -> Path:
         """Return the entry, made by ``make(temporary, final)`` when it is missing.
 
         Args:
             make: fills the temporary directory, which then becomes the final one.
-            on_wait: called once when another run has to be waited for.
 
         Raises:
             NodropError: the cache cannot be written, or what ``make`` raises.
@@ -134,7 +128,7 @@ class Cache:
             return entry
         entry = self.place / key
         self._make_place()
-        with explain_disk(self.place), self._lock(key, on_wait):
+        with explain_disk(self.place), self._lock(key):
             if found := self.find(key):
                 return found
             self._sweep()
@@ -166,12 +160,10 @@ class Cache:
         return self.place / f".{key}.making"
 
     @contextmanager
-    def _lock(
-        self, key: str, on_wait: Callable[[], None] | None, *, wait: bool = True
-    ) -> Iterator[None]:
+    def _lock(self, key: str, *, wait: bool = True) -> Iterator[None]:
         with (self.place / f".{key}.lock").open("w") as handle:
             end = time.monotonic() + (deadline.at_most(LOCK_TIMEOUT_S) or 0.0 if wait else 0.0)
-            told = False
+            told = not wait
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,8 +174,8 @@ class Cache:
                             f"Another run has been making {self.place / key} for too long.",
                             "Wait for it or stop it, then try again.",
                         ) from None
-                if on_wait and not told:
-                    on_wait()
+                if not told:
+                    print(f"Another run makes {self.place / key}; waiting ...", file=sys.stderr)
                     told = True
                 time.sleep(_LOCK_POLL_S)
             yield
@@ -193,7 +185,7 @@ class Cache:
         for leftover in self.place.glob(".*.making"):
             key = leftover.name.removeprefix(".").removesuffix(".making")
             try:
-                with self._lock(key, None, wait=False):
+                with self._lock(key, wait=False):
                     _remove(leftover)
             except NodropError:
                 continue  # somebody is at work on it

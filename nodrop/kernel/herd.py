@@ -107,16 +107,10 @@ def ensure_herd(progress: Progress) -> Herd:
             packages = apt.download_all(candidate)
         scratch = temporary / "scratch"
         _unpack(packages, scratch, temporary)
-        (temporary / "packages").write_text(
-            "".join(f"{package.name}\n" for package in packages), encoding="utf-8"
-        )
         for rest in (state, scratch):
             shutil.rmtree(rest)
 
-    def wait() -> None:
-        progress.note("Another run fetches herd7; waiting for it ...")
-
-    return Herd(store.get(cache.digest(_RECIPE, VERSION), make, on_wait=wait), model)
+    return Herd(store.get(cache.digest(_RECIPE, VERSION), make), model)
 
 
 def _unpack(packages: Iterable[Path], scratch: Path, place: Path) -> None:

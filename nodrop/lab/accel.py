@@ -7,18 +7,16 @@ steps. So KVM is tried, with a guest that does nothing but say hello.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError
-from nodrop.kernel import cache
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TRY_S = 6.0
 """How long a guest may take to its first words; a host with KVM needs half a second."""
 
@@ -71,20 +69,10 @@ def choose(vmlinuz: Path, *, code_changes: bool = False) -> Accel:
     return TCG_IN_TURNS if code_changes else TCG
 
 
+@cache
 def _kvm_works(vmlinuz: Path) -> bool:
-    """Try KVM; once in the life of this machine's kernel, since a hanging guest takes its time."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return False
-    boot = _BOOT_ID.read_text(encoding="utf-8").strip()
-    note = cache.root() / "kvm.json"
-    with suppress(OSError, ValueError):
-        known = json.loads(note.read_text(encoding="utf-8"))
-        if known.get("boot") == boot:
-            return bool(known["works"])
-    works = _says_hello(vmlinuz)
-    with suppress(OSError):
-        note.write_text(json.dumps({"boot": boot, "works": works}), encoding="utf-8")
-    return works
+    """Try KVM, once: a hanging guest takes its time."""
+    return os.access("/dev/kvm", os.R_OK | os.W_OK) and _says_hello(vmlinuz)
 
 
 def _says_hello(vmlinuz: Path) -> bool:

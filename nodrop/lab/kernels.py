@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from nodrop.errors import UnsupportedError, UsageError
+from nodrop.errors import UnsupportedError
 from nodrop.guest.plan import Variant
 from nodrop.kernel import build, ensure_artifacts
 from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.lab import roots, uml
+from nodrop.lab import uml
 from nodrop.lab.hearing import GuestRun, results_folder
 from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.terminal import Terminal
@@ -21,28 +23,6 @@ from nodrop.progress import Progress
 UML = "uml"
 UPSTREAM = (UML, "7.3")
 """The kernels whose tun has upstream's flag."""
-
-_UML_COST = "5 minutes, 1 GB: fetches a kernel's source and builds it"
-_ROOT_COST = "3 minutes, 2.5 GB, as root: makes a Debian system with this kernel"
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A kernel and what it takes to boot it.
-
-    Attributes:
-        name: as ``--kernel`` takes it.
-        release: what ``uname -r`` says in it; None: known when it is there.
-        how: what runs it.
-        cached: whether it is there.
-        cost: what it takes to get it; empty when it is there.
-    """
-
-    name: str
-    release: str | None
-    how: str
-    cached: bool
-    cost: str
 
 
 @dataclass(frozen=True)
@@ -70,25 +50,6 @@ class Guest:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all kernels."""
-    return (UML, *roots.kernel_names())
-
-
-def listed() -> list[Listed]:
-    """Return all kernels; looks into the cache only."""
-    found = build.find_kernel()
-    release = found.release if found else None
-    cost = "" if found else _UML_COST
-    kernels = [Listed(UML, release, "User-Mode Linux", found is not None, cost)]
-    for name in roots.kernel_names():
-        kernel = roots.find_kernel(name)
-        release = kernel.release if kernel else None
-        cost = "" if kernel else _ROOT_COST
-        kernels.append(Listed(name, release, "Debian's own, in QEMU", kernel is not None, cost))
-    return kernels
-
-
 def run(
     guest: Guest,
     command: Sequence[str],
@@ -105,11 +66,9 @@ def run(
         terminal: called when all is there, with the kernel's release; gives the terminal.
 
     Raises:
-        UsageError, UnsupportedError: no such kernel, or not here.
+        UnsupportedError: not here.
         NodropError: see :func:`nodrop.lab.uml.run`.
     """
-    if guest.kernel not in names():
-        raise UsageError(f"There is no kernel {guest.kernel}.", f"Known: {', '.join(names())}.")
     if guest.driver is Variant.UPSTREAM and guest.kernel not in UPSTREAM:
         raise UnsupportedError(
             f"The tun of {guest.kernel} has no flow control of upstream's.",
@@ -123,40 +82,26 @@ def run(
     if guest.driver:
         python = sys.executable if guest.kernel == UML else "python3"
         argv = [python, "-m", "nodrop.guest.loaded", str(guest.driver), *argv]
-    if terminal is None:
-        return boot(argv, on_line, None)
-    with terminal(release) as theirs:
-        return boot(argv, on_line, theirs)
+    with terminal(release) if terminal else nullcontext() as theirs:
+        return boot(
+            argv,
+            out=guest.out,
+            cpus=guest.cpus,
+            memory=guest.memory,
+            timeout=guest.timeout,
+            env={"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **guest.env},
+            on_line=on_line,
+            terminal=theirs,
+        )
 
 
-_Boot = Callable[[Sequence[str], Callable[[str], None], Terminal | None], GuestRun]
-
-
-def _environment(guest: Guest) -> dict[str, str]:
-    return {"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **guest.env}
+_Boot = Callable[..., GuestRun]
 
 
 def _own(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
     kernel = build.ensure_kernel(progress, guest.flavour)
     artifacts = ensure_artifacts(kernel, progress)
-
-    def boot(
-        argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
-    ) -> GuestRun:
-        return uml.run(
-            kernel,
-            argv,
-            out=guest.out,
-            artifacts=artifacts,
-            cpus=guest.cpus,
-            memory=guest.memory,
-            timeout=guest.timeout,
-            env=_environment(guest),
-            on_line=on_line,
-            terminal=terminal,
-        )
-
-    return kernel.release, boot
+    return kernel.release, partial(uml.run, kernel, artifacts=artifacts)
 
 
 def _debian(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
@@ -166,19 +111,4 @@ def _debian(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
             "Run this in a clone, or take '--kernel uml'.",
         )
     machine = ensure_machine(guest.kernel, Setup.INSTALLED, ensure_packages(progress), progress)
-
-    def boot(
-        argv: Sequence[str], on_line: Callable[[str], None], terminal: Terminal | None
-    ) -> GuestRun:
-        return machine.run(
-            argv,
-            out=guest.out,
-            cpus=guest.cpus,
-            memory=guest.memory,
-            timeout=guest.timeout,
-            env=_environment(guest),
-            on_line=on_line,
-            terminal=terminal,
-        )
-
-    return machine.kernel.release, boot
+    return machine.kernel.release, machine.run

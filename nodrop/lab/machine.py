@@ -28,7 +28,7 @@ from nodrop.lab.hearing import GuestRun
 from nodrop.lab.roots import DebianKernel, ensure_kernel, kernel_names
 from nodrop.lab.terminal import Terminal
 from nodrop.progress import Progress
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import guarded
 
 DEB_TIMEOUT_S = 600.0
 _PACKAGED = (
@@ -252,28 +252,21 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Make the machines with some kernels, or with all, so that tests find them ready."""
     parser = argparse.ArgumentParser(prog="python -m nodrop.lab.machine", description=main.__doc__)
     parser.add_argument(
         "--setup", type=Setup, action="append", help="only this: installed, removed or live"
     )
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="its series, such as 6.12")
-    options = parser.parse_args(argv)
-    interrupt_on_signals()
-    try:
-        with Progress() as progress:
-            packages = ensure_packages(progress)
-            for name in options.kernels or kernel_names():
-                for setup in options.setup or setups(name):
-                    ensure_machine(name, setup, packages, progress)
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    options = parser.parse_args()
+    with Progress() as progress:
+        packages = ensure_packages(progress)
+        for name in options.kernels or kernel_names():
+            for setup in options.setup or setups(name):
+                ensure_machine(name, setup, packages, progress)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(main))

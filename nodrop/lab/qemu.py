@@ -9,7 +9,6 @@ paths, read-only. There is no network.
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import subprocess
 import tempfile
@@ -18,13 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop import proc
-from nodrop.lab import accel, again, initramfs
+from nodrop.lab import accel, again, initramfs, plan
 from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
 from nodrop.lab.roots import DebianKernel
 from nodrop.lab.terminal import Terminal
 from nodrop.proc import kill_group
-
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def run(
@@ -73,7 +70,6 @@ def run(
     share = [folder.resolve() for folder in share]
     how = how or accel.choose(kernel.vmlinuz, code_changes=code_changes)
     environment = {
-        "PATH": _PATH,
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -87,8 +83,15 @@ def run(
             tempfile.TemporaryDirectory(prefix="nodrop-qemu-") as scratch,
             channels() as (ours, theirs),
         ):
-            plan = _plan(argv, out, share, len(disks), environment, terminal)
-            memory_disk = initramfs.pack(kernel.modules, plan, Path(scratch))
+            names = (f"vd{chr(ord('a') + i)}" for i in range(len(disks)))
+            own = {
+                "LAB_DISKS": " ".join(names),
+                "LAB_SHARE": " ".join(map(str, share)),
+                "LAB_CWD": str(share[0] if share else "/"),
+                "LAB_PATH": plan.PATH,
+            }
+            text = plan.render(argv, out, {**environment, **own}, terminal)
+            memory_disk = initramfs.pack(kernel.modules, text, Path(scratch))
             command = [
                 *machine(how, cpus, memory, theirs),
                 *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
@@ -120,32 +123,6 @@ _COMMAND_LINE = (
     "mitigations=off",  # they cost much under emulation and prove nothing here
     "module.sig_enforce=0",
 )
-
-
-def _plan(
-    argv: Sequence[str | os.PathLike[str]],
-    out: Path,
-    share: Sequence[Path],
-    disks: int,
-    env: Mapping[str, str],
-    terminal: Terminal | None,
-) -> str:
-    """Return the shell text that debian-init reads."""
-    words = " ".join(shlex.quote(os.fspath(word)) for word in argv)
-    names = " ".join(f"vd{chr(ord('a') + i)}" for i in range(disks))
-    lines = [
-        f"LAB_DISKS={shlex.quote(names)}",
-        f"LAB_SHARE={shlex.quote(' '.join(map(str, share)))}",
-        f"export LAB_OUT={shlex.quote(str(out))}",
-        f"export LAB_CWD={shlex.quote(str(share[0]) if share else '/')}",
-        f"LAB_PATH={shlex.quote(env['PATH'])}",
-    ]
-    if terminal:
-        lines.append("LAB_TTY='rows {} cols {}'".format(*terminal.size))
-    lines += [
-        f"export {name}={shlex.quote(value)}" for name, value in env.items() if name != "PATH"
-    ]
-    return "\n".join([*lines, f"set -- {words}", ""])
 
 
 def _disks(images: Sequence[Path]) -> Iterator[str]:

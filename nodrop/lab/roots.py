@@ -155,15 +155,6 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
 
 
-def find_kernel(name: str) -> DebianKernel | None:
-    """Return a Debian kernel whose root the cache has; None: it would have to be made."""
-    for release in RELEASES:
-        if name in release.kernels and (entry := _store().find(_key(release))):
-            root = _root(entry, release)
-            return DebianKernel(name, _installed(root, name), root)
-    return None
-
-
 def _installed(root: Root, series: str) -> str:
     """Return the newest kernel of a series in a root, by its modules."""
     folders = (root.path / "lib/modules").iterdir()

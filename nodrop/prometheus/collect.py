@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.host.model import Device, Host
+from nodrop.host.model import Device, Host, Queue
 from nodrop.prometheus import metrics
+from nodrop.prometheus.metrics import Metric, T
 from nodrop.prometheus.text import Family, readable
 
 
@@ -41,61 +42,47 @@ def _machine(host: Host) -> list[Family]:
     )
     for name, module in metrics.modules(host).items():
         info.samples[name, str(module.driver), module.version] = 1
-    found = [info]
-    for metric in metrics.MACHINE:
-        family = Family(metric.name, metric.kind, metric.help, ())
-        _add(family, (), metric.number(host))
-        found.append(family)
-    return found
+    return [info, *_families(metrics.MACHINE, (), {(): host})]
 
 
 def _devices(devices: Sequence[Device]) -> list[Family]:
     info = Family(
         metrics.DEVICE_INFO[0], metrics.GAUGE, metrics.DEVICE_INFO[1], metrics.INFO_LABELS
     )
-    labels = [_labels(device) for device in devices]
-    for device, values in zip(devices, labels, strict=True):
+    labelled: dict[tuple[str, ...], Device] = {
+        (readable(one.name), netns(one), one.kind, metrics.driver_of(one)): one for one in devices
+    }
+    for values, device in labelled.items():
         owners = ",".join(sorted({readable(owner.name) for owner in device.owners}))
         vhost = "yes" if device.vhost else "no"
         info.samples[*values, owners, readable(device.qdisc.label), vhost] = 1
-    found = [info]
-    for metric in metrics.DEVICE:
-        family = Family(metric.name, metric.kind, metric.help, metrics.DEVICE_LABELS)
-        for device, values in zip(devices, labels, strict=True):
-            _add(family, values, metric.number(device))
-        found.append(family)
-    return found
-
-
-def _labels(device: Device) -> tuple[str, ...]:
-    return (readable(device.name), netns(device), device.kind, metrics.driver_of(device))
+    return [info, *_families(metrics.DEVICE, metrics.DEVICE_LABELS, labelled)]
 
 
 def _queues(devices: Sequence[Device]) -> list[Family]:
-    queues = [
-        ((readable(device.name), netns(device), str(queue.index)), queue)
+    queues: dict[tuple[str, ...], Queue] = {
+        (readable(device.name), netns(device), str(queue.index)): queue
         for device in devices
         for queue in device.queue
-    ]
+    }
     dropped = Family(
         metrics.DROPPED_BY_CAUSE[0],
         metrics.COUNTER,
         metrics.DROPPED_BY_CAUSE[1],
         metrics.CAUSE_LABELS,
     )
-    for values, queue in queues:
+    for values, queue in queues.items():
         for name, number in sorted(queue.counters.items()):
             if name.startswith("drop_"):
                 dropped.samples[*values, name.removeprefix("drop_")] = number
-    found = [dropped]
-    for metric in metrics.QUEUE:
-        family = Family(metric.name, metric.kind, metric.help, metrics.QUEUE_LABELS)
-        for values, queue in queues:
-            _add(family, values, metric.number(queue))
-        found.append(family)
-    return found
+    return [dropped, *_families(metrics.QUEUE, metrics.QUEUE_LABELS, queues)]
 
 
-def _add(family: Family, values: tuple[str, ...], number: float | None) -> None:
-    if number is not None:
-        family.samples[values] = number
+def _families(
+    wanted: Sequence[Metric[T]], labels: tuple[str, ...], found: Mapping[tuple[str, ...], T]
+) -> Iterator[Family]:
+    """Give a family for each metric; what is not known has no sample."""
+    for metric in wanted:
+        numbers = {values: metric.number(one) for values, one in found.items()}
+        samples = {values: n for values, n in numbers.items() if n is not None}
+        yield Family(metric.name, metric.kind, metric.help, labels, samples)

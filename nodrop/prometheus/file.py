@@ -57,9 +57,4 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _cannot(path: Path, error: OSError) -> NodropError:
-    hint = ""
-    if isinstance(error, PermissionError):
-        hint = f"Who may write in {path.parent} can."
-    elif isinstance(error, FileNotFoundError):
-        hint = f"Is there a folder {path.parent}?"
-    return NodropError(f"Cannot write {path}: {error.strerror}.", hint)
+    return NodropError(f"Cannot write {path}: {error.strerror}.")

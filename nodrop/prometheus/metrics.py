@@ -8,11 +8,12 @@ Who reads a device is told once, by ``nodrop_device_info``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from nodrop.host.model import Device, Driver, Host, Module, Queue
 
 COUNTER, GAUGE = "counter", "gauge"
+T = TypeVar("T")
 
 MODULE_LABELS = ("module", "driver", "version")
 DEVICE_LABELS = ("device", "netns", "kind", "driver")
@@ -21,31 +22,17 @@ QUEUE_LABELS = ("device", "netns", "queue")
 CAUSE_LABELS = (*QUEUE_LABELS, "cause")
 
 
-class OfMachine(NamedTuple):
-    """A number of the whole machine; None: it cannot be known, and there is no sample."""
+class Metric(NamedTuple, Generic[T]):
+    """A number of the whole machine, of each device or of each queue.
+
+    Attributes:
+        number: None: it cannot be known, and there is no sample.
+    """
 
     name: str
     kind: str
     help: str
-    number: Callable[[Host], float | None]
-
-
-class OfDevice(NamedTuple):
-    """A number of each device."""
-
-    name: str
-    kind: str
-    help: str
-    number: Callable[[Device], float | None]
-
-
-class OfQueue(NamedTuple):
-    """A number of each queue."""
-
-    name: str
-    kind: str
-    help: str
-    number: Callable[[Queue], float | None]
+    number: Callable[[T], float | None]
 
 
 MODULE_INFO = (
@@ -92,72 +79,72 @@ def driver_of(device: Device) -> str:
     return str(device.driver) if isinstance(device.driver, Driver) else ""
 
 
-MACHINE = (
-    OfMachine("nodrop_guard_seconds", GAUGE, "How long a reader may take nothing until the "
+MACHINE: tuple[Metric[Host], ...] = (
+    Metric("nodrop_guard_seconds", GAUGE, "How long a reader may take nothing until the "
               "guard takes it for gone; 0: for ever.", _guard),
-    OfMachine("nodrop_default_backpressure", GAUGE, "Whether devices hold packets back when "
+    Metric("nodrop_default_backpressure", GAUGE, "Whether devices hold packets back when "
               "their application did not ask for it.", _default),
-    OfMachine("nodrop_unread_namespaces", GAUGE, "Network namespaces that could not be read.",
+    Metric("nodrop_unread_namespaces", GAUGE, "Network namespaces that could not be read.",
               lambda host: len(host.unread)),
-    OfMachine("nodrop_hidden_processes", GAUGE, "Processes that could not be looked into, so "
+    Metric("nodrop_hidden_processes", GAUGE, "Processes that could not be looked into, so "
               "that owners may be missing.", lambda host: host.hidden_processes),
 )  # fmt: skip
 
-DEVICE = (
-    OfDevice("nodrop_device_up", GAUGE, "Whether the administrator has it up.",
+DEVICE: tuple[Metric[Device], ...] = (
+    Metric("nodrop_device_up", GAUGE, "Whether the administrator has it up.",
              lambda device: int(device.up)),
-    OfDevice("nodrop_device_carrier", GAUGE, "Whether somebody has it open; of a tunnel: whether "
+    Metric("nodrop_device_carrier", GAUGE, "Whether somebody has it open; of a tunnel: whether "
              "it works.", lambda device: int(device.carrier)),
-    OfDevice("nodrop_device_backpressure", GAUGE, "Whether a full ring stops its sender.",
+    Metric("nodrop_device_backpressure", GAUGE, "Whether a full ring stops its sender.",
              _of_ring(lambda device: int(device.enabled))),
-    OfDevice("nodrop_device_transmit_packets_total", COUNTER, "Packets that went out: to the "
+    Metric("nodrop_device_transmit_packets_total", COUNTER, "Packets that went out: to the "
              "reader, or through the tunnel.",
              lambda device: device.tx_packets),
-    OfDevice("nodrop_device_transmit_bytes_total", COUNTER, "Bytes that went out.",
+    Metric("nodrop_device_transmit_bytes_total", COUNTER, "Bytes that went out.",
              lambda device: device.tx_bytes),
-    OfDevice("nodrop_device_transmit_dropped_packets_total", COUNTER, "Packets lost on their way "
+    Metric("nodrop_device_transmit_dropped_packets_total", COUNTER, "Packets lost on their way "
              "to the reader: by the ring, and the driver.", lambda device: device.tx_dropped),
-    OfDevice("nodrop_device_receive_packets_total", COUNTER, "Packets that came in: from the "
+    Metric("nodrop_device_receive_packets_total", COUNTER, "Packets that came in: from the "
              "reader, or through the tunnel.",
              lambda device: device.rx_packets),
-    OfDevice("nodrop_device_receive_bytes_total", COUNTER, "Bytes that came in.",
+    Metric("nodrop_device_receive_bytes_total", COUNTER, "Bytes that came in.",
              lambda device: device.rx_bytes),
-    OfDevice("nodrop_device_receive_dropped_packets_total", COUNTER, "Packets that came in "
+    Metric("nodrop_device_receive_dropped_packets_total", COUNTER, "Packets that came in "
              "and were dropped.", lambda device: device.rx_dropped),
-    OfDevice("nodrop_device_qdisc_dropped_packets_total", COUNTER, "Packets that its qdisc "
+    Metric("nodrop_device_qdisc_dropped_packets_total", COUNTER, "Packets that its qdisc "
              "dropped, by its limit or its AQM.", lambda device: device.qdisc.drops),
-    OfDevice("nodrop_device_qdisc_requeued_packets_total", COUNTER, "Packets that the driver gave "
+    Metric("nodrop_device_qdisc_requeued_packets_total", COUNTER, "Packets that the driver gave "
              "back to the qdisc.", lambda device: device.qdisc.requeues),
-    OfDevice("nodrop_device_qdisc_backlog_packets", GAUGE, "Packets that wait in its qdisc.",
+    Metric("nodrop_device_qdisc_backlog_packets", GAUGE, "Packets that wait in its qdisc.",
              lambda device: device.qdisc.queued_packets),
-    OfDevice("nodrop_device_qdisc_backlog_bytes", GAUGE, "Bytes that wait in its qdisc.",
+    Metric("nodrop_device_qdisc_backlog_bytes", GAUGE, "Bytes that wait in its qdisc.",
              lambda device: device.qdisc.queued_bytes),
-    OfDevice("nodrop_device_txqueuelen_packets", GAUGE, "Slots of each ring, and the limit of "
+    Metric("nodrop_device_txqueuelen_packets", GAUGE, "Slots of each ring, and the limit of "
              "some qdiscs.", lambda device: device.txqueuelen),
-    OfDevice("nodrop_device_queues", GAUGE, "Queues that are attached.",
+    Metric("nodrop_device_queues", GAUGE, "Queues that are attached.",
              _of_ring(lambda device: device.queues)),
 )  # fmt: skip
 
-QUEUE = (
-    OfQueue("nodrop_queue_stops_total", COUNTER, "How often it was stopped.", _counter("stops")),
-    OfQueue("nodrop_queue_limit_stops_total", COUNTER, "How often of these by its byte limit.",
+QUEUE: tuple[Metric[Queue], ...] = (
+    Metric("nodrop_queue_stops_total", COUNTER, "How often it was stopped.", _counter("stops")),
+    Metric("nodrop_queue_limit_stops_total", COUNTER, "How often of these by its byte limit.",
             _counter("stops_limit")),
-    OfQueue("nodrop_queue_wakes_total", COUNTER, "How often the reader opened it.",
+    Metric("nodrop_queue_wakes_total", COUNTER, "How often the reader opened it.",
             _counter("wakes")),
-    OfQueue("nodrop_queue_kicks_total", COUNTER, "How often the reader made the senders' CPU "
+    Metric("nodrop_queue_kicks_total", COUNTER, "How often the reader made the senders' CPU "
             "transmit.", _counter("kicks")),
-    OfQueue("nodrop_queue_local_kicks_total", COUNTER, "How often the reader transmitted by "
+    Metric("nodrop_queue_local_kicks_total", COUNTER, "How often the reader transmitted by "
             "itself.", _counter("kicks_here")),
-    OfQueue("nodrop_queue_busy_packets_total", COUNTER, "Packets given back to the qdisc "
+    Metric("nodrop_queue_busy_packets_total", COUNTER, "Packets given back to the qdisc "
             "untouched.", _counter("busy")),
-    OfQueue("nodrop_queue_reader_cpu_packets_total", COUNTER, "Packets that were put in on the "
+    Metric("nodrop_queue_reader_cpu_packets_total", COUNTER, "Packets that were put in on the "
             "reader's CPU.", _counter("tx_on_reader")),
-    OfQueue("nodrop_queue_guard_trips_total", COUNTER, "How often its reader was taken for gone.",
+    Metric("nodrop_queue_guard_trips_total", COUNTER, "How often its reader was taken for gone.",
             _counter("guard_trips")),
-    OfQueue("nodrop_queue_ring_packets", GAUGE, "Packets in its ring.",
+    Metric("nodrop_queue_ring_packets", GAUGE, "Packets in its ring.",
             lambda queue: queue.ring_packets),
-    OfQueue("nodrop_queue_bql_limit_bytes", GAUGE, "Its byte queue limit.",
+    Metric("nodrop_queue_bql_limit_bytes", GAUGE, "Its byte queue limit.",
             lambda queue: queue.limit_bytes),
-    OfQueue("nodrop_queue_bql_inflight_bytes", GAUGE, "What its ring holds of that.",
+    Metric("nodrop_queue_bql_inflight_bytes", GAUGE, "What its ring holds of that.",
             lambda queue: queue.inflight_bytes),
 )  # fmt: skip

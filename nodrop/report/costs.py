@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from nodrop.errors import NodropError
-from nodrop.guest.costcases import AXES, RING_AXIS
+from nodrop.guest.costcases import AXES
 from nodrop.guest.plan import Variant
 from nodrop.report.rows import MISSING
-from nodrop.report.stats import median
 
 LOOP_EXCESS = 0.02
 """What the guest's clock and other programs may add to the loop of known length."""
@@ -94,13 +94,10 @@ def costs(results: Sequence[Mapping[str, Any]]) -> Costs:
 
 
 def axes(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return the cases of each axis in the data, and what they are called there.
-
-    Data without axes are from before there were others than the ring's.
-    """
+    """Return the cases of each axis in the data, and what they are called there."""
     found: dict[str, dict[str, str]] = {}
     for result in counted(results):
-        for axis, label in result.get("axes", {RING_AXIS: result["case"]}).items():
+        for axis, label in result["axes"].items():
             found.setdefault(axis, {})[result["case"]] = label
     ordered = [axis for axis in AXES if axis in found]
     return {axis: found[axis] for axis in [*ordered, *(found.keys() - AXES.keys())]}
@@ -136,22 +133,6 @@ def _table(
     return ["| " + " | ".join(row) + " |" for row in rows] + [""]
 
 
-def _gaps(results: Sequence[Mapping[str, Any]], there: Mapping[str, object]) -> list[str]:
-    """Return what the data do not have, and why."""
-    reasons = {
-        (AXES.get(axis, axis), result["skipped"])
-        for result in results
-        if "skipped" in result
-        for axis in result["axes"]
-    }
-    lines = [f"Not on this kernel: {title}: {reason}." for title, reason in sorted(reasons)]
-    known = set(there) | {axis for r in results if "skipped" in r for axis in r["axes"]}
-    others = [title for axis, title in AXES.items() if axis not in known]
-    if others:
-        lines.append(f"Not in these data: {'; '.join(others)}.")
-    return [line for text in lines for line in (text, "")]
-
-
 def markdown(results: Sequence[Mapping[str, Any]], meta: Mapping[str, Any]) -> str:
     """Return a table for each axis, and a line that says how they were made."""
     found, by_axis = costs(results), axes(results)
@@ -167,7 +148,6 @@ def markdown(results: Sequence[Mapping[str, Any]], meta: Mapping[str, Any]) -> s
     return "\n".join(
         [
             *tables,
-            *_gaps(results, by_axis),
             "Instructions for each packet that was read, a GSO packet being one. "
             f"Packets and lost: {' / '.join(variants)}. Spread: from the least round to the most, "
             "of the driver that has more of it.",

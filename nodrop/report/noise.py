@@ -4,7 +4,6 @@
 A machine is called noisy when one of these is true of a scenario's runs:
 
 - other programs took more than OTHERS of the CPUs, or a hypervisor more than STEAL;
-- in more than DISTURBED_RUNS of the runs both together took more than DISTURBED;
 - stock's own values of the first metric are spread wider than SPREAD in the median case.
 
 The spread of a case is the range of the middle half of its values, as a share of their median.
@@ -13,20 +12,17 @@ The spread of a case is the range of the middle half of its values, as a share o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any
 
 from nodrop.bench.scenario import Scenario
 from nodrop.guest.plan import Variant
-from nodrop.report import stats
 from nodrop.report.files import Run
 
 OTHERS = 0.05
 STEAL = 0.02
-DISTURBED = 0.2
-DISTURBED_RUNS = 0.1
 SPREAD = 0.3
 MIN_PAIRS = 4
-COMPARED = ("nodrop", "stock")
 
 
 def weighted(runs: list[Run], name: str) -> float | None:
@@ -38,76 +34,38 @@ def weighted(runs: list[Run], name: str) -> float | None:
     return round(sum(host[name] * host["wall_s"] for host in told) / whole, 4)
 
 
-def disturbed(run: Run) -> bool:
-    """Return whether others took much of the CPUs during one run."""
-    host = run.host or {}
-    return host.get("others_cpu_share", 0.0) + host.get("steal_share", 0.0) > DISTURBED
-
-
 def middle_half(values: list[float]) -> float:
     """Return the range of the middle half of values, as a share of their median."""
     ordered = sorted(values)
     quarter = len(ordered) // 4
-    middle = stats.median(ordered)
+    middle = median(ordered)
     return (ordered[-1 - quarter] - ordered[quarter]) / middle if middle > 0 else 0.0
 
 
-def spreads(scenario: Scenario, runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
-    """Return the spread of each driver's first metric, and of nodrop's ratios to stock's.
+def stock_spread(scenario: Scenario, runs: Iterable[Run]) -> float | None:
+    """Return how wide stock's first metric is spread in the median case.
 
-    Returns:
-        driver or ``nodrop/stock`` -> ``median``, ``worst`` and the ``case`` of the worst; those
-        that no case has MIN_PAIRS values of are not there.
+    None: no case has MIN_PAIRS values of it.
     """
-    name, metric = next(iter(scenario.metrics.items()))
-    values: dict[str, dict[str, dict[int, float]]] = {str(variant): {} for variant in Variant}
+    name = next(iter(scenario.metrics))
+    values: dict[str, list[float]] = {}
     for run in runs:
-        if name in run.metrics:
-            values[run.variant].setdefault(run.case, {})[run.pair] = run.metrics[name]
-    if metric.has_ratio:
-        above, below = (values[variant] for variant in COMPARED)
-        values["/".join(COMPARED)] = {
-            case: {pair: value / under[pair] for pair, value in pairs.items() if under.get(pair)}
-            for case, pairs in above.items()
-            if (under := below.get(case))
-        }
-    found = {}
-    for what, cases in values.items():
-        by_case = {
-            case: middle_half(list(pairs.values()))
-            for case, pairs in cases.items()
-            if len(pairs) >= MIN_PAIRS
-        }
-        if by_case:
-            worst = max(by_case, key=lambda case: by_case[case])
-            found[what] = {
-                "median": round(stats.median(list(by_case.values())), 4),
-                "worst": round(by_case[worst], 4),
-                "case": worst,
-            }
-    return found
+        if run.variant == Variant.STOCK and name in run.metrics:
+            values.setdefault(run.case, []).append(run.metrics[name])
+    found = [middle_half(of_case) for of_case in values.values() if len(of_case) >= MIN_PAIRS]
+    return round(median(found), 4) if found else None
 
 
-def of_scenario(scenario: Scenario, runs: list[Run], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a summary that is about noise.
-
-    ``others_cpu_share`` of data that were made before each run told is that of all runs.
-    """
+def of_scenario(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
+    """Return the part of a summary that is about noise."""
     others = weighted(runs, "others_cpu_share")
-    if others is None:
-        others = meta.get("others_cpu_share")
     steal = weighted(runs, "steal_share")
-    told = [run for run in runs if run.host]
-    count = sum(map(disturbed, told)) if told else None
-    spread = spreads(scenario, runs)
-    stock = spread["stock"]["median"] if "stock" in spread else None
+    stock = stock_spread(scenario, runs)
     reasons = []
     if others is not None and others > OTHERS:
         reasons.append(f"other programs took {others:.0%} of the CPUs")
     if steal is not None and steal > STEAL:
         reasons.append(f"a hypervisor took {steal:.0%} of the CPUs")
-    if count and count > DISTURBED_RUNS * len(told):
-        reasons.append(f"{count} of {len(told)} runs were disturbed")
     if stock is not None and stock > SPREAD:
         reasons.append(f"stock's own runs are spread over {stock:.0%}")
     quiet = None if others is None or stock is None else False
@@ -116,9 +74,7 @@ def of_scenario(scenario: Scenario, runs: list[Run], meta: Mapping[str, Any]) ->
         "reasons": reasons,
         "others_cpu_share": others,
         "steal_share": steal,
-        "disturbed_runs": count,
         "stock_spread": stock,
-        "spreads": spread,
     }
 
 

@@ -1,47 +1,49 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The picture of a run, drawn from its summary alone."""
+"""The picture of a run, drawn from its summary alone: a bar for each driver and case."""
 
 from __future__ import annotations
 
 import io
 import math
-import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator
 
 from nodrop.report.files import PLOT_NAME, RunDirectory
-from nodrop.report.look import (
-    COLOURS,
-    FAINT,
-    INK,
-    LABELS,
-    LINES,
-    MARKERS,
-    STYLE,
-    bars,
-    case_labels,
-    errors,
-    grid,
-    legend,
-    offsets,
-)
 from nodrop.report.rows import case_words
 from nodrop.report.table import caption
 
+COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2"}
+"""Grey, and two colours of Okabe and Ito's that all kinds of eyes tell apart."""
+HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx"}
+"""What tells the drivers apart where there is no colour."""
+LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
+INK, FAINT = "#222222", "#666666"
+STYLE: Any = {
+    "svg.hashsalt": "nodrop",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "grid.color": "#e5e5e5",
+    "hatch.linewidth": 0.6,
+    # A name is a name: a dollar in it begins no formula.
+    "text.parse_math": False,
+}
 PANEL_INCHES = (5.0, 3.9)
-COLUMNS = 4
-"""Panels beside each other in the picture at most."""
 CHAR_INCHES, GAP_INCHES = 0.062, 0.1
 """Width of a character of a case's name below the axis, and what is left between two names."""
+COLUMNS = 4
+"""Panels beside each other in the picture at most."""
 CHARS_PER_INCH = 15
 """Of the caption, which goes on in another line where the picture ends."""
 COUNTS = {
@@ -58,255 +60,160 @@ RATES = {
 }
 """Metrics that are compared with stock's: title."""
 DUE = "first_due_percent"
-LATENCIES = ("latency_p50_ms", "latency_p99_ms")
-SHARES = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-LEAST, MOST, MARGIN = 1.25, 4.0, 1.06
-"""The axis of ratios goes at least to LEAST and 1 / LEAST; no interval makes it go beyond MOST."""
-TICKS = (1 / 64, 1 / 16, 0.25, 0.5, 0.8, 1, 1.25, 2, 4, 16, 64)
-_CDF = re.compile(r"latency_cdf_(\d+)_ms")
+LATENCIES = {"latency_p50_ms": "p50", "latency_p99_ms": "p99"}
 
 Numbers = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a run's picture.
+    """One part of a picture.
 
     Attributes:
         title: what it shows.
-        inches: how wide it has to be, so that the cases' names do not overlap.
-        draw: draws it.
+        unit: of the vertical axis.
+        labels: of the groups of bars.
+        pick: group and driver -> median and interval; None: it has none.
+        variants: the drivers.
+        line: what the bars are compared with; None: nothing.
+        linear: where a logarithmic axis begins to be linear, so that it has a zero; None: it is
+            linear everywhere.
     """
 
     title: str
-    inches: float
-    draw: Callable[[Axes], None]
+    unit: str
+    labels: Sequence[str]
+    pick: Callable[[int, str], Numbers | None]
+    variants: Sequence[str]
+    line: float | None = None
+    linear: float | None = None
+
+    @property
+    def inches(self) -> float:
+        """How wide it has to be, so that the labels do not overlap."""
+        longest = max(map(len, "\n".join(self.labels).split("\n")))
+        return max(PANEL_INCHES[0], (CHAR_INCHES * longest + GAP_INCHES) * (len(self.labels) + 1))
+
+    def draw(self, axes: Axes) -> None:
+        """Draw medians as bars, with their intervals; ends the axis a bit above the medians."""
+        width, tallest = 0.8 / len(self.variants), self.line or 0.0
+        for number, variant in enumerate(self.variants):
+            for index in range(len(self.labels)):
+                if (data := self.pick(index, variant)) is None:
+                    continue
+                place = index + (number - (len(self.variants) - 1) / 2) * width
+                height = data["median"]
+                tallest = max(tallest, height)
+                axes.bar(place, height, width * 0.92, **style(variant))
+                low, high = (abs(data[name] - height) for name in ("low", "high"))
+                if low or high:
+                    axes.errorbar(place, height, [[low], [high]], capsize=2, color=INK, lw=0.8)
+                above = height * 1.15 if self.linear else min(data["high"], 1.3 * height)
+                axes.text(
+                    place,
+                    above or (self.linear or 0.0) / 5,
+                    short(height),
+                    ha="center",
+                    va="bottom",
+                    fontsize=9 if height == 0 else 7,
+                    fontweight="bold" if height == 0 else "normal",
+                )
+        if self.linear:
+            axes.set_yscale("symlog", linthresh=self.linear, linscale=0.5)
+            axes.yaxis.set_major_formatter(lambda value, _: short(value))
+        axes.set_ylim(0, max(10 * tallest, 10) if self.linear else 1.4 * tallest or 1)
+        if self.line is not None:
+            axes.axhline(self.line, color=FAINT, linewidth=1.2, zorder=0)
+        axes.set_title(self.title)
+        axes.set_ylabel(self.unit)
+        axes.set_xticks(range(len(self.labels)), self.labels, fontsize=7)
+        axes.grid(axis="y")
 
 
-def short_count(value: float) -> str:
-    """Return a count with at most three digits: ``0``, ``17``, ``273k``, ``1.2M``."""
+def style(variant: str) -> dict[str, Any]:
+    """Return how a driver's bars look: colour and pattern."""
+    return {
+        "facecolor": COLOURS[variant],
+        "edgecolor": "#ffffff",
+        "linewidth": 0,
+        "hatch": HATCHES[variant],
+        "label": LABELS[variant],
+    }
+
+
+def short(value: float) -> str:
+    """Return a number with at most three digits: ``0``, ``0.96``, ``17``, ``273k``, ``1.2M``."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
             scaled = value / unit
             return f"{scaled:.1f}{name}" if scaled < 10 else f"{scaled:.0f}{name}"
-    return f"{value:g}"
+    return f"{value:.3g}"
 
 
-def _counts(
-    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str, unit: str
-) -> None:
-    """Medians on a logarithmic scale that has a zero."""
-    cases = list(summary["cases"].values())
-    width = 0.8 / len(variants)
-    for variant, offset in zip(variants, offsets(len(variants), width), strict=True):
-        for index, case in enumerate(cases):
-            if metric not in case["variants"].get(variant, {}):
-                continue
-            place, height = index + offset, case["variants"][variant][metric]["median"]
-            axes.bar(place, height, width * 0.92, **bars(variant))
-            axes.text(
-                place,
-                height * 1.15 or 0.12,
-                short_count(height),
-                ha="center",
-                va="bottom",
-                fontweight="bold" if height == 0 else "normal",
-                fontsize=9 if height == 0 else 7,
-            )
-    axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_ylim(0, 10 * max(axes.get_ylim()[1], 1))
-    axes.yaxis.set_major_formatter(lambda value, _: short_count(value))
-    axes.set_ylabel(f"{unit}, logarithmic")
-    axes.set_xticks(range(len(cases)), case_labels(summary), fontsize=7)
-
-
-def latency(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
-    """Percentiles of the round-trip time under load, with intervals."""
-    tallest = 0.0
-    width = 0.8 / len(variants)
-    for variant, offset in zip(variants, offsets(len(variants), width), strict=True):
-        told = summary["variants"].get(variant, {})
-        for index, data in enumerate(told[name] for name in LATENCIES if name in told):
-            axes.bar(
-                index + offset,
-                data["median"],
-                width * 0.92,
-                yerr=errors([data]),
-                capsize=3,
-                error_kw={"linewidth": 1, "ecolor": INK},
-                **bars(variant),
-            )
-            above = min(data["high"], 1.8 * data["median"])
-            number = f"{data['median']:.3g}"
-            axes.text(index + offset, above, number, ha="center", va="bottom", fontsize=8)
-            tallest = max(tallest, data["median"])
-    axes.set_ylim(0, 2 * tallest or 1)
-    axes.set_ylabel("round trip, ms, interval")
-    axes.set_xticks(range(len(LATENCIES)), ["p50", "p99"])
-
-
-def _distribution(
-    axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], name: str
-) -> None:
-    """The distribution of a case's round-trip times: medians over the pairs, intervals as bands."""
-    for variant in variants:
-        numbers = summary["cases"][name]["variants"].get(variant, {})
-        found = sorted(
-            (int(match[1]) / 1000, data)
-            for metric, data in numbers.items()
-            if (match := _CDF.fullmatch(metric))
-        )
-        shares = [share for share, _ in found]
-        axes.fill_betweenx(
-            shares,
-            [data["low"] for _, data in found],
-            [data["high"] for _, data in found],
-            color=COLOURS[variant],
-            alpha=0.18,
-            linewidth=0,
-        )
-        axes.plot(
-            [data["median"] for _, data in found],
-            shares,
-            linestyle=LINES[variant],
-            color=COLOURS[variant],
-            label=LABELS[variant],
-        )
-    axes.set_xscale("log")
-    axes.set_yscale("logit")
-    axes.set_ylim(SHARES[0], SHARES[-1])
-    axes.set_yticks(SHARES, [f"{100 * share:g} %" for share in SHARES])
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("round trip, ms, logarithmic")
-    axes.set_ylabel("probes that took no longer")
-
-
-def _points(
-    axes: Axes,
-    cases: Sequence[Mapping[str, Any]],
-    variants: Sequence[str],
-    pick: Callable[[Mapping[str, Any], str], Numbers | None],
-) -> list[Numbers]:
-    """Draw a point with its interval for each driver and case; return their numbers."""
-    drawn: list[Numbers] = []
-    for variant, offset in zip(variants, offsets(len(variants), 0.25), strict=True):
-        found = [
-            (at + offset, data) for at, case in enumerate(cases) if (data := pick(case, variant))
-        ]
-        drawn += [data for _, data in found]
-        axes.errorbar(
-            [place for place, _ in found],
-            [data["median"] for _, data in found],
-            yerr=errors([data for _, data in found]),
-            fmt=MARKERS[variant],
-            markersize=5,
-            capsize=3,
-            color=COLOURS[variant],
-            label=LABELS[variant],
-        )
-    axes.set_xlim(-0.5, len(cases) - 0.5)
-    return drawn
-
-
-def _due(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str]) -> None:
-    """What a class of traffic got, beside the line of what is due."""
-    axes.axhline(100, color=FAINT, linewidth=1.2, zorder=0)
-    cases = list(summary["cases"].values())
-    drawn = _points(axes, cases, variants, lambda case, name: case["variants"][name].get(DUE))
-    axes.set_ylim(0, 1.15 * max([100.0, *(data["median"] for data in drawn)]))
-    axes.set_ylabel("%, interval")
-    axes.set_xticks(range(len(cases)), case_labels(summary), fontsize=7)
-
-
-def axis_end(data: Sequence[Numbers]) -> float:
-    """Return where an axis of ratios ends; below 1 it is as long, and longer intervals are cut."""
-
-    def far(ratio: float) -> float:
-        return max(ratio, 1 / ratio) if ratio > 0 else 1.0
-
-    medians = [far(entry["median"]) for entry in data]
-    ends = [min(far(entry[name]), MOST) for entry in data for name in ("low", "high")]
-    return MARGIN * max([LEAST, *medians, *ends])
-
-
-def _relative(axes: Axes, summary: Mapping[str, Any], variants: Sequence[str], metric: str) -> None:
-    """A rate relative to stock's: all cases, and last what they are together."""
-    cases, labels = list(summary["cases"].values()), case_labels(summary)
-    if len(cases) > 1:
-        cases, labels = [*cases, summary], [*labels, "together"]
-    axes.axhline(1, color=COLOURS["stock"], linewidth=1.2, zorder=0)
-    end = axis_end(
-        _points(
-            axes,
-            cases,
-            [variant for variant in variants if variant != "stock"],
-            lambda case, name: case["ratios"].get(f"{name}/stock", {}).get(metric),
-        )
+def latency(summary: Mapping[str, Any], variants: Sequence[str]) -> Panel:
+    """Return the panel of the percentiles of the round-trip time under load."""
+    told, names = summary["variants"], list(LATENCIES)
+    return Panel(
+        "Latency beside a TCP flow",
+        "round trip, ms, interval",
+        list(LATENCIES.values()),
+        lambda index, variant: told.get(variant, {}).get(names[index]),
+        variants,
     )
-    axes.set_yscale("log", base=2)
-    axes.set_yticks(TICKS, [f"{tick:g}x" for tick in TICKS])
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(1 / end, end)
-    axes.set_ylabel("times stock, interval")
-    axes.set_xticks(range(len(cases)), labels, fontsize=6.5)
 
 
 def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
     """Return what a run's picture consists of: what its scenarios measured."""
-    found: list[Panel] = []
-    for summary in summaries.values():
-        metrics, cases = summary["joins"], summary["cases"]
-        wide, bound = _inches(summary), {"summary": summary, "variants": variants}
-        has_latency = "latency_p99_ms" in metrics
-        if has_latency:
-            title = "Latency beside a TCP flow"
-            found.append(Panel(title, PANEL_INCHES[0], partial(latency, **bound)))
-        if DUE in metrics:
-            title = "What the first class got of its due"
-            found.append(Panel(title, wide, partial(_due, **bound)))
-            continue
-        # TCP sends again what was lost: its goodput tells.
-        for metric, (title, unit) in COUNTS.items() if "goodput_mbit_per_s" not in metrics else ():
-            if metric in metrics:
-                draw = partial(_counts, **bound, metric=metric, unit=unit)
-                found.append(Panel(title, wide, draw))
-        if len(summaries) > 1 and has_latency:
-            continue
-        for metric, title in RATES.items():
-            if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
-                found.append(Panel(title, wide, partial(_relative, **bound, metric=metric)))
-        for name in cases if has_latency else ():
-            title = f"Latency: {', '.join(case_words(name))}"
-            draw = partial(_distribution, **bound, name=name)
-            found.append(Panel(title, PANEL_INCHES[0], draw))
-    return found
+    return [
+        panel
+        for summary in summaries.values()
+        for panel in _panels(summary, variants, alone=len(summaries) == 1)
+    ]
 
 
-def _inches(summary: Mapping[str, Any]) -> float:
-    """Return how wide a panel with all cases has to be."""
-    longest = max(map(len, "\n".join(case_labels(summary)).split("\n")))
-    return max(PANEL_INCHES[0], (CHAR_INCHES * longest + GAP_INCHES) * (len(summary["cases"]) + 1))
+def _panels(summary: Mapping[str, Any], variants: Sequence[str], *, alone: bool) -> Iterator[Panel]:
+    metrics, cases = summary["joins"], list(summary["cases"].values())
+    labels = ["\n".join(reversed(case_words(name))) for name in summary["cases"]]
+    has_latency = "latency_p99_ms" in metrics
+
+    def value(metric: str) -> Callable[[int, str], Numbers | None]:
+        return lambda index, variant: cases[index]["variants"].get(variant, {}).get(metric)
+
+    if has_latency:
+        yield latency(summary, variants)
+    if DUE in metrics:
+        title = "What the first class got of its due"
+        yield Panel(title, "%, interval", labels, value(DUE), variants, line=100)
+        return
+    # TCP sends again what was lost: its goodput tells.
+    for metric, (title, unit) in COUNTS.items() if "goodput_mbit_per_s" not in metrics else ():
+        if metric in metrics:
+            text = f"{unit}, logarithmic"
+            yield Panel(title, text, labels, value(metric), variants, linear=1)
+    if not alone and has_latency:
+        return
+    every = [*cases, summary] if len(cases) > 1 else cases
+    below = [*labels, "together"] if len(cases) > 1 else labels
+    others = [variant for variant in variants if variant != "stock"]
+
+    def ratio(metric: str) -> Callable[[int, str], Numbers | None]:
+        return lambda index, name: every[index]["ratios"].get(f"{name}/stock", {}).get(metric)
+
+    for metric, title in RATES.items():
+        if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
+            yield Panel(title, "times stock, interval", below, ratio(metric), others, line=1)
 
 
-def _figure(chosen: Sequence[Panel], words: str, variants: Sequence[str]) -> Figure:
-    width, height = max(panel.inches for panel in chosen), PANEL_INCHES[1]
-    columns = max(1, min(len(chosen), int(COLUMNS * PANEL_INCHES[0] / width)))
-    rows = math.ceil(len(chosen) / columns)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    all_axes = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, panel in zip_longest(all_axes, chosen):
-        if panel is None:
-            axes.set_axis_off()
-            continue
-        panel.draw(axes)
-        axes.set_title(panel.title)
-        grid(axes)
-    legend(figure, variants)
-    text = textwrap.fill(words, int(CHARS_PER_INCH * width * columns))
+def finish(figure: Figure, words: str, variants: Sequence[str]) -> None:
+    """Draw the legend above a picture and a caption below it."""
+    figure.legend(
+        handles=[mpl.patches.Patch(**style(name)) for name in variants],
+        loc="outside upper center",
+        ncols=len(variants),
+        frameon=False,
+    )
+    text = textwrap.fill(words, int(CHARS_PER_INCH * figure.get_figwidth()))
     figure.supxlabel(text, fontsize=7, color=FAINT)
-    return figure
 
 
 def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
@@ -314,9 +221,15 @@ def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
     chosen = panels(summaries, variants)
     if not chosen:
         return ""
+    width = max(panel.inches for panel in chosen)
+    columns = max(1, min(len(chosen), int(COLUMNS * PANEL_INCHES[0] / width)))
+    rows = math.ceil(len(chosen) / columns)
     text = io.StringIO()
     with mpl.rc_context(STYLE):
-        figure = _figure(chosen, caption(summaries), variants)
+        figure = Figure(figsize=(width * columns, PANEL_INCHES[1] * rows), layout="constrained")
+        for index, panel in enumerate(chosen, start=1):
+            panel.draw(figure.add_subplot(rows, columns, index))
+        finish(figure, caption(summaries), variants)
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
 

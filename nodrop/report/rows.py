@@ -57,11 +57,11 @@ def format_interval(data: Mapping[str, float]) -> str:
     return f"{format_value(data['median'])} [{low}, {high}]"
 
 
-def format_ratio(data: Mapping[str, float] | None, digits: int = 2) -> str:
-    """Return a ratio with its interval, with so many digits after the point."""
+def format_ratio(data: Mapping[str, float] | None) -> str:
+    """Return a ratio with its interval."""
     if not data:
         return MISSING
-    median, low, high = (f"{data[name]:.{digits}f}" for name in ("median", "low", "high"))
+    median, low, high = (f"{data[name]:.2f}" for name in ("median", "low", "high"))
     return f"{median} [{low}, {high}]"
 
 
@@ -92,7 +92,7 @@ def case_words(name: str) -> list[str]:
 
 def whole(scenario: Scenario, summary: Mapping[str, Any]) -> str:
     """Return what the cases together are called; those without a run are not in it."""
-    planned, made = len(scenario.cases()) + len(scenario.left_out), len(summary["cases"])
+    planned, made = len(scenario.cases()), len(summary["cases"])
     return ALL_CASES if made == planned else f"{made} of {planned} cases"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import geometric_mean, median
 
 CONFIDENCE = 0.95
 
@@ -33,21 +34,6 @@ class Interval:
     def to_data(self) -> dict[str, float | int]:
         """Return it for JSON."""
         return asdict(self)
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the median; of an even number of values the mean of the middle two.
-
-    Raises:
-        ValueError: there are no values.
-    """
-    if not values:
-        raise ValueError("no values")
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def coverage(n: int, rank: int) -> float:
@@ -82,21 +68,8 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     )
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean; 0 when a value is 0.
-
-    Raises:
-        ValueError: there are no values, or a negative one.
-    """
-    if not values or min(values) < 0:
-        raise ValueError("a geometric mean needs values that are not negative")
-    if min(values) == 0:
-        return 0.0
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
 def join(values: Sequence[float], how: str) -> float:
-    """Make one number of several: ``sum``, ``mean`` or ``geometric mean``."""
+    """Make one number of several: ``sum``, ``mean`` or ``geometric mean`` (0 if one is 0)."""
     if how == "geometric mean":
-        return geometric_mean(values)
+        return geometric_mean(values) if all(values) else 0.0
     return math.fsum(values) / (len(values) if how == "mean" else 1)

@@ -125,7 +125,7 @@ def summarise_scenario(
         )
         for name, metric in scenario.metrics.items()
     }
-    quiet = noise.of_scenario(scenario, runs, meta)
+    quiet = noise.of_scenario(scenario, runs)
     return {
         "schema": SCHEMA,
         "scenario": scenario.name,
@@ -138,7 +138,7 @@ def summarise_scenario(
         "pairs": complete_pairs(runs, meta["variants"]),
         "others_cpu_share": quiet["others_cpu_share"],
         "noise": quiet,
-        "continued": [entry["at"] for entry in meta.get("continued", [])],
+        "continued": meta["continued"],
         "seconds": scenario.seconds,
         "joins": {name: metric.join for name, metric in scenario.metrics.items()},
         "variants": _variants(together),

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.bench import programs
-from nodrop.columns import clean
 from nodrop.report import noise
 from nodrop.report.files import MARKDOWN_NAME, RunDirectory
 from nodrop.report.rows import Section, section
@@ -49,17 +47,11 @@ def caption(summaries: Mapping[str, Any]) -> str:
 def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
     """Return all that is told below a run's table."""
     said = [caption(summaries)]
-    versions = programs.versions_in(directory.meta)
+    versions = directory.meta.get("programs", {})
     if words := ", ".join(f"{name} {of}" for name, of in versions.items() if name not in SET_UP):
         said.append(f"With {words}.")
-    for scenario in directory.scenarios.values():
-        for program, cases in scenario.left_out_by_program().items():
-            said.append(f"Left out of {scenario.name} without {program}: {'; '.join(cases)}.")
-    for one in directory.meta.get("continued", []):
-        why = clean(one.get("why") or "unknown")
-        said.append(f"Continued after {one['runs_before']} runs; it had stopped: {why}")
-    if stopped := directory.meta.get("stopped"):
-        said.append(f"Stopped: {clean(stopped)}")
+    if times := directory.meta["continued"]:
+        said.append(f"Interrupted and continued: {', '.join(times)}.")
     said += [noise.sentence(*item) for item in summaries.items()]
     return " ".join(said)
 

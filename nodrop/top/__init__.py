@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``nodrop top``: what passes now, what waits and what is lost.
 
-``watch`` reads the machine again and again, ``rates`` makes numbers per second of two looks,
-``view`` chooses and lays out what is shown, ``live`` and ``terminal`` are the screen with keys.
+``look`` reads the machine again and again, ``rates`` makes numbers per second of two looks,
+``view`` chooses and lays out what is shown.
 """

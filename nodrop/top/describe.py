@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from nodrop.host import describe
@@ -44,11 +43,6 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
         **_waits(found.waits),
         "queue": [_queue(one) for one in found.queues] if queues else None,
     }
-
-
-def rows(found: Sequence[Row], *, queues: bool) -> list[dict[str, Any]]:
-    """Return devices, in this order."""
-    return [row(one, queues=queues) for one in found]
 
 
 def _queue(found: QueueRow) -> dict[str, Any]:

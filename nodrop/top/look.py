@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from nodrop.host.build import build
 from nodrop.host.model import Host
+from nodrop.host.read import read
 from nodrop.top.rates import Meter, Row
-from nodrop.top.watch import Watch
 
 FIRST_S = 1.0
 """Nothing can be said before the second look, so that one comes soon."""
@@ -32,23 +32,26 @@ class Look:
 
 
 class Looks:
-    """Looks at a machine.
+    """Looks at a machine again and again.
 
     Args:
-        watch: what reads it.
+        where: a network namespace: name, pid, or file; None: the one that this runs in.
+        everywhere: all that there are.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, where: str | None = None, *, everywhere: bool = False) -> None:
+        self._where = where
+        self._everywhere = everywhere
         self._meter = Meter()
 
     def look(self) -> Look:
         """Look now.
 
         Raises:
-            NodropError: see :meth:`Watch.look`.
+            NodropError: the one namespace is not there (any more), may not be entered, or
+                iproute2 is missing.
         """
-        raw = self._watch.look()
+        raw = read(self._where, everywhere=self._everywhere)
         host = build(raw)
         times = {space.inode: space.time_s for space in raw.namespaces}
         return Look(time.time(), host, self._meter.rows(host.devices, times))

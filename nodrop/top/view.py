@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from nodrop.columns import ESSENTIAL, Cell, Column
-from nodrop.host.model import Device, Driver
+from nodrop.host.describe import driver_cell
+from nodrop.host.model import Device
 from nodrop.top.rates import QueueRow, Rates, Row
 
 UNKNOWN = "-"
@@ -28,22 +29,19 @@ class Sort(StrEnum):
     NAME = "name"
 
 
-@dataclass
+@dataclass(frozen=True)
 class View:
     """What people chose to see.
 
     Attributes:
         names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
-        find: only rows whose name, owner or driver has this text in it, whatever its case.
-        limit: so many rows at most; 0: all.
+        limit: so many rows at most; None: all.
     """
 
     sort: Sort = Sort.DROPS
-    reverse: bool = False
     queues: bool = False
-    find: str = ""
     names: frozenset[str] = frozenset()
-    limit: int = 0
+    limit: int | None = None
 
     def choose(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows that are shown, in order, and none beyond the limit."""
@@ -52,18 +50,10 @@ class View:
             # What is not known comes last; of equals, those that are busy come first.
             chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
             chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
-        if self.reverse:
-            chosen.reverse()
-        return chosen[: self.limit or None]
+        return chosen[: self.limit]
 
     def _wanted(self, row: Row) -> bool:
-        device = row.device
-        if self.names and not {device.name, device.label} & self.names:
-            return False
-        return not self.find or any(
-            self.find.lower() in text.lower()
-            for text in (device.label, str(device.driver or device.kind), _owner(device))
-        )
+        return not self.names or bool({row.device.name, row.device.label} & self.names)
 
 
 def _known(value: float | None) -> float:
@@ -81,7 +71,7 @@ _KEYS: dict[Sort, Callable[[Row], float | None]] = {
 
 
 def table(
-    rows: Sequence[Row], sort: Sort, *, queues: bool, first: int = 0, most: int | None = None
+    rows: Sequence[Row], sort: Sort, *, queues: bool
 ) -> tuple[list[Column], list[Sequence[Cell]]]:
     """Return columns and lines.
 
@@ -89,18 +79,29 @@ def table(
 
     Args:
         queues: each queue, too, in a line of its own.
-        first: leave out so many lines.
-        most: lines at most; None: all.
     """
-    end = None if most is None else first + most
-    # Only what is seen is laid out.
-    cells = lines(rows, queues=True)[first:end] if queues else lines(rows[first:end], queues=False)
+    cells = lines(rows, queues=queues)
     titles = _columns(sort, queues=queues)
     for index, column in enumerate(titles):
         unknown = column.importance < ESSENTIAL and all(line[index] == UNKNOWN for line in cells)
         if unknown:
             titles[index] = replace(column, importance=-1)
     return titles, cells
+
+
+def summary(every: Sequence[Row], shown: Sequence[Row], chosen: View) -> str:
+    """Return one line on all devices and on how they are shown."""
+    packets = sum(row.link.get("tx_packets", 0.0) for row in shown)
+    bits = sum(row.link.get("tx_bytes", 0.0) for row in shown) * 8
+    drops = sum(row.lost or 0.0 for row in shown)
+    stops = sum(row.counters.get("stops", 0.0) for row in shown)
+    of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
+    return (
+        f"{of} device{'' if len(every) == 1 else 's'}, "
+        f"by {chosen.sort}, "
+        f"{short(packets)} pkt/s, {short(bits)}bit/s, "
+        f"{short(drops)} drops/s, {short(stops)} stops/s"
+    )
 
 
 def _columns(sort: Sort, *, queues: bool) -> list[Column]:
@@ -145,7 +146,7 @@ def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
     return (
         (device.label, "bold"),
         *([""] if queues else []),
-        _driver(device),
+        device.kind if device.driver is None else driver_cell(device),
         _owner(device),
         short(row.link.get("tx_packets")),
         short(_bits(row.link.get("tx_bytes"))),
@@ -185,14 +186,6 @@ def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
         UNKNOWN if queue.qdisc is None or queue.qdisc.flows is None else str(queue.qdisc.flows),
         wait(found.waits.both_ms),
     )
-
-
-def _driver(device: Device) -> Cell:
-    if device.driver is None:
-        return device.kind
-    if device.driver is Driver.STOCK:
-        return (str(device.driver), "yellow")
-    return (str(device.driver), "green") if device.enabled else (f"{device.driver} off", "yellow")
 
 
 def _owner(device: Device) -> str:

@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import IO
 
 from nodrop import proc
@@ -27,6 +27,7 @@ PATIENT_S = 240.0
 """For who insists on bpftrace; on an emulated CPU it takes minutes."""
 STOP_S = 120.0
 _LOOK_S = 0.02
+_TYPES = "sys/kernel/btf/vmlinux"
 
 _PROGRAM = """\
 interval:ms:50 /@on == 0/ {{ @on = 1; printf("ready\\n"); }}
@@ -39,9 +40,9 @@ tracepoint:skb:kfree_skb /@on == 1/ {{
 """
 
 
-def available() -> bool:
-    """Whether the program is installed."""
-    return shutil.which("bpftrace") is not None
+def available(root: Path = Path("/")) -> bool:
+    """Whether the program is installed, and the kernel has the types that it needs."""
+    return shutil.which("bpftrace") is not None and (root / _TYPES).exists()
 
 
 class BpftraceTracer(Tracer):
@@ -60,10 +61,10 @@ class BpftraceTracer(Tracer):
         text = (files.path / "events" / EVENT / "format").read_text()
         self._reasons = reason_names(text)
         self._program = program(target, has_reason="reason;" in text)
-        self._root = files.root
+        self._files = files
         self._ready_s = ready_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._files = ExitStack()
+        self._stack = ExitStack()
         self._output: IO[bytes] | None = None
         self._errors: IO[bytes] | None = None
 
@@ -71,7 +72,7 @@ class BpftraceTracer(Tracer):
         """Begin to count."""
         # Files, not pipes: nobody has to read along.
         self._output, self._errors = (
-            self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             for _ in range(2)
         )
         self._process = subprocess.Popen(
@@ -113,11 +114,7 @@ class BpftraceTracer(Tracer):
         if self._process.returncode != 0:
             raise NodropError("bpftrace failed at its end, so nothing is known.", self._said())
         counts = parse(_content(self._output).decode(errors="replace"))
-        try:
-            with (self._root / "proc/kallsyms").open(encoding="utf-8") as lines:
-                names = resolve(lines, {address for address, _ in counts})
-        except OSError:
-            names = {}
+        names = self._files.functions({address for address, _ in counts})
         counted = Counted(Counter())
         for (address, reason), packets in counts.items():
             where, module = names.get(address, (f"{address:#x}", ""))
@@ -130,7 +127,7 @@ class BpftraceTracer(Tracer):
         if self._process is not None:
             with suppress(NodropError):
                 proc.kill_group(self._process)
-        self._files.close()
+        self._stack.close()
 
     def _said(self) -> str:
         assert self._errors is not None
@@ -161,28 +158,6 @@ def parse(text: str) -> dict[tuple[int, int], int]:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise NodropError(f"bpftrace printed something unknown: {line}") from error
     return counts
-
-
-def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str, str]]:
-    """Return address -> function with offset, and module.
-
-    Args:
-        lines: of /proc/kallsyms, in any order.
-    """
-    best: dict[int, tuple[int, str, str]] = {}
-    for line in lines if addresses else ():
-        words = line.split()
-        begin = int(words[0], 16)
-        if begin == 0 or words[1] not in "tTwW":
-            continue
-        for address in addresses:
-            if begin <= address and begin > best.get(address, (0,))[0]:
-                module = words[3].strip("[]") if len(words) > 3 else ""
-                best[address] = (begin, words[2], module)
-    return {
-        address: (f"{name}+{address - begin:#x}", module)
-        for address, (begin, name, module) in best.items()
-    }
 
 
 def _content(file: IO[bytes]) -> bytes:

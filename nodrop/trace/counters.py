@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -15,10 +14,9 @@ from typing import Any
 
 from nodrop.errors import NodropError
 from nodrop.host import ethtool, netns
-from nodrop.proc import require
+from nodrop.host.read import tool
 from nodrop.trace.model import Target
 
-_TIMEOUT_S = 20.0
 _NET = Path("/sys/class/net")
 
 
@@ -108,7 +106,9 @@ def _read(name: str) -> dict[str, Any]:
     if not name or "/" in name or name in (".", "..") or "\0" in name:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
     files = _NET / name
-    kind, drops, limit = _qdisc(name)
+    kind, drops, limit = root_qdisc(
+        [one for one in tool("tc", "-s", "qdisc") if one.get("dev") == name]
+    )
     driver: dict[str, int] = {}
     with suppress(OSError):
         driver = ethtool.stats(name)
@@ -127,44 +127,12 @@ def _read(name: str) -> dict[str, Any]:
     )
 
 
-def _qdisc(name: str) -> tuple[str, int, int | None]:
-    if not (_NET / name).exists():
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
-    command = [require("tc", "iproute2"), "-j", "-s", "qdisc", "show", "dev", name]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NodropError(f"tc did not end within {_TIMEOUT_S:.0f} s.") from error
-    if done.returncode != 0 and not (_NET / name).exists():
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
-    if done.returncode != 0:
-        raise NodropError(f"tc failed: {done.stderr.strip()}")
-    return parse_qdisc(done.stdout)
-
-
-def parse_qdisc(text: str) -> tuple[str, int, int | None]:
-    """Return kind, drops and drops over the limit of the root, from ``tc -j -s qdisc``.
-
-    Raises:
-        NodropError: it is something else.
-    """
-    try:
-        qdiscs = json.loads(text or "[]")
-        root = next((entry for entry in qdiscs if entry.get("root")), {"kind": "noqueue"})
-        leaves = [entry for entry in qdiscs if "drop_overlimit" in entry]
-        # Each sub-queue of mq has its own; the root adds up their drops and nothing more.
-        limit = sum(int(leaf["drop_overlimit"]) for leaf in leaves) if leaves else None
-        return str(root["kind"]), int(root.get("drops", 0)), limit
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NodropError("'tc -j -s qdisc' printed something unknown.") from error
+def root_qdisc(qdiscs: Sequence[Mapping[str, Any]]) -> tuple[str, int, int | None]:
+    """Return kind, drops and drops over the limit of the root of a device's qdiscs."""
+    root = next((one for one in qdiscs if one.get("root")), {"kind": "noqueue"})
+    # Each sub-queue of mq has its own; the root adds up their drops and nothing more.
+    limits = [int(one["drop_overlimit"]) for one in qdiscs if "drop_overlimit" in one]
+    return str(root["kind"]), int(root.get("drops", 0)), sum(limits) if limits else None
 
 
 def _bare(key: str) -> str:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,8 +16,6 @@ from nodrop.errors import NodropError, UnsupportedError
 EVENT = "skb/kfree_skb"
 _PLACE = "sys/kernel/tracing"
 _LOCKDOWN = "sys/kernel/security/lockdown"
-_CLONE_NEWNS = 0x00020000
-_MS_REC_PRIVATE = 1 << 14 | 1 << 18
 _LEFT = re.compile(r"nodrop_why_(?P<pid>\d+)_(?P<namespace>\d+)")
 _BUSY_S = 2.0
 
@@ -36,8 +34,6 @@ class Tracefs:
     def open(self) -> None:
         """Make sure that the files are there and may be used; clean up after killed runs.
 
-        Where tracefs is not mounted it is mounted for this process alone.
-
         Raises:
             NodropError: a right is missing.
             UnsupportedError: the kernel has no such files or no such event, or is locked down.
@@ -45,8 +41,13 @@ class Tracefs:
         try:
             if not self.path.is_dir():
                 raise UnsupportedError("This kernel has no tracing files (CONFIG_TRACING).")
-            if not (self.path / "events").is_dir():
-                _mount(self.path)
+            try:
+                (self.path / "events").stat()
+            except FileNotFoundError as error:
+                raise UnsupportedError(
+                    "The kernel's tracing files are not mounted.",
+                    f"mount -t tracefs tracefs {self.path}",
+                ) from error
             if not (self.path / "events" / EVENT / "format").exists():
                 raise UnsupportedError(
                     "This kernel does not tell what it drops (no tracepoint skb:kfree_skb)."
@@ -88,32 +89,21 @@ class Tracefs:
         path.mkdir()
         return path
 
-    def append(self, file: str | Path, text: str) -> None:
-        """Add a line to a file of the tracer, whose other lines may be somebody else's."""
-        path = self.path / file
-        try:
-            # Opened for truncation, these files forget all that others have set.
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(fd, text.encode() + b"\n")
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from None
-
     def remove(self, name: str) -> None:
-        """Remove an instance and all probes that have its name; what is not there is fine.
+        """Remove an instance; one that is not there is fine.
 
         Raises:
-            NodropError: they do not go.
+            NodropError: it does not go.
         """
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
-                self._remove(name)
+                self.instance(name).rmdir()
+                return
+            except FileNotFoundError:
                 return
             except OSError as error:
-                # Somebody may be looking at them.
+                # Somebody may be looking at it.
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise NodropError(
                         f"{self.instance(name)} cannot be removed: {error.strerror}.",
@@ -123,41 +113,47 @@ class Tracefs:
 
     def sweep(self) -> None:
         """Remove what runs left that were killed: those of this PID namespace that are gone."""
-        found = set()
-        for folder in ("instances", "events"):
-            with suppress(OSError):
-                found |= {path.name for path in (self.path / folder).iterdir()}
-        for name in sorted(found):
-            match = _LEFT.fullmatch(name)
-            if (
-                match
-                and int(match["namespace"]) == self._namespace()
-                and not (self.root / "proc" / match["pid"]).exists()
-            ):
-                with suppress(NodropError):
-                    self.remove(name)
+        with suppress(FileNotFoundError):
+            for path in sorted((self.path / "instances").iterdir()):
+                match = _LEFT.fullmatch(path.name)
+                if (
+                    match
+                    and int(match["namespace"]) == self._namespace()
+                    and not (self.root / "proc" / match["pid"]).exists()
+                ):
+                    with suppress(NodropError):
+                        self.remove(path.name)
 
-    def _remove(self, name: str) -> None:
-        instance = self.instance(name)
-        if instance.is_dir():
-            for trigger in instance.glob(f"events/{name}/*/trigger"):
-                _untrigger(self, trigger)
-            with suppress(FileNotFoundError):
-                _untrigger(self, instance / "events" / EVENT / "trigger")
-            instance.rmdir()
-        for probe in sorted((self.path / "events" / name).glob("*/format")):
-            self.append("dynamic_events", f"-:{name}/{probe.parent.name}")
+    def functions(self, addresses: set[int]) -> Mapping[int, tuple[str, str]]:
+        """Return address -> function with offset, and module, as far as /proc/kallsyms tells."""
+        with suppress(OSError), (self.root / "proc/kallsyms").open(encoding="utf-8") as lines:
+            return resolve(lines, addresses)
+        return {}
 
     def _namespace(self) -> int:
         return (self.root / "proc/self/ns/pid").stat().st_ino
 
 
-def _untrigger(files: Tracefs, path: Path) -> None:
-    """Take back the triggers of an event in an instance of our own."""
-    for line in path.read_text().splitlines():
-        if line.startswith("hist:"):
-            # "hist:keys=...:vals=... if FILTER [active]": as it was asked for, and its state
-            files.append(path, "!" + re.sub(r" \[\w+\]$", "", line))
+def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str, str]]:
+    """Return address -> function with offset, and module.
+
+    Args:
+        lines: of /proc/kallsyms, in any order.
+    """
+    best: dict[int, tuple[int, str, str]] = {}
+    for line in lines if addresses else ():
+        words = line.split()
+        begin = int(words[0], 16)
+        if begin == 0 or words[1] not in "tTwW":
+            continue
+        for address in addresses:
+            if begin <= address and begin > best.get(address, (0,))[0]:
+                module = words[3].strip("[]") if len(words) > 3 else ""
+                best[address] = (begin, words[2], module)
+    return {
+        address: (f"{name}+{address - begin:#x}", module)
+        for address, (begin, name, module) in best.items()
+    }
 
 
 def reason_names(text: str) -> dict[int, str]:
@@ -165,17 +161,3 @@ def reason_names(text: str) -> dict[int, str]:
     _, _, symbols = text.partition("__print_symbolic(REC->reason,")
     found = re.findall(r"\{ *(0x[0-9a-f]+|\d+)U?L*, *\"(\w+)\" *\}", symbols)
     return {int(number, 0): name for number, name in found}
-
-
-def _mount(path: Path) -> None:
-    """Mount tracefs where only this process and its children see it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def check(result: int) -> None:
-        if result != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
-
-    check(libc.unshare(_CLONE_NEWNS))
-    check(libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None))
-    check(libc.mount(b"nodrop", os.fsencode(path), b"tracefs", ctypes.c_ulong(0), None))

@@ -53,7 +53,7 @@ def test_scenarios_fit_their_kinds(name: str) -> None:
 
 
 HEAD = 'title="x"\nkind="tap"\nseconds=1\npairs=1\n[parameters]\n[matrix]\n'
-METRIC = '[metrics.a]\nlabel="a"\nunit="b"\nbetter="lower"\njoin="sum"\n'
+METRIC = '[metrics.a]\nlabel="a"\nunit="b"\njoin="sum"\n'
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,6 @@ METRIC = '[metrics.a]\nlabel="a"\nunit="b"\nbetter="lower"\njoin="sum"\n'
         "title = ",
         HEAD,
         f"{HEAD}{METRIC}".replace("seconds=1", "seconds=0"),
-        f"{HEAD}{METRIC}".replace("lower", "nicer"),
         f"{HEAD}{METRIC}".replace("sum", "product"),
     ],
 )
@@ -155,15 +154,15 @@ def test_versions(installed: Path) -> None:
     assert programs.versions([vpn])["openvpn"] == ""
 
 
-def test_what_is_not_installed_is_left_out(guest: Guest, out: Path, installed: Path) -> None:
+@pytest.mark.usefixtures("guest")
+def test_what_is_not_installed(
+    out: Path, installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (installed / "wireguard-go").unlink()
     words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(out)]
-    assert cli.main(words) == 0
-    assert {job.parameters["vpn"] for job in guest.ran} == {"openvpn"}
-    (installed / "openvpn").unlink()
-    assert cli.main([*words[:-1], str(out.with_name("other"))]) == 4
-    vpn_only = [scenario.load(name) for name in ("vpn-rtt", "tap")]
-    assert series.run(vpn_only, out.with_name("third"), lambda _: 0) == {"tap": 0}
+    assert cli.main(words) == 4
+    assert "apt-get install wireguard-go" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def interrupt(_out: Path) -> None:
@@ -197,12 +196,12 @@ def test_what_is_missing_is_made(stop_after: int, guest: Guest, out: Path) -> No
     guest.stop_after = -1
     guest.ran.clear()
     whole = stop_after == len(JOBS)
-    assert cli.main([*CONTINUE, str(out)]) == (1 if whole else 0)
+    assert cli.main([*CONTINUE, str(out)]) == 0
     # An incomplete pair is made again, as a whole; nothing else is.
     assert guest.ran == JOBS[stop_after // 3 * 3 :]
     assert results(out) == PLANNED
     continued = json.loads((out / "meta.json").read_text())["continued"]
-    assert [entry["runs_before"] for entry in continued] == ([] if whole else [stop_after // 3 * 3])
+    assert len(continued) == (0 if whole else 1)
     lines = (out / "noise.jsonl").read_text().splitlines()
     assert [json.loads(line)["run"] for line in lines] == list(range(len(JOBS)))
 
@@ -220,19 +219,11 @@ def test_other_ends_keep_the_runs(
     assert len(results(out)) == 7
     guest.stop_after = -1
     assert cli.main([*CONTINUE, str(out)]) == 0
-    (entry,) = json.loads((out / "meta.json").read_text())["continued"]
-    assert entry["why"]
 
 
-@pytest.mark.parametrize("made", [4, len(JOBS)])
-def test_a_complaint_of_the_kernel_is_not_forgotten(made: int, guest: Guest, out: Path) -> None:
-    guest.log[made] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
-    if made < len(JOBS):
-        guest.stop_after, guest.stop = made, die
+def test_a_complaint_of_the_kernel(guest: Guest, out: Path) -> None:
+    guest.log[4] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
     assert cli.main([*BENCH, str(out)]) == 1
-    guest.log.clear()
-    guest.stop_after = -1
-    assert cli.main([*CONTINUE, str(out)]) == (1 if made == len(JOBS) else 0)
 
 
 def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
@@ -244,15 +235,13 @@ def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
 
     guest.stop_after, guest.stop = 6, tear
     cli.main([*BENCH, str(out)])
-    assert len(files.load(out).notes) == 1
     guest.stop_after = -1
     assert cli.main([*CONTINUE, str(out)]) == 0
     assert results(out) == PLANNED
 
 
 @pytest.mark.parametrize(
-    ("part", "name"),
-    [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu"), ("programs", "tc")],
+    ("part", "name"), [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu")]
 )
 def test_what_is_not_the_same_is_not_continued(
     part: str, name: str, guest: Guest, out: Path
@@ -287,8 +276,6 @@ def test_data_are_never_overwritten(guest: Guest, out: Path) -> None:
     guest.ran.clear()
     assert cli.main([*CONTINUE, str(out)]) == 0
     assert guest.ran == []
-    with rundir.locked(out), pytest.raises(NodropError), rundir.locked(out):
-        pass
 
 
 NOW = Load(wall_s=100.0, cpus=2, busy_s=50.0, steal_s=5.0, load_1min=0.5)

@@ -91,7 +91,7 @@ def test_what_draws_pictures_is_missed_before_a_run(
 
 def test_options_before_and_after(capsys: Capture) -> None:
     for line in ("-j bench --list", "bench -j --list", "bench --list --json"):
-        assert set(printed(line, capsys)["scenarios"]) == {*scenario.known(), "tunnel"}
+        assert set(printed(line, capsys)["scenarios"]) == set(scenario.known())
     words = ["--color", "never", "-q", "bench", "tap", "-j"]
     arguments = cli.parser(cli.named(words)).parse_args(words)
     assert (arguments.color, arguments.quiet, arguments.json) == ("never", True, True)

@@ -83,7 +83,7 @@ def test_closed_streams(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "ok -> 3 us ? ?\n"),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "? ? 3 ?s ? ?\n"),
         ({"PYTHONIOENCODING": "utf-8"}, "✓ → 3 µs 隧 ?\n"),
     ],
 )

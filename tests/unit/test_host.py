@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What commands know of a machine, from machines that were recorded (python -m nodrop.host)."""
+"""What commands know of a machine, from machines that were recorded."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ def test_the_table_is_made_of_the_data_alone(tmp_path: Path) -> None:
     (tmp_path / "again" / "table.md").unlink()
     assert bench.main(["--table", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again/table.md").read_text() == (RESULTS / "table.md").read_text()
-    assert bench.main(["--table", str(tmp_path)]) == 1
+    with pytest.raises(NodropError):
+        bench.main(["--table", str(tmp_path)])
 
 
 @pytest.mark.parametrize(

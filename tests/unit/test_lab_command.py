@@ -66,7 +66,7 @@ def valid(text: str, name: str) -> Any:
 
 
 def test_the_names_of_kernels_are_those_of_the_lab() -> None:
-    assert kernels.names() == lab.KERNELS
+    assert (kernels.UML, *roots.kernel_names()) == lab.KERNELS
     assert set(kernels.UPSTREAM) < set(lab.KERNELS)
 
 
@@ -162,24 +162,3 @@ def test_debian_kernels_need_a_clone(
     assert main(["-q", "lab", "run", "--kernel", "6.12", "true"]) == 4
     assert "clone" in capsys.readouterr().err
     assert guests.booted == []
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_list(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cached: bool
-) -> None:
-    kernel = SimpleNamespace(release="7.3.4") if cached else None
-    monkeypatch.setattr(build, "find_kernel", lambda: kernel)
-    monkeypatch.setattr(roots, "find_kernel", lambda _: kernel)
-    assert main(["-j", "lab", "list"]) == 0
-    told = valid(capsys.readouterr().out, "lab-list")["kernels"]
-    assert [one["name"] for one in told] == list(lab.KERNELS)
-    assert all(one["cached"] is cached and bool(one["cost"]) is not cached for one in told)
-    assert main(["lab", "list"]) == 0
-    assert ("it is cached" in capsys.readouterr().out) is cached
-
-
-def test_an_empty_cache_has_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NODROP_CACHE", str(tmp_path / "none"))
-    assert [one.cached for one in kernels.listed()] == [False] * 4
-    assert not (tmp_path / "none").exists()

@@ -223,14 +223,6 @@ def test_insmod_that_does_not_end_is_undone(kernel: Kernel, patched: bool) -> No
         assert kernel.asked == [*IN, OUT[1]]
 
 
-def test_module_that_is_still_being_loaded_stays(kernel: Kernel) -> None:
-    kernel.load(PATCH)
-    write(kernel.root / f"sys/module/{PATCH}/initstate", "coming\n")
-    with pytest.raises(NodropError):
-        Livepatch(kernel.root).leave(1.0, silent)
-    assert kernel.asked == []
-
-
 def test_uninstall_takes_out_a_core_that_was_left(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

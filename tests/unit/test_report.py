@@ -44,6 +44,7 @@ def make_run(
         "machine": {"cpu": "A <b> & CPU", "cpus": 2},
         "kernel": {"release": "7.3.4", "package": "linux-source-7.3 7.3.4-1", "build_id": "x"},
         "source": {"version": "0.3.0"},
+        "continued": [],
         "variants": list(FACTOR),
         "scenarios": {"tap": chosen.to_data()},
     }
@@ -112,7 +113,6 @@ def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path, done: int) -
     raw.write_text("".join(lines[:done]) + lines[done][:20])
     directory, found = common.write_report(tmp_path)
     assert (len(directory.runs), found["tap"]["runs"]) == (done, done)
-    assert len(directory.notes) == 1
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,6 @@ def test_a_line_that_cannot_be_is_refused(change: Callable[[Line], Any], tmp_pat
         {"machine": None},
         {"machine": {"cpus": 2}},
         {"kernel": {}},
-        {"source": None},
-        {"started": None},
         {"variants": ["stock", "ours"]},
         {"variants": ["stock"]},
         {"schema": 99},
@@ -199,7 +197,6 @@ def test_results_can_be_read(name: str) -> None:
         assert files.read_rows(path)[0]
         return
     directory = files.load(path)
-    assert directory.notes == ()
     found = summary.summarise(directory)
     assert plot.panels(found, directory.meta["variants"])
     # The table beside the rows is made of them.
@@ -231,18 +228,7 @@ def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
     assert "b" not in tags.counts
     assert "A &lt;b&gt; &amp; CPU" in text
     # The same data give the same bytes.
-    assert page.page([page.Part(directory, found)]) == text
-
-
-def test_one_page_of_several_runs(tmp_path: Path) -> None:
-    places = [tmp_path / name for name in "ab"]
-    for place in places:
-        place.mkdir()
-        make_run(place)
-    words = [str(place) for place in places]
-    assert cli.main(["report", *words]) == 2
-    assert cli.main(["report", *words, "--out", str(tmp_path / "all.html")]) == 0
-    assert (tmp_path / "all.html").read_text().count("<img") == 2
+    assert page.page(directory, found) == text
 
 
 def of(variant: str, values: list[float], host: dict[str, float] | None = None) -> list[Run]:
@@ -255,11 +241,6 @@ def of(variant: str, values: list[float], host: dict[str, float] | None = None) 
 SAME = [100.0] * 10
 
 
-def one_of_ten(host: dict[str, float], times: int = 1) -> list[Run]:
-    """Return ten runs, one of them or more with another host."""
-    return [*of("stock", SAME[:times], host), *of("stock", SAME[times:], QUIET)]
-
-
 @pytest.mark.parametrize(
     ("made", "noisy"),
     [
@@ -268,9 +249,6 @@ def one_of_ten(host: dict[str, float], times: int = 1) -> list[Run]:
         (of("stock", SAME, {**QUIET, "others_cpu_share": 0.06}), True),
         (of("stock", SAME, {**QUIET, "steal_share": 0.02}), False),
         (of("stock", SAME, {**QUIET, "steal_share": 0.03}), True),
-        # One disturbed run of ten is not enough, two are.
-        (one_of_ten({**QUIET, "others_cpu_share": 0.21}), False),
-        (one_of_ten({**QUIET, "others_cpu_share": 0.21}, 2), True),
         (of("stock", [60, 60, 60, 100, 100, 140, 140, 140], QUIET), True),
         # Too few runs, or nothing recorded: not known.
         (of("stock", SAME[:3], QUIET), None),
@@ -278,16 +256,8 @@ def one_of_ten(host: dict[str, float], times: int = 1) -> list[Run]:
     ],
 )
 def test_noisy(made: list[Run], noisy: bool | None) -> None:
-    found = noise.of_scenario(TAP, made, {})
+    found = noise.of_scenario(TAP, made)
     assert found["noisy"] is noisy
-
-
-def test_spreads() -> None:
-    uneven = [60.0, 60.0, 100.0, 100.0, 140.0, 140.0]
-    found = noise.spreads(TAP, [*of("stock", SAME), *of("nodrop", uneven), *of("upstream", [1.0])])
-    assert found["stock"]["worst"] == 0.0
-    assert found["nodrop"] == found["nodrop/stock"] == {"median": 0.8, "worst": 0.8, "case": CASE}
-    assert "upstream" not in found
 
 
 def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
@@ -297,25 +267,10 @@ def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "end"),
-    [
-        ([(1.0, 1.0, 1.0)], plot.LEAST),
-        ([(0.5, 0.4, 0.6)], 2.5),
-        ([(1.0, 0.01, 90.0)], plot.MOST),
-        ([(9.0, 1.0, 90.0)], 9.0),
-        ([(0.0, 0.0, 0.0)], plot.LEAST),
-    ],
-)
-def test_where_an_axis_of_ratios_ends(data: list[tuple[float, float, float]], end: float) -> None:
-    numbers = [dict(zip(("median", "low", "high"), one, strict=True)) for one in data]
-    assert plot.axis_end(numbers) == pytest.approx(plot.MARGIN * end)
-
-
-@pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (7.5, "7.5"), (1500, "1.5k"), (273022, "273k"), (1.2e6, "1.2M")]
 )
-def test_short_count(value: float, text: str) -> None:
-    assert plot.short_count(value) == text
+def test_short(value: float, text: str) -> None:
+    assert plot.short(value) == text
 
 
 def test_the_overview_is_of_enough_pairs() -> None:

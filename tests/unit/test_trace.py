@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,10 @@ import pytest
 from stubs import before, programs, write
 
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.trace import bpftrace, choose, hist, reasons, ring
-from nodrop.trace.btf import Btf, BtfError, load
+from nodrop.trace import bpftrace, choose, events, reasons
 from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
-from nodrop.trace.tracefs import EVENT, Tracefs, reason_names
+from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
 
 SAMPLES = Path(__file__).parent / "samples/trace"
 TARGET = Target("tun0", 2, 4026531840)
@@ -27,73 +25,11 @@ REASONS = {
 FULL = Site("tun_net_xmit+0x2c5", "tun", "FULL_RING")
 
 
-def small() -> Btf:
-    return Btf((SAMPLES / "small.btf").read_bytes())
-
-
-def test_members_of_structs() -> None:
-    """As ``offsetof`` of the C file has them: past unions, bit fields, typedefs."""
-    types = small()
-    assert types.offset("sk_buff", "dev") == 16
-    assert types.offset("net_device", "ifindex") == 32
-    assert types.offset("net_device", "nd_net.net") == 48
-    assert types.offset("net", "ns.inum") == 24
-
-
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        ("nix", "dev"),
-        ("sk_buff", "nix"),
-        ("sk_buff", "dev.name"),
-        ("net_device", "flags"),  # a bit field
-        ("net_device", "wild"),
-    ],
-)
-def test_members_that_are_not_there(name: str, path: str) -> None:
-    with pytest.raises(BtfError):
-        small().offset(name, path)
-
-
-def test_types_that_cannot_be_read(tmp_path: Path) -> None:
-    whole = (SAMPLES / "small.btf").read_bytes()
-    kind_after_us = whole[:24] + struct.pack("=III", 0, 100 << 24, 0) + whole[36:]
-    for data in (b"", b"\0" * 100, whole[:20], whole[:60], kind_after_us):
-        with pytest.raises(BtfError):
-            Btf(data).offset("net", "ns.inum")
-    with pytest.raises(BtfError):
-        load(tmp_path)
-
-
-def test_probe_follows_the_pointers() -> None:
-    assert hist.probe("g", small(), has_reason=False) == (
-        "e:g/drop skb/kfree_skb ifindex=+32(+16($skbaddr)):s32 "
-        "netns=+24(+48(+16($skbaddr))):u32 where=$location:x64"
-    )
-    assert hist.probe("g", small(), has_reason=True).endswith(" reason=$reason:u32")
-
-
 def test_names_of_reasons() -> None:
     assert REASONS["6.1"][55] == "FULL_RING"
     assert REASONS["6.1"][66] == "MAX"
     assert REASONS["7.3"][78] == "FULL_RING"
     assert reason_names("print fmt: nothing") == {}
-
-
-def test_histogram() -> None:
-    text = (SAMPLES / "hist-6.1.txt").read_text()
-    counted = hist.parse(text, REASONS["6.1"])
-    assert (counted.packets, counted.unseen) == (Counter({FULL: 991}), 0)
-    counted = hist.parse((SAMPLES / "hist-7.3.txt").read_text(), REASONS["7.3"])
-    assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 100})
-    # It was too small; a number without a name; another form.
-    assert hist.parse(text.replace("Dropped: 0", "Dropped: 7"), {}).unseen == 7
-    assert hist.parse(text, {}).packets == Counter({Site(FULL.where, "tun", "55"): 991})
-    with pytest.raises(NodropError):
-        hist.parse(text.replace("where:", "nix:"), {})
-    # No module: the kernel itself. No reason: before 5.17.
-    text = "{ where: [ffffffff81] ip_rcv+0x1/0x2      } hitcount:   3\n"
-    assert hist.parse(text, {}).packets == Counter({Site("ip_rcv+0x1", "", ""): 3})
 
 
 def test_bpftrace_output() -> None:
@@ -114,14 +50,18 @@ def test_addresses_become_functions() -> None:
         "ffffffffc0859000 t tun_other\t[tun]\n",
     ]
     address = 0xFFFFFFFFC08583C1
-    assert bpftrace.resolve(lines, {address}) == {address: ("tun_net_xmit+0x2e1", "tun")}
+    assert resolve(lines, {address}) == {address: ("tun_net_xmit+0x2e1", "tun")}
     # kernel.kptr_restrict=2 hides all
-    assert bpftrace.resolve(["0000000000000000 T _text\n"], {address}) == {}
+    assert resolve(["0000000000000000 T _text\n"], {address}) == {}
 
 
 def test_events() -> None:
-    found = ring.parse((SAMPLES / "events-7.3.txt").read_text() + "\nnix\n")
-    assert found == Counter({Site("tun_net_xmit+0x3a7", "tun", "FULL_RING"): 2})
+    text = (SAMPLES / "events-7.3.txt").read_text()
+    kernels = Site("ip_rcv_core+0x33d", "", "IP_CSUM")
+    ours = Site("tun_net_xmit+0x3a7", "tun", "FULL_RING")
+    assert events.parse(text + "\nnix\n") == Counter({ours: 2, kernels: 1})
+    older = text.replace("tun_net_xmit+0x3a7/0x9e0 [tun]", "ffffffffc08583c1")
+    assert events.parse(older)[Site("ffffffffc08583c1", "", "FULL_RING")] == 2
 
 
 def test_which_way_it_was_going() -> None:
@@ -162,7 +102,6 @@ def root(tmp_path: Path) -> Path:
     events.mkdir(parents=True)
     (events / "format").write_text((SAMPLES / "format-7.3").read_text())
     (tmp_path / "sys/kernel/tracing/instances").mkdir()
-    (tmp_path / "sys/kernel/tracing/dynamic_events").touch()
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").touch()
     return tmp_path
@@ -198,63 +137,31 @@ def test_leftovers_of_killed_runs(root: Path) -> None:
     (root / "proc/78").mkdir()
     for name in (gone, alive, elsewhere, "somebody"):
         files.make(name)
-    probe = root / "sys/kernel/tracing/events" / gone / "drop"
-    probe.mkdir(parents=True)
-    (probe / "format").touch()
     files.sweep()
     left = {path.name for path in (root / "sys/kernel/tracing/instances").iterdir()}
     assert left == {alive, elsewhere, "somebody"}
-    assert (root / "sys/kernel/tracing/dynamic_events").read_text() == f"-:{gone}/drop\n"
 
 
-def test_triggers_are_taken_back(root: Path) -> None:
-    """The kernel's instance would not go while its trigger counts."""
-    files = Tracefs(root)
-    name = files.own_name()
-    trigger = files.make(name) / f"events/{name}/drop/trigger"
-    trigger.parent.mkdir(parents=True)
-    asked = "hist:keys=where.sym-offset:vals=hitcount:size=2048 if ifindex == 2"
-    trigger.write_text(f"{asked} [active]\n")
+def test_choice(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bpftrace where there are types; the events where there are none, or where it fails."""
+    programs(tmp_path / "bin", {"bpftrace": "exit 1"})
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
+    monkeypatch.setattr(events.EventsTracer, "start", lambda _: None)
+    told: list[str] = []
+    assert choose.start("auto", Tracefs(root), TARGET, told.append).name == "events"
+    with pytest.raises(UnsupportedError):
+        choose.start("bpftrace", Tracefs(root), TARGET, told.append)
+    write(root / "sys/kernel/btf/vmlinux", "")
+    assert choose.start("tracefs", Tracefs(root), TARGET, told.append).name == "events"
+    assert told == []
+    assert choose.start("auto", Tracefs(root), TARGET, told.append).name == "events"
+    assert len(told) == 1
     with pytest.raises(NodropError):
-        files.remove(name)  # real files do not go by rmdir alone
-    assert trigger.read_text().splitlines()[1] == f"!{asked}"
-
-
-def started(kind: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tracers that are tried when none works."""
-    tried = []
-
-    def fail(tracer: object) -> None:
-        tried.append(type(tracer).__name__)
-        raise NodropError("No.")
-
-    for kinds in (bpftrace.BpftraceTracer, hist.EprobeTracer, hist.HistTracer, ring.RingTracer):
-        monkeypatch.setattr(kinds, "start", fail)
-        monkeypatch.setattr(kinds, "close", lambda _: None)
-    with pytest.raises(NodropError):
-        choose.start(kind, Tracefs(root), TARGET, lambda _: None)
-    return tried
-
-
-def test_choice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpftrace, "available", lambda: True)
-    assert started("auto", root, monkeypatch) == ["RingTracer"]
-    assert started("bpftrace", root, monkeypatch) == []
-    (root / "sys/kernel/tracing/events" / EVENT / "hist").touch()
-    assert started("auto", root, monkeypatch) == ["HistTracer"]
-    types = root / "sys/kernel/btf/vmlinux"
-    types.parent.mkdir()
-    types.write_bytes((SAMPLES / "small.btf").read_bytes())
-    assert started("auto", root, monkeypatch) == ["BpftraceTracer", "EprobeTracer", "HistTracer"]
-    assert started("tracefs", root, monkeypatch) == ["EprobeTracer", "HistTracer"]
-    assert started("bpftrace", root, monkeypatch) == ["BpftraceTracer"]
-    types.write_bytes(b"nonsense")
-    assert started("tracefs", root, monkeypatch) == ["HistTracer"]
+        choose.start("bpftrace", Tracefs(root), TARGET, told.append)
 
 
 def test_a_failed_start_leaves_nothing(root: Path) -> None:
-    """Without the instance's files the kernel would have made, arming fails half-way."""
-    (root / "sys/kernel/tracing/events" / EVENT / "hist").touch()
+    """Without the instance's files, which the kernel would have made, it fails half-way."""
     with pytest.raises(NodropError):
         choose.start("tracefs", Tracefs(root), TARGET, lambda _: None)
     assert list((root / "sys/kernel/tracing/instances").iterdir()) == []

@@ -42,7 +42,7 @@ def verdict(
     return Verdict(
         target=NONE.target("tun0"),
         netns="",
-        tracer="eprobe",
+        tracer="bpftrace",
         device_known=known,
         interval_s=5.0,
         drops=conclude(Counted(Counter(packets)), "tun0", causes or {}),
@@ -99,23 +99,19 @@ def test_difference_of_counters() -> None:
 
 
 def test_qdisc() -> None:
-    assert counters.parse_qdisc((SAMPLES / "tc-noqueue.json").read_text())[:2] == ("noqueue", 0)
-    text = (SAMPLES / "tc-fq_codel.json").read_text()
-    recorded = next(entry for entry in json.loads(text) if entry.get("root"))
-    assert counters.parse_qdisc(text) == (
-        "fq_codel",
-        recorded["drops"],
-        recorded["drop_overlimit"],
-    )
-    assert counters.parse_qdisc("") == ("noqueue", 0, None)
-    with pytest.raises(NodropError):
-        counters.parse_qdisc("{")
+    noqueue = json.loads((SAMPLES / "tc-noqueue.json").read_text())
+    assert counters.root_qdisc(noqueue)[:2] == ("noqueue", 0)
+    codel = json.loads((SAMPLES / "tc-fq_codel.json").read_text())
+    recorded = next(entry for entry in codel if entry.get("root"))
+    told = ("fq_codel", recorded["drops"], recorded["drop_overlimit"])
+    assert counters.root_qdisc(codel) == told
+    assert counters.root_qdisc([]) == ("noqueue", 0, None)
 
 
 class FakeTracer(Tracer):
     """Counts one drop; says what was done with it."""
 
-    name = "eprobe"
+    name = "bpftrace"
     device_known = True
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads the tracepoint's events one by one, where the kernel has no histograms.
+"""Reads the tracepoint's events one by one, where there is no bpftrace.
 
 That costs time for each event, so only so many are read in a second; the kernel counts the others,
 and they are told as unseen.
@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 
-from nodrop.errors import UnsupportedError
 from nodrop.trace.model import Counted, Site, Tracer, of_virtual_links
 from nodrop.trace.tracefs import EVENT, Tracefs
 
@@ -23,28 +22,21 @@ _READS_AT_END = 500
 _LINE = re.compile(
     r" kfree_skb: .*\blocation=(?P<where>\S+)(?: \[(?P<module>\w+)\])?(?: reason: (?P<reason>\w+))?"
 )
+_ADDRESS = re.compile(r"[0-9a-f]{16}")
 _LOST = re.compile(r"^(?:overrun|dropped events|entries): (?P<count>\d+)$", re.MULTILINE)
 
 
-class RingTracer(Tracer):
+class EventsTracer(Tracer):
     """Counts the drops of all TUN, TAP and vhost-net devices, by where they happen.
 
     Args:
         files: the kernel's tracing files, open.
-
-    Raises:
-        UnsupportedError: the kernel's events do not tell the function (before 6.2).
     """
 
     name = "events"
     device_known = False
 
     def __init__(self, files: Tracefs) -> None:
-        if "location=%pS" not in (files.path / "events" / EVENT / "format").read_text():
-            raise UnsupportedError(
-                "This kernel has neither histograms nor events that tell the function "
-                "(CONFIG_HIST_TRIGGERS)."
-            )
         self._files = files
         self._name = files.own_name()
         self._pipe = -1
@@ -55,8 +47,10 @@ class RingTracer(Tracer):
         """Begin to count."""
         try:
             instance = self._files.make(self._name)
+            # Before 6.2 an event has the address, not the function.
+            (instance / "options/hash-ptr").write_text("0")
             self._pipe = os.open(instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
-            self._files.append(instance / "events" / EVENT / "enable", "1")
+            (instance / "events" / EVENT / "enable").write_text("1")
         except OSError as error:
             raise self._files.refused(error) from error
 
@@ -77,14 +71,14 @@ class RingTracer(Tracer):
         """Stop, and return what was counted."""
         instance = self._files.instance(self._name)
         try:
-            self._files.append(instance / "events" / EVENT / "enable", "0")
+            (instance / "events" / EVENT / "enable").write_text("0")
             self._take(_READS_AT_END)
             for stats in instance.glob("per_cpu/cpu*/stats"):
                 found = _LOST.finditer(stats.read_text())
                 self._counted.unseen += sum(int(match["count"]) for match in found)
         except OSError as error:
             raise self._files.refused(error) from error
-        return self._counted
+        return Counted(self._named(), self._counted.unseen)
 
     def close(self) -> None:
         """Remove everything; may be called more than once."""
@@ -92,6 +86,21 @@ class RingTracer(Tracer):
             os.close(self._pipe)
             self._pipe = -1
         self._files.remove(self._name)
+
+    def _named(self) -> Counter[Site]:
+        """Return the drops in TUN, TAP and vhost-net, by function."""
+        packets = self._counted.packets
+        names = self._files.functions(
+            {int(site.where, 16) for site in packets if _ADDRESS.fullmatch(site.where)}
+        )
+        found: Counter[Site] = Counter()
+        for site, count in packets.items():
+            if _ADDRESS.fullmatch(site.where):
+                function, module = names.get(int(site.where, 16), (site.where, ""))
+                site = Site(function, module, site.reason)
+            if of_virtual_links(site):
+                found[site] += count
+        return found
 
     def _take(self, reads: int) -> None:
         for _ in range(reads):
@@ -108,14 +117,12 @@ class RingTracer(Tracer):
 
 
 def parse(text: str) -> Counter[Site]:
-    """Return the drops in TUN, TAP and vhost-net that whole lines of a trace tell of."""
+    """Return the drops that whole lines of a trace tell of, some by address (``ffff...``)."""
     found: Counter[Site] = Counter()
     for line in text.splitlines():
         match = _LINE.search(line)
         if match is None:
             continue
         where = match["where"].partition("/")[0]
-        site = Site(where, match["module"] or "", match["reason"] or "")
-        if of_virtual_links(site):
-            found[site] += 1
+        found[Site(where, match["module"] or "", match["reason"] or "")] += 1
     return found
