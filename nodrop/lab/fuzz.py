@@ -1,125 +1,120 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``python -m nodrop.lab.fuzz``: fuzzes nodrop's modules in one guest after another.
 
-The corpus and what was found stay in a folder; another run goes on with the corpus.
+It ends with the first finding, and prints the command that runs the same program again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import re
-import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from nodrop.errors import FAILED, NodropError
-from nodrop.guest.fuzz.state import MARK
-from nodrop.kernel import ensure_artifacts, ensure_kernel
-from nodrop.kernel.covered import ensure_covered
+from nodrop.guest.fuzz.run import KINDS, RUNNING
+from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.kernel.kconfig import FLAVOURS
-from nodrop.lab.fuzz_guest import GRACE_S, Found, Guests
+from nodrop.lab import uml
+from nodrop.lab.hearing import DiedAtBoot, GuestDied, GuestTimeout, results_folder
+from nodrop.proc import tail
 from nodrop.progress import Progress
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 GUEST_S = 240.0
 """How long a guest lives; the next one is of another kind, and has fresh memory."""
-KINDS = (("--guard-ms", "0"), ("--guard-ms", "20", "--trace"), ("--guard-ms", "0", "--stock-vhost"))
-"""Guests in turn. A guard that never trips shows who is stuck; one that trips soon is code, too."""
-_LAST_S = 5.0
-"""Less is not worth another guest."""
+EACH = 1_000_000
+"""Numbers of programs that a guest may use up."""
+GRACE_S = 150.0
+"""What a guest may take beyond its time: boot, the last program, leaks, modules that go."""
+CANNOT_RUN = 2
 
 
-def fuzz(guests: Guests, out: Path, *, seed: int, seconds: float) -> list[Found]:
-    """Run guests until the time is over; return what they found, each kept in a folder.
+def run_guest(
+    kernel: Kernel, artifacts: Artifacts, words: Sequence[str], seconds: float, out: Path
+) -> str:
+    """Run ``python -m nodrop.guest.fuzz`` in a guest; return what was found, or "".
 
     Raises:
-        NodropError: a guest cannot be run.
+        NodropError: it cannot be run.
     """
-    end = time.monotonic() + seconds
-    # What they reached may be elsewhere in other modules.
-    shutil.rmtree(out / "guests", ignore_errors=True)
-    found: list[Found] = []
-    number = 0
-    while not number or end - time.monotonic() > _LAST_S:
-        for_s = max(min(GUEST_S, end - time.monotonic()), _LAST_S)
-        arguments = ["--seed", str(seed * 1000 + number), "--guest", str(number)]
-        arguments += ["--seconds", f"{for_s:.1f}", *KINDS[number % len(KINDS)]]
-        outcome = guests.run(arguments, out, timeout=for_s + GRACE_S, on_line=_tell)
-        if outcome.finding:
-            found.append(outcome.finding)
-            keep(outcome.finding, out / "findings", number)
-        number += 1
-    return found
+    argv = [sys.executable, "-m", "nodrop.guest.fuzz", *words, "--seconds", f"{seconds:.1f}"]
+    (out / RUNNING).unlink(missing_ok=True)
+    try:
+        ended = uml.run(
+            kernel,
+            argv,
+            out=out,
+            artifacts=artifacts,
+            timeout=seconds + GRACE_S,
+            env={"PYTHONPATH": str(REPOSITORY)},
+            on_line=lambda line: print(f"  {line}", flush=True),
+        )
+    except DiedAtBoot:
+        raise
+    except (GuestDied, GuestTimeout) as error:
+        return f"{error.message}\n{error.hint}"
+    if ended.status == CANNOT_RUN:
+        raise NodropError("The fuzzer cannot run.", tail(ended.output))
+    if ended.splats:
+        return "\n".join(splat.text for splat in ended.splats)
+    return tail(ended.output) if ended.status else ""
 
 
-def _tell(line: str) -> None:
-    figures = line.startswith(MARK) and json.loads(line.removeprefix(MARK))
-    words = ", ".join(f"{name} {value}" for name, value in figures.items()) if figures else line
-    if words.strip():
-        print(f"  {words}", flush=True)
+def fuzz(
+    kernel: Kernel, artifacts: Artifacts, given: argparse.Namespace, out: Path
+) -> tuple[str, int]:
+    """Run guests until something is found or the time is over; return it, and the guest's kind."""
+    end = time.monotonic() + given.seconds
+    left, number = given.seconds, 0
+    while left > 0:
+        kind = number % len(KINDS) if given.kind is None else given.kind
+        words = ["--seed", given.seed, "--kind", kind, "--first", given.first + number * EACH]
+        words += ["--programs", given.programs]
+        found = run_guest(kernel, artifacts, [*map(str, words)], min(GUEST_S, left), out)
+        if found or given.programs:
+            return found, kind
+        left, number = end - time.monotonic(), number + 1
+    return "", 0
 
 
-def keep(found: Found, folder: Path, guest: int) -> None:
-    """Write down what was found, and print how to run its program again."""
-    place = folder / f"{guest}-{re.sub(r'[^a-z0-9]+', '-', found.kind.lower())}"
-    place.mkdir(parents=True, exist_ok=True)
-    for name, text in (
-        ("report.txt", f"{found.kind}: {found.line}\n\n{found.text}\n"),
-        ("program.txt", found.program),
-        ("recent.txt", found.recent),
-    ):
-        (place / name).write_text(text, encoding="utf-8")
-    print(f"FOUND {found.kind}: {found.line}; see {place}", flush=True)
-    print(f"Again: python -m nodrop.lab.fuzz --replay {place / 'program.txt'}", flush=True)
-
-
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m nodrop.lab.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
-    parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="kasan")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="out/fuzz/FLAVOUR")
-    parser.add_argument(
-        "--replay", type=Path, nargs="+", default=[], metavar="FILE", help="run these programs only"
-    )
-    parser.add_argument("--times", type=int, default=20, metavar="N", help="each of these (20)")
-    return parser.parse_args(argv)
-
-
-def _replay(arguments: argparse.Namespace, out: Path, guests: Guests) -> list[Found]:
-    given = ["--seconds", str(arguments.seconds), "--times", str(arguments.times), "--replay"]
-    given += [str(path.resolve()) for path in arguments.replay]
-    timeout = arguments.seconds + GRACE_S
-    found = guests.run(given, out / "replay", timeout=timeout, on_line=_tell).finding
-    if found:
-        print(f"FOUND {found.kind}: {found.line}\n{found.text}\n{found.program}")
-    return [found] if found else []
+def report(found: str, kind: int, flavour: str, out: Path) -> str:
+    """Return what was found, by which program, and the command that runs it again."""
+    try:
+        program = (out / RUNNING).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return f"FOUND before the first program:\n{found}"
+    which = program.partition("\n")[0].removeprefix("# ")
+    again = f"python -m nodrop.lab.fuzz --flavour {flavour} --kind {kind} {which} --programs 1"
+    return f"FOUND:\n{found}\n{program}Again: {again}"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run it; 1 when something was found."""
-    arguments = _arguments(argv)
+    parser = argparse.ArgumentParser(prog="python -m nodrop.lab.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
+    parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="kasan")
+    kinds = range(len(KINDS))
+    parser.add_argument("--kind", type=int, choices=kinds, help="of guest; each in turn")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
+    parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many only")
+    given = parser.parse_args(argv)
     interrupt_on_signals()
-    out = arguments.out or Path("out/fuzz", arguments.flavour)
     try:
+        out = results_folder(Path("out/fuzz", given.flavour))
         with Progress() as progress:
-            kernel = ensure_kernel(progress, arguments.flavour)
-            covered = ensure_covered(kernel, ensure_artifacts(kernel, progress), progress)
-        guests = Guests(kernel, covered)
-        if arguments.replay:
-            found = _replay(arguments, out, guests)
-        else:
-            found = fuzz(guests, out, seed=arguments.seed, seconds=arguments.seconds)
+            kernel = ensure_kernel(progress, given.flavour)
+            artifacts = ensure_artifacts(kernel, progress)
+        found, kind = fuzz(kernel, artifacts, given, out)
     except NodropError as error:
         print(f"nodrop: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         return INTERRUPTED
-    if not found:
-        print("Nothing was found.")
+    print(report(found, kind, given.flavour, out) if found else "Nothing was found.")
     return FAILED if found else 0
 
 

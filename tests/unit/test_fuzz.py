@@ -1,211 +1,148 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The fuzzer's programs: how they are made, changed, written down and kept."""
+"""The fuzzer's programs: how they are made, what their calls hand over, and how one runs again."""
 
 from __future__ import annotations
 
-import json
-import random
+import ctypes
+import shlex
 from pathlib import Path
 
 import pytest
 
-from nodrop.guest.fuzz import wire
-from nodrop.guest.fuzz.build import MOST, generate
-from nodrop.guest.fuzz.calls import MAKERS, SPECS, encode, mistake, settles
-from nodrop.guest.fuzz.corpus import Corpus, keep, kept
-from nodrop.guest.fuzz.cover import addresses, places, sections
-from nodrop.guest.fuzz.memory import END, Memory
-from nodrop.guest.fuzz.mutate import drop, mutate
-from nodrop.guest.fuzz.program import Call, Ref, Where, without
-from nodrop.guest.fuzz.state import Recent, State, numbered, read_states, recent_text, state_path
-from nodrop.guest.fuzz.text import FormError, parse, render
-from nodrop.guest.fuzz.watch import Finding
+from nodrop.guest.fuzz import memory
+from nodrop.guest.fuzz.build import MAKERS, MOST, SPECS
+from nodrop.guest.fuzz.execute import settles
+from nodrop.guest.fuzz.memory import END, MEMORY, PAGE, Memory, pack
+from nodrop.guest.fuzz.program import AWAY, HERE, Call, Data, Fd, Program, Ref, render
+from nodrop.guest.fuzz.run import KINDS, RUNNING, program_of
+from nodrop.kernel import Artifacts, Kernel
+from nodrop.lab import fuzz, uml
+from nodrop.lab.hearing import GuestDied, GuestRun
 
-SOME = [generate(random.Random(number)) for number in range(400)]
-TEXT = """\
-r0 = open_tun(RDWR|NONBLOCK)
-tunsetiff(r0, "fz0", TAP|NO_PI)
-& read(r0, 1500) *20
-r3 = netlink()
-move(r3, "fz0", away)
-write(r0, eth4/60)
-tunsetqueue(r0, DETACH) @edge
-"""
+SOME = [program_of(1, number) for number in range(400)]
+
+
+def unmade(program: Program) -> list[str]:
+    """Return the calls that use what no call before them makes."""
+    return [
+        str(call)
+        for number, call in enumerate(program)
+        for value in call.values
+        if isinstance(value, Ref) and value.call not in (HERE, AWAY)
+        if value.call >= number or not SPECS[program[value.call].name].makes
+    ]
 
 
 def test_a_seed_gives_the_same_programs_again() -> None:
-    assert [generate(random.Random(number)) for number in range(20)] == SOME[:20]
-    assert generate(random.Random(1)) != generate(random.Random(2))
+    assert [program_of(1, number) for number in range(20)] == SOME[:20]
+    assert program_of(1, 1) != program_of(2, 1)
 
 
-def test_programs_are_as_the_grammar_wants_them() -> None:
-    assert [mistake(program) for program in SOME if mistake(program)] == []
+def test_programs_use_what_they_have_made() -> None:
+    assert [unmade(program) for program in SOME if unmade(program)] == []
     assert all(0 < len(program) <= MOST for program in SOME)
+    assert all(
+        len(call.values) == len(SPECS[call.name].params) for program in SOME for call in program
+    )
 
 
 def test_every_call_is_made_up_and_can_be_made() -> None:
-    used = {call.name for program in SOME for call in program}
-    assert set(SPECS) <= used
+    assert set(SPECS) <= {call.name for program in SOME for call in program}
     for spec in SPECS.values():
         for param in spec.params:
-            kinds = getattr(param, "kinds", ())
+            kinds = param.kinds if isinstance(param, Fd) else ()
             assert all(kind == "space" or kind in MAKERS for kind in kinds), spec.name
 
 
-def test_text_and_program_are_the_same() -> None:
-    for program in SOME:
-        assert parse(render(program)) == program
-    assert render(parse(TEXT)) == TEXT
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "no call",
-        "nothing_known(1)",
-        "close()",
-        "close(r0)",
-        "close(1, 2)",
-        "write(-1, water/5)",
-        "r0 = udp()\nr1 = getpid() @somewhere",
-        "tunsetpersist(0, yes)",
-        "getpid() *5000",
-    ],
-)
-def test_what_is_no_program_is_refused(line: str) -> None:
-    with pytest.raises(FormError):
-        parse(line)
-
-
-def test_mutants_are_as_the_grammar_wants_them() -> None:
-    rng = random.Random(3)
-    programs, sizes = list(SOME), set()
-    for _ in range(800):
-        fresh = mutate(rng, rng.choice(programs), rng.choice(programs))
-        assert mistake(fresh) == "", render(fresh)
-        assert len(fresh) <= MOST
-        sizes.add(len(fresh))
-        programs[rng.randrange(len(programs))] = fresh
-    assert len(sizes) > 20
-
-
-def test_who_used_a_removed_call_gets_what_is_like_it() -> None:
-    program = parse("r0 = udp()\nr1 = udp()\nr2 = getpid()\nclose(r1)\nset_signalled(r1, r2)")
-    assert drop(program, 1)[2:] == (
-        Call("close", (Ref(0),)),
-        Call("set_signalled", (Ref(0), Ref(1))),
+def test_a_program_as_text() -> None:
+    program = (
+        Call("udp"),
+        Call("read", (Ref(0), 1500), aside=True, times=20),
+        Call("move", (Ref(0), "fz0", Ref(AWAY)), where="edge"),
+        Call("write", (-1, Data("eth4", 60))),
     )
-    assert drop(program, 2)[-1] == Call("set_signalled", (Ref(1), -1))
-    assert without(program, 0)[2] == Call("close", (Ref(0),))
-
-
-def test_frames_are_as_the_executor_reads_them() -> None:
-    raws = [
-        wire.Raw(39, keeps=True),
-        wire.Raw(
-            1,
-            (Ref(0), wire.MEMORY, -1),
-            flags=wire.ASYNC,
-            times=3,
-            copies=[(wire.MEMORY, b"12345")],
-            patches=[(wire.MEMORY, Ref(0))],
-        ),
-    ]
-    frame = wire.frame(raws, limit_ms=7, settle_ms=9)
-    call = 72
-    assert len(frame) == 16 + 2 * call + (16 + 8) + 16
-    assert frame[:16] == b"".join(
-        number.to_bytes(4, "little") for number in (len(frame) - 16, 2, 7, 9)
+    assert render(program) == (
+        "r0 = udp()\n"
+        "r1 = & read(r0, 0x5dc) *20\n"
+        "r2 = move(r0, fz0, away) @edge\n"
+        "r3 = write(-1, eth4/60)\n"
     )
-    second = frame[16 + call :]
-    assert second[:16] == bytes((1, 0, 0, 0, 1, 0, 1, 0, 255, 255, 3, 0, 1, 0, 1, 0))
-    assert second[24:32] == wire.slot(Ref(0)).to_bytes(8, "little")
-    assert second[40:48] == b"\xff" * 8
 
 
+@pytest.fixture(scope="module")
+def mapped() -> None:
+    memory.allocate()
+
+
+@pytest.mark.usefixtures("mapped")
 def test_memory_is_where_it_should_be_bad() -> None:
-    raw = wire.Raw(0)
-    fine = Memory(raw, 3, Where.FINE)
-    at = fine.put(b"1234", {0: Ref(1)})
-    assert at == wire.MEMORY + 3 * 4096
+    fine = Memory(3, "")
+    at = fine.put(b"1234")
+    assert at == MEMORY + 3 * PAGE
     assert fine.put(b"56") == at + 16
-    assert raw.patches == [(at, Ref(1))]
-    for where, address in ((Where.NULL, 0), (Where.BAD, END + 4096), (Where.EDGE, END - 8)):
-        raw = wire.Raw(0)
-        memory = Memory(raw, 0, where)
-        assert memory.put(bytes(40), {36: Ref(0)}) == address
-        assert raw.patches == []
-        assert [len(data) for _, data in raw.copies] == ([8] if where is Where.EDGE else [])
-        assert memory.put(b"1") == wire.MEMORY
+    assert ctypes.string_at(at, 4) == b"1234"
+    for where, address in (("null", 0), ("bad", END + PAGE), ("edge", END - 8)):
+        bad = Memory(0, where)
+        assert bad.put(b"12345678" + bytes(40)) == address
+        assert bad.put(b"1") == MEMORY
+    assert ctypes.string_at(END - 8, 8) == b"12345678"
 
 
-def test_all_programs_can_be_told_to_the_executor() -> None:
+@pytest.mark.usefixtures("mapped")
+def test_every_call_becomes_a_system_call() -> None:
     for program in SOME:
-        assert len(encode(program)) < 1 << 20
-    program = parse("r0 = open_vhost(2)\nr1 = open_tun(RDWR)\nset_backend(r0, 0, r1)")
+        for number, call in enumerate(program):
+            values = [
+                value.encode()[:16].ljust(16, b"\0")
+                if isinstance(value, str)
+                else bytes(value.size)
+                if isinstance(value, Data)
+                else 7
+                if isinstance(value, Ref)
+                else value
+                for value in call.values
+            ]
+            words = SPECS[call.name].make(Memory(number, call.where), *values)
+            assert 1 <= len(words) <= 7, call
+            assert all(isinstance(word, int) for word in words), call
+
+
+def test_numbers_are_cut_to_their_width() -> None:
+    assert pack("<HI2s2x", 0x12345, -1, b"ab") == b"\x45\x23\xff\xff\xff\xffab\0\0"
+
+
+def test_whose_packets_must_go() -> None:
+    program = (Call("open_vhost", (2,)), Call("open_tun", (2,)), Call("set_backend", (Ref(0), 0)))
     assert not settles(program)
     assert settles(program[:2])
-    assert not settles(parse("r0 = open_tun(WRONLY|NONBLOCK)"))
-    assert encode(program) != encode(program, settle=True)
+    assert not settles((Call("open_tun", (0x801,)),))
 
 
-def test_corpus_takes_what_reaches_something_new() -> None:
-    corpus = Corpus()
-    first, second, third = SOME[:3]
-    assert corpus.consider(first, {1, 2}, {"a:done"})
-    assert not corpus.consider(second, {2}, {"a:done"})
-    assert corpus.consider(second, {2, 3}, {"a:done"})
-    assert corpus.consider(third, set(), {"a:EBUSY"})
-    assert corpus.programs == [first, second, third]
-    assert corpus.passed == {1, 2, 3}
-    assert corpus.choose(random.Random(1)) in corpus.programs
+def test_a_kernel_that_dies_leaves_the_command_that_runs_its_program_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[list[str]] = []
 
+    def run(_kernel: Kernel, argv: list[str], *, out: Path, **_: object) -> GuestRun:
+        ran.append(argv)
+        number = int(argv[argv.index("--first") + 1])
+        seed = argv[argv.index("--seed") + 1]
+        (out / RUNNING).write_text(f"# --seed {seed} --first {number + 5}\nr0 = udp()\n")
+        died = len(ran) == len(KINDS)
+        if died:
+            raise GuestDied("The guest died.", "BUG: here")
+        return GuestRun(status=0, output="", log="", splats=(), seconds=1.0)
 
-def test_kept_programs_are_found_again(tmp_path: Path) -> None:
-    for program in SOME[:5]:
-        path = keep(tmp_path / "corpus", program)
-        assert keep(tmp_path / "corpus", program) == path
-    (tmp_path / "corpus/old.txt").write_text("call_of_old(1)\n", encoding="utf-8")
-    found = list(kept(tmp_path / "corpus"))
-    assert len(found) == 5
-    assert {render(program) for program in found} == {render(program) for program in SOME[:5]}
-
-
-def test_addresses_become_places(tmp_path: Path) -> None:
-    for module, name, address in (
-        ("tun", ".text", 0x1000),
-        ("tun", ".init.text", 0x9000),
-        ("nodrop", ".text", 0x5000),
-    ):
-        folder = tmp_path / module / "sections"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(f"{address:#018x}\n", encoding="ascii")
-        (folder / ".data").write_text("0x0000000000007000\n", encoding="ascii")
-    known = sections(tmp_path)
-    assert places({0x10, 0x1004, 0x1002, 0x5001, 0x9010}, known) == {
-        "tun": {".text": [2, 4], ".init.text": [0x10]},
-        "nodrop": {".text": [1]},
-    }
-    assert addresses({"tun": {".text": [2], ".gone": [1]}, "old": {".text": [1]}}, known) == {
-        0x1002
-    }
-
-
-def test_recent_programs_are_on_disk_before_they_run(tmp_path: Path) -> None:
-    recent = Recent(tmp_path)
-    for number in range(100):
-        recent.begins(number, render(SOME[number]))
-        assert numbered(recent_text(tmp_path))[-1] == render(SOME[number])
-    recent.close()
-    assert numbered(recent_text(tmp_path)) == [render(program) for program in SOME[64:100]]
-
-
-def test_state_is_the_same_again(tmp_path: Path) -> None:
-    state = State(3, 7, programs=5, places={"tun": {".text": [1, 2]}})
-    state.finding = Finding("KASAN", "line", "text")
-    state.write(tmp_path)
-    text = state_path(tmp_path, 3).read_text(encoding="utf-8")
-    assert State.from_json(json.loads(text)) == state
-    state_path(tmp_path, 4).write_text("{", encoding="utf-8")
-    assert read_states(tmp_path) == [state]
-    assert state.figures()["places"] == 2
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(uml, "run", run)
+    monkeypatch.setattr(fuzz, "ensure_kernel", lambda *_: Kernel)
+    monkeypatch.setattr(fuzz, "ensure_artifacts", lambda *_: Artifacts)
+    assert fuzz.main(["--seed", "9", "--seconds", "900"]) == 1
+    printed = capsys.readouterr().out
+    assert "BUG: here" in printed
+    assert "r0 = udp()" in printed
+    last = [word for word in ran[-1] if word.isdigit()]
+    again = shlex.split(printed.splitlines()[-1].partition("nodrop.lab.fuzz ")[2])
+    fuzz.main([*again, "--seconds", "1"])
+    words = " ".join(ran[-1])
+    assert f"--seed 9 --kind {last[1]} --first {int(last[2]) + 5} --programs 1" in words

@@ -3,45 +3,74 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
+from random import Random
 
 from nodrop.guest.bpf import XDP_DRV_MODE
-from nodrop.guest.fuzz.calls import MAKERS, SPECS, references
-from nodrop.guest.fuzz.calls_tun import MULTI, NONBLOCK, RDWR, RWF_NOWAIT, SETIFF_FLAGS, TAP
-from nodrop.guest.fuzz.calls_vhost import DESC_WRITE, FEATURES, RX, SLOTS, TX
-from nodrop.guest.fuzz.grammar import NAMES, Fd, Param, Spec
-from nodrop.guest.fuzz.program import Call, Data, Program, Ref, Value, Where
-from nodrop.guest.fuzz.wire import MEMORY_LEN
+from nodrop.guest.fuzz.calls_net import NET_CALLS
+from nodrop.guest.fuzz.calls_tun import (
+    DEVICES,
+    MULTI,
+    NO_PI,
+    NONBLOCK,
+    RDWR,
+    TAP,
+    TUN,
+    TUN_CALLS,
+    VNET,
+)
+from nodrop.guest.fuzz.calls_vhost import (
+    DESC_WRITE,
+    EVENT_IDX,
+    IOMMU,
+    MRG_RXBUF,
+    NET_HDR,
+    RX,
+    SLOTS,
+    TX,
+    VERSION_1,
+    VHOST_CALLS,
+)
+from nodrop.guest.fuzz.memory import MEMORY_LEN
+from nodrop.guest.fuzz.program import (
+    AWAY,
+    HERE,
+    NAMES,
+    NO_FDS,
+    Call,
+    Data,
+    Fd,
+    Param,
+    Program,
+    Ref,
+    Spec,
+    Value,
+)
 
+SPECS: dict[str, Spec] = {spec.name: spec for spec in (*TUN_CALLS, *VHOST_CALLS, *NET_CALLS)}
+MAKERS: dict[str, tuple[str, ...]] = {
+    kind: tuple(spec.name for spec in SPECS.values() if spec.makes == kind)
+    for kind in sorted({spec.makes for spec in SPECS.values() if spec.makes})
+}
+"""Kind -> the calls that make such a thing."""
 MOST = 40
 """Calls of a program."""
 _TIMES = (2, 5, 20, 70, 200)
 _UP = 0x1
-_V1, _IOMMU = FEATURES["VERSION_1"], FEATURES["IOMMU"]
-_NO_PI, _VNET = 0x1000, 0x4000
 
 
 class Builder:
     """Appends calls.
 
     Args:
-        calls: what is there already.
         names: the calls that may be chosen; empty: all.
     """
 
-    def __init__(
-        self, rng: random.Random, calls: Sequence[Call] = (), names: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, rng: Random, names: Sequence[str] = ()) -> None:
         self.rng = rng
-        self.calls = list(calls)
+        self.calls: list[Call] = []
         self._choice = [SPECS[name] for name in names or SPECS]
         self._weights = [spec.weight for spec in self._choice]
-
-    @property
-    def program(self) -> Program:
-        """What there is now."""
-        return tuple(self.calls)
 
     def call(self, name: str, *values: Value, times: int = 1) -> Ref:
         """Append a call with these arguments."""
@@ -57,23 +86,21 @@ class Builder:
         values = tuple(self.value(param) for param in spec.params)
         times = self.rng.choice(_TIMES) if spec.repeats and self.rng.random() < 0.4 else 1
         aside = self.rng.random() < (0.03 if spec.makes else 0.14)
-        where = Where.FINE
-        if self.rng.random() < 0.03:
-            where = self.rng.choice((Where.NULL, Where.BAD, Where.EDGE))
+        where = self.rng.choice(("null", "bad", "edge")) if self.rng.random() < 0.03 else ""
         self.calls.append(Call(spec.name, values, aside, where, times))
         return Ref(len(self.calls) - 1)
 
     def value(self, param: Param) -> Value:
         """Return an argument; what it refers to may be appended for it."""
         if not isinstance(param, Fd):
-            return param.choose(self.rng)
+            return param(self.rng)
         draw = self.rng.random()
         if draw < 0.02:
-            return param.choose(self.rng)
+            return self.rng.choice(NO_FDS)
         if draw < 0.05:
-            others = references(self.program, len(self.calls), tuple(MAKERS))
+            others = self.references(*MAKERS)
             return self.rng.choice(others) if others else -1
-        there = references(self.program, len(self.calls), param.kinds)
+        there = self.references(*param.kinds)
         if there and draw < 0.95:
             return self.rng.choice(there)
         makers = [name for kind in param.kinds for name in MAKERS.get(kind, ())]
@@ -81,19 +108,29 @@ class Builder:
             return self.rng.choice(there) if there else -1
         return self.make(param.kinds)
 
+    def references(self, *kinds: str) -> list[Ref]:
+        """Return what there is of these kinds."""
+        found = [Ref(at) for at, call in enumerate(self.calls) if SPECS[call.name].makes in kinds]
+        return found + ([Ref(HERE), Ref(AWAY)] if "space" in kinds else [])
+
     def make(self, kinds: tuple[str, ...]) -> Ref:
         """Append what makes something of one of these kinds."""
         kind = self.rng.choice([kind for kind in kinds if kind in MAKERS])
         if kind == "tun":
-            return self.queue(self.rng.choice(NAMES), self.device_flags())
+            return self.device(self.rng.choice(NAMES))
         if kind == "vhost":
             return self.machine()
         return self.spec_call(SPECS[self.rng.choice(MAKERS[kind])])
 
     def one(self, kind: str) -> Ref:
         """Return something of a kind, made when there is none."""
-        there = references(self.program, len(self.calls), (kind,))
+        there = self.references(kind)
         return there[-1] if there else self.make((kind,))
+
+    def device(self, name: str) -> Ref:
+        """Append a device of any kind, with one open queue."""
+        flags = DEVICES(self.rng)
+        return self.queue(name, flags if isinstance(flags, int) else 0)
 
     def queue(self, name: str, flags: int) -> Ref:
         """Append an open queue of a device."""
@@ -115,12 +152,14 @@ class Builder:
         rng = self.rng
         vhost = self.call("open_vhost", RDWR)
         self.call("set_owner", vhost)
-        features = rng.choice((0, 1 << 27, _V1, _V1 | 1 << 15, _V1 | 1 << 29, _V1 | _IOMMU))
-        if features & _IOMMU:
+        features = rng.choice(
+            (0, NET_HDR, VERSION_1, *(VERSION_1 | bit for bit in (MRG_RXBUF, EVENT_IDX, IOMMU)))
+        )
+        if features & IOMMU:
             self.call("set_backend_features", vhost, 2)
         self.call("set_features", vhost, features)
         self.call("set_mem_table", vhost, 1, 0)
-        if features & _IOMMU:
+        if features & IOMMU:
             self.call("write_iotlb", vhost, 2, MEMORY_LEN)
         for ring in (RX, TX):
             self.call("set_vring_num", vhost, ring, rng.choice((SLOTS, SLOTS, 2, 8)))
@@ -136,11 +175,6 @@ class Builder:
             self.call("signal", self.one("event"), 1)
         return vhost
 
-    def device_flags(self) -> int:
-        """Return a kind of device."""
-        value = SETIFF_FLAGS.choose(self.rng)
-        return value if isinstance(value, int) else 0
-
 
 def _bare(builder: Builder) -> None:
     """Nothing."""
@@ -148,7 +182,7 @@ def _bare(builder: Builder) -> None:
 
 def _device(builder: Builder) -> None:
     """A device that is up."""
-    builder.queue(NAMES[0], builder.device_flags())
+    builder.device(NAMES[0])
     builder.up(NAMES[0])
 
 
@@ -160,7 +194,7 @@ def _loaded(builder: Builder) -> None:
 
 def _queues(builder: Builder) -> None:
     """A device of several queues that is up."""
-    flags = builder.rng.choice((TAP, 1)) | MULTI | _NO_PI
+    flags = builder.rng.choice((TAP, TUN)) | MULTI | NO_PI
     for _ in range(builder.rng.choice((2, 3))):
         builder.queue(NAMES[0], flags)
     builder.up(NAMES[0])
@@ -169,13 +203,13 @@ def _queues(builder: Builder) -> None:
 def _devices(builder: Builder) -> None:
     """Two devices that are up."""
     for address, name in enumerate(NAMES[:2]):
-        builder.queue(name, builder.device_flags())
+        builder.device(name)
         builder.up(name, address)
 
 
 def _machine(builder: Builder) -> None:
     """A TAP that vhost-net reads."""
-    flags = TAP | _NO_PI | (_VNET if builder.rng.random() < 0.5 else 0)
+    flags = TAP | NO_PI | (VNET if builder.rng.random() < 0.5 else 0)
     queue = builder.queue(NAMES[0], flags)
     builder.up(NAMES[0])
     builder.machine([queue, queue][: builder.rng.choice((1, 2))])
@@ -184,7 +218,7 @@ def _machine(builder: Builder) -> None:
 
 def _wire(builder: Builder) -> None:
     """A TAP that is up and a packet socket."""
-    builder.queue(NAMES[0], TAP | _NO_PI)
+    builder.queue(NAMES[0], TAP | NO_PI)
     builder.up(NAMES[0])
     index = builder.call("ifindex", builder.one("udp"), NAMES[0])
     builder.call("sendll", builder.one("packet"), index, Data("eth4", 100), 0x40, times=20)
@@ -192,7 +226,7 @@ def _wire(builder: Builder) -> None:
 
 def _frames(builder: Builder) -> None:
     """A device that sends back, or to itself, what is written to it."""
-    queue = builder.queue(NAMES[0], builder.device_flags())
+    queue = builder.device(NAMES[0])
     builder.up(NAMES[0])
     index = builder.call("ifindex", builder.one("udp"), NAMES[0])
     program = (
@@ -201,7 +235,7 @@ def _frames(builder: Builder) -> None:
         else builder.call("xdp_program", builder.rng.choice((1, 2, 3)))
     )
     builder.call("xdp_attach", program, index, XDP_DRV_MODE)
-    builder.call("pwritev2", queue, Data("eth4", 100), RWF_NOWAIT, times=5)
+    builder.call("pwritev2", queue, Data("eth4", 100), 8, times=5)
 
 
 SCENES = (
@@ -211,7 +245,7 @@ SCENES = (
 """What programs begin with, one of them each."""
 
 
-def generate(rng: random.Random) -> Program:
+def generate(rng: Random) -> Program:
     """Make up a program."""
     names: list[str] = []
     if rng.random() < 0.4:
@@ -222,4 +256,4 @@ def generate(rng: random.Random) -> Program:
     most = min(len(builder.calls) + rng.randint(3, 18), MOST)
     while len(builder.calls) < most:
         builder.any_call()
-    return builder.program[:MOST]
+    return tuple(builder.calls[:MOST])

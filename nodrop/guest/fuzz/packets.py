@@ -6,8 +6,6 @@ from __future__ import annotations
 import random
 import struct
 
-from nodrop.guest.fuzz.program import Data
-
 _MAC = bytes.fromhex("020000000001 020000000002")
 _UDP = struct.pack(">HHHH", 9, 9, 0, 0)
 _TCP = struct.pack(">HHIIBBHHH", 9, 9, 1, 1, 0x50, 0x10, 1000, 0, 0)
@@ -75,7 +73,7 @@ SIZES = (
 )
 
 
-def content(data: Data) -> bytes:
-    """Return the bytes."""
-    start = _beginning(data.kind, data.size)[: data.size]
-    return start + b"\xa5" * (data.size - len(start))
+def content(kind: str, size: int) -> bytes:
+    """Return so many bytes that begin like a kind."""
+    start = _beginning(kind, size)[:size]
+    return start + b"\xa5" * (size - len(start))

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program of system calls, and what its calls are given.
-
-What a call means is in the grammar; here is only its form.
-"""
+"""A program of system calls: what its calls are, and how each is made up at random."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from nodrop.guest.fuzz import packets
 
 HERE, AWAY = -2, -1
 """As ``Ref``: the network namespace that a program begins in, and another one."""
+NAMES = ("fz0", "fz1", "fz2")
+"""Names of devices, mostly."""
+_ODD_NAMES = ("fz%d", "", "fz0123456789abcd", "fz0/x", "lo")
+_ODD = (-1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
+NO_FDS = (-1, 0, 9999)
+"""In place of an open file: none, /dev/null, none."""
 
 
 @dataclass(frozen=True)
 class Ref:
-    """What an earlier call has made.
+    """The result of an earlier call.
 
     Attributes:
         call: its number in the program; HERE or AWAY.
@@ -24,10 +29,13 @@ class Ref:
 
     call: int
 
+    def __str__(self) -> str:
+        return {HERE: "here", AWAY: "away"}.get(self.call, f"r{self.call}")
+
 
 @dataclass(frozen=True)
 class Data:
-    """Bytes that are made when they are needed (:mod:`nodrop.guest.fuzz.packets`).
+    """Bytes of a packet (:mod:`nodrop.guest.fuzz.packets`).
 
     Attributes:
         kind: what they begin like.
@@ -37,20 +45,12 @@ class Data:
     kind: str
     size: int
 
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.size}"
+
 
 Value = int | str | Ref | Data
 """An argument. Text is the name of a device."""
-
-
-class Where(StrEnum):
-    """Where the memory is that a call is given."""
-
-    FINE = ""
-    NULL = "null"
-    BAD = "bad"
-    """There is none."""
-    EDGE = "edge"
-    """It ends after some bytes."""
 
 
 @dataclass(frozen=True)
@@ -58,53 +58,108 @@ class Call:
     """A call.
 
     Attributes:
-        name: in the grammar.
-        aside: the next one does not wait for it.
+        name: in the tables.
+        aside: the next call does not wait for this one.
+        where: which memory it gets: "" (good), "null", "bad" (none), "edge" (ends after 8 bytes).
         times: how often it is made, until it fails.
     """
 
     name: str
-    values: tuple[Value, ...]
+    values: tuple[Value, ...] = ()
     aside: bool = False
-    where: Where = Where.FINE
+    where: str = ""
     times: int = 1
 
-    def refs(self) -> tuple[int, ...]:
-        """Return the numbers of the calls whose results it uses."""
-        return tuple(value.call for value in self.values if isinstance(value, Ref))
-
-    def with_refs(self, change: Callable[[int], Value]) -> Call:
-        """Return it with other arguments in place of earlier results, but for HERE and AWAY."""
-        values = tuple(
-            change(value.call) if isinstance(value, Ref) and value.call >= 0 else value
-            for value in self.values
-        )
-        return replace(self, values=values)
+    def __str__(self) -> str:
+        words = [hex(one) if isinstance(one, int) and one > 9 else str(one) for one in self.values]
+        text = f"{'& ' if self.aside else ''}{self.name}({', '.join(words)})"
+        text += f" @{self.where}" if self.where else ""
+        return text + (f" *{self.times}" if self.times > 1 else "")
 
 
 Program = tuple[Call, ...]
 
 
-def moved(calls: Sequence[Call], first: int, by: int) -> list[Call]:
-    """Return calls whose references to the calls from ``first`` on are to others behind them."""
-
-    def change(number: int) -> Value:
-        return Ref(number + by) if number >= first else Ref(number)
-
-    return [call.with_refs(change) for call in calls]
+def render(program: Program) -> str:
+    """Return a program as text, a numbered call a line."""
+    return "".join(f"r{number} = {call}\n" for number, call in enumerate(program))
 
 
-def without(program: Program, number: int, instead: Value = -1) -> Program:
-    """Return a program without one of its calls.
+@dataclass(frozen=True)
+class Fd:
+    """An argument that is the result of another call.
 
-    Args:
-        instead: what those get that used its result.
+    Attributes:
+        kinds: the kinds that are meant; others are taken now and then.
     """
 
-    def change(used: int) -> Value:
-        if used == number:
-            return instead
-        return Ref(used - 1) if used > number else Ref(used)
+    kinds: tuple[str, ...]
 
-    behind = [call.with_refs(change) for call in program[number + 1 :]]
-    return (*program[:number], *behind)
+
+Choose = Callable[[Random], Value]
+Param = Fd | Choose
+
+
+def of(*kinds: str) -> Fd:
+    """Return the parameter that takes results of these kinds."""
+    return Fd(kinds)
+
+
+def exact(*usual: int) -> Choose:
+    """Return the parameter that is one of these numbers: another might harm the guest."""
+    return lambda rng: rng.choice(usual)
+
+
+def num(*usual: int, bits: int = 32) -> Choose:
+    """Return the parameter that is mostly one of these numbers, else any of the width."""
+
+    def choose(rng: Random) -> Value:
+        if rng.random() < 0.85:
+            return rng.choice(usual)
+        return rng.choice((rng.getrandbits(bits), 1 << rng.randrange(bits), rng.choice(_ODD)))
+
+    return choose
+
+
+def flags(names: int, usual: tuple[int, ...]) -> Choose:
+    """Return the parameter of bits: a usual combination, often with others of ``names``."""
+    bits = [1 << at for at in range(names.bit_length()) if names >> at & 1]
+
+    def choose(rng: Random) -> Value:
+        value = rng.choice(usual)
+        while rng.random() < 0.3:
+            value ^= rng.choice(bits)
+        return value
+
+    return choose
+
+
+def name(rng: Random) -> Value:
+    """Choose the name of a device: the first one mostly, others, or an odd one."""
+    draw = rng.random()
+    return NAMES[0] if draw < 0.75 else rng.choice(NAMES if draw < 0.95 else _ODD_NAMES)
+
+
+def packet(rng: Random) -> Value:
+    """Choose what is written or sent, of any kind and size."""
+    return Data(rng.choice(packets.KINDS), rng.choice(packets.SIZES))
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A kind of call.
+
+    Attributes:
+        make: gets the memory and the arguments (names as 16 bytes, packets as bytes, all else as
+            numbers) and returns the system call's number and arguments.
+        makes: what kind of thing its result is; "": nothing that others use.
+        weight: how often it is chosen.
+        repeats: it makes sense many times.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    make: Callable[..., tuple[int, ...]]
+    makes: str = ""
+    weight: int = 10
+    repeats: bool = False

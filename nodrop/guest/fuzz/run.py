@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from random import Random
 
-from nodrop.guest.command import tool
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.fuzz.build import generate
-from nodrop.guest.fuzz.corpus import Corpus, keep, kept, outcomes
-from nodrop.guest.fuzz.cover import Cover, addresses, places, sections
-from nodrop.guest.fuzz.executor import Executor
-from nodrop.guest.fuzz.mutate import mutate
-from nodrop.guest.fuzz.program import Program
-from nodrop.guest.fuzz.state import Recent, State, read_states
-from nodrop.guest.fuzz.text import parse_all, render
+from nodrop.guest.fuzz.execute import UNENDED, Answer, End, Executor
+from nodrop.guest.fuzz.program import Program, render
 from nodrop.guest.fuzz.watch import Finding, Health, Log
-from nodrop.guest.fuzz.wire import NOT_MADE, UNENDED, Answer, End
 from nodrop.guest.leaks import Leaks
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
@@ -31,43 +25,62 @@ from nodrop.guest.runner import prepare_system
 GUARD = Path("/sys/module/nodrop/parameters/guard_ms")
 TRACE = Path("/sys/kernel/tracing/events/nodrop/enable")
 RCU = Path("/sys/module/rcutree/parameters")
-CORPUS = "corpus"
+RUNNING = "running.txt"
+"""In NODROP_OUT: the program that runs, written before it runs."""
 _HEALTH_EVERY = 200
 """Programs."""
 _TELL_S = 2.0
-_FRESH = 0.3
-"""How many programs are made of nothing."""
 _AGAIN = 5
 """How often a program runs again before its packets count as held."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What to run.
+class Kind:
+    """How a guest is set up.
 
     Attributes:
-        seed: of the programs that are made up.
-        seconds: when to end.
-        programs: so many at most; 0: no matter.
-        blind: do not learn from what is reached, so that a seed gives the same programs again.
-        replay: run those of these files instead, one file after another.
-        times: each of these so often.
         guard_ms: after how long a reader counts as gone; 0: never.
         trace: with nodrop's tracepoints.
-        stock_vhost: with the kernel's own vhost_net, which knows nothing of tun's protocol.
-        guest: the number of this guest.
+        vhost: whose vhost_net; the kernel's own knows nothing of tun's protocol.
     """
 
-    seed: int = 1
-    seconds: float = 60.0
-    programs: int = 0
-    blind: bool = False
-    replay: tuple[Path, ...] = ()
-    times: int = 1
     guard_ms: int = 0
     trace: bool = False
-    stock_vhost: bool = False
-    guest: int = 0
+    vhost: Variant = Variant.NODROP
+
+
+KINDS = (Kind(), Kind(guard_ms=20, trace=True), Kind(vhost=Variant.STOCK))
+"""A guard that never trips shows which queue is stuck; one that trips soon is code as well."""
+
+
+@dataclass
+class State:
+    """A run so far.
+
+    Attributes:
+        programs: that were run.
+        unsure: programs whose packets were held once and not again.
+        killed: programs whose time was over.
+        done: how often each call was made without an error.
+        finding: what ended the run; None: nothing.
+    """
+
+    programs: int = 0
+    unsure: int = 0
+    killed: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    finding: Finding | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.programs} programs, {self.done.total()} calls of {len(self.done)} kinds, "
+            f"{self.killed} killed, {self.unsure} held once"
+        )
+
+
+def program_of(seed: int, number: int) -> Program:
+    """Return a seed's program of this number: always the same."""
+    return generate(Random(f"{seed}/{number}"))
 
 
 class Fuzz:
@@ -77,155 +90,87 @@ class Fuzz:
         say: called with the state now and then.
     """
 
-    def __init__(self, settings: Settings, say: Callable[[State], None]) -> None:
-        self.settings = settings
-        self.state = State(settings.guest, settings.seed)
-        self.corpus = Corpus()
+    def __init__(self, kind: Kind, say: Callable[[State], None]) -> None:
+        self.state = State()
+        self._kind = kind
         self._say = say
         self._environment = Environment.from_environ()
-        self._rng = random.Random(settings.seed)
-        self._started = self._told = time.monotonic()
+        self._executor = Executor()
         self._leaks = Leaks()
 
-    def run(self) -> State:
-        """Run it all; what is found is in the state.
+    def run(self, seed: int, *, first: int = 0, programs: int = 0, seconds: float = 60.0) -> State:
+        """Run a seed's programs; what is found is in the state.
+
+        Args:
+            first: the number of the first one.
+            programs: so many at most; 0: no matter.
+            seconds: when to end.
 
         Raises:
-            GuestError: it cannot be run here.
+            GuestError, OSError: it cannot be run here.
         """
         prepare_system()
         _be_fast()
-        with _covered(self._environment.modules) as cover:
-            drivers = Drivers(self._environment.modules)
-            vhost = Variant.STOCK if self.settings.stock_vhost else Variant.NODROP
-            drivers.use(Variant.NODROP, vhost=vhost)
-            GUARD.write_text(str(self.settings.guard_ms))
-            if self.settings.trace:
-                TRACE.write_text("1")
-            self._sections = sections()
-            self._run(cover)
-            self._tell()
-            if self.state.finding:
-                # Who knows what can still be unloaded.
-                cover.close()
-                return self.state
+        drivers = Drivers(self._environment.modules)
+        drivers.use(Variant.NODROP, vhost=self._kind.vhost)
+        GUARD.write_text(str(self._kind.guard_ms))
+        if self._kind.trace:
+            TRACE.write_text("1")
+        end = time.monotonic() + seconds
+        self.state.finding = self._programs(seed, first, programs, end)
+        if not self.state.finding:
             try:
                 drivers.unload()
                 leak = self._leaks.end()
-                self.state.finding = Finding("leak", leak, leak) if leak else None
+                self.state.finding = Finding("leak", leak) if leak else None
             except GuestError as error:
-                self.state.finding = Finding("modules", str(error), str(error))
-        self._tell()
+                self.state.finding = Finding("modules", str(error))
+        self._say(self.state)
         return self.state
 
-    def _run(self, cover: Cover) -> None:
-        with ExitStack() as stack:
-            executor = stack.enter_context(Executor(self._environment.bin))
-            recent = Recent(self._environment.out)
-            stack.callback(recent.close)
-            log, health = Log(), Health()
-            # What the modules did when they were loaded.
-            self.corpus.passed |= cover.take()
-            for program in self._programs():
-                recent.begins(self.state.programs, render(program))
-                answer = executor.run(program)
-                self._account(program, answer, cover)
-                self.state.finding = self._look(program, answer, executor, log)
-                if not self.state.finding and self.state.programs % _HEALTH_EVERY == 0:
-                    self.state.finding = log.finding() or health.finding()
-                    self._leaks.round_ends()
-                if self.state.finding or self._over:
-                    break
-                if time.monotonic() - self._told >= _TELL_S:
-                    self._tell()
-            if not self.state.finding:
-                self.state.finding = health.finding() or log.finding()
+    def _programs(self, seed: int, first: int, programs: int, end: float) -> Finding | None:
+        log, health = Log(), Health()
+        told = time.monotonic()
+        for number in count(first):
+            program = program_of(seed, number)
+            text = f"# --seed {seed} --first {number}\n{render(program)}"
+            (self._environment.out / RUNNING).write_text(text, encoding="utf-8")
+            found = self._look(program, self._executor.run(program), log)
+            self.state.programs += 1
+            if not found and self.state.programs % _HEALTH_EVERY == 0:
+                found = health.finding()
+                self._leaks.round_ends()
+            if found:
+                return found
+            if time.monotonic() >= end or self.state.programs == programs:
+                return health.finding() or log.finding()
+            if time.monotonic() - told >= _TELL_S:
+                told = time.monotonic()
+                self._say(self.state)
+        return None
 
-    @property
-    def _over(self) -> bool:
-        wanted, state = self.settings, self.state
-        return bool(
-            time.monotonic() - self._started >= wanted.seconds
-            or (wanted.programs and state.programs >= wanted.programs)
-        )
-
-    def _programs(self) -> Iterator[Program]:
-        if self.settings.replay:
-            yield from self._replayed()
-            return
-        if not self.settings.blind:
-            yield from self._earlier()
-        while True:
-            known = self.corpus.programs
-            if self.settings.blind or not known or self._rng.random() < _FRESH:
-                yield generate(self._rng)
-            else:
-                choose = self.corpus.choose
-                yield mutate(self._rng, choose(self._rng), choose(self._rng))
-
-    def _earlier(self) -> Iterator[Program]:
-        """Take over what other guests have reached; if there were none, run the corpus."""
-        programs = kept(self._environment.out / CORPUS)
-        if states := read_states(self._environment.out):
-            for state in states:
-                self.corpus.passed |= addresses(state.places, self._sections)
-                self.corpus.ended |= set(state.ended)
-            self.corpus.programs += programs
-        else:
-            yield from programs
-
-    def _replayed(self) -> Iterator[Program]:
-        for path in self.settings.replay:
-            programs = parse_all(path.read_text(encoding="utf-8"))
-            for _ in range(self.settings.times):
-                yield from programs
-
-    def _account(self, program: Program, answer: Answer, cover: Cover) -> None:
-        state = self.state
-        state.programs += 1
-        state.calls += sum(result not in (NOT_MADE, UNENDED) for result in answer.results)
-        state.killed += answer.end is not End.ENDED
-        state.seconds = time.monotonic() - self._started
-        ended = outcomes(program, answer.results)
-        fresh = self.corpus.consider(program, cover.take(), ended)
-        if fresh and cover.there and answer.end is End.ENDED and not self.settings.replay:
-            keep(self._environment.out / CORPUS, program)
-
-    def _look(
-        self, program: Program, answer: Answer, executor: Executor, log: Log
-    ) -> Finding | None:
+    def _look(self, program: Program, answer: Answer, log: Log) -> Finding | None:
         """Return what is wrong after a program."""
-        if answer.end is End.STUCK:
-            return log.finding() or Finding("stuck", _stuck_line(program, answer), render(program))
+        calls = list(zip(program, answer.results, strict=True))
+        self.state.done.update(call.name for call, result in calls if result >= 0)
+        self.state.killed += answer.end is not End.ENDED
         if found := log.finding():
             return found
+        if answer.end is End.STUCK:
+            names = sorted({call.name for call, result in calls if result == UNENDED})
+            where = ", ".join(names) or "its end"
+            return Finding("stuck", f"a process that cannot be killed, in {where}")
         if not answer.held:
             return None
         # It may have been late.
-        again = sum(executor.run(program).held > 0 for _ in range(_AGAIN))
+        again = sum(self._executor.run(program).held > 0 for _ in range(_AGAIN))
         if found := log.finding():
             return found
         if not again:
             self.state.unsure += 1
             return None
-        line = "packets are on the way that no reader gets"
-        return Finding("held", line, f"{answer.held} bytes; {again} of {_AGAIN} times again")
-
-    def _tell(self) -> None:
-        self._told = time.monotonic()
-        self.state.seconds = self._told - self._started
-        self.state.corpus = len(self.corpus.programs)
-        self.state.ended = sorted(self.corpus.ended)
-        self.state.places = places(self.corpus.passed, self._sections)
-        self.state.write(self._environment.out)
-        self._say(self.state)
-
-
-def _stuck_line(program: Program, answer: Answer) -> str:
-    names = {
-        call.name for call, result in zip(program, answer.results, strict=True) if result == UNENDED
-    }
-    return f"a process that cannot be killed, in {', '.join(sorted(names)) or 'its end'}"
+        text = f"{answer.held} bytes; {again} of {_AGAIN} times again"
+        return Finding("held", "packets are on the way that no reader gets", text)
 
 
 def _be_fast() -> None:
@@ -233,23 +178,3 @@ def _be_fast() -> None:
     for name in ("jiffies_till_first_fqs", "jiffies_till_next_fqs"):
         if (knob := RCU / name).exists():
             knob.write_text("0")
-
-
-@contextmanager
-def _covered(modules: Path) -> Iterator[Cover]:
-    """Load what sees which code is executed, where it was built."""
-    module = modules / "kcover.ko"
-    # Only modules that were built for it call it.
-    wanted = (
-        module.exists() and b"sanitizer_cov_trace_pc" in (modules / "nodrop/nodrop.ko").read_bytes()
-    )
-    if wanted:
-        tool(["insmod", str(module)])
-    cover = Cover()
-    try:
-        yield cover
-    finally:
-        cover.close()
-        if wanted:
-            with suppress(GuestError):
-                tool(["rmmod", "kcover"])

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodrop.guest.command import ip_batch
 from nodrop.guest.failure import GuestError
 from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TUN, TunDevice, configure
@@ -23,7 +22,6 @@ _RING = 5
 _WAIT_S = 10.0
 _MORE_S = 1.0
 """How long the kernel may go on with a complaint."""
-_NET = Path("/sys/class/net")
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,13 @@ class Finding:
 
     Attributes:
         kind: such as "KASAN", "held", "stuck".
-        line: what it is, in a line; equal lines are the same finding.
-        text: all that is known of it.
+        line: what it is.
+        text: what else is known of it.
     """
 
     kind: str
     line: str
-    text: str
+    text: str = ""
 
 
 class Log:
@@ -72,30 +70,16 @@ class Log:
             lines.append(text.splitlines()[0] if text else "")
 
 
-def _devices() -> set[str]:
-    return {path.name for path in _NET.iterdir()}
-
-
 class Health:
     """What a kernel is like while no program runs."""
 
     def __init__(self) -> None:
         self._users = self._read_users()
-        self._devices = _devices()
 
     def finding(self) -> Finding | None:
         """Return what is not as it was."""
-        self._remove_devices()
-        for problem in (self._carries(), self._leaves()):
-            if problem:
-                return Finding("health", problem, problem)
-        return None
-
-    def _remove_devices(self) -> None:
-        """Remove what programs have left, by whatever name."""
-        for name in _devices() - self._devices:
-            with suppress(GuestError):
-                ip_batch([f"link delete dev {name}"])
+        problem = self._carries() or self._leaves()
+        return Finding("health", problem) if problem else None
 
     def _carries(self) -> str:
         """Return what is wrong with a fresh device; "": nothing."""
