@@ -170,19 +170,6 @@ static void print_distribution(const __u64 *sorted, __u64 count)
 	json_close();
 }
 
-static void write_raw(const char *path, const struct run *run)
-{
-	FILE *file = fopen(path, "w");
-	__u64 i;
-
-	if (!file)
-		die(EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
-	for (i = 0; i < run->settings->count; i++)
-		fprintf(file, "%llu\n", run->rtt_ns[i]);
-	if (fclose(file))
-		die(EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
-}
-
 static void print_result(const struct run *run)
 {
 	__u64 *rtt = run->rtt_ns;
@@ -216,7 +203,6 @@ int main(int argc, char **argv)
 	};
 	static struct run run = { .settings = &settings };
 	const char *address = NULL;
-	const char *raw = NULL;
 	__u64 duration = NSEC_PER_SEC;
 	__u64 interval_us = 2000;
 	__u64 port = 7;
@@ -235,8 +221,6 @@ int main(int argc, char **argv)
 		  .help = "how long to send" },
 		{ .name = "grace", .duration_ns = &settings.grace_ns,
 		  .help = "how long to wait for the last answers, s" },
-		{ .name = "raw", .text = &raw,
-		  .help = "file for each probe's time, ns, 0: lost" },
 		{}
 	};
 	pthread_t threads[2];
@@ -265,8 +249,6 @@ int main(int argc, char **argv)
 	send_probes(&run);
 	wait_for_end(now_ns() + settings.grace_ns);
 	join_threads(threads, 2);
-	if (raw)
-		write_raw(raw, &run);
 	print_result(&run);
 	return EXIT_FINE;
 }

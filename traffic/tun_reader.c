@@ -35,7 +35,6 @@ struct settings {
 	__u64 rest_ns;
 	__u64 packets;
 	bool poll;
-	bool idle;
 	const char *log;
 };
 
@@ -232,8 +231,6 @@ int main(int argc, char **argv)
 		  .help = "stop after this many in a queue, 0: never" },
 		{ .name = "poll", .flag = &settings.poll,
 		  .help = "wait in poll() instead of in read()" },
-		{ .name = "idle", .flag = &settings.idle,
-		  .help = "open the device and never read" },
 		{ .name = "log", .text = &settings.log,
 		  .help = "file of marked packets: sender, sent, read (ns)" },
 		{}
@@ -258,11 +255,10 @@ int main(int argc, char **argv)
 	json_text("name", name);
 	json_close();
 	started = now_ns();
-	for (i = 0; i < count && !settings.idle; i++)
+	for (i = 0; i < count; i++)
 		start_thread(&threads[i], read_queue, &queues[i]);
 	wait_for_end(duration ? started + duration : 0);
-	if (!settings.idle)
-		join_threads(threads, count);
+	join_threads(threads, count);
 	if (settings.log)
 		write_log(&settings, queues, count);
 	return print_result(queues, count, now_ns() - started);

@@ -34,26 +34,20 @@ static void ask(const struct vhost_device *dev, unsigned long request,
 		    strerror(errno));
 }
 
-static void set_features(struct vhost_device *dev, enum vhost_headers headers)
+static void set_features(struct vhost_device *dev, bool large)
 {
-	static const __u64 needed[] = {
-		[VHOST_HEADERS_LEGACY] = 1ULL << VHOST_NET_F_VIRTIO_NET_HDR,
-		[VHOST_HEADERS_PLAIN] = 1ULL << VHOST_NET_F_VIRTIO_NET_HDR |
-					1ULL << VIRTIO_F_VERSION_1,
-		[VHOST_HEADERS_TAP] = 1ULL << VIRTIO_NET_F_MRG_RXBUF |
-				      1ULL << VIRTIO_F_VERSION_1,
-	};
+	__u64 needed = 1ULL << VIRTIO_F_VERSION_1 |
+		       1ULL << (large ? VIRTIO_NET_F_MRG_RXBUF :
+					VHOST_NET_F_VIRTIO_NET_HDR);
 	__u64 features;
 
 	ask(dev, VHOST_GET_FEATURES, &features, "ask for its features");
-	features &= needed[headers];
-	if (features != needed[headers])
+	features &= needed;
+	if (features != needed)
 		die(EXIT_UNSUPPORTED,
 		    "this vhost-net cannot make the headers that are wanted");
 	ask(dev, VHOST_SET_FEATURES, &features, "set its features");
-	dev->header = headers == VHOST_HEADERS_LEGACY ?
-			      sizeof(struct virtio_net_hdr) :
-			      sizeof(struct virtio_net_hdr_mrg_rxbuf);
+	dev->header = sizeof(struct virtio_net_hdr_mrg_rxbuf);
 }
 
 /* All of our memory is one region, at the same addresses for both sides. */
@@ -167,9 +161,8 @@ static pid_t find_worker(void)
 }
 
 void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
-		enum vhost_headers headers)
+		bool large)
 {
-	bool large = headers == VHOST_HEADERS_TAP;
 	size_t ring_size = (vring_size(slots, RING_ALIGN) + RING_ALIGN - 1) &
 			   ~(RING_ALIGN - 1UL);
 	struct vhost_ring *rings = dev->rings;
@@ -189,7 +182,7 @@ void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
 		    strerror(errno));
 	ask(dev, VHOST_SET_OWNER, NULL, "become its owner");
 	dev->worker = find_worker();
-	set_features(dev, headers);
+	set_features(dev, large);
 
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

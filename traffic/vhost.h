@@ -12,19 +12,6 @@
 enum { VHOST_RX, VHOST_TX, VHOST_RINGS };
 
 /**
- * enum vhost_headers - who makes the header in front of each packet
- * @VHOST_HEADERS_LEGACY: vhost, 10 bytes, all zero; none of VIRTIO_F_VERSION_1
- * @VHOST_HEADERS_PLAIN: vhost, 12 bytes, all zero
- * @VHOST_HEADERS_TAP: the TAP, 12 bytes; large packets pass whole, those that
- *	are received in as many buffers as they need (VIRTIO_NET_F_MRG_RXBUF)
- */
-enum vhost_headers {
-	VHOST_HEADERS_LEGACY,
-	VHOST_HEADERS_PLAIN,
-	VHOST_HEADERS_TAP,
-};
-
-/**
  * struct vhost_ring - one ring as its guest sees it
  * @vring: descriptor i always stands for buffer i
  * @buffers: one of @buffer_bytes for each slot
@@ -99,10 +86,12 @@ static inline __u64 get_count(const __u64 *counter)
 
 /*
  * Opens /dev/vhost-net for the TAP @tap, with rings of @slots (a power of two)
- * that nobody serves yet. Dies on errors.
+ * that nobody serves yet. @large: the TAP makes the header in front of each
+ * packet, and large packets pass whole, those that are received in as many
+ * buffers as they need; else vhost makes it, all zero. Dies on errors.
  */
 void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
-		enum vhost_headers headers);
+		bool large);
 
 /* Lets vhost poll for so long before it sleeps; dies on errors. */
 void vhost_busyloop(struct vhost_device *dev, unsigned int us);

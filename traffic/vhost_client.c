@@ -12,7 +12,6 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <linux/if_tun.h>
 #include <net/ethernet.h>
 #include <poll.h>
 #include <sched.h>
@@ -24,7 +23,6 @@
 #include "common.h"
 #include "json.h"
 #include "options.h"
-#include "tun.h"
 #include "vhost.h"
 #include "vhost_far.h"
 
@@ -216,15 +214,15 @@ static void obey(struct client *client, const char *order)
 	print_counts(client);
 }
 
-/* Carries out orders until @deadline (0: none) or until it is to stop. */
-static void obey_until(struct client *client, __u64 deadline)
+/* Carries out orders until it is to stop. */
+static void obey_until_stopped(struct client *client)
 {
 	struct pollfd orders = { .fd = STDIN_FILENO, .events = POLLIN };
 	char text[256], *end;
 	size_t filled = 0;
 	ssize_t more;
 
-	while (!stop_asked() && (!deadline || now_ns() < deadline)) {
+	while (!stop_asked()) {
 		if (poll(&orders, 1, STEP_MS) <= 0)
 			continue;
 		more = read(orders.fd, text + filled, sizeof(text) - filled);
@@ -243,7 +241,6 @@ static void obey_until(struct client *client, __u64 deadline)
 		if (filled == sizeof(text))
 			die(EXIT_USAGE, "an order is too long");
 	}
-	stop_now();
 }
 
 /*
@@ -277,30 +274,18 @@ int main(int argc, char **argv)
 {
 	static struct client client;
 	const char *worker_cpu = ANY_CPU;
-	const char *name = "nodrop0";
 	const char *cpu = ANY_CPU;
-	const char *netns = NULL;
-	const char *flags = "";
 	bool worker_fifo = false;
-	bool legacy = false;
 	bool fifo = false;
-	__u64 duration = 0;
 	__u64 slots = 256;
 	__u64 fd = 0;
 	const struct option_spec specs[] = {
-		{ .name = "name", .text = &name, .help = "TAP to create" },
-		{ .name = "netns", .text = &netns,
-		  .help = "network namespace to create it in" },
-		{ .name = "flags", .text = &flags,
-		  .help = "any of backpressure,vnet_hdr,napi" },
-		{ .name = "fd", .number = &fd, .max = 1 << 20,
-		  .help = "an open TAP to use instead, 0: none" },
+		{ .name = "fd", .number = &fd, .min = 1, .max = 1 << 20,
+		  .help = "an open TAP" },
 		{ .name = "far-fd", .number = &client.far, .max = 1 << 20,
 		  .help = "a second TAP, to and from which to carry, 0: none" },
 		{ .name = "slots", .number = &slots, .min = 2, .max = 32768,
 		  .help = "of each ring, a power of two" },
-		{ .name = "legacy", .flag = &legacy,
-		  .help = "headers of 10 bytes, not 12" },
 		{ .name = "work-ns", .number = &client.work_ns,
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
 		{ .name = "rest-ns", .number = &client.rest_ns,
@@ -312,8 +297,6 @@ int main(int argc, char **argv)
 		  .help = "how long vhost polls before it sleeps, us" },
 		{ .name = "rate", .number = &client.rate, .max = NSEC_PER_SEC,
 		  .help = "packets/s to send, 0: none" },
-		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "how long, 0: until a signal" },
 		{ .name = "cpu", .text = &cpu, .help = "where to run" },
 		{ .name = "fifo", .flag = &fifo,
 		  .help = "run ahead of others, as SCHED_FIFO" },
@@ -323,7 +306,6 @@ int main(int argc, char **argv)
 		  .help = "the same for vhost's thread" },
 		{}
 	};
-	enum vhost_headers headers;
 	pthread_t threads[2];
 	unsigned int count = 0;
 
@@ -331,17 +313,12 @@ int main(int argc, char **argv)
 	if (slots & (slots - 1))
 		die(EXIT_USAGE, "--slots must be a power of two, not %llu",
 		    slots);
-	headers = legacy ? VHOST_HEADERS_LEGACY : VHOST_HEADERS_PLAIN;
-	if (netns)
-		enter_netns(netns);
-	catch_stop_signals();
 	if (!fd)
-		fd = open_tun(name, IFF_TAP | parse_tun_flags(flags));
-	if (client.far && (legacy || client.rate))
-		die(EXIT_USAGE, "--far-fd goes without --legacy and --rate");
-	if (client.far)
-		headers = VHOST_HEADERS_TAP;
-	vhost_open(&client.dev, fd, slots, headers);
+		die(EXIT_USAGE, "--fd is required; --help lists the options");
+	if (client.far && client.rate)
+		die(EXIT_USAGE, "--far-fd goes without --rate");
+	catch_stop_signals();
+	vhost_open(&client.dev, fd, slots, client.far);
 	if (client.busyloop)
 		vhost_busyloop(&client.dev, client.busyloop);
 	if (client.far)
@@ -357,13 +334,12 @@ int main(int argc, char **argv)
 	vhost_attach(&client.dev);
 	json_open(NULL);
 	json_true("ready");
-	json_text("name", name);
 	json_close();
 	client.started_ns = now_ns();
 	start_thread(&threads[count++], receive, &client);
 	if (client.rate || client.far)
 		start_thread(&threads[count++], transmit, &client);
-	obey_until(&client, duration ? client.started_ns + duration : 0);
+	obey_until_stopped(&client);
 	join_threads(threads, count);
 	vhost_detach(&client.dev);
 	/* What it has delivered meanwhile. */
