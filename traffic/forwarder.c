@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * forwarder: the null VPN. It joins two network namespaces by a TUN device in
+ * forwarder: a null VPN. It joins two network namespaces by a TAP device in
  * each, as the two ends of a user-space VPN would, without the encryption:
  *
  *   namespace a                                    namespace b
- *   sender -> qdisc -> TUN a -> [ forwarder ] -> TUN b -> receiver
- *   <----------------- TUN a <- [ forwarder ] <- TUN b <- qdisc <-
+ *   sender -> qdisc -> TAP a -> [ forwarder ] -> TAP b -> receiver
+ *   <----------------- TAP a <- [ forwarder ] <- TAP b <- qdisc <-
  *
  * One thread for each direction.
  */
@@ -24,7 +24,6 @@
 struct direction {
 	int from;
 	int to;
-	__u64 work_ns;
 	__u64 packets;
 	__u64 bytes;
 	__u64 write_errors;
@@ -48,7 +47,6 @@ static void *forward(void *arg)
 			direction->error = errno;
 			break;
 		}
-		work_for_ns(direction->work_ns);
 		direction->packets++;
 		direction->bytes += length;
 		if (write(direction->to, packet, length) != length)
@@ -87,25 +85,19 @@ int main(int argc, char **argv)
 	const char *name_a = "nodrop-a";
 	const char *name_b = "nodrop-b";
 	const char *words = "";
-	bool tap = false;
 	pthread_t threads[2];
 	__u64 duration = 0;
-	__u64 work_ns = 0;
 	const struct option_spec specs[] = {
 		{ .name = "netns-a", .text = &netns_a,
 		  .help = "file of the first network namespace" },
 		{ .name = "netns-b", .text = &netns_b,
 		  .help = "file of the second network namespace" },
 		{ .name = "name-a", .text = &name_a,
-		  .help = "TUN device in the first" },
+		  .help = "TAP device in the first" },
 		{ .name = "name-b", .text = &name_b,
-		  .help = "TUN device in the second" },
+		  .help = "TAP device in the second" },
 		{ .name = "flags", .text = &words,
 		  .help = "any of backpressure,vnet_hdr,napi" },
-		{ .name = "tap", .flag = &tap,
-		  .help = "make TAP devices instead" },
-		{ .name = "work-ns", .number = &work_ns, .max = NSEC_PER_SEC,
-		  .help = "busy time per packet, ns" },
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to forward, 0: until a signal" },
 		{}
@@ -114,16 +106,14 @@ int main(int argc, char **argv)
 	__u64 started;
 	int a, b;
 
-	parse_options(argc, argv, "carry packets between two TUN devices",
+	parse_options(argc, argv, "carry packets between two TAP devices",
 		      specs);
-	flags = parse_tun_flags(words) | (tap ? IFF_TAP : IFF_TUN);
+	flags = parse_tun_flags(words) | IFF_TAP;
 	catch_stop_signals();
 	a = open_end(netns_a, name_a, flags);
 	b = open_end(netns_b, name_b, flags);
-	directions[0] = (struct direction){ .from = a, .to = b,
-					    .work_ns = work_ns };
-	directions[1] = (struct direction){ .from = b, .to = a,
-					    .work_ns = work_ns };
+	directions[0] = (struct direction){ .from = a, .to = b };
+	directions[1] = (struct direction){ .from = b, .to = a };
 	/* The devices exist: who started us may configure them now. */
 	json_open(NULL);
 	json_true("ready");

@@ -47,7 +47,6 @@ struct client {
 	__u64 rate;
 	__u64 work_ns;
 	__u64 rest_ns;
-	bool poll;
 	bool paused;
 	__u64 busyloop;
 	__u64 far;
@@ -107,7 +106,7 @@ static void *receive(void *arg)
 					  &client->counts);
 		else if (count)
 			take_packets(client, count);
-		else if (!client->poll)
+		else
 			vhost_wait(ring);
 	}
 	return NULL;
@@ -290,8 +289,6 @@ int main(int argc, char **argv)
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
 		{ .name = "rest-ns", .number = &client.rest_ns,
 		  .max = NSEC_PER_SEC, .help = "sleep for each packet, ns" },
-		{ .name = "poll", .flag = &client.poll,
-		  .help = "never sleep, as a busy guest" },
 		{ .name = "busyloop-us", .number = &client.busyloop,
 		  .max = 1000000,
 		  .help = "how long vhost polls before it sleeps, us" },

@@ -60,7 +60,6 @@ class VhostClient(Service):
         slots: of each ring, a power of two.
         rate_pps: packets to send the other way, 0: none.
         work_ns, rest_ns: busy time and sleep per packet, ns.
-        poll: never sleep.
         busyloop_us: how long vhost's thread polls before it sleeps, us.
         cpu: where the client runs, -1: anywhere.
         fifo: it runs as SCHED_FIFO, ahead of a sender on the same CPU.
@@ -78,7 +77,6 @@ class VhostClient(Service):
         rate_pps: int = 0,
         work_ns: int = 0,
         rest_ns: int = 0,
-        poll: bool = False,
         busyloop_us: int = 0,
         cpu: int = -1,
         fifo: bool = False,
@@ -91,7 +89,7 @@ class VhostClient(Service):
         argv += ["--far-fd", str(far_fd), "--busyloop-us", str(busyloop_us)]
         for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):
             argv += [name, str(place)] if place >= 0 else []
-        flags = {"--poll": poll, "--fifo": fifo, "--worker-fifo": worker_fifo}
+        flags = {"--fifo": fifo, "--worker-fifo": worker_fifo}
         argv += [name for name, wanted in flags.items() if wanted]
         super().__init__(argv, pass_fds=[tap_fd, far_fd] if far_fd else [tap_fd])
 

@@ -9,84 +9,29 @@
     echo_probe --+                                         +--> echo thread
        <-------------- TUN <-- [forwarder] <-- TUN <-- qdisc <-------
 
-The forwarder is one thread in the kernel, or a program with a thread for each direction. A
-system call costs 10 us in a virtual machine, so that the program hides the driver.
+The forwarder is one thread in the kernel: a system call costs 10 us in a virtual machine, so that
+a program would hide the driver.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Any
 
-from nodrop.guest.command import Service, netns_path, parse_last_json, tool
+from nodrop.guest.command import Service, parse_last_json, tool
 from nodrop.guest.counters import driver_counters
-from nodrop.guest.drivers import awake_cpus, device_flags, flag_words
-from nodrop.guest.failure import GuestError
-from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
-from nodrop.guest.netns import namespaces
+from nodrop.guest.drivers import awake_cpus, device_flags
+from nodrop.guest.kforwarder import KernelForwarder, rates
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TUN
-from nodrop.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, set_up_ends
+from nodrop.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options
 
 WARM_UP_S = 0.4
 """From the start of the TCP flows to the measured window."""
 PROBE_GRACE_S = 0.1
 END_GRACE_S = patience(15.0)
-
-
-class Vpn(Protocol):
-    """A forwarder that runs, and what it tells about itself."""
-
-    def mark(self) -> None:
-        """Take note that the measured window begins, or that it ends."""
-
-    def metrics(self) -> Metrics:
-        """Return what it did; at the end of all traffic."""
-
-
-class KernelVpn:
-    """The in-kernel forwarder, watched during the window."""
-
-    def __init__(self, forwarder: KernelForwarder) -> None:
-        self._forwarder = forwarder
-        self._marks: list[Counts] = []
-
-    def mark(self) -> None:
-        """Read the counts."""
-        self._marks.append(self._forwarder.read())
-
-    def metrics(self) -> Metrics:
-        """Return the rates between the marks, and totals."""
-        end = self._forwarder.read()
-        totals: Metrics = {"delivered": end.packets, "send_errors": end.send_errors}
-        return totals | rates(self._marks[0], self._marks[-1])
-
-
-class UserVpn:
-    """The program, which counts from its start to its end."""
-
-    def __init__(self, program: Service) -> None:
-        self._program = program
-
-    def mark(self) -> None:
-        """Do nothing."""
-
-    def metrics(self) -> Metrics:
-        """Return totals, and rates over the whole run."""
-        result = self._program.result()
-        ways = [result[name] for name in ("a_to_b", "b_to_a")]
-
-        def per_s(name: str) -> float:
-            return float(sum(way[name] for way in ways) / result["seconds"])
-
-        return {
-            "delivered": sum(way["packets"] for way in ways),
-            "send_errors": sum(way["write_errors"] for way in ways),
-            "reader_involuntary_switches_per_s": per_s("involuntary_switches"),
-            "reader_sleeps_per_s": per_s("voluntary_switches"),
-        }
 
 
 def distribution(probe: dict[str, Any]) -> Metrics:
@@ -109,7 +54,6 @@ class NullVpn(Scenario):
             "buffer_bytes",
             "cpus_sleep",
             "flows",
-            "forwarder",
             "probe_interval_us",
             "qdisc",
             "traffic_cpu",
@@ -122,15 +66,25 @@ class NullVpn(Scenario):
     def run(self, variant: Variant, seconds: float) -> Metrics:
         """Load the VPN, probe it during the window, read all counters."""
         with ExitStack() as stack:
-            vpn = self._start(variant, stack)
+            forwarder = stack.enter_context(
+                kernel_vpn(
+                    IFF_TUN | device_flags(variant),
+                    offloads=False,
+                    cpu=self.number("vpn_cpu"),
+                    back_cpu=-1,
+                    work_ns=self.number("work_ns"),
+                    txqueuelen=self.number("txqueuelen"),
+                    qdisc=self.text("qdisc"),
+                )
+            )
             if not self.flag("cpus_sleep"):
                 stack.enter_context(awake_cpus(self.environment.modules))
-            probe, flows = self._traffic(vpn, seconds)
+            probe, flows, rated = self._traffic(forwarder, seconds)
             counts = [
                 drain(device, netns=netns) for device, netns in zip(DEVICES, NETNS, strict=True)
             ]
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
-            forwarded = vpn.metrics()
+            forwarded = forwarder.read()
         lost = sum(count.link.tx_dropped for count in counts)
         given = sum(count.qdisc.packets for count in counts)
         metrics: Metrics = {
@@ -146,46 +100,19 @@ class NullVpn(Scenario):
             "latest_probe_ms": probe["latest_send_ns"] / 1e6,
             "lost": lost,
             "given_to_driver": given,
-            "unaccounted": given - forwarded["delivered"] - lost,
+            "delivered": forwarded.packets,
+            "send_errors": forwarded.send_errors,
+            "unaccounted": given - forwarded.packets - lost,
             "qdisc_drops": sum(count.qdisc.drops for count in counts),
             "requeues": sum(count.qdisc.requeues for count in counts),
             "window_s": flows["seconds"],
         }
-        return metrics | distribution(probe) | forwarded | driver_metrics(driver)
+        return metrics | distribution(probe) | rated | driver_metrics(driver)
 
-    def _start(self, variant: Variant, stack: ExitStack) -> Vpn:
-        txqueuelen, qdisc = self.number("txqueuelen"), self.text("qdisc")
-        kind = self.text("forwarder")
-        if kind == "kernel":
-            return KernelVpn(
-                stack.enter_context(
-                    kernel_vpn(
-                        IFF_TUN | device_flags(variant),
-                        offloads=False,
-                        cpu=self.number("vpn_cpu"),
-                        back_cpu=-1,
-                        work_ns=self.number("work_ns"),
-                        txqueuelen=txqueuelen,
-                        qdisc=qdisc,
-                    )
-                )
-            )
-        if kind != "user":
-            raise GuestError(f"a forwarder is kernel or user, not '{kind}'")
-        stack.enter_context(namespaces(*NETNS))
-        program = stack.enter_context(Service(self._program(variant)))
-        set_up_ends(txqueuelen=txqueuelen, qdisc=qdisc)
-        return UserVpn(program)
-
-    def _program(self, variant: Variant) -> list[str]:
-        command = ["taskset", "--cpu-list", self.text("vpn_cpu")]
-        command += [str(self.environment.bin / "forwarder"), "--work-ns", self.text("work_ns")]
-        for side, netns, device in zip("ab", NETNS, DEVICES, strict=True):
-            command += [f"--netns-{side}", str(netns_path(netns)), f"--name-{side}", device]
-        return [*command, "--flags", flag_words(variant)]
-
-    def _traffic(self, vpn: Vpn, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the probe's result and that of the flows."""
+    def _traffic(
+        self, forwarder: KernelForwarder, seconds: float
+    ) -> tuple[dict[str, Any], dict[str, Any], Metrics]:
+        """Return the probe's result, that of the flows, and the forwarder's rates meanwhile."""
         programs, ends = self.environment.bin, netns_options()
         send = ["taskset", "--cpu-list", self.text("traffic_cpu"), str(programs / "tcp_flows")]
         send += [*ends, "--flows", self.text("flows"), "--warm-up", str(WARM_UP_S)]
@@ -199,8 +126,8 @@ class NullVpn(Scenario):
         # The load ends with the window, so the probe ends a little before.
         probe += ["--seconds", str(max(seconds - 2 * PROBE_GRACE_S, seconds / 2))]
         with Service(send) as service:
-            vpn.mark()
+            first = forwarder.read()
             echoed = tool(probe, timeout=seconds + END_GRACE_S)
-            vpn.mark()
+            rated = rates(first, forwarder.read())
             flows = parse_last_json(service.wait(seconds + END_GRACE_S), "tcp_flows")
-        return parse_last_json(echoed, "echo_probe"), flows
+        return parse_last_json(echoed, "echo_probe"), flows, {**rated}

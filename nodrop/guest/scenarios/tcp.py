@@ -185,7 +185,7 @@ class Tcp(Scenario):
         if kind != "user":
             raise GuestError(f"a reader is vhost or user, not '{kind}'")
         command = ["taskset", "--cpu-list", self.text("reader_cpu")]
-        command += [str(self.environment.bin / "forwarder"), "--tap"]
+        command.append(str(self.environment.bin / "forwarder"))
         for side, netns, device in zip("ab", NETNS, DEVICES, strict=True):
             command += [f"--netns-{side}", str(netns_path(netns)), f"--name-{side}", device]
         command += ["--flags", flag_words(variant)]

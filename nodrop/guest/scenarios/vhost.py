@@ -44,7 +44,6 @@ class Vhost(Scenario):
             "worker_fifo",
             "client_cpu",
             "client_fifo",
-            "client_poll",
             "work_ns",
         }
     )
@@ -64,7 +63,6 @@ class Vhost(Scenario):
                 self.environment,
                 tap.fd,
                 slots=self.number("slots"),
-                poll=self.flag("client_poll"),
                 work_ns=self.number("work_ns"),
                 cpu=self._client_cpu(),
                 fifo=self.flag("client_fifo"),
