@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import re
+from contextlib import nullcontext
 from dataclasses import dataclass
 
-from nodrop.guest.command import in_netns, tool
+from nodrop.guest.command import netns_path, tool
 from nodrop.guest.failure import GuestError
-
-_ETHTOOL_LINE = re.compile(r"^\s*(?P<name>[^:]+?):\s*(?P<value>\d+)\s*$")
+from nodrop.guest.netns import inside
+from nodrop.host import ethtool
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,6 @@ def parse_qdisc(text: str) -> QdiscCounters:
         raise GuestError("'tc -j -s qdisc' printed something unknown") from error
 
 
-def parse_ethtool(text: str) -> dict[str, int]:
-    """Parse the output of ``ethtool -S NAME``; lines that are no counters are skipped."""
-    found = (_ETHTOOL_LINE.match(line) for line in text.splitlines())
-    return {match["name"]: int(match["value"]) for match in found if match}
-
-
 def link_counters(name: str, *, netns: str | None = None) -> LinkCounters:
     """Read a device's counters."""
     where = ["-n", netns] if netns else []
@@ -84,9 +78,5 @@ def qdisc_counters(name: str, *, netns: str | None = None) -> QdiscCounters:
 
 def driver_counters(name: str, *, netns: str | None = None) -> dict[str, int]:
     """Read the driver's own counters; empty when it has none (``ethtool -S``)."""
-    try:
-        return parse_ethtool(tool(in_netns(netns, ["ethtool", "-S", name])))
-    except GuestError as error:
-        if "no stats available" in str(error) or "not supported" in str(error):
-            return {}
-        raise
+    with inside(netns_path(netns)) if netns else nullcontext():
+        return ethtool.stats(name)
