@@ -10,7 +10,7 @@ from nodrop.guest.fuzz.memory import END, MEMORY, MEMORY_LEN, PAGE, VHOST, Memor
 from nodrop.guest.fuzz.program import Spec, exact, flags, num, of, packet
 
 EVENTFD2, SCHED_YIELD = 290, 24
-_NONE, _WRITE, _READ, _BOTH = 0, 1 << 30, 2 << 30, 3 << 30
+_WRITE, _READ, _BOTH = 1 << 30, 2 << 30, 3 << 30
 _RING = 0x10000
 """Bytes between two rings in the virtual machine's memory."""
 _AVAIL, _USED, _BUFFERS = 0x1000, 0x2000, 0x4000
