@@ -86,7 +86,7 @@ def run_together(
     Those that are missing are to be run alone. The program at which the guest died says so
     itself, whatever it says alone: it is there, with a complaint.
     """
-    command = [sys.executable, "-m", "nodrop.guest.batch", *programs]
+    command = [sys.executable, "-m", "nodrop.guest.batch", *map(str, programs)]
     env = {"PYTHONPATH": str(REPOSITORY)}
     limit = BOOT_S + TIMEOUT_S * len(programs) / 4
     died = None

@@ -251,7 +251,7 @@ def test_plain_process_when_there_are_no_namespaces(
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
     assert not Path("/usr/bin/x").exists()
     with pytest.raises(lab.GuestTimeout):
-        sh(kernel, tmp_path, "sleep 600", timeout=5)  # it is to run out
+        sh(kernel, tmp_path, "sleep 600", timeout=5)  # bound: it is to run out
     assert settles(tmp_path) == []
     assert scratch() == before
 

@@ -44,7 +44,11 @@ def told(
 ) -> Callable[[Path], Report]:
     """Give what says what a program told; all that were chosen run when the first is asked for."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    chosen = [item.callspec.params["program"] for item in items if "program" in item.fixturenames]
+    chosen = [
+        Path(str(item.callspec.params["program"]))
+        for item in items
+        if "program" in item.fixturenames
+    ]
     reports: dict[Path, Report] = {}
     tried: set[int] = set()
 

@@ -130,7 +130,7 @@ def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
         Service(sender, announces=False) as service,
         pytest.raises(GuestError),
     ):
-        service.wait(0.3)  # it is to run out
+        service.wait(0.3)  # bound: it is to run out
     with Service([*sender[:-1], "0.2"], announces=False) as service:
         assert parse_last_json(service.wait(60), "udp_sender")["seconds"] >= 0.2
 
