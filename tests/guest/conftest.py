@@ -6,14 +6,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from sharing import GuestScheduling
 
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop.progress import Progress
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 """The kernel that finds mistakes by itself, unless somebody asks for another."""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GuestScheduling:
+    return GuestScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

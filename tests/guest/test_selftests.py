@@ -13,26 +13,18 @@ from pathlib import Path
 
 import pytest
 from accounting import account
+from sharing import PROGRAMS, guest_of
 
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.lab.selftests import (
     Report,
     find_kunit,
-    find_selftests,
     run_kunit,
     run_selftest,
     run_together,
 )
 
-TESTS = Path(__file__).parents[1]
-PROGRAMS = [*find_selftests(TESTS / "selftests"), *find_selftests(TESTS / "compat")]
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
-GUESTS = 6
-
-
-def guest_of(program: Path) -> int:
-    """Return the number of the guest that a program shares with others."""
-    return PROGRAMS.index(program) % GUESTS
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +45,8 @@ def told(
     tried: set[int] = set()
 
     def ask(program: Path) -> Report:
-        guest = guest_of(program)
-        programs = [one for one in chosen if guest_of(one) == guest]
+        guest = guest_of(program.name)
+        programs = [one for one in chosen if guest_of(one.name) == guest]
         if guest not in tried and len(programs) > 1:
             out = tmp_path_factory.mktemp("together")
             reports.update(run_together(kernel, artifacts, programs, out))
@@ -65,13 +57,7 @@ def told(
     return ask
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(f"guest{guest_of(path)}"))
-        for path in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_selftest(told: Callable[[Path], Report], program: Path, subtests: pytest.Subtests) -> None:
     account(told(program), subtests, FLAVOUR)
 

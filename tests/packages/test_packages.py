@@ -224,20 +224,24 @@ def test_make_install_from_a_given_source(bare: Root) -> None:
         "--strip-components=1 '*/Makefile' '*/drivers/net/t[ua][np].c' '*/drivers/vhost/*'; "
         "mv /usr/src/linux-source-6.1.tar.xz /var/"
     )
-    install = f"make -s -C {REPOSITORY} install KVER={kernel} SOURCE=/var/tree"
-    bare.succeed(install)
-    assert "/updates/dkms/" in bare.module(kernel, "tun")
-    mark = "a given source of our own"
-    bare.succeed(f"echo 'MODULE_INFO(mark, \"{mark}\");' >>/var/tree/drivers/net/tun.c")
-    bare.succeed(install)
-    assert mark in bare.succeed(f"modinfo -k {kernel} tun")
-    # A driver that the distribution has patched, by its source before that.
-    bare.succeed("sed -i 's/return -EINVAL;/return -EPERM;/' /var/tree/drivers/net/tun.c")
-    done = bare.run(install)
-    assert done.status != 0
-    assert "does not make the kernel's own tun again" in done.output
-    bare.succeed(f"make -s -C {REPOSITORY} uninstall")
-    assert "/kernel/drivers/" in bare.module(kernel, "tun")
+    try:
+        install = f"make -s -C {REPOSITORY} install KVER={kernel} SOURCE=/var/tree"
+        bare.succeed(install)
+        assert "/updates/dkms/" in bare.module(kernel, "tun")
+        mark = "a given source of our own"
+        bare.succeed(f"echo 'MODULE_INFO(mark, \"{mark}\");' >>/var/tree/drivers/net/tun.c")
+        bare.succeed(install)
+        assert mark in bare.succeed(f"modinfo -k {kernel} tun")
+        # A driver that the distribution has patched, by its source before that.
+        bare.succeed("sed -i 's/return -EINVAL;/return -EPERM;/' /var/tree/drivers/net/tun.c")
+        done = bare.run(install)
+        assert done.status != 0
+        assert "does not make the kernel's own tun again" in done.output
+        bare.succeed(f"make -s -C {REPOSITORY} uninstall")
+        assert "/kernel/drivers/" in bare.module(kernel, "tun")
+    finally:
+        # Tests that share this root build from it.
+        bare.succeed("mv /var/linux-source-6.1.tar.xz /usr/src/; rm -r /var/tree")
 
 
 @pytest.mark.parametrize("name", ["*", ".", "6.1 ; true"])

@@ -110,8 +110,9 @@ def start(*words: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str], status: int) -> tuple[str, str]:
-    """Wait for the end of what was started, which must have that exit status; what it said."""
+def ended(process: subprocess.Popen[str], *statuses: int) -> tuple[str, str]:
+    """Wait for the end of what was started, which must have one of these statuses; what it said."""
     out, err = process.communicate(timeout=patience(60))
-    check("Traceback" not in err and process.returncode == status, f"{process.returncode}: {err}")
+    fine = "Traceback" not in err and process.returncode in statuses
+    check(fine, f"{process.returncode}: {err}")
     return out, err

@@ -156,7 +156,7 @@ def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     assert batch.main([str(path) for path in programs[:2]]) == 0
     monkeypatch.setattr(batch, "TIMEOUT_S", 0.3)
-    assert batch.main([str(programs[2])]) == 0
+    assert batch.main([str(programs[2])]) == batch.TIMED_OUT
     whole = GuestRun(0, "", "", (), 1.0)
     good, bad, hangs = read_batch(programs, out, whole)
     assert (good.ok, bad.failed, hangs.run.status) == (True, ("fails",), batch.TIMED_OUT)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which test programs share a guest, and so have to run in the same process of pytest-xdist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+from nodrop.lab.selftests import find_selftests
+
+TESTS = Path(__file__).parent
+PROGRAMS = [*find_selftests(TESTS / "selftests"), *find_selftests(TESTS / "compat")]
+GUESTS = 6
+_PROGRAM = re.compile(r"\btest_selftest\[(\w+)\]$")
+
+
+def guest_of(name: str) -> int:
+    """Return the number of the guest that a program shares with others."""
+    return [path.name for path in PROGRAMS].index(name) % GUESTS
+
+
+class GuestScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests one by one, but for those that share a guest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        program = _PROGRAM.search(nodeid)
+        return f"guest {guest_of(program[1])}" if program else nodeid
