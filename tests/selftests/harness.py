@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the tests in the guest share: KTAP, nodrop's driver, a device, senders, readers.
 
-Each test program is run in a guest of its own, as root, with NODROP_MODULES and
-NODROP_BIN set. It prints KTAP and ends with kselftest's exit status.
+A test program runs in a guest as root, with NODROP_MODULES and NODROP_BIN set; others run in it
+before and after. It prints KTAP and ends with kselftest's exit status.
 """
 
 from __future__ import annotations
