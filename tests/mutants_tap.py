@@ -11,28 +11,28 @@ TAP = (
     Mutant(
         "tap reserve: no frame may use it",
         HOLD,
-        "\tif (!charged && plain >= limit) {",
-        "\tif (frames >= limit) {",
+        "\tif (!charged && plain >= hold->limit) {",
+        "\tif (frames >= hold->limit) {",
         "tap_hold",
     ),
     Mutant(
         "tap reserve: all frames may use it",
         HOLD,
-        "\tif (!charged && plain >= limit) {",
+        "\tif (!charged && plain >= hold->limit) {",
         "\tif (false) {",
         "tap_limit",
     ),
     Mutant(
         "tap bound: charged frames take the others' slots",
         HOLD,
-        "\tif (charged && frames >= limit && frames - plain >= NODROP_HOLD_MOST) {",
+        "\tif (beyond && frames - plain >= NODROP_HOLD_MOST) {",
         "\tif (false) {",
         "tap_limit",
     ),
     Mutant(
         "tap bound: charged frames have it below txqueuelen, too",
         HOLD,
-        "\tif (charged && frames >= limit && frames - plain >= NODROP_HOLD_MOST) {",
+        "\tif (beyond && frames - plain >= NODROP_HOLD_MOST) {",
         "\tif (charged && frames - plain >= NODROP_HOLD_MOST) {",
         "tap_limit",
     ),
@@ -134,23 +134,23 @@ TAP = (
     Mutant(
         "tap guard: drops are not told from others",
         HOLD,
-        "hold->stalled ? NODROP_HOLD_DROP_GUARD :",
+        "nodrop_hold_stalls(hold) ? NODROP_HOLD_DROP_GUARD :",
         "false ? NODROP_HOLD_DROP_GUARD :",
         "tap_guard",
     ),
     Mutant(
         "tap guard: trips when it is off",
         GUARD,
-        "\t} else if (ms && hold->samples",
-        "\t} else if (hold->samples",
+        "\tif (!ms || head != hold->head)",
+        "\tif (head != hold->head)",
         "tap_guard",
     ),
     Mutant(
         "tap guard: stops at the array's end",
         GUARD,
-        "\t       n < nodrop_hold_frames(ring)) {",
-        "\t       n < nodrop_hold_frames(ring) &&\n"
-        "\t       ring->consumer_head + n < ring->size) {",
+        "\t       hold->uncharged < nodrop_hold_frames(ring)) {",
+        "\t       hold->uncharged < nodrop_hold_frames(ring) &&\n"
+        "\t       hold->head + hold->uncharged < ring->size) {",
         "tap_guard",
     ),
     Mutant(
@@ -170,15 +170,15 @@ TAP = (
     Mutant(
         "tap guard: a reader that works stalls, too",
         GUARD,
-        "\tif (!ms || ring->consumer_head != hold->head)",
+        "\tif (!ms || head != hold->head)",
         "\tif (!ms)",
         "tap_guard",
     ),
     Mutant(
-        "tap guard: a reader that comes back stalls",
+        "tap guard: it ends when it trips",
         GUARD,
-        "\t\tWRITE_ONCE(hold->stalled, false);\n",
-        "\t\treturn;\n",
+        "\thold->armed = !hold->closed && !__ptr_ring_empty(ring);\n",
+        "\thold->armed = !hold->closed && !stalled;\n",
         "tap_guard",
     ),
     Mutant(
@@ -196,10 +196,10 @@ TAP = (
         "tap_events",
     ),
     Mutant(
-        "tap resize: the reserve is forgotten",
+        "tap resize: what is queued is forgotten",
         WRAP,
-        "\treturn nodrop_ptr_ring_resize(rings, n, size, ",
-        "\treturn nodrop_ptr_ring_resize(rings, n, txqueuelen, ",
+        "\t\tsize = max(size, slots);\n",
+        "",
         "tap_limit",
     ),
 )

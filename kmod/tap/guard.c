@@ -5,7 +5,8 @@
  * While the ring holds something, the guard samples at least NODROP_HOLD_LOOKS
  * times in guard_ms whether the reader took a frame. If it never did, all
  * frames in the ring are uncharged, and so is what comes until the reader
- * reads on. Samples and not one timeout, because time jumps: a virtual machine
+ * reads on: by the sender, or by the next sample if the reader stalled just
+ * then. Samples and not one timeout, because time jumps: a virtual machine
  * that was paused finds a timer expired before its reader could run. A sample
  * is never far away, because guard_ms may be lowered at any time.
  *
@@ -52,26 +53,20 @@ void nodrop_hold_unlock(struct ptr_ring *ring)
 }
 
 /*
- * A frame comes. If the reader stalled and does not any more, frames are
- * charged again.
+ * A frame comes. The ring holds something from now on.
  *
  * Context: producer_lock held.
  */
 void nodrop_hold_guard_arm(struct nodrop_hold *hold)
 {
-	int head = READ_ONCE(hold->ring->consumer_head);
-
-	if (unlikely(hold->stalled)) {
-		if (head == hold->head)
-			return;
-		WRITE_ONCE(hold->stalled, false);
-	}
 	if (hold->armed || hold->closed)
 		return;
 
 	hold->armed = true;
 	hold->samples = 0;
-	WRITE_ONCE(hold->head, head);
+	hold->uncharged = 0;
+	WRITE_ONCE(hold->stalled, false);
+	WRITE_ONCE(hold->head, READ_ONCE(hold->ring->consumer_head));
 	nodrop_hold_guard_next(hold);
 }
 
@@ -87,11 +82,11 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 	struct ptr_ring *ring = hold->ring;
 	struct sk_buff *skb;
 	struct sock *sk;
-	int n = 0, at;
+	int at;
 
-	while (hold->stalled && ring->consumer_head == hold->head &&
-	       n < nodrop_hold_frames(ring)) {
-		at = ring->consumer_head + n++;
+	while (ring->consumer_head == hold->head &&
+	       hold->uncharged < nodrop_hold_frames(ring)) {
+		at = hold->head + hold->uncharged++;
 		skb = ring->queue[at < ring->size ? at : at - ring->size];
 		sk = skb->destructor == sock_wfree ? skb->sk : NULL;
 		if (sk)
@@ -106,30 +101,39 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 	}
 }
 
+/* Context: both locks held. */
+static bool nodrop_hold_has_stalled(struct nodrop_hold *hold)
+{
+	unsigned int ms = READ_ONCE(nodrop_hold_guard_ms);
+	int head = hold->ring->consumer_head;
+
+	if (!ms || head != hold->head) {
+		hold->samples = 0;
+		hold->uncharged = 0;
+		WRITE_ONCE(hold->head, head);
+		return false;
+	}
+	hold->samples++;
+	return hold->stalled || hold->samples >= ms / nodrop_hold_period();
+}
+
 static void nodrop_hold_sample(struct work_struct *work)
 {
 	struct nodrop_hold *hold = container_of(to_delayed_work(work),
 						struct nodrop_hold, guard);
-	unsigned int ms = READ_ONCE(nodrop_hold_guard_ms);
 	struct ptr_ring *ring = hold->ring;
+	bool stalled;
 
 	nodrop_hold_lock(ring);
-	if (!ms || ring->consumer_head != hold->head)
-		hold->samples = 0;
-	else
-		hold->samples++;
-	WRITE_ONCE(hold->head, ring->consumer_head);
-
-	if (hold->closed || __ptr_ring_empty(ring)) {
-		hold->armed = false;
-	} else if (ms && hold->samples >= ms / nodrop_hold_period()) {
-		hold->armed = false;
-		WRITE_ONCE(hold->stalled, true);
-		hold->stats[NODROP_HOLD_GUARD_TRIPS]++;
+	stalled = nodrop_hold_has_stalled(hold);
+	hold->stats[NODROP_HOLD_GUARD_TRIPS] += stalled && !hold->stalled;
+	WRITE_ONCE(hold->stalled, stalled);
+	if (stalled)
 		nodrop_hold_uncharge(hold);
-	} else {
+
+	hold->armed = !hold->closed && !__ptr_ring_empty(ring);
+	if (hold->armed)
 		nodrop_hold_guard_next(hold);
-	}
 	nodrop_hold_unlock(ring);
 }
 

@@ -111,8 +111,7 @@ static bool nodrop_hold_is_answer(const struct sk_buff *skb)
 }
 
 /*
- * How many of the ring's frames is no socket charged with? Too few for a
- * moment after a resize that left frames out.
+ * How many of the ring's frames is no socket charged with?
  *
  * Context: producer_lock held.
  */
@@ -123,12 +122,36 @@ static int nodrop_hold_plain(const struct nodrop_hold *hold, int frames)
 	return hold->plain - hold->before[taken & hold->mask];
 }
 
+/**
+ * nodrop_hold_limit() - how many frames are queued by themselves from now on
+ * @hold: beside the ring
+ * @limit: txqueuelen, no more than NODROP_HOLD_MAX
+ *
+ * Context: process context; nobody else changes the limit.
+ * Return: slots for what the ring holds and for what may come with this limit:
+ * a ring that gets so many loses nothing.
+ */
+int nodrop_hold_limit(struct nodrop_hold *hold, int limit)
+{
+	int frames, plain;
+
+	nodrop_hold_lock(hold->ring);
+	hold->limit = limit;
+	frames = nodrop_hold_frames(hold->ring);
+	plain = nodrop_hold_plain(hold, frames);
+	nodrop_hold_unlock(hold->ring);
+	return min(NODROP_HOLD_MAX,
+		   nodrop_hold_size(max(plain, limit)) +
+		   max(frames - plain - NODROP_HOLD_MOST, 0));
+}
+
 /* Why a frame that is not charged is dropped. */
 static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
 {
 	if (!READ_ONCE(nodrop_hold_on))
 		return NODROP_HOLD_DROP_OFF;
-	return hold->stalled ? NODROP_HOLD_DROP_GUARD : NODROP_HOLD_DROP_UNHELD;
+	return nodrop_hold_stalls(hold) ? NODROP_HOLD_DROP_GUARD :
+					  NODROP_HOLD_DROP_UNHELD;
 }
 
 /**
@@ -142,12 +165,11 @@ static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 {
 	struct ptr_ring *ring = hold->ring;
-	int limit, frames, plain, err = -ENOSPC;
-	bool charged, on = READ_ONCE(nodrop_hold_on);
+	int frames, plain, err = -ENOSPC;
+	bool charged, beyond, on = READ_ONCE(nodrop_hold_on);
 
 	/* Outside of the lock: it wakes the sender. */
-	if ((unlikely(READ_ONCE(hold->stalled)) &&
-	     READ_ONCE(ring->consumer_head) == READ_ONCE(hold->head)) ||
+	if (unlikely(nodrop_hold_stalls(hold)) ||
 	    (on && nodrop_hold_is_answer(skb)))
 		skb_orphan(skb);
 	charged = on && nodrop_hold_is_charged(skb);
@@ -161,15 +183,15 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	 */
 	smp_mb__after_spinlock();
 	nodrop_hold_guard_arm(hold);
-	limit = ring->size - NODROP_HOLD_RESERVE;
 	frames = nodrop_hold_frames(ring);
 	plain = nodrop_hold_plain(hold, frames);
-	if (!charged && plain >= limit) {
+	if (!charged && plain >= hold->limit) {
 		hold->stats[nodrop_hold_cause(hold)]++;
 		goto out;
 	}
 	/* Beyond txqueuelen the slots of the others stay theirs. */
-	if (charged && frames >= limit && frames - plain >= NODROP_HOLD_MOST) {
+	beyond = charged && frames >= hold->limit;
+	if (beyond && frames - plain >= NODROP_HOLD_MOST) {
 		hold->stats[NODROP_HOLD_DROP_FULL]++;
 		goto out;
 	}
@@ -182,7 +204,7 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	hold->produced++;
 	hold->plain += !charged;
 	hold->before[hold->produced & hold->mask] = hold->plain;
-	hold->stats[NODROP_HOLD_OVER] += charged && frames >= limit;
+	hold->stats[NODROP_HOLD_OVER] += beyond;
 out:
 	spin_unlock(&ring->producer_lock);
 	return err;
@@ -204,6 +226,6 @@ void nodrop_hold_read(struct nodrop_hold *hold, u64 stats[NODROP_HOLD_STATS])
 	nodrop_hold_lock(ring);
 	memcpy(stats, hold->stats, sizeof(hold->stats));
 	stats[NODROP_HOLD_RING] = nodrop_hold_frames(ring);
-	stats[NODROP_HOLD_LIMIT] = ring->size - NODROP_HOLD_RESERVE;
+	stats[NODROP_HOLD_LIMIT] = hold->limit;
 	nodrop_hold_unlock(ring);
 }

@@ -56,10 +56,12 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
 /**
  * struct nodrop_hold - what stands beside one ring
  * @ring: the ring; never changes
+ * @limit: txqueuelen; producer_lock
  * @stalled: the reader has taken nothing for guard_ms; producer_lock to write
  * @armed: @guard is to sample again; producer_lock
  * @closed: nothing arms @guard any more; producer_lock
  * @samples: how often @guard has found the same @head; producer_lock
+ * @uncharged: frames from @head on that @guard has uncharged; producer_lock
  * @head: where the reader was when @guard sampled last; producer_lock
  * @produced: frames, since the ring was made; producer_lock
  * @plain: those of @produced that no socket is charged with; producer_lock
@@ -70,10 +72,12 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
  */
 struct nodrop_hold {
 	struct ptr_ring *ring;
+	int limit;
 	bool stalled;
 	bool armed;
 	bool closed;
 	unsigned int samples;
+	int uncharged;
 	int head;
 	u32 produced;
 	u32 plain;
@@ -115,8 +119,19 @@ static inline int nodrop_hold_frames(struct ptr_ring *ring)
 	return frames;
 }
 
+/*
+ * Has the reader stalled? Without a lock this may be wrong for a moment; the
+ * next sample of the guard uncharges frames that came in by mistake.
+ */
+static inline bool nodrop_hold_stalls(const struct nodrop_hold *hold)
+{
+	return READ_ONCE(hold->stalled) &&
+	       READ_ONCE(hold->ring->consumer_head) == READ_ONCE(hold->head);
+}
+
 void nodrop_hold_init(struct nodrop_hold *hold, struct ptr_ring *ring);
 int nodrop_hold_grow(struct nodrop_hold *hold, int size);
+int nodrop_hold_limit(struct nodrop_hold *hold, int limit);
 void nodrop_hold_free(struct nodrop_hold *hold);
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb);
 void nodrop_hold_rest(struct nodrop_hold *hold, unsigned int segments);

@@ -46,6 +46,8 @@ static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int txqueuelen)
 	err = nodrop_hold_grow(hold, size);
 	if (err)
 		ptr_ring_cleanup(ring, NULL);
+	else
+		nodrop_hold_limit(hold, txqueuelen);
 	return err;
 }
 
@@ -58,12 +60,28 @@ static void nodrop_tap_ring_cleanup(struct ptr_ring *ring)
 static int nodrop_tap_resize(struct ptr_ring **rings, int n,
 			     unsigned int txqueuelen)
 {
-	int size = nodrop_hold_size(txqueuelen), i;
+	int size = nodrop_hold_size(txqueuelen), slots, old, i, err = 0;
 
-	for (i = 0; i < n; i++)
-		if (nodrop_hold_grow(nodrop_tap_ring_hold(rings[i]), size))
-			return -ENOMEM;
-	return nodrop_ptr_ring_resize(rings, n, size, __skb_array_destroy_skb);
+	if (!n)
+		return 0;
+	if (size > NODROP_HOLD_MAX)
+		return -ENOMEM;
+
+	/* All rings of a device have its limit. */
+	old = nodrop_tap_ring_hold(rings[0])->limit;
+	for (i = 0; i < n; i++) {
+		slots = nodrop_hold_limit(nodrop_tap_ring_hold(rings[i]),
+					  txqueuelen);
+		size = max(size, slots);
+	}
+	for (i = 0; !err && i < n; i++)
+		err = nodrop_hold_grow(nodrop_tap_ring_hold(rings[i]), size);
+	if (!err)
+		err = nodrop_ptr_ring_resize(rings, n, size,
+					     __skb_array_destroy_skb);
+	for (i = 0; err && i < n; i++)
+		nodrop_hold_limit(nodrop_tap_ring_hold(rings[i]), old);
+	return err;
 }
 
 /* tap.c counts none of the segments, not even the first. */
