@@ -45,8 +45,8 @@ class Default:
 
     @property
     def installed(self) -> bool:
-        """Whether the running kernel would load nodrop's tun next."""
-        return any(self._updates.rglob("tun.ko*"))
+        """Whether the running kernel would load nodrop's tun next: it never comes without its core."""
+        return any(self._updates.rglob("nodrop.ko*"))
 
     @property
     def live(self) -> bool:

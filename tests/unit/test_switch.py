@@ -178,14 +178,16 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
 
 
 def test_default_for_the_next_load_only(host: Host) -> None:
+    updates = host.root / "lib/modules" / RELEASE / "updates/dkms"
+    write(updates / "tun.ko.xz")
     for word in ("enable", "disable"):
-        assert main([word, "--default"]) == 4, "nodrop's tun is nowhere"
+        assert main([word, "--default"]) == 4, "another package's tun is not nodrop's"
     assert not host.file.exists()
-    write(host.root / "lib/modules" / RELEASE / "updates/dkms/tun.ko.xz")
+    core = write(updates / "nodrop.ko.xz")
     assert main(["disable", "--default"]) == 0
     assert host.file.exists()
     # A file that was left can go.
-    (host.root / "lib/modules" / RELEASE / "updates/dkms/tun.ko.xz").unlink()
+    core.unlink()
     assert main(["enable", "--default"]) == 0
     assert not host.file.exists()
 
