@@ -45,7 +45,7 @@ class Default:
 
     @property
     def installed(self) -> bool:
-        """Whether the running kernel would load nodrop's tun next: it never comes without its core."""
+        """Whether the running kernel would load nodrop's tun next. It has a core beside it."""
         return any(self._updates.rglob("nodrop.ko*"))
 
     @property

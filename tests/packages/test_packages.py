@@ -111,15 +111,30 @@ def test_the_command_and_the_package(installed: Root) -> None:
     assert "/updates/dkms/" in installed.module(kernel, "tun")
 
 
-def test_removal_notices_a_missing_tun(installed: Root) -> None:
-    kernel = installed.releases[NEWER]
-    stock = f"$(ls /lib/modules/{kernel}/kernel/drivers/net/tun.ko*)"
-    installed.succeed(f"mv {stock} /var/")
-    done = installed.run("dpkg --purge nodrop-dkms")
-    installed.succeed(f"mv /var/tun.ko* /lib/modules/{kernel}/kernel/drivers/net/")
+REMADE = r"""mkdir -p /tmp/cut; touch /boot/initrd.img-6.99; export PATH=/tmp/cut:$PATH
+printf '#!/bin/sh\necho /tun.ko\n' >/tmp/cut/lsinitramfs
+printf '#!/bin/sh\necho "$@" >>/tmp/remade\n' >/tmp/cut/update-initramfs
+chmod 755 /tmp/cut/*
+"""
+"""An initial RAM disk that holds a tun."""
+
+
+def removal_fails(root: Root, command: str) -> None:
+    """Without the newer kernel's own tun; the rest is done, and it is told what to do."""
+    kernel = root.releases[NEWER]
+    folder = f"/lib/modules/{kernel}/kernel/drivers/net"
+    done = root.run(
+        f"{REMADE} mv {folder}/tun.ko* /var/; {command}; s=$?; "
+        f"mv /var/tun.ko* {folder}/; rm /boot/initrd.img-6.99; cat /tmp/remade; exit $s"
+    )
     assert done.status != 0
     assert f"kernel {kernel} has lost its own" in done.output
     assert "--reinstall linux-image-" in done.output
+    assert "-u -k 6.99" in done.output, "the initial RAM disk is made again"
+
+
+def test_removal_notices_a_missing_tun(installed: Root) -> None:
+    removal_fails(installed, "dpkg --purge nodrop-dkms")
     installed.succeed(f"dpkg --purge nodrop-dkms; dpkg -i {dkms_of(build())}", 580)
 
 
@@ -156,7 +171,8 @@ def test_make_install(bare: Root) -> None:
     page = "/usr/local/share/doc/nodrop/docs/json.md"
     bare.succeed(f"test -f {page} -a -d /usr/local/share/doc/nodrop/examples/systemd")
     assert bare.succeed(install) == ""
-    assert "is removed" in bare.succeed(f"make -s -C {REPOSITORY} uninstall")
+    # The newer kernel never had ours.
+    removal_fails(bare, f"make -s -C {REPOSITORY} uninstall")
     assert "/kernel/drivers/" in bare.module(kernel, "tun")
     assert bare.succeed(f"make -s -C {REPOSITORY} uninstall") == ""
     bare.succeed("test ! -e /usr/local/share/doc/nodrop")

@@ -296,6 +296,17 @@ def test_a_kernel_that_never_had_ours(tree: Tree) -> None:
     assert tree.stock() == 0
 
 
+@pytest.mark.parametrize("text", [None, ""])
+def test_a_package_knows_what_its_kernel_had(tree: Tree, text: str | None) -> None:
+    """Also when nothing is left of ours there; what it never had is not missed."""
+    write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n")
+    (tree.kernel / STOCK["tap"]).unlink()
+    assert tree.stock() == 0
+    own = tree.kernel / STOCK["tun"]
+    own.unlink() if text is None else own.write_text(text)
+    assert tree.stock() == 1
+
+
 def test_a_kernel_that_lists_no_modules(tree: Tree) -> None:
     """What it had cannot be known."""
     tree.install()
