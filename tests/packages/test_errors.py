@@ -152,7 +152,8 @@ def test_lockdown(ready: Root) -> None:
     folder = "/tmp/sys/kernel/security"
     spoil = (
         f"mkdir -p {folder}; echo 'none [integrity] confidentiality' >{folder}/lockdown; "
-        "export NODROP_SYS=/tmp/sys"
+        "printf '#!/bin/sh\\necho error: Key was rejected by service\\n' >/tmp/insmod; "
+        "chmod 755 /tmp/insmod; export NODROP_SYS=/tmp/sys PATH=/tmp:$PATH"
     )
     done = ready.run(f"{spoil}; {OURS}/fit $KERNEL")
     assert done.status == 1

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from stubs import programs, run, write
+from stubs import Done, programs, run, write
 
 KMOD = Path(__file__).resolve().parents[2] / "kmod"
 OLD, NEW = "ab" * 20, "cd" * 20
@@ -22,12 +21,16 @@ STUBS = {
     for f in "$NODROP_SYS"/module/*/holders/"$1"; do
         [ ! -e "$f" ] || { rm "$f"; f=${f%/holders/*}/refcnt; echo $(($(cat "$f") - 1)) >"$f"; }
     done""",
-    "mokutil": 'echo "mok.pub is already $(cat "$NODROP_SYS/../mokutil" 2>/dev/null)"',
-    "dkms": "exit 1",
+    # A file's last lines are whose signature it has.
+    "insmod": """words="Required key not available" taken=$NODROP_SYS/taken
+    ! tail -c "$(stat -c %s "$taken")" "$1" | cmp -s - "$taken" || words="Invalid module format"
+    echo "insmod: ERROR: could not insert module $1: $words" >&2; exit 1""",
+    "uname": "echo 6.12.99-amd64",
     "modprobe": 'echo "modprobe $*" >>"$NODROP_SYS/asked"',
     "lsinitramfs": 'cat "$1"',
     "update-initramfs": 'echo "initramfs $3" >>"$NODROP_SYS/asked"',
 }
+SIGN = '[ "$1" = sha256 ] && [ -s "$2" ] && [ -s "$3" ] && cat "$3" >>"$4"'
 
 
 class Machine:
@@ -61,22 +64,25 @@ class Machine:
         (self.place / f"proc/{pid}/fd").mkdir()
         (self.place / f"proc/{pid}/fd/4").symlink_to(device)
 
-    def _run(self, *command: str) -> tuple[int, str]:
-        where = {f"NODROP_{name.upper()}": self.place / name for name in ("sys", "proc", "etc")}
-        where |= {f"NODROP_{name.upper()}": self.place / name for name in ("dkms", "dev", "boot")}
-        done = run(self.place / "bin", KMOD / command[0], *command[1:], **where)
-        assert done.stdout == ""
-        return done.returncode, done.stderr
+    def _run(self, *command: str) -> Done:
+        names = ("sys", "proc", "etc", "dkms", "dev", "boot", "modules")
+        where = {f"NODROP_{name.upper()}": self.place / name for name in names}
+        return run(self.place / "bin", KMOD / command[0], *command[1:], **where)
 
     def settle(self, how: str = "in") -> str:
-        status, said = self._run("settle", how)
-        assert status == 0, "an installation is never undone here"
-        return said
+        done = self._run("settle", how)
+        assert done.returncode == 0, "an installation is never undone here"
+        assert done.stdout == ""
+        return done.stderr
 
     def signed(self) -> bool:
-        status, said = self._run("signed")
-        assert bool(said) is bool(status)
-        return status == 0
+        done = self._run("signed", "6.1")
+        assert bool(done.stderr) is bool(done.returncode)
+        assert done.stdout == ""
+        return done.returncode == 0
+
+    def setting(self, *names: str) -> list[str]:
+        return self._run("framework", *names).stdout.splitlines()
 
     def asked(self) -> list[str]:
         path = self.sys / "asked"
@@ -214,54 +220,55 @@ def test_what_asks_for_signatures(
     assert machine.signed() is loads
 
 
-NAME = "DKMS module signing key"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
-    """As DKMS makes one, and its subject key identifier."""
-    place = tmp_path_factory.mktemp("key")
-    words = f"openssl req -new -x509 -nodes -days 9 -newkey rsa:2048 -outform DER -out {place}/c"
-    command = [*words.split(), "-subj", f"/CN={NAME}", "-keyout", "/dev/null"]
-    subprocess.run(command, check=True, capture_output=True)
-    made = (place / "c").read_bytes()
-    shown = ["openssl", "x509", "-inform", "DER", "-noout", "-text"]
-    text = subprocess.run(shown, input=made, check=True, capture_output=True).stdout.decode()
-    after = text.partition("Subject Key Identifier:")[2].split()[0]
-    return made, after.replace(":", "").lower()
-
-
 @pytest.fixture
-def strict(machine: Machine, certificate: tuple[bytes, str]) -> Machine:
-    """It loads signed modules only; DKMS has its key."""
+def strict(machine: Machine) -> Machine:
+    """It loads signed modules only; DKMS has its key, which the kernel takes."""
     machine.write("sys/module/module/parameters/sig_enforce", "Y\n")
-    machine.write("dkms/mok.pub", certificate[0])
+    machine.write("modules/6.1/build/.config", 'CONFIG_MODULE_SIG_HASH="sha256"\n')
+    programs(machine.place / "modules/6.1/build/scripts", {"sign-file": SIGN})
+    for name in ("mok.key", "mok.pub"):
+        machine.write(f"dkms/{name}", "DKMS's\n")
+        (machine.place / "dkms" / name).chmod(0o600)
+    machine.write("sys/taken", "DKMS's\n")
     return machine
 
 
-def keys(identifier: str) -> str:
-    return (
-        f"1f2e3d4c I------     1 perm 1f010000     0     0 asymmetri {NAME}: {identifier}: "
-        f"X509.rsa {identifier[-8:]} []\n"
-    )
-
-
-def test_key_that_the_kernel_has(strict: Machine, certificate: tuple[bytes, str]) -> None:
-    strict.write("proc/keys", keys(certificate[1][::-1]))
-    assert not strict.signed(), "another one of the same name"
-    strict.write("proc/keys", keys(certificate[1]))
+def test_key_that_the_kernel_takes(strict: Machine) -> None:
     assert strict.signed()
-    programs(strict.place / "bin", {"openssl": "exit 127"})
+    strict.write("sys/taken", "another's\n")
     assert not strict.signed()
 
 
-def test_certificate_that_dkms_is_told_to_use(
-    strict: Machine, certificate: tuple[bytes, str]
-) -> None:
+@pytest.mark.parametrize("missing", ["mok.key", "mok.pub"])
+def test_a_key_that_dkms_would_make_can_be_enrolled(strict: Machine, missing: str) -> None:
+    (strict.place / "dkms" / missing).unlink()
+    assert not strict.signed()
+    made = (strict.place / "dkms/mok.pub").read_bytes()
+    assert not strict.signed()
+    assert (strict.place / "dkms/mok.pub").read_bytes() == made
+    assert (strict.place / "dkms/mok.key").stat().st_mode & 0o077 == 0
+    strict.write("sys/taken", made)
+    assert strict.signed()
+
+
+@pytest.mark.parametrize(
+    ("path", "program"),
+    [
+        ("modules/6.1/build/scripts/sign-file", "exit 1"),
+        # What is no module is refused before anybody looks at its signature.
+        ("bin/uname", "echo 5.10.0-30-amd64"),
+        ("bin/insmod", 'echo "insmod: ERROR: could not insert module x: Operation not permitted"'),
+    ],
+)
+def test_what_cannot_be_known_is_refused(strict: Machine, path: str, program: str) -> None:
+    file = strict.place / path
+    programs(file.parent, {file.name: program})
+    assert not strict.signed()
+
+
+def test_certificate_that_dkms_is_told_to_use(strict: Machine) -> None:
     own = strict.place / "own.der"
     (strict.place / "dkms/mok.pub").rename(own)
-    strict.write("proc/keys", keys(certificate[1]))
-    assert not strict.signed()
     strict.write("etc/dkms/framework.conf", "mok_certificate=/nope\n")
     strict.write("etc/dkms/framework.conf.d/own.conf", f'mok_certificate="{own}"\n')
     assert strict.signed()
@@ -271,24 +278,25 @@ def test_certificate_that_dkms_is_told_to_use(
     ("conf", "signed"),
     [
         ('sign_file="/usr/lib/linux-kbuild-${kernelver%.*}/scripts/sign-file$unknown"', True),
+        ('sign_file="$dkms_tree/sign"', False),
         # The default certificate stays in the default tree.
         ('dkms_tree="$dkms_tree/other"', True),
         ('mok_certificate="$dkms_tree/mok.pub"', True),
-        ('mok_certificate="$dkms_tree/$kernelver.pub"', False),
+        ('mok_certificate="$dkms_tree/other.pub"', False),
     ],
 )
-def test_settings_that_use_variables(
-    strict: Machine, certificate: tuple[bytes, str], conf: str, signed: bool
-) -> None:
-    strict.write("proc/keys", keys(certificate[1]))
+def test_settings_that_use_variables(strict: Machine, conf: str, signed: bool) -> None:
+    programs(strict.place / "dkms", {"sign": "exit 1"})
+    strict.write("dkms/other.pub", "another's\n")
     strict.write("etc/dkms/framework.conf", f"{conf}\n")
     assert strict.signed() is signed
 
 
-@pytest.mark.parametrize(
-    ("said", "enrolled"),
-    [("enrolled", True), ("in the enrollment request", False), ("in the built-in", False)],
-)
-def test_what_mokutil_says(strict: Machine, said: str, enrolled: bool) -> None:
-    strict.write("mokutil", said)
-    assert strict.signed() is enrolled
+@pytest.mark.parametrize("system", ["ID=ubuntu\n", 'ID=linuxmint\nID_LIKE="ubuntu debian"\n'])
+def test_ubuntu_signs_with_shims_key(strict: Machine, system: str) -> None:
+    """Unless DKMS is told another."""
+    shim = "/var/lib/shim-signed/mok/MOK"
+    strict.write("etc/os-release", system)
+    assert strict.setting("mok_signing_key", "mok_certificate") == [f"{shim}.priv", f"{shim}.der"]
+    strict.write("etc/dkms/framework.conf", "mok_signing_key=$dkms_tree/mok.key\n")
+    assert strict.signed()
