@@ -64,6 +64,11 @@ CASES = {
         RESTORE,
         "do not compile for kernel $KERNEL",
     ),
+    "source of another build": (
+        f"{COPY}; sed -i 's/return -EINVAL;/return -EPERM;/' {TUN}",
+        RESTORE,
+        "does not make the kernel's own tun again",
+    ),
     "full disk": (
         "mount -t tmpfs -o size=2M tmpfs /var/cache/nodrop",
         "true",

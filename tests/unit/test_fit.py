@@ -18,7 +18,7 @@ STEPS = {
     "check": "exit 0",
 }
 TOOLS = {
-    "gcc": "echo gcc 12",
+    "gcc": "echo 'gcc (Debian 12.2) 12.2.0'",
     # What the kernel's build would make.
     "make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=} ;;
         TWIN=*) twin=yes ;; esac; done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"
@@ -113,12 +113,31 @@ def test_the_kernels_own_modules_show_whether_a_given_source_fits(place: Path) -
     shutil.copy(KMOD / "source", place / "kmod")
     trees(place, place / "modules" / KERNEL / "build")
     for source in (place / "source", None):
-        assert fit(place, "CONFIG_TUN=m\n", source=source).returncode == 0
-        assert (place / "store/twin").read_text() == "yes\n"
-        shutil.rmtree(place / "store/built")
-    programs(place / "kmod", {"source": STEPS["source"]})
-    assert fit(place, "CONFIG_TUN=m\n").returncode == 0
-    assert (place / "store/twin").read_text() == "no\n"
+        assert compared(place, "CONFIG_TUN=m\n", source)
+
+
+@pytest.mark.parametrize(
+    ("own", "made_by", "are"),
+    [
+        ("drivers/net/tun.ko.xz", "x86_64-linux-gnu-gcc-12 (Debian 12.2) 12.2.0", True),
+        # A newer one makes other code of the same source.
+        ("drivers/net/tun.ko.xz", "gcc-12 (Debian 12.1) 12.2.0", False),
+        # As an older DKMS has put it aside.
+        ("drivers/net/veth.ko.xz", "gcc-12 (Debian 12.2) 12.2.0", False),
+    ],
+)
+def test_they_show_it_of_a_found_source(place: Path, own: str, made_by: str, are: bool) -> None:
+    """Where they can."""
+    write(place / "modules" / KERNEL / "kernel" / own)
+    config = f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{made_by}"\n'
+    assert compared(place, config) is are
+
+
+def compared(place: Path, config: str, source: Path | None = None) -> bool:
+    """Fit modules; whether the kernel's own were made again."""
+    assert fit(place, config, source=source).returncode == 0
+    shutil.rmtree(place / "store/built")
+    return (place / "store/twin").read_text() == "yes\n"
 
 
 def test_source_that_was_given_for_other_headers(place: Path) -> None:
