@@ -114,12 +114,15 @@ def read_batch(programs: Sequence[Path], out: Path, whole: GuestRun | None) -> l
         whole: how the guest ended; None: it died or ran out of time.
     """
     logs = split_log(whole.log if whole else "")
+    # What the kernel said before the first one began is the first one's, too.
+    started = logs.pop("", "")
     reports = []
     for program in programs:
         status = out / f"{program.name}.status"
         output = out / f"{program.name}.output"
         text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
-        log = logs.get(program.name, "")
+        log = "\n".join(filter(None, (started, logs.get(program.name, ""))))
+        started = ""
         run = GuestRun(
             status=int(status.read_text(encoding="ascii")) if status.exists() else -1,
             log=log,

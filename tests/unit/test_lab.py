@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,9 @@ def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     logged = GuestRun(0, LOG, "", find_splats(LOG.splitlines()), 1.0)
     good, bad = read_batch(programs[:2], out, logged)
     assert (good.ok, len(bad.complaints)) == (True, 1)
+    early = replace(logged, log="\n".join((LOG.splitlines()[-1], LOG)))
+    good, bad = read_batch(programs[:2], out, early)
+    assert (len(good.complaints), len(bad.complaints)) == (1, 1)
     (never,) = read_batch([program(tmp_path, "never", "")], out, None)
     assert not never.ok
 
