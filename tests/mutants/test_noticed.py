@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Break the kernel code on purpose, one place at a time: some test must notice.
+"""Break the modules on purpose, one place at a time: the test that is named must notice.
 
-A test that fails with a mutant and passes without it has noticed it. Which ones did is in the
-results as JUnit's XML. Takes half a minute for each mutant.
+The modules are built once; a mutant builds what depends on its file, runs its test, and is undone.
 """
 
 from __future__ import annotations
@@ -10,24 +9,21 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 import pytest
-from mutant import Mutant
-from mutants_core import CORE
-from mutants_events import EVENTS
-from mutants_front import FRONT
-from mutants_tap import TAP
 
 from nodrop import lab
 from nodrop.errors import NodropError
 from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop.kernel.build import make
-from nodrop.lab.selftests import find_kunit, find_selftests, run_kunit, run_selftest
+from nodrop.lab.selftests import find_kunit, run_kunit, run_selftest
 from nodrop.progress import Progress
+
+from .rows import KUNIT, MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
@@ -43,113 +39,107 @@ sys.exit(main(sys.argv[1:]))
 """A row that fails is not tried again, plainer."""
 
 
-def build(mutant: Mutant, kernel: Kernel, artifacts: Artifacts, folder: Path) -> Artifacts:
-    """Build the modules with one mutant; the other artifacts are the real ones.
+@dataclass
+class Bench:
+    """A folder in which the modules are built, and what the tests say of them."""
 
-    Raises:
-        NodropError: it does not compile.
-    """
-    sources, modules = folder / "kmod", folder / "modules"
-    shutil.copytree(ROOT / "kmod", sources)
-    path = sources / mutant.file
-    text = path.read_text(encoding="utf-8")
-    for old, new in ((mutant.old, mutant.new), *mutant.wider):
-        assert text.count(old) == 1, f"its text is not in kmod/{mutant.file} once"
-        text = text.replace(old, new)
-    path.write_text(text, encoding="utf-8")
-    # A mutant may leave something unused.
-    kbuild = sources / "Kbuild"
-    relaxed = re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8"))
-    kbuild.write_text(relaxed, encoding="utf-8")
-    shutil.copytree(artifacts.modules, modules)
-    target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
-    make(
-        ["-C", str(sources), *target, f"OUT={modules / 'nodrop'}"],
-        what="The mutant",
-        scratch=folder,
-        timeout=BUILD_TIMEOUT_S,
-    )
-    return replace(artifacts, modules=modules)
-
-
-@dataclass(frozen=True)
-class Tests:
-    """The tests that may notice a mutant, on one kernel.
-
-    Attributes:
-        whole: the artifacts without a mutant. What fails with them notices nothing.
-    """
-
-    __test__ = False
     kernel: Kernel
-    whole: Artifacts
-    _control: dict[str, list[str]] = field(default_factory=dict)
+    artifacts: Artifacts
+    folder: Path
+    _whole: dict[str, bool] = field(default_factory=dict)
 
-    def noticing(self, mutant: Mutant, artifacts: Artifacts, folder: Path) -> list[str]:
-        """Return the names of the tests that fail, with what they say when it is no case.
+    def __post_init__(self) -> None:
+        shutil.copytree(ROOT / "kmod", self.folder / "kmod")
+        # A mutant may leave something unused.
+        kbuild = self.folder / "kmod/Kbuild"
+        kbuild.write_text(re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8")))
+        modules = self.folder / "modules"
+        shutil.copytree(self.artifacts.modules, modules)
+        self._out = modules / "nodrop"
+        where = [f"KSRC={self.kernel.source}", f"KOBJ={self.kernel.objtree}"]
+        self._make("-C", str(self.folder / "kmod"), *where, f"OUT={self._out}")
+        self.artifacts = replace(self.artifacts, modules=modules)
 
-        The driver's tests run only when the core's have noticed nothing: they take longer.
+    def _make(self, *words: str) -> None:
+        make([*words, "ARCH=um"], what="A mutant", scratch=self.folder, timeout=BUILD_TIMEOUT_S)
+
+    def build(self) -> None:
+        """Build what has changed.
+
+        Raises:
+            NodropError: it does not compile.
         """
-        found = []
-        for module in () if mutant.program or mutant.row else find_kunit(artifacts):
-            found += self._fresh(module.name, artifacts, folder / module.stem)
-        for program in find_selftests(ROOT / "tests/selftests"):
-            if found or mutant.row:
-                break
-            if mutant.program in ("", program.name):
-                found += self._fresh(program.name, artifacts, folder / program.name)
-        if mutant.row:
-            found += self._fresh(mutant.row, artifacts, folder / "sweep")
-        return found
+        build = self._out / "build"
+        self._make("--no-print-directory", "-C", str(self.kernel.objtree), f"M={build}", "modules")
+        for module in build.glob("*.ko"):
+            shutil.copy(module, self._out)
 
-    def _fresh(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
-        """Return what fails with a mutant and not without."""
-        found = self._failing(name, artifacts, folder)
-        if found and name not in self._control:
-            self._control[name] = self._failing(name, self.whole, folder / "whole")
-        return [words for words in found if words not in self._control[name]]
+    @contextmanager
+    def broken(self, mutant: Mutant) -> Iterator[None]:
+        """Have a mutant's modules for the block."""
+        path = self._out / "build" / mutant.file
+        whole = path.read_text(encoding="utf-8")
+        path.write_text(mutated(mutant, whole), encoding="utf-8")
+        try:
+            self.build()
+            yield
+        finally:
+            path.write_text(whole, encoding="utf-8")
 
-    def _failing(self, name: str, artifacts: Artifacts, folder: Path) -> list[str]:
-        """Return what fails in one guest: cases of a program or a KUnit module, a sweep's row."""
+    def passes(self, name: str) -> bool:
+        """Whether a test passes with the modules as they were built last."""
+        out = self.folder / "out"
         try:
             if "=" in name:
-                return self._failing_row(name, artifacts, folder)
-            if name.endswith(".ko"):
-                module = next(path for path in find_kunit(artifacts) if path.name == name)
-                report = run_kunit(self.kernel, artifacts, module, folder)
-            else:
-                program = ROOT / "tests/selftests" / name
-                report = run_selftest(self.kernel, artifacts, program, folder)
-        except NodropError as error:
-            return [f"{name}: {str(error).splitlines()[0]}"]
-        return [f"{report.name}: {text}" for text in (*report.failed, *report.complaints)]
+                return self._row(name, out)
+            if name == KUNIT:
+                tests = find_kunit(self.artifacts)
+                return all(run_kunit(self.kernel, self.artifacts, one, out).ok for one in tests)
+            program = ROOT / "tests/selftests" / name
+            return run_selftest(self.kernel, self.artifacts, program, out).ok
+        except NodropError:
+            return False  # the guest died, or hung
 
-    def _failing_row(self, row: str, artifacts: Artifacts, folder: Path) -> list[str]:
+    def passes_whole(self, name: str) -> bool:
+        """Whether it passes with modules that nothing was changed in; each is asked once."""
+        if name not in self._whole:
+            self.build()
+            self._whole[name] = self.passes(name)
+        return self._whole[name]
+
+    def _row(self, row: str, out: Path) -> bool:
         result = lab.run(
             self.kernel,
             [sys.executable, "-c", SWEEP, "--driver", "nodrop", "--row", row],
-            out=folder,
-            artifacts=artifacts,
+            out=out,
+            artifacts=self.artifacts,
             timeout=ROW_TIMEOUT_S,
             env={"PYTHONPATH": str(ROOT)},
         )
-        return [row] if result.status or result.splats else []
+        return result.status == 0 and not result.splats
 
 
-@cache
-def on(flavour: str) -> Tests:
+def mutated(mutant: Mutant, text: str) -> str:
+    """Return a file's text with the change."""
+    for old, new in ((mutant.old, mutant.new), mutant.wider):
+        if old:
+            assert text.count(old) == 1, f"{old!r} is not in kmod/{mutant.file} once"
+            text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("mutants")
     with Progress() as progress:
-        kernel = ensure_kernel(progress, flavour)
-        return Tests(kernel, ensure_artifacts(kernel, progress))
+        kernel = ensure_kernel(progress, "debug")
+        artifacts = ensure_artifacts(kernel, progress)
+    yield Bench(kernel, artifacts, folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("mutant", [*CORE, *FRONT, *EVENTS, *TAP], ids=lambda mutant: mutant.name)
-def test_is_noticed(
-    mutant: Mutant, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    tests = on("debug" if mutant in TAP or mutant.row else "perf")
-    broken = build(mutant, tests.kernel, tests.whole, tmp_path)
-    found = tests.noticing(mutant, broken, tmp_path)
-    for words in found:
-        record_property("noticed_by", words.splitlines()[0])
-    assert found
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.file}: {one.name}")
+def test_is_noticed(mutant: Mutant, bench: Bench) -> None:
+    with bench.broken(mutant):
+        assert not bench.passes(mutant.noticed_by), f"{mutant.noticed_by} does not notice it"
+    assert bench.passes_whole(mutant.noticed_by), f"{mutant.noticed_by} fails without it"

@@ -1,23 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each mutant's texts are in the sources, once: one that is not breaks nothing."""
+"""The mutants: their texts are in the sources, and every file of the modules has one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mutants_core import CORE
-from mutants_events import EVENTS
-from mutants_front import FRONT
-from mutants_tap import TAP
+from mutants.rows import KUNIT, MUTANTS
+from mutants.test_noticed import mutated
+from sharing import PROGRAMS
+
+from nodrop.guest.sweep.rows import parse
 
 KMOD = Path(__file__).resolve().parents[2] / "kmod"
 
 
-def test_each_mutant_is_found_once() -> None:
-    odd = []
-    for mutant in (*CORE, *FRONT, *EVENTS, *TAP):
-        source = (KMOD / mutant.file).read_text(encoding="utf-8")
-        for old, new in ((mutant.old, mutant.new), *mutant.wider):
-            if source.count(old) != 1 or new == old:
-                odd.append((mutant.name, old))
-    assert odd == []
+def test_each_changes_its_file() -> None:
+    for mutant in MUTANTS:
+        text = (KMOD / mutant.file).read_text(encoding="utf-8")
+        assert mutated(mutant, text) != text
+
+
+def test_each_is_noticed_by_a_test_that_there_is() -> None:
+    programs = {path.name for path in PROGRAMS}
+    rows = [parse(mutant.noticed_by) for mutant in MUTANTS if "=" in mutant.noticed_by]
+    assert rows
+    named = {mutant.noticed_by for mutant in MUTANTS if "=" not in mutant.noticed_by}
+    assert named <= programs | {KUNIT}
+
+
+def test_each_file_of_the_core_and_of_tap_has_one() -> None:
+    files = {
+        str(path.relative_to(KMOD))
+        for name in ("flow", "tap")
+        for path in (KMOD / name).glob("*.c")
+    }
+    # What only registers the module has nothing to break.
+    assert files - {"flow/module.c"} <= {mutant.file for mutant in MUTANTS}

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Changes that break the modules, each with the test of ``make test`` that notices it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+KUNIT = "KUnit"
+
+
+class Mutant(NamedTuple):
+    """One change.
+
+    Attributes:
+        file: below kmod/.
+        name: what is broken.
+        old: a text that occurs in the file once.
+        new: what replaces it.
+        noticed_by: KUNIT, a program of tests/selftests, or a row of the sweep.
+        wider: another change of the file that harms nobody alone: it gives a race time.
+    """
+
+    file: str
+    name: str
+    old: str
+    new: str
+    noticed_by: str
+    wider: tuple[str, str] = ("", "")
+
+
+FLOW = (
+    Mutant(
+        "flow/produce.c",
+        "the txq is stopped without looking at the ring again",
+        "\tif (nodrop_has_both(q)) {\n\t\t/*",
+        "\tif (false) {\n\t\t/*",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/produce.c",
+        "the txq is not stopped after the last slot",
+        "if (unlikely(!nodrop_has_both(q)) && nodrop_holds(q))\n\t\tnodrop_stop(q);",
+        ";",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/produce.c",
+        "a txq that is not bound yet uses the ring",
+        "if (on && !q->foreign && q->txq != txq) {",
+        "if (false) {",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/produce.c",
+        "XDP takes the txq's slot",
+        "(kept && !nodrop_has_second_slot(q))",
+        "false",
+        "tun_xdp",
+    ),
+    Mutant(
+        "flow/produce.c",
+        "the tracepoint names the other cause",
+        "trace_nodrop_stop(q, nodrop_has_room(q));",
+        "trace_nodrop_stop(q, !nodrop_has_room(q));",
+        "tun_trace",
+    ),
+    Mutant(
+        "flow/consume.c",
+        "the reader does not look at what it sent itself",
+        "\treturn !__ptr_ring_empty(q->ring);\n",
+        "\treturn false;\n",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/consume.c",
+        "nothing is completed at a release",
+        "\tnodrop_complete(q);\n",
+        "",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/nodrop_flow.h",
+        "the reader never opens the txq",
+        "\t\tnodrop_release(q);",
+        "\t\t;",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/nodrop_flow.h",
+        "a reader that finds nothing sleeps",
+        "\tif (!packet && nodrop_found_nothing(q))\n",
+        "\tif (!packet)\n",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/nodrop_flow.h",
+        "the end of a burst calls no reader",
+        "\tWRITE_ONCE(q->notice, false);\n\treturn true;",
+        "\treturn false;",
+        "kind=tun reader=blocking sender=gso",
+    ),
+    Mutant(
+        "flow/queue.c",
+        "a queue that gets a txq does not open it",
+        "\tnodrop_reopen(q, txq);\n\tnodrop_unlock(q);",
+        "\tnodrop_unlock(q);",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/queue.c",
+        "a destroyed queue is still found",
+        "\thash_del_rcu(&q->node);\n",
+        "",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/guard.c",
+        "the stall guard never trips",
+        "\t\tWRITE_ONCE(q->gone, true);",
+        "\t\t;",
+        "tun_guard",
+    ),
+    Mutant(
+        "flow/guard.c",
+        "it opens the txqs of a device that is down",
+        "if (!q->txq || !netif_running(q->txq->dev))",
+        "if (!q->txq)",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/kick.c",
+        "a kick runs nothing",
+        "\tif (txq)\n\t\tnodrop_run",
+        "\tif (0)\n\t\tnodrop_run",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/kick.c",
+        "none is waited for",
+        "while (smp_load_acquire(&q->kicking))",
+        "while (false)",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/inject.c",
+        "a resize forgets what does not fit",
+        "\t\tfront->count -= kept;\n\t\tfront = nodrop_set_front(q, front);\n",
+        "\t\tfront->count -= kept;\n",
+        "kind=tun ring=5 event=resize pace=burst",
+    ),
+    Mutant(
+        "flow/inject.c",
+        "a resize opens no txq",
+        "\tnodrop_update_limit(q, false);\n\tnodrop_reopen(q, q->txq);\n",
+        "\tnodrop_update_limit(q, false);\n",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/inject.c",
+        "what a queue inherits has no bound",
+        "kept = min(n, nodrop_may_inherit(heir));",
+        "kept = n;",
+        "sec_memory",
+    ),
+    Mutant(
+        "flow/limit.h",
+        "the limit is never exceeded",
+        "if (!q->limited || likely(dql_avail(&q->txq->dql) >= 0))",
+        "if (true)",
+        "tun_limit",
+    ),
+    Mutant(
+        "flow/limit.h",
+        "completed bytes are completed again",
+        "\tkcsan_enable_current();\n\tq->bytes = 0;",
+        "\tkcsan_enable_current();",
+        KUNIT,
+    ),
+)
+DRIVERS = (
+    Mutant(
+        "tun/wrap.c",
+        "off by default",
+        "static bool nodrop_default = true;",
+        "static bool nodrop_default;",
+        "tun_switch",
+    ),
+    Mutant(
+        "tun/wrap.c",
+        "the kernel empties the qdisc of a queue that leaves",
+        "if (!nodrop_tun_keeps_txqs(dev, n))",
+        "if (true)",
+        "tun_detach",
+    ),
+    Mutant(
+        "tun/wrap.c",
+        "a txq leads to another queue within a packet",
+        "\t__netif_tx_lock_bh(txq);\n\trcu_assign_pointer(*place, tfile);\n"
+        "\t__netif_tx_unlock_bh(txq);\n",
+        "\trcu_assign_pointer(*place, tfile);\n",
+        "tun_detach",
+        ("!= NODROP_BUSY)\n\t\tret =", "!= NODROP_BUSY && ({ mdelay(3); true; }))\n\t\tret ="),
+    ),
+    Mutant(
+        "tun/ethtool.h",
+        "who is held stays so when it is switched off",
+        "\tnodrop_tun_bind_all(dev);\n",
+        "",
+        "tun_switch",
+    ),
+    Mutant(
+        "tun/packet.h",
+        "a large packet is charged as one segment",
+        "return ((const struct sk_buff *)packet)->len;",
+        "return min(((const struct sk_buff *)packet)->len, 1500U);",
+        "tun_offload",
+    ),
+    Mutant(
+        "vhost_net/wrap.c",
+        "packets are read past the core",
+        "return nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);",
+        "return __ptr_ring_consume_batched(q->ring, packets, n);",
+        "vhost_swap",
+    ),
+    Mutant(
+        "vhost_net/wrap.c",
+        "an ordinary ring is taken for an empty one",
+        "return __ptr_ring_consume_batched(ring, packets, n);",
+        "return 0;",
+        "vhost_mixed",
+    ),
+)
+TAP = (
+    Mutant(
+        "tap/hold.c",
+        "charged frames are dropped at txqueuelen",
+        "\tif (!charged && plain >= hold->limit) {",
+        "\tif (frames >= hold->limit) {",
+        "kind=macvtap qdisc=noqueue ring=5 pace=flood sender=tcp",
+    ),
+    Mutant(
+        "tap/hold.c",
+        "other frames use the reserve",
+        "\tif (!charged && plain >= hold->limit) {",
+        "\tif (false) {",
+        "tap_limit",
+    ),
+    Mutant(
+        "tap/hold.c",
+        "the kernel's answers are charged",
+        "\t    (on && nodrop_hold_is_answer(skb)))",
+        "\t    false)",
+        "tap_answers",
+    ),
+    Mutant(
+        "tap/hold.h",
+        "slots that were not given back count as frames",
+        "ring->producer - READ_ONCE(ring->consumer_head);",
+        "ring->producer - ring->consumer_tail;",
+        "tap_limit",
+    ),
+    Mutant(
+        "tap/guard.c",
+        "the guard ends when it trips",
+        "\thold->armed = !hold->closed && !__ptr_ring_empty(ring);\n",
+        "\thold->armed = !hold->closed && !stalled;\n",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap/guard.c",
+        "it uncharges nothing beyond the array's end",
+        "\t       hold->uncharged < nodrop_hold_frames(ring)) {",
+        "\t       hold->uncharged < nodrop_hold_frames(ring) &&\n"
+        "\t       hold->head + hold->uncharged < ring->size) {",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap/wrap.c",
+        "a closed file keeps what its ring holds",
+        "\twhile ((skb = ptr_ring_consume(&q->ring)))\n\t\tkfree_skb(skb);\n",
+        "\t(void)skb;\n",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap/wrap.c",
+        "a smaller ring forgets what it holds",
+        "\t\tsize = max(size, slots);\n",
+        "",
+        "tap_limit",
+    ),
+    Mutant(
+        "tap/ethtool.h",
+        "a queue's counters are those of another one",
+        "\t\tdata += NODROP_HOLD_STATS;\n",
+        "",
+        "tap_limit",
+    ),
+)
+MUTANTS = (*FLOW, *DRIVERS, *TAP)
