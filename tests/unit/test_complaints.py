@@ -127,6 +127,25 @@ def in_log(text: str) -> str:
     return "".join(f"[   31.250000] {line}\n" for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("place", "handler", "foreign"),
+    [
+        ("default_idle_call", "ipi_sig_handler", True),
+        ("default_idle_call", "tun_net_xmit", False),
+        ("tun_net_xmit", "ipi_sig_handler", False),
+    ],
+)
+def test_the_idle_loop_of_user_mode_linux(place: str, handler: str, foreign: bool) -> None:
+    log = (
+        "------------[ cut here ]------------\n"
+        f"WARNING: kernel/locking/lockdep.c:4546 at {place}+0xc8/0x1b8, CPU#1: swapper/1/0\n"
+        f"hardirqs last  enabled at (10261): [<600633c6>] {handler}+0x56/0x70\n"
+        "---[ end trace 0000000000000000 ]---"
+    )
+    (found,) = find_all(log)
+    assert found.foreign == foreign
+
+
 def test_leaks_are_ours_unless_the_place_is_known() -> None:
     log = in_log(HOSTFS + PACKET + HOSTFS + GONE) + "[   31.3] reboot: Power down\n"
     assert [one.foreign for one in find_all(log)] == [True, False, True, False]
