@@ -109,6 +109,8 @@ class Exclusion:
     holds: Callable[..., bool]
 
 
+_ABSENT = ("down", "reattach")
+
 EXCLUSIONS = (
     Exclusion(
         "a qdisc stands before a device that sends; macvtap's ring is behind a receive handler",
@@ -166,9 +168,9 @@ EXCLUSIONS = (
         lambda qdisc, ring, sender: qdisc == "noqueue" and ring == "0" and sender == "tcp",
     ),
     Exclusion(
-        "while an ipvtap is down its address is its host's, which resets connections",
+        "while an ipvtap is down or has no queue its host has its address, and resets connections",
         ("kind", "sender", "event"),
-        lambda kind, sender, event: (kind, sender, event) == ("ipvtap", "tcp", "down"),
+        lambda kind, sender, event: (kind, sender) == ("ipvtap", "tcp") and event in _ABSENT,
     ),
     Exclusion(
         "who only counts cannot tell IPv6 packets of ours from the kernel's",
