@@ -97,9 +97,10 @@ def test_fixed_seed(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: 
     hold(sweep(kernel, artifacts, tmp_path, "--seed", str(FIXED), "--part", part))
 
 
-def test_seed_of_the_day(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["1/4", "3/4"])
+def test_seed_of_the_day(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: str) -> None:
     """A row that fails in it is tried again; one that then holds is reported, and fails nothing."""
-    first = sweep(kernel, artifacts, tmp_path, "--seed", TODAY, "--part", "1/3", "--most", "2")
+    first = sweep(kernel, artifacts, tmp_path, "--seed", TODAY, "--part", part, "--most", "2")
     rows = re.findall(r"^FAILED nodrop: .*\n  --row '(.*)'$", first.output, re.MULTILINE)
     if first.status == 0 or first.splats or not rows:
         hold(first)
@@ -118,10 +119,10 @@ def test_rows(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
     hold(sweep(kernel, artifacts, tmp_path, "--driver", "nodrop", *words))
 
 
+@pytest.mark.parametrize("row", DROPPING)
 def test_stock_drops_what_a_qdisc_can_hold(
-    kernel: Kernel, artifacts: Artifacts, tmp_path: Path
+    kernel: Kernel, artifacts: Artifacts, tmp_path: Path, row: str
 ) -> None:
     """The oracle sees what nodrop is there for: with the kernel's own driver it is not so."""
-    words = [word for row in DROPPING for word in ("--row", row)]
-    run = sweep(kernel, artifacts, tmp_path, "--driver", "stock", *words)
-    assert run.output.count("FAILED stock: ") == len(DROPPING), run.output
+    run = sweep(kernel, artifacts, tmp_path, "--driver", "stock", "--row", row)
+    assert run.status == 1, run.output

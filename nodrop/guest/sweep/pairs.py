@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from nodrop.guest.sweep.rows import ABOVE, NAMES, RULES, VALUES, Row, excluded
 
-ROWS = 200
+ROWS = 250
 TRIES = 3
 """How many rows are made for each that is taken."""
 Pair = tuple[str, str, str, str]

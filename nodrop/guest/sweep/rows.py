@@ -109,8 +109,6 @@ class Exclusion:
     holds: Callable[..., bool]
 
 
-_ABSENT = ("down", "reattach")
-
 EXCLUSIONS = (
     Exclusion(
         "a qdisc stands before a device that sends; macvtap's ring is behind a receive handler",
@@ -168,9 +166,9 @@ EXCLUSIONS = (
         lambda qdisc, ring, sender: qdisc == "noqueue" and ring == "0" and sender == "tcp",
     ),
     Exclusion(
-        "while an ipvtap is down or has no queue its host has its address, and resets connections",
+        "while an ipvtap is down its address is its host's, which resets connections",
         ("kind", "sender", "event"),
-        lambda kind, sender, event: (kind, sender) == ("ipvtap", "tcp") and event in _ABSENT,
+        lambda kind, sender, event: (kind, sender, event) == ("ipvtap", "tcp", "down"),
     ),
     Exclusion(
         "who only counts cannot tell IPv6 packets of ours from the kernel's",
