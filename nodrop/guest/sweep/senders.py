@@ -66,10 +66,13 @@ class Zerocopy(Udp):
         super()._set_up()
         self.sock.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
         self._waiting = 0
+        self._memory: list[bytes] = []
+        """What was sent: a packet that waits reads from it."""
 
     def _one(self, number: int) -> None:
         to = (self.victim.address, self.port(number))
-        self.sock.sendto(payload(number), MSG_ZEROCOPY, to)
+        self._memory.append(payload(number))
+        self.sock.sendto(self._memory[-1], MSG_ZEROCOPY, to)
         self._waiting += 1
         if self._waiting % 64 == 0:
             self._complete()
