@@ -65,6 +65,7 @@ void nodrop_hold_guard_arm(struct nodrop_hold *hold)
 	hold->armed = true;
 	hold->samples = 0;
 	hold->uncharged = 0;
+	hold->taken = nodrop_hold_taken(hold);
 	WRITE_ONCE(hold->stalled, false);
 	WRITE_ONCE(hold->head, READ_ONCE(hold->ring->consumer_head));
 	nodrop_hold_guard_next(hold);
@@ -84,9 +85,9 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 	struct sock *sk;
 	int at;
 
-	while (ring->consumer_head == hold->head &&
+	while (nodrop_hold_taken(hold) == hold->taken &&
 	       hold->uncharged < nodrop_hold_frames(ring)) {
-		at = hold->head + hold->uncharged++;
+		at = ring->consumer_head + hold->uncharged++;
 		skb = ring->queue[at < ring->size ? at : at - ring->size];
 		sk = skb->destructor == sock_wfree ? skb->sk : NULL;
 		if (sk)
@@ -101,16 +102,22 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 	}
 }
 
-/* Context: both locks held. */
+/*
+ * Frames are counted: after a resize, or once around, the reader is where it
+ * was and has taken some.
+ *
+ * Context: both locks held.
+ */
 static bool nodrop_hold_has_stalled(struct nodrop_hold *hold)
 {
 	unsigned int ms = READ_ONCE(nodrop_hold_guard_ms);
-	int head = hold->ring->consumer_head;
+	u32 taken = nodrop_hold_taken(hold);
 
-	if (!ms || head != hold->head) {
+	WRITE_ONCE(hold->head, hold->ring->consumer_head);
+	if (!ms || taken != hold->taken) {
 		hold->samples = 0;
 		hold->uncharged = 0;
-		WRITE_ONCE(hold->head, head);
+		hold->taken = taken;
 		return false;
 	}
 	hold->samples++;

@@ -60,9 +60,10 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
  * @stalled: the reader has taken nothing for guard_ms; producer_lock to write
  * @armed: @guard is to sample again; producer_lock
  * @closed: nothing arms @guard any more; producer_lock
- * @samples: how often @guard has found the same @head; producer_lock
- * @uncharged: frames from @head on that @guard has uncharged; producer_lock
- * @head: where the reader was when @guard sampled last; producer_lock
+ * @samples: how often @guard has found the same @taken; producer_lock
+ * @uncharged: frames behind @taken that @guard has uncharged; producer_lock
+ * @taken: frames that the reader had taken at the last sample; producer_lock
+ * @head: where the reader was then; producer_lock to write
  * @produced: frames, since the ring was made; producer_lock
  * @plain: those of @produced that no socket is charged with; producer_lock
  * @before: by number of a frame, @plain before it; producer_lock
@@ -78,6 +79,7 @@ struct nodrop_hold {
 	bool closed;
 	unsigned int samples;
 	int uncharged;
+	u32 taken;
 	int head;
 	u32 produced;
 	u32 plain;
@@ -117,6 +119,17 @@ static inline int nodrop_hold_frames(struct ptr_ring *ring)
 	if (frames < 0 || (!frames && !__ptr_ring_empty(ring)))
 		frames += ring->size;
 	return frames;
+}
+
+/*
+ * How many frames are no longer in the ring, since it was made: read, or
+ * dropped by a resize.
+ *
+ * Context: as of nodrop_hold_frames().
+ */
+static inline u32 nodrop_hold_taken(const struct nodrop_hold *hold)
+{
+	return hold->produced - nodrop_hold_frames(hold->ring);
 }
 
 /*

@@ -268,10 +268,18 @@ TAP = (
     ),
     Mutant(
         "tap/guard.c",
+        "a reader that took some and is where it was took nothing",
+        "\tu32 taken = nodrop_hold_taken(hold);\n",
+        "\tu32 taken = hold->ring->consumer_head == hold->head ? hold->taken :\n"
+        "\t\t    nodrop_hold_taken(hold);\n",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap/guard.c",
         "it uncharges nothing beyond the array's end",
         "\t       hold->uncharged < nodrop_hold_frames(ring)) {",
         "\t       hold->uncharged < nodrop_hold_frames(ring) &&\n"
-        "\t       hold->head + hold->uncharged < ring->size) {",
+        "\t       ring->consumer_head + hold->uncharged < ring->size) {",
         "tap_guard",
     ),
     Mutant(
