@@ -19,7 +19,9 @@
  *    does not read would keep the others from being answered.
  * 3. When a reader takes nothing for guard_ms, the stall guard uncharges all
  *    frames in the ring, and until the reader takes something no frame counts
- *    as charged.
+ *    as charged. Frames that vhost-net has taken and not yet given to its
+ *    guest, at most 64, are not in the ring: they stay charged, as with the
+ *    stock driver.
  * 4. What the ring holds when its file is closed is freed there and then. Two
  *    rings with frames of each other's sockets would otherwise keep each other
  *    for ever.

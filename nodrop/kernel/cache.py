@@ -207,16 +207,20 @@ def _refuse_others(*places: Path) -> None:
     """Refuse, as root, what another user may have put here: kernels are booted, modules loaded.
 
     Raises:
-        NodropError: a place belongs to another user, or others may write to it.
+        NodropError: a place or a folder above it belongs to another user, or others may write to
+            it.
     """
     if os.geteuid() != 0:
         return
-    for place in places:
+    above = {folder for place in places for folder in place.resolve().parents} - {*places}
+    for place in (*places, *sorted(above)):
         try:
             found = place.stat()
         except OSError:
             continue
         writable = found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if found.st_gid else 0))
+        if place in above and found.st_mode & stat.S_ISVTX:
+            writable = 0  # others can neither rename nor remove what is root's there
         if found.st_uid != 0 or writable:
             whose = f"belongs to user {found.st_uid}" if found.st_uid else "is writable by others"
             raise NodropError(
