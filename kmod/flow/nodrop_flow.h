@@ -232,10 +232,14 @@ struct nodrop_queue {
 /* How many bytes a packet is charged with; the same at both ends. */
 typedef unsigned int nodrop_bytes_t(const void *packet);
 
-/* Is there a qdisc that can keep what the ring has no room for? */
+/*
+ * Is there a qdisc that can keep what the ring has no room for? A txq that is
+ * deactivated, as for a moment when txqueuelen changes, has the noop qdisc,
+ * which looks like one: its own is the sleeping one.
+ */
 static inline bool nodrop_has_qdisc(const struct netdev_queue *txq)
 {
-	return rcu_access_pointer(txq->qdisc)->enqueue;
+	return rcu_access_pointer(txq->qdisc_sleeping)->enqueue;
 }
 
 extern const char *const nodrop_stat_names[NODROP_STATS];

@@ -60,6 +60,7 @@ static void test_claim_by_another_txq(struct kunit *test)
 	struct netdev_queue *other = other_txq(f);
 
 	rcu_assign_pointer(other->qdisc, f->qdisc);
+	rcu_assign_pointer(other->qdisc_sleeping, f->qdisc);
 	KUNIT_EXPECT_EQ(test, claim_by(f, other, true), NODROP_BUSY);
 	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(other));
 	flow_bind(f, other);
@@ -119,6 +120,20 @@ static void test_no_qdisc_drops(struct kunit *test)
 	for (i = 0; i < 6; i++)
 		KUNIT_EXPECT_EQ(test, transmit(f, i, &err), NODROP_PASS);
 	KUNIT_EXPECT_NE(test, err, 0);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
+}
+
+/* As for a moment when txqueuelen changes: who is under way finds no qdisc. */
+static void test_deactivated_is_not_stopped(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int err, i;
+
+	f->qdisc->enqueue = NULL;
+	rcu_assign_pointer(f->txq->qdisc, &noop_qdisc);
+	for (i = 0; i < 6; i++)
+		KUNIT_EXPECT_EQ(test, transmit(f, i, &err), NODROP_PASS);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 }
@@ -257,6 +272,7 @@ static struct kunit_case claim_cases[] = {
 	KUNIT_CASE_PARAM(test_aside_leaves_the_claimed_slot, size_gen_params),
 	KUNIT_CASE_PARAM(test_aside_takes_an_unclaimed_slot, size_gen_params),
 	KUNIT_CASE(test_no_qdisc_drops),
+	KUNIT_CASE(test_deactivated_is_not_stopped),
 	KUNIT_CASE(test_drop_causes),
 	KUNIT_CASE(test_drop_cause_is_that_of_the_claim),
 	KUNIT_CASE(test_aside_leaves_a_slot_to_who_waits),

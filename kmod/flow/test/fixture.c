@@ -112,7 +112,9 @@ int flow_init(struct kunit *test)
 
 	f->txq = netdev_get_tx_queue(f->dev, 0);
 	rcu_assign_pointer(f->txq->qdisc, f->qdisc);
+	rcu_assign_pointer(f->txq->qdisc_sleeping, f->qdisc);
 	rcu_assign_pointer(other_txq(f)->qdisc, f->qdisc);
+	rcu_assign_pointer(other_txq(f)->qdisc_sleeping, f->qdisc);
 	set_bit(__LINK_STATE_START, &f->dev->state);
 	flow_unit = 0;
 	flow_destroyed = 0;
