@@ -27,6 +27,7 @@
 #include "vhost_far.h"
 
 #define FRAME_BYTES	60
+#define VLAN_TAG	4
 #define STEP_MS		10
 #define SEND_STEP_NS	(1000 * 1000ULL)
 #define ANY_CPU		"any"
@@ -53,12 +54,15 @@ struct client {
 	__u64 started_ns;
 };
 
+/* Whether a frame is one of IPv4, with a VLAN's tag or without one. */
 static bool is_ipv4(const struct client *client, __u32 id)
 {
+	const char *buffer = vhost_buffer(&client->dev.rings[VHOST_RX], id);
 	const struct ether_header *frame;
 
-	frame = (const void *)(vhost_buffer(&client->dev.rings[VHOST_RX], id) +
-			       client->dev.header);
+	frame = (const void *)(buffer + client->dev.header);
+	if (frame->ether_type == htons(ETHERTYPE_VLAN))
+		frame = (const void *)((const char *)frame + VLAN_TAG);
 	return frame->ether_type == htons(ETHERTYPE_IP);
 }
 

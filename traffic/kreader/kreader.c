@@ -12,7 +12,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/if_ether.h>
+#include <linux/if_vlan.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -57,11 +57,14 @@ struct kreader {
 	u8 buf[KTUN_BUF_LEN];
 };
 
+/* Whether a frame is one of IPv4, with a VLAN's tag or without one. */
 static bool kreader_is_ipv4(const struct kreader *reader, int len)
 {
-	const struct ethhdr *eth = (const struct ethhdr *)reader->buf;
+	const struct vlan_ethhdr *eth = (const struct vlan_ethhdr *)reader->buf;
 
-	return len >= ETH_HLEN && eth->h_proto == htons(ETH_P_IP);
+	if (len >= VLAN_ETH_HLEN && eth->h_vlan_proto == htons(ETH_P_8021Q))
+		return eth->h_vlan_encapsulated_proto == htons(ETH_P_IP);
+	return len >= ETH_HLEN && eth->h_vlan_proto == htons(ETH_P_IP);
 }
 
 static int kreader_thread(void *data)

@@ -104,9 +104,8 @@ class Readers:
         return self._before + self.tally.came
 
     def _ours(self, counts: VhostCounts | Counts) -> int:
-        """Those of IPv4, where that can be told: a TUN has nothing else, a VLAN's tag hides it."""
-        tagged = self._row.kind == "tap" and self._row.neighbour == "vlan"
-        return counts.packets - (0 if tagged or self._row.kind == "tun" else counts.others)
+        """Those of IPv4; a TUN has nothing else, and no header that would say so."""
+        return counts.packets - (0 if self._row.kind == "tun" else counts.others)
 
     def start(self, *, mortal: bool = False) -> None:
         """Start them.

@@ -166,9 +166,11 @@ EXCLUSIONS = (
         lambda qdisc, ring, sender: qdisc == "noqueue" and ring == "0" and sender == "tcp",
     ),
     Exclusion(
-        "while an ipvtap is down its address is its host's, which resets connections",
+        "while an ipvtap is down or has no queue its host has its address, and resets connections",
         ("kind", "sender", "event"),
-        lambda kind, sender, event: (kind, sender, event) == ("ipvtap", "tcp", "down"),
+        lambda kind, sender, event: (
+            (kind, sender) == ("ipvtap", "tcp") and event in ("down", "reattach")
+        ),
     ),
     Exclusion(
         "who only counts cannot tell IPv6 packets of ours from the kernel's",
