@@ -28,7 +28,11 @@ def reattach(victim: Victim, readers: Readers) -> None:
 
 def down(victim: Victim, _readers: Readers) -> None:
     """Take the device down and up again."""
-    victim.lab.net.set_flags(victim.index, 0, UP)
+    net = victim.lab.net
+    if victim.row.kind == "tap" and victim.row.neighbour == "vlan":
+        # Or else a worker does it later (7.3), and the neighbour that up() adds goes with it.
+        net.set_flags(victim.top, 0, UP)
+    net.set_flags(victim.index, 0, UP)
     victim.up()
 
 

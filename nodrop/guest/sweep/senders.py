@@ -14,6 +14,7 @@ from nodrop.guest import bpf
 from nodrop.guest.slow import happens
 from nodrop.guest.sweep.devices import NAME
 from nodrop.guest.sweep.lab import LOWER, VLAN_ID
+from nodrop.guest.sweep.loops import MOST
 from nodrop.guest.sweep.payload import SIZE, TCP_PORT, echo, ethernet, payload, udp
 from nodrop.guest.sweep.sender import Sender
 
@@ -157,6 +158,9 @@ class Icmp(Sender):
         vlan = VLAN_ID if self.row.neighbour == "vlan" and not self.row.above else 0
         head = ethernet(victim.peer_mac, victim.mac, vlan)
         self.head = b"" if self.row.kind == "tun" else head
+        if self.row.event in ("down", "netns"):
+            # Meanwhile there is no way back; nobody counts an answer that is not made for that.
+            self.unsure = MOST
 
     def _one(self, number: int) -> None:
         victim = self.victim
