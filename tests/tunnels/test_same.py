@@ -17,7 +17,7 @@ from nodrop.guest.tunnels.kinds import BEARERS, KINDS
 from .conftest import Side
 
 TIMEOUT_S = 300.0
-FEWEST, FEWEST_OF_BEARERS = 150, 4
+FEWEST, FEWEST_OF_BEARERS = 80, 4
 
 
 def record(side: Side, kind: str, out: Path) -> list[str]:

@@ -92,6 +92,7 @@ class Masker:
         if data[_LINK] >> 4 == 4:
             size = (data[_LINK] & 15) * 4
             ident, fragment = struct.unpack_from("!HH", data, _LINK + 4)
+            # Wrong for FOU and GUE: the far end has taken the UDP header off the length by now.
             right = checksum(bytes(data[_LINK : _LINK + size])) == 0
             words.append("right" if right else "wrong")
             alone = fragment & _DF and not fragment & (_MORE | _OFFSET)
