@@ -16,7 +16,7 @@ from nodrop.guest.kselftest import RESULTS_NAME, SKIPPED
 from nodrop.kernel.source import find_source
 
 from .conftest import Side
-from .kselftests import TESTS, Test
+from .kselftests import TESTS
 
 MARGIN_S = 40.0
 ATTEMPTS = 3
@@ -24,15 +24,15 @@ ATTEMPTS = 3
 that stays is one."""
 
 
-def results(side: Side, test: Test, out: Path) -> list[list[str]]:
+def results(side: Side, name: str, out: Path) -> list[list[str]]:
     out = out / side.name
     out.mkdir(parents=True)
     source = find_source()
     assert source is not None
     folder = source.tree / "tools/testing/selftests"
-    argv = [sys.executable, "-m", "nodrop.guest.kselftest", str(folder), *test.argv]
-    env = {"NODROP_KSELFTEST_SECONDS": str(test.seconds)}
-    side.run(argv, out, test.seconds + MARGIN_S, env)
+    seconds, *words = TESTS[name]
+    argv = [sys.executable, "-m", "nodrop.guest.kselftest", str(folder), *words]
+    side.run(argv, out, seconds + MARGIN_S, {"NODROP_KSELFTEST_SECONDS": str(seconds)})
     found: list[list[str]] = json.loads((out / RESULTS_NAME).read_text())["results"]
     return found
 
@@ -40,7 +40,7 @@ def results(side: Side, test: Test, out: Path) -> list[list[str]]:
 @pytest.mark.parametrize("name", TESTS)
 def test_same_results(sides: tuple[Side, ...], name: str, tmp_path: Path) -> None:
     for attempt in range(ATTEMPTS):
-        stock, series = (results(side, TESTS[name], tmp_path / str(attempt)) for side in sides)
+        stock, series = (results(side, name, tmp_path / str(attempt)) for side in sides)
         if stock == series:
             break
     assert stock == series
