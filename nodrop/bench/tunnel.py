@@ -24,7 +24,6 @@ from nodrop.errors import NodropError
 from nodrop.guest.plan import RAW_NAME
 from nodrop.guest.tunnels.compare import FEATURES
 from nodrop.guest.tunnels.kinds import KINDS
-from nodrop.guest.tunnels.topology import Lower
 from nodrop.kernel import ensure_artifacts, ensure_kernel
 from nodrop.lab import uml
 from nodrop.progress import Progress
@@ -38,7 +37,7 @@ PARTS = tuple(name for name, bit in FEATURES.items() if bit)
 SLOT_S = 0.0016
 """How long one variant is measured before the other."""
 BOOT_TIMEOUT_S = 60.0
-HEAD = "| tunnel | below | senders | parts | cycles/packet | saved | throughput | 95 % |"
+HEAD = "| tunnel | senders | parts | cycles/packet | saved | throughput | 95 % |"
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,12 @@ class Case:
 
     Attributes:
         type: of tunnel, of nodrop.guest.tunnels.kinds.KINDS.
-        lower: the device below, a nodrop.guest.tunnels.topology.Lower.
         senders: a CPU each.
         parts: of the series, what is switched on and off; commas between them.
         shared: a PMTU exception makes the senders share one route.
     """
 
     type: str
-    lower: str
     senders: int
     parts: str
     shared: bool = False
@@ -62,7 +59,7 @@ class Case:
     def argv(self, slots: int) -> list[str]:
         """Return the guest's command."""
         cpus = ",".join(str(cpu) for cpu in range(self.senders))
-        words = ["--type", self.type, "--lower", self.lower, "--features", self.parts]
+        words = ["--type", self.type, "--features", self.parts]
         words += ["--cpus", cpus, "--slots", str(slots)]
         return words + (["--shared"] if self.shared else [])
 
@@ -114,12 +111,12 @@ def measure(
                 )
                 if run.status or run.splats:
                     told = proc.tail(run.log if run.splats else run.output or run.log)
-                    raise NodropError(f"{case.type} over {case.lower} was not measured.", told)
+                    raise NodropError(f"{case.type} was not measured.", told)
                 result = json.loads(run.output.splitlines()[-1])
                 line = {"boot": boot, **asdict(case), "result": result}
                 raw.write(json.dumps(line) + "\n")
                 raw.flush()
-                step.advance(detail=f"{case.type} over {case.lower}, {case.parts}")
+                step.advance(detail=f"{case.type}, {case.parts}")
 
 
 def table(lines: Sequence[dict[str, Any]], meta: dict[str, Any]) -> str:
@@ -132,13 +129,13 @@ def table(lines: Sequence[dict[str, Any]], meta: dict[str, Any]) -> str:
     for line in lines:
         case = Case(**{name: line[name] for name in Case.__dataclass_fields__})
         by_case.setdefault(case, []).append(line["result"])
-    rows = [HEAD, "|---|---|---|---|---:|---:|---:|---|"]
+    rows = [HEAD, "|---|---|---|---:|---:|---:|---|"]
     for case, of in by_case.items():
         off, saved = (median(result[name] for result in of) for name in ("off", "saved"))
         ratio = interval([result["ratio"] for result in of])
         senders = f"{case.senders}, one route" if case.shared else str(case.senders)
         rows.append(
-            f"| {case.type} | {case.lower} | {senders} | {case.parts} | {off:,.0f} | {saved:,.0f} "
+            f"| {case.type} | {senders} | {case.parts} | {off:,.0f} | {saved:,.0f} "
             f"| {ratio.median:.3f} | {ratio.low:.3f} to {ratio.high:.3f} |"
         )
     here = meta["machine"]
@@ -161,7 +158,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nodrop.bench.tunnel")
     kinds = ["vxlan", "geneve", "gre", "ipip", "sit", "wireguard"]
     parser.add_argument("--type", nargs="+", choices=KINDS, default=kinds)
-    parser.add_argument("--lower", nargs="+", choices=list(map(str, Lower)), default=["veth"])
     parser.add_argument(
         "--senders", nargs="+", choices=("1", "2", "2shared"), default=["1"], help="(1)"
     )
@@ -177,14 +173,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
     """Measure, and print and write the table."""
     arguments = _arguments(argv)
-    # Only over veth somebody is there who tells of a smaller MTU.
     wanted = [
-        Case(kind, lower, int(senders[0]), part, shared=senders.endswith("shared"))
+        Case(kind, int(senders[0]), part, shared=senders.endswith("shared"))
         for kind in arguments.type
-        for lower in arguments.lower
         for senders in arguments.senders
         for part in arguments.parts
-        if lower == Lower.VETH or not senders.endswith("shared")
     ]
     out = arguments.out or common.default_out("tunnel")
     with Progress() as progress:

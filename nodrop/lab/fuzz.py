@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from nodrop.errors import FAILED, NodropError
@@ -30,18 +31,19 @@ EACH = 1_000_000
 GRACE_S = 150.0
 """What a guest may take beyond its time: boot, the last program, leaks, modules that go."""
 CANNOT_RUN = 2
+AGAIN = "python -m nodrop.lab.fuzz"
 
 
 def run_guest(
     kernel: Kernel, artifacts: Artifacts, words: Sequence[str], seconds: float, out: Path
 ) -> str:
-    """Run ``python -m nodrop.guest.fuzz`` in a guest; return what was found, or "".
+    """Run the fuzzer in a guest; return what was found, by which program, or "".
 
     Raises:
         NodropError: it cannot be run.
     """
-    argv = [sys.executable, "-m", "nodrop.guest.fuzz", *words, "--seconds", f"{seconds:.1f}"]
-    (out / RUNNING).unlink(missing_ok=True)
+    argv = [sys.executable, "-m", "nodrop.guest.fuzz.run", *words, "--seconds", f"{seconds:.1f}"]
+    (out / RUNNING).write_text("# before the first program\n")
     try:
         ended = uml.run(
             kernel,
@@ -55,67 +57,51 @@ def run_guest(
     except DiedAtBoot:
         raise
     except (GuestDied, GuestTimeout) as error:
-        return f"{error.message}\n{error.hint}"
-    if ended.status == CANNOT_RUN:
-        raise NodropError("The fuzzer cannot run.", tail(ended.output))
-    if ended.splats:
-        return "\n".join(splat.text for splat in ended.splats)
-    return tail(ended.output) if ended.status else ""
-
-
-def fuzz(
-    kernel: Kernel, artifacts: Artifacts, given: argparse.Namespace, out: Path
-) -> tuple[str, int]:
-    """Run guests until something is found or the time is over; return it, and the guest's kind."""
-    end = time.monotonic() + given.seconds
-    left, number = given.seconds, 0
-    while left > 0:
-        kind = number % len(KINDS) if given.kind is None else given.kind
-        words = ["--seed", given.seed, "--kind", kind, "--first", given.first + number * EACH]
-        words += ["--programs", given.programs]
-        found = run_guest(kernel, artifacts, [*map(str, words)], min(GUEST_S, left), out)
-        if found or given.programs:
-            return found, kind
-        left, number = end - time.monotonic(), number + 1
-    return "", 0
-
-
-def report(found: str, kind: int, flavour: str, out: Path) -> str:
-    """Return what was found, by which program, and the command that runs it again."""
-    try:
-        program = (out / RUNNING).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return f"FOUND before the first program:\n{found}"
-    which = program.partition("\n")[0].removeprefix("# ")
-    again = f"python -m nodrop.lab.fuzz --flavour {flavour} --kind {kind} {which} --programs 1"
-    return f"FOUND:\n{found}\n{program}Again: {again}"
+        found = f"{error.message}\n{error.hint}"
+    else:
+        if ended.status == CANNOT_RUN:
+            raise NodropError("The fuzzer cannot run.", tail(ended.output))
+        found = "\n".join(splat.text for splat in ended.splats)
+        found = found or (tail(ended.output) if ended.status else "")
+    return f"{found}\n{(out / RUNNING).read_text(encoding='utf-8')}" if found else ""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it; 1 when something was found."""
+    """Run guests until something is found, which is 1, or the time is over."""
     parser = argparse.ArgumentParser(prog="python -m nodrop.lab.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
     parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="kasan")
-    kinds = range(len(KINDS))
-    parser.add_argument("--kind", type=int, choices=kinds, help="of guest; each in turn")
+    parser.add_argument("--kind", choices=KINDS, help="of guest; each in turn")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
     parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many only")
     given = parser.parse_args(argv)
     interrupt_on_signals()
+    end = time.monotonic() + given.seconds
     try:
         out = results_folder(Path("out/fuzz", given.flavour))
         with Progress() as progress:
             kernel = ensure_kernel(progress, given.flavour)
             artifacts = ensure_artifacts(kernel, progress)
-        found, kind = fuzz(kernel, artifacts, given, out)
+        for number in count():
+            left = given.seconds if number == 0 else end - time.monotonic()
+            if left <= 0 or (number and given.programs):
+                break
+            kind = given.kind or KINDS[number % len(KINDS)]
+            print(f"guest {number}: {kind}", flush=True)
+            words = ["--seed", given.seed, "--kind", kind, "--first", given.first + number * EACH]
+            words = [*map(str, words), "--programs", str(given.programs)]
+            if found := run_guest(kernel, artifacts, words, min(GUEST_S, left), out):
+                which = next((line[2:] for line in found.splitlines() if line[:4] == "# --"), "")
+                print(f"FOUND:\n{found}Again: {AGAIN} --flavour {given.flavour} {which}")
+                return FAILED
     except NodropError as error:
         print(f"nodrop: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         return INTERRUPTED
-    print(report(found, kind, given.flavour, out) if found else "Nothing was found.")
-    return FAILED if found else 0
+    print("Nothing was found.")
+    return 0
 
 
 if __name__ == "__main__":

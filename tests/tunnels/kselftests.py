@@ -4,23 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Test:
-    """One of the kernel's tests.
-
-    Attributes:
-        argv: its path below tools/testing/selftests, and its arguments.
-        seconds: after which it is stopped.
-    """
-
-    argv: tuple[str, ...]
-    seconds: float = 120.0
-
-    __test__ = False
-
 
 _NET = (
     *("bareudp", "fou_mcast_encap", "gre_gso", "gre_ipv6_lladdr", "ip6_gre_headroom"),
@@ -43,10 +26,11 @@ _RTNETLINK = (
     *("kci_test_encap", "kci_test_gre", "kci_test_gretap", "kci_test_ip6gretap", "kci_test_erspan"),
     "kci_test_ip6erspan",
 )
-TESTS: Mapping[str, Test] = {
-    **{name: Test((f"net/{name}.sh",), 240.0) for name in _NET},
-    **{name: Test((f"net/forwarding/{name}.sh",), 240.0) for name in _FORWARDING},
-    "rtnetlink": Test(("net/rtnetlink.sh", "-t", " ".join(_RTNETLINK))),
-    "pmtu": Test(("net/pmtu.sh",), 900.0),
-    "wireguard": Test(("wireguard/netns.sh",), 300.0),
+TESTS: Mapping[str, tuple[float, str, *tuple[str, ...]]] = {
+    **{name: (240.0, f"net/{name}.sh") for name in _NET},
+    **{name: (240.0, f"net/forwarding/{name}.sh") for name in _FORWARDING},
+    "rtnetlink": (120.0, "net/rtnetlink.sh", "-t", " ".join(_RTNETLINK)),
+    "pmtu": (900.0, "net/pmtu.sh"),
+    "wireguard": (300.0, "wireguard/netns.sh"),
 }
+"""Name -> seconds after which it is stopped, its path below tools/testing/selftests, arguments."""

@@ -23,7 +23,7 @@ META = {
 
 
 def line(boot: int, ratio: float, **case: Any) -> dict[str, Any]:
-    which = {"type": "vxlan", "lower": "veth", "senders": 1, "parts": "noref", "shared": False}
+    which = {"type": "vxlan", "senders": 1, "parts": "noref", "shared": False}
     result = {"pairs": 10, "packets": 6400, "refused": 0, "off": 1000.0, "saved": 20 * ratio}
     return {"boot": boot, **which, **case, "result": {**result, "ratio": ratio}}
 
@@ -32,7 +32,7 @@ def test_a_case_is_the_median_of_its_boots() -> None:
     lines = [line(boot, ratio) for boot, ratio in enumerate((1.01, 1.5, 1.02))]
     lines += [line(0, 2.0, senders=2, shared=True)]
     _, _, first, second, *_ = tunnel.table(lines, META).splitlines()
-    assert first == "| vxlan | veth | 1 | noref | 1,000 | 20 | 1.020 | 1.010 to 1.500 |"
+    assert first == "| vxlan | 1 | noref | 1,000 | 20 | 1.020 | 1.010 to 1.500 |"
     assert "| 2, one route | noref | 1,000 | 40 | 2.000 |" in second
 
 

@@ -14,32 +14,24 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
-from enum import Enum
-from typing import NoReturn
+from typing import NamedTuple
 
 from nodrop.guest.failure import GuestError
-from nodrop.guest.fuzz import memory, packets
-from nodrop.guest.fuzz.build import SPECS
-from nodrop.guest.fuzz.calls_tun import ASYNC, NONBLOCK, RDWR
+from nodrop.guest.fuzz import memory
+from nodrop.guest.fuzz.generate import SPECS
 from nodrop.guest.fuzz.program import AWAY, HERE, Call, Data, Program, Ref, Value
 
-NOT_MADE, UNENDED = -0x10000, -0x10001
-"""Results of calls beside numbers and negative errnos."""
+NOT_MADE = -0x10000
+"""The result of a call that was not made, or did not end; others are numbers and -errno."""
 LIMIT_S, SETTLE_S = 6.0, 1.5
-_STUCK_S = 15.0
-"""A process that was killed and is still there then never goes."""
 _TICK_S = 0.02
 """A call that waits is interrupted after this, and again."""
 _LINGER_S = 0.015
 """How long calls that are not waited for may go on after the last one."""
-_DRAIN_MOST = 20000
+_MOST_READ = 20000
 """Packets of a queue that are read at a time."""
 _NEWNS, _NEWNET, _PRIVATE = 0x00020000, 0x40000000, 0x44000
 _FAILED = 3
-_READABLE = tuple(
-    mode | rest for mode in (0, RDWR) for rest in (0, NONBLOCK, ASYNC, NONBLOCK | ASYNC)
-)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -47,94 +39,56 @@ _libc.syscall.argtypes = [ctypes.c_long] * 7
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_void_p]
 
 
-class End(Enum):
-    """How a program ended."""
-
-    ENDED = 0
-    KILLED = 1
-    """Its time was over."""
-    STUCK = 2
-    """And it cannot be killed."""
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What became of a program.
 
     Attributes:
-        results: of each call: what it returned, a negative errno, NOT_MADE or UNENDED.
+        results: of each call.
         held: bytes of packets that its sockets still had on the way at the end.
     """
 
-    end: End
     results: tuple[int, ...]
     held: int
 
 
 def settles(program: Program) -> bool:
-    """Whether its senders must be rid of their packets once its queues are read.
+    """Whether its senders are rid of their packets once its queues are read: not by vhost-net."""
+    return all(call.name != "set_backend" for call in program)
 
-    Not when vhost-net has a queue, or a queue was opened without the right to read.
+
+def execute(program: Program, *, settle: bool | None = None) -> Answer:
+    """Run a program and return what became of it; one that takes too long is killed.
+
+    Args:
+        settle: read its queues in the end until no packet is on the way; None: if it
+            :func:`settles`.
+
+    Raises:
+        GuestError: it cannot be run here.
     """
-    return not any(
-        call.name == "set_backend" or (call.name == "open_tun" and call.values[0] not in _READABLE)
-        for call in program
-    )
-
-
-class Executor:
-    """Runs one program after another."""
-
-    def __init__(self) -> None:
-        memory.allocate()
-        self._shared = mmap.mmap(-1, mmap.PAGESIZE)
-
-    def run(self, program: Program, *, settle: bool | None = None) -> Answer:
-        """Run a program and return what became of it.
-
-        Args:
-            settle: read its queues in the end until no packet is on the way; None: if it
-                :func:`settles`.
-
-        Raises:
-            GuestError: it cannot be run here.
-        """
-        form = struct.Struct(f"={1 + len(program)}q")
-        form.pack_into(self._shared, 0, 0, *[NOT_MADE] * len(program))
-        sys.stdout.flush()
-        pid = os.fork()
-        if not pid:
-            _child(program, self._shared, settles(program) if settle is None else settle)
-        end = self._wait(pid)
-        held, *results = form.unpack_from(self._shared)
-        return Answer(end, tuple(results), held)
-
-    @staticmethod
-    def _wait(pid: int) -> End:
-        fd = os.pidfd_open(pid)
+    memory.allocate()
+    form = struct.Struct(f"={1 + len(program)}q")
+    shared = mmap.mmap(-1, mmap.PAGESIZE)
+    form.pack_into(shared, 0, 0, *[NOT_MADE] * len(program))
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
         try:
-            for end, seconds in ((End.ENDED, LIMIT_S), (End.KILLED, _STUCK_S)):
-                if select.select([fd], [], [], seconds)[0]:
-                    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    if status == _FAILED:
-                        raise GuestError("a program could not be run; its process says why")
-                    return end
-                os.kill(pid, signal.SIGKILL)
-            return End.STUCK
+            _Run(program, shared).run(settles(program) if settle is None else settle)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
-            os.close(fd)
-
-
-def _child(program: Program, shared: mmap.mmap, settle: bool) -> NoReturn:
-    status = _FAILED
-    try:
-        _Run(program, shared).run(settle)
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
+            os._exit(_FAILED)
+    fd = os.pidfd_open(pid)
+    if not select.select([fd], [], [], LIMIT_S)[0]:
+        os.kill(pid, signal.SIGKILL)
+    os.close(fd)
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _FAILED:
+        raise GuestError("a program could not be run; its process says why")
+    held, *results = form.unpack_from(shared)
+    return Answer(tuple(results), held)
 
 
 def _must(result: int, what: str) -> None:
@@ -159,14 +113,13 @@ class _Run:
     def __init__(self, program: Program, shared: mmap.mmap) -> None:
         self._program = program
         self._shared = (ctypes.c_int64 * (1 + len(program))).from_buffer(shared)
-        self._pending: list[threading.Thread] = []
         self._slots = _spaces()
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         for number in (signal.SIGALRM, signal.SIGIO):
             signal.signal(number, lambda *_: None)
 
     def run(self, settle: bool) -> None:
+        pending: list[threading.Thread] = []
         for number, call in enumerate(self._program):
             signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
             if not call.aside:
@@ -174,29 +127,25 @@ class _Run:
                 continue
             # Ticks are for the calls that are waited for.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            thread = threading.Thread(target=self._make, args=(number, call), daemon=True)
-            thread.start()
-            self._pending.append(thread)
+            pending.append(threading.Thread(target=self._make, args=(number, call), daemon=True))
+            pending[-1].start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
         deadline = time.monotonic() + _LINGER_S
-        for thread in self._pending:
+        for thread in pending:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if settle:
-            self._settle()
+        deadline = time.monotonic() + SETTLE_S
+        while settle and self._on_the_way() and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def _make(self, number: int, call: Call) -> None:
-        at = memory.Memory(number, call.where)
         spec = SPECS[call.name]
-        words = spec.make(at, *map(self._value, call.values))
+        words = spec.make(memory.Memory(number), *map(self._value, call.values))
         system = [*words, *[0] * (7 - len(words))]
-        self._shared[1 + number] = UNENDED
         for _ in range(call.times):
             result = int(_libc.syscall(*system))
             if result == -1:
                 result = -ctypes.get_errno()
                 break
-        if result >= 0 and memory.MEMORY <= at.load < memory.END - 4:
-            result = ctypes.c_uint32.from_address(at.load).value
         if spec.makes:
             self._slots[number] = max(result, -1)
         self._shared[1 + number] = result
@@ -205,42 +154,22 @@ class _Run:
         if isinstance(value, Ref):
             return self._slots.get(value.call, -1)
         if isinstance(value, Data):
-            return packets.content(value.kind, value.size)
+            return memory.content(value.kind, value.size)
         return value.encode()[:16].ljust(16, b"\0") if isinstance(value, str) else value
 
-    def _made(self, *kinds: str) -> list[int]:
-        return [
-            self._slots.get(number, -1)
-            for number, call in enumerate(self._program)
-            if SPECS[call.name].makes in kinds
-        ]
-
-    def _settle(self) -> None:
-        """Read all queues until no packet is on the way."""
-        deadline = time.monotonic() + SETTLE_S
-        while True:
-            for fd in self._made("tun"):
-                _drain(fd)
-            held = sum(map(_on_the_way, self._made("udp", "packet")))
-            self._shared[0] = held
-            if not held or time.monotonic() > deadline:
-                return
-            time.sleep(0.001)
-
-
-def _drain(fd: int) -> None:
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK)
-        for _ in range(_DRAIN_MOST):
-            if not os.read(fd, 1 << 17):
-                return
-    except (OSError, ValueError):
-        return
-
-
-def _on_the_way(fd: int) -> int:
-    """Return the bytes that a socket has sent and that are still on the way."""
-    try:
-        return max(0, int(struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]))
-    except (OSError, ValueError):
-        return 0
+    def _on_the_way(self) -> int:
+        """Read all queues; return the bytes that the sockets have sent and not got rid of."""
+        held = 0
+        for number, call in enumerate(self._program):
+            fd, kind = self._slots.get(number, -1), SPECS[call.name].makes
+            try:
+                if kind == "tun":
+                    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK)
+                    for _ in range(_MOST_READ):
+                        os.read(fd, 1 << 17)
+                elif kind in ("udp", "packet"):
+                    held += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
+            except (OSError, ValueError):
+                continue
+        self._shared[0] = held
+        return held

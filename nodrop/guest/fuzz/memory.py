@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The memory of a program: where each call has what it hands to the kernel."""
+"""What a program hands to the kernel: memory at known addresses, numbers, packets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,60 @@ _BULK, _ROOM = MEMORY + 0x40000, MEMORY + 0x80000
 MOST_BYTES = 0x40000
 VHOST = MEMORY + 0x100000
 """Where the rings of a virtual machine are."""
-_BAD = {"null": 0, "bad": END + PAGE, "edge": END - 8}
 _FIXED_NOREPLACE = 0x100000
+_BITS = {"B": 8, "H": 16, "I": 32, "Q": 64}
 
-_MASKS = {"B": 0xFF, "H": 0xFFFF, "I": 0xFFFFFFFF, "Q": (1 << 64) - 1}
+_MAC = bytes.fromhex("020000000001 020000000002")
+_IP4 = bytes.fromhex("4500001c 00010000 40110000 0a090002 0a090001 00090009 00080000")
+_TCP4 = bytes.fromhex("4500003c 00010000 40060000 0a090002 0a090001 00090009 00000001 00000001")
+_TCP4 += bytes.fromhex("50100400 00000000")
+_IP6 = bytes.fromhex("60000000 00081140 fd" + "00" * 14 + "02fd" + "00" * 14 + "01") + _IP4[20:]
+_ETH4 = _MAC + b"\x08\x00" + _IP4
+PACKETS = {
+    "zero": b"\0",
+    "ones": b"\xff" * 64,
+    "ip4": _IP4,
+    "ip6": _IP6,
+    "eth4": _ETH4,
+    "eth6": _MAC + b"\x86\xdd" + _IP6,
+    "vlan4": _MAC + b"\x81\x00\x00\x07\x08\x00" + _IP4,
+    "arp": b"\xff" * 6 + _MAC[6:] + bytes.fromhex("0806 0001080006040001"),
+    "pi4": b"\x00\x00\x08\x00" + _IP4,
+    "vnet-ip4": bytes(10) + _IP4,
+    "vnet-eth4": bytes(10) + _ETH4,
+    "mrg-eth4": bytes(12) + _ETH4,
+    # To be cut into segments, by TCP or by UDP; checksums to be filled in.
+    "gso-tcp4": struct.pack("<BBHHHH", 1, 1, 40, 100, 20, 16) + _TCP4,
+    "gso-udp4": struct.pack("<BBHHHH", 1, 5, 28, 100, 20, 6) + _IP4,
+    "gso-eth4": struct.pack("<BBHHHH", 1, 1, 54, 100, 34, 16) + _MAC + b"\x08\x00" + _TCP4,
+    "gso-bad": struct.pack("<BBHHHH", 1, 3, 0xFFFF, 1, 0xFFF0, 0xFFF0) + _IP4,
+    "csum-bad": struct.pack("<BBHHHH", 1, 0, 0, 0, 60, 4000) + _ETH4,
+}
+"""Kind -> what such a packet begins with."""
+SIZES = (
+    *(0, 1, 3, 4, 9, 10, 12, 13, 14, 20, 28, 34, 42, 60, 64, 100, 128, 500, 1000, 1500, 1514),
+    *(1600, 4095, 4096, 4097, 9000, 16384, 65521, 65535, 65536, 70000),
+)
+
+
+def content(kind: str, size: int) -> bytes:
+    """Return so many bytes that begin like a kind of packet."""
+    data = bytearray(PACKETS[kind][:size].ljust(size, b"\xa5"))
+    at = data.find(b"\x0a\x09\x00\x02") - 12
+    if at >= 0 and at + 20 <= size:
+        # A length that is true, and its checksum.
+        struct.pack_into(">H", data, at + 2, min(size - at, 0xFFFF))
+        total = sum(struct.unpack_from(">10H", data, at))
+        total = (total & 0xFFFF) + (total >> 16)
+        struct.pack_into(">H", data, at + 10, ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF)
+    return bytes(data)
 
 
 def pack(form: str, *values: int | bytes) -> bytes:
     """Pack as :func:`struct.pack` does, numbers cut to their widths (letters B, H, I, Q, s, x)."""
     letters = [letter for letter in form if letter in "BHIQs"]
     cut = [
-        value if isinstance(value, bytes) else value & _MASKS[letter]
+        value if isinstance(value, bytes) else value & ((1 << _BITS[letter]) - 1)
         for letter, value in zip(letters, values, strict=True)
     ]
     return struct.pack(form, *cut)
@@ -50,45 +93,24 @@ def allocate() -> None:
 
 
 class Memory:
-    """Gives addresses to a call.
+    """Gives addresses to a call, by its number in its program."""
 
-    Args:
-        number: the call's in its program.
-        where: what its first address is like, see :class:`nodrop.guest.fuzz.program.Call`.
-
-    Attributes:
-        load: the address of the 32-bit number that is the call's result; 0: it is what the
-            system call returns.
-    """
-
-    def __init__(self, number: int, where: str) -> None:
-        self.load = 0
+    def __init__(self, number: int) -> None:
         self._at = MEMORY + number * PAGE
         self._end = self._at + PAGE
-        self._where = where
 
     def put(self, data: bytes) -> int:
         """Return the address of these bytes."""
-        at, room = self._place(len(data), _BULK)
-        ctypes.memmove(at, data, min(len(data), room))
+        at = self._place(len(data), _BULK)
+        ctypes.memmove(at, data, min(len(data), MOST_BYTES))
         return at
 
     def room(self, size: int) -> int:
         """Return the address of so many bytes, for the kernel to write to."""
-        return self._place(size, _ROOM)[0]
+        return self._place(size, _ROOM)
 
-    @staticmethod
-    def at(address: int, data: bytes) -> None:
-        """Put bytes at a given address of the memory."""
-        ctypes.memmove(address, data, len(data))
-
-    def _place(self, size: int, bulk: int) -> tuple[int, int]:
-        """Return an address, and how many bytes may be written there."""
-        where, self._where = self._where, ""
-        if where:
-            return _BAD[where], 8 if where == "edge" else 0
+    def _place(self, size: int, bulk: int) -> int:
         if size > self._end - self._at:
-            return bulk, MOST_BYTES
-        at = self._at
+            return bulk
         self._at += (size + 15) & ~15
-        return at, size
+        return self._at - ((size + 15) & ~15)

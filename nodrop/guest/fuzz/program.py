@@ -3,29 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import NamedTuple
 
-from nodrop.guest.fuzz import packets
+from nodrop.guest.fuzz.memory import PACKETS, SIZES
 
 HERE, AWAY = -2, -1
 """As ``Ref``: the network namespace that a program begins in, and another one."""
 NAMES = ("fz0", "fz1", "fz2")
-"""Names of devices, mostly."""
 _ODD_NAMES = ("fz%d", "", "fz0123456789abcd", "fz0/x", "lo")
 _ODD = (-1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
-NO_FDS = (-1, 0, 9999)
-"""In place of an open file: none, /dev/null, none."""
 
 
-@dataclass(frozen=True)
-class Ref:
-    """The result of an earlier call.
-
-    Attributes:
-        call: its number in the program; HERE or AWAY.
-    """
+class Ref(NamedTuple):
+    """The result of an earlier call, by its number in the program; HERE or AWAY."""
 
     call: int
 
@@ -33,14 +25,8 @@ class Ref:
         return {HERE: "here", AWAY: "away"}.get(self.call, f"r{self.call}")
 
 
-@dataclass(frozen=True)
-class Data:
-    """Bytes of a packet (:mod:`nodrop.guest.fuzz.packets`).
-
-    Attributes:
-        kind: what they begin like.
-        size: how many there are.
-    """
+class Data(NamedTuple):
+    """So many bytes that begin like a kind of packet (:mod:`nodrop.guest.fuzz.memory`)."""
 
     kind: str
     size: int
@@ -53,56 +39,24 @@ Value = int | str | Ref | Data
 """An argument. Text is the name of a device."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call.
-
-    Attributes:
-        name: in the tables.
-        aside: the next call does not wait for this one.
-        where: which memory it gets: "" (good), "null", "bad" (none), "edge" (ends after 8 bytes).
-        times: how often it is made, until it fails.
-    """
+class Call(NamedTuple):
+    """A call, so often until it fails; the next one does not wait for one aside."""
 
     name: str
     values: tuple[Value, ...] = ()
     aside: bool = False
-    where: str = ""
     times: int = 1
 
     def __str__(self) -> str:
         words = [hex(one) if isinstance(one, int) and one > 9 else str(one) for one in self.values]
         text = f"{'& ' if self.aside else ''}{self.name}({', '.join(words)})"
-        text += f" @{self.where}" if self.where else ""
         return text + (f" *{self.times}" if self.times > 1 else "")
 
 
 Program = tuple[Call, ...]
-
-
-def render(program: Program) -> str:
-    """Return a program as text, a numbered call a line."""
-    return "".join(f"r{number} = {call}\n" for number, call in enumerate(program))
-
-
-@dataclass(frozen=True)
-class Fd:
-    """An argument that is the result of another call.
-
-    Attributes:
-        kinds: the kinds that are meant; others are taken now and then.
-    """
-
-    kinds: tuple[str, ...]
-
-
 Choose = Callable[[Random], Value]
-Param = Fd | Choose
-
-
-def of(*kinds: str) -> Fd:
-    """Return the parameter that takes results of these kinds."""
-    return Fd(kinds)
+Param = tuple[str, ...] | Choose
+"""An argument: the result of a call that makes one of these kinds of things, or a choice."""
 
 
 def exact(*usual: int) -> Choose:
@@ -121,7 +75,7 @@ def num(*usual: int, bits: int = 32) -> Choose:
     return choose
 
 
-def flags(names: int, usual: tuple[int, ...]) -> Choose:
+def flags(names: int, *usual: int) -> Choose:
     """Return the parameter of bits: a usual combination, often with others of ``names``."""
     bits = [1 << at for at in range(names.bit_length()) if names >> at & 1]
 
@@ -142,24 +96,30 @@ def name(rng: Random) -> Value:
 
 def packet(rng: Random) -> Value:
     """Choose what is written or sent, of any kind and size."""
-    return Data(rng.choice(packets.KINDS), rng.choice(packets.SIZES))
+    return Data(rng.choice(tuple(PACKETS)), rng.choice(SIZES))
 
 
-@dataclass(frozen=True)
-class Spec:
+System = tuple[int, ...]
+"""The number of a system call, and its arguments."""
+
+
+class Spec(NamedTuple):
     """A kind of call.
 
     Attributes:
-        make: gets the memory and the arguments (names as 16 bytes, packets as bytes, all else as
-            numbers) and returns the system call's number and arguments.
-        makes: what kind of thing its result is; "": nothing that others use.
         weight: how often it is chosen.
+        params: its arguments.
+        make: gets the memory and the arguments (names as 16 bytes, packets as bytes, all else as
+            numbers) and returns the system call.
+        makes: what kind of thing its result is; "": nothing that others use.
         repeats: it makes sense many times.
     """
 
-    name: str
+    weight: int
     params: tuple[Param, ...]
-    make: Callable[..., tuple[int, ...]]
+    make: Callable[..., System]
     makes: str = ""
-    weight: int = 10
     repeats: bool = False
+
+
+Specs = Mapping[str, Spec]

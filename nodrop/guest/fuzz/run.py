@@ -1,180 +1,152 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs programs in a guest until something is found, or the time is over."""
+"""``python -m nodrop.guest.fuzz.run``: runs programs in a guest until something is found.
+
+As root; the host's side is nodrop.lab.fuzz.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from random import Random
 
 from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
-from nodrop.guest.fuzz.build import generate
-from nodrop.guest.fuzz.execute import UNENDED, Answer, End, Executor
-from nodrop.guest.fuzz.program import Program, render
-from nodrop.guest.fuzz.watch import Finding, Health, Log
+from nodrop.guest.fuzz.execute import execute
+from nodrop.guest.fuzz.generate import program_of
 from nodrop.guest.leaks import Leaks
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
+from nodrop.guest.taps import load
+from nodrop.lab.splats import find_splats
 
+FOUND, FAILED = 1, 2
 GUARD = Path("/sys/module/nodrop/parameters/guard_ms")
 TRACE = Path("/sys/kernel/tracing/events/nodrop/enable")
 RCU = Path("/sys/module/rcutree/parameters")
 RUNNING = "running.txt"
 """In NODROP_OUT: the program that runs, written before it runs."""
-_HEALTH_EVERY = 200
-"""Programs."""
-_TELL_S = 2.0
+KINDS = ("tun", "guard", "stock-vhost", "tap")
+"""Of guests: the guard never trips, so that a stopped queue is seen; it trips soon, and is traced;
+vhost_net is the kernel's own and knows nothing of tun's protocol; nodrop's tap with macvtap."""
+_ROUND = 200
+"""Programs, after which the memory is looked at first."""
+_TELL_S = 10.0
 _AGAIN = 5
 """How often a program runs again before its packets count as held."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How a guest is set up.
+class Log:
+    """The kernel's log from now on."""
 
-    Attributes:
-        guard_ms: after how long a reader counts as gone; 0: never.
-        trace: with nodrop's tracepoints.
-        vhost: whose vhost_net; the kernel's own knows nothing of tun's protocol.
-    """
+    def __init__(self) -> None:
+        self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self._fd, 0, os.SEEK_END)
 
-    guard_ms: int = 0
-    trace: bool = False
-    vhost: Variant = Variant.NODROP
-
-
-KINDS = (Kind(), Kind(guard_ms=20, trace=True), Kind(vhost=Variant.STOCK))
-"""A guard that never trips shows which queue is stuck; one that trips soon is code as well."""
-
-
-@dataclass
-class State:
-    """A run so far.
-
-    Attributes:
-        programs: that were run.
-        unsure: programs whose packets were held once and not again.
-        killed: programs whose time was over.
-        done: how often each call was made without an error.
-        finding: what ended the run; None: nothing.
-    """
-
-    programs: int = 0
-    unsure: int = 0
-    killed: int = 0
-    done: Counter[str] = field(default_factory=Counter)
-    finding: Finding | None = None
-
-    def __str__(self) -> str:
-        return (
-            f"{self.programs} programs, {self.done.total()} calls of {len(self.done)} kinds, "
-            f"{self.killed} killed, {self.unsure} held once"
-        )
+    def complaint(self) -> str:
+        """Return what the kernel complained of since the last time; "": nothing."""
+        lines: list[str] = []
+        while True:
+            try:
+                record = os.read(self._fd, 8192).decode(errors="replace")
+                lines += record.partition(";")[2].splitlines()[:1]
+            except BlockingIOError:
+                return "\n".join(splat.text for splat in find_splats(lines))
+            except BrokenPipeError:
+                continue  # Some were overwritten; the next ones come.
 
 
-def program_of(seed: int, number: int) -> Program:
-    """Return a seed's program of this number: always the same."""
-    return generate(Random(f"{seed}/{number}"))
+def use(kind: str, modules: Path) -> Drivers | None:
+    """Load what a kind of guest has; None: nodrop's tap and no more of nodrop."""
+    if kind == "tap":
+        load.load("nodrop", modules)
+        return None
+    drivers = Drivers(modules)
+    drivers.use(Variant.NODROP, vhost=Variant.STOCK if kind == "stock-vhost" else Variant.NODROP)
+    GUARD.write_text("20" if kind == "guard" else "0")
+    TRACE.write_text("1" if kind == "guard" else "0")
+    return drivers
 
 
-class Fuzz:
-    """A run.
+def fuzz(
+    seed: int, first: int, most: int, seconds: float, words: str = ""
+) -> tuple[str, Counter[str]]:
+    """Run a seed's programs.
 
     Args:
-        say: called with the state now and then.
+        words: in front of those that run a program again.
+        first: the number of the first one.
+        most: programs at most; 0: as many as there is time for.
+        seconds: when to end.
+
+    Returns:
+        What was found, or "", and how often each call was made without an error; under "" how
+        many programs ran.
     """
+    log, done, leaks = Log(), Counter[str](), Leaks()
+    told, end = time.monotonic(), time.monotonic() + seconds
+    running = Environment.from_environ().out / RUNNING
+    for number in count(first):
+        program = program_of(seed, number)
+        text = "".join(f"r{at} = {call}\n" for at, call in enumerate(program))
+        again = f"{words}--seed {seed} --first {number} --programs 1"
+        running.write_text(f"# {again}\n{text}", encoding="utf-8")
+        results, held = execute(program)
+        if found := log.complaint():
+            return found, done
+        # Packets may have been late.
+        if held and (times := sum(execute(program).held > 0 for _ in range(_AGAIN))):
+            return f"held: {held} bytes that no reader gets, {times} of {_AGAIN} times again", done
+        done[""] += 1
+        done.update(c.name for c, result in zip(program, results, strict=True) if result >= 0)
+        if done[""] % _ROUND == 0:
+            leaks.round_ends()
+        if time.monotonic() >= end or done[""] == most:
+            return leaks.end(), done
+        if time.monotonic() - told >= _TELL_S:
+            told = time.monotonic()
+            print(f"# {done['']} programs, {len(done) - 1} kinds of calls", flush=True)
+    raise AssertionError
 
-    def __init__(self, kind: Kind, say: Callable[[State], None]) -> None:
-        self.state = State()
-        self._kind = kind
-        self._say = say
-        self._environment = Environment.from_environ()
-        self._executor = Executor()
-        self._leaks = Leaks()
 
-    def run(self, seed: int, *, first: int = 0, programs: int = 0, seconds: float = 60.0) -> State:
-        """Run a seed's programs; what is found is in the state.
-
-        Args:
-            first: the number of the first one.
-            programs: so many at most; 0: no matter.
-            seconds: when to end.
-
-        Raises:
-            GuestError, OSError: it cannot be run here.
-        """
+def main(argv: list[str]) -> int:
+    """Run it; FOUND when something was found, FAILED when it cannot be run."""
+    parser = argparse.ArgumentParser(
+        prog="nodrop-fuzz", description="Run made-up programs of system calls (docs/fuzzing.md)."
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
+    parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many at most")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
+    parser.add_argument("--kind", default="tun", choices=KINDS, help="of guest (tun)")
+    given = parser.parse_args(argv)
+    try:
         prepare_system()
-        _be_fast()
-        drivers = Drivers(self._environment.modules)
-        drivers.use(Variant.NODROP, vhost=self._kind.vhost)
-        GUARD.write_text(str(self._kind.guard_ms))
-        if self._kind.trace:
-            TRACE.write_text("1")
-        end = time.monotonic() + seconds
-        self.state.finding = self._programs(seed, first, programs, end)
-        if not self.state.finding:
-            try:
-                drivers.unload()
-                leak = self._leaks.end()
-                self.state.finding = Finding("leak", leak) if leak else None
-            except GuestError as error:
-                self.state.finding = Finding("modules", str(error))
-        self._say(self.state)
-        return self.state
-
-    def _programs(self, seed: int, first: int, programs: int, end: float) -> Finding | None:
-        log, health = Log(), Health()
-        told = time.monotonic()
-        for number in count(first):
-            program = program_of(seed, number)
-            text = f"# --seed {seed} --first {number}\n{render(program)}"
-            (self._environment.out / RUNNING).write_text(text, encoding="utf-8")
-            found = self._look(program, self._executor.run(program), log)
-            self.state.programs += 1
-            if not found and self.state.programs % _HEALTH_EVERY == 0:
-                found = health.finding()
-                self._leaks.round_ends()
-            if found:
-                return found
-            if time.monotonic() >= end or self.state.programs == programs:
-                return health.finding() or log.finding()
-            if time.monotonic() - told >= _TELL_S:
-                told = time.monotonic()
-                self._say(self.state)
-        return None
-
-    def _look(self, program: Program, answer: Answer, log: Log) -> Finding | None:
-        """Return what is wrong after a program."""
-        calls = list(zip(program, answer.results, strict=True))
-        self.state.done.update(call.name for call, result in calls if result >= 0)
-        self.state.killed += answer.end is not End.ENDED
-        if found := log.finding():
-            return found
-        if answer.end is End.STUCK:
-            names = sorted({call.name for call, result in calls if result == UNENDED})
-            where = ", ".join(names) or "its end"
-            return Finding("stuck", f"a process that cannot be killed, in {where}")
-        if not answer.held:
-            return None
-        # It may have been late.
-        again = sum(self._executor.run(program).held > 0 for _ in range(_AGAIN))
-        if found := log.finding():
-            return found
-        if not again:
-            self.state.unsure += 1
-            return None
-        text = f"{answer.held} bytes; {again} of {_AGAIN} times again"
-        return Finding("held", "packets are on the way that no reader gets", text)
+        # Each device that goes waits for some grace periods.
+        for name in ("jiffies_till_first_fqs", "jiffies_till_next_fqs"):
+            with suppress(OSError):
+                (RCU / name).write_text("0")
+        drivers = use(given.kind, Environment.from_environ().modules)
+        wanted = (given.seed, given.first, given.programs, given.seconds)
+        found, done = fuzz(*wanted, f"--kind {given.kind} ")
+    except (GuestError, OSError) as error:
+        print(f"nodrop-fuzz: {error}", file=sys.stderr, flush=True)
+        return FAILED
+    if not found:
+        try:
+            drivers.unload() if drivers else load.unload("nodrop")
+        except GuestError as error:
+            found = f"modules: {error}"
+    print(f"{done['']} programs, {done.total()} calls of {len(done) - 1} kinds", flush=True)
+    print(f"FOUND {found}" if found else "nothing found", flush=True)
+    return FOUND if found else 0
 
 
-def _be_fast() -> None:
-    """Let RCU look for the end of a grace period at once: each device that goes waits for some."""
-    for name in ("jiffies_till_first_fqs", "jiffies_till_next_fqs"):
-        if (knob := RCU / name).exists():
-            knob.write_text("0")
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -14,30 +14,27 @@ from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.kmeter import DEVICE, Meter, Sample, pairs
 from nodrop.guest.runner import prepare_system
-from nodrop.guest.tunnels.kinds import KINDS, frame
-from nodrop.guest.tunnels.topology import Lower, share_route, tunnel
+from nodrop.guest.tunnels.kinds import KINDS
+from nodrop.guest.tunnels.packets import frame
+from nodrop.guest.tunnels.topology import share_route, tunnel
 
 SYMBOL = "tunnel_variant"
 FEATURES = {"noref": 1, "noid": 2, "straight": 4, "none": 0}
+_NAMES = ", ".join(FEATURES)
 SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
 SHARED_MTU = 1400
 """Bytes; the packets that are sent are smaller."""
 _WARM_SLOTS = 100
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line."""
+def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tunnel-compare", description=__doc__)
     parser.add_argument("--type", choices=tuple(KINDS), default="vxlan", help="of tunnel (vxlan)")
-    parser.add_argument("--lower", choices=[str(kind) for kind in Lower], default="dummy")
-    parser.add_argument(
-        "--features", default="noref", metavar="F,...", help=f"of {', '.join(FEATURES)} (noref)"
-    )
+    parser.add_argument("--features", default="noref", metavar="F,...", help=f"of {_NAMES} (noref)")
     parser.add_argument("--slots", type=int, default=4000, metavar="N", help="of 1.6 ms (4000)")
     parser.add_argument("--cpus", default="0", metavar="N,...", help="a sender on each (0)")
-    parser.add_argument(
-        "--shared", action="store_true", help="a PMTU exception makes senders share a route"
-    )
+    shared = "a PMTU exception makes senders share a route"
+    parser.add_argument("--shared", action="store_true", help=shared)
     return parser.parse_args(argv)
 
 
@@ -49,7 +46,7 @@ def measure(given: argparse.Namespace) -> list[Sample]:
     if features:
         SETTING.write_text(str(features))
     symbol = SYMBOL if SETTING.exists() else ""
-    with tunnel(kind, Lower(given.lower)) as ifindex, Meter() as meter:
+    with tunnel(kind) as ifindex, Meter() as meter:
         if given.shared:
             share_route(SHARED_MTU)
         for slots in (_WARM_SLOTS, given.slots):
@@ -58,40 +55,27 @@ def measure(given: argparse.Namespace) -> list[Sample]:
 
 
 def main(argv: list[str]) -> int:
-    """Measure, and tell."""
-    given = parse(argv)
-    environment = Environment.from_environ()
+    """Measure, and print the medians as JSON: cycles a packet with the parts off and on."""
+    given = _arguments(argv)
     prepare_system()
     try:
         if not Path(DEVICE).exists():
-            tool(["insmod", str(environment.modules / "kmeter.ko")])
+            tool(["insmod", str(Environment.from_environ().modules / "kmeter.ko")])
         samples = measure(given)
+        if not (both := list(pairs(samples))):
+            raise GuestError("no four slots in a row were measured; is the host busy?")
     except (GuestError, OSError) as error:
         print(f"tunnel-compare: {error}", file=sys.stderr)
         return 2
-    both = list(pairs(samples))
-    if not both:
-        print(
-            "tunnel-compare: no four slots in a row were measured; is the host busy?",
-            file=sys.stderr,
-        )
-        return 2
-    result = {
+    off, on = (median(pair[variant] for pair in both) for variant in (0, 1))
+    told = {
         **vars(given),
         "packets": sum(sample.packets for sample in samples),
         "refused": sum(sample.refused for sample in samples),
-        "pairs": both,
-    }
-    name = f"compare-{given.type}-{given.lower}-{given.features}-{given.cpus}.json"
-    (environment.out / name).write_text(json.dumps(result) + "\n", encoding="utf-8")
-    off, on = (median(pair[variant] for pair in both) for variant in (0, 1))
-    saved = [pair[0] - pair[1] for pair in both]
-    told = {
-        **{key: value for key, value in result.items() if key != "pairs"},
         "pairs": len(both),
         "off": round(off, 1),
         "on": round(on, 1),
-        "saved": round(median(saved), 2),
+        "saved": round(median(pair[0] - pair[1] for pair in both), 2),
         "ratio": round(median(pair[0] / pair[1] for pair in both), 4),
     }
     print(json.dumps(told), flush=True)

@@ -13,6 +13,7 @@ import struct
 import sys
 
 from nodrop.guest.tunnels.kinds import checksum
+from nodrop.guest.tunnels.packets import ip4
 
 _UNREACHABLE, _NEEDS_FRAGMENTATION = 3, 4
 
@@ -23,21 +24,11 @@ def message(sender: str, target: str, mtu: int) -> bytes:
     Args:
         mtu: bytes, of the link that the packet did not fit.
     """
-    ends = socket.inet_aton(sender), socket.inet_aton(target)
-    echo = bytes((0, 0, 0xFF, 0xFF, 0, 0, 0, 0))
-    about = struct.pack("!BBHHHBBH", 0x45, 0, mtu + 100, 1, 0x4000, 64, socket.IPPROTO_ICMP, 0)
-    head = struct.pack("!BBHHH", _UNREACHABLE, _NEEDS_FRAGMENTATION, 0, 0, mtu)
-    whole = head + about + ends[0] + ends[1] + echo
+    about = ip4(bytes(8), socket.IPPROTO_ICMP, fragment=0x4000, at=(sender, target))
+    whole = struct.pack("!BBHHH", _UNREACHABLE, _NEEDS_FRAGMENTATION, 0, 0, mtu) + about
     return whole[:2] + struct.pack("!H", checksum(whole)) + whole[4:]
 
 
-def main(argv: list[str]) -> int:
-    """Send it."""
-    sender, target, mtu = argv
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
-        raw.sendto(message(sender, target, int(mtu)), (sender, 0))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+        raw.sendto(message(sys.argv[1], sys.argv[2], int(sys.argv[3])), (sys.argv[1], 0))

@@ -1,119 +1,88 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Packet sockets: what puts a packet into a device, and what sees those that come out of one."""
+"""The wire below a tunnel: packet sockets, sysctls that make it quiet, and counters."""
 
 from __future__ import annotations
 
-import errno
 import select
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from nodrop.guest.command import in_netns, netns_path, tool
 from nodrop.guest.netns import inside
-from nodrop.guest.tunnels.packets import VNET_BYTES, Shot, Vnet
+from nodrop.guest.tunnels.packets import VNET
+from nodrop.guest.tunnels.topology import BELOW, NAME
 
 _ALL = 0x0003
 _PACKET, _VNET_HDR, _IGNORE_OUTGOING = 263, 15, 23
-_ROOM = 1 << 18
-_BUFFER = 16 << 20
+_LIMIT_S = 5.0
+_SETTINGS = {
+    # Errors are part of what is compared: none is left out for having been too many.
+    "net/ipv4/icmp_ratelimit": "0",
+    "net/ipv4/icmp_msgs_per_sec": "1000000",
+    "net/ipv6/icmp/ratelimit": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    # A flow's label would come from a hash whose seed is random.
+    "net/ipv6/auto_flowlabels": "0",
+    "net/ipv6/conf/default/accept_ra": "0",
+    "net/ipv6/conf/default/router_solicitations": "0",
+    "net/ipv6/conf/default/dad_transmits": "0",
+    "net/ipv6/conf/default/addr_gen_mode": "1",
+    "net/ipv6/mld_qrv": "1",
+    "net/ipv6/conf/default/mldv2_unsolicited_report_interval": "1",
+    "net/ipv4/igmp_qrv": "1",
+}
+_COUNTED = ("IpOut", "IpFrag", "IpExtOut", "Ip6Out", "Ip6Frag")
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A frame that a device received.
+def be_quiet(netns: str | None = None, more: Sequence[str] = ()) -> None:
+    """Set the sysctls that this kernel has, and ``more`` of them to 1."""
+    settings = _SETTINGS | dict.fromkeys(more, "1")
+    lines = (f"test ! -e {name} || echo {value} >{name}" for name, value in settings.items())
+    tool(in_netns(netns, ["sh", "-ec", "cd /proc/sys\n" + "\n".join(lines)]))
 
-    Attributes:
-        vnet: what is not finished yet: segments, a checksum.
-        data: from its link header on, or from its network header where there is none.
+
+def packet_socket(device: str, netns: str | None = None, *, sees: bool = False) -> socket.socket:
+    """Return a socket that puts frames into a device, or sees those that it receives.
+
+    A struct virtio_net_hdr is in front of each frame.
     """
-
-    vnet: Vnet
-    data: bytes
-
-
-def _open(device: str, protocol: int, netns: Path | None) -> socket.socket:
-    def make() -> socket.socket:
+    with inside(netns_path(netns) if netns else Path("/proc/self/ns/net")):
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         sock.setsockopt(_PACKET, _VNET_HDR, 1)
         sock.setsockopt(_PACKET, _IGNORE_OUTGOING, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        sock.bind((device, protocol))
-        return sock
-
-    if netns is None:
-        return make()
-    with inside(netns):
-        return make()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        sock.bind((device, _ALL if sees else 0))
+    return sock
 
 
-class Inject:
-    """Puts packets into a device, through its qdisc; a context manager.
+def take(socks: Sequence[socket.socket], quiet: float) -> list[list[tuple[bytes, bytes]]]:
+    """Return what each socket sees until there is nothing for ``quiet`` seconds.
 
-    Args:
-        netns: the file of the device's network namespace (None: the caller's).
+    Returns:
+        For each socket its frames: the struct virtio_net_hdr, and all from the link header on.
+
+    Raises:
+        OSError: the kernel cannot hand a frame over, or had no memory for it.
     """
-
-    def __init__(self, device: str, netns: Path | None = None) -> None:
-        self._device = device
-        self._socket = _open(device, 0, netns)
-
-    def __enter__(self) -> Inject:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def send(self, shot: Shot) -> str:
-        """Send a packet; return "" or the name of the error."""
-        where = (self._device, shot.protocol, 0, 0, shot.data[:6])
-        try:
-            self._socket.sendto(shot.vnet.pack() + shot.data, where)
-        except OSError as error:
-            return errno.errorcode.get(error.errno or 0, str(error.errno))
-        return ""
-
-
-class Tap:
-    """Sees what a device receives; a context manager."""
-
-    def __init__(self, device: str, netns: Path | None = None) -> None:
-        self._socket = _open(device, _ALL, netns)
-        self._socket.setblocking(False)
-
-    def __enter__(self) -> Tap:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def fileno(self) -> int:
-        """For select()."""
-        return self._socket.fileno()
-
-    def take(self) -> list[Seen]:
-        """Return what came since the last call.
-
-        Raises:
-            OSError: a frame cannot be told, or came while there was no room for it.
-        """
-        seen: list[Seen] = []
-        while True:
-            try:
-                data = self._socket.recv(_ROOM)
-            except BlockingIOError:
-                return seen
-            seen.append(Seen(Vnet.unpack(data), data[VNET_BYTES:]))
-
-
-def wait_quiet(taps: list[Tap], seconds: float, limit: float = 5.0) -> list[list[Seen]]:
-    """Take what taps see until there was nothing for some seconds; at most ``limit`` seconds."""
-    found: list[list[Seen]] = [[] for _ in taps]
-    end = time.monotonic() + limit
+    found: list[list[tuple[bytes, bytes]]] = [[] for _ in socks]
+    end = time.monotonic() + _LIMIT_S
     while time.monotonic() < end:
-        ready, _, _ = select.select(taps, [], [], seconds)
+        ready, _, _ = select.select(socks, [], [], quiet)
         if not ready:
             break
-        for tap in ready:
-            found[taps.index(tap)] += tap.take()
+        for sock in ready:
+            data = sock.recv(1 << 18)
+            found[socks.index(sock)].append((data[: VNET.size], data[VNET.size :]))
+    return found
+
+
+def counters() -> dict[str, int]:
+    """Return what the tunnel, the device below and the IP layers have sent until now."""
+    lines = (line.split() for line in tool(["nstat", "-asz"]).splitlines())
+    found = {line[0]: int(line[1]) for line in lines if line[0].startswith(_COUNTED)}
+    for device in (NAME, BELOW):
+        for path in Path("/sys/class/net", device, "statistics").glob("tx_*"):
+            found[f"{device} {path.name}"] = int(path.read_text(encoding="ascii"))
     return found
