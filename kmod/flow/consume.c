@@ -1,95 +1,126 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The reader's side: when slots or bytes were given back, see to it that the
- * senders go on, on their own CPU if there is any way.
+ * The consumer's side: when enough is read, see to it that the senders go on,
+ * on their own CPU if there is any way.
  */
-#include "limit.h"
+#include "internal.h"
 #include "trace.h"
 
-/* How long a reader of an empty ring waits for a sender that was asked. */
+/* How long a consumer with nothing to read waits for a sender it woke. */
 #define NODROP_PATIENCE 256
 
-/* Slots of a ring that is empty before a knock is heard. */
-#define NODROP_SMALL 64
+/* Below this limit a kick is heard when the ring is empty. */
+#define NODROP_KICK_MIN 64
 
-/*
- * The few packets that a small ring takes cost its reader less to send than an
- * interrupt would.
- */
-static bool nodrop_serves_itself(const struct nodrop_queue *q)
-{
-	return q->ring->size < NODROP_LIMIT_MIN_RING;
-}
-
+/* Context: consumer_lock held. */
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 {
-	q->reader_stats[stat - NODROP_SENDER_STATS]++;
+	q->consumer_stats[stat - NODROP_SENDER_STATS]++;
 }
 
-/*
- * How much of what stopped the txq is read? A ring that was full is counted
- * by what the reader took since it saw that: to look at the senders' counter
- * would cost a small ring as much as the packet.
- */
-static unsigned int nodrop_read_since(const struct nodrop_queue *q,
-				      unsigned int *full)
+static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
+			      int cpu)
 {
-	int left;
-
-	if (!q->limited) {
-		*full = q->ring->size;
-		return q->taken - q->since;
-	}
-	*full = READ_ONCE(q->full);
-	left = READ_ONCE(q->mark) - q->taken;
-	return *full - clamp(left, 0, (int)*full);
+	spin_lock(&q->ring->consumer_lock);
+	nodrop_count(q, stat);
+	spin_unlock(&q->ring->consumer_lock);
+	trace_nodrop_kick(q, cpu);
 }
 
-/* Has the reader taken half of what stopped the txq? */
-static bool nodrop_may_ask(const struct nodrop_queue *q)
+/* Whoever transmits next goes on from there. */
+static void nodrop_wake(struct nodrop_queue *q)
 {
-	unsigned int full, done = nodrop_read_since(q, &full);
-
-	if (q->ring->size < NODROP_LIMIT_MIN_RING)
-		return done + 1 >= full - full / 4;
-	return done >= full / 2 && !nodrop_over_limit(q);
-}
-
-/* Has it taken three quarters? A small ring is empty before that is heard. */
-static bool nodrop_may_knock(const struct nodrop_queue *q)
-{
-	unsigned int full, done = nodrop_read_since(q, &full);
-
-	return q->ring->size >= NODROP_SMALL && done >= full - full / 4;
-}
-
-/* Open the txq; whoever transmits next goes on from there. */
-static void nodrop_ask(struct nodrop_queue *q)
-{
-	q->phase = NODROP_RUNNING;
+	WRITE_ONCE(q->stopped, false);
+	/*
+	 * Between @stopped and XON. Pairs with the barrier in nodrop_stop().
+	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
+	 */
+	smp_mb();
 	/* A device that goes down stopped its txqs for another reason. */
 	if (unlikely(!netif_running(q->txq->dev)))
 		return;
-
-	q->phase = NODROP_ASKED;
+	WRITE_ONCE(q->woken, true);
 	nodrop_count(q, NODROP_WAKES);
 	trace_nodrop_wake(q, 0);
 	netif_tx_start_queue(q->txq);
-	/*
-	 * Between opening the txq and asking. Pairs with the barrier in
-	 * nodrop_produce(): who sees the question sees the open txq.
-	 * Litmus: MP+open-wmb-ask+answer-mb-xoff
-	 */
-	smp_wmb();
-	if (!READ_ONCE(q->asked))
-		WRITE_ONCE(q->asked, true);
 }
 
+/* What is to be done without the lock; either of two consumers may do it. */
+static void nodrop_leave(struct nodrop_queue *q, enum nodrop_todo todo)
+{
+	/*
+	 * Between waking the txq and saying so. Pairs with xchg() in
+	 * nodrop_act_slow(): a consumer that looks what the qdisc holds does so
+	 * after the wake.
+	 * Litmus: ISA2+xon-release-todo+take-lock-qlen+enqueue-lock-xoff
+	 */
+	smp_store_release(&q->todo, todo);
+}
+
+/**
+ * nodrop_check() - look after the senders
+ * @q: the queue
+ * @dry: there is nothing to read
+ *
+ * Context: consumer_lock held.
+ */
+void nodrop_check(struct nodrop_queue *q, bool dry)
+{
+	unsigned int step = clamp(q->limit / 4, 1U, (unsigned int)NODROP_BATCH);
+	unsigned int taken = q->taken;
+	int left, cpu = raw_smp_processor_id();
+
+	if (q->consumer_cpu != cpu)
+		WRITE_ONCE(q->consumer_cpu, cpu);
+	q->check_at = taken + step;
+	if (dry)
+		nodrop_measure_dry(q);
+	if (unlikely(!q->txq))
+		return;
+
+	/*
+	 * Between writing @taken and reading @stopped. Pairs with the barrier
+	 * in nodrop_stop().
+	 * Litmus: SB+stop-mb-taken+take-mb-stopped
+	 */
+	smp_mb();
+	if (READ_ONCE(q->stopped)) {
+		/*
+		 * Between @stopped and what was written before it. Pairs with
+		 * the barriers in nodrop_stop().
+		 * Litmus: MP+mark-wmb-stopped+stopped-rmb-mark
+		 */
+		smp_rmb();
+		left = READ_ONCE(q->wake_at) - taken;
+		if (dry || left <= 0)
+			nodrop_wake(q);
+		else if (left < step)
+			q->check_at = taken + left;
+	}
+
+	if (likely(!READ_ONCE(q->woken)))
+		return;
+	if (dry) {
+		WRITE_ONCE(q->woken, false);
+		nodrop_leave(q, NODROP_TODO_DRY);
+		return;
+	}
+	left = READ_ONCE(q->kick_at) - taken;
+	if (left > 0) {
+		if (left < step)
+			q->check_at = min(q->check_at, taken + left);
+	} else if (left > -(int)step && q->limit >= NODROP_KICK_MIN &&
+		   nodrop_came(q) == READ_ONCE(q->mark)) {
+		nodrop_leave(q, NODROP_TODO_KICK);
+	}
+}
+EXPORT_SYMBOL_GPL(nodrop_check);
+
 /*
- * The qdisc's lock is between opening the txq and the look at what the qdisc
+ * The qdisc's lock is between waking the txq and the look at what the qdisc
  * holds, and between an enqueue and its run's look at XOFF: one of the two
  * sees the other. A lockless qdisc (pfifo_fast) gives no such promise on
- * weakly ordered machines; there the guard's next look makes it run.
+ * weakly ordered machines; there the guard's next sample makes it run.
  * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
  */
 static bool nodrop_has_backlog(struct netdev_queue *txq)
@@ -106,139 +137,86 @@ static bool nodrop_has_backlog(struct netdev_queue *txq)
 }
 
 /* Does a qdisc hold packets for the ring? */
-static bool nodrop_backlog(const struct nodrop_queue *q)
+static bool nodrop_backlog(const struct nodrop_queue *q,
+			   struct netdev_queue *txq)
 {
-	struct net_device *dev = q->txq->dev;
+	struct net_device *dev = txq->dev;
 	/* RTNL may change it: a txq that comes or goes is looked after. */
 	unsigned int i, n = data_race(dev->real_num_tx_queues);
-	bool backlog;
+	bool backlog = nodrop_has_backlog(txq);
 
-	rcu_read_lock();
-	backlog = nodrop_has_backlog(q->txq);
-	for (i = 0; READ_ONCE(q->strays) && i < n && !backlog; i++)
+	for (i = 0; READ_ONCE(q->stale) && i < n && !backlog; i++)
 		backlog = nodrop_has_backlog(&dev->_tx[i]);
-	rcu_read_unlock();
 	return backlog;
 }
 
-/* Nobody came: make somebody run the qdisc. */
-static void nodrop_knock(struct nodrop_queue *q)
+/* Make somebody run the qdisc. */
+static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	int cpu = READ_ONCE(q->cpu);
 
-	q->phase = NODROP_RUNNING;
-	WRITE_ONCE(q->asked, false);
-	if (nodrop_serves_itself(q))
+	if (READ_ONCE(q->max) < NODROP_SMALL)
 		cpu = -1;
 	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
-		nodrop_count(q, NODROP_KICKS);
-		trace_nodrop_kick(q, cpu);
+		nodrop_count_kick(q, NODROP_KICKS, cpu);
 		return;
 	}
 
 	/*
 	 * With softirqs off, so that transmit runs here, at the end, and not
-	 * in ksoftirqd. Softirqs never take consumer_lock.
+	 * in ksoftirqd.
 	 */
-	nodrop_count(q, NODROP_KICKS_HERE);
-	trace_nodrop_kick(q, raw_smp_processor_id());
+	nodrop_count_kick(q, NODROP_KICKS_HERE, raw_smp_processor_id());
 	local_bh_disable();
-	nodrop_run_qdiscs(q, q->txq);
+	nodrop_run_qdiscs(q, txq);
 	local_bh_enable();
 }
 
+/* Is there something to read? Without a lock, so that it is soon no news. */
+static bool nodrop_has_packets(const struct nodrop_queue *q)
+{
+	return nodrop_came(q) != READ_ONCE(q->taken);
+}
+
 /**
- * nodrop_release() - slots or bytes were given back to the senders
+ * nodrop_act_slow() - the part of nodrop_act() that does something
  * @q: the queue
  *
- * Context: as nodrop_consume().
- */
-void nodrop_release(struct nodrop_queue *q)
-{
-	struct netdev_queue *txq = q->txq;
-	int cpu = raw_smp_processor_id();
-
-	if (q->reader_cpu != cpu)
-		WRITE_ONCE(q->reader_cpu, cpu);
-	if (unlikely(!txq))
-		return;
-
-	nodrop_complete(q);
-	/* It was stopped: no need to look again before it may be opened. */
-	if (q->phase == NODROP_STOPPED && !nodrop_may_ask(q))
-		return;
-
-	/*
-	 * Between freeing slots, completing bytes, and reading XOFF. Pairs
-	 * with the barrier in nodrop_stop().
-	 * Litmus: SB+stop-mb-room+release-mb-xoff
-	 * Litmus: SB+charge-mb-limit+complete-mb-xoff
-	 */
-	smp_mb();
-	if (netif_tx_queue_stopped(txq)) {
-		if (q->phase != NODROP_STOPPED)
-			q->since = q->taken;
-		q->phase = NODROP_STOPPED;
-		if (nodrop_may_ask(q))
-			nodrop_ask(q);
-	} else if (q->phase == NODROP_STOPPED) {
-		q->phase = NODROP_ANSWERED;
-	}
-
-	if (q->phase != NODROP_ASKED)
-		return;
-	if (!READ_ONCE(q->asked))
-		q->phase = NODROP_ANSWERED;
-	else if (nodrop_may_knock(q) && nodrop_backlog(q))
-		nodrop_knock(q);
-}
-EXPORT_SYMBOL_GPL(nodrop_release);
-
-/**
- * nodrop_ran_dry() - the reader found nothing and is about to sleep
- * @q: the queue; stopped when the reader looked last, or with bytes to complete
+ * Two consumers of one queue may be here at the same time: one of them has it
+ * to do.
  *
- * Context: as nodrop_consume().
- * Return: true when there is something to read after all: a sender came, or
- * what this reader sent by itself.
+ * Context: as nodrop_act().
+ * Return: as nodrop_act().
  */
-bool nodrop_ran_dry(struct nodrop_queue *q)
+bool nodrop_act_slow(struct nodrop_queue *q)
 {
-	bool backlog;
+	enum nodrop_todo todo = xchg(&q->todo, NODROP_TODO_NONE);
+	struct netdev_queue *txq;
 	int i;
 
-	if (unlikely(!q->txq)) {
-		q->phase = NODROP_RUNNING;
+	if (!todo)
 		return false;
+	rcu_read_lock();
+	/*
+	 * A txq lives for a grace period after nodrop_queue_bind() took it.
+	 * Litmus: MP+unbind-sync-free+rcu-txq-use
+	 */
+	txq = READ_ONCE(q->txq);
+	if (!txq)
+		goto out;
+	/* A sender that is at it needs less time than an interrupt. */
+	if (todo == NODROP_TODO_DRY && READ_ONCE(q->max) >= NODROP_SMALL)
+		for (i = 0; i < NODROP_PATIENCE && !nodrop_has_packets(q); i++)
+			cpu_relax();
+	if (todo == NODROP_TODO_DRY && nodrop_has_packets(q)) {
+		/* Whoever it was: when it is read look again. */
+		WRITE_ONCE(q->woken, true);
+		goto out;
 	}
-
-	if (q->bytes)
-		nodrop_release(q);
-	if (q->phase == NODROP_RUNNING)
-		return false;
-	if (q->phase == NODROP_STOPPED)
-		nodrop_ask(q);
-
-	/*
-	 * A sender that is at it needs less time than an interrupt. Who sends
-	 * by himself what the qdisc holds need not wait for him.
-	 */
-	backlog = nodrop_serves_itself(q) && nodrop_backlog(q);
-	for (i = 0; i < NODROP_PATIENCE && !backlog && READ_ONCE(q->asked) &&
-	     __ptr_ring_empty(q->ring); i++)
-		cpu_relax();
-	if (!__ptr_ring_empty(q->ring))
-		return true;
-
-	/*
-	 * An answer may come from a run of the qdisc that had seen the txq
-	 * stopped and was about to end, when another sender goes past the
-	 * qdisc just then. What counts at last is what the qdisc holds.
-	 */
-	if (backlog || nodrop_backlog(q))
-		nodrop_knock(q);
-	else
-		q->phase = NODROP_RUNNING;
-	return !__ptr_ring_empty(q->ring);
+	if (nodrop_backlog(q, txq))
+		nodrop_restart(q, txq);
+out:
+	rcu_read_unlock();
+	return nodrop_has_packets(q);
 }
-EXPORT_SYMBOL_GPL(nodrop_ran_dry);
+EXPORT_SYMBOL_GPL(nodrop_act_slow);

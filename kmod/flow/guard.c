@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The guard: a reader that takes nothing must not hold its senders for ever.
+ * The guard: a consumer that takes nothing must not hold its senders for ever.
  *
  * A stopped txq keeps its packets in the qdisc and their sockets charged, so
- * senders block. That is right while the reader works and wrong when it was
- * left alone or hangs. The guard looks at a stopped queue NODROP_GUARD_LOOKS
- * times in nodrop_guard_ms. When it finds all the time that the reader took
- * nothing, the reader is gone: the txq is opened and the full ring drops, as
- * it does without nodrop, until the reader takes a packet.
+ * senders block. That is right while the consumer works and wrong when it was
+ * left alone or hangs. The guard looks at a stopped queue NODROP_GUARD_SAMPLES
+ * times in nodrop_guard_ms. When it finds all the time that the consumer took
+ * nothing, the consumer is gone: the txq is opened and the full ring drops, as
+ * it does without nodrop, until the consumer takes a packet.
  *
  * Many looks and not one, because time jumps: a virtual machine that was
- * paused finds a timer expired before its reader could run. A jump is one
+ * paused finds a timer expired before its consumer could run. A jump is one
  * look, however long it was.
  */
 #include <linux/module.h>
@@ -19,14 +19,14 @@
 #include "trace.h"
 
 /*
- * Long against a reader that is starved of CPU or stopped by a garbage
+ * Long against a consumer that is starved of CPU or stopped by a garbage
  * collector, short against what a person or a protocol waits for.
  */
 unsigned int nodrop_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
-MODULE_PARM_DESC(guard_ms, "Milliseconds after which a reader that takes nothing from a full ring is taken for gone and the ring drops again, 0: never (default 1000)");
+MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is taken for gone and the ring drops again, 0: never (default 1000)");
 
-#define NODROP_GUARD_LOOKS 8
+#define NODROP_GUARD_SAMPLES 8
 
 /* How often it looks while it is switched off, in case it is switched on. */
 #define NODROP_GUARD_IDLE_MS 1000
@@ -36,10 +36,10 @@ static unsigned long nodrop_guard_period(void)
 {
 	unsigned int ms = READ_ONCE(nodrop_guard_ms) ?: NODROP_GUARD_IDLE_MS;
 
-	return max(1UL, msecs_to_jiffies(ms - ms / 16) / NODROP_GUARD_LOOKS);
+	return max(1UL, msecs_to_jiffies(ms - ms / 16) / NODROP_GUARD_SAMPLES);
 }
 
-static void nodrop_guard_look(struct timer_list *timer)
+static void nodrop_guard_sample(struct timer_list *timer)
 {
 	struct nodrop_queue *q = container_of(timer, struct nodrop_queue,
 					      guard);
@@ -56,37 +56,36 @@ static void nodrop_guard_look(struct timer_list *timer)
 		goto out;
 
 	if (!netif_tx_queue_stopped(q->txq)) {
-		/* A reader that asked and then went leaves its knock to us. */
-		WRITE_ONCE(q->asked, false);
+		/* A consumer that woke it and went leaves its kick to us. */
 		nodrop_run_qdiscs(q, q->txq);
 		/* One look more: it may be about to ask right now. */
-		if (q->guard_open)
+		if (q->guard_idle)
 			goto out;
-		q->guard_open = true;
+		q->guard_idle = true;
 		mod_timer(&q->guard, jiffies + nodrop_guard_period());
 		goto out;
 	}
-	q->guard_open = false;
+	q->guard_idle = false;
 
 	taken = READ_ONCE(q->taken);
 	if (taken != q->guard_mark) {
 		q->guard_mark = taken;
-		q->guard_looks = 1;
+		q->guard_samples = 1;
 	} else if (!READ_ONCE(nodrop_guard_ms)) {
-		q->guard_looks = 0;
-	} else if (++q->guard_looks >= NODROP_GUARD_LOOKS) {
+		q->guard_samples = 0;
+	} else if (++q->guard_samples >= NODROP_GUARD_SAMPLES) {
 		/*
-		 * A reader that takes a packet at this very moment may clear
-		 * @gone before it is set; its next packet clears it again.
+		 * A consumer that takes a packet at this very moment may clear
+		 * @stalled before it is set; its next packet clears it again.
 		 * A sender that sees it cleared stops after what we open here.
 		 * Litmus: ISA2+trip-lock-open+clear+stop-lock-xoff
 		 */
-		WRITE_ONCE(q->gone, true);
+		WRITE_ONCE(q->stalled, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
 		trace_nodrop_guard(q, taken);
 		/*
-		 * And look once more: if the reader itself has just opened it,
-		 * and goes now, nobody else runs the qdisc.
+		 * And look once more: if the consumer itself has just woken
+		 * it, and goes now, nobody else runs the qdisc.
 		 */
 		netif_tx_wake_queue(q->txq);
 	}
@@ -98,7 +97,7 @@ out:
 /* Context: as nodrop_queue_init(). */
 void nodrop_guard_init(struct nodrop_queue *q)
 {
-	timer_setup(&q->guard, nodrop_guard_look, 0);
+	timer_setup(&q->guard, nodrop_guard_sample, 0);
 }
 
 /*
@@ -113,8 +112,8 @@ void nodrop_guard_arm(struct nodrop_queue *q)
 		return;
 
 	q->guard_mark = READ_ONCE(q->taken);
-	q->guard_looks = 0;
-	q->guard_open = false;
+	q->guard_samples = 0;
+	q->guard_idle = false;
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 }
 

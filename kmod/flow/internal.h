@@ -7,6 +7,24 @@
 
 #include "nodrop_flow.h"
 
+/* Below it the consumer runs the qdisc itself: an interrupt costs more. */
+#define NODROP_SMALL 32
+
+/* What is always allowed below txqueuelen, packets; GSO packets: more. */
+#define NODROP_FLOOR 64
+#define NODROP_FLOOR_GSO 512
+#define NODROP_GSO_BYTES 4096
+
+/* Frames of XDP that find room beyond txqueuelen. */
+#define NODROP_XDP_SLACK 32
+
+/* What the consumer has to do when it has released consumer_lock. */
+enum nodrop_todo {
+	NODROP_TODO_NONE,
+	NODROP_TODO_KICK,	/* nobody sends, and much is left to read */
+	NODROP_TODO_DRY,	/* nothing is left to read */
+};
+
 extern unsigned int nodrop_guard_ms;
 
 void nodrop_guard_init(struct nodrop_queue *q);
@@ -16,8 +34,9 @@ void nodrop_kick_init(struct nodrop_queue *q);
 bool nodrop_kick(struct nodrop_queue *q, int cpu);
 void nodrop_kick_cancel(struct nodrop_queue *q);
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq);
-unsigned int nodrop_in_front_of(const struct net_device *dev);
 void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq);
+void nodrop_measure_dry(struct nodrop_queue *q);
+void nodrop_set_max(struct nodrop_queue *q, unsigned int max);
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */
 static inline void nodrop_lock(struct nodrop_queue *q)
@@ -32,25 +51,29 @@ static inline void nodrop_unlock(struct nodrop_queue *q)
 	spin_unlock_bh(&q->ring->consumer_lock);
 }
 
-/* How many packets the queue holds; exact under both locks. */
+/* What a ring holds, whoever fills and reads it; exact under both locks. */
+static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
+{
+	int n = ring->producer - READ_ONCE(ring->consumer_head);
+
+	return n < 0 ? n + ring->size : n;
+}
+
+/* All packets that came into the ring. */
+static inline unsigned int nodrop_came(const struct nodrop_queue *q)
+{
+	return READ_ONCE(q->produced) + READ_ONCE(q->extra);
+}
+
+/*
+ * How many packets the ring holds; exact under both locks. An unaware consumer
+ * does not count what it takes.
+ */
 static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 {
-	return READ_ONCE(q->produced) - READ_ONCE(q->taken);
-}
-
-/* A ring of size 0 has no slot that could ever come free. */
-static inline bool nodrop_has_slot(const struct nodrop_queue *q)
-{
-	lockdep_assert_held(&q->ring->producer_lock);
-
-	return q->ring->size && !__ptr_ring_full(q->ring);
-}
-
-/* The next slot is free: it is the txq's. */
-static inline void nodrop_keep_room(struct nodrop_queue *q)
-{
-	WRITE_ONCE(q->room, q->ring->queue);
-	q->waits = false;
+	if (unlikely(q->unaware))
+		return nodrop_ring_count(q->ring);
+	return nodrop_came(q) - READ_ONCE(q->taken);
 }
 
 /* Copies the device's name, IFNAMSIZ bytes. Return: the txq's index. */

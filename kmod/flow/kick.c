@@ -3,7 +3,7 @@
  * Makes another CPU run a qdisc.
  *
  * An interrupt on the senders' CPU raises the transmit softirq there, and
- * their work stays with them. The reader pays for sending the interrupt only.
+ * their work stays with them. The consumer pays for sending the interrupt only.
  */
 #include "internal.h"
 
@@ -25,7 +25,7 @@ void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
 	unsigned int i, n;
 
 	netif_schedule_queue(txq);
-	if (likely(!READ_ONCE(q->strays)))
+	if (likely(!READ_ONCE(q->stale)))
 		return;
 	/* RTNL may change it: a txq that comes or goes is looked after. */
 	n = data_race(dev->real_num_tx_queues);
@@ -64,27 +64,26 @@ void nodrop_kick_init(struct nodrop_queue *q)
 /*
  * Run the qdisc on @cpu. True also when that is about to happen already, false
  * when @cpu is gone, or looking at the txq right now: it may have seen it
- * stopped.
+ * stopped. Two consumers may be here at the same time: one of them sends it.
  *
- * Context: consumer_lock held.
+ * Context: RCU read lock held.
  */
 bool nodrop_kick(struct nodrop_queue *q, int cpu)
 {
 	/*
-	 * Between opening the txq and seeing an earlier kick still on its way.
-	 * Pairs with the barrier in nodrop_kick_run(): that kick sees the open
-	 * txq.
+	 * Between waking the txq and seeing an earlier kick still on its way.
+	 * Pairs with the barrier in nodrop_kick_run(): that kick sees the txq
+	 * run. cmpxchg() orders nothing when it fails.
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();
-	switch (READ_ONCE(q->kicking)) {
+	switch (cmpxchg(&q->kicking, NODROP_KICK_NONE, NODROP_KICK_SENT)) {
 	case NODROP_KICK_SENT:
 		return true;
 	case NODROP_KICK_BEGUN:
 		return false;
 	}
 
-	WRITE_ONCE(q->kicking, NODROP_KICK_SENT);
 	if (!smp_call_function_single_async(cpu, &q->kick))
 		return true;
 
@@ -93,7 +92,9 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
 }
 
 /*
- * Wait for a kick that is on its way: @q and its txq may go afterwards.
+ * Wait for a kick that is on its way: @q may go afterwards. A consumer that
+ * found the txq before it was taken may still send one; the txq lives for a
+ * grace period, and whoever destroys @q has no consumer and waits once more.
  *
  * Context: process context, no lock held, @q bound to no txq.
  */

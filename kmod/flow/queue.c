@@ -8,25 +8,26 @@
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 
-#include "limit.h"
+#include "internal.h"
 
 const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_STOPS]		= "stops",
 	[NODROP_STOPS_LIMIT]	= "stops_limit",
 	[NODROP_BUSY_RETURNS]	= "busy",
-	[NODROP_TX_ON_READER]	= "tx_on_reader",
 	[NODROP_GUARD_TRIPS]	= "guard_trips",
 	[NODROP_DROP_NOQUEUE]	= "drop_noqueue",
 	[NODROP_DROP_OFF]	= "drop_off",
 	[NODROP_DROP_FOREIGN]	= "drop_foreign",
 	[NODROP_DROP_GUARD]	= "drop_guard",
 	[NODROP_DROP_UNCLAIMED]	= "drop_unclaimed",
-	[NODROP_DROP_ASIDE]	= "drop_xdp",
+	[NODROP_DROP_XDP]	= "drop_xdp",
 	[NODROP_DROP_PURGED]	= "drop_purged",
 	[NODROP_WAKES]		= "wakes",
 	[NODROP_KICKS]		= "kicks",
 	[NODROP_KICKS_HERE]	= "kicks_here",
 	[NODROP_RING]		= "ring",
+	[NODROP_LIMIT]		= "limit",
+	[NODROP_PACE]		= "pace_ns",
 };
 EXPORT_SYMBOL_GPL(nodrop_stat_names);
 
@@ -37,22 +38,10 @@ EXPORT_SYMBOL_GPL(nodrop_stat_names);
 static DEFINE_HASHTABLE(nodrop_queues, 12);
 static DEFINE_MUTEX(nodrop_queues_lock);
 
-/* What a ring holds, whoever filled and reads it; both locks. */
-static unsigned int nodrop_ring_count(const struct ptr_ring *ring)
-{
-	int n = ring->producer - ring->consumer_head;
-
-	if (n < 0)
-		return n + ring->size;
-	if (!n && ring->size && ring->queue[ring->consumer_head])
-		return ring->size;
-	return n;
-}
-
 /**
  * nodrop_queue_create() - a queue that nothing feeds
- * @ring: its ring, initialised, empty or in use by senders and a reader that
- *	take its locks; must live until nodrop_queue_leave()
+ * @ring: its ring, initialised, empty or in use by senders and a consumer that
+ *	take its locks; must live until nodrop_queue_detach()
  * @key: what nodrop_queue_find() is to know it by
  * @destroy: frees a packet; called in process context
  *
@@ -70,8 +59,8 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->ring = ring;
 	q->key = key;
 	q->destroy = destroy;
-	q->reader_cpu = -1;
 	q->floor = NODROP_FLOOR;
+	q->consumer_cpu = -1;
 	q->cpu = -1;
 	q->burst_cpu = -1;
 	nodrop_guard_init(q);
@@ -80,6 +69,9 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	mutex_lock(&nodrop_queues_lock);
 	nodrop_lock(q);
 	q->produced = nodrop_ring_count(ring);
+	if (!q->produced && ring->size && ring->queue[ring->consumer_head])
+		q->produced = ring->size;
+	q->reserved = q->produced;
 	hash_add_rcu(nodrop_queues, &q->node, (unsigned long)key);
 	nodrop_unlock(q);
 	mutex_unlock(&nodrop_queues_lock);
@@ -109,26 +101,21 @@ EXPORT_SYMBOL_GPL(nodrop_queue_hide);
  * @q: the queue, which has left its device if it ever had one; its ring may be
  *	gone already
  *
- * A reader may have put packets back after the queue left: they are thrown
- * away.
- *
  * Context: process context; nobody else uses @q any more.
  */
 void nodrop_queue_destroy(struct nodrop_queue *q)
 {
 	WARN_ON(q->txq);
 
-	while (q->in_front)
-		q->destroy(nodrop_take_front(q));
+	nodrop_kick_cancel(q);
 	nodrop_queue_hide(q);
-	kvfree(q->front);
 	/* nodrop_queue_find() may be looking past it at the next one. */
 	kfree_rcu(q, rcu);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_destroy);
 
 /**
- * nodrop_queue_find() - the queue of a reader that knows the protocol
+ * nodrop_queue_find() - the queue of a consumer that knows the protocol
  * @key: as given to nodrop_queue_create()
  *
  * Context: any. Either the caller keeps the owner of @key alive, and its queue
@@ -149,28 +136,6 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
- * How many packets are in front of the rings of a device. No queue of it comes
- * or goes meanwhile, and no device of another one.
- *
- * Context: process context, RTNL held.
- */
-unsigned int nodrop_in_front_of(const struct net_device *dev)
-{
-	const struct nodrop_queue *q;
-	unsigned int sum = 0;
-	int row;
-
-	ASSERT_RTNL();
-
-	mutex_lock(&nodrop_queues_lock);
-	hash_for_each(nodrop_queues, row, q, node)
-		if (q->txq && q->txq->dev == dev)
-			sum += READ_ONCE(q->in_front);
-	mutex_unlock(&nodrop_queues_lock);
-	return sum;
-}
-
-/*
  * Whatever stopped the txq before, the next claim finds out anew.
  *
  * Context: one of the locks of @q's ring held; @txq feeds it, or did so.
@@ -179,12 +144,27 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	if (!txq || !netif_running(txq->dev))
 		return;
+	WRITE_ONCE(q->stopped, false);
 	/*
-	 * Not wake, which does nothing for a txq that is open: the reader may
-	 * have opened it and not have knocked yet.
+	 * As in nodrop_wake().
+	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
+	 */
+	smp_mb();
+	/*
+	 * Not wake, which does nothing for a txq that runs: the consumer may
+	 * have woken it and not have kicked yet.
 	 */
 	netif_tx_start_queue(txq);
 	nodrop_run_qdiscs(q, txq);
+}
+
+/* What nodrop_look() has told the qdisc is void. */
+static void nodrop_unhint(struct netdev_queue *txq)
+{
+#ifdef CONFIG_BQL
+	dql_reset(&txq->dql);
+	WRITE_ONCE(txq->dql.adj_limit, txq->dql.limit);
+#endif
 }
 
 /**
@@ -193,7 +173,7 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
  * @txq: the txq, or NULL when the ring leaves its device
  *
  * Wakes @txq, and the one before it, whatever their state, so that a change of
- * index or of the reader can leave no txq stopped for ever. Must be called
+ * index or of the consumer can leave no txq stopped for ever. Must be called
  * with NULL before the txq goes away; nothing of the core runs on behalf of
  * @q afterwards.
  *
@@ -208,15 +188,13 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	if (before != txq) {
-		WRITE_ONCE(q->room, NULL);
-		q->waits = false;
-		/* Who comes back gets the guard's whole time again. */
-		WRITE_ONCE(q->gone, false);
+		WRITE_ONCE(q->reserved, q->produced);
+		/* Whoever comes back gets the guard's whole time again. */
+		WRITE_ONCE(q->stalled, false);
 		if (before) {
-			nodrop_dql_reset(before);
+			nodrop_unhint(before);
 			nodrop_reopen(q, before);
 		}
-		nodrop_update_limit(q, true);
 	}
 	nodrop_reopen(q, txq);
 	nodrop_unlock(q);
@@ -229,22 +207,41 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
- * nodrop_queue_strays() - packets may come from other txqs' qdiscs
+ * nodrop_queue_unaware() - the ring goes to a consumer that wakes nobody
  * @q: the queue
- * @strays: the device has txqs whose packets the driver leads to other queues
  *
- * Opening the txq makes its own qdisc run. With strays, the others' as well.
+ * From now on a full ring drops, as it does without nodrop. It stays so for
+ * the life of @q: such a consumer does not say when it is done.
+ *
+ * Context: process context.
+ */
+void nodrop_queue_unaware(struct nodrop_queue *q)
+{
+	nodrop_lock(q);
+	q->unaware = true;
+	WRITE_ONCE(q->reserved, q->produced);
+	nodrop_reopen(q, q->txq);
+	nodrop_unlock(q);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_unaware);
+
+/**
+ * nodrop_queue_stale() - packets may come from other txqs' qdiscs
+ * @q: the queue
+ * @stale: the device has txqs whose packets the driver leads to other queues
+ *
+ * Opening the txq makes its own qdisc run. With stale, the others' as well.
  *
  * Context: process context, RTNL held.
  */
-void nodrop_queue_strays(struct nodrop_queue *q, bool strays)
+void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
 {
-	WRITE_ONCE(q->strays, strays);
+	WRITE_ONCE(q->stale, stale);
 }
-EXPORT_SYMBOL_GPL(nodrop_queue_strays);
+EXPORT_SYMBOL_GPL(nodrop_queue_stale);
 
 /**
- * nodrop_queue_batches() - a reader takes several packets at once
+ * nodrop_queue_batches() - a consumer takes several packets at once
  * @q: the queue
  * @n: how many
  *
@@ -272,9 +269,11 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
 	nodrop_lock(q);
 	memcpy(stats, q->stats, sizeof(q->stats));
-	memcpy(stats + NODROP_SENDER_STATS, q->reader_stats,
-	       sizeof(q->reader_stats));
-	stats[NODROP_RING] = nodrop_ring_count(q->ring) + q->in_front;
+	memcpy(stats + NODROP_SENDER_STATS, q->consumer_stats,
+	       sizeof(q->consumer_stats));
+	stats[NODROP_RING] = nodrop_ring_count(q->ring);
+	stats[NODROP_LIMIT] = q->limit;
+	stats[NODROP_PACE] = q->pace;
 	nodrop_unlock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_stats);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tracepoints, in events/nodrop/ of tracefs: what a queue decided, how many
- * packets it held of how many slots, how many bytes of how many allowed.
+ * packets it held of how many allowed then, and at most.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM nodrop
@@ -11,13 +11,13 @@
 
 #include <linux/tracepoint.h>
 
-#include "limit.h"
+#include "internal.h"
 
 #ifndef NODROP_PRINT
 #define NODROP_PRINT(format, why)					\
-	TP_printk("dev=%s queue=%u held=%u/%u bytes=%u/%u " format,	\
+	TP_printk("dev=%s queue=%u held=%u/%u max=%u " format,	\
 		  __entry->dev, __entry->queue, __entry->held,		\
-		  __entry->size, __entry->bytes, __entry->limit, why)
+		  __entry->limit, __entry->max, why)
 #endif
 
 DECLARE_EVENT_CLASS(nodrop_queue,
@@ -26,30 +26,28 @@ DECLARE_EVENT_CLASS(nodrop_queue,
 		    TP_STRUCT__entry(__array(char, dev, IFNAMSIZ)
 				     __field(unsigned int, queue)
 				     __field(unsigned int, held)
-				     __field(unsigned int, size)
-				     __field(unsigned int, bytes)
 				     __field(unsigned int, limit)
+				     __field(unsigned int, max)
 				     __field(int, why)
 		    ),
 		    TP_fast_assign(__entry->queue =
 					nodrop_name(q, __entry->dev);
 				   __entry->held = nodrop_held(q);
-				   __entry->size = q->ring->size;
-				   __entry->bytes = nodrop_inflight(q);
-				   __entry->limit = nodrop_limit(q);
+				   __entry->limit = READ_ONCE(q->limit);
+				   __entry->max = READ_ONCE(q->max);
 				   __entry->why = why;
 		    ),
 		    NODROP_PRINT("cpu=%d", __entry->why)
 );
 
-/* A sender stopped the txq; 0: the ring is full, 1: over the byte limit */
+/* A sender stopped the txq; 0: at txqueuelen, 1: below it */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_stop,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
 		   NODROP_PRINT("cause=%s", __entry->why ? "limit" : "ring")
 );
 
-/* The reader opened it */
+/* The consumer opened it */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_wake,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
@@ -63,14 +61,14 @@ DEFINE_EVENT_PRINT(nodrop_queue, nodrop_busy,
 		   NODROP_PRINT("cause=%s", __entry->why ? "ring" : "unbound")
 );
 
-/* The reader was taken for gone */
+/* The consumer was taken for gone */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_guard,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
 		   NODROP_PRINT("taken=%u", __entry->why)
 );
 
-/* The reader makes a CPU run the qdisc; its own if it knows no other */
+/* The consumer makes a CPU run the qdisc; its own if it knows no other */
 DEFINE_EVENT(nodrop_queue, nodrop_kick,
 	     TP_PROTO(const struct nodrop_queue *q, int why),
 	     TP_ARGS(q, why)

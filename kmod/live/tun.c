@@ -14,7 +14,6 @@
 
 #include "../flow/nodrop_flow.h"
 #include "../tun/flags.h"
-#include "../tun/packet.h"
 
 /* Before the hooks change the meaning of these names. */
 static int nodrop_live_plain_resize(struct ptr_ring *ring, int size)
@@ -62,7 +61,7 @@ static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
 
 	if (!q)
 		return __ptr_ring_produce(ring, skb);
-	return nodrop_produce(q, skb, nodrop_tun_bytes(skb));
+	return nodrop_produce(q, skb, ((struct sk_buff *)skb)->len);
 }
 
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
@@ -71,7 +70,7 @@ static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
 
 	if (!q)
 		return __ptr_ring_produce(ring, frame);
-	return nodrop_produce_aside(q, frame);
+	return nodrop_produce_xdp(q, frame);
 }
 
 static void *nodrop_tun_consume(struct ptr_ring *ring)
@@ -82,11 +81,23 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
 	if (q)
-		packet = nodrop_consume(q, nodrop_tun_bytes);
+		packet = nodrop_consume(q);
 	else
 		packet = __ptr_ring_consume(ring);
 	rcu_read_unlock();
 	return packet;
+}
+
+static bool nodrop_tun_act(struct ptr_ring *ring)
+{
+	struct nodrop_queue *q;
+	bool packets;
+
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	packets = q && nodrop_act(q);
+	rcu_read_unlock();
+	return packets;
 }
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
@@ -97,10 +108,10 @@ static bool nodrop_tun_empty(struct ptr_ring *ring)
 	spin_lock(&ring->consumer_lock);
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
-	empty = q ? nodrop_empty(q) : nodrop_live_plain_empty(ring);
+	empty = q ? !nodrop_peek(q) : nodrop_live_plain_empty(ring);
 	rcu_read_unlock();
 	spin_unlock(&ring->consumer_lock);
-	return empty;
+	return !nodrop_tun_act(ring) && empty;
 }
 
 static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
@@ -121,7 +132,7 @@ static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 {
 	struct nodrop_queue *q = nodrop_queue_find(ring);
 
-	return q ? nodrop_queue_resize(q, size) :
+	return q ? nodrop_resize(&ring, &q, 1, size) :
 		   nodrop_live_plain_resize(ring, size);
 }
 
@@ -180,7 +191,8 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 	tfile = rcu_dereference(tun->tfiles[index]);
 	if (tfile && likely(!inner))
 		q = nodrop_tun_queue(tfile);
-	if (!q || nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+	if (!q ||
+	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
 		ret = nodrop_live_xmit_to(tfile, skb, dev);
 	if (likely(!inner))
 		__netif_tx_unlock(txq);
@@ -216,7 +228,7 @@ static void nodrop_live_queue_purge(struct tun_file *tfile)
 
 	if (q) {
 		dev = q->txq->dev;
-		nodrop_queue_leave(q, NULL);
+		nodrop_queue_detach(q, NULL);
 		nodrop_live_drop(q);
 		nodrop_tun_bind_all(dev);
 	}
@@ -280,9 +292,10 @@ static struct nodrop_queue *nodrop_live_create(struct tun_file *tfile)
 
 	q = nodrop_queue_create(&tfile->tx_ring, &tfile->tx_ring,
 				nodrop_live_ptr_free);
-	/* A ring without a slot has nothing to read that could open it. */
-	if (q && !tfile->tx_ring.size)
-		nodrop_queue_resize(q, 1);
+	if (q && nodrop_tun_resize(&tfile->tx_ring, tfile->tx_ring.size)) {
+		nodrop_live_drop(q);
+		return NULL;
+	}
 	return q;
 }
 
@@ -340,8 +353,9 @@ void nodrop_live_leave(struct net_device *dev, bool for_good)
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
 		if (!q)
 			continue;
-		nodrop_queue_foreign(q);
+		nodrop_queue_unaware(q);
 		nodrop_queue_bind(q, NULL);
+		nodrop_shrink(q);
 		nodrop_live_drop(q);
 	}
 	if (for_good)

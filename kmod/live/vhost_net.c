@@ -11,11 +11,11 @@
 #include <net/sock.h>
 
 #include "../flow/nodrop_flow.h"
-#include "../tun/packet.h"
 #include "../vhost_net/stock/vhost.h"
 
 /* How net.c takes packets, with and without the ring's lock, and back. */
 static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n);
+static void nodrop_live_act(struct ptr_ring *ring);
 static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 				  void (*destroy)(void *packet));
 
@@ -28,6 +28,7 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 	spin_lock(&__ring->consumer_lock);			\
 	__n = nodrop_live_consume(__ring, packets, n);		\
 	spin_unlock(&__ring->consumer_lock);			\
+	nodrop_live_act(__ring);				\
 	__n;							\
 })
 
@@ -52,12 +53,23 @@ static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
 	q = nodrop_queue_find(ring);
 	if (q) {
 		nodrop_queue_batches(q, n);
-		n = nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);
+		n = nodrop_consume_batched(q, packets, n);
 	} else {
 		n = __ptr_ring_consume_batched(ring, packets, n);
 	}
 	rcu_read_unlock();
 	return n;
+}
+
+static void nodrop_live_act(struct ptr_ring *ring)
+{
+	struct nodrop_queue *q;
+
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	if (q)
+		nodrop_act(q);
+	rcu_read_unlock();
 }
 
 /*

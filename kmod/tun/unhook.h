@@ -14,6 +14,7 @@
 #undef __ptr_ring_produce
 #undef ptr_ring_produce
 #undef ptr_ring_consume
+#undef tun_ring_consume
 #undef __ptr_ring_consume
 #undef ptr_ring_empty
 #undef ptr_ring_resize

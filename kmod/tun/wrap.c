@@ -14,7 +14,6 @@
 #include "../compat/lltx.h"
 #include "../flow/nodrop_flow.h"
 #include "flags.h"
-#include "packet.h"
 
 static bool nodrop_default = true;
 module_param_named(nodrop, nodrop_default, bool, 0644);
@@ -53,51 +52,68 @@ static bool nodrop_tun_enabled(const struct tun_struct *tun)
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
 {
 	return nodrop_produce(nodrop_tun_ring_queue(ring), skb,
-			      nodrop_tun_bytes(skb));
+			      ((struct sk_buff *)skb)->len);
 }
 
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
 {
-	return nodrop_produce_aside(nodrop_tun_ring_queue(ring), frame);
+	return nodrop_produce_xdp(nodrop_tun_ring_queue(ring), frame);
 }
 
 static void *nodrop_tun_consume(struct ptr_ring *ring)
 {
-	return nodrop_consume(nodrop_tun_ring_queue(ring), nodrop_tun_bytes);
+	return nodrop_consume(nodrop_tun_ring_queue(ring));
+}
+
+static bool nodrop_tun_act(struct ptr_ring *ring)
+{
+	return nodrop_act(nodrop_tun_ring_queue(ring));
 }
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
 {
+	struct nodrop_queue *q = nodrop_tun_ring_queue(ring);
 	bool empty;
 
 	spin_lock(&ring->consumer_lock);
-	empty = nodrop_empty(nodrop_tun_ring_queue(ring));
+	empty = !nodrop_peek(q);
 	spin_unlock(&ring->consumer_lock);
-	return empty;
+	return !nodrop_act(q) && empty;
 }
 
 static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 {
-	int len;
+	struct nodrop_queue *q = nodrop_tun_ring_queue(ring);
+	int i, len = 0;
 
-	spin_lock(&ring->consumer_lock);
-	len = length(nodrop_peek(nodrop_tun_ring_queue(ring)));
-	spin_unlock(&ring->consumer_lock);
+	for (i = 0; i < 2 && !len; i++) {
+		spin_lock(&ring->consumer_lock);
+		len = length(nodrop_peek(q));
+		spin_unlock(&ring->consumer_lock);
+		if (!nodrop_act(q))
+			break;
+	}
 	return len;
-}
-
-static int nodrop_tun_resize(struct ptr_ring *ring, int size)
-{
-	return nodrop_queue_resize(nodrop_tun_ring_queue(ring), size);
 }
 
 static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 {
-	int i, err = 0;
+	struct nodrop_queue **queues;
+	int i, err;
 
-	for (i = 0; i < n && !err; i++)
-		err = nodrop_tun_resize(rings[i], size);
+	queues = kcalloc(n, sizeof(*queues), GFP_KERNEL);
+	if (!queues)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		queues[i] = nodrop_tun_ring_queue(rings[i]);
+	err = nodrop_resize(rings, queues, n, size);
+	kfree(queues);
 	return err;
+}
+
+static int nodrop_tun_resize(struct ptr_ring *ring, int size)
+{
+	return nodrop_tun_resize_all(&ring, 1, size);
 }
 
 /* Transmit */
@@ -153,7 +169,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	q = nodrop_tun_queue(tfile);
 	txq = netdev_get_tx_queue(dev, index);
 	nodrop_burst_begin(q);
-	if (nodrop_claim(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+	if (nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
 		ret = stock_tun_net_xmit(skb, dev);
 	if (unlikely(nodrop_burst_end(q, txq)))
 		nodrop_tun_call_reader(&tfile->sk);
@@ -192,7 +208,7 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		nodrop_queue_strays(q, tun->flags & NODROP_TUN_STRAYS);
+		nodrop_queue_stale(q, tun->flags & NODROP_TUN_STRAYS);
 		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
 	}
 }
@@ -253,7 +269,7 @@ static void nodrop_tun_queue_purge(struct tun_file *tfile)
 							    tun->numqueues]);
 	}
 
-	lost = nodrop_queue_leave(q, heir ? nodrop_tun_queue(heir) : NULL);
+	lost = nodrop_queue_detach(q, heir ? nodrop_tun_queue(heir) : NULL);
 	if (heir)
 		nodrop_tun_call_reader(&heir->sk);
 	while (dev && lost--)
@@ -297,7 +313,7 @@ struct ptr_ring *tun_get_tx_ring(struct file *file)
 	struct ptr_ring *ring = stock_tun_get_tx_ring(file);
 
 	if (!IS_ERR(ring))
-		nodrop_queue_foreign(nodrop_tun_ring_queue(ring));
+		nodrop_queue_unaware(nodrop_tun_ring_queue(ring));
 	return ring;
 }
 

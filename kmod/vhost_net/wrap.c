@@ -14,7 +14,6 @@
 #include "unhook.h"
 
 #include "../flow/nodrop_flow.h"
-#include "../tun/packet.h"
 
 MODULE_INFO(nodrop, NODROP_VERSION);
 MODULE_INFO(version, NODROP_VERSION);
@@ -63,7 +62,13 @@ static void nodrop_vhost_lock(spinlock_t *place)
 static void nodrop_vhost_unlock(spinlock_t *place)
 	__releases(place)
 {
+	unsigned long ring = (unsigned long)place -
+			     offsetof(struct ptr_ring, consumer_lock);
+	struct nodrop_queue *q = nodrop_vhost_queue((struct ptr_ring *)ring);
+
 	spin_unlock(nodrop_vhost_consumer_lock(place));
+	if (q)
+		nodrop_act(q);
 }
 
 static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n)
@@ -72,7 +77,7 @@ static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n)
 
 	if (!q)
 		return __ptr_ring_consume_batched(ring, packets, n);
-	return nodrop_consume_batched(q, packets, n, nodrop_tun_bytes);
+	return nodrop_consume_batched(q, packets, n);
 }
 
 static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,

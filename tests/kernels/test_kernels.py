@@ -28,7 +28,7 @@ KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_nam
 OTHERS = [name for name in KERNELS if name != "7.3"]
 """With drivers other than those under which all is tested in user mode, which are of 7.3."""
 _ALL = find_selftests(REPOSITORY / "tests/selftests")
-DIFFERENT = ("tun_", "vhost_", "sec_bytes", "sec_memory")
+DIFFERENT = ("tun_", "vhost_", "sec_memory")
 """What depends on how a kernel's drivers are made, or on its network core."""
 SELFTESTS = [path for path in _ALL if path.name.startswith(DIFFERENT)]
 TAPS = [path for path in _ALL if path.name.startswith("tap_")]

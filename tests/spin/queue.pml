@@ -1,281 +1,245 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The life of one queue: a sender with a qdisc, a ring, a reader, the guard,
- * and what happens to them. Names and order of steps are those of kmod/flow.
+ * The life of one queue: senders, a qdisc, a ring, a consumer, the guard, and
+ * what happens to them. Names and order of steps are those of kmod/flow.
  *
  * Every order of steps is tried. Each step sees what the steps before it did;
  * that this is so, too, on CPUs that reorder memory is what tests/litmus is
  * for. One statement is one access that another CPU can come in between of.
  *
  * What must hold:
- *  - a packet is dropped only by a foreign ring or one whose reader is gone;
- *  - never is more completed than was charged;
- *  - when nothing moves any more, all packets are where they belong, no byte
- *    is charged and the txq is open: see "quiet" at the end.
+ *  - a packet is dropped only when the consumer is unaware or stalled;
+ *  - when nothing moves any more, no packet is in the qdisc or the ring, and
+ *    the txq runs: see Monitor().
  *
- * BREAK_... leaves one thing out; test_spin.py knows what that must lead to.
+ * Options: PACKETS through the qdisc; BIG, txqueuelen until a resize to 1;
+ * DIRECT, packets past the qdisc, 0 or 1; ADAPT: the limit changes; EVENT; GUARD;
+ * LEAVES: the consumer goes. BREAK_... leaves one thing out; test_spin.py knows
+ * what that must lead to.
  */
+#define when(condition, then) if :: condition -> then :: else fi
 
-#ifndef PACKETS
-#define PACKETS 4
-#endif
-#ifndef EVENTS
-#define EVENTS 1
-#endif
-/* Slots: at first, and after a resize. */
-#ifndef BIG
-#define BIG 3
-#endif
-#define SMALL 1
-/* So many slots are enough for batches, a limit, and a knock before it is dry. */
-#define ENOUGH (size > 2)
-/* Packets, each of one byte, that may be charged without stopping the txq. */
-#define LIMIT 1
-/* Looks of the guard until a reader that takes nothing is gone. */
-#define LOOKS 2
-
-mtype = { RUNNING, STOPPED, ASKED, ANSWERED };
-mtype = { PASS, CLAIMED, BUSY };
-
-/* The ring: packets, slots that were read and not yet given back, its size. */
-byte ring, lag, size = BIG;
-/* The array: another number after each resize. */
-byte array = 1;
-byte in_front;
+/* The ring: its packets, its locks. */
+byte ring;
 bit producer_lock, consumer_lock;
 
 /* struct nodrop_queue */
-byte room;
-byte produced, taken, fill;
-bool foreign, gone, asked, notice, limited = (BIG > 2);
-/* 0, or a kick that is on its way, or that looks at the txq. */
-#define SENT 1
-#define BEGUN 2
-byte kick;
-byte bytes, uncharged;
-mtype phase = RUNNING;
-bool guard_pending, guard_open;
-/* For guard_mark: the reader has taken something since. */
-bool guard_moved;
-byte guard_looks;
+byte max = BIG, limit = BIG, produced, reserved, taken;
+short wake_at;
+bool unaware, stalled, stopped, woken, notice;
+mtype = { NONE, KICK, DRY };
+mtype todo = NONE;
+/* Where the kick is: on its way, or looking at the txq. */
+mtype = { SENT, BEGUN };
+mtype kicking = NONE;
+/* guard_moved, for guard_mark: the consumer has taken something since. */
+bool guard_pending, guard_idle, guard_moved;
+byte guard_samples;
 
-/* The txq, its qdisc, and the byte queue limit: charged less completed. */
-bool xoff, scheduled = true, qdisc_runs, device_up = true;
-byte backlog = PACKETS - 1, charged;
+/* The txq, its qdisc, and who runs them. */
+bit xmit_lock;
+bool xoff, scheduled = true, qdisc_runs, direct_runs, device_up = true;
+byte backlog = PACKETS - 1;
 
-/* The reader: it was called; it reads no more. */
+/* The consumer was called; it went. What became of the packets. */
 bool called, away;
+byte delivered, dropped, purged, refused;
 
-/* What became of the packets. */
-byte sent = PACKETS - 1, delivered, dropped, purged;
+#define HELD (unaware -> ring : produced - taken)
+#define HAS_PACKETS (produced != taken)
+#define WORKS (!unaware && !stalled)
 
-#define BATCH (ENOUGH -> 2 : 1)
-#define HAS_ROOM (ring + lag < size)
-#define OVER (limited && charged > LIMIT)
-#define HELD (produced - taken)
-
-inline lock(which) { atomic { which == 0 -> which = 1 } }
-inline unlock(which) { which = 0 }
-
+inline lock(which) { atomic { !which -> which = 1 } }
 inline both_locks() { lock(consumer_lock); lock(producer_lock) }
-inline both_unlock() { unlock(producer_lock); unlock(consumer_lock) }
+inline both_unlock() { producer_lock = 0; consumer_lock = 0 }
 
-inline wake_txq()
-{
-	atomic { if :: xoff -> xoff = false; scheduled = true :: else fi }
-}
+inline wake_txq() { atomic { when(xoff, xoff = false; scheduled = true) } }
+inline schedule_txq() { atomic { when(!xoff, scheduled = true) } }
 
-inline schedule_txq()
-{
-	atomic { if :: !xoff -> scheduled = true :: else fi }
-}
+/* queue.c, ring.c: with both locks. */
 
 inline reopen()
 {
 #ifdef BREAK_REOPEN
-	if :: device_up -> wake_txq() :: else fi
+	when(device_up, stopped = false; wake_txq())
 #else
-	if :: device_up -> xoff = false; schedule_txq() :: else fi
+	when(device_up, stopped = false; xoff = false; schedule_txq())
 #endif
 }
 
-/* limit.h; with both locks. */
-inline update_limit(fresh)
+inline resize(slots)
 {
+	both_locks();
 	atomic {
-		if
-		:: fresh || limited != (!foreign && ENOUGH) ->
-			limited = (!foreign && ENOUGH);
-			bytes = 0;
-#ifdef BREAK_UNCHARGED
-			uncharged = 0;
+		max = slots;
+		limit = (limit > max -> max : limit);
+#ifdef BREAK_RESIZE
+		reserved = produced
 #else
-			uncharged = (limited -> HELD : 0);
+		when(reserved != produced, reserved = produced + 1)
 #endif
-			charged = 0
-		:: else
-		fi
-	}
+	};
+	reopen();
+	both_unlock()
 }
 
-inline complete()
+inline to_unaware()
 {
-	atomic {
-		/* dql_completed() is a BUG otherwise. */
-		assert(bytes <= charged);
-		charged = charged - bytes;
-		bytes = 0
-	}
+	both_locks();
+	unaware = true;
+	reserved = produced;
+#ifndef BREAK_UNAWARE
+	reopen();
+#endif
+	both_unlock();
+	/* It looks into the ring by itself at first. */
+	called = true
 }
 
-/* produce.c */
+/* produce.c: with producer_lock. */
 
 inline guard_arm()
 {
-#ifdef GUARD
 	atomic {
-		if
-		:: !guard_pending ->
-			guard_moved = false;
-			guard_looks = 0;
-			guard_open = false;
-			guard_pending = true
-		:: else
-		fi
+		when(!guard_pending,
+		     guard_moved = false; guard_samples = 0;
+		     guard_idle = false; guard_pending = true)
 	}
-#else
-	skip
-#endif
 }
 
+inline look()
+{
+	atomic {
+		free = HELD < limit;
+		when(free, reserved = produced + limit - HELD)
+	}
+}
+
+/* Sets free when the stop is undone. */
 inline stop()
 {
-	fill = HELD;
-	xoff = true;
-#ifdef BREAK_RECHECK
-	stopped = true;
+	atomic { reserved = produced; wake_at = produced - limit / 2 };
+#ifdef BREAK_STOPPED
+	stopped = true; xoff = true;
 #else
-	stopped = !HAS_ROOM;
-	if :: !stopped -> stopped = OVER :: else fi;
+	xoff = true; stopped = true;
+#endif
+#ifdef BREAK_RECHECK
+	free = false;
+#else
+	free = taken >= wake_at;
 #endif
 	if
-	:: !stopped -> wake_txq()
+	:: free ->
+		stopped = false;
+		xoff = false;
+#ifndef BREAK_UNDO
+		schedule_txq();
+#endif
+		look();
+		atomic { when(!free, reserved = produced + 1; free = true) }
 	:: else -> guard_arm()
 	fi
 }
 
-#define HOLDS (!foreign && !gone)
-
-inline claim()
+inline reserve()
 {
-	was = room;
 	if
-	:: was && was == array -> verdict = CLAIMED
+	:: reserved != produced -> verdict = RESERVED
 	:: else ->
-		atomic { producer_lock == 0 -> producer_lock = 1; room = 0 };
-		atomic {
-			if
-			:: !HOLDS && HAS_ROOM && !foreign -> verdict = CLAIMED
-			:: !HOLDS && (!HAS_ROOM || foreign) -> verdict = PASS
-#ifdef BREAK_CLAIM
-			:: HOLDS -> verdict = CLAIMED
-#else
-			:: HOLDS && HAS_ROOM -> verdict = CLAIMED
-			:: HOLDS && !HAS_ROOM -> verdict = BUSY
-#endif
-			fi
-		};
+		lock(producer_lock);
 		if
-		:: verdict == BUSY ->
-			stop();
-			verdict = (stopped -> BUSY : CLAIMED)
-		:: else
+		:: !WORKS -> verdict = PASS
+#ifdef BREAK_RESERVE
+		:: WORKS -> verdict = RESERVED
+#else
+		:: WORKS && reserved != produced -> verdict = RESERVED
+		:: WORKS && reserved == produced ->
+			look();
+			when(!free, stop());
+			verdict = (free -> RESERVED : BUSY)
+#endif
 		fi;
-		atomic {
-			if :: verdict == CLAIMED -> room = array :: else fi;
-			producer_lock = 0
-		}
+		producer_lock = 0
 	fi
 }
 
 inline produce()
 {
 	atomic {
-		producer_lock == 0 -> producer_lock = 1;
-		stopped = !HAS_ROOM;
-		/* Nobody but a foreign or a gone reader loses a packet. */
-		assert(!stopped || foreign || gone)
+		!producer_lock -> producer_lock = 1;
+		free = reserved != produced || HELD < max;
+		when(free && reserved == produced, reserved = produced + max - HELD);
+		/* Only an unaware or a stalled consumer makes a ring drop. */
+		assert(free || unaware || verdict == PASS)
 	};
 	if
-	:: stopped -> dropped++
+	:: !free -> dropped++
 	:: else ->
-#ifdef BREAK_CHARGE
-		atomic { ring++; produced++ };
-		if :: limited -> charged++ :: else fi;
-#else
-		if :: limited -> charged++ :: else fi;
-		atomic { ring++; produced++ };
-#endif
-		atomic {
-			stopped = !HAS_ROOM;
-			if :: stopped || size == 1 -> room = 0 :: else fi
-		};
-		atomic {
-			stopped = (stopped || OVER) && HOLDS
-		};
-		if :: stopped -> stop() :: else fi;
-		/* The qdisc runs: this is its run. */
-		atomic { asked = false; notice = true }
+		ring++;
+		produced++;
+		when(reserved == produced && WORKS, look(); when(!free, stop()))
 	fi;
-	producer_lock = 0
+	atomic { notice = true; producer_lock = 0 }
 }
 
 inline burst_end()
 {
 #ifdef BREAK_BURST
-	if :: notice && !more -> notice = false; called = true :: else fi
+	atomic { when(notice && hand < 2, notice = false; called = true) }
 #else
-	if
-	:: notice && (!more || xoff) -> notice = false; called = true
-	:: else
-	fi
+	atomic {
+		when(notice && (hand < 2 || xoff), notice = false; called = true)
+	}
 #endif
 }
 
-/* The run of a qdisc, as the transmit softirq starts it. */
+mtype = { PASS, RESERVED, BUSY };
+
+/*
+ * The run of a qdisc, as the transmit softirq starts it. It looks at XOFF and
+ * ends with the qdisc's lock held. A burst is dequeued at once; what cannot be
+ * transmitted of it goes back, and the qdisc runs again.
+ */
 active proctype Sender()
 {
-	mtype verdict = PASS;
-	bool stopped, more;
-	byte was;
+	mtype verdict;
+	bool free;
+	byte hand;
 
 end:	do
 	:: atomic { scheduled && device_up -> scheduled = false; qdisc_runs = true };
-		do
-		:: xoff || !backlog -> break
-		:: atomic { !xoff && backlog -> backlog-- };
-			/* A burst: what follows is transmitted at once. */
-burst:			if
-			:: backlog -> more = true
-			:: more = false
-			fi;
-			claim();
+again:		if
+		:: atomic { xoff || !backlog -> qdisc_runs = false }
+		:: atomic { !xoff && backlog -> backlog--; hand = 1 };
 			if
-			:: verdict == BUSY ->
-				/* Goes back to the qdisc, which runs again. */
-				atomic { backlog++; scheduled = true };
+			:: atomic { backlog -> backlog--; hand = 2 }
+			:: skip
+			fi;
+			lock(xmit_lock);
+			do
+			:: hand && !xoff ->
+				reserve();
+				when(verdict != BUSY, produce());
 				burst_end();
-				break
-			:: else -> produce()
-			fi;
-			burst_end();
-			if
-			:: more && !xoff && backlog -> backlog--; goto burst
-			:: more && xoff -> break
-			:: else
-			fi
-		od;
-		qdisc_runs = false
+				if :: verdict == BUSY -> break :: else -> hand-- fi
+			:: !hand || xoff -> break
+			od;
+			xmit_lock = 0;
+			when(!hand, goto again);
+			atomic {
+				backlog = backlog + hand; hand = 0;
+				scheduled = true; qdisc_runs = false
+			}
+		fi
+	od
+}
+
+/* A softirq for a qdisc that runs already is over at once. */
+active proctype Softirq()
+{
+end:	do
+	:: atomic { scheduled && qdisc_runs -> scheduled = false }
 	od
 }
 
@@ -283,209 +247,184 @@ burst:			if
 active proctype Application()
 {
 	atomic {
-		sent = PACKETS;
-		if :: device_up -> backlog++; scheduled = true
+		if
+		:: device_up -> backlog++; scheduled = scheduled || !qdisc_runs
 		:: else -> purged++
 		fi
 	}
 }
 
+/* A sender past the qdisc, as of a packet socket: BUSY is its own affair. */
+#if DIRECT
+active proctype Direct()
+{
+	mtype verdict = BUSY;
+	bool free;
+	byte hand = 1;
+
+	if
+	:: atomic { device_up -> direct_runs = true };
+		lock(xmit_lock);
+		when(!xoff, reserve());
+		if :: verdict != BUSY -> produce() :: else -> refused++ fi;
+		burst_end();
+		xmit_lock = 0;
+		direct_runs = false
+	:: refused++
+	fi
+}
+#endif
+
 /* consume.c */
 
-inline ask()
+inline wake()
 {
-	phase = RUNNING;
-	if
-	:: device_up ->
-		phase = ASKED;
-		xoff = false;
-		asked = true
-	:: else
-	fi
+	stopped = false;
+	when(device_up, woken = true; xoff = false)
 }
 
-inline knock()
+inline check(dry)
 {
-	phase = RUNNING;
-	asked = false;
+	when(stopped, when(dry || taken >= wake_at, wake()));
 	if
-	:: atomic { kick == 0 -> kick = SENT }
-	:: kick == SENT
-#ifdef BREAK_KICK
-	:: kick == BEGUN
+	:: woken && dry ->
+		woken = false;
+#ifndef BREAK_DRY
+		todo = DRY
 #endif
-	:: schedule_txq()
+	/* At kick_at, if nobody has sent since the stop. */
+	:: woken && !dry -> todo = KICK
+	:: !woken || !dry
 	fi
 }
 
-inline release()
+inline act()
 {
-	complete();
-	atomic {
-		if
-		:: xoff -> phase = STOPPED
-		:: !xoff && phase == STOPPED -> phase = ANSWERED
-		:: else
-		fi
-	};
+	doing = todo;
+	todo = NONE;
+	/* A moment later somebody may have sent, or not. */
 	if
-	:: phase == STOPPED && HELD <= fill - fill / 2 && !OVER -> ask()
-	:: else
-	fi;
-	atomic {
-		if
-		:: phase == ASKED && !asked -> phase = ANSWERED
-		:: else
-		fi
-	};
-	if
-	:: phase == ASKED ->
-		/* In a ring of this size it may be time to knock, or not. */
-		if :: ENOUGH -> knock() :: skip fi
-	:: else
-	fi
-}
-
-inline ran_dry()
-{
-	if :: bytes -> release() :: else fi;
-	if :: phase == STOPPED -> ask() :: else fi;
-	if
-	:: phase != RUNNING ->
-		/* Patience: a sender may come by now, or not. */
-		if
-		:: ring
-#ifdef BREAK_KNOCK
-		:: !ring -> phase = RUNNING
-#else
-		:: !ring && backlog -> knock()
-		:: !ring && !backlog -> phase = RUNNING
-#endif
-		fi
-	:: else
-	fi
-}
-
-inline consume()
-{
-	atomic {
-		got = (in_front || ring);
-		if
-		:: in_front -> in_front--
-		:: !in_front && ring ->
-			ring--; lag++;
-			if :: lag >= BATCH -> lag = 0 :: else fi
-		:: else
-		fi;
-		if
-		:: got ->
-			taken++;
-#ifdef GUARD
-			guard_moved = true;
-#endif
+	:: doing == DRY && HAS_PACKETS -> woken = true
+	:: else ->
+		when(backlog,
 			if
-			:: uncharged -> uncharged--
-			:: !uncharged && limited -> bytes++
-			:: else
-			fi
-		:: else
-		fi
-	};
-	if :: got && gone -> gone = false :: else fi;
-	if
-	:: foreign
-	:: !foreign && got && !lag -> release()
-	:: !foreign && !got && (phase != RUNNING || bytes) -> ran_dry()
-	:: else
+			:: atomic { kicking == NONE -> kicking = SENT }
+			:: kicking == SENT
+#ifdef BREAK_KICK
+			:: kicking == BEGUN
+#endif
+			/* Here: the CPU is this one, or the kick has begun. */
+			:: schedule_txq()
+			fi)
 	fi
 }
 
-active proctype Reader()
+/* It looks after the senders when dry, and any other time or not. */
+active proctype Consumer()
 {
 	bool got;
+	mtype doing;
 
 	do
 	:: called = false;
 		do
-		:: lock(consumer_lock);
-			consume();
-			atomic {
-				consumer_lock = 0;
-				if :: got -> delivered++ :: else -> break fi
-			}
-#ifdef LEAVES
-		:: away = true; goto end
+		:: atomic {
+				!consumer_lock -> consumer_lock = 1;
+				got = ring > 0; ring = ring - got
+			};
+			if
+			:: got && !unaware ->
+				atomic { taken++; guard_moved = true };
+				when(stalled, stalled = false);
+#ifdef ADAPT
+				if :: limit = 1 :: limit = max :: skip fi;
 #endif
+				if :: check(false) :: skip fi
+			:: !got && !unaware -> check(true)
+			:: unaware
+			fi;
+			atomic { consumer_lock = 0; delivered = delivered + got };
+#ifdef LEAVES
+			if :: away = true; goto end :: skip fi;
+#endif
+			when(todo != NONE, act());
+			/* nodrop_act() returns whether to look again. */
+			if
+			:: got || (!unaware && HAS_PACKETS)
+			:: else -> break
+			fi
 		od;
 end_sleep:	called
 	od;
 end:	skip
 }
 
+/* kick.c */
 active proctype Kick()
 {
 end:	do
-	:: kick == SENT ->
-		kick = BEGUN;
-		schedule_txq();
-		kick = 0
+	:: kicking == SENT -> kicking = BEGUN; schedule_txq(); kicking = NONE
 	od
 }
 
-/* guard.c: each look comes at any time, however slow the reader is. */
+/* guard.c: each sample comes at any time, however slow the consumer is. */
+#ifdef GUARD
 active proctype Guard()
 {
 end:	do
-#ifdef GUARD
-	:: atomic { guard_pending && producer_lock == 0 ->
-			guard_pending = false; producer_lock = 1 };
+	:: atomic {
+			guard_pending && !producer_lock -> producer_lock = 1;
+			guard_pending = device_up && (xoff || !guard_idle);
+			guard_idle = !xoff;
+			if
+			:: device_up && xoff ->
+				when(guard_moved, guard_samples = 0);
+				/* NODROP_GUARD_SAMPLES is 2. */
+				when(guard_samples < 2, guard_samples++);
+				guard_moved = false
+			:: device_up && !xoff -> scheduled = true
+			:: !device_up
+			fi
+		};
 		if
-		:: !device_up
-		:: device_up && !xoff ->
-			asked = false;
-			schedule_txq();
-			if
-			:: guard_open
-			:: !guard_open -> guard_open = true; guard_pending = true
-			fi
-		:: device_up && xoff ->
-			guard_open = false;
-			if
-			:: guard_moved ->
-				guard_moved = false;
-				guard_looks = 1;
-				guard_pending = true
-			:: !guard_moved && guard_looks + 1 < LOOKS ->
-				guard_looks++;
-				guard_pending = true
-			:: !guard_moved && guard_looks + 1 >= LOOKS ->
-				gone = true;
-				wake_txq();
-#ifndef BREAK_TRIP
-				guard_pending = true
+		:: !guard_idle && guard_samples == 2 ->
+			stalled = true;
+			wake_txq();
+#ifdef BREAK_TRIP
+			guard_pending = false
 #endif
-			fi
+		:: else
 		fi;
-		unlock(producer_lock)
-#else
-	:: false
-#endif
+		producer_lock = 0
 	od
 }
+#endif
 
-#include "events.pml"
+/* The device goes down: its qdisc is emptied when nobody transmits any more. */
+inline down_and_up()
+{
+	device_up = false;
+	!qdisc_runs && !direct_runs;
+	atomic { purged = purged + backlog; backlog = 0; scheduled = false };
+	xoff = true;
+	/* Up: running, then the txqs are woken, then there is a qdisc. */
+	atomic { xoff = false; device_up = true }
+}
+
+#ifdef EVENT
+active proctype Event()
+{
+	if
+	:: resize(1) :: resize(BIG) :: down_and_up() :: to_unaware()
+	fi
+}
+#endif
 
 /* Nothing moves any more: is everything where it belongs? */
 active proctype Monitor()
 {
 	timeout;
-	assert(sent == PACKETS);
 	assert(!backlog);
-	if
-	:: away
-	:: !away ->
-		assert(!ring && !in_front && !xoff);
-		assert(delivered + dropped + purged == PACKETS);
-		assert(foreign || (!bytes && !charged && !uncharged))
-	fi
+	assert(away || (!ring && !xoff));
+	assert(away || delivered + dropped + purged + refused == PACKETS + DIRECT)
 }

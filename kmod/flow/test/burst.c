@@ -20,7 +20,7 @@ static netdev_tx_t burst_xmit(struct sk_buff *skb, struct net_device *dev)
 	netdev_tx_t ret = NETDEV_TX_BUSY;
 
 	nodrop_burst_begin(f->q);
-	if (nodrop_claim(f->q, f->txq, true) != NODROP_BUSY) {
+	if (nodrop_reserve(f->q, f->txq, true) != NODROP_BUSY) {
 		ret = NETDEV_TX_OK;
 		if (!burst_drops && !produce(f, skb))
 			call_unless_held(f);

@@ -2,6 +2,7 @@
 /*
  * What the core's tests share; and the core itself, built into their module.
  */
+#include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <linux/rtnetlink.h>
 
@@ -11,7 +12,8 @@
 #undef EXPORT_SYMBOL_GPL
 #define EXPORT_SYMBOL_GPL(symbol)
 #include "../queue.c"
-#include "../inject.c"
+#include "../ring.c"
+#include "../limit.c"
 #include "../produce.c"
 #include "../consume.c"
 #include "../kick.c"
@@ -52,11 +54,26 @@ static struct sk_buff *qdisc_dequeue(struct Qdisc *qdisc)
 	return NULL;
 }
 
+int flow_ran(struct flow *f)
+{
+	unsigned int i;
+
+	for (i = 0; i < flow_patience_ms && READ_ONCE(flow_ran_on) < 0; i += 20)
+		msleep(20);
+	if (READ_ONCE(flow_ran_on) < 0)
+		flow_patience_ms = FLOW_IMPATIENT_MS;
+	while (test_and_set_bit(__QDISC_STATE_SCHED, &f->qdisc->state))
+		msleep(20);
+	return READ_ONCE(flow_ran_on);
+}
+
 static void flow_create(struct kunit *test, struct flow *f, int size)
 {
-	KUNIT_ASSERT_EQ(test, ptr_ring_init(&f->ring, size, GFP_KERNEL), 0);
+	KUNIT_ASSERT_EQ(test, ptr_ring_init(&f->ring, 0, GFP_KERNEL), 0);
 	f->q = nodrop_queue_create(&f->ring, f, destroy_packet);
 	KUNIT_ASSERT_NOT_NULL(test, f->q);
+	f->q->floor = INT_MAX;
+	KUNIT_ASSERT_EQ(test, flow_resize(f, size), 0);
 	flow_bind(f, f->txq);
 }
 
@@ -81,7 +98,7 @@ struct flow *flow_second(struct kunit *test, struct flow *f, int size)
 void flow_free(struct flow *f)
 {
 	rtnl_lock();
-	nodrop_queue_leave(f->q, NULL);
+	nodrop_queue_detach(f->q, NULL);
 	rtnl_unlock();
 	nodrop_queue_destroy(f->q);
 	ptr_ring_cleanup(&f->ring, NULL);
@@ -147,9 +164,9 @@ void flow_bind(struct flow *f, struct netdev_queue *txq)
 	rtnl_unlock();
 }
 
-const int guard_looks_to_trip = NODROP_GUARD_LOOKS;
+const int guard_samples_to_trip = NODROP_GUARD_SAMPLES;
 
-void guard_looks(struct flow *f, int n)
+void guard_samples(struct flow *f, int n)
 {
 	local_bh_disable();
 	while (n-- && timer_delete(&f->q->guard))
@@ -159,12 +176,20 @@ void guard_looks(struct flow *f, int n)
 
 int flow_resize(struct flow *f, int size)
 {
+	struct ptr_ring *rings = &f->ring;
 	int err;
 
 	rtnl_lock();
-	err = nodrop_queue_resize(f->q, size);
+	err = nodrop_resize(&rings, &f->q, 1, size);
 	rtnl_unlock();
 	return err;
+}
+
+void flow_adapt(struct flow *f, unsigned int pace_ns)
+{
+	spin_lock(&f->ring.consumer_lock);
+	nodrop_adapt(f->q, pace_ns);
+	spin_unlock(&f->ring.consumer_lock);
 }
 
 u64 counted(struct flow *f, enum nodrop_stat stat)
@@ -175,12 +200,13 @@ u64 counted(struct flow *f, enum nodrop_stat stat)
 	return stats[stat];
 }
 
-enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq, bool on)
+enum nodrop_verdict reserve_by(struct flow *f, struct netdev_queue *txq,
+			       bool on)
 {
 	enum nodrop_verdict verdict;
 
 	rcu_read_lock_bh();
-	verdict = nodrop_claim(f->q, txq, on);
+	verdict = nodrop_reserve(f->q, txq, on);
 	rcu_read_unlock_bh();
 	return verdict;
 }
@@ -197,31 +223,41 @@ int produce(struct flow *f, void *packet)
 	return err;
 }
 
-int produce_aside(struct flow *f, void *frame)
+int produce_xdp(struct flow *f, void *frame)
 {
 	int err;
 
 	spin_lock_bh(&f->ring.producer_lock);
-	err = nodrop_produce_aside(f->q, frame);
+	err = nodrop_produce_xdp(f->q, frame);
 	spin_unlock_bh(&f->ring.producer_lock);
 	return err;
 }
 
-void *consume(struct flow *f)
+static void *consume_one(struct flow *f)
 {
 	void *taken;
 
 	spin_lock(&f->ring.consumer_lock);
-	taken = nodrop_consume(f->q, packet_bytes);
+	taken = nodrop_consume(f->q);
 	spin_unlock(&f->ring.consumer_lock);
+	return taken;
+}
+
+void *consume(struct flow *f)
+{
+	void *taken = consume_one(f);
+
+	if (nodrop_act(f->q) && !taken)
+		taken = consume_one(f);
 	return taken;
 }
 
 int consume_batched(struct flow *f, void **packets, int n)
 {
 	spin_lock(&f->ring.consumer_lock);
-	n = nodrop_consume_batched(f->q, packets, n, packet_bytes);
+	n = nodrop_consume_batched(f->q, packets, n);
 	spin_unlock(&f->ring.consumer_lock);
+	nodrop_act(f->q);
 	return n;
 }
 
@@ -230,18 +266,18 @@ bool empty(struct flow *f)
 	bool nothing;
 
 	spin_lock(&f->ring.consumer_lock);
-	nothing = nodrop_empty(f->q);
+	nothing = !nodrop_peek(f->q);
 	spin_unlock(&f->ring.consumer_lock);
-	return nothing;
+	return !nodrop_act(f->q) && nothing;
 }
 
 void fill(struct kunit *test, struct flow *f)
 {
 	int err, i;
 
-	for (i = 0; i < f->ring.size; i++) {
+	for (i = 0; i < f->q->max; i++) {
 		KUNIT_ASSERT_FALSE(test, stopped(f));
-		KUNIT_ASSERT_EQ(test, transmit(f, i, &err), NODROP_CLAIMED);
+		KUNIT_ASSERT_EQ(test, transmit(f, i, &err), NODROP_RESERVED);
 		KUNIT_ASSERT_EQ(test, err, 0);
 	}
 }

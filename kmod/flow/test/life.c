@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A queue's life: made, found, bound, handed to a stranger, inherited.
+ * A queue's life: made, found, bound, handed to an unaware consumer, detached.
  */
 #include <linux/rtnetlink.h>
 
 #include "fixture.h"
 
-static void test_foreign_reader_drops(struct kunit *test)
+static void test_unaware_consumer_drops(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
 	int err;
 
 	fill(test, f);
 	KUNIT_ASSERT_TRUE(test, stopped(f));
-	nodrop_queue_foreign(f->q);
+	nodrop_queue_unaware(f->q);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_PASS);
 	KUNIT_EXPECT_NE(test, err, 0);
@@ -28,7 +28,7 @@ static void test_bind_wakes(struct kunit *test)
 	fill(test, f);
 	flow_bind(f, f->txq);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
+	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
 }
 
 static void test_bind_wakes_the_txq_before(struct kunit *test)
@@ -39,7 +39,7 @@ static void test_bind_wakes_the_txq_before(struct kunit *test)
 	flow_bind(f, other_txq(f));
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	flow_bind(f, f->txq);
-	KUNIT_EXPECT_EQ(test, claim(f), NODROP_BUSY);
+	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
 	flow_bind(f, NULL);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 }
@@ -79,84 +79,17 @@ static void test_size(struct kunit *test)
 	KUNIT_EXPECT_LE(test, sizeof(struct nodrop_queue), 1024UL);
 }
 
-static int leave(struct flow *f, struct flow *heir)
+static int detach(struct flow *f, struct flow *target)
 {
 	int lost;
 
 	rtnl_lock();
-	lost = nodrop_queue_leave(f->q, heir ? heir->q : NULL);
+	lost = nodrop_queue_detach(f->q, target ? target->q : NULL);
 	rtnl_unlock();
 	return lost;
 }
 
-/* What is in front and what is in the ring, before what the heir has. */
-static void test_heir_gets_all(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 5);
-	struct flow *heir = flow_second(test, f, 2);
-	void *taken[2];
-	int i, err;
-
-	fill(test, f);
-	KUNIT_ASSERT_EQ(test, consume_batched(f, taken, 2), 2);
-	nodrop_unconsume(f->q, taken, 2);
-	transmit(heir, 8, &err);
-	transmit(heir, 9, &err);
-	KUNIT_EXPECT_EQ(test, leave(f, heir), 0);
-	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_NULL(test, consume(f));
-	for (i = 0; i < 5; i++)
-		KUNIT_EXPECT_PTR_EQ(test, consume(heir), packet(i));
-	KUNIT_EXPECT_PTR_EQ(test, consume(heir), packet(8));
-	KUNIT_EXPECT_PTR_EQ(test, consume(heir), packet(9));
-	KUNIT_EXPECT_NULL(test, consume(heir));
-	KUNIT_EXPECT_FALSE(test, stopped(heir));
-	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), 0ULL);
-	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
-	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), 0U);
-	flow_free(heir);
-}
-
-/* Whoever leaves and comes back, full, again and again does not fill memory. */
-static void test_heir_is_not_flooded(struct kunit *test)
-{
-	const unsigned int rounds = 900, most = 2 * 1000;
-	struct flow *f = flow_new(test, 5);
-	struct flow *heir = flow_second(test, f, 5);
-	struct flow *next = flow_second(test, f, 5);
-	unsigned int lost = 0, came = 0, i;
-
-	for (i = 0; i < rounds; i++) {
-		flow_bind(f, f->txq);
-		fill(test, f);
-		lost += leave(f, heir);
-	}
-	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), most);
-	KUNIT_EXPECT_EQ(test, lost, 5 * rounds - most);
-
-	/* Nor does another heir of the same device. */
-	flow_bind(f, f->txq);
-	fill(test, f);
-	KUNIT_EXPECT_EQ(test, leave(f, next), 5);
-	KUNIT_EXPECT_EQ(test, nodrop_held(next->q), 0U);
-	lost += 5;
-
-	KUNIT_EXPECT_EQ(test, flow_destroyed, lost);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), lost + 0ULL);
-	while (consume(heir))
-		came++;
-	KUNIT_EXPECT_EQ(test, came, most);
-	KUNIT_EXPECT_EQ(test, nodrop_held(heir->q), 0U);
-	flow_bind(f, f->txq);
-	fill(test, f);
-	KUNIT_EXPECT_EQ(test, leave(f, next), 0);
-	KUNIT_EXPECT_EQ(test, nodrop_held(next->q), 5U);
-	flow_free(next);
-	flow_free(heir);
-}
-
-static void test_no_heir(struct kunit *test)
+static void test_no_target(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
 	void *taken[2];
@@ -164,79 +97,25 @@ static void test_no_heir(struct kunit *test)
 	fill(test, f);
 	KUNIT_ASSERT_EQ(test, consume_batched(f, taken, 2), 2);
 	nodrop_unconsume(f->q, taken, 2);
-	KUNIT_EXPECT_EQ(test, leave(f, NULL), 5);
+	KUNIT_EXPECT_EQ(test, detach(f, NULL), 5);
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 5U);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), 5ULL);
-	KUNIT_EXPECT_EQ(test, leave(f, NULL), 0);
+	KUNIT_EXPECT_EQ(test, detach(f, NULL), 0);
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
 }
 
-/* The queue left its device while its reader had packets in hand. */
-static void test_unconsume_after_leaving(struct kunit *test)
+static void test_unaware_is_no_target(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	struct flow *second = flow_second(test, f, 5);
-	void *taken[3];
-
-	fill(test, second);
-	KUNIT_ASSERT_EQ(test, consume_batched(second, taken, 3), 3);
-	KUNIT_EXPECT_EQ(test, leave(second, f), 0);
-	nodrop_unconsume(second->q, taken, 3);
-	KUNIT_EXPECT_PTR_EQ(test, consume(second), packet(0));
-	nodrop_queue_destroy(second->q);
-	KUNIT_EXPECT_EQ(test, flow_destroyed, 2U);
-	ptr_ring_cleanup(&second->ring, NULL);
-}
-
-static void test_foreign_is_no_heir(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 5);
-	struct flow *heir = flow_second(test, f, 5);
+	struct flow *target = flow_second(test, f, 5);
 
 	fill(test, f);
-	nodrop_queue_foreign(heir->q);
-	KUNIT_EXPECT_EQ(test, leave(f, heir), 5);
+	nodrop_queue_unaware(target->q);
+	KUNIT_EXPECT_EQ(test, detach(f, target), 5);
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 5U);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), 5ULL);
-	KUNIT_EXPECT_TRUE(test, __ptr_ring_empty(&heir->ring));
-	flow_free(heir);
-}
-
-/* A stranger finds in the ring what waited in front of it. */
-static void test_foreign_with_packets_in_front(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 5);
-	void *taken[5];
-	int i;
-
-	fill(test, f);
-	KUNIT_ASSERT_EQ(test, consume_batched(f, taken, 4), 4);
-	nodrop_unconsume(f->q, taken, 4);
-	KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(0));
-	nodrop_queue_foreign(f->q);
-	KUNIT_EXPECT_EQ(test, f->q->in_front, 0U);
-	for (i = 1; i < 5; i++)
-		KUNIT_EXPECT_PTR_EQ(test, ptr_ring_consume(&f->ring),
-				    packet(i));
-	KUNIT_EXPECT_NULL(test, ptr_ring_consume(&f->ring));
-	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
-}
-
-static void test_foreign_without_room_for_the_front(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 5);
-	int i;
-
-	fill(test, f);
-	KUNIT_EXPECT_EQ(test, flow_resize(f, 2), 0);
-	KUNIT_EXPECT_NOT_NULL(test, consume(f));
-	nodrop_queue_foreign(f->q);
-	KUNIT_EXPECT_EQ(test, flow_destroyed, 2U);
-	/* The last that came, as a full ring drops. */
-	for (i = 1; i < 3; i++)
-		KUNIT_EXPECT_PTR_EQ(test, ptr_ring_consume(&f->ring),
-				    packet(i));
-	KUNIT_EXPECT_NULL(test, ptr_ring_consume(&f->ring));
+	KUNIT_EXPECT_TRUE(test, __ptr_ring_empty(&target->ring));
+	flow_free(target);
 }
 
 /* As when a running driver's ring gets a queue. */
@@ -269,20 +148,63 @@ static void test_create_in_use(struct kunit *test)
 	}
 }
 
+/* After what the target has, as far as its array has slots. */
+static void test_target_gets_what_it_can(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 2000);
+	struct flow *target = flow_second(test, f, 4);
+	int i, err, lost, room = target->ring.size - 128;
+
+	fill(test, f);
+	transmit(target, 8, &err);
+	transmit(target, 9, &err);
+	KUNIT_ASSERT_EQ(test, reserve(target), NODROP_RESERVED);
+	lost = detach(f, target);
+	KUNIT_EXPECT_EQ(test, lost, 2000 - (room - 2));
+	KUNIT_EXPECT_EQ(test, flow_destroyed, (unsigned int)lost);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), (u64)lost);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_NULL(test, consume(f));
+	/* Its slot is still there. */
+	KUNIT_EXPECT_EQ(test, produce(target, packet(10)), 0);
+	for (i = 8; i < 10; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(target), packet(i));
+	for (i = 0; i < room - 2; i++)
+		KUNIT_ASSERT_PTR_EQ(test, consume(target), packet(i));
+	KUNIT_EXPECT_PTR_EQ(test, consume(target), packet(10));
+	KUNIT_EXPECT_NULL(test, consume(target));
+	KUNIT_EXPECT_EQ(test, nodrop_held(target->q), 0U);
+	flow_free(target);
+}
+
+/* The queue left its device while its consumer had packets in hand. */
+static void test_unconsume_after_detaching(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	struct flow *second = flow_second(test, f, 5);
+	void *taken[3];
+	int i;
+
+	fill(test, second);
+	KUNIT_ASSERT_EQ(test, consume_batched(second, taken, 3), 3);
+	KUNIT_EXPECT_EQ(test, detach(second, f), 0);
+	nodrop_unconsume(second->q, taken, 3);
+	for (i = 0; i < 3; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(second), packet(i));
+	flow_free(second);
+}
+
 static struct kunit_case life_cases[] = {
-	KUNIT_CASE(test_foreign_reader_drops),
+	KUNIT_CASE(test_unaware_consumer_drops),
 	KUNIT_CASE(test_bind_wakes),
 	KUNIT_CASE(test_bind_wakes_the_txq_before),
 	KUNIT_CASE(test_find),
 	KUNIT_CASE(test_create_in_use),
 	KUNIT_CASE(test_size),
-	KUNIT_CASE(test_heir_gets_all),
-	KUNIT_CASE(test_heir_is_not_flooded),
-	KUNIT_CASE(test_no_heir),
-	KUNIT_CASE(test_unconsume_after_leaving),
-	KUNIT_CASE(test_foreign_is_no_heir),
-	KUNIT_CASE(test_foreign_with_packets_in_front),
-	KUNIT_CASE(test_foreign_without_room_for_the_front),
+	KUNIT_CASE(test_no_target),
+	KUNIT_CASE(test_unaware_is_no_target),
+	KUNIT_CASE(test_target_gets_what_it_can),
+	KUNIT_CASE(test_unconsume_after_detaching),
 	{}
 };
 

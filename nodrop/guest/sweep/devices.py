@@ -237,8 +237,3 @@ class Victim:
         """What the device says it dropped on its way to its reader."""
         stats = self.lab.net.stats(self.index)
         return stats.rx_dropped if self.row.above else stats.tx_dropped
-
-    def inflight(self) -> int:
-        """Bytes that are charged to the byte limits."""
-        files = Path("/sys/class/net", NAME, "queues").glob("tx-*/byte_queue_limits/inflight")
-        return sum(int(file.read_text()) for file in files)

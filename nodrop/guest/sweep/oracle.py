@@ -11,7 +11,7 @@
 4. What nothing can hold is lost only in a burst that the ring has no room for. Of a burst of one
    more than that, to a device that nobody reads, what is lost is a number, and no larger than
    with the kernel's own driver (``compare()``). Of a flood it depends on the machine: no bound.
-5. In the end nothing is left anywhere: ring, qdisc, bytes in flight, the senders' memory.
+5. In the end nothing is left anywhere: ring, qdisc, the senders' memory.
 6. Others go on: a flow to another device.
 """
 
@@ -123,8 +123,7 @@ class Oracle:
     def left(self) -> dict[str, int]:
         """Return what is left somewhere; empty: nothing."""
         victim = self.victim
-        found = {"charged": self.sender.charged(), "in flight": victim.inflight()}
-        found["ring"] = victim.counters().get("ring", 0)
+        found = {"charged": self.sender.charged(), "ring": victim.counters().get("ring", 0)}
         # pfifo_fast goes on counting what it lost when it was resized.
         resized = self.row.event == "resize" and self.row.qdisc in ("pfifo_fast", "mq")
         if not self.row.above and not resized:

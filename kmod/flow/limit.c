@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How many packets the ring may hold: as many as the consumer takes in a time.
+ *
+ * A fast consumer gets a ring that outlasts a moment in which it does not run,
+ * a slow one a short queue. Its pace is measured over at least a batch of
+ * packets, and not over a time in which it found nothing to read. A limit
+ * grows by a quarter of what is missing, at most to its double, and shrinks by
+ * a sixteenth of what is too much: too short costs throughput, too long costs
+ * a moment of latency.
+ */
+#include <linux/module.h>
+#include <linux/timekeeping.h>
+
+#include "internal.h"
+
+static unsigned int nodrop_target_us = 500;
+module_param_named(target_us, nodrop_target_us, uint, 0644);
+MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consumer busy (default 500)");
+
+/* What is always allowed. */
+static unsigned int nodrop_floor(const struct nodrop_queue *q)
+{
+	unsigned int floor = READ_ONCE(q->floor);
+
+	/* They cost the consumer little more than others, senders much. */
+	if (READ_ONCE(q->mean) > NODROP_GSO_BYTES)
+		floor = max_t(unsigned int, floor, NODROP_FLOOR_GSO);
+	return min(floor, q->max);
+}
+
+static unsigned int nodrop_wanted(const struct nodrop_queue *q,
+				  unsigned int pace_ns)
+{
+	u64 packets = READ_ONCE(nodrop_target_us) * 1000ULL;
+
+	packets = div_u64(packets, pace_ns ?: 1);
+	return max_t(u64, nodrop_floor(q), min_t(u64, q->max, packets));
+}
+
+/* The consumer takes a packet in so much time: allow what that means. */
+static void nodrop_adapt(struct nodrop_queue *q, unsigned int pace_ns)
+{
+	unsigned int wanted = nodrop_wanted(q, pace_ns);
+	unsigned int limit = q->limit;
+
+	q->pace = pace_ns;
+	if (wanted > limit)
+		limit += min(DIV_ROUND_UP(wanted - limit, 4), limit);
+	else
+		limit -= DIV_ROUND_UP(limit - wanted, 16);
+	if (limit != q->limit)
+		WRITE_ONCE(q->limit, limit);
+}
+
+/**
+ * nodrop_measure() - a sample of the consumer's pace is complete
+ * @q: the queue
+ *
+ * Context: consumer_lock held.
+ */
+void nodrop_measure(struct nodrop_queue *q)
+{
+	unsigned int n = q->taken - q->pace_taken;
+	u64 now = ktime_get_mono_fast_ns();
+
+	if (q->pace_at && now > q->pace_at)
+		nodrop_adapt(q, min_t(u64, div_u64(now - q->pace_at, n),
+				      UINT_MAX));
+	q->pace_at = now;
+	q->pace_taken = q->taken;
+}
+EXPORT_SYMBOL_GPL(nodrop_measure);
+
+/*
+ * The consumer found nothing to read: the sample under way is void. One that
+ * does so again and again has no pace, and what is always allowed.
+ *
+ * Context: consumer_lock held.
+ */
+void nodrop_measure_dry(struct nodrop_queue *q)
+{
+	unsigned int floor = nodrop_floor(q);
+
+	q->pace_at = 0;
+	q->pace_taken = q->taken;
+	if (q->limit < floor)
+		WRITE_ONCE(q->limit, floor);
+}
+
+/*
+ * Another txqueuelen. A slot that is reserved stays so.
+ *
+ * Context: both of the ring's locks held.
+ */
+void nodrop_set_max(struct nodrop_queue *q, unsigned int max)
+{
+	unsigned int floor = min(READ_ONCE(q->floor), max);
+
+	WRITE_ONCE(q->max, max);
+	WRITE_ONCE(q->limit, clamp(q->limit, floor, max));
+	if (q->reserved != q->produced)
+		WRITE_ONCE(q->reserved, q->produced + 1);
+}

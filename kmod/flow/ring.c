@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The ring's length, and packets that come into it from elsewhere.
+ *
+ * Its array is longer than txqueuelen by slack for what may be in it beyond:
+ * slots that ptr_ring gives back in batches (16), frames of XDP (32), what a
+ * consumer puts back (a batch of 64). With another txqueuelen it changes only
+ * when it is too short.
+ */
+#include <linux/rtnetlink.h>
+
+#include "../compat/ptr_ring_resize.h"
+#include "internal.h"
+
+#define NODROP_ARRAY_MIN 512
+#define NODROP_SLACK 128
+
+/**
+ * nodrop_resize() - give rings another size
+ * @rings: the rings
+ * @queues: their queues
+ * @n: how many
+ * @max: txqueuelen; a ring has one slot at least. More than memory could ever
+ *	hold is refused.
+ *
+ * No packet is dropped, and a slot that is reserved stays so.
+ *
+ * Context: process context, RTNL held.
+ * Return: 0 or -ENOMEM: no ring has changed then.
+ */
+int nodrop_resize(struct ptr_ring **rings, struct nodrop_queue **queues, int n,
+		  unsigned int max)
+{
+	int i, size, err;
+
+	ASSERT_RTNL();
+	if (max > INT_MAX - NODROP_SLACK)
+		return -ENOMEM;
+
+	max = max ?: 1;
+	size = max_t(int, max, NODROP_ARRAY_MIN) + NODROP_SLACK;
+	err = 0;
+	for (i = 0; i < n; i++) {
+		if (rings[i]->size < size)
+			err = -ENOMEM;
+	}
+	for (i = 0; err && i < n; i++)
+		size = max(size, rings[i]->size);
+	if (err)
+		err = nodrop_ptr_ring_resize(rings, n, size,
+					     queues[0]->destroy);
+	if (err)
+		return err;
+
+	for (i = 0; i < n; i++) {
+		nodrop_lock(queues[i]);
+		nodrop_set_max(queues[i], max);
+		nodrop_reopen(queues[i], queues[i]->txq);
+		nodrop_unlock(queues[i]);
+	}
+	return 0;
+}
+EXPORT_SYMBOL_GPL(nodrop_resize);
+
+/**
+ * nodrop_shrink() - make the ring's array what it would be without nodrop
+ * @q: the queue, unaware and bound to no txq
+ *
+ * If there is no memory, or more in it than that, it stays as it is.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_shrink(struct nodrop_queue *q)
+{
+	unsigned int held;
+
+	ASSERT_RTNL();
+	nodrop_lock(q);
+	held = nodrop_held(q);
+	nodrop_unlock(q);
+	if (held <= q->max)
+		ptr_ring_resize(q->ring, q->max, GFP_KERNEL, q->destroy);
+}
+EXPORT_SYMBOL_GPL(nodrop_shrink);
+
+/**
+ * nodrop_unconsume() - a consumer puts back what it has not used
+ * @q: the queue
+ * @packets: in the order in which nodrop_consume() gave them
+ * @n: how many, a batch at most
+ *
+ * Context: process context, no lock of the ring held.
+ */
+void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
+{
+	nodrop_lock(q);
+	WRITE_ONCE(q->taken, q->taken - n);
+	q->check_at = q->taken;
+	q->pace_taken = q->taken;
+	q->pace_at = 0;
+	nodrop_unlock(q);
+	ptr_ring_unconsume(q->ring, packets, n, q->destroy);
+}
+EXPORT_SYMBOL_GPL(nodrop_unconsume);
+
+/*
+ * Packets of @q go to @target as far as its array has slots: beyond txqueuelen
+ * if that is short, for they were taken from senders that are not to blame.
+ * An unprivileged user who fills a queue and detaches it, again and again,
+ * gets no further.
+ */
+static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
+{
+	void *packet;
+
+	spin_lock_bh(&q->ring->consumer_lock);
+	spin_lock(&target->ring->producer_lock);
+	while (!target->unaware &&
+	       nodrop_held(target) + NODROP_SLACK < target->ring->size) {
+		packet = __ptr_ring_consume(q->ring);
+		if (!packet)
+			break;
+		WRITE_ONCE(q->taken, q->taken + 1);
+		if (__ptr_ring_produce(target->ring, packet))
+			break;
+		WRITE_ONCE(target->extra, target->extra + 1);
+	}
+	spin_unlock(&target->ring->producer_lock);
+	spin_unlock_bh(&q->ring->consumer_lock);
+}
+
+/**
+ * nodrop_queue_detach() - the queue leaves its device
+ * @q: the queue; no sender reaches it any more
+ * @target: a queue of the same device whose consumer is to get what @q holds,
+ *	or NULL when there is none: then it is thrown away, as is what @target
+ *	has no slot for
+ *
+ * As nodrop_queue_bind() with NULL. The caller calls @target's consumer.
+ *
+ * Context: process context, RTNL held.
+ * Return: how many packets were thrown away.
+ */
+int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
+{
+	void *packet;
+	int lost = 0;
+
+	nodrop_queue_bind(q, NULL);
+	if (target)
+		nodrop_move(q, target);
+
+	for (;;) {
+		nodrop_lock(q);
+		packet = __ptr_ring_consume(q->ring);
+		if (packet) {
+			WRITE_ONCE(q->taken, q->taken + 1);
+			q->stats[NODROP_DROP_PURGED]++;
+		}
+		nodrop_unlock(q);
+		if (!packet)
+			return lost;
+		q->destroy(packet);
+		lost++;
+	}
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_detach);

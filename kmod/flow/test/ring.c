@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The ring's length: no packet is dropped by another one, nor by what is put
+ * back, and their order is kept.
+ */
+#include "fixture.h"
+
+static void test_resize_keeps_all(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 1);
+	int from, to, i;
+
+	for (from = 0; from < FLOW_SIZES; from++)
+		for (to = 0; to < FLOW_SIZES; to++) {
+			flow_resize(f, flow_sizes[from]);
+			fill(test, f);
+			KUNIT_EXPECT_TRUE(test, stopped(f));
+			KUNIT_EXPECT_EQ(test, flow_resize(f, flow_sizes[to]),
+					0);
+			KUNIT_EXPECT_EQ(test, (int)f->q->max, flow_sizes[to]);
+			KUNIT_EXPECT_FALSE(test, stopped(f));
+			for (i = 0; i < flow_sizes[from]; i++)
+				KUNIT_ASSERT_PTR_EQ(test, consume(f),
+						    packet(i));
+			KUNIT_ASSERT_NULL(test, consume(f));
+			KUNIT_ASSERT_EQ(test, nodrop_held(f->q), 0U);
+		}
+	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
+}
+
+/* The array grows when it must, with what is in it. */
+static void test_resize_beyond_the_array(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int i, size = f->ring.size;
+
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, flow_resize(f, 10 * size), 0);
+	KUNIT_EXPECT_GT(test, f->ring.size, 10 * size);
+	size = f->ring.size;
+	KUNIT_EXPECT_EQ(test, flow_resize(f, 1), 0);
+	KUNIT_EXPECT_EQ(test, f->ring.size, size);
+	for (i = 0; i < 5; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+}
+
+/* All rings or none. */
+static void test_resize_several(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	struct flow *second = flow_second(test, f, 2000);
+	struct nodrop_queue *queues[] = { f->q, second->q };
+	struct ptr_ring *rings[] = { &f->ring, &second->ring };
+	int size = second->ring.size;
+
+	rtnl_lock();
+	KUNIT_EXPECT_EQ(test, nodrop_resize(rings, queues, 2, 1000), 0);
+	KUNIT_EXPECT_EQ(test, f->q->max, 1000U);
+	KUNIT_EXPECT_EQ(test, second->q->max, 1000U);
+	KUNIT_EXPECT_GE(test, f->ring.size, 1000);
+	KUNIT_EXPECT_EQ(test, second->ring.size, size);
+	KUNIT_EXPECT_EQ(test, nodrop_resize(rings, queues, 2, INT_MAX - 200),
+			-ENOMEM);
+	KUNIT_EXPECT_EQ(test, f->q->max, 1000U);
+	KUNIT_EXPECT_EQ(test, second->q->max, 1000U);
+	rtnl_unlock();
+	flow_free(second);
+}
+
+static void test_resize_to_nothing(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	KUNIT_EXPECT_EQ(test, flow_resize(f, 0), 0);
+	KUNIT_EXPECT_EQ(test, f->q->max, 1U);
+	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_RESERVED);
+	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
+	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
+}
+
+/* What no memory could hold is refused, and changes nothing. */
+static void test_resize_to_too_much(struct kunit *test)
+{
+	static const int sizes[] = { INT_MAX, INT_MIN, -1 };
+	struct flow *f = flow_new(test, 5);
+	int i;
+
+	fill(test, f);
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		KUNIT_EXPECT_EQ(test, flow_resize(f, sizes[i]), -ENOMEM);
+		KUNIT_EXPECT_EQ(test, f->q->max, 5U);
+		KUNIT_EXPECT_TRUE(test, stopped(f));
+	}
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 5U);
+}
+
+/* A slot that is reserved stays so, however short the ring gets. */
+static void test_reserved_slot_stands(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int size, i, err;
+
+	for (size = 4; size > 0; size--) {
+		flow_resize(f, 500);
+		for (i = 0; i < 10; i++)
+			transmit(f, i, &err);
+		KUNIT_ASSERT_EQ(test, reserve(f), NODROP_RESERVED);
+		flow_resize(f, size);
+		KUNIT_EXPECT_EQ(test, produce(f, packet(10)), 0);
+		KUNIT_EXPECT_TRUE(test, stopped(f));
+		for (i = 0; i <= 10; i++)
+			KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+		KUNIT_EXPECT_NULL(test, consume(f));
+	}
+}
+
+static void test_unconsume(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	void *taken[5];
+	int i;
+
+	nodrop_unconsume(f->q, taken, 0);
+	KUNIT_EXPECT_TRUE(test, empty(f));
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, consume_batched(f, taken, 5), 5);
+	nodrop_unconsume(f->q, taken + 3, 2);
+	nodrop_unconsume(f->q, taken + 1, 2);
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 4U);
+	KUNIT_EXPECT_FALSE(test, empty(f));
+	for (i = 1; i < 5; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+	KUNIT_EXPECT_TRUE(test, empty(f));
+}
+
+/* A batch, a flood of XDP and a full queue fit all together. */
+static void test_slack(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5000);
+	void *taken[64];
+	int i, n = 0;
+
+	fill(test, f);
+	KUNIT_EXPECT_EQ(test, consume_batched(f, taken, 64), 64);
+	for (i = 0; i < 64; i++)
+		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
+	while (!produce_xdp(f, frame(n)))
+		n++;
+	KUNIT_EXPECT_EQ(test, n, NODROP_XDP_SLACK);
+	nodrop_unconsume(f->q, taken, 64);
+	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
+	for (i = 0; i < 64; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+}
+
+/* An unaware consumer takes from the array; the limit is txqueuelen still. */
+static void test_unaware_ring_is_no_longer(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int round, i, err;
+
+	nodrop_queue_unaware(f->q);
+	for (round = 0; round < 300; round++) {
+		for (i = 0; i < 5; i++) {
+			transmit(f, i, &err);
+			KUNIT_ASSERT_EQ(test, err, 0);
+		}
+		transmit(f, 5, &err);
+		KUNIT_ASSERT_NE(test, err, 0);
+		for (i = 0; i < 5; i++)
+			KUNIT_ASSERT_PTR_EQ(test, ptr_ring_consume(&f->ring),
+					    packet(i));
+	}
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_FOREIGN), 300ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 0ULL);
+}
+
+static struct kunit_case ring_cases[] = {
+	KUNIT_CASE(test_resize_keeps_all),
+	KUNIT_CASE(test_resize_beyond_the_array),
+	KUNIT_CASE(test_resize_several),
+	KUNIT_CASE(test_resize_to_nothing),
+	KUNIT_CASE(test_resize_to_too_much),
+	KUNIT_CASE(test_reserved_slot_stands),
+	KUNIT_CASE(test_unconsume),
+	KUNIT_CASE(test_slack),
+	KUNIT_CASE(test_unaware_ring_is_no_longer),
+	{}
+};
+
+static struct kunit_suite ring_suite = {
+	.name = "nodrop_ring",
+	.suite_init = flow_suite_init,
+	.init = flow_init,
+	.exit = flow_exit,
+	.test_cases = ring_cases,
+};
+
+kunit_test_suite(ring_suite);
