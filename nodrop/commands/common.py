@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nodrop.report.files import RunDirectory
 
 _SURROGATE = re.compile(r"\\udc([89a-f][0-9a-f])")
-SCHEMA = 1
+SCHEMA = 2
 """Number of the form that ``-j`` prints; docs/json.md says when it changes."""
 
 MIN_WIDTH = 140

@@ -29,7 +29,7 @@ _COLUMNS = (
     Column("QDISC-DROPS", 5, right=True),
     Column("STOPS", 6, right=True),
     Column("GUARD", 3, right=True),
-    Column("BQL", 2, right=True),
+    Column("LIMIT", 2, right=True),
 )
 
 
@@ -38,8 +38,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "status",
         description="Show TUN, TAP, macvtap, ipvtap and tunnel devices: who reads them, which "
-        "driver they run on, and how many packets they dropped. BQL: byte queue limit; GUARD: how "
-        "often a reader was taken for gone.",
+        "driver they run on, and how many packets they dropped. GUARD: how often a reader was "
+        "found stalled; LIMIT: packets that a ring may hold now.",
     )
     where.add_arguments(parser)
     parser.set_defaults(run=run)
@@ -129,7 +129,7 @@ def _owner(device: Device, hidden: bool) -> Cell:
 
 
 def _limits(device: Device) -> str:
-    limits = [queue.limit_bytes for queue in device.queue if queue.limit_bytes is not None]
+    limits = [one.limit_packets for one in device.queue if one.limit_packets is not None]
     if not limits:
         return "-"
     low, high = min(limits), max(limits)

@@ -36,7 +36,7 @@ _CAUSES = {
     "noqueue": "the device has no qdisc that could have held them",
     "off": "flow control is off for this device",
     "foreign": "the reader does not know how to wake a sender (the kernel's own vhost_net)",
-    "guard": "the reader is gone",
+    "guard": "the reader is stalled",
     "unheld": "nobody could have waited: they were forwarded, copied, or another guest's",
     "full": "more senders wait than the ring has room for",
     "rest": "segments behind one that was lost",
@@ -206,7 +206,7 @@ def counted_lines(verdict: Verdict) -> list[str]:
             lines.append(f"nodrop dropped {packets}: {_CAUSES.get(cause, cause)}.")
     if trips := found.nodrop("guard_trips"):
         times = "once" if trips == 1 else f"{trips} times"
-        lines.append(f"nodrop took the reader for gone {times} (guard_ms).")
+        lines.append(f"nodrop found the reader stalled {times} (guard_ms).")
     for way in Way:
         if missing := verdict.unexplained(way):
             lines.append(

@@ -62,18 +62,18 @@ def reader_stuck(_look: Look, link: Link) -> Verdict | None:
 
 @CHECKS.ring("guard-tripped")
 def guard_tripped(look: Look, link: Link) -> Verdict | None:
-    """The guard took the reader for gone, now or earlier."""
+    """The stall guard found the reader stalled, now or earlier."""
     trips = link.now.counter("guard_trips")
     if trips is None:
         return None
     if not trips:
-        return ok("the guard never took its reader for gone")
+        return ok("the guard never found its reader stalled")
     # The guard trips once, and drops until the reader is back.
     still = link.counted("guard_trips") or link.counted("drop_guard")
     times = "once" if trips == 1 else f"{trips} times"
     limit = look.host.guard_ms or 0
     return warn(
-        f"its reader was taken for gone {times}, {'and is now' if still else 'not now'}",
+        f"its reader was found stalled {times}, {'and is now' if still else 'not now'}",
         f"it took nothing for {limit} ms, and its ring drops until it reads again",
         "# a reader that may pause for longer (a VM that is suspended) needs a longer guard:",
         f"echo {max(limit * 5, 5000)} >/sys/module/nodrop/parameters/guard_ms",

@@ -82,7 +82,7 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
     if device.txqueuelen <= usual:
         return ok(f"a ring of {device.txqueuelen}: {link.delay(device.txqueuelen)} when full")
     if link.holds:
-        by = "what its frames cost their sockets" if device.direct else "its byte queue limit"
+        by = "what its frames cost their sockets" if device.direct else "its reader's pace"
         return ok(f"a ring of {device.txqueuelen}, kept short by {by}")
     known = REMEDIES.get(device.txqueuelen, "more than usual")
     return warn(

@@ -95,8 +95,6 @@ def _device(
     owners = tuple(_owners(machine.holders, space.inode, link)) if ring else ()
     attached = _attached(link, data, owners)
     flag = link["flags"]
-    # Older kernels show byte queue limits of drivers that have none.
-    limits = files if "nodrop" in flags else {}
     return Device(
         name=name,
         ifindex=link["ifindex"],
@@ -113,7 +111,7 @@ def _device(
         qdisc=_qdisc(link, qdiscs),
         queues=attached,
         queues_max=link.get("num_tx_queues", 1),
-        queue=_queues(attached if ring else 0, space.stats.get(name, {}), limits, _bands(qdiscs)),
+        queue=_queues(attached if ring else 0, space.stats.get(name, {}), _bands(qdiscs)),
         multi_queue=data.get("multi_queue"),
         vnet_hdr=data.get("vnet_hdr"),
         persist=data.get("persist"),
@@ -174,31 +172,12 @@ def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Ow
     return sum(owner.queues for owner in owners)
 
 
-def _queues(
-    count: int,
-    stats: Mapping[str, int],
-    files: Mapping[str, str],
-    bands: Mapping[int, Qdisc],
-) -> tuple[Queue, ...]:
+def _queues(count: int, stats: Mapping[str, int], bands: Mapping[int, Qdisc]) -> tuple[Queue, ...]:
     counters: dict[int, dict[str, int]] = {index: {} for index in range(count)}
     for name, value in stats.items():
         if match := _COUNTER.fullmatch(name):
             counters.setdefault(int(match["queue"]), {})[match["name"]] = value
-    return tuple(
-        Queue(
-            index=index,
-            counters=counters[index],
-            limit_bytes=_bql(files, index, "limit"),
-            inflight_bytes=_bql(files, index, "inflight"),
-            qdisc=bands.get(index),
-        )
-        for index in sorted(counters)
-    )
-
-
-def _bql(files: Mapping[str, str], index: int, name: str) -> int | None:
-    text = files.get(f"queues/tx-{index}/byte_queue_limits/{name}", "")
-    return int(text) if text.isdigit() else None
+    return tuple(Queue(index, counters[index], bands.get(index)) for index in sorted(counters))
 
 
 def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:

@@ -107,7 +107,7 @@ def queue(found: Queue) -> dict[str, Any]:
     return {
         "index": found.index,
         "ring_packets": found.ring_packets,
-        "bql_limit_bytes": found.limit_bytes,
-        "bql_inflight_bytes": found.inflight_bytes,
+        "limit_packets": found.limit_packets,
+        "pace_ns": found.pace_ns,
         "counters": {name: value for name, value in found.counters.items() if name not in GAUGES},
     }

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from nodrop.host.kinds import DIRECT
 
-GAUGES = frozenset({"ring", "limit"})
-"""Of a queue's counters, those that go up and down: packets in the ring; of a macvtap or ipvtap
-how many of those whom nobody holds it takes."""
+GAUGES = frozenset({"ring", "limit", "pace_ns"})
+"""Of a queue's counters, those that go up and down: packets in the ring, how many may be, and the
+reader's time for each."""
 
 
 class Driver(StrEnum):
@@ -33,21 +33,27 @@ class Queue:
     Attributes:
         index: its number.
         counters: nodrop's own ("stops", "wakes", "drop_noqueue" ...); empty for other drivers.
-        limit_bytes: byte queue limit; None: not known.
-        inflight_bytes: what the ring holds of it now.
         qdisc: its own, below mq; None: the device's qdisc serves all queues.
     """
 
     index: int
     counters: dict[str, int]
-    limit_bytes: int | None
-    inflight_bytes: int | None
     qdisc: Qdisc | None = None
 
     @property
     def ring_packets(self) -> int | None:
         """Packets in the ring now; None: the driver does not say."""
         return self.counters.get("ring")
+
+    @property
+    def limit_packets(self) -> int | None:
+        """Packets that the ring may hold now; of a macvtap or ipvtap, beside charged frames."""
+        return self.counters.get("limit")
+
+    @property
+    def pace_ns(self) -> int | None:
+        """What a packet took the reader in its last sample; None: the driver has none."""
+        return self.counters.get("pace_ns") or None
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,7 @@ class Host:
         release: of the running kernel.
         tun, vhost_net, tap: the modules; tap is that of macvtap and ipvtap.
         default_on: whether devices of applications that did not ask are held; None: nobody is.
-        guard_ms: after how long a reader that takes nothing is taken for gone; 0: never;
+        guard_ms: after how long a reader that takes nothing counts as stalled; 0: never;
             None: there is no guard.
         default_qdisc: for new devices with a queue.
         hidden_processes: how many processes could not be looked into, so owners may be missing.

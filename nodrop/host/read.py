@@ -32,7 +32,6 @@ _MACHINE_FILES = (
     "sys/module/tap/parameters/nodrop",
     "proc/sys/net/core/default_qdisc",
 )
-_QUEUE_FILES = ("limit", "inflight")
 
 
 def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
@@ -148,16 +147,9 @@ def _is_here(link: Mapping[str, Any]) -> bool:
 
 
 def _sysfs(device: str) -> dict[str, str]:
-    folder, names = _folder(device), ["tun_flags"]
-    with suppress(OSError):
-        for queue in map(os.fsdecode, os.listdir(folder + b"/queues")):
-            if queue.startswith("tx-"):
-                names += [f"queues/{queue}/byte_queue_limits/{one}" for one in _QUEUE_FILES]
-    found = {}
-    for name in names:
-        with suppress(OSError), open(folder + b"/" + name.encode(), encoding="ascii") as file:
-            found[name] = file.read().strip()
-    return found
+    with suppress(OSError), open(_folder(device) + b"/tun_flags", encoding="ascii") as file:
+        return {"tun_flags": file.read().strip()}
+    return {}
 
 
 def tool(name: str, *words: str) -> list[dict[str, Any]]:

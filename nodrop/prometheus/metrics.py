@@ -80,9 +80,9 @@ def driver_of(device: Device) -> str:
 
 
 MACHINE: tuple[Metric[Host], ...] = (
-    Metric("nodrop_guard_seconds", GAUGE, "How long a reader may take nothing until the "
-              "guard takes it for gone; 0: for ever.", _guard),
-    Metric("nodrop_default_backpressure", GAUGE, "Whether devices hold packets back when "
+    Metric("nodrop_guard_seconds", GAUGE, "How long a reader may take nothing from a full "
+              "ring until it counts as stalled; 0: for ever.", _guard),
+    Metric("nodrop_default_backpressure", GAUGE, "Whether devices push back when "
               "their application did not ask for it.", _default),
     Metric("nodrop_unread_namespaces", GAUGE, "Network namespaces that could not be read.",
               lambda host: len(host.unread)),
@@ -127,9 +127,9 @@ DEVICE: tuple[Metric[Device], ...] = (
 
 QUEUE: tuple[Metric[Queue], ...] = (
     Metric("nodrop_queue_stops_total", COUNTER, "How often it was stopped.", _counter("stops")),
-    Metric("nodrop_queue_limit_stops_total", COUNTER, "How often of these by its byte limit.",
+    Metric("nodrop_queue_limit_stops_total", COUNTER, "How often of these below txqueuelen.",
             _counter("stops_limit")),
-    Metric("nodrop_queue_wakes_total", COUNTER, "How often the reader opened it.",
+    Metric("nodrop_queue_wakes_total", COUNTER, "How often the reader woke it.",
             _counter("wakes")),
     Metric("nodrop_queue_kicks_total", COUNTER, "How often the reader made the senders' CPU "
             "transmit.", _counter("kicks")),
@@ -137,14 +137,12 @@ QUEUE: tuple[Metric[Queue], ...] = (
             "itself.", _counter("kicks_here")),
     Metric("nodrop_queue_busy_packets_total", COUNTER, "Packets given back to the qdisc "
             "untouched.", _counter("busy")),
-    Metric("nodrop_queue_reader_cpu_packets_total", COUNTER, "Packets that were put in on the "
-            "reader's CPU.", _counter("tx_on_reader")),
-    Metric("nodrop_queue_guard_trips_total", COUNTER, "How often its reader was taken for gone.",
+    Metric("nodrop_queue_guard_trips_total", COUNTER, "How often its reader was found stalled.",
             _counter("guard_trips")),
     Metric("nodrop_queue_ring_packets", GAUGE, "Packets in its ring.",
             lambda queue: queue.ring_packets),
-    Metric("nodrop_queue_bql_limit_bytes", GAUGE, "Its byte queue limit.",
-            lambda queue: queue.limit_bytes),
-    Metric("nodrop_queue_bql_inflight_bytes", GAUGE, "What its ring holds of that.",
-            lambda queue: queue.inflight_bytes),
+    Metric("nodrop_queue_limit_packets", GAUGE, "Packets that its ring may hold now.",
+            lambda queue: queue.limit_packets),
+    Metric("nodrop_queue_pace_seconds", GAUGE, "What a packet took its reader in the last sample.",
+            lambda queue: None if queue.pace_ns is None else queue.pace_ns / 1e9),
 )  # fmt: skip

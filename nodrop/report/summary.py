@@ -31,7 +31,6 @@ from nodrop.bench.scenario import Metric, Scenario
 from nodrop.report import noise, stats
 from nodrop.report.files import Run, RunDirectory
 
-SCHEMA = 1
 RATIOS = (("nodrop", "stock"), ("upstream", "stock"), ("nodrop", "upstream"))
 
 Series = dict[str, dict[int, float]]
@@ -127,7 +126,6 @@ def summarise_scenario(
     }
     quiet = noise.of_scenario(scenario, runs)
     return {
-        "schema": SCHEMA,
         "scenario": scenario.name,
         "title": scenario.title,
         "kernel": meta["kernel"],

@@ -59,8 +59,8 @@ def _queue(found: QueueRow) -> dict[str, Any]:
         "drops_by_cause_packets_per_s": drops or None,
         **_counters(found.counters),
         "ring_packets": queue.ring_packets,
-        "bql_inflight_bytes": queue.inflight_bytes,
-        "bql_limit_bytes": queue.limit_bytes,
+        "limit_packets": queue.limit_packets,
+        "pace_ns": queue.pace_ns,
         "qdisc": _qdisc(queue.qdisc, found.qdisc) if queue.qdisc else None,
         **_waits(found.waits),
     }

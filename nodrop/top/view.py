@@ -119,7 +119,7 @@ def _columns(sort: Sort, *, queues: bool) -> list[Column]:
         Column("WAKE/s", 2, right=True),
         Column("KICK/s", 2, right=True),
         Column("   RING", _importance(sort, Sort.FILL, 7), right=True),
-        Column("        BQL", 1, right=True),
+        Column("LIMIT", 1, right=True),
         Column("QUEUE", 6, right=True),
         Column("QDROP/s", 4, right=True),
         Column("FLOWS", 0, right=True),
@@ -154,7 +154,7 @@ def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
         _causes(row.drops),
         *_flow_control(row.counters),
         _ring(row.ring_packets, device.txqueuelen * max(device.queues, 1)),
-        _limits(row),
+        _limit(device.counter("limit")),
         str(device.qdisc.queued_packets),
         _lost(row.qdisc.get("drops"), "yellow"),
         UNKNOWN if device.qdisc.flows is None else str(device.qdisc.flows),
@@ -180,7 +180,7 @@ def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
         _causes(drops),
         *_flow_control(found.counters),
         _ring(queue.ring_packets, row.device.txqueuelen),
-        _bql(queue.inflight_bytes, queue.limit_bytes),
+        _limit(queue.limit_packets),
         str(queue.qdisc.queued_packets) if queue.qdisc else UNKNOWN,
         _lost(found.qdisc.get("drops"), "yellow") if queue.qdisc else UNKNOWN,
         UNKNOWN if queue.qdisc is None or queue.qdisc.flows is None else str(queue.qdisc.flows),
@@ -215,18 +215,8 @@ def _ring(packets: int | None, slots: int) -> str:
     return UNKNOWN if packets is None else f"{packets}/{slots}"
 
 
-def _limits(row: Row) -> str:
-    """Of all queues together."""
-    queues = row.device.queue
-    inflight = [one.inflight_bytes for one in queues if one.inflight_bytes is not None]
-    limits = [one.limit_bytes for one in queues if one.limit_bytes is not None]
-    return _bql(sum(inflight), sum(limits)) if inflight and limits else UNKNOWN
-
-
-def _bql(inflight: int | None, limit: int | None) -> str:
-    if inflight is None or limit is None:
-        return UNKNOWN
-    return f"{short(inflight)}/{short(limit)}"
+def _limit(packets: int | None) -> str:
+    return UNKNOWN if packets is None else str(packets)
 
 
 def _bits(size: float | None) -> float | None:

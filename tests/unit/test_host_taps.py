@@ -73,7 +73,7 @@ def test_what_it_received_is_on_its_way_to_the_reader(kind: str) -> None:
     assert (one.tx_packets, one.tx_bytes, one.tx_dropped) == (1000, 90000, 70)
     assert (one.rx_packets, one.rx_bytes, one.rx_dropped) == (3, 300, 0)
     assert one.drops_by_cause == {"unheld": 70}
-    assert one.queue[0].ring_packets == 7
+    assert (one.queue[0].ring_packets, one.queue[0].limit_packets) == (7, 20)
     assert [owner.name for owner in one.owners] == ["python"]
 
 

@@ -39,25 +39,25 @@ TRANSMIT = r"""
 
 typedef unsigned short u16;
 typedef enum { NETDEV_TX_OK, NETDEV_TX_BUSY } netdev_tx_t;
-enum nodrop_verdict { NODROP_CLAIMED, NODROP_BUSY };
+enum nodrop_verdict { NODROP_RESERVED, NODROP_BUSY };
 struct prog { int run; };
-struct nodrop_queue { int claims; };
+struct nodrop_queue { int reserves; };
 struct tun_file { struct nodrop_queue q; int packets; bool plain; };
 struct tun_struct { struct tun_file *tfiles[2]; struct prog *prog; };
 struct netdev_queue { int xmit_lock_owner; };
 struct net_device { struct tun_struct tun; struct netdev_queue txq; };
 struct sk_buff { struct net_device *console; };
 
-static struct net_device *detaches_in_claim;
+static struct net_device *detaches_in_reserve;
 
 static struct tun_file first, second;
 
-static enum nodrop_verdict nodrop_claim(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
+static enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 {
-	q->claims++;
-	if (detaches_in_claim)
-		detaches_in_claim->tun.tfiles[0] = &second;
-	return txq && on ? NODROP_CLAIMED : NODROP_BUSY;
+	q->reserves++;
+	if (detaches_in_reserve)
+		detaches_in_reserve->tun.tfiles[0] = &second;
+	return txq && on ? NODROP_RESERVED : NODROP_BUSY;
 }
 #include "lookup.h"
 
@@ -90,33 +90,33 @@ int main(void)
 	struct net_device dev = {{{&first}, &prog}, {-1}}, console = {{{&other}, &prog}, {-1}};
 	struct sk_buff plain = {0}, prints = {&console};
 
-	/* The claimed queue gets it, though it is detached meanwhile. */
-	detaches_in_claim = &dev;
+	/* The reserved slot gets it, though it is detached meanwhile. */
+	detaches_in_reserve = &dev;
 	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
-	assert(first.q.claims == 1 && first.packets == 1 && second.packets == 0);
+	assert(first.q.reserves == 1 && first.packets == 1 && second.packets == 0);
 
 	/* The next packet goes where the index leads now. */
-	detaches_in_claim = NULL;
+	detaches_in_reserve = NULL;
 	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
-	assert(second.q.claims == 1 && second.packets == 1);
-	assert(other.q.claims == 1 && other.packets == 1);
+	assert(second.q.reserves == 1 && second.packets == 1);
+	assert(other.q.reserves == 1 && other.packets == 1);
 
 	/* It prints to the very device that it came through. */
 	prints.console = &dev;
 	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
-	assert(second.q.claims == 2 && second.packets == 3);
+	assert(second.q.reserves == 2 && second.packets == 3);
 
-	/* A queue may be made before the packet is there: under the lock nobody else has claimed. */
+	/* A queue may be made before the packet is there: under the lock nothing else has reserved. */
 	second.plain = true;
 	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
-	assert(second.q.claims == 2 && second.packets == 4);
+	assert(second.q.reserves == 2 && second.packets == 4);
 	assert(dev.txq.xmit_lock_owner == -1);
 	return 0;
 }
 """
 
 
-def test_the_claimed_queue_gets_the_packet(tmp_path: Path) -> None:
+def test_the_reserved_slot_gets_the_packet(tmp_path: Path) -> None:
     text = (LIVE / "tun.c").read_text(encoding="utf-8")
     parts = [TRANSMIT]
     for name in ("nodrop_live_xmit_to", "nodrop_live_net_xmit"):

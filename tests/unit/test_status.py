@@ -34,6 +34,9 @@ def test_json_is_what_the_schema_says(
         shown = json.loads(capsys.readouterr().out)
         validate("status", shown)
         assert shown["devices"]
+        ours = {"nodrop": (20, None)}.get(name, (None, None))
+        queues = [queue for one in shown["devices"] for queue in one["queue"]]
+        assert (queues[0]["limit_packets"], queues[0]["pace_ns"]) == ours
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from schema import validate
 
 from nodrop import cli
 from nodrop.host.build import build
+from nodrop.host.model import GAUGES
 from nodrop.host.raw import Raw, RawNamespace
 from nodrop.top import view
 from nodrop.top.look import Looks
@@ -71,7 +72,7 @@ def counted(name: str, **numbers: int) -> Change:
     def change(space: RawNamespace) -> None:
         for counter, number in numbers.items():
             space.stats[name][f"tx0_{counter}"] = (
-                number if counter == "ring" else space.stats[name][f"tx0_{counter}"] + number
+                number if counter in GAUGES else space.stats[name][f"tx0_{counter}"] + number
             )
 
     return change
@@ -91,7 +92,8 @@ def test_nodrop() -> None:
         before,
         0.5,
         sent("ndtest0", 1000, 200, 30),
-        counted("ndtest0", stops=40, wakes=39, kicks=7, kicks_here=2, drop_guard=20, ring=8),
+        counted("ndtest0", stops=40, wakes=39, kicks=7, kicks_here=2, drop_guard=20),
+        counted("ndtest0", ring=8, limit=10, pace_ns=400_000),
         queued("ndtest0", 100, 200),
     )
     row = rows(before, after)["ndtest0"]
@@ -109,6 +111,8 @@ def test_nodrop() -> None:
     assert row.waits.both_ms == pytest.approx(54.0)
     (queue,) = row.queues
     assert (queue.packets, queue.counters["stops"], queue.waits) == (2000.0, 80.0, row.waits)
+    # Gauges: one that fell voids no rate.
+    assert (queue.queue.limit_packets, queue.queue.pace_ns) == (10, 400_000)
 
 
 def test_counters_that_were_read_a_moment_apart_are_no_cause() -> None:

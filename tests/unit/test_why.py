@@ -77,7 +77,7 @@ def test_counted_and_not_traced() -> None:
 )
 def test_what_is_printed(found: Verdict) -> None:
     """By -j what the schema says; whatever is not known, there is a table."""
-    validate("why", {"schema": 1, "command": "why", **found.to_json()})
+    validate("why", {"schema": 2, "command": "why", **found.to_json()})
     why.show(screen.console(argparse.Namespace(color="never")), found)
 
 
