@@ -175,7 +175,7 @@ static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 /* Is there something to read? Without a lock, so that it is soon no news. */
 static bool nodrop_has_packets(const struct nodrop_queue *q)
 {
-	return nodrop_came(q) != READ_ONCE(q->taken);
+	return !READ_ONCE(q->unaware) && nodrop_came(q) != READ_ONCE(q->taken);
 }
 
 /**

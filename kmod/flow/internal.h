@@ -54,8 +54,11 @@ static inline void nodrop_unlock(struct nodrop_queue *q)
 /* What a ring holds, whoever fills and reads it; exact under both locks. */
 static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
 {
-	int n = ring->producer - READ_ONCE(ring->consumer_head);
+	int head = READ_ONCE(ring->consumer_head);
+	int n = ring->producer - head;
 
+	if (!n && ring->size && READ_ONCE(ring->queue[head]))
+		return ring->size;
 	return n < 0 ? n + ring->size : n;
 }
 
@@ -74,6 +77,18 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 	if (unlikely(q->unaware))
 		return nodrop_ring_count(q->ring);
 	return nodrop_came(q) - READ_ONCE(q->taken);
+}
+
+/*
+ * Others took slots: what is reserved may not be there any more, but for the
+ * one slot that a sender under way relies on.
+ *
+ * Context: producer_lock held.
+ */
+static inline void nodrop_keep_one(struct nodrop_queue *q)
+{
+	if (q->reserved != q->produced)
+		WRITE_ONCE(q->reserved, q->produced + 1);
 }
 
 /* Copies the device's name, IFNAMSIZ bytes. Return: the txq's index. */

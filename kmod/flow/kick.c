@@ -36,7 +36,7 @@ void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
 static void nodrop_kick_run(void *data)
 {
 	struct nodrop_queue *q = data;
-	struct netdev_queue *txq = READ_ONCE(q->txq);
+	struct netdev_queue *txq;
 
 	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
 	/*
@@ -46,6 +46,7 @@ static void nodrop_kick_run(void *data)
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();
+	txq = READ_ONCE(q->txq);
 	if (txq)
 		nodrop_run_qdiscs(q, txq);
 	/*

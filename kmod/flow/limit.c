@@ -99,6 +99,5 @@ void nodrop_set_max(struct nodrop_queue *q, unsigned int max)
 
 	WRITE_ONCE(q->max, max);
 	WRITE_ONCE(q->limit, clamp(q->limit, floor, max));
-	if (q->reserved != q->produced)
-		WRITE_ONCE(q->reserved, q->produced + 1);
+	nodrop_keep_one(q);
 }

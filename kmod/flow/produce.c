@@ -216,8 +216,10 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();
-	if (unlikely(__ptr_ring_produce(q->ring, packet)))
-		return nodrop_count_drop(q);
+	if (unlikely(__ptr_ring_produce(q->ring, packet))) {
+		q->stats[NODROP_DROP_UNCLAIMED]++;
+		return -ENOSPC;
+	}
 	WRITE_ONCE(q->produced, q->produced + 1);
 	WRITE_ONCE(q->mean, q->mean + ((int)bytes - (int)q->mean) / 8);
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
@@ -256,6 +258,8 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 		return -ENOSPC;
 	}
 	WRITE_ONCE(q->extra, q->extra + 1);
+	if (nodrop_held(q) + (q->reserved - q->produced) > q->max)
+		nodrop_keep_one(q);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(nodrop_produce_xdp);

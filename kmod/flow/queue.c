@@ -68,9 +68,8 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 
 	mutex_lock(&nodrop_queues_lock);
 	nodrop_lock(q);
+	q->max = ring->size;
 	q->produced = nodrop_ring_count(ring);
-	if (!q->produced && ring->size && ring->queue[ring->consumer_head])
-		q->produced = ring->size;
 	q->reserved = q->produced;
 	hash_add_rcu(nodrop_queues, &q->node, (unsigned long)key);
 	nodrop_unlock(q);
@@ -218,7 +217,8 @@ EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 void nodrop_queue_unaware(struct nodrop_queue *q)
 {
 	nodrop_lock(q);
-	q->unaware = true;
+	WRITE_ONCE(q->unaware, true);
+	WRITE_ONCE(q->woken, false);
 	WRITE_ONCE(q->reserved, q->produced);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);

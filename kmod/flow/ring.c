@@ -3,17 +3,18 @@
  * The ring's length, and packets that come into it from elsewhere.
  *
  * Its array is longer than txqueuelen by slack for what may be in it beyond:
- * slots that ptr_ring gives back in batches (16), frames of XDP (32), what a
- * consumer puts back (a batch of 64). With another txqueuelen it changes only
- * when it is too short.
+ * slots that ptr_ring gives back in batches (two cache lines), frames of XDP
+ * (32), what a consumer puts back (a batch of 64). With another txqueuelen it
+ * changes only when it is too short.
  */
+#include <linux/mutex.h>
 #include <linux/rtnetlink.h>
 
 #include "../compat/ptr_ring_resize.h"
 #include "internal.h"
 
 #define NODROP_ARRAY_MIN 512
-#define NODROP_SLACK 128
+#define NODROP_SLACK (112 + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
 /**
  * nodrop_resize() - give rings another size
@@ -34,7 +35,7 @@ int nodrop_resize(struct ptr_ring **rings, struct nodrop_queue **queues, int n,
 	int i, size, err;
 
 	ASSERT_RTNL();
-	if (max > INT_MAX - NODROP_SLACK)
+	if (max > INT_MAX - (unsigned int)NODROP_SLACK)
 		return -ENOMEM;
 
 	max = max ?: 1;
@@ -93,6 +94,10 @@ EXPORT_SYMBOL_GPL(nodrop_shrink);
  */
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 {
+	static DEFINE_MUTEX(one_at_a_time);
+	unsigned int lost;
+
+	mutex_lock(&one_at_a_time);
 	nodrop_lock(q);
 	WRITE_ONCE(q->taken, q->taken - n);
 	q->check_at = q->taken;
@@ -100,6 +105,15 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 	q->pace_at = 0;
 	nodrop_unlock(q);
 	ptr_ring_unconsume(q->ring, packets, n, q->destroy);
+
+	/* Several consumers may have more in hand than fits. */
+	nodrop_lock(q);
+	lost = nodrop_held(q) - nodrop_ring_count(q->ring);
+	WRITE_ONCE(q->taken, q->taken + lost);
+	q->check_at = q->taken;
+	q->stats[NODROP_DROP_PURGED] += lost;
+	nodrop_unlock(q);
+	mutex_unlock(&one_at_a_time);
 }
 EXPORT_SYMBOL_GPL(nodrop_unconsume);
 
@@ -125,6 +139,7 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
 			break;
 		WRITE_ONCE(target->extra, target->extra + 1);
 	}
+	nodrop_keep_one(target);
 	spin_unlock(&target->ring->producer_lock);
 	spin_unlock_bh(&q->ring->consumer_lock);
 }

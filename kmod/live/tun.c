@@ -125,6 +125,7 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 	len = length(q ? nodrop_peek(q) : __ptr_ring_peek(ring));
 	rcu_read_unlock();
 	spin_unlock(&ring->consumer_lock);
+	nodrop_tun_act(ring);
 	return len;
 }
 
@@ -225,10 +226,13 @@ static void nodrop_live_queue_purge(struct tun_file *tfile)
 {
 	struct nodrop_queue *q = nodrop_tun_queue(tfile);
 	struct net_device *dev;
+	int lost;
 
 	if (q) {
 		dev = q->txq->dev;
-		nodrop_queue_detach(q, NULL);
+		lost = nodrop_queue_detach(q, NULL);
+		while (lost--)
+			dev_core_stats_tx_dropped_inc(dev);
 		nodrop_live_drop(q);
 		nodrop_tun_bind_all(dev);
 	}
@@ -286,13 +290,14 @@ void nodrop_live_begin(void)
 	nodrop_live_stock_ops = NULL;
 }
 
-static struct nodrop_queue *nodrop_live_create(struct tun_file *tfile)
+static struct nodrop_queue *nodrop_live_create(struct net_device *dev,
+					       struct tun_file *tfile)
 {
 	struct nodrop_queue *q;
 
 	q = nodrop_queue_create(&tfile->tx_ring, &tfile->tx_ring,
 				nodrop_live_ptr_free);
-	if (q && nodrop_tun_resize(&tfile->tx_ring, tfile->tx_ring.size)) {
+	if (q && nodrop_tun_resize(&tfile->tx_ring, dev->tx_queue_len)) {
 		nodrop_live_drop(q);
 		return NULL;
 	}
@@ -318,9 +323,12 @@ void nodrop_live_join(struct net_device *dev)
 	for (i = 0; i < tun->numqueues; i++) {
 		tfile = rtnl_dereference(tun->tfiles[i]);
 		txq = netdev_get_tx_queue(dev, i);
-		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(tfile);
+		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
 		if (q && q->txq != txq)
 			nodrop_queue_bind(q, txq);
+		/* A sender may have met the queue that was given up again. */
+		if (!q && netif_running(dev))
+			netif_tx_wake_queue(txq);
 	}
 
 	if (dev->ethtool_ops == &nodrop_live_ops)

@@ -153,7 +153,7 @@ static void test_target_gets_what_it_can(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 2000);
 	struct flow *target = flow_second(test, f, 4);
-	int i, err, lost, room = target->ring.size - 128;
+	int i, err, lost, room = 512;
 
 	fill(test, f);
 	transmit(target, 8, &err);
@@ -174,6 +174,22 @@ static void test_target_gets_what_it_can(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, consume(target), packet(10));
 	KUNIT_EXPECT_NULL(test, consume(target));
 	KUNIT_EXPECT_EQ(test, nodrop_held(target->q), 0U);
+	flow_free(target);
+}
+
+/* What comes from another queue takes reserved slots, but for one. */
+static void test_target_drops_nothing_after_that(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	struct flow *target = flow_second(test, f, 500);
+	int err = 0, n = 0;
+
+	fill(test, f);
+	transmit(target, n++, &err);
+	KUNIT_EXPECT_EQ(test, detach(f, target), 0);
+	while (transmit(target, n++, &err) != NODROP_BUSY)
+		KUNIT_ASSERT_EQ(test, err, 0);
+	KUNIT_EXPECT_EQ(test, counted(target, NODROP_DROP_UNCLAIMED), 0ULL);
 	flow_free(target);
 }
 
@@ -204,6 +220,7 @@ static struct kunit_case life_cases[] = {
 	KUNIT_CASE(test_no_target),
 	KUNIT_CASE(test_unaware_is_no_target),
 	KUNIT_CASE(test_target_gets_what_it_can),
+	KUNIT_CASE(test_target_drops_nothing_after_that),
 	KUNIT_CASE(test_unconsume_after_detaching),
 	{}
 };

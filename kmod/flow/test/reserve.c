@@ -218,6 +218,21 @@ static void test_xdp_leaves_the_slot(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, err, 0);
 }
 
+/* A flood of frames while a whole ring is reserved for a sender. */
+static void test_xdp_takes_what_nobody_relies_on(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err = 0, n = 0;
+
+	transmit(f, n++, &err);
+	while (!produce_xdp(f, frame(0)))
+		;
+	while (transmit(f, n++, &err) != NODROP_BUSY)
+		KUNIT_ASSERT_EQ(test, err, 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+}
+
 static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE_PARAM(test_stops_with_the_last_slot, size_gen_params),
 	KUNIT_CASE_PARAM(test_busy_leaves_the_ring_alone, size_gen_params),
@@ -232,6 +247,7 @@ static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE(test_drop_cause_is_that_of_the_reserve),
 	KUNIT_CASE(test_another_txq_leaves_the_slot),
 	KUNIT_CASE_PARAM(test_xdp_leaves_the_slot, size_gen_params),
+	KUNIT_CASE(test_xdp_takes_what_nobody_relies_on),
 	{}
 };
 
