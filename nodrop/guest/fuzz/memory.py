@@ -9,8 +9,11 @@ import mmap
 import struct
 from functools import cache
 
-MEMORY, MEMORY_LEN = 0x20000000, 0x200000
-"""Address and bytes; behind it there is none. A virtual machine's memory is the same."""
+MEMORY, MEMORY_LEN = 0x200000000, 0x200000
+"""Address and bytes; behind it there is none. A virtual machine's memory is the same.
+
+A program's heap begins anywhere in the first GB behind it, and so is not here.
+"""
 END = MEMORY + MEMORY_LEN
 PAGE = 4096
 _BULK, _ROOM = MEMORY + 0x40000, MEMORY + 0x80000
