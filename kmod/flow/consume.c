@@ -27,7 +27,7 @@ static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 	trace_nodrop_kick(q, cpu);
 }
 
-/* Whoever transmits next goes on from there. */
+/* The next sender runs the qdisc. */
 static void nodrop_wake(struct nodrop_queue *q)
 {
 	WRITE_ONCE(q->stopped, false);
@@ -209,7 +209,7 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 		for (i = 0; i < NODROP_PATIENCE && !nodrop_has_packets(q); i++)
 			cpu_relax();
 	if (todo == NODROP_TODO_DRY && nodrop_has_packets(q)) {
-		/* Whoever it was: when it is read look again. */
+		/* Look again when these packets are read. */
 		WRITE_ONCE(q->woken, true);
 		goto out;
 	}

@@ -51,7 +51,7 @@ static inline void nodrop_unlock(struct nodrop_queue *q)
 	spin_unlock_bh(&q->ring->consumer_lock);
 }
 
-/* What a ring holds, whoever fills and reads it; exact under both locks. */
+/* Packets in a ring by its own indices; exact under both locks. */
 static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
 {
 	int head = READ_ONCE(ring->consumer_head);

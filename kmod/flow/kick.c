@@ -95,7 +95,7 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
 /*
  * Wait for a kick that is on its way: @q may go afterwards. A consumer that
  * found the txq before it was taken may still send one; the txq lives for a
- * grace period, and whoever destroys @q has no consumer and waits once more.
+ * grace period, and nodrop_queue_destroy() waits once more.
  *
  * Context: process context, no lock held, @q bound to no txq.
  */

@@ -135,9 +135,9 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
- * Whatever stopped the txq before, the next claim finds out anew.
+ * Whatever stopped the txq before, the next reservation finds out anew.
  *
- * Context: one of the locks of @q's ring held; @txq feeds it, or did so.
+ * Context: both locks of @q's ring held; @txq feeds it, or did so.
  */
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
@@ -157,7 +157,7 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 	nodrop_run_qdiscs(q, txq);
 }
 
-/* What nodrop_look() has told the qdisc is void. */
+/* What nodrop_hint() has told the qdisc is void. */
 static void nodrop_unhint(struct netdev_queue *txq)
 {
 #ifdef CONFIG_BQL
@@ -188,7 +188,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	WRITE_ONCE(q->txq, txq);
 	if (before != txq) {
 		WRITE_ONCE(q->reserved, q->produced);
-		/* Whoever comes back gets the guard's whole time again. */
+		/* A consumer that comes back gets the whole guard_ms again. */
 		WRITE_ONCE(q->stalled, false);
 		if (before) {
 			nodrop_unhint(before);
