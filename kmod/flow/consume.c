@@ -45,16 +45,23 @@ static void nodrop_wake(struct nodrop_queue *q)
 	netif_tx_start_queue(q->txq);
 }
 
-/* What is to be done without the lock; either of two consumers may do it. */
-static void nodrop_leave(struct nodrop_queue *q, enum nodrop_todo todo)
+/*
+ * Nobody has sent since the last stop, and half of what was left to read when
+ * the txq was woken is read. Counts what is left until then in @check_at.
+ */
+static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
 {
-	/*
-	 * Between waking the txq and saying so. Pairs with xchg() in
-	 * nodrop_act_slow(): a consumer that looks what the qdisc holds does so
-	 * after the wake.
-	 * Litmus: ISA2+xon-release-todo+take-lock-qlen+enqueue-lock-xoff
-	 */
-	smp_store_release(&q->todo, todo);
+	unsigned int mark = READ_ONCE(q->mark);
+	unsigned int kick_at = mark - (mark - READ_ONCE(q->wake_at)) / 2;
+	int left = kick_at - q->taken;
+
+	if (left > 0) {
+		if (left < (int)(q->check_at - q->taken))
+			q->check_at = kick_at;
+		return false;
+	}
+	return left > -step && q->limit >= NODROP_KICK_MIN &&
+	       nodrop_came(q) == mark;
 }
 
 /**
@@ -66,7 +73,7 @@ static void nodrop_leave(struct nodrop_queue *q, enum nodrop_todo todo)
  */
 void nodrop_check(struct nodrop_queue *q, bool dry)
 {
-	unsigned int step = clamp(q->limit / 4, 1U, (unsigned int)NODROP_BATCH);
+	int step = clamp(q->limit / 4, 1U, (unsigned int)NODROP_BATCH);
 	unsigned int taken = q->taken;
 	int left, cpu = raw_smp_processor_id();
 
@@ -100,19 +107,17 @@ void nodrop_check(struct nodrop_queue *q, bool dry)
 
 	if (likely(!READ_ONCE(q->woken)))
 		return;
-	if (dry) {
-		WRITE_ONCE(q->woken, false);
-		nodrop_leave(q, NODROP_TODO_DRY);
+	if (!dry && !nodrop_needs_kick(q, step))
 		return;
-	}
-	left = READ_ONCE(q->kick_at) - taken;
-	if (left > 0) {
-		if (left < step)
-			q->check_at = min(q->check_at, taken + left);
-	} else if (left > -(int)step && q->limit >= NODROP_KICK_MIN &&
-		   nodrop_came(q) == READ_ONCE(q->mark)) {
-		nodrop_leave(q, NODROP_TODO_KICK);
-	}
+	if (dry)
+		WRITE_ONCE(q->woken, false);
+	/*
+	 * Between waking the txq and saying what is left to do, which either of
+	 * two consumers may. Pairs with xchg() in nodrop_act_slow(): who looks
+	 * what the qdisc holds does so after the wake.
+	 * Litmus: ISA2+xon-release-todo+take-lock-qlen+enqueue-lock-xoff
+	 */
+	smp_store_release(&q->todo, true);
 }
 EXPORT_SYMBOL_GPL(nodrop_check);
 
@@ -133,20 +138,6 @@ static bool nodrop_has_backlog(struct netdev_queue *txq)
 	spin_lock_bh(qdisc_lock(qdisc));
 	backlog = qdisc_qlen_sum(qdisc);
 	spin_unlock_bh(qdisc_lock(qdisc));
-	return backlog;
-}
-
-/* Does a qdisc hold packets for the ring? */
-static bool nodrop_backlog(const struct nodrop_queue *q,
-			   struct netdev_queue *txq)
-{
-	struct net_device *dev = txq->dev;
-	/* RTNL may change it: a txq that comes or goes is looked after. */
-	unsigned int i, n = data_race(dev->real_num_tx_queues);
-	bool backlog = nodrop_has_backlog(txq);
-
-	for (i = 0; READ_ONCE(q->stale) && i < n && !backlog; i++)
-		backlog = nodrop_has_backlog(&dev->_tx[i]);
 	return backlog;
 }
 
@@ -190,11 +181,10 @@ static bool nodrop_has_packets(const struct nodrop_queue *q)
  */
 bool nodrop_act_slow(struct nodrop_queue *q)
 {
-	enum nodrop_todo todo = xchg(&q->todo, NODROP_TODO_NONE);
 	struct netdev_queue *txq;
 	int i;
 
-	if (!todo)
+	if (!xchg(&q->todo, false))
 		return false;
 	rcu_read_lock();
 	/*
@@ -205,15 +195,14 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 	if (!txq)
 		goto out;
 	/* A sender that is at it needs less time than an interrupt. */
-	if (todo == NODROP_TODO_DRY && READ_ONCE(q->max) >= NODROP_SMALL)
+	if (READ_ONCE(q->max) >= NODROP_SMALL)
 		for (i = 0; i < NODROP_PATIENCE && !nodrop_has_packets(q); i++)
 			cpu_relax();
-	if (todo == NODROP_TODO_DRY && nodrop_has_packets(q)) {
-		/* Look again when these packets are read. */
+	if (READ_ONCE(q->stopped) ||
+	    (nodrop_has_packets(q) && nodrop_came(q) != READ_ONCE(q->mark)))
+		/* The senders go on. Look again when these packets are read. */
 		WRITE_ONCE(q->woken, true);
-		goto out;
-	}
-	if (nodrop_backlog(q, txq))
+	else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq))
 		nodrop_restart(q, txq);
 out:
 	rcu_read_unlock();

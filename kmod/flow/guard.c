@@ -58,14 +58,8 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if (!netif_tx_queue_stopped(q->txq)) {
 		/* A consumer that woke it and went leaves its kick to us. */
 		nodrop_run_qdiscs(q, q->txq);
-		/* One look more: it may be about to ask right now. */
-		if (q->guard_idle)
-			goto out;
-		q->guard_idle = true;
-		mod_timer(&q->guard, jiffies + nodrop_guard_period());
 		goto out;
 	}
-	q->guard_idle = false;
 
 	taken = READ_ONCE(q->taken);
 	if (taken != q->guard_mark) {
@@ -113,7 +107,6 @@ void nodrop_guard_arm(struct nodrop_queue *q)
 
 	q->guard_mark = READ_ONCE(q->taken);
 	q->guard_samples = 0;
-	q->guard_idle = false;
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 }
 

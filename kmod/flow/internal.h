@@ -18,13 +18,6 @@
 /* Frames of XDP that find room beyond txqueuelen. */
 #define NODROP_XDP_SLACK 32
 
-/* What the consumer has to do when it has released consumer_lock. */
-enum nodrop_todo {
-	NODROP_TODO_NONE,
-	NODROP_TODO_KICK,	/* nobody sends, and much is left to read */
-	NODROP_TODO_DRY,	/* nothing is left to read */
-};
-
 extern unsigned int nodrop_guard_ms;
 
 void nodrop_guard_init(struct nodrop_queue *q);
@@ -36,7 +29,6 @@ void nodrop_kick_cancel(struct nodrop_queue *q);
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_measure_dry(struct nodrop_queue *q);
-void nodrop_set_max(struct nodrop_queue *q, unsigned int max);
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */
 static inline void nodrop_lock(struct nodrop_queue *q)

@@ -21,7 +21,7 @@ MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consum
 /* What is always allowed. */
 static unsigned int nodrop_floor(const struct nodrop_queue *q)
 {
-	unsigned int floor = READ_ONCE(q->floor);
+	unsigned int floor = q->floor;
 
 	/* They cost the consumer little more than others, senders much. */
 	if (READ_ONCE(q->mean) > NODROP_GSO_BYTES)
@@ -86,18 +86,4 @@ void nodrop_measure_dry(struct nodrop_queue *q)
 	q->pace_taken = q->taken;
 	if (q->limit < floor)
 		WRITE_ONCE(q->limit, floor);
-}
-
-/*
- * Another txqueuelen. A slot that is reserved stays so.
- *
- * Context: both of the ring's locks held.
- */
-void nodrop_set_max(struct nodrop_queue *q, unsigned int max)
-{
-	unsigned int floor = min(READ_ONCE(q->floor), max);
-
-	WRITE_ONCE(q->max, max);
-	WRITE_ONCE(q->limit, clamp(q->limit, floor, max));
-	nodrop_keep_one(q);
 }

@@ -105,7 +105,7 @@ enum nodrop_stat {
  * changes with what is declared here: a driver that was built with another one
  * does not load.
  */
-#define nodrop_check nodrop_check_protocol_2
+#define nodrop_check nodrop_check_protocol_3
 
 /**
  * struct nodrop_queue - flow control state of one ring
@@ -115,8 +115,6 @@ enum nodrop_stat {
  * @txq: the txq that feeds the ring, NULL while nothing does
  * @max: packets that the ring may hold at most: txqueuelen
  * @consumer_cpu: where the consumer looked last; -1: never; consumer_lock
- * @floor: packets that are never too many below @max
- * @on: flow control is wanted for the device; producer_lock
  * @unaware: the consumer does not know the protocol
  * @stalled: the consumer has taken nothing for too long
  * @stale: qdiscs of other txqs of the device may have packets for the ring
@@ -129,22 +127,22 @@ enum nodrop_stat {
  * @cpu: the last CPU that sent, not counting @consumer_cpu; -1: none
  * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
  * @notice: the consumer is to be called at the burst's end; txq's lock
- * @bypass: why the last packet passed without a slot, an enum nodrop_stat;
- *	txq's lock
+ * @bypass: why packets pass without a slot, an enum nodrop_stat; 0: none does
  * @stats: the senders' counters
  *
  * Of the last stop; written by senders, but for @stopped, which both write:
  * @stopped: the txq was stopped by us and not woken since
- * @wake_at: what @taken must reach before the txq is woken
- * @kick_at: what it must reach before the senders' CPU is kicked
  * @mark: @produced and @extra at that moment
+ * @wake_at: what @taken must reach before the txq is woken; half way from there
+ *	to @mark the senders' CPU is kicked
  *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
  * @check_at: what it must reach before the consumer looks at @stopped
  * @limit: packets that the ring may hold now
+ * @floor: packets that are never too many below @max
  * @woken: it woke the txq and has not seen the senders go on
- * @todo: an enum nodrop_todo; taken without the lock
+ * @todo: see to it that somebody runs the qdisc; taken without the lock
  * @pace: the last sample, ns a packet
  * @pace_taken, @pace_at: @taken and the time when a sample began; 0: none has
  * @consumer_stats: the consumer's counters, from NODROP_SENDER_STATS on
@@ -155,7 +153,6 @@ enum nodrop_stat {
  * @guard: samples @taken while the txq is stopped; producer_lock
  * @guard_mark: @taken in the last sample
  * @guard_samples: how often it was the same
- * @guard_idle: the last sample found the txq running
  * @destroy: frees a packet
  * @key: what nodrop_queue_find() knows the queue by
  * @node: the list that nodrop_queue_find() looks through
@@ -165,9 +162,7 @@ struct nodrop_queue {
 	struct ptr_ring *ring;
 	struct netdev_queue *txq;
 	unsigned int max;
-	unsigned int floor;
 	int consumer_cpu;
-	bool on;
 	bool unaware;
 	bool stalled;
 	bool stale;
@@ -183,13 +178,13 @@ struct nodrop_queue {
 	u64 stats[NODROP_SENDER_STATS];
 
 	bool stopped ____cacheline_aligned_in_smp;
-	unsigned int wake_at;
-	unsigned int kick_at;
 	unsigned int mark;
+	unsigned int wake_at;
 
 	unsigned int taken ____cacheline_aligned_in_smp;
 	unsigned int check_at;
 	unsigned int limit;
+	unsigned int floor;
 	bool woken;
 	int todo;
 	unsigned int pace;
@@ -202,7 +197,6 @@ struct nodrop_queue {
 	struct timer_list guard;
 	unsigned int guard_mark;
 	u8 guard_samples;
-	bool guard_idle;
 	void (*destroy)(void *packet);
 	const void *key;
 	struct hlist_node node;
@@ -231,13 +225,11 @@ struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_queue_unaware(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
-void nodrop_queue_stale(struct nodrop_queue *q, bool stale);
-void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);
 
 /* The ring's length: ring.c. */
-int nodrop_resize(struct ptr_ring **rings, struct nodrop_queue **queues, int n,
-		  unsigned int max);
+int nodrop_grow(struct nodrop_queue *q, unsigned int max);
+void nodrop_resize(struct nodrop_queue *q, unsigned int max);
 void nodrop_shrink(struct nodrop_queue *q);
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n);
 
@@ -301,6 +293,9 @@ static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 {
 	int i;
 
+	/* A ring as short as one batch would run dry with each of them. */
+	if (unlikely(q->floor < 4 * n))
+		q->floor = 4 * n;
 	if (q->taken - q->pace_taken >= NODROP_BATCH)
 		nodrop_measure(q);
 	for (i = 0; i < n; i++) {
@@ -356,14 +351,24 @@ static inline enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q,
 						 struct netdev_queue *txq,
 						 bool on)
 {
-	if (!nodrop_has_qdisc(txq)) {
-		WRITE_ONCE(q->bypass, NODROP_DROP_NOQUEUE);
-		return NODROP_PASS;
-	}
-	if (likely(on && READ_ONCE(q->reserved) != READ_ONCE(q->produced) &&
-		   READ_ONCE(q->txq) == txq))
+	if (likely(on && nodrop_has_qdisc(txq) && READ_ONCE(q->txq) == txq &&
+		   READ_ONCE(q->reserved) != READ_ONCE(q->produced)))
 		return NODROP_RESERVED;
 	return nodrop_reserve_slow(q, txq, on);
+}
+
+/**
+ * nodrop_queue_stale() - packets may come from other txqs' qdiscs
+ * @q: the queue
+ * @stale: the device has txqs whose packets the driver leads to other queues
+ *
+ * Opening the txq makes its own qdisc run. With stale, the others' as well.
+ *
+ * Context: process context, RTNL held.
+ */
+static inline void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
+{
+	WRITE_ONCE(q->stale, stale);
 }
 
 /**

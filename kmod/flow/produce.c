@@ -52,9 +52,8 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	unsigned int came = nodrop_came(q);
 
 	WRITE_ONCE(q->reserved, q->produced);
-	WRITE_ONCE(q->wake_at, came - limit / 2);
-	WRITE_ONCE(q->kick_at, came - limit / 4);
 	WRITE_ONCE(q->mark, came);
+	WRITE_ONCE(q->wake_at, came - limit / 2);
 	netif_tx_stop_queue(q->txq);
 	/*
 	 * Between XOFF and @stopped. Pairs with the barrier in nodrop_wake():
@@ -72,18 +71,8 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	 */
 	smp_mb();
 	if ((int)(READ_ONCE(q->taken) - q->wake_at) >= 0) {
-		WRITE_ONCE(q->stopped, false);
-		/*
-		 * As in nodrop_wake().
-		 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
-		 */
-		smp_mb();
-		/*
-		 * A run of the qdisc on another CPU may have seen XOFF and
-		 * left: start is not enough.
-		 */
-		netif_tx_start_queue(q->txq);
-		nodrop_run_qdiscs(q, q->txq);
+		/* A run of the qdisc elsewhere may have seen XOFF and left. */
+		nodrop_reopen(q, q->txq);
 		if (!nodrop_look(q))
 			WRITE_ONCE(q->reserved, q->produced + 1);
 		return false;
@@ -95,40 +84,6 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	trace_nodrop_stop(q, limit < q->max);
 	nodrop_guard_arm(q);
 	return true;
-}
-
-/*
- * Why a full ring would drop a packet now; NODROP_DROP_UNCLAIMED: it would not,
- * senders are stopped. A consumer that comes back clears @stalled and a qdisc
- * comes without any lock of ours: who decides and then counts asks once.
- */
-static enum nodrop_stat nodrop_drop_cause(const struct nodrop_queue *q)
-{
-	if (q->unaware)
-		return NODROP_DROP_FOREIGN;
-	if (q->txq && !nodrop_has_qdisc(q->txq))
-		return NODROP_DROP_NOQUEUE;
-	if (!q->on || !q->txq)
-		return NODROP_DROP_OFF;
-	if (READ_ONCE(q->stalled))
-		return NODROP_DROP_GUARD;
-	return NODROP_DROP_UNCLAIMED;
-}
-
-static enum nodrop_verdict nodrop_decide(struct nodrop_queue *q, bool on)
-{
-	enum nodrop_stat cause;
-
-	WRITE_ONCE(q->on, on);
-	cause = nodrop_drop_cause(q);
-	if (cause != NODROP_DROP_UNCLAIMED) {
-		WRITE_ONCE(q->bypass, cause);
-		return NODROP_PASS;
-	}
-	WRITE_ONCE(q->bypass, 0);
-	if (q->reserved != q->produced || nodrop_look(q) || !nodrop_stop(q))
-		return NODROP_RESERVED;
-	return NODROP_BUSY;
 }
 
 /**
@@ -143,14 +98,21 @@ static enum nodrop_verdict nodrop_decide(struct nodrop_queue *q, bool on)
 enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 					struct netdev_queue *txq, bool on)
 {
-	enum nodrop_verdict verdict;
+	enum nodrop_verdict verdict = NODROP_PASS;
 
-	/* Switched off, and known to be. */
-	if (!on && !READ_ONCE(q->on))
-		return NODROP_PASS;
+	if (!nodrop_has_qdisc(txq)) {
+		WRITE_ONCE(q->bypass, NODROP_DROP_NOQUEUE);
+		return verdict;
+	}
+	if (!on) {
+		WRITE_ONCE(q->bypass, NODROP_DROP_OFF);
+		return verdict;
+	}
 
 	spin_lock(&q->ring->producer_lock);
-	if (on && !q->unaware && q->txq != txq) {
+	if (q->unaware) {
+		WRITE_ONCE(q->bypass, NODROP_DROP_FOREIGN);
+	} else if (q->txq != txq) {
 		/*
 		 * The ring is new to this txq, and packets come already.
 		 * nodrop_queue_bind() is about to follow and wakes the txq.
@@ -158,8 +120,15 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 		 */
 		netif_tx_stop_queue(txq);
 		verdict = NODROP_BUSY;
+	} else if (READ_ONCE(q->stalled)) {
+		WRITE_ONCE(q->bypass, NODROP_DROP_GUARD);
 	} else {
-		verdict = nodrop_decide(q, on);
+		WRITE_ONCE(q->bypass, 0);
+		if (q->reserved == q->produced && !nodrop_look(q) &&
+		    nodrop_stop(q))
+			verdict = NODROP_BUSY;
+		else
+			verdict = NODROP_RESERVED;
 	}
 
 	if (verdict == NODROP_BUSY) {
@@ -182,17 +151,6 @@ static bool nodrop_has_slot(struct nodrop_queue *q)
 	return true;
 }
 
-/* Count a drop, by what let the packet through if no slot was reserved. */
-static int nodrop_count_drop(struct nodrop_queue *q)
-{
-	enum nodrop_stat cause = nodrop_drop_cause(q);
-
-	if (cause == NODROP_DROP_UNCLAIMED && READ_ONCE(q->bypass))
-		cause = READ_ONCE(q->bypass);
-	q->stats[cause]++;
-	return -ENOSPC;
-}
-
 /**
  * nodrop_produce() - put a packet into the ring
  * @q: the queue
@@ -206,8 +164,10 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	int cpu = raw_smp_processor_id();
 
-	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q)))
-		return nodrop_count_drop(q);
+	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q))) {
+		q->stats[READ_ONCE(q->bypass) ?: NODROP_DROP_UNCLAIMED]++;
+		return -ENOSPC;
+	}
 	/*
 	 * The driver has read the packet's fields, before it took the lock, and
 	 * __ptr_ring_produce() orders writes only: the consumer could free the
@@ -225,8 +185,8 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
 		WRITE_ONCE(q->cpu, cpu);
 
-	if (unlikely(q->reserved == q->produced) &&
-	    nodrop_drop_cause(q) == NODROP_DROP_UNCLAIMED && !nodrop_look(q))
+	if (unlikely(q->reserved == q->produced) && !READ_ONCE(q->bypass) &&
+	    !nodrop_look(q))
 		nodrop_stop(q);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);
@@ -247,12 +207,14 @@ EXPORT_SYMBOL_GPL(nodrop_produce);
  */
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 {
+	unsigned int slack = q->unaware ? 0 : NODROP_XDP_SLACK;
+
 	/*
 	 * As in nodrop_produce().
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();
-	if (nodrop_held(q) >= q->max + NODROP_XDP_SLACK ||
+	if (nodrop_held(q) >= q->max + slack ||
 	    __ptr_ring_produce(q->ring, frame)) {
 		q->stats[NODROP_DROP_XDP]++;
 		return -ENOSPC;

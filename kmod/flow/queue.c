@@ -60,6 +60,7 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->key = key;
 	q->destroy = destroy;
 	q->floor = NODROP_FLOOR;
+	q->bypass = NODROP_DROP_OFF;
 	q->consumer_cpu = -1;
 	q->cpu = -1;
 	q->burst_cpu = -1;
@@ -135,20 +136,17 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
- * Whatever stopped the txq before, the next reservation finds out anew.
+ * Whatever stopped the txq before, the next reservation finds out anew. Needs
+ * no order between @stopped and XON: no sender stops the txq meanwhile, and a
+ * consumer that wakes it orders its own.
  *
- * Context: both locks of @q's ring held; @txq feeds it, or did so.
+ * Context: producer_lock held; @txq feeds the ring, or did so.
  */
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	if (!txq || !netif_running(txq->dev))
 		return;
 	WRITE_ONCE(q->stopped, false);
-	/*
-	 * As in nodrop_wake().
-	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
-	 */
-	smp_mb();
 	/*
 	 * Not wake, which does nothing for a txq that runs: the consumer may
 	 * have woken it and not have kicked yet.
@@ -188,6 +186,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	WRITE_ONCE(q->txq, txq);
 	if (before != txq) {
 		WRITE_ONCE(q->reserved, q->produced);
+		WRITE_ONCE(q->bypass, NODROP_DROP_OFF);
 		/* A consumer that comes back gets the whole guard_ms again. */
 		WRITE_ONCE(q->stalled, false);
 		if (before) {
@@ -218,45 +217,13 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 {
 	nodrop_lock(q);
 	WRITE_ONCE(q->unaware, true);
+	WRITE_ONCE(q->bypass, NODROP_DROP_FOREIGN);
 	WRITE_ONCE(q->woken, false);
 	WRITE_ONCE(q->reserved, q->produced);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_unaware);
-
-/**
- * nodrop_queue_stale() - packets may come from other txqs' qdiscs
- * @q: the queue
- * @stale: the device has txqs whose packets the driver leads to other queues
- *
- * Opening the txq makes its own qdisc run. With stale, the others' as well.
- *
- * Context: process context, RTNL held.
- */
-void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
-{
-	WRITE_ONCE(q->stale, stale);
-}
-EXPORT_SYMBOL_GPL(nodrop_queue_stale);
-
-/**
- * nodrop_queue_batches() - a consumer takes several packets at once
- * @q: the queue
- * @n: how many
- *
- * A ring as short as one batch would run dry with each of them.
- *
- * Context: any.
- */
-void nodrop_queue_batches(struct nodrop_queue *q, unsigned int n)
-{
-	unsigned int floor = max(4 * n, (unsigned int)NODROP_FLOOR);
-
-	if (READ_ONCE(q->floor) != floor)
-		WRITE_ONCE(q->floor, floor);
-}
-EXPORT_SYMBOL_GPL(nodrop_queue_batches);
 
 /**
  * nodrop_queue_stats() - a consistent copy of the counters, and the ring's fill

@@ -10,56 +10,56 @@
 #include <linux/mutex.h>
 #include <linux/rtnetlink.h>
 
-#include "../compat/ptr_ring_resize.h"
 #include "internal.h"
 
 #define NODROP_ARRAY_MIN 512
 #define NODROP_SLACK (112 + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
 /**
- * nodrop_resize() - give rings another size
- * @rings: the rings
- * @queues: their queues
- * @n: how many
- * @max: txqueuelen; a ring has one slot at least. More than memory could ever
- *	hold is refused.
+ * nodrop_grow() - see to it that the ring's array is long enough
+ * @q: the queue
+ * @max: the txqueuelen that it is to have. More than memory could ever hold is
+ *	refused.
  *
- * No packet is dropped, and a slot that is reserved stays so.
+ * Of several queues, all are grown before the first is resized: either all get
+ * their new size, or none.
  *
  * Context: process context, RTNL held.
- * Return: 0 or -ENOMEM: no ring has changed then.
+ * Return: 0 or -ENOMEM.
  */
-int nodrop_resize(struct ptr_ring **rings, struct nodrop_queue **queues, int n,
-		  unsigned int max)
+int nodrop_grow(struct nodrop_queue *q, unsigned int max)
 {
-	int i, size, err;
+	int size;
 
 	ASSERT_RTNL();
 	if (max > INT_MAX - (unsigned int)NODROP_SLACK)
 		return -ENOMEM;
-
-	max = max ?: 1;
 	size = max_t(int, max, NODROP_ARRAY_MIN) + NODROP_SLACK;
-	err = 0;
-	for (i = 0; i < n; i++) {
-		if (rings[i]->size < size)
-			err = -ENOMEM;
-	}
-	for (i = 0; err && i < n; i++)
-		size = max(size, rings[i]->size);
-	if (err)
-		err = nodrop_ptr_ring_resize(rings, n, size,
-					     queues[0]->destroy);
-	if (err)
-		return err;
+	if (q->ring->size >= size)
+		return 0;
+	return ptr_ring_resize(q->ring, size, GFP_KERNEL, q->destroy);
+}
+EXPORT_SYMBOL_GPL(nodrop_grow);
 
-	for (i = 0; i < n; i++) {
-		nodrop_lock(queues[i]);
-		nodrop_set_max(queues[i], max);
-		nodrop_reopen(queues[i], queues[i]->txq);
-		nodrop_unlock(queues[i]);
-	}
-	return 0;
+/**
+ * nodrop_resize() - give a ring another size
+ * @q: the queue, grown to that size
+ * @max: txqueuelen; a ring has one slot at least
+ *
+ * No packet is dropped, and a slot that is reserved stays so.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_resize(struct nodrop_queue *q, unsigned int max)
+{
+	ASSERT_RTNL();
+	max = max ?: 1;
+	nodrop_lock(q);
+	WRITE_ONCE(q->max, max);
+	WRITE_ONCE(q->limit, clamp(q->limit, min(q->floor, max), max));
+	nodrop_keep_one(q);
+	nodrop_reopen(q, q->txq);
+	nodrop_unlock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_resize);
 
@@ -67,7 +67,8 @@ EXPORT_SYMBOL_GPL(nodrop_resize);
  * nodrop_shrink() - make the ring's array what it would be without nodrop
  * @q: the queue, unaware and bound to no txq
  *
- * If there is no memory, or more in it than that, it stays as it is.
+ * If there is no memory, or more in it than that, it stays as it is. What comes
+ * into a ring whose consumer is unaware finds no slot beyond that.
  *
  * Context: process context, RTNL held.
  */

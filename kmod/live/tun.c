@@ -31,8 +31,8 @@ static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
 
 #define tun_get_socket(file) nodrop_live_unused_socket(file)
 #define tun_get_tx_ring(file) nodrop_live_unused_ring(file)
+#include "../tun/lookup.h"
 #include "../tun/ring.h"
-#include "lookup.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -41,7 +41,6 @@ static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
 #pragma GCC diagnostic pop
 
 #include "../tun/unhook.h"
-#pragma pop_macro("rcu_dereference")
 
 static struct nodrop_queue *nodrop_tun_queue(struct tun_file *tfile)
 {
@@ -129,38 +128,30 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 	return len;
 }
 
-static int nodrop_tun_resize(struct ptr_ring *ring, int size)
-{
-	struct nodrop_queue *q = nodrop_queue_find(ring);
-
-	return q ? nodrop_resize(&ring, &q, 1, size) :
-		   nodrop_live_plain_resize(ring, size);
-}
-
 static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 {
+	struct nodrop_queue *q;
 	int i, err = 0;
 
-	for (i = 0; i < n && !err; i++)
-		err = nodrop_tun_resize(rings[i], size);
+	for (i = 0; i < n && !err; i++) {
+		q = nodrop_queue_find(rings[i]);
+		err = q ? nodrop_grow(q, size) :
+			  nodrop_live_plain_resize(rings[i], size);
+	}
+	for (i = 0; i < n && !err; i++) {
+		q = nodrop_queue_find(rings[i]);
+		if (q)
+			nodrop_resize(q, size);
+	}
 	return err;
 }
 
-/* What stands in for functions of the same name */
-
-/* A console on the network may print in here, to another device. */
-static netdev_tx_t nodrop_live_xmit_to(struct tun_file *tfile,
-				       struct sk_buff *skb,
-				       struct net_device *dev)
+static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 {
-	struct tun_file *outer = __this_cpu_read(nodrop_live_target);
-	netdev_tx_t ret;
-
-	__this_cpu_write(nodrop_live_target, tfile);
-	ret = tun_net_xmit(skb, dev);
-	__this_cpu_write(nodrop_live_target, outer);
-	return ret;
+	return nodrop_tun_resize_all(&ring, 1, size);
 }
+
+/* What stands in for functions of the same name */
 
 /*
  * A stock device is lockless: several senders may come for one txq, and the
@@ -194,7 +185,7 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 		q = nodrop_tun_queue(tfile);
 	if (!q ||
 	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
-		ret = nodrop_live_xmit_to(tfile, skb, dev);
+		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
 	if (likely(!inner))
 		__netif_tx_unlock(txq);
 	rcu_read_unlock();

@@ -15,7 +15,7 @@
 
 /* How net.c takes packets, with and without the ring's lock, and back. */
 static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n);
-static void nodrop_live_act(struct ptr_ring *ring);
+static bool nodrop_live_act(struct ptr_ring *ring);
 static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 				  void (*destroy)(void *packet));
 
@@ -23,12 +23,15 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 	nodrop_live_consume(ring, packets, n)
 #define ptr_ring_consume_batched(ring, packets, n) ({		\
 	struct ptr_ring *__ring = (ring);			\
-	int __n;						\
+	int __times, __n = 0;					\
 								\
-	spin_lock(&__ring->consumer_lock);			\
-	__n = nodrop_live_consume(__ring, packets, n);		\
-	spin_unlock(&__ring->consumer_lock);			\
-	nodrop_live_act(__ring);				\
+	for (__times = 0; __times < 2 && !__n; __times++) {	\
+		spin_lock(&__ring->consumer_lock);		\
+		__n = nodrop_live_consume(__ring, packets, n);	\
+		spin_unlock(&__ring->consumer_lock);		\
+		if (!nodrop_live_act(__ring))			\
+			break;					\
+	}							\
 	__n;							\
 })
 
@@ -51,25 +54,24 @@ static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
 
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
-	if (q) {
-		nodrop_queue_batches(q, n);
+	if (q)
 		n = nodrop_consume_batched(q, packets, n);
-	} else {
+	else
 		n = __ptr_ring_consume_batched(ring, packets, n);
-	}
 	rcu_read_unlock();
 	return n;
 }
 
-static void nodrop_live_act(struct ptr_ring *ring)
+static bool nodrop_live_act(struct ptr_ring *ring)
 {
 	struct nodrop_queue *q;
+	bool packets;
 
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
-	if (q)
-		nodrop_act(q);
+	packets = q && nodrop_act(q);
 	rcu_read_unlock();
+	return packets;
 }
 
 /*

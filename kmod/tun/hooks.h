@@ -57,36 +57,13 @@ static void nodrop_tun_queue_purge(struct tun_file *tfile);
 #define nodrop_purge_struct		stock_tun_queue_purge(struct
 #define nodrop_purge_tfile		nodrop_tun_queue_purge(tfile
 
+#include "lookup.h"
 #include "ring.h"
 
 /* At every change of the set of queues, with RTNL held. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n);
 
 #define netif_set_real_num_tx_queues(dev, n) nodrop_tun_set_queues(dev, n)
-
-/*
- * Where a txq leads to, tun->tfiles[], changes between two packets, not within
- * one: who found room in a ring puts the packet into that ring. Of all that is
- * assigned so, only these pointers are to a tun_file; the rest, some of it in
- * headers that tun.c includes, is assigned as ever, by a release that pairs
- * with rcu_dereference().
- */
-static void nodrop_tun_lead(struct tun_file __rcu **place,
-			    struct tun_file *tfile);
-
-#pragma push_macro("rcu_assign_pointer")
-#undef rcu_assign_pointer
-#define rcu_assign_pointer(p, v) do {					\
-	typeof(p) *__place = &(p);					\
-	typeof(p) __to = (typeof(p))(uintptr_t)(v);			\
-									\
-	if (__same_type(**__place, struct tun_file))			\
-		nodrop_tun_lead((void __force *)__place,		\
-				(void __force *)__to);			\
-	else								\
-		/* Litmus: MP+make-release-place+dereference-use */	\
-		smp_store_release(__place, __to);			\
-} while (0)
 
 /*
  * The flag by which an application asks for flow control. Kernels that know it

@@ -21,4 +21,4 @@
 #undef ptr_ring_resize_multiple
 #undef ptr_ring_resize_multiple_bh
 #undef netif_set_real_num_tx_queues
-#pragma pop_macro("rcu_assign_pointer")
+#pragma pop_macro("rcu_dereference")

@@ -98,16 +98,12 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 
 static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 {
-	struct nodrop_queue **queues;
-	int i, err;
+	int i, err = 0;
 
-	queues = kcalloc(n, sizeof(*queues), GFP_KERNEL);
-	if (!queues)
-		return -ENOMEM;
-	for (i = 0; i < n; i++)
-		queues[i] = nodrop_tun_ring_queue(rings[i]);
-	err = nodrop_resize(rings, queues, n, size);
-	kfree(queues);
+	for (i = 0; i < n && !err; i++)
+		err = nodrop_grow(nodrop_tun_ring_queue(rings[i]), size);
+	for (i = 0; i < n && !err; i++)
+		nodrop_resize(nodrop_tun_ring_queue(rings[i]), size);
 	return err;
 }
 
@@ -170,7 +166,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	txq = netdev_get_tx_queue(dev, index);
 	nodrop_burst_begin(q);
 	if (nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
-		ret = stock_tun_net_xmit(skb, dev);
+		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
 	if (unlikely(nodrop_burst_end(q, txq)))
 		nodrop_tun_call_reader(&tfile->sk);
 out:
@@ -179,26 +175,6 @@ out:
 }
 
 /* The life of a queue */
-
-/* RTNL. A txq that led nowhere has no packet between claim and produce. */
-static void nodrop_tun_lead(struct tun_file __rcu **place,
-			    struct tun_file *tfile)
-{
-	struct tun_file *before = rtnl_dereference(*place);
-	struct netdev_queue *txq;
-	struct tun_struct *tun;
-
-	if (!before) {
-		rcu_assign_pointer(*place, tfile);
-		return;
-	}
-
-	tun = rtnl_dereference(before->tun);
-	txq = netdev_get_tx_queue(tun->dev, place - tun->tfiles);
-	__netif_tx_lock_bh(txq);
-	rcu_assign_pointer(*place, tfile);
-	__netif_tx_unlock_bh(txq);
-}
 
 static void nodrop_tun_bind_all(struct net_device *dev)
 {

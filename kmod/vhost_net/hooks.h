@@ -61,6 +61,17 @@ static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,
 #define ptr_ring_unconsume(ring, packets, n, destroy) \
 	nodrop_vhost_unconsume(ring, packets, n, destroy)
 
+/*
+ * Where net.c asks for a packet; told apart by the first word: its definition
+ * becomes stock_NAME, its calls come to us.
+ */
+struct vhost_net_virtqueue;
+static int nodrop_vhost_peek(struct vhost_net_virtqueue *nvq, struct sock *sk);
+
+#define peek_head_len(arg, sk)		nodrop_peek_##arg, sk)
+#define nodrop_peek_struct		stock_peek_head_len(struct
+#define nodrop_peek_rnvq		nodrop_vhost_peek(rnvq
+
 /* Ours says which version it is, and DKMS goes by that. */
 #undef MODULE_VERSION
 #define MODULE_VERSION(version)

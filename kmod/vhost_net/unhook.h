@@ -8,4 +8,5 @@
 #undef __ptr_ring_consume_batched
 #undef ptr_ring_consume_batched
 #undef ptr_ring_unconsume
+#undef peek_head_len
 #undef MODULE_VERSION

@@ -39,7 +39,6 @@ static struct ptr_ring *nodrop_vhost_ring(struct file *file)
 
 	if (!q)
 		return tun_get_tx_ring(file);
-	nodrop_queue_batches(q, VHOST_NET_BATCH);
 	return (struct ptr_ring *)((unsigned long)q | NODROP_VHOST_MARK);
 }
 
@@ -62,13 +61,21 @@ static void nodrop_vhost_lock(spinlock_t *place)
 static void nodrop_vhost_unlock(spinlock_t *place)
 	__releases(place)
 {
-	unsigned long ring = (unsigned long)place -
-			     offsetof(struct ptr_ring, consumer_lock);
-	struct nodrop_queue *q = nodrop_vhost_queue((struct ptr_ring *)ring);
-
 	spin_unlock(nodrop_vhost_consumer_lock(place));
-	if (q)
-		nodrop_act(q);
+}
+
+/* What the core has to do without the lock may bring packets: look again. */
+static int nodrop_vhost_peek(struct vhost_net_virtqueue *nvq, struct sock *sk)
+{
+	struct nodrop_queue *q = nodrop_vhost_queue(nvq->rx_ring);
+	int times, len = 0;
+
+	for (times = 0; times < 2 && !len; times++) {
+		len = stock_peek_head_len(nvq, sk);
+		if (!q || !nodrop_act(q))
+			break;
+	}
+	return len;
 }
 
 static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n)

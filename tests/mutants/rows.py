@@ -39,14 +39,14 @@ FLOW = (
     Mutant(
         "flow/produce.c",
         "a txq that is not bound yet uses the ring",
-        "if (on && !q->unaware && q->txq != txq) {",
-        "if (false) {",
+        "} else if (q->txq != txq) {",
+        "} else if (false) {",
         KUNIT,
     ),
     Mutant(
         "flow/produce.c",
         "XDP has the whole array",
-        "nodrop_held(q) >= q->max + NODROP_XDP_SLACK ||",
+        "nodrop_held(q) >= q->max + slack ||",
         "",
         "tun_xdp",
     ),
@@ -67,8 +67,8 @@ FLOW = (
     Mutant(
         "flow/consume.c",
         "an empty ring kicks nobody",
-        "\t\tnodrop_leave(q, NODROP_TODO_DRY);\n",
-        "",
+        "\tsmp_store_release(&q->todo, true);\n",
+        "\tsmp_store_release(&q->todo, !dry);\n",
         KUNIT,
     ),
     Mutant(
@@ -137,7 +137,7 @@ FLOW = (
     Mutant(
         "flow/ring.c",
         "another txqueuelen wakes no txq",
-        "\t\tnodrop_reopen(queues[i], queues[i]->txq);\n",
+        "\tnodrop_reopen(q, q->txq);\n",
         "",
         KUNIT,
     ),
@@ -163,7 +163,7 @@ FLOW = (
         KUNIT,
     ),
     Mutant(
-        "flow/limit.c",
+        "flow/ring.c",
         "another txqueuelen leaves all slots reserved",
         "\tnodrop_keep_one(q);\n",
         "",
@@ -186,13 +186,12 @@ DRIVERS = (
         "tun_detach",
     ),
     Mutant(
-        "tun/wrap.c",
+        "tun/lookup.h",
         "a txq leads to another queue within a packet",
-        "\t__netif_tx_lock_bh(txq);\n\trcu_assign_pointer(*place, tfile);\n"
-        "\t__netif_tx_unlock_bh(txq);\n",
-        "\trcu_assign_pointer(*place, tfile);\n",
+        "return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);",
+        "return rcu_dereference(*place);",
         "tun_detach",
-        ("!= NODROP_BUSY)\n\t\tret =", "!= NODROP_BUSY && ({ mdelay(3); true; }))\n\t\tret ="),
+        ("\tret = xmit(skb, dev);", "\tmdelay(3);\n\tret = xmit(skb, dev);"),
     ),
     Mutant(
         "tun/ethtool.h",

@@ -24,16 +24,15 @@ byte ring;
 bit producer_lock, consumer_lock;
 
 /* struct nodrop_queue */
-byte max = BIG, limit = BIG, produced, reserved, taken;
+byte max = BIG, limit = BIG, produced, reserved, taken, mark;
 short wake_at;
 bool unaware, stalled, stopped, woken, notice;
-mtype = { NONE, KICK, DRY };
-mtype todo = NONE;
+bool todo;
 /* Where the kick is: on its way, or looking at the txq. */
-mtype = { SENT, BEGUN };
+mtype = { NONE, SENT, BEGUN };
 mtype kicking = NONE;
 /* guard_moved, for guard_mark: the consumer has taken something since. */
-bool guard_pending, guard_idle, guard_moved;
+bool guard_pending, guard_moved;
 byte guard_samples;
 
 /* The txq, its qdisc, and who runs them. */
@@ -103,7 +102,7 @@ inline guard_arm()
 	atomic {
 		when(!guard_pending,
 		     guard_moved = false; guard_samples = 0;
-		     guard_idle = false; guard_pending = true)
+		     guard_pending = true)
 	}
 }
 
@@ -118,7 +117,7 @@ inline look()
 /* Sets free when the stop is undone. */
 inline stop()
 {
-	atomic { reserved = produced; wake_at = produced - limit / 2 };
+	atomic { reserved = produced; mark = produced; wake_at = produced - limit / 2 };
 #ifdef BREAK_STOPPED
 	stopped = true; xoff = true;
 #else
@@ -290,21 +289,20 @@ inline check(dry)
 	:: woken && dry ->
 		woken = false;
 #ifndef BREAK_DRY
-		todo = DRY
+		todo = true
 #endif
-	/* At kick_at, if nobody has sent since the stop. */
-	:: woken && !dry -> todo = KICK
+	/* Half way to the mark, if nobody has sent since the stop. */
+	:: woken && !dry && produced == mark -> todo = true
 	:: !woken || !dry
 	fi
 }
 
 inline act()
 {
-	doing = todo;
-	todo = NONE;
+	todo = false;
 	/* A moment later somebody may have sent, or not. */
 	if
-	:: doing == DRY && HAS_PACKETS -> woken = true
+	:: stopped || (HAS_PACKETS && produced != mark) -> woken = true
 	:: else ->
 		when(backlog,
 			if
@@ -323,7 +321,6 @@ inline act()
 active proctype Consumer()
 {
 	bool got;
-	mtype doing;
 
 	do
 	:: called = false;
@@ -347,7 +344,7 @@ active proctype Consumer()
 #ifdef LEAVES
 			if :: away = true; goto end :: skip fi;
 #endif
-			when(todo != NONE, act());
+			when(todo, act());
 			/* nodrop_act() returns whether to look again. */
 			if
 			:: got || (!unaware && HAS_PACKETS)
@@ -374,8 +371,7 @@ active proctype Guard()
 end:	do
 	:: atomic {
 			guard_pending && !producer_lock -> producer_lock = 1;
-			guard_pending = device_up && (xoff || !guard_idle);
-			guard_idle = !xoff;
+			guard_pending = device_up && xoff;
 			if
 			:: device_up && xoff ->
 				when(guard_moved, guard_samples = 0);
@@ -387,7 +383,7 @@ end:	do
 			fi
 		};
 		if
-		:: !guard_idle && guard_samples == 2 ->
+		:: guard_pending && guard_samples == 2 ->
 			stalled = true;
 			wake_txq();
 #ifdef BREAK_TRIP

@@ -176,11 +176,12 @@ void guard_samples(struct flow *f, int n)
 
 int flow_resize(struct flow *f, int size)
 {
-	struct ptr_ring *rings = &f->ring;
 	int err;
 
 	rtnl_lock();
-	err = nodrop_resize(&rings, &f->q, 1, size);
+	err = nodrop_grow(f->q, size);
+	if (!err)
+		nodrop_resize(f->q, size);
 	rtnl_unlock();
 	return err;
 }

@@ -66,8 +66,11 @@ static void test_large_packets_get_more(struct kunit *test)
 static void test_batches_get_more(struct kunit *test)
 {
 	struct flow *f = limited(test, 5000);
+	void *packets[64];
 
-	nodrop_queue_batches(f->q, 64);
+	spin_lock(&f->ring.consumer_lock);
+	KUNIT_EXPECT_EQ(test, nodrop_consume_batched(f->q, packets, 64), 0);
+	spin_unlock(&f->ring.consumer_lock);
 	adapt(f, 100 * US, 50);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 256U);
 }

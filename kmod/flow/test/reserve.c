@@ -142,9 +142,11 @@ static void test_drop_causes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
 	flow_bind(f, f->txq);
 	f->q->stalled = true;
+	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 	f->qdisc->enqueue = NULL;
+	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 	nodrop_queue_unaware(f->q);

@@ -44,27 +44,20 @@ static void test_resize_beyond_the_array(struct kunit *test)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
 }
 
-/* All rings or none. */
-static void test_resize_several(struct kunit *test)
+/* A ring that has grown is as it was until it is resized. */
+static void test_grow(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	struct flow *second = flow_second(test, f, 2000);
-	struct nodrop_queue *queues[] = { f->q, second->q };
-	struct ptr_ring *rings[] = { &f->ring, &second->ring };
-	int size = second->ring.size;
+	int size = f->ring.size;
 
 	rtnl_lock();
-	KUNIT_EXPECT_EQ(test, nodrop_resize(rings, queues, 2, 1000), 0);
-	KUNIT_EXPECT_EQ(test, f->q->max, 1000U);
-	KUNIT_EXPECT_EQ(test, second->q->max, 1000U);
+	KUNIT_EXPECT_EQ(test, nodrop_grow(f->q, 5), 0);
+	KUNIT_EXPECT_EQ(test, f->ring.size, size);
+	KUNIT_EXPECT_EQ(test, nodrop_grow(f->q, INT_MAX - 200), -ENOMEM);
+	KUNIT_EXPECT_EQ(test, nodrop_grow(f->q, 1000), 0);
 	KUNIT_EXPECT_GE(test, f->ring.size, 1000);
-	KUNIT_EXPECT_EQ(test, second->ring.size, size);
-	KUNIT_EXPECT_EQ(test, nodrop_resize(rings, queues, 2, INT_MAX - 200),
-			-ENOMEM);
-	KUNIT_EXPECT_EQ(test, f->q->max, 1000U);
-	KUNIT_EXPECT_EQ(test, second->q->max, 1000U);
+	KUNIT_EXPECT_EQ(test, f->q->max, 5U);
 	rtnl_unlock();
-	flow_free(second);
 }
 
 static void test_resize_to_nothing(struct kunit *test)
@@ -178,7 +171,7 @@ static void test_unaware_ring_is_no_longer(struct kunit *test)
 static struct kunit_case ring_cases[] = {
 	KUNIT_CASE(test_resize_keeps_all),
 	KUNIT_CASE(test_resize_beyond_the_array),
-	KUNIT_CASE(test_resize_several),
+	KUNIT_CASE(test_grow),
 	KUNIT_CASE(test_resize_to_nothing),
 	KUNIT_CASE(test_resize_to_too_much),
 	KUNIT_CASE(test_reserved_slot_stands),
