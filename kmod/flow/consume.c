@@ -23,8 +23,8 @@ static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 {
 	spin_lock(&q->ring->consumer_lock);
 	nodrop_count(q, stat);
-	spin_unlock(&q->ring->consumer_lock);
 	trace_nodrop_kick(q, cpu);
+	spin_unlock(&q->ring->consumer_lock);
 }
 
 /* The next sender runs the qdisc. */

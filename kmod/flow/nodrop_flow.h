@@ -1,54 +1,71 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * nodrop flow control: a ring that pushes back instead of dropping.
+ * nodrop flow control: backpressure to the qdisc instead of a drop when a
+ * ptr_ring is full.
  *
- * One nodrop_queue stands beside one ptr_ring. Senders fill the ring through a
- * netdev_queue (txq) that has a qdisc; one consumer at a time empties it. A
- * packet that the qdisc can queue never meets a full ring, and the ring is no
- * longer than it must be. The core knows rings and txqs, and no driver.
+ * Each ptr_ring has a struct nodrop_queue. Senders fill the ring through one
+ * netdev_queue (txq); one consumer at a time empties it. While the txq has a
+ * qdisc and the consumer makes progress, no packet is dropped for want of a
+ * slot, and the ring holds no more than the consumer's rate needs. The core
+ * knows rings and txqs, and no driver.
  *
- *   qdisc -> sender                      queue                      consumer
- *              |  reserve: produced < reserved?                         |
- *              |  produce: produced++           taken++  <- consume     |
- *              |  produced == reserved: look at taken                   |
- *              |  no slots: XOFF, stopped = 1                           |
- *            (stopped)                  taken reaches wake_at: stopped = 0, XON
- *              |                        taken reaches kick_at, none sent: kick
- *            (the qdisc runs)           nothing to read: wait a moment, kick
+ *   sender (transmit lock held)         nodrop_queue                consumer
+ *   reserve: produced != reserved?
+ *   produce: produced++                                     consume: taken++
+ *   at produced == reserved, read taken:
+ *     slots: advance reserved
+ *     none:  XOFF, stopped = 1,          at check_at, or if the ring is empty,
+ *            read taken once more        read stopped; at wake_at, or if empty:
+ *                                        stopped = 0, XON
+ *   (the qdisc queues packets)           half way from wake_at to mark, or if
+ *                                        empty, and no sender came: kick
+ *   (the sender's CPU runs the qdisc)
  *
- * Limit. @max is txqueuelen. The ring's array is longer by slack: what the
- *   consumer puts back, XDP frames and packets of a detached queue find room
- *   beyond @max, and a smaller txqueuelen is a store. @limit is how many
- *   packets the consumer takes in nodrop_target_us, at most @max: limit.c.
- * Reserve. A sender makes sure of a slot before it touches the skb, without a
- *   lock: @reserved says how far it may produce. A reserved slot is always
- *   there. At @reserved it looks at @taken; fewer than a batch of slots: it
- *   stops the queue.
- * Stop and wake. The sender writes XOFF, @stopped, and then reads @taken; the
- *   consumer writes @taken and then reads @stopped. A full barrier on both
- *   sides: one of them sees the other. The consumer looks every few packets,
- *   at @wake_at, and when it finds nothing to read.
- *   Litmus: SB+stop-mb-taken+take-mb-stopped
- *   @stopped is ours alone. Each XOFF of ours comes before a @stopped = 1, and
- *   each @stopped = 0 before an XON, so that no XOFF lasts without @stopped. A
- *   queue that is woken though it has no slot is harmless: the next sender
- *   reserves none and stops it.
+ * Limit. @max is txqueuelen. @limit is what the consumer takes in the module
+ *   parameter target_us, at least @floor and at most @max: limit.c. The ring's
+ *   array is longer than @max by a slack, for packets that the consumer puts
+ *   back, for XDP frames and for packets of a detached queue. So a smaller
+ *   txqueuelen only changes @max.
+ * Reserve. @reserved is how far @produced may advance before a sender reads
+ *   @taken again. Below it a sender has a slot and takes no lock of the ring.
+ *   Only the txq's own packets use these slots up: XDP frames stay within the
+ *   slack, and a resize keeps the slot of a sender that is under way. At
+ *   @reserved the sender takes producer_lock and reads @taken: it advances
+ *   @reserved, or stops the txq if fewer than 16 slots (a quarter of a limit
+ *   below 64) are free.
+ * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
+ *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
+ *   txq itself. The consumer writes @taken and then reads @stopped. There is a
+ *   full barrier on both sides (nodrop_stop(), nodrop_check()), so at least one
+ *   of them sees what the other wrote. The consumer reads @stopped every 16
+ *   packets (or a quarter of @limit), exactly at @wake_at, and when the ring is
+ *   empty.
+ *   Litmus: SB+stop-mb-taken+take-mb-stopped (tests/litmus)
+ *   To wake a txq is to clear @stopped, then XOFF. It does not schedule the
+ *   qdisc: the next sender runs that. As a stop writes XOFF first and a wake
+ *   @stopped first, XOFF never remains set while @stopped is clear. The reverse
+ *   is harmless, as is a wake too many: the next sender finds no slot, stops
+ *   the txq again and gives its packet back to the qdisc.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
- * Kick. Whoever sends next after a wake runs the qdisc. If nobody did while
- *   half of the rest was read, or when there is nothing left, the consumer
- *   makes the senders' CPU run it by an interrupt: kick.c. It decides that
- *   under its lock (@todo) and does it after (nodrop_act()): nothing here runs
- *   or enables softirqs under a lock of the ring.
- * Notify once. While a burst goes on (xmit_more) the consumer is not called.
- * Stall guard. A consumer that takes nothing from a stopped queue for
- *   nodrop_guard_ms is stalled: the queue is woken, and a full ring drops until
- *   the consumer takes a packet. Nobody waits for ever: guard.c.
- * Unaware consumer. One that takes packets by itself would wake nobody: its
- *   ring drops, as without nodrop.
+ * Kick. If no sender has come by the time half of what was in the ring at the
+ *   wake is read, the consumer kicks: an IPI makes the CPU that sent last run
+ *   the qdisc. If the ring is empty it busy-waits for a sender, for less than
+ *   an IPI takes, and kicks then. Without such a CPU, and with a ring below 32
+ *   packets, the consumer runs the qdisc on its own CPU. It decides under
+ *   consumer_lock (@todo) and acts after it (nodrop_act()): nothing runs or
+ *   enables softirqs under a lock of the ring.
+ * Notify once. While a burst goes on (xmit_more), the consumer is not notified;
+ *   its last packet does that.
+ * Stall guard. A consumer that takes nothing from a stopped queue for guard_ms
+ *   is stalled. The guard's timer then wakes the txq, and a full ring drops
+ *   until the consumer takes a packet. So no txq stays stopped for ever, and no
+ *   sender is blocked for much longer than guard_ms.
+ * Unaware consumer. One that reads the ring past nodrop_consume() would wake
+ *   nothing. There is no flow control with it; a full ring drops.
  *
- * Locks: the ring's own, consumer_lock outside producer_lock. What is written
- * under both may be read under either. consumer_lock is never taken in softirq
- * context.
+ * Locks: the ring's own; consumer_lock nests outside producer_lock. Fields
+ * written with both held may be read with either. consumer_lock is never taken
+ * in softirq context. Senders run with softirqs off; so does who takes both.
  */
 #ifndef NODROP_FLOW_H
 #define NODROP_FLOW_H
@@ -60,10 +77,10 @@
 #include <net/sch_generic.h>
 
 /**
- * enum nodrop_verdict - what nodrop_reserve() says of a packet
- * @NODROP_PASS: this queue pushes nothing back now; a full ring drops
- * @NODROP_RESERVED: there is a slot for it
- * @NODROP_BUSY: no slot; the txq is stopped, give the packet back to the qdisc
+ * enum nodrop_verdict - what nodrop_reserve() returns
+ * @NODROP_PASS: no flow control now: transmit, and drop if the ring is full
+ * @NODROP_RESERVED: there is a slot: transmit
+ * @NODROP_BUSY: the txq is stopped: return NETDEV_TX_BUSY
  */
 enum nodrop_verdict {
 	NODROP_PASS,
@@ -71,92 +88,100 @@ enum nodrop_verdict {
 	NODROP_BUSY,
 };
 
-/* What is reported of one queue. */
+/* Statistics of a queue. */
 enum nodrop_stat {
-	/* Written by senders, under producer_lock. */
+	/* Written by senders and the guard, under producer_lock. */
 	NODROP_STOPS,		/* times the txq was stopped */
-	NODROP_STOPS_LIMIT,	/* of these: below txqueuelen */
-	NODROP_BUSY_RETURNS,	/* packets given back to the qdisc untouched */
+	NODROP_STOPS_LIMIT,	/* of these: by a limit below txqueuelen */
+	NODROP_BUSY_RETURNS,	/* NETDEV_TX_BUSY returned */
 	NODROP_GUARD_TRIPS,	/* times the consumer was found stalled */
-	NODROP_DROP_NOQUEUE,	/* packets: no qdisc to queue it */
-	NODROP_DROP_OFF,	/* packets: flow control off for the device */
-	NODROP_DROP_FOREIGN,	/* packets: consumer is unaware */
-	NODROP_DROP_GUARD,	/* packets: consumer is stalled */
-	NODROP_DROP_UNCLAIMED,	/* packets: none of these; is to stay 0 */
-	NODROP_DROP_XDP,	/* XDP frames: beyond the slack */
-	NODROP_DROP_PURGED,	/* packets in the ring when its queue left */
+	NODROP_DROP_NOQUEUE,	/* drops: the txq has no qdisc */
+	NODROP_DROP_OFF,	/* drops: flow control is off */
+	NODROP_DROP_FOREIGN,	/* drops: the consumer is unaware */
+	NODROP_DROP_GUARD,	/* drops: the consumer is stalled */
+	NODROP_DROP_UNCLAIMED,	/* drops for no such reason: stays 0 */
+	NODROP_DROP_XDP,	/* XDP frames dropped: slack is full */
+	NODROP_DROP_PURGED,	/* purged when the queue was detached */
 	NODROP_SENDER_STATS,
 
-	/* Written by the consumer, under consumer_lock; first: txq woken. */
-	NODROP_WAKES = NODROP_SENDER_STATS,
-	NODROP_KICKS,		/* times another CPU was made to transmit */
-	NODROP_KICKS_HERE,	/* times the consumer transmitted by itself */
+	/* Written by the consumer, under consumer_lock. */
+	NODROP_WAKES = NODROP_SENDER_STATS, /* times it woke the txq */
+	NODROP_KICKS,		/* IPIs sent */
+	NODROP_KICKS_HERE,	/* times it ran the qdisc on its own CPU */
 	NODROP_COUNTERS,
 
-	/* No counters: packets in the ring, how many may be, ns a packet. */
-	NODROP_RING = NODROP_COUNTERS,
-	NODROP_LIMIT,
-	NODROP_PACE,
+	/* Gauges. */
+	NODROP_RING = NODROP_COUNTERS,	/* packets in the ring */
+	NODROP_LIMIT,		/* packets it may hold now */
+	NODROP_PACE,		/* ns the consumer takes for a packet */
 	NODROP_STATS
 };
 
 /*
- * All users of the core call this function. Its symbol has a number, which
- * changes with what is declared here: a driver that was built with another one
- * does not load.
+ * The version of this header, in the name of a function that all users of the
+ * core call: a module that was built with another version does not load, on
+ * kernels without MODVERSIONS, too.
  */
 #define nodrop_check nodrop_check_protocol_3
 
 /**
- * struct nodrop_queue - flow control state of one ring
+ * struct nodrop_queue - flow control of one ring
  *
- * Written now and then, under both locks unless it says otherwise:
+ * @produced, @extra, @taken and what is compared with them count for ever and
+ * wrap.
+ *
+ * Written seldom, under both locks unless stated:
  * @ring: the ring; never changes
- * @txq: the txq that feeds the ring, NULL while nothing does
- * @max: packets that the ring may hold at most: txqueuelen
- * @consumer_cpu: where the consumer looked last; -1: never; consumer_lock
- * @unaware: the consumer does not know the protocol
- * @stalled: the consumer has taken nothing for too long
- * @stale: qdiscs of other txqs of the device may have packets for the ring
+ * @txq: the txq that feeds the ring, NULL while unbound
+ * @max: txqueuelen, at least 1
+ * @consumer_cpu: CPU on which the consumer last ran nodrop_check(), or -1;
+ *	under consumer_lock
+ * @unaware: the consumer reads the ring past nodrop_consume()
+ * @stalled: the consumer has taken nothing for guard_ms; set by the guard under
+ *	producer_lock, cleared by the consumer
+ * @stale: other txqs' qdiscs may hold packets for this ring, so all of them
+ *	are run; under RTNL
  *
- * Written by senders, under producer_lock unless it says otherwise:
- * @produced: packets of the txq that came into the ring
- * @extra: packets that came past the txq: XDP, those of a detached queue
- * @reserved: what @produced may reach before somebody looks at @taken again
- * @mean: of the packets' sizes, bytes
- * @cpu: the last CPU that sent, not counting @consumer_cpu; -1: none
- * @burst_cpu: the CPU that is amid a burst, -1: none; txq's lock
- * @notice: the consumer is to be called at the burst's end; txq's lock
- * @bypass: why packets pass without a slot, an enum nodrop_stat; 0: none does
+ * Written by senders, under producer_lock unless stated:
+ * @produced: packets of @txq that entered the ring
+ * @extra: other packets that did: XDP frames, packets of a detached queue
+ * @reserved: what @produced may advance to before @taken is read again
+ * @mean: running mean of packet lengths in bytes, for @limit and bulk dequeue
+ * @cpu: CPU that sent last, @consumer_cpu not counted, or -1
+ * @burst_cpu: CPU that is amid a burst, or -1; under the transmit lock
+ * @notice: notify the consumer at the burst's end; under the transmit lock
+ * @bypass_reason: the NODROP_DROP_* that a full ring counts now, 0 while there
+ *	is flow control
  * @stats: the senders' counters
  *
- * Of the last stop; written by senders, but for @stopped, which both write:
- * @stopped: the txq was stopped by us and not woken since
- * @mark: @produced and @extra at that moment
- * @wake_at: what @taken must reach before the txq is woken; half way from there
- *	to @mark the senders' CPU is kicked
+ * State of the last stop; written by the sender that stops:
+ * @stopped: the txq is stopped by the core; also cleared by who wakes it. May
+ *	be set while the txq runs
+ * @mark: @produced + @extra at the stop
+ * @wake_at: value of @taken at which the consumer wakes the txq
  *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
- * @check_at: what it must reach before the consumer looks at @stopped
- * @limit: packets that the ring may hold now
- * @floor: packets that are never too many below @max
- * @woken: it woke the txq and has not seen the senders go on
- * @todo: see to it that somebody runs the qdisc; taken without the lock
- * @pace: the last sample, ns a packet
- * @pace_taken, @pace_at: @taken and the time when a sample began; 0: none has
+ * @check_at: value of @taken at which the consumer reads @stopped again
+ * @limit: packets that the ring may hold now; a resize clamps it
+ * @floor: lower bound of @limit, below @max
+ * @woken: the txq was woken, and no sender has been seen since
+ * @todo: nodrop_act() has something to do, which takes it over by xchg()
+ * @pace: last sample of the consumer's pace, ns a packet
+ * @pace_taken: @taken when the sample under way began
+ * @pace_at: when that was, ns; 0: no sample is under way
  * @consumer_stats: the consumer's counters, from NODROP_SENDER_STATS on
  *
- * Seldom used:
- * @kick: runs the qdisc on @cpu
- * @kicking: where @kick is; written by consumers and by @kick
- * @guard: samples @taken while the txq is stopped; producer_lock
- * @guard_mark: @taken in the last sample
- * @guard_samples: how often it was the same
+ * Slow path:
+ * @kick: the IPI
+ * @kicking: its state, see kick.c
+ * @guard: the guard's timer, pending while the txq is stopped; producer_lock
+ * @guard_mark: @taken in its last sample
+ * @guard_samples: consecutive samples with that value
  * @destroy: frees a packet
- * @key: what nodrop_queue_find() knows the queue by
- * @node: the list that nodrop_queue_find() looks through
- * @rcu: frees the queue when nobody looks through that list any more
+ * @key: what nodrop_queue_find() is given
+ * @node: links the queue to the table of that function
+ * @rcu: frees the queue after a grace period
  */
 struct nodrop_queue {
 	struct ptr_ring *ring;
@@ -174,7 +199,7 @@ struct nodrop_queue {
 	int cpu;
 	int burst_cpu;
 	bool notice;
-	u8 bypass;
+	u8 bypass_reason;
 	u64 stats[NODROP_SENDER_STATS];
 
 	bool stopped ____cacheline_aligned_in_smp;
@@ -204,9 +229,9 @@ struct nodrop_queue {
 };
 
 /*
- * Is there a qdisc that can keep what the ring has no slot for? A txq that is
- * deactivated, as for a moment when txqueuelen changes, has the noop qdisc,
- * which looks like one: its own is the sleeping one.
+ * Can the txq's qdisc queue packets? Tests qdisc_sleeping: while the txq is
+ * deactivated, as for a moment when txqueuelen changes, its qdisc is the noop
+ * qdisc, which has an enqueue function, too.
  */
 static inline bool nodrop_has_qdisc(const struct netdev_queue *txq)
 {
@@ -244,10 +269,10 @@ void nodrop_check(struct nodrop_queue *q, bool dry);
 void nodrop_measure(struct nodrop_queue *q);
 bool nodrop_act_slow(struct nodrop_queue *q);
 
-/* Packets between two samples of the consumer's pace, at least. */
+/* Packets in a sample of the consumer's pace, at least. */
 #define NODROP_BATCH 16
 
-/* The next packet; NULL: there is none, and the senders know. */
+/* The next packet; NULL if the ring is empty, after a stopped txq is woken. */
 static __always_inline void *nodrop_take(struct nodrop_queue *q)
 {
 	void *packet = __ptr_ring_consume(q->ring);
@@ -282,18 +307,18 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q)
 /**
  * nodrop_consume_batched() - take several packets
  * @q: the queue
- * @packets: where to
- * @n: how many at most
+ * @packets: array for them
+ * @n: its length
  *
  * Context: as nodrop_consume().
- * Return: how many there were.
+ * Return: how many were taken.
  */
 static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 						  void **packets, int n)
 {
 	int i;
 
-	/* A ring as short as one batch would run dry with each of them. */
+	/* With a limit of one batch each batch would empty the ring. */
 	if (unlikely(q->floor < 4 * n))
 		q->floor = 4 * n;
 	if (q->taken - q->pace_taken >= NODROP_BATCH)
@@ -307,11 +332,11 @@ static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 }
 
 /**
- * nodrop_peek() - what nodrop_consume() would return
+ * nodrop_peek() - look at the next packet without taking it
  * @q: the queue
  *
  * Context: as nodrop_consume().
- * Return: the packet, which stays where it is, or NULL.
+ * Return: the packet, NULL when there is none.
  */
 static inline void *nodrop_peek(struct nodrop_queue *q)
 {
@@ -327,7 +352,8 @@ static inline void *nodrop_peek(struct nodrop_queue *q)
  * @q: the queue
  *
  * Context: process context, softirqs on, no lock of the ring held.
- * Return: true when there is something to read after that.
+ * Return: true if that brought packets, so that the caller looks again; false
+ * also when there was nothing to do.
  */
 static inline bool nodrop_act(struct nodrop_queue *q)
 {
@@ -335,13 +361,14 @@ static inline bool nodrop_act(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_reserve() - make sure of a slot before the packet is touched
+ * nodrop_reserve() - check for a slot before the packet is touched
  * @q: the queue
  * @txq: the txq that the packet comes through
  * @on: whether flow control is wanted for the device
  *
- * After NODROP_RESERVED the caller may put one packet into the ring, or none.
- * Without a lock: nothing takes the last reserved slot away.
+ * After NODROP_RESERVED the caller may produce one packet, or none. Takes no
+ * lock of the ring as long as slots are reserved: only who holds the transmit
+ * lock uses them up.
  * Litmus: MP+stop-lock-xoff+xon-lock-reserved
  *
  * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.
@@ -358,11 +385,11 @@ static inline enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q,
 }
 
 /**
- * nodrop_queue_stale() - packets may come from other txqs' qdiscs
+ * nodrop_queue_stale() - other txqs' qdiscs may hold packets for the ring
  * @q: the queue
- * @stale: the device has txqs whose packets the driver leads to other queues
+ * @stale: the driver assigns packets of other txqs to this ring
  *
- * Opening the txq makes its own qdisc run. With stale, the others' as well.
+ * A kick then runs the qdiscs of all txqs of the device.
  *
  * Context: process context, RTNL held.
  */
@@ -375,11 +402,13 @@ static inline void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
  * nodrop_burst_begin() - a packet is about to be transmitted
  * @q: the queue
  *
- * While a burst goes on, nodrop_burst_holds() says so to whoever wants to
- * call the consumer.
+ * While a burst goes on, nodrop_burst_holds() defers the consumer's
+ * notification.
  *
- * A queue that changes its index has two txqs for a moment, with a lock each:
- * what a burst writes is marked for that, and for whoever asks from elsewhere.
+ * @burst_cpu and @notice are read and written by READ_ONCE and WRITE_ONCE: XDP
+ * reads them without the transmit lock, and while a queue changes its index two
+ * txqs, with a lock each, feed one ring for a moment. The driver notifies the
+ * consumer after such a change.
  *
  * Context: as nodrop_reserve(), from here to nodrop_burst_end().
  */
@@ -390,12 +419,12 @@ static inline void nodrop_burst_begin(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_burst_holds() - is the consumer to be called later?
+ * nodrop_burst_holds() - is the consumer's notification deferred?
  * @q: the queue
  *
  * Context: the caller has put a packet into the ring.
- * Return: true: nodrop_burst_end() will see to it. Not for XDP, which comes
- * from another CPU or after the burst.
+ * Return: true if nodrop_burst_end() will ask for it. Never for XDP frames:
+ * none comes on this CPU between a burst's begin and end.
  */
 static inline bool nodrop_burst_holds(struct nodrop_queue *q)
 {
@@ -406,15 +435,16 @@ static inline bool nodrop_burst_holds(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_burst_end() - the packet was transmitted, or not
+ * nodrop_burst_end() - a packet's transmission ends
  * @q: the queue
  * @txq: the txq that the packet came through
  *
- * A burst ends with its last packet or when its txq is stopped. What calls the
- * consumer has a full barrier before it looks whether the consumer sleeps.
+ * A burst ends with its last packet or when its txq is stopped. The caller's
+ * notification needs a full barrier before it looks for a sleeping consumer, as
+ * wq_has_sleeper() has.
  * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
  *
- * Return: true when the caller must call the consumer now.
+ * Return: true if the caller must notify the consumer now.
  */
 static inline bool nodrop_burst_end(struct nodrop_queue *q,
 				    const struct netdev_queue *txq)
@@ -424,7 +454,10 @@ static inline bool nodrop_burst_end(struct nodrop_queue *q,
 	WRITE_ONCE(q->burst_cpu, -1);
 	if (!READ_ONCE(q->notice))
 		return false;
-	/* The consumer may wake it right now: then the burst goes on. */
+	/*
+	 * Racing with a wake is harmless: notified once too often, or the burst
+	 * goes on and ends later.
+	 */
 	if (netdev_xmit_more() && !data_race(netif_xmit_stopped(txq)))
 		return false;
 	WRITE_ONCE(q->notice, false);

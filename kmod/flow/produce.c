@@ -101,17 +101,17 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 	enum nodrop_verdict verdict = NODROP_PASS;
 
 	if (!nodrop_has_qdisc(txq)) {
-		WRITE_ONCE(q->bypass, NODROP_DROP_NOQUEUE);
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_NOQUEUE);
 		return verdict;
 	}
 	if (!on) {
-		WRITE_ONCE(q->bypass, NODROP_DROP_OFF);
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 		return verdict;
 	}
 
 	spin_lock(&q->ring->producer_lock);
 	if (q->unaware) {
-		WRITE_ONCE(q->bypass, NODROP_DROP_FOREIGN);
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
 	} else if (q->txq != txq) {
 		/*
 		 * The ring is new to this txq, and packets come already.
@@ -121,9 +121,9 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 		netif_tx_stop_queue(txq);
 		verdict = NODROP_BUSY;
 	} else if (READ_ONCE(q->stalled)) {
-		WRITE_ONCE(q->bypass, NODROP_DROP_GUARD);
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_GUARD);
 	} else {
-		WRITE_ONCE(q->bypass, 0);
+		WRITE_ONCE(q->bypass_reason, 0);
 		if (q->reserved == q->produced && !nodrop_look(q) &&
 		    nodrop_stop(q))
 			verdict = NODROP_BUSY;
@@ -140,15 +140,26 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 }
 EXPORT_SYMBOL_GPL(nodrop_reserve_slow);
 
-/* A packet that reserved nothing: is there a slot below txqueuelen? */
+/*
+ * No slot is reserved: is there one below txqueuelen? While there is flow
+ * control, a slot was reserved, and is void because the queue has another txq
+ * since: the slack has one.
+ */
 static bool nodrop_has_slot(struct nodrop_queue *q)
 {
 	unsigned int held = nodrop_held(q);
 
-	if (held >= q->max)
+	if (held >= q->max && READ_ONCE(q->bypass_reason))
 		return false;
-	WRITE_ONCE(q->reserved, q->produced + q->max - held);
+	WRITE_ONCE(q->reserved,
+		   q->produced + (held < q->max ? q->max - held : 1));
 	return true;
+}
+
+static int nodrop_count_drop(struct nodrop_queue *q)
+{
+	q->stats[READ_ONCE(q->bypass_reason) ?: NODROP_DROP_UNCLAIMED]++;
+	return -ENOSPC;
 }
 
 /**
@@ -164,10 +175,8 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	int cpu = raw_smp_processor_id();
 
-	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q))) {
-		q->stats[READ_ONCE(q->bypass) ?: NODROP_DROP_UNCLAIMED]++;
-		return -ENOSPC;
-	}
+	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q)))
+		return nodrop_count_drop(q);
 	/*
 	 * The driver has read the packet's fields, before it took the lock, and
 	 * __ptr_ring_produce() orders writes only: the consumer could free the
@@ -177,16 +186,16 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	 */
 	smp_mb__after_spinlock();
 	if (unlikely(__ptr_ring_produce(q->ring, packet))) {
-		q->stats[NODROP_DROP_UNCLAIMED]++;
-		return -ENOSPC;
+		WRITE_ONCE(q->reserved, q->produced);
+		return nodrop_count_drop(q);
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
 	WRITE_ONCE(q->mean, q->mean + ((int)bytes - (int)q->mean) / 8);
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
 		WRITE_ONCE(q->cpu, cpu);
 
-	if (unlikely(q->reserved == q->produced) && !READ_ONCE(q->bypass) &&
-	    !nodrop_look(q))
+	if (unlikely(q->reserved == q->produced) &&
+	    !READ_ONCE(q->bypass_reason) && !nodrop_look(q))
 		nodrop_stop(q);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);

@@ -60,7 +60,7 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->key = key;
 	q->destroy = destroy;
 	q->floor = NODROP_FLOOR;
-	q->bypass = NODROP_DROP_OFF;
+	q->bypass_reason = NODROP_DROP_OFF;
 	q->consumer_cpu = -1;
 	q->cpu = -1;
 	q->burst_cpu = -1;
@@ -186,7 +186,8 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 	WRITE_ONCE(q->txq, txq);
 	if (before != txq) {
 		WRITE_ONCE(q->reserved, q->produced);
-		WRITE_ONCE(q->bypass, NODROP_DROP_OFF);
+		if (!txq)
+			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 		/* A consumer that comes back gets the whole guard_ms again. */
 		WRITE_ONCE(q->stalled, false);
 		if (before) {
@@ -217,7 +218,7 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 {
 	nodrop_lock(q);
 	WRITE_ONCE(q->unaware, true);
-	WRITE_ONCE(q->bypass, NODROP_DROP_FOREIGN);
+	WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
 	WRITE_ONCE(q->woken, false);
 	WRITE_ONCE(q->reserved, q->produced);
 	nodrop_reopen(q, q->txq);

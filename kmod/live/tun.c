@@ -155,9 +155,9 @@ static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 
 /*
  * A stock device is lockless: several senders may come for one txq, and the
- * core wants them one by one. What tun_net_xmit() calls does not transmit, so
- * nobody takes the lock twice; but for a console on the network that prints
- * from here, and that goes past us.
+ * core wants them one by one. What tun_net_xmit() calls does not transmit, but
+ * for a console on the network that prints from here or from an interrupt. That
+ * one must not wait for the lock, and keeps a packet that comes back.
  *
  * The lock comes before the lookup. A queue may be made after this finds none
  * and before the packet reaches the ring, which it then fills without a claim.
@@ -168,27 +168,26 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	u16 index = skb_get_queue_mapping(skb);
-	int cpu = smp_processor_id();
 	netdev_tx_t ret = NETDEV_TX_BUSY;
 	struct nodrop_queue *q = NULL;
 	struct netdev_queue *txq;
 	struct tun_file *tfile;
-	bool inner;
+
+	txq = netdev_get_tx_queue(dev, index);
+	if (likely(!irqs_disabled()))
+		__netif_tx_lock(txq, smp_processor_id());
+	else if (!__netif_tx_trylock(txq))
+		return NETDEV_TX_BUSY;
 
 	rcu_read_lock();
-	txq = netdev_get_tx_queue(dev, index);
-	inner = READ_ONCE(txq->xmit_lock_owner) == cpu;
-	if (likely(!inner))
-		__netif_tx_lock(txq, cpu);
 	tfile = rcu_dereference(tun->tfiles[index]);
-	if (tfile && likely(!inner))
+	if (tfile)
 		q = nodrop_tun_queue(tfile);
 	if (!q ||
 	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
 		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
-	if (likely(!inner))
-		__netif_tx_unlock(txq);
 	rcu_read_unlock();
+	__netif_tx_unlock(txq);
 	return ret;
 }
 

@@ -141,7 +141,7 @@ static netdev_tx_t nodrop_tun_redirect(struct sk_buff *skb,
 
 	if (!n || !nodrop_tun_enabled(tun) ||
 	    !nodrop_has_qdisc(netdev_get_tx_queue(dev, index)))
-		return stock_tun_net_xmit(skb, dev);
+		return nodrop_tun_xmit_to(NULL, stock_tun_net_xmit, skb, dev);
 	skb_set_queue_mapping(skb, index % n);
 	return NETDEV_TX_BUSY;
 }
