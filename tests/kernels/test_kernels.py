@@ -85,7 +85,7 @@ def test_livepatch(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> No
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_programs(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """A real vhost-net client, and the stock modules beside ours."""
+    """Both kinds of consumer, and the stock modules beside ours."""
     programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
     run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=240.0)
 
@@ -100,7 +100,6 @@ def test_vpns(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
         subtests,
         timeout=300.0,
         env={} if kernel == MOST else TWO_VPNS,
-        code_changes=kernel == MOST,  # what traces changes the kernel's code
     )
 
 

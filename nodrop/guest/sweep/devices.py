@@ -39,8 +39,6 @@ NAME = "nd0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"
 ABOVE, FAR = "10.9.0.1", "10.9.0.3"
 GUEST_MAC = bytes.fromhex("020000000002")
-IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
-TUNSETQUEUE = 0x400454D9
 _DATA = {
     "macvtap": attribute(1, struct.pack("=I", 4)),
     "ipvtap": attribute(1, struct.pack("=H", 0)),
@@ -219,11 +217,6 @@ class Victim:
         """Give the device a qdisc."""
         if not self.row.above:
             self.lab.net.replace_qdisc(self.index, kind)
-
-    def attach(self, fd: int, attach: bool) -> None:
-        """Give a queue to the device, or take it away."""
-        what = IFF_ATTACH_QUEUE if attach else IFF_DETACH_QUEUE
-        fcntl.ioctl(fd, TUNSETQUEUE, struct.pack("16xH22x", what))
 
     def counters(self) -> dict[str, int]:
         """The driver's counters, summed over the queues."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from nodrop.guest.rtnetlink import UP
 from nodrop.guest.sweep.devices import NAME, Victim
 from nodrop.guest.sweep.readers import Readers
+from nodrop.guest.tundev import attach_queue
 
 OTHER_SIZES = (3, 600)
 """txqueuelen, on the way to another one and back."""
@@ -22,8 +23,8 @@ def resize(victim: Victim, _readers: Readers) -> None:
 def reattach(victim: Victim, readers: Readers) -> None:
     """Take the device its first queue, which may be the only one, and give it back."""
     with readers.resting():
-        victim.attach(victim.fds[0], False)
-        victim.attach(victim.fds[0], True)
+        attach_queue(victim.fds[0], False)
+        attach_queue(victim.fds[0], True)
 
 
 def down(victim: Victim, _readers: Readers) -> None:

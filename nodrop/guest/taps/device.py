@@ -14,8 +14,6 @@ from nodrop.guest.failure import GuestError
 from nodrop.guest.tundev import IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUNSETIFF, TUNSETOFFLOAD
 
 TUNSETSNDBUF = 0x400454D4
-TUNSETQUEUE = 0x400454D9
-IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
 INT_MAX = (1 << 31) - 1
 """What QEMU sets a tap's send buffer to: no limit."""
 
