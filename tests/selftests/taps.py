@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
@@ -12,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from harness import check, equal, run, soon
+from sockets import charged
 
 from nodrop.guest.command import ip_batch, netns_path
 from nodrop.guest.counters import driver_counters
@@ -19,10 +19,8 @@ from nodrop.guest.environment import Environment
 from nodrop.guest.netns import inside
 from nodrop.guest.taps.device import LinkTap
 from nodrop.guest.taps.load import load, unload
-from nodrop.guest.taps.measure import rx_dropped
 from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, NAME, guest_tap
 
-SIOCOUTQ = 0x5411
 MOST = 4080
 """NODROP_HOLD_MOST."""
 FAR_TOO_MANY = 50_000
@@ -92,9 +90,7 @@ def parameter(name: str, value: str) -> Iterator[None]:
 
 
 @contextmanager
-def sockets(
-    count: int, netns: str, *, sndbuf: int = 0, connected: bool = True
-) -> Iterator[list[socket.socket]]:
+def sockets(count: int, netns: str, *, connected: bool = True) -> Iterator[list[socket.socket]]:
     """Give non-blocking UDP sockets of a namespace, connected to the tap's address."""
     with ExitStack() as stack:
         with inside(netns_path(netns)):
@@ -104,8 +100,6 @@ def sockets(
             ]
         for sock in made:
             sock.setblocking(False)
-            if sndbuf:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
             if connected:
                 sock.connect((ADDRESS, 9))
         yield made
@@ -137,11 +131,6 @@ def segmenting(made: Sequence[socket.socket]) -> None:
     """Send large frames from now on, which are to be cut into segments of 100 bytes."""
     for sock in made:
         sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
-
-
-def charged(sock: socket.socket) -> int:
-    """Bytes that a socket is charged with for packets on their way."""
-    return int(struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0])
 
 
 class Flow:
@@ -235,23 +224,3 @@ def counters(queue: int = 0) -> dict[str, int]:
 def drops() -> dict[str, int]:
     """The causes by which the first queue lost something."""
     return {name: value for name, value in counters().items() if name.startswith("drop_") and value}
-
-
-__all__ = [
-    "MOST",
-    "OTHER",
-    "SIBLING",
-    "Flow",
-    "charged",
-    "counters",
-    "drain",
-    "drops",
-    "frames",
-    "other_guest",
-    "parameter",
-    "run_taps",
-    "rx_dropped",
-    "segmenting",
-    "sockets",
-    "use",
-]
