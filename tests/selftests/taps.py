@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from harness import check, equal, run, soon
+from harness import check, drivers, equal, run, soon
 from sockets import charged
 
 from nodrop.guest.command import ip_batch, netns_path
 from nodrop.guest.counters import driver_counters
-from nodrop.guest.environment import Environment
+from nodrop.guest.drivers import tap_modules
 from nodrop.guest.netns import inside
 from nodrop.guest.taps.device import LinkTap
-from nodrop.guest.taps.load import load, unload
 from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, NAME, guest_tap
 
 MOST = 4080
@@ -36,25 +35,13 @@ OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
 LATE_MS = "60000"
 """Later than any test reads: the guard's time where it is not what is tested."""
 
-_loaded: list[str] = []
-
 
 def use(driver: str) -> None:
-    """Load a driver's tap and all that goes with it, unload what is in the way."""
-    if _loaded == [driver]:
-        return
-    end()
-    load(driver, Environment.from_environ().modules)
-    _loaded.append(driver)
+    """Load a driver's tap and all that goes with it, unless it is loaded already."""
+    drivers.load(tap_modules(driver))
     guard = PARAMETERS / "guard_ms"
     if guard.exists():
         guard.write_text(LATE_MS, encoding="ascii")
-
-
-def end() -> None:
-    """Unload what was loaded."""
-    if _loaded:
-        unload(_loaded.pop())
 
 
 def run_taps(*cases: Callable[[], None]) -> None:
@@ -71,7 +58,7 @@ def run_taps(*cases: Callable[[], None]) -> None:
         with_driver.__name__ = case.__name__
         return with_driver
 
-    run(*map(prepared, cases), tun=None, at_end=end)
+    run(*map(prepared, cases), tun=None)
 
 
 @contextmanager

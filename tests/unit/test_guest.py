@@ -20,7 +20,7 @@ from nodrop.guest.counters import (
     parse_qdisc,
 )
 from nodrop.guest.failure import GuestError
-from nodrop.guest.kreader import Counts
+from nodrop.guest.kreader import Counts, Way
 from nodrop.guest.pktgen import PktgenResult, parse_device
 from nodrop.guest.scenarios.base import DeviceCounts
 from nodrop.guest.scenarios.flood import flood_metrics
@@ -42,9 +42,9 @@ def counts(
 
 def test_a_drop_without_a_qdisc_is_no_loss() -> None:
     for kind, lost, unqueued in (("noqueue", 0, 3), ("fq_codel", 3, 0)):
-        read = Counts(0, 0, 0, 0, 0, 0, 0, 1, 0), Counts(7, 420, 10**9, 0, 0, 0, 0, 1, 0)
+        read = [Counts(Way(7 * at), Way(0), at * 10**9, 0, 0, 0, 0) for at in (0, 1)]
         sent = [PktgenResult(accepted=7, refused=3, active_s=1.0)]
-        found = flood_metrics("reader", sent, read, 7, counts(7, 3, kind=kind))
+        found = flood_metrics("reader", sent, (read[0], read[1]), 7, counts(7, 3, kind=kind))
         assert (found["lost"], found["unqueued"], found["unaccounted"]) == (lost, unqueued, 0)
 
 

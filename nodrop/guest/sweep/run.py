@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nodrop.guest.command import tool
+from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
-from nodrop.guest.modules import ModuleFiles
 from nodrop.guest.runner import prepare_system
 from nodrop.guest.slow import LEAST_S, happens
 from nodrop.guest.sweep.devices import Victim
@@ -42,11 +41,12 @@ GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nod
 def modules(driver: str) -> list[str]:
     """Return a driver's modules in the order in which they load."""
     core = ["nodrop/nodrop"] if driver == "nodrop" else []
-    return [
+    names = [
         *("stock/macvlan", "stock/ipvlan", f"{driver}/tap", "stock/macvtap", "stock/ipvtap"),
         *("stock/vhost_iotlb", "stock/vhost", *core, f"{driver}/tun", "kreader"),
         f"{driver}/vhost_net",
     ]
+    return [f"{name}.ko" for name in names]
 
 
 @contextmanager
@@ -56,24 +56,13 @@ def loaded(driver: str) -> Iterator[None]:
     Raises:
         GuestError: there is one that does not load or does not go.
     """
-    names = modules(driver)
-    files = ModuleFiles(Environment.from_environ().modules)
-    for name in names:
-        tool(["insmod", str(files.find(f"{name}.ko"))])
+    drivers = Drivers(Environment.from_environ().modules)
+    drivers.load(modules(driver))
     for guard in GUARDS:
         if guard.exists():
             guard.write_text(GUARD_MS)
     yield
-    for name in reversed(names):
-        module = Path(name).name
-
-        def gone(module: str = module) -> bool:
-            with suppress(GuestError):
-                tool(["rmmod", module])
-            return not Path("/sys/module", module).exists()
-
-        if not happens(gone):
-            raise GuestError(f"{module} cannot be unloaded")
+    drivers.unload()
 
 
 class _Flood:

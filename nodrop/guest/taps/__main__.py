@@ -9,11 +9,11 @@ import json
 import sys
 from dataclasses import asdict
 
+from nodrop.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.runner import append_result, prepare_system
 from nodrop.guest.taps import measure
-from nodrop.guest.taps.load import DRIVERS, load, unload
 from nodrop.guest.taps.ways import WAYS
 
 COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counted", "errors")
@@ -22,7 +22,7 @@ COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counte
 def parser() -> argparse.ArgumentParser:
     """Return the program's arguments."""
     words = argparse.ArgumentParser(prog="python -m nodrop.guest.taps", description=__doc__)
-    words.add_argument("--drivers", nargs="+", choices=DRIVERS, default=["stock"])
+    words.add_argument("--drivers", nargs="+", choices=TAP_DRIVERS, default=["stock"])
     words.add_argument("--pairs", type=int, default=1, help="how often, the drivers by turns")
     words.add_argument("--ways", nargs="+", choices=(*WAYS, "guest-vhost"), default=list(WAYS))
     words.add_argument("--readers", nargs="+", choices=measure.READERS, default=["read", "vhost"])
@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
     """Run every combination, as many pairs of each; 1 when one of them cannot be run."""
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
+    modules = Drivers(environment.modules)
     prepare_system()
     print(
         f"{'driver':6} {'way':11} {'reader':6} {'ring':>4} {'socks':>5} "
@@ -68,9 +69,9 @@ def main(argv: list[str]) -> int:
         for driver in options.drivers[:: -1 if pair % 2 else 1]:
             words = f"{driver:6} {way:11} {reader:6} {ring:4} {count:5}"
             try:
-                load(driver, environment.modules)
+                modules.load(tap_modules(driver))
                 seen = measure.run(flood, environment)
-                unload(driver)
+                modules.unload()
             except GuestError as error:
                 print(f"{words} {error}", flush=True)
                 return 1

@@ -18,11 +18,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from nodrop.guest.command import Service, in_netns, parse_last_json
+from nodrop.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from nodrop.guest.environment import Environment
 from nodrop.guest.runner import append_result, prepare_system
 from nodrop.guest.slow import patience
 from nodrop.guest.taps.device import LinkTap
-from nodrop.guest.taps.load import DRIVERS, load
 from nodrop.guest.taps.measure import rx_dropped
 from nodrop.guest.taps.ways import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
 from nodrop.guest.vhost import VhostClient
@@ -118,7 +118,7 @@ def phase(
 def parser() -> argparse.ArgumentParser:
     """Return the program's arguments."""
     words = argparse.ArgumentParser(prog="python -m nodrop.guest.taps.second", description=__doc__)
-    words.add_argument("--driver", choices=DRIVERS, default="stock")
+    words.add_argument("--driver", choices=TAP_DRIVERS, default="stock")
     words.add_argument("--ways", nargs="+", choices=tuple(SENDERS), default=list(SENDERS))
     words.add_argument("--readers", nargs="+", choices=("read", "vhost"), default=["read", "vhost"])
     words.add_argument("--sockets", nargs="+", type=int, default=[16])
@@ -135,7 +135,7 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
     prepare_system()
-    load(options.driver, environment.modules)
+    Drivers(environment.modules).load(tap_modules(options.driver))
     for way, reader, sockets in itertools.product(options.ways, options.readers, options.sockets):
         case = Case(
             way, reader, sockets, options.rest_us, options.rate, options.size, options.seconds
