@@ -23,7 +23,6 @@ from nodrop.guest.command import in_netns, ip_batch, netns_path, tool
 from nodrop.guest.environment import Environment
 from nodrop.guest.freed import IPV4, IPV6, VLAN, freed
 from nodrop.guest.netns import inside, namespaces
-from nodrop.guest.rtnetlink import Rtnetlink
 from nodrop.guest.slow import happens
 from nodrop.guest.tundev import IFF_TUN, TunDevice, configure
 
@@ -58,8 +57,6 @@ class Lab:
     """What all rows share.
 
     Attributes:
-        net, away: connections to this namespace and to one that a device can be moved to.
-        here_fd, away_fd: files that stand for them.
         freed: counts what the kernel threw away; without IPv6, which the kernel sends by itself.
         full: what of it for want of room in a ring, IPv6 as well.
         backlogged: the same, for want of room in a CPU's backlog.
@@ -68,10 +65,6 @@ class Lab:
     """
 
     environment: Environment
-    net: Rtnetlink
-    away: Rtnetlink
-    here_fd: int
-    away_fd: int
     freed: Callable[[], int]
     full: Callable[[], int]
     backlogged: Callable[[], int]
@@ -133,15 +126,8 @@ def laboratory() -> Iterator[Lab]:
             ["link set b1 up", "address add 10.8.0.2/24 dev b1", "route add default via 10.8.0.1"],
             netns="beyond",
         )
-        fds = [os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", netns_path("away"))]
-        for fd in fds:
-            stack.callback(os.close, fd)
         yield Lab(
             environment=Environment.from_environ(),
-            net=stack.enter_context(Rtnetlink()),
-            away=stack.enter_context(Rtnetlink(netns_path("away"))),
-            here_fd=fds[0],
-            away_fd=fds[1],
             freed=stack.enter_context(freed("", (IPV4, VLAN))),
             full=stack.enter_context(freed("FULL_RING", (IPV4, IPV6, VLAN))),
             backlogged=stack.enter_context(freed("CPU_BACKLOG", (IPV4, VLAN))),
