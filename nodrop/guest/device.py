@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 IOC_WRITE = 1
@@ -46,12 +45,7 @@ class DeviceFile(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

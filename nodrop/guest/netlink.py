@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-REQUEST, ACK, REPLACE, EXCLUSIVE, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
+REQUEST, ACK, REPLACE, DUMP, CREATE = 0x1, 0x4, 0x100, 0x300, 0x400
 """Flags of a message."""
 ERROR, DONE = 2, 3
 """Kinds of messages: how a request ended (see raise_for()), the end of a dump."""

@@ -15,7 +15,6 @@ import socket
 import struct
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodrop.guest.command import ip_batch, netns_path
@@ -84,12 +83,7 @@ class Victim:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         # io_uring lets go of the files of a reader that was killed in the background.
         if not happens(lambda: not DEVICE.exists()):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodrop.guest.command import in_netns, ip_batch, netns_path, tool
@@ -61,7 +60,7 @@ class Lab:
         full: what of it for want of room in a ring, IPv6 as well.
         backlogged: the same, for want of room in a CPU's backlog.
         unmade: counts the answers to echoes that the kernel could not make, here and in far.
-        up0_mac, up1_mac: of the pair of veth.
+        up1_mac: of the far end of the pair of veth.
     """
 
     environment: Environment
@@ -69,7 +68,6 @@ class Lab:
     full: Callable[[], int]
     backlogged: Callable[[], int]
     unmade: tuple[Callable[[], int], Callable[[], int]]
-    up0_mac: bytes
     up1_mac: bytes
 
 
@@ -132,7 +130,6 @@ def laboratory() -> Iterator[Lab]:
             full=stack.enter_context(freed("FULL_RING", (IPV4, IPV6, VLAN))),
             backlogged=stack.enter_context(freed("CPU_BACKLOG", (IPV4, VLAN))),
             unmade=(unmade, far_unmade),
-            up0_mac=up0,
             up1_mac=up1,
         )
 
@@ -151,12 +148,7 @@ class Bystander:
         os.set_blocking(self._device.fd, False)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
         self._device.close()
 

@@ -9,7 +9,6 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -35,15 +34,6 @@ def _check(result: int) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), "io_uring")
     return result
-
-
-def available() -> bool:
-    """Whether the kernel has io_uring, and lets us use it."""
-    try:
-        with Uring(1):
-            return True
-    except OSError:
-        return False
 
 
 class Uring:
@@ -75,12 +65,7 @@ class Uring:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for part in (self._sq, self._cq, self._sqes):
             part.close()
         os.close(self._fd)
