@@ -58,7 +58,6 @@ class VhostClient(Service):
         far_fd: another TAP, to which packets are carried and from which they come; both with
             offloads. 0: packets are thrown away.
         slots: of each ring, a power of two.
-        rate_pps: packets to send the other way, 0: none.
         work_ns, rest_ns: busy time and sleep per packet, ns.
         busyloop_us: how long vhost's thread polls before it sleeps, us.
         cpu: where the client runs, -1: anywhere.
@@ -74,7 +73,6 @@ class VhostClient(Service):
         *,
         far_fd: int = 0,
         slots: int = 256,
-        rate_pps: int = 0,
         work_ns: int = 0,
         rest_ns: int = 0,
         busyloop_us: int = 0,
@@ -84,7 +82,7 @@ class VhostClient(Service):
         worker_fifo: bool = False,
     ) -> None:
         argv = [str(environment.bin / "vhost_client"), "--fd", str(tap_fd)]
-        argv += ["--slots", str(slots), "--rate", str(rate_pps)]
+        argv += ["--slots", str(slots)]
         argv += ["--work-ns", str(work_ns), "--rest-ns", str(rest_ns)]
         argv += ["--far-fd", str(far_fd), "--busyloop-us", str(busyloop_us)]
         for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):

@@ -24,11 +24,9 @@ def parser() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(prog="python -m nodrop.guest.taps", description=__doc__)
     words.add_argument("--drivers", nargs="+", choices=TAP_DRIVERS, default=["stock"])
     words.add_argument("--pairs", type=int, default=1, help="how often, the drivers by turns")
-    words.add_argument("--ways", nargs="+", choices=(*WAYS, "guest-vhost"), default=list(WAYS))
+    words.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     words.add_argument("--readers", nargs="+", choices=measure.READERS, default=["read", "vhost"])
     words.add_argument("--sockets", nargs="+", type=int, default=[1])
-    words.add_argument("--size", type=int, default=1000, help="UDP payload, bytes")
-    words.add_argument("--sndbuf", type=int, default=0, help="bytes; 0: the system's")
     words.add_argument("--rings", nargs="+", type=int, default=[0], help="0: the kernel's")
     words.add_argument("--work-us", type=int, default=50, help="of the reader, for a packet")
     words.add_argument(
@@ -58,8 +56,6 @@ def main(argv: list[str]) -> int:
             way=way,
             reader=reader,
             sockets=count,
-            size=options.size,
-            sndbuf=options.sndbuf,
             ring=ring,
             work_us=options.work_us,
             seconds=options.seconds,

@@ -49,11 +49,11 @@ class Case:
 
     way: str
     reader: str
-    sockets: int
-    rest_us: int
-    rate: int
-    size: int
-    seconds: float
+    sockets: int = 16
+    rest_us: int = 1000
+    rate: int = 200
+    size: int = 1000
+    seconds: float = 1.0
 
 
 @contextmanager
@@ -121,11 +121,6 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--driver", choices=TAP_DRIVERS, default="stock")
     words.add_argument("--ways", nargs="+", choices=tuple(SENDERS), default=list(SENDERS))
     words.add_argument("--readers", nargs="+", choices=("read", "vhost"), default=["read", "vhost"])
-    words.add_argument("--sockets", nargs="+", type=int, default=[16])
-    words.add_argument("--rest-us", type=int, default=1000, help="of the slow guest, per packet")
-    words.add_argument("--rate", type=int, default=200, help="of each socket to it; 0: no limit")
-    words.add_argument("--size", type=int, default=1000, help="UDP payload, bytes")
-    words.add_argument("--seconds", type=float, default=1.0, help="of each look")
     words.add_argument("--repetitions", type=int, default=3, help="of alone, beside, beside, alone")
     return words
 
@@ -136,10 +131,8 @@ def main(argv: list[str]) -> int:
     environment = Environment.from_environ()
     prepare_system()
     Drivers(environment.modules).load(tap_modules(options.driver))
-    for way, reader, sockets in itertools.product(options.ways, options.readers, options.sockets):
-        case = Case(
-            way, reader, sockets, options.rest_us, options.rate, options.size, options.seconds
-        )
+    for way, reader in itertools.product(options.ways, options.readers):
+        case = Case(way, reader)
         for repetition in range(options.repetitions):
             with topology(way) as slow, second_tap(way) as fast:
                 for beside in ORDER:
