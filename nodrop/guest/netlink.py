@@ -33,14 +33,9 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += (length + 3) & ~3
 
 
-def error_of(content: bytes) -> int:
-    """Return the errno that an ERROR message tells; 0: it is an acknowledgement."""
-    return -int(struct.unpack_from("=i", content)[0])
-
-
 def raise_for(content: bytes) -> None:
     """Raise the OSError that an ERROR message tells, unless it is an acknowledgement."""
-    if code := error_of(content):
+    if code := -int(struct.unpack_from("=i", content)[0]):
         raise OSError(code, os.strerror(code))
 
 

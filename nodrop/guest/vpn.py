@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from nodrop.guest.command import ip_batch, netns_path
@@ -82,21 +82,25 @@ def kernel_vpn(
         yield forwarder
 
 
-def drain_ends(forwarder: KernelReader) -> list[DeviceCounts]:
+def rest(carried: Callable[[], int]) -> list[DeviceCounts]:
     """Wait until nothing moves any more and return both devices' counters.
 
     A qdisc counts the segments of a large packet, a device counts the packet, so that their
-    counters do not tell. What does: no qdisc holds a packet and the forwarder stands still.
+    counters do not tell. What does: no qdisc holds a packet, and neither what carries packets nor
+    the devices went on between two looks, which take some milliseconds.
+
+    Args:
+        carried: returns how many packets were carried so far.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
-    before = -1
+    before: list[int] = []
     while True:
-        packets = forwarder.read().packets
         counts = [DeviceCounts.of(name, netns) for name, netns in zip(DEVICES, NETNS, strict=True)]
-        still = packets == before and not any(count.qdisc.queued for count in counts)
+        now = [carried(), *(count.link.tx_packets for count in counts)]
+        still = now == before and not any(count.qdisc.queued for count in counts)
         if still or time.monotonic() > deadline:
             return counts
-        before = packets
+        before = now
 
 
 def netns_options() -> list[str]:

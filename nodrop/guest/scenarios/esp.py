@@ -57,19 +57,6 @@ class Said:
     sink: dict[str, Any]
 
 
-def losses(said: Said, veth_dropped: int) -> dict[str, int]:
-    """Return packets that were lost behind the near device, by place.
-
-    Args:
-        veth_dropped: packets that the veth pair's near device dropped.
-    """
-    return {
-        "lost_near_end": said.near["sealed"]["refused"],
-        "lost_veth": veth_dropped,
-        "lost_outer_socket": said.sink["socket_drops"],
-    }
-
-
 def esp_metrics(said: Said, counts: DeviceCounts, veth_dropped: int, payload_bytes: int) -> Metrics:
     """Return speeds, losses by place, and the account of the whole way.
 
@@ -79,7 +66,11 @@ def esp_metrics(said: Said, counts: DeviceCounts, veth_dropped: int, payload_byt
         payload_bytes: of each of the sender's packets.
     """
     sender, sink = said.sender, said.sink
-    behind = losses(said, veth_dropped)
+    behind = {
+        "lost_near_end": said.near["sealed"]["refused"],
+        "lost_veth": veth_dropped,
+        "lost_outer_socket": sink["socket_drops"],
+    }
     elsewhere = sum(behind.values())
     account = Account(
         offered=sender["sent"],

@@ -25,7 +25,7 @@ from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, driver_metrics
 from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TAP
-from nodrop.guest.vpn import DEVICES, NETNS, drain_ends, kernel_vpn, netns_options
+from nodrop.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, rest
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window: windows open, queues fill."""
@@ -67,7 +67,7 @@ class Multiflow(Scenario):
             )
             stack.enter_context(awake_cpus(self.environment.modules))
             flows, first, last = self._load(forwarder, seconds)
-            there, back = drain_ends(forwarder)
+            there, back = rest(lambda: forwarder.read().packets)
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
             end = forwarder.read()
         metrics: Metrics = {
