@@ -112,9 +112,9 @@ def run(
 
 
 @contextmanager
-def parameter(name: str, value: str) -> Iterator[None]:
-    """Set a parameter of nodrop's modules for the block."""
-    path = PARAMETERS[name]
+def parameter(name: str | Path, value: str) -> Iterator[None]:
+    """Set a parameter of nodrop's modules, or another one by its file, for the block."""
+    path = PARAMETERS[name] if isinstance(name, str) else name
     before = path.read_text()
     path.write_text(value)
     try:
@@ -133,10 +133,10 @@ def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDe
         yield device
 
 
-def counters(queue: int = 0) -> dict[str, int]:
+def counters(queue: int = 0, *, device: str = NAME, way: str = "tx") -> dict[str, int]:
     """The driver's counters of one queue."""
-    prefix = f"tx{queue}_"
-    found = driver_counters(NAME)
+    prefix = f"{way}{queue}_"
+    found = driver_counters(device)
     return {
         name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
     }

@@ -7,14 +7,14 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
+import harness
 from harness import check, drivers, equal, run, soon
 from sockets import charged
 
 from nodrop.guest.command import ip_batch, netns_path
-from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import tap_modules
 from nodrop.guest.netns import inside
 from nodrop.guest.taps.device import LinkTap
@@ -61,19 +61,10 @@ def run_taps(*cases: Callable[[], None]) -> None:
     run(*map(prepared, cases), tun=None)
 
 
-@contextmanager
-def parameter(name: str, value: str) -> Iterator[None]:
-    """Set a parameter of tap for the block."""
+def parameter(name: str, value: str) -> AbstractContextManager[None]:
+    """Set a parameter of tap, if it has it, for the block."""
     path = PARAMETERS / name
-    if not path.exists():
-        yield
-        return
-    before = path.read_text(encoding="ascii")
-    path.write_text(value, encoding="ascii")
-    try:
-        yield
-    finally:
-        path.write_text(before, encoding="ascii")
+    return harness.parameter(path, value) if path.exists() else nullcontext()
 
 
 @contextmanager
@@ -201,11 +192,7 @@ class Flow:
 
 def counters(queue: int = 0) -> dict[str, int]:
     """The counters of a queue."""
-    prefix = f"rx{queue}_"
-    found = driver_counters(NAME)
-    return {
-        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
-    }
+    return harness.counters(queue, device=NAME, way="rx")
 
 
 def drops() -> dict[str, int]:
