@@ -93,35 +93,32 @@ class VhostClient(Service):
 
     def counts(self) -> VhostCounts:
         """Return the counts so far."""
-        return self._order("count")
+        return self.order("count")
+
+    @property
+    def packets(self) -> int:
+        """Received so far."""
+        return self.counts().packets
 
     def detach(self) -> VhostCounts:
         """Take vhost-net off the TAP."""
-        return self._order("detach")
+        return self.order("detach")
 
     def attach(self) -> VhostCounts:
         """Put vhost-net back on the TAP."""
-        return self._order("attach")
+        return self.order("attach")
 
-    def pause(self) -> VhostCounts:
-        """Offer no buffers, as a guest that hangs."""
-        return self._order("pause")
+    def order(self, what: str) -> VhostCounts:
+        """Give one of the client's orders, beside those above; return its counts.
 
-    def resume(self) -> VhostCounts:
-        """Offer buffers again."""
-        return self._order("resume")
-
-    def hide(self) -> VhostCounts:
-        """Make the buffers memory that is not there; what comes meanwhile cannot be written."""
-        return self._order("hide")
-
-    def show(self) -> VhostCounts:
-        """Make them memory again, and kick: vhost-net stops at the first that it cannot write."""
-        return self._order("show")
+        Args:
+            what: "pause": offer no buffers, as a guest that hangs; "resume": offer them again;
+                "hide": make them memory that is not there, so that nothing can be written;
+                "show": make them memory again, and kick: vhost-net stops at the first that it
+                cannot write.
+        """
+        return VhostCounts.from_data(self.ask(what))
 
     def end(self) -> VhostCounts:
         """Stop the client and return its last counts."""
         return VhostCounts.from_data(parse_last_json(self.stop(), "vhost_client"))
-
-    def _order(self, order: str) -> VhostCounts:
-        return VhostCounts.from_data(self.ask(order))

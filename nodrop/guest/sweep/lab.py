@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from nodrop.guest.command import in_netns, ip_batch, netns_path, tool
+from nodrop.guest.counters import parse_snmp
 from nodrop.guest.environment import Environment
 from nodrop.guest.freed import IPV4, IPV6, VLAN, freed
 from nodrop.guest.netns import inside, namespaces
@@ -73,12 +74,7 @@ class Lab:
 
 def unmade() -> int:
     """Return how many messages of ICMP this namespace could not make."""
-    names, values = (
-        line.split()
-        for line in Path("/proc/thread-self/net/snmp").read_text().splitlines()
-        if line.startswith("Icmp:")
-    )
-    return int(values[names.index("OutErrors")])
+    return parse_snmp(Path("/proc/thread-self/net/snmp").read_text(), "Icmp")["OutErrors"]
 
 
 def far_unmade() -> int:

@@ -168,7 +168,7 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
         ) as client:
 
             def came() -> int:
-                until_still(lambda: client.counts().packets)
+                until_still(lambda: client.packets)
                 return client.end().packets
 
             yield came
