@@ -7,10 +7,11 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from nodrop.guest.account import Account
 from nodrop.guest.counters import driver_counters
+from nodrop.guest.kreader import Counts
 from nodrop.guest.pktgen import Pktgen, PktgenResult
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import (
@@ -22,6 +23,7 @@ from nodrop.guest.scenarios.base import (
     driver_metrics,
 )
 from nodrop.guest.tundev import configure
+from nodrop.guest.vhost import VhostCounts
 
 DEVICE = "ndtap0"
 SETTLE_S = 0.03
@@ -30,24 +32,8 @@ NO_QUEUE = "noqueue"
 """The qdisc that holds nothing: what the driver cannot take must be dropped."""
 
 
-class ReaderCounts(Protocol):
-    """What a reader counts from its start; times in ns."""
-
-    @property
-    def packets(self) -> int:
-        """Packets read."""
-
-    @property
-    def now_ns(self) -> int:
-        """The time, ns."""
-
-    @property
-    def voluntary_switches(self) -> int:
-        """Times it slept."""
-
-    @property
-    def involuntary_switches(self) -> int:
-        """Times it was preempted."""
+ReaderCounts = Counts | VhostCounts
+Counting = Callable[[], ReaderCounts]
 
 
 def flood_metrics(
@@ -102,8 +88,12 @@ class Flood(Scenario):
     """What its metrics are called by."""
 
     @abstractmethod
-    def read(self, variant: Variant, stack: ExitStack) -> Callable[[], ReaderCounts]:
-        """Open DEVICE, set it up and have it read; return what gives the reader's counts."""
+    def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
+        """Open DEVICE, set it up and have it read.
+
+        Returns:
+            What gives the reader's counts, and what gives its last ones.
+        """
 
     def set_up(self) -> None:
         """Give the device its ring and its qdisc, and bring it up."""
@@ -118,7 +108,7 @@ class Flood(Scenario):
             direct=self.flag("direct"),
         )
         with ExitStack() as stack:
-            counts = self.read(variant, stack)
+            counts, end = self.read(variant, stack)
             stack.enter_context(pktgen)
             idle = counts()
             with pktgen.sending():
@@ -130,6 +120,6 @@ class Flood(Scenario):
             with pktgen.removing():
                 rest = drain(DEVICE, sum(sender.offered for sender in sent))
                 driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
-            delivered = counts().packets - idle.packets
+            delivered = end().packets - idle.packets
         metrics = flood_metrics(self.reader, sent, (first, last), delivered, rest)
         return metrics | driver_metrics(driver)

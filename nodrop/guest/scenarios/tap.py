@@ -14,7 +14,6 @@ lose nothing between there and the reader, and to cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 from nodrop.guest.command import Service
@@ -22,7 +21,7 @@ from nodrop.guest.drivers import device_flags, flag_words
 from nodrop.guest.failure import GuestError
 from nodrop.guest.kreader import KernelReader
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.flood import DEVICE, Flood, ReaderCounts
+from nodrop.guest.scenarios.flood import DEVICE, Counting, Flood
 from nodrop.guest.tundev import IFF_TAP, TunDevice
 from nodrop.guest.ureader import UserReader, command
 
@@ -33,7 +32,7 @@ class Tap(Flood):
     parameters = Flood.parameters | {"reader", "reader_cpu", "reader_fifo", "work_ns"}
     reader = "reader"
 
-    def read(self, variant: Variant, stack: ExitStack) -> Callable[[], ReaderCounts]:
+    def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
         """Read in the kernel or by a program."""
         cpu, work_ns = self.number("reader_cpu"), self.number("work_ns")
         fifo, kind = self.flag("reader_fifo"), self.text("reader")
@@ -49,4 +48,4 @@ class Tap(Flood):
         else:
             raise GuestError(f"a reader is kernel or user, not '{kind}'")
         self.set_up()
-        return reader.read
+        return reader.read, reader.read

@@ -13,12 +13,11 @@ through the qdisc, as in the scenario tap. The client only gives buffers back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 from nodrop.guest.drivers import device_flags
 from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios.flood import DEVICE, Flood, ReaderCounts
+from nodrop.guest.scenarios.flood import DEVICE, Counting, Flood
 from nodrop.guest.tundev import IFF_TAP, TunDevice
 from nodrop.guest.vhost import VhostClient
 
@@ -32,7 +31,7 @@ class Vhost(Flood):
     uses_vhost = True
     reader = "worker"
 
-    def read(self, variant: Variant, stack: ExitStack) -> Callable[[], ReaderCounts]:
+    def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
         """Read by vhost-net."""
         tap = stack.enter_context(TunDevice(DEVICE, IFF_TAP | device_flags(variant)))
         self.set_up()
@@ -48,4 +47,5 @@ class Vhost(Flood):
             worker_cpu=self.number("worker_cpu"),
             worker_fifo=self.flag("worker_fifo"),
         )
-        return stack.enter_context(client).counts
+        stack.enter_context(client)
+        return client.counts, client.end

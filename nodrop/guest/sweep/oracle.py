@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nodrop.guest.slow import happens
 from nodrop.guest.sweep import qdisc
@@ -49,17 +49,14 @@ class Seen:
     """What was seen of a row.
 
     Attributes:
-        sent, came: packets of ours.
+        sent: packets of ours.
         lost: of them, what did not come.
-        causes: who says that he lost some, and how many.
         wrong: what is not so; "": all is well.
         seconds: how long it took.
     """
 
     sent: int = 0
-    came: int = 0
     lost: int = 0
-    causes: dict[str, int] = field(default_factory=dict)
     wrong: str = ""
     seconds: float = 0.0
 
