@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Iterable, Sequence
 
-from harness import NAME, Reader, Sender, check, dropped, equal, soon
+from harness import HOLD, NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
@@ -85,12 +85,12 @@ class Teller(Reader):
         self._account.add(packet)
 
 
-def mq(queues: int, child: str = "pfifo limit 20000") -> None:
+def mq(queues: int) -> None:
     """Give the device the qdisc mq, with a child of its own for each queue."""
     tool(["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "mq"])
     for number in range(1, queues + 1):
         parent = f"1:{number:x}"
-        tool(["tc", "qdisc", "replace", "dev", NAME, "parent", parent, *child.split()])
+        tool(["tc", "qdisc", "replace", "dev", NAME, "parent", parent, *HOLD.split()])
 
 
 def held() -> int:

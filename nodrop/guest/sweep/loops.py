@@ -172,7 +172,7 @@ class Loop:
                 ring.cancel_all()
                 cancelled = True
             ring.submit(1)
-            yield from (answer for answer in ring.whole_answers() if answer[0] != CANCEL)
+            yield from (answer for answer in ring.answers() if answer[0] != CANCEL)
 
     def _uring(self) -> None:
         buffers = [ctypes.create_string_buffer(BYTES) for _ in range(IN_FLIGHT)]

@@ -116,11 +116,7 @@ class Uring:
         self._unsubmitted -= _check(result)
         return True
 
-    def answers(self) -> Iterator[tuple[int, int]]:
-        """Give (tag, result) of each request that has ended."""
-        return ((tag, result) for tag, result, _ in self.whole_answers())
-
-    def whole_answers(self) -> Iterator[tuple[int, int, int]]:
+    def answers(self) -> Iterator[tuple[int, int, int]]:
         """Give (tag, result, flags) of each answer: MORE, and a buffer's number above BUFFER."""
         head = self._word(self._cq, self._cq_head)
         while head != self._word(self._cq, self._cq_tail):
