@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from harness import HOLD, NAME, Reader, Sender, check, dropped, equal, soon
 
@@ -68,6 +69,13 @@ class Account:
             equal(late, 0, f"port {sender.port}: packets out of order")
 
 
+class Adds(Protocol):
+    """What accounts for packets."""
+
+    def add(self, packet: bytes) -> object:
+        """Account for one."""
+
+
 class Teller(Reader):
     """A reader that accounts for what it reads.
 
@@ -77,7 +85,7 @@ class Teller(Reader):
         pause_s: as for Reader.
     """
 
-    def __init__(self, fd: int, account: Account, *, pause_s: float = 0.0) -> None:
+    def __init__(self, fd: int, account: Adds, *, pause_s: float = 0.0) -> None:
         super().__init__(fd, pause_s=pause_s)
         self._account = account
 
