@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from nodrop.guest.command import ip_batch
@@ -52,7 +53,7 @@ def requdisc(victim: Victim, _readers: Readers) -> None:
 def netns(victim: Victim, _readers: Readers) -> None:
     """Move the device to another namespace and back."""
     ip_batch([f"link set dev {NAME} netns away"])
-    ip_batch([f"link set dev {NAME} netns 1"], netns="away")
+    ip_batch([f"link set dev {NAME} netns {os.getpid()}"], netns="away")
     victim.set_qdisc(victim.row.qdisc)
     victim.address_it()
 
