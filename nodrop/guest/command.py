@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from types import TracebackType
 from typing import Any, Self
 
 from nodrop.guest.failure import GuestError
@@ -145,12 +144,7 @@ class Service:
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._kill()
 
     @property

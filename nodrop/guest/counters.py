@@ -64,6 +64,19 @@ def parse_qdisc(text: str) -> QdiscCounters:
         raise GuestError("'tc -j -s qdisc' printed something unknown") from error
 
 
+def parse_snmp(text: str, protocol: str) -> dict[str, int]:
+    """Parse the lines about a protocol in /proc/net/snmp.
+
+    Raises:
+        GuestError: there are none.
+    """
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith(f"{protocol}:")]
+    if len(lines) != 2:
+        raise GuestError(f"/proc/net/snmp holds nothing about {protocol}")
+    names, values = lines
+    return dict(zip(names, map(int, values), strict=True))
+
+
 def link_counters(name: str, *, netns: str | None = None) -> LinkCounters:
     """Read a device's counters."""
     where = ["-n", netns] if netns else []

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 IOC_WRITE = 1
@@ -22,7 +20,7 @@ def ioc(direction: int, number: int, size: int) -> int:
     return direction << 30 | size << 16 | ord("K") << 8 | number
 
 
-class DeviceFile(ABC):
+class DeviceFile:
     """A character device and what is set up through it; a context manager.
 
     Args:
@@ -33,7 +31,6 @@ class DeviceFile(ABC):
         self._path = path
         self._fd = -1
 
-    @abstractmethod
     def _set_up(self) -> None:
         """Do what is to be done once the file is open; on an error it is closed again."""
 
@@ -46,12 +43,7 @@ class DeviceFile(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop.guest.command import tool
-from nodrop.guest.failure import GuestError
+from nodrop.guest.failure import GuestError, Unsupported
 from nodrop.guest.modules import ModuleFiles
 from nodrop.guest.plan import Variant
 from nodrop.guest.slow import patience
@@ -17,11 +17,14 @@ from nodrop.guest.slow import patience
 IFF_BACKPRESSURE = 0x0080
 """The flag that asks upstream's driver for flow control, since Linux 7.3."""
 
-ON_TOP = ("kreader.ko", "kforwarder.ko")
-"""Our modules that use tun.ko, whichever it is."""
+READER = "kreader.ko"
+"""Our module that uses tun.ko, whichever it is."""
 
 OPTIONAL = "stock/tap.ko"
 """vhost_net.ko uses it where the kernel has macvtap."""
+
+TAP_DRIVERS = ("stock", "nodrop")
+"""Whose tap.ko there is."""
 
 UNLOAD_TIMEOUT_S = 20.0
 """500 devices of a debug kernel go for seconds, when the machine does other things too."""
@@ -65,14 +68,26 @@ def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
     found = [] if vhost is None else [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
     if Variant.NODROP in (tun, vhost):
         found.append("nodrop/nodrop.ko")
-    found += [f"{module_dir(tun)}/tun.ko", *ON_TOP]
+    found += [f"{module_dir(tun)}/tun.ko", READER]
     if vhost is not None:
         found.append(f"{module_dir(vhost)}/vhost_net.ko")
     return found
 
 
+def tap_modules(driver: str) -> list[str]:
+    """Return the modules of macvtap and ipvtap, with vhost_net, in the order in which they load.
+
+    Args:
+        driver: whose tap.ko. All others are the kernel's own: none has to know.
+    """
+    vhost = ("vhost_iotlb", "vhost", "tun", "vhost_net")
+    below, above = ("macvlan", "ipvlan"), ("macvtap", "ipvtap", *vhost)
+    names = [f"stock/{name}.ko" for name in (*below, *above)]
+    return [*names[:2], f"{driver}/tap.ko", *names[2:]]
+
+
 class Drivers:
-    """Keeps the modules of one variant, or of one pair, loaded at a time.
+    """Keeps one list of modules loaded at a time.
 
     Args:
         folder: the directory of NODROP_MODULES.
@@ -92,13 +107,23 @@ class Drivers:
         Raises:
             GuestError: a module is missing, does not load, or does not go.
         """
-        wanted = modules(tun, vhost)
+        self.load(modules(tun, vhost))
+
+    def load(self, wanted: list[str]) -> None:
+        """Load modules in this order; unload what is in the way.
+
+        Raises:
+            Unsupported: this kernel has no macvtap.
+            GuestError: a module is missing, does not load, or does not go.
+        """
         while self._loaded != wanted[: len(self._loaded)]:
             self._unload_last()
         for name in wanted[len(self._loaded) :]:
             path = self._files.find(name)
             if path:
                 tool(["insmod", str(path)])
+            elif name.startswith(("stock/macv", "stock/ipv")):
+                raise Unsupported(f"there is no {name}")
             elif name != OPTIONAL:
                 raise GuestError(f"there is no {name}; the driver was not built")
             self._loaded.append(name)

@@ -44,26 +44,10 @@ def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Call
     # Who received it and did not want it is named there; then it was not lost on its way out.
     if "rx_sk" in _format():
         wanted += " && rx_sk == 0"
-    with counted(f"freed{reason}", EVENT, wanted) as count:
-        yield count
-
-
-@contextmanager
-def counted(name: str, event: str, wanted: str) -> Iterator[Callable[[], int]]:
-    """Count how often a tracepoint is passed in the block.
-
-    Args:
-        name: of the instance of the tracing files that counts.
-        event: the tracepoint, GROUP/NAME.
-        wanted: a filter, in the kernel's words.
-
-    Yields:
-        Returns how often so far.
-    """
     _mount()
-    instance = TRACING / "instances" / name
+    instance = TRACING / "instances" / f"freed{reason}"
     instance.mkdir()
-    files = instance / "events" / event
+    files = instance / "events" / EVENT
     with ExitStack() as stack:
         stack.callback(instance.rmdir)
         stack.callback((files / "enable").write_text, "0")

@@ -109,7 +109,7 @@ def parse(output: str) -> dict[str, Any]:
 def is_listening(table: str) -> bool:
     """Return whether a ``/proc/PID/net/tcp`` shows that iperf3's server listens.
 
-    Others may listen in the same namespace: tinc's daemon does.
+    Others may listen in the same namespace.
     """
     rows = (line.split() for line in table.splitlines()[1:])
     return any(

@@ -62,9 +62,6 @@ class Meter(device.DeviceFile):
     def __init__(self) -> None:
         super().__init__(DEVICE)
 
-    def _set_up(self) -> None:
-        pass
-
     def run(
         self,
         ifindex: int,

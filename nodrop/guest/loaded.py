@@ -6,10 +6,9 @@ from __future__ import annotations
 import os
 import sys
 
-from nodrop.guest.drivers import ON_TOP, OPTIONAL, modules
+from nodrop.guest.drivers import READER, Drivers, modules
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
-from nodrop.guest.modules import ModuleFiles
 from nodrop.guest.plan import Variant
 
 NOT_FOUND = 127
@@ -21,15 +20,8 @@ def load(variant: Variant) -> None:
     Raises:
         GuestError: a module is missing or does not load.
     """
-    from nodrop.guest.command import tool
-
-    files = ModuleFiles(Environment.from_environ().modules)
-    for name in modules(variant, variant):
-        path = files.find(name)
-        if path and name not in ON_TOP:
-            tool(["insmod", str(path)])
-        elif name not in (*ON_TOP, OPTIONAL):
-            raise GuestError(f"there is no {name}; the driver was not built")
+    wanted = [name for name in modules(variant, variant) if name != READER]
+    Drivers(Environment.from_environ().modules).load(wanted)
 
 
 def main(argv: list[str]) -> int:

@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-REQUEST, ACK, REPLACE, EXCLUSIVE, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
+REQUEST, ACK, REPLACE, DUMP, CREATE = 0x1, 0x4, 0x100, 0x300, 0x400
 """Flags of a message."""
 ERROR, DONE = 2, 3
 """Kinds of messages: how a request ended (see raise_for()), the end of a dump."""
@@ -33,14 +33,9 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += (length + 3) & ~3
 
 
-def error_of(content: bytes) -> int:
-    """Return the errno that an ERROR message tells; 0: it is an acknowledgement."""
-    return -int(struct.unpack_from("=i", content)[0])
-
-
 def raise_for(content: bytes) -> None:
     """Raise the OSError that an ERROR message tells, unless it is an acknowledgement."""
-    if code := error_of(content):
+    if code := -int(struct.unpack_from("=i", content)[0]):
         raise OSError(code, os.strerror(code))
 
 

@@ -45,19 +45,6 @@ def inside(path: Path) -> Iterator[None]:
             _enter(here.fileno())
 
 
-def enter(path: Path) -> None:
-    """Move this thread into another network namespace for good.
-
-    Args:
-        path: its file, as for :func:`inside`.
-
-    Raises:
-        OSError: it cannot be entered.
-    """
-    with path.open("rb") as there:
-        _enter(there.fileno())
-
-
 def _enter(fd: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(fd, _CLONE_NEWNET):

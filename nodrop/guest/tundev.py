@@ -24,6 +24,8 @@ TSO_OFFLOADS = 0x7
 """TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished TCP packets."""
 UDP_OFFLOADS = 0x61
 """TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6: large UDP packets. Since Linux 6.2, both or none."""
+TUNSETQUEUE = 0x400454D9
+IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
 IFNAMSIZ = 16
 
 
@@ -38,6 +40,12 @@ def opened_flags(name: str, *, netns: str | None = None) -> int:
     # ip mounts the namespace's own /sys.
     where = ["ip", "netns", "exec", netns] if netns else []
     return int(tool([*where, "cat", f"/sys/class/net/{name}/tun_flags"]), 16)
+
+
+def attach_queue(fd: int, attach: bool) -> None:
+    """Give the queue of an open file to its device, or take it away."""
+    what = IFF_ATTACH_QUEUE if attach else IFF_DETACH_QUEUE
+    fcntl.ioctl(fd, TUNSETQUEUE, struct.pack(f"{IFNAMSIZ}xH22x", what))
 
 
 class TunDevice(DeviceFile):

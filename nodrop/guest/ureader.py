@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nodrop.guest.command import Service
-from nodrop.guest.kreader import Counts
+from nodrop.guest.kreader import Counts, Way
 
 _SWITCHES = re.compile(r"^(voluntary|nonvoluntary)_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 
@@ -53,17 +53,15 @@ class UserReader:
         self._packets = Path(f"/sys/class/net/{device}/statistics/tx_packets")
 
     def read(self) -> Counts:
-        """Return the counts so far; bytes and others are not known."""
+        """Return the counts so far; not all are known."""
         texts = [path.read_text(errors="replace") for path in self._tasks.glob("*/status")]
         voluntary, involuntary = switches(texts)
         return Counts(
-            packets=int(self._packets.read_text()),
-            bytes=0,
+            there=Way(int(self._packets.read_text())),
+            back=Way(0),
             now_ns=time.monotonic_ns(),
-            started_ns=0,
+            idle_ns=0,
             voluntary_switches=voluntary,
             involuntary_switches=involuntary,
-            error=0,
-            running=1,
             others=0,
         )

@@ -58,7 +58,6 @@ class VhostClient(Service):
         far_fd: another TAP, to which packets are carried and from which they come; both with
             offloads. 0: packets are thrown away.
         slots: of each ring, a power of two.
-        rate_pps: packets to send the other way, 0: none.
         work_ns, rest_ns: busy time and sleep per packet, ns.
         busyloop_us: how long vhost's thread polls before it sleeps, us.
         cpu: where the client runs, -1: anywhere.
@@ -74,7 +73,6 @@ class VhostClient(Service):
         *,
         far_fd: int = 0,
         slots: int = 256,
-        rate_pps: int = 0,
         work_ns: int = 0,
         rest_ns: int = 0,
         busyloop_us: int = 0,
@@ -84,7 +82,7 @@ class VhostClient(Service):
         worker_fifo: bool = False,
     ) -> None:
         argv = [str(environment.bin / "vhost_client"), "--fd", str(tap_fd)]
-        argv += ["--slots", str(slots), "--rate", str(rate_pps)]
+        argv += ["--slots", str(slots)]
         argv += ["--work-ns", str(work_ns), "--rest-ns", str(rest_ns)]
         argv += ["--far-fd", str(far_fd), "--busyloop-us", str(busyloop_us)]
         for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):
@@ -95,35 +93,32 @@ class VhostClient(Service):
 
     def counts(self) -> VhostCounts:
         """Return the counts so far."""
-        return self._order("count")
+        return self.order("count")
+
+    @property
+    def packets(self) -> int:
+        """Received so far."""
+        return self.counts().packets
 
     def detach(self) -> VhostCounts:
         """Take vhost-net off the TAP."""
-        return self._order("detach")
+        return self.order("detach")
 
     def attach(self) -> VhostCounts:
         """Put vhost-net back on the TAP."""
-        return self._order("attach")
+        return self.order("attach")
 
-    def pause(self) -> VhostCounts:
-        """Offer no buffers, as a guest that hangs."""
-        return self._order("pause")
+    def order(self, what: str) -> VhostCounts:
+        """Give one of the client's orders, beside those above; return its counts.
 
-    def resume(self) -> VhostCounts:
-        """Offer buffers again."""
-        return self._order("resume")
-
-    def hide(self) -> VhostCounts:
-        """Make the buffers memory that is not there; what comes meanwhile cannot be written."""
-        return self._order("hide")
-
-    def show(self) -> VhostCounts:
-        """Make them memory again, and kick: vhost-net stops at the first that it cannot write."""
-        return self._order("show")
+        Args:
+            what: "pause": offer no buffers, as a guest that hangs; "resume": offer them again;
+                "hide": make them memory that is not there, so that nothing can be written;
+                "show": make them memory again, and kick: vhost-net stops at the first that it
+                cannot write.
+        """
+        return VhostCounts.from_data(self.ask(what))
 
     def end(self) -> VhostCounts:
         """Stop the client and return its last counts."""
         return VhostCounts.from_data(parse_last_json(self.stop(), "vhost_client"))
-
-    def _order(self, order: str) -> VhostCounts:
-        return VhostCounts.from_data(self.ask(order))

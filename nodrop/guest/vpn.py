@@ -4,17 +4,17 @@
 ::
 
     netns nda                                                     netns ndb
-    198.18.0.1 --> qdisc --> ndvpn-a --> [kforwarder] --> ndvpn-b --> 198.18.0.2
+    198.18.0.1 --> qdisc --> ndvpn-a --> [forwarder] --> ndvpn-b --> 198.18.0.2
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from nodrop.guest.command import ip_batch, netns_path
-from nodrop.guest.kforwarder import KernelForwarder
+from nodrop.guest.kreader import KernelReader
 from nodrop.guest.netns import namespaces
 from nodrop.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
 from nodrop.guest.tundev import TSO_OFFLOADS, TunDevice, configure
@@ -48,14 +48,14 @@ def kernel_vpn(
     work_ns: int,
     txqueuelen: int,
     qdisc: str,
-) -> Iterator[KernelForwarder]:
+) -> Iterator[KernelReader]:
     """Join the two namespaces for the block; gives the forwarder of the first's packets.
 
     Args:
         flags: IFF_TUN or IFF_TAP and others.
         offloads: large packets pass whole.
         cpu: CPU of the forwarder, -1 for any.
-        receive_cpu: the CPU that receives what the forwarder wrote -1: the forwarder's own.
+        back_cpu: CPU of one that carries the other way, -1: the same does.
         work_ns: its busy time per packet, ns.
         txqueuelen: slots of each ring.
         qdisc: of each device.
@@ -66,11 +66,11 @@ def kernel_vpn(
         ends = [stack.enter_context(TunDevice(name, flags, offloads=taken)) for name in DEVICES]
         there, back = ends[0].fd, ends[1].fd
         one_way = back_cpu >= 0
-        forwarder = KernelForwarder(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)
+        forwarder = KernelReader(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)
         stack.enter_context(forwarder)
         if one_way:
             stack.enter_context(
-                KernelForwarder(back, there, cpu=back_cpu, work_ns=work_ns, one_way=True)
+                KernelReader(back, there, cpu=back_cpu, work_ns=work_ns, one_way=True)
             )
         ip_batch(
             [
@@ -82,21 +82,25 @@ def kernel_vpn(
         yield forwarder
 
 
-def drain_ends(forwarder: KernelForwarder) -> list[DeviceCounts]:
+def rest(carried: Callable[[], int]) -> list[DeviceCounts]:
     """Wait until nothing moves any more and return both devices' counters.
 
     A qdisc counts the segments of a large packet, a device counts the packet, so that their
-    counters do not tell. What does: no qdisc holds a packet and the forwarder stands still.
+    counters do not tell. What does: no qdisc holds a packet, and neither what carries packets nor
+    the devices went on between two looks, which take some milliseconds.
+
+    Args:
+        carried: returns how many packets were carried so far.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
-    before = -1
+    before: list[int] = []
     while True:
-        packets = forwarder.read().packets
         counts = [DeviceCounts.of(name, netns) for name, netns in zip(DEVICES, NETNS, strict=True)]
-        still = packets == before and not any(count.qdisc.queued for count in counts)
+        now = [carried(), *(count.link.tx_packets for count in counts)]
+        still = now == before and not any(count.qdisc.queued for count in counts)
         if still or time.monotonic() > deadline:
             return counts
-        before = packets
+        before = now
 
 
 def netns_options() -> list[str]:

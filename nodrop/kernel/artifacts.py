@@ -96,7 +96,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
         copy_modules((work / "nodrop").glob("*.ko"), modules / "nodrop")
         copy_modules((work / "reader").glob("*.ko"), modules)
         ours = [f"nodrop/{name}.ko" for name in ("nodrop", "tun", "vhost_net")]
-        for name in (*ours, "kreader.ko", "kforwarder.ko", "kspinner.ko"):
+        for name in (*ours, "kreader.ko", "kspinner.ko"):
             if not (modules / name).exists():
                 raise NodropError(f"The build of {name} ended well but left no such file.")
         shutil.rmtree(work)

@@ -34,7 +34,6 @@ _COMMON = (
     "bpftrace",  # for the command, to trace drops with
     "ca-certificates",  # apt wants them for mirrors by https
     "dkms",
-    "dpdk-dev",  # dpdk-testpmd, the vhost-net client
     "ethtool",
     "gcc",
     "iperf3",

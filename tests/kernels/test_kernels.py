@@ -37,7 +37,6 @@ VPNS = [REPOSITORY / "tests/kernels/command/vpns"]
 """With the command that looks at them."""
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
 COMPAT_PROGRAMS = find_selftests(REPOSITORY / "tests/compat")
-COMMAND_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/command")
 WHY = REPOSITORY / "tests/selftests/cmd_why"
 LIVE_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/live")
 ROUNDS = "100"
@@ -45,11 +44,9 @@ ROUNDS = "100"
 
 AFTER_REMOVAL = "stock_again"
 MOST = "6.12"
-"""The kernel on which every VPN is tested, and what has little to do with kernels."""
+"""The kernel on which what has little to do with kernels is tested."""
 COUNTED = "7.3"
 """The kernel whose instructions are counted: it has all drivers."""
-TWO_VPNS = {"NODROP_TEST_VPNS": "openvpn wireguard-go"}
-"""On the others: the one of the issue trackers, and the one with most threads."""
 
 pytestmark = pytest.mark.kernels
 
@@ -85,7 +82,7 @@ def test_livepatch(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> No
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_programs(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """A real vhost-net client, and the stock modules beside ours."""
+    """Both kinds of consumer, and the stock modules beside ours."""
     programs = [path for path in PROGRAMS if path.name != AFTER_REMOVAL]
     run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=240.0)
 
@@ -93,25 +90,15 @@ def test_programs(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> Non
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_vpns(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Real VPNs on both drivers, and what the command says of them."""
-    run_batch(
-        machine_of(kernel, Setup.INSTALLED),
-        VPNS,
-        tmp_path,
-        subtests,
-        timeout=300.0,
-        env={} if kernel == MOST else TWO_VPNS,
-        code_changes=kernel == MOST,  # what traces changes the kernel's code
-    )
+    run_batch(machine_of(kernel, Setup.INSTALLED), VPNS, tmp_path, subtests, timeout=300.0)
 
 
 @pytest.mark.skipif(MOST not in KERNELS, reason=f"not on {MOST}")
 def test_command(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """What people type, and where things end badly."""
-    # The kernel of user mode has neither the types nor the probes of events that why uses.
-    programs = [*(path for path in COMMAND_PROGRAMS if path.name != "vpns"), WHY]
+    """The kernel of user mode has neither the types nor the probes of events that why uses."""
     # Tracing changes the kernel's code under load.
     machine = machine_of(MOST, Setup.INSTALLED)
-    run_batch(machine, programs, tmp_path, subtests, timeout=240.0, code_changes=True)
+    run_batch(machine, [WHY], tmp_path, subtests, timeout=240.0, code_changes=True)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

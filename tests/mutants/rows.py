@@ -242,7 +242,7 @@ TAP = (
         "slots that were not given back count as frames",
         "ring->producer - READ_ONCE(ring->consumer_head);",
         "ring->producer - ring->consumer_tail;",
-        "tap_limit",
+        "kind=macvtap qdisc=noqueue ring=5 sender=forwarded",
     ),
     Mutant(
         "tap/guard.c",

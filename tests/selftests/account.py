@@ -6,8 +6,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from harness import NAME, Reader, Sender, check, dropped, equal, soon
+from harness import HOLD, NAME, Reader, Sender, check, dropped, equal, soon
 
 from nodrop.guest.command import tool
 from nodrop.guest.counters import driver_counters, qdisc_counters
@@ -68,6 +69,13 @@ class Account:
             equal(late, 0, f"port {sender.port}: packets out of order")
 
 
+class Adds(Protocol):
+    """What accounts for packets."""
+
+    def add(self, packet: bytes) -> object:
+        """Account for one."""
+
+
 class Teller(Reader):
     """A reader that accounts for what it reads.
 
@@ -77,7 +85,7 @@ class Teller(Reader):
         pause_s: as for Reader.
     """
 
-    def __init__(self, fd: int, account: Account, *, pause_s: float = 0.0) -> None:
+    def __init__(self, fd: int, account: Adds, *, pause_s: float = 0.0) -> None:
         super().__init__(fd, pause_s=pause_s)
         self._account = account
 
@@ -85,12 +93,12 @@ class Teller(Reader):
         self._account.add(packet)
 
 
-def mq(queues: int, child: str = "pfifo limit 20000") -> None:
+def mq(queues: int) -> None:
     """Give the device the qdisc mq, with a child of its own for each queue."""
     tool(["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "mq"])
     for number in range(1, queues + 1):
         parent = f"1:{number:x}"
-        tool(["tc", "qdisc", "replace", "dev", NAME, "parent", parent, *child.split()])
+        tool(["tc", "qdisc", "replace", "dev", NAME, "parent", parent, *HOLD.split()])
 
 
 def held() -> int:

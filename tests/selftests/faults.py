@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes everything fail once, in turn, that an operation of this thread needs from the kernel;
-memory that a program has not.
+"""Makes everything fail once, in turn, that an operation of this thread needs from the kernel.
 
 What fails is memory and copies to and from the program. Needs a kernel with fault injection, as
 nodrop/kernel/configs/kasan.config has it.
@@ -8,21 +7,14 @@ nodrop/kernel/configs/kasan.config has it.
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from harness import Skip, check
-
-from nodrop.guest.sweep.uring import Uring
-
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
 
 KNOB = Path("/proc/thread-self/fail-nth")
 DEBUGFS = Path("/sys/kernel/debug")
@@ -46,31 +38,6 @@ def needed() -> None:
     """Skip the case where the kernel injects no faults."""
     if not KNOB.exists():
         raise Skip("this kernel injects no faults")
-
-
-@contextmanager
-def pages() -> Iterator[int]:
-    """The address of two pages, of which nobody may touch the second."""
-    size = mmap.PAGESIZE
-    mode = mmap.PROT_READ | mmap.PROT_WRITE
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    nowhere = ctypes.c_void_p(None)
-    length = ctypes.c_size_t(2 * size)
-    address = libc.mmap(nowhere, length, mode, flags, -1, ctypes.c_long(0))
-    second = ctypes.c_void_p(address + size)
-    try:
-        check(libc.mprotect(second, ctypes.c_size_t(size), 0) == 0, "the second page stays")
-        yield address
-    finally:
-        libc.munmap(ctypes.c_void_p(address), length)
-
-
-def uring() -> Uring:
-    """A ring of io_uring; skips the case where there is none."""
-    try:
-        return Uring(8)
-    except OSError as error:
-        raise Skip(f"io_uring: {os.strerror(error.errno or 0)}") from error
 
 
 def seen(errors: Counter[int], *, memory: bool = True) -> None:

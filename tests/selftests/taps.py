@@ -3,26 +3,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from harness import check, equal, run, soon
+import harness
+from harness import check, drivers, equal, run, soon
+from sockets import charged
 
 from nodrop.guest.command import ip_batch, netns_path
-from nodrop.guest.counters import driver_counters
-from nodrop.guest.environment import Environment
+from nodrop.guest.drivers import tap_modules
 from nodrop.guest.netns import inside
 from nodrop.guest.taps.device import LinkTap
-from nodrop.guest.taps.load import load, unload
-from nodrop.guest.taps.measure import rx_dropped
 from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, NAME, guest_tap
 
-SIOCOUTQ = 0x5411
 MOST = 4080
 """NODROP_HOLD_MOST."""
 FAR_TOO_MANY = 50_000
@@ -38,25 +35,13 @@ OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
 LATE_MS = "60000"
 """Later than any test reads: the guard's time where it is not what is tested."""
 
-_loaded: list[str] = []
-
 
 def use(driver: str) -> None:
-    """Load a driver's tap and all that goes with it, unload what is in the way."""
-    if _loaded == [driver]:
-        return
-    end()
-    load(driver, Environment.from_environ().modules)
-    _loaded.append(driver)
+    """Load a driver's tap and all that goes with it, unless it is loaded already."""
+    drivers.load(tap_modules(driver))
     guard = PARAMETERS / "guard_ms"
     if guard.exists():
         guard.write_text(LATE_MS, encoding="ascii")
-
-
-def end() -> None:
-    """Unload what was loaded."""
-    if _loaded:
-        unload(_loaded.pop())
 
 
 def run_taps(*cases: Callable[[], None]) -> None:
@@ -73,28 +58,17 @@ def run_taps(*cases: Callable[[], None]) -> None:
         with_driver.__name__ = case.__name__
         return with_driver
 
-    run(*map(prepared, cases), tun=None, at_end=end)
+    run(*map(prepared, cases), tun=None)
 
 
-@contextmanager
-def parameter(name: str, value: str) -> Iterator[None]:
-    """Set a parameter of tap for the block."""
+def parameter(name: str, value: str) -> AbstractContextManager[None]:
+    """Set a parameter of tap, if it has it, for the block."""
     path = PARAMETERS / name
-    if not path.exists():
-        yield
-        return
-    before = path.read_text(encoding="ascii")
-    path.write_text(value, encoding="ascii")
-    try:
-        yield
-    finally:
-        path.write_text(before, encoding="ascii")
+    return harness.parameter(path, value) if path.exists() else nullcontext()
 
 
 @contextmanager
-def sockets(
-    count: int, netns: str, *, sndbuf: int = 0, connected: bool = True
-) -> Iterator[list[socket.socket]]:
+def sockets(count: int, netns: str, *, connected: bool = True) -> Iterator[list[socket.socket]]:
     """Give non-blocking UDP sockets of a namespace, connected to the tap's address."""
     with ExitStack() as stack:
         with inside(netns_path(netns)):
@@ -104,8 +78,6 @@ def sockets(
             ]
         for sock in made:
             sock.setblocking(False)
-            if sndbuf:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
             if connected:
                 sock.connect((ADDRESS, 9))
         yield made
@@ -137,11 +109,6 @@ def segmenting(made: Sequence[socket.socket]) -> None:
     """Send large frames from now on, which are to be cut into segments of 100 bytes."""
     for sock in made:
         sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
-
-
-def charged(sock: socket.socket) -> int:
-    """Bytes that a socket is charged with for packets on their way."""
-    return int(struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0])
 
 
 class Flow:
@@ -225,33 +192,9 @@ class Flow:
 
 def counters(queue: int = 0) -> dict[str, int]:
     """The counters of a queue."""
-    prefix = f"rx{queue}_"
-    found = driver_counters(NAME)
-    return {
-        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
-    }
+    return harness.counters(queue, device=NAME, way="rx")
 
 
 def drops() -> dict[str, int]:
     """The causes by which the first queue lost something."""
     return {name: value for name, value in counters().items() if name.startswith("drop_") and value}
-
-
-__all__ = [
-    "MOST",
-    "OTHER",
-    "SIBLING",
-    "Flow",
-    "charged",
-    "counters",
-    "drain",
-    "drops",
-    "frames",
-    "other_guest",
-    "parameter",
-    "run_taps",
-    "rx_dropped",
-    "segmenting",
-    "sockets",
-    "use",
-]

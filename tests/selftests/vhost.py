@@ -90,7 +90,7 @@ def all_arrive(reader: VhostClient, offered: int) -> None:
     """Fail unless each packet is delivered or was dropped by the qdisc at its limit."""
 
     def missing() -> int:
-        return offered - qdisc_counters(NAME).drops - reader.counts().packets
+        return offered - qdisc_counters(NAME).drops - reader.packets
 
     check(offered > 0, "nothing was sent")
     soon(lambda: missing() <= 0, "packets are missing: lost or stuck")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from nodrop.guest.counters import (
     QdiscCounters,
     parse_link,
     parse_qdisc,
+    parse_snmp,
 )
 from nodrop.guest.failure import GuestError
-from nodrop.guest.kreader import Counts
+from nodrop.guest.kreader import Counts, Way
 from nodrop.guest.pktgen import PktgenResult, parse_device
 from nodrop.guest.scenarios.base import DeviceCounts
 from nodrop.guest.scenarios.flood import flood_metrics
-from nodrop.guest.scenarios.vpnhost import parse_udp
 from nodrop.guest.scenarios.vpntcp import parse_dropped
 from nodrop.guest.shares import due
 
@@ -42,9 +43,9 @@ def counts(
 
 def test_a_drop_without_a_qdisc_is_no_loss() -> None:
     for kind, lost, unqueued in (("noqueue", 0, 3), ("fq_codel", 3, 0)):
-        read = Counts(0, 0, 0, 0, 0, 0, 0, 1, 0), Counts(7, 420, 10**9, 0, 0, 0, 0, 1, 0)
+        read = [Counts(Way(7 * at), Way(0), at * 10**9, 0, 0, 0, 0) for at in (0, 1)]
         sent = [PktgenResult(accepted=7, refused=3, active_s=1.0)]
-        found = flood_metrics("reader", sent, read, 7, counts(7, 3, kind=kind))
+        found = flood_metrics("reader", sent, (read[0], read[1]), 7, counts(7, 3, kind=kind))
         assert (found["lost"], found["unqueued"], found["unaccounted"]) == (lost, unqueued, 0)
 
 
@@ -81,6 +82,7 @@ def test_what_the_kernel_counted() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '[{"root": true}]', "not JSON"])
 def test_unknown_output_is_an_error(text: str) -> None:
+    parse_udp = partial(parse_snmp, protocol="Udp")
     for parse in (parse_qdisc, parse_link, parse_device, parse_dropped, parse_udp, iperf.parse):
         if (parse, text) != (iperf.parse, "{}"):
             with pytest.raises(GuestError):
@@ -91,7 +93,7 @@ def test_drops_at_the_other_places() -> None:
     stats = {"rx": {"packets": 9, "dropped": 3}, "tx": {"packets": 8, "dropped": 4}}
     assert parse_dropped(json.dumps([{"stats64": stats}])) == 7
     udp = "Udp: InDatagrams InErrors SndbufErrors\nUdp: 100 7 2\nUdpLite: InErrors\nUdpLite: 0\n"
-    assert parse_udp(udp) == {"InDatagrams": 100, "InErrors": 7, "SndbufErrors": 2}
+    assert parse_snmp(udp, "Udp") == {"InDatagrams": 100, "InErrors": 7, "SndbufErrors": 2}
 
 
 def interval(start: float, end: float, *flows: int) -> dict[str, Any]:

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * kreader: reads a TUN or TAP queue from a kernel thread.
+ * kreader: reads a TUN or TAP queue from a kernel thread, or is the null VPN
+ * between two.
+ *
+ *   sender -> qdisc -> TAP -> [ kreader ]              copied out, thrown away
+ *
+ *   sender -> qdisc -> TAP a -> [ kreader ] -> TAP b -> receiver
+ *     <--------------- TAP a <- [ kreader ] <- TAP b <- qdisc <-
  *
  * A read() loop measures the system call as much as the driver. This module
  * takes packets the way vhost-net does, through the socket that
  * tun_get_socket() hands out, so that the driver is what a benchmark sees.
- * The packet is copied out and thrown away.
+ *
+ * Between two queues it works as a VPN with a single thread does: it takes a
+ * packet from whichever device has one, works on it, gives it to the other
+ * device, and waits for both when neither has any. It must not block on one
+ * direction, so it reads without waiting and looks by poll() before it sleeps.
+ * Two of them, each for one way, work as a VPN with a thread for each
+ * direction. It ends by itself when a device goes.
  *
  * Each open file of /dev/nodrop-kreader is one reader: START begins it, READ
  * takes its counts while it runs, STOP (or the last close) ends it.
@@ -16,42 +28,44 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/poll.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
+#include <linux/wait.h>
+#include <net/sock.h>
 
 #include "kreader.h"
 #include "ktun.h"
 
 /**
  * struct kreader - one reader, behind one open file
- * @lock:       serialises START, READ and STOP
- * @task:       the reading thread, referenced, NULL before START and after STOP
- * @tun:        the queue, held as long as @task is set
- * @work_ns:    busy time per packet
- * @fifo:       run as SCHED_FIFO
- * @stop:       asks the thread to end
- * @packets:    written by the thread alone
- * @bytes:      written by the thread alone
- * @others:     written by the thread alone
- * @started_ns: when the thread began
- * @ended:      the thread left its loop
- * @error:      why, if not asked to
- * @last:       the counts at STOP, for a READ afterwards
- * @buf:        where packets are copied to
+ * @lock:    serialises START, READ and STOP
+ * @task:    the thread, referenced, NULL before START and after STOP
+ * @ends:    the queues, held as long as @task is set; the second one may be
+ *           none
+ * @work_ns: busy time per packet
+ * @flags:   KREADER_*
+ * @stop:    asks the thread that drains to end
+ * @ways:    written by the thread alone
+ * @others:  written by the thread alone
+ * @idle_ns: time of all sleeps that are over; written by the thread alone
+ * @since:   when the thread fell asleep, 0 when it is awake
+ * @error:   why the thread ended, if not asked to
+ * @last:    the counts at STOP, for a READ afterwards
+ * @buf:     the packet on its way
  */
 struct kreader {
 	struct mutex lock; /* one ioctl at a time */
 	struct task_struct *task;
-	struct ktun tun;
+	struct ktun ends[2];
 	u32 work_ns;
-	bool fifo;
+	u32 flags;
 	bool stop;
-	u64 packets;
-	u64 bytes;
+	struct kreader_way ways[2];
 	u64 others;
-	u64 started_ns;
-	bool ended;
+	u64 idle_ns;
+	u64 since;
 	int error;
 	struct kreader_counts last;
 	u8 buf[KTUN_BUF_LEN];
@@ -67,53 +81,145 @@ static bool kreader_is_ipv4(const struct kreader *reader, int len)
 	return len >= ETH_HLEN && eth->h_vlan_proto == htons(ETH_P_IP);
 }
 
-static int kreader_thread(void *data)
+/* Return: the length of the next packet, or a negative errno. */
+static int kreader_take(struct kreader *reader, int from, int flags)
 {
-	struct kreader *reader = data;
+	struct kreader_way *way = &reader->ways[from];
+	int len = ktun_recv(&reader->ends[from], reader->buf, flags);
+
+	if (len < 0)
+		return len;
+	WRITE_ONCE(way->bytes, way->bytes + len);
+	WRITE_ONCE(way->packets, way->packets + 1);
+	ktun_work(reader->work_ns);
+	return len;
+}
+
+/* Throw away what one queue has. The read sleeps: a signal is what ends it. */
+static void kreader_drain(struct kreader *reader)
+{
 	int len;
 
-	/* The read sleeps interruptibly: a signal is what ends it. */
 	allow_signal(SIGINT);
-	if (reader->fifo)
+	if (reader->flags & KREADER_FIFO)
 		sched_set_fifo_low(current);
-	WRITE_ONCE(reader->started_ns, ktime_get_ns());
-
 	while (!READ_ONCE(reader->stop)) {
-		len = ktun_recv(&reader->tun, reader->buf, 0);
+		len = kreader_take(reader, 0, 0);
+		if (len == -ERESTARTSYS || len == -EINTR)
+			return;
 		if (len < 0) {
-			if (len == -ERESTARTSYS || len == -EINTR)
-				break;
 			WRITE_ONCE(reader->error, len);
-			break;
+			return;
 		}
 		if (!kreader_is_ipv4(reader, len))
 			WRITE_ONCE(reader->others, reader->others + 1);
-		WRITE_ONCE(reader->bytes, reader->bytes + len);
-		WRITE_ONCE(reader->packets, reader->packets + 1);
-		ktun_work(reader->work_ns);
 		cond_resched();
 	}
-	WRITE_ONCE(reader->ended, true);
+}
+
+/* Return: 1 for a packet, 0 when there was none, or a negative errno. */
+static int kreader_move(struct kreader *reader, int from)
+{
+	struct kreader_way *way = &reader->ways[from];
+	int len = kreader_take(reader, from, MSG_DONTWAIT);
+
+	if (len < 0)
+		return len == -EAGAIN ? 0 : len;
+	if (ktun_send(&reader->ends[!from], reader->buf, len) != len)
+		WRITE_ONCE(way->send_errors, way->send_errors + 1);
+	return 1;
+}
+
+static bool kreader_readable(const struct kreader *reader, int from)
+{
+	return vfs_poll(reader->ends[from].file, NULL) & (EPOLLIN | EPOLLERR);
+}
+
+/* Sleep until one of the devices has a packet, or is gone. */
+static void kreader_wait(struct kreader *reader)
+{
+	bool one_way = reader->flags & KREADER_ONE_WAY;
+	DECLARE_WAITQUEUE(wait_a, current);
+	DECLARE_WAITQUEUE(wait_b, current);
+
+	add_wait_queue(sk_sleep(reader->ends[0].sock->sk), &wait_a);
+	add_wait_queue(sk_sleep(reader->ends[1].sock->sk), &wait_b);
+	set_current_state(TASK_INTERRUPTIBLE);
+	if (!kreader_readable(reader, 0) &&
+	    (one_way || !kreader_readable(reader, 1)) &&
+	    !kthread_should_stop()) {
+		WRITE_ONCE(reader->since, ktime_get_ns());
+		schedule();
+		WRITE_ONCE(reader->idle_ns,
+			   reader->idle_ns + ktime_get_ns() - reader->since);
+		WRITE_ONCE(reader->since, 0);
+	}
+	__set_current_state(TASK_RUNNING);
+	remove_wait_queue(sk_sleep(reader->ends[1].sock->sk), &wait_b);
+	remove_wait_queue(sk_sleep(reader->ends[0].sock->sk), &wait_a);
+}
+
+static void kreader_forward(struct kreader *reader)
+{
+	bool one_way = reader->flags & KREADER_ONE_WAY;
+	int there, back = 0;
+
+	while (!kthread_should_stop()) {
+		there = kreader_move(reader, 0);
+		if (!one_way)
+			back = kreader_move(reader, 1);
+		if (there < 0 || back < 0) {
+			WRITE_ONCE(reader->error, there < 0 ? there : back);
+			return;
+		}
+		if (!there && !back)
+			kreader_wait(reader);
+		cond_resched();
+	}
+}
+
+static int kreader_thread(void *data)
+{
+	struct kreader *reader = data;
+
+	if (reader->ends[1].file)
+		kreader_forward(reader);
+	else
+		kreader_drain(reader);
 	return 0;
 }
 
 static void kreader_snapshot(struct kreader *reader,
 			     struct kreader_counts *counts)
 {
+	u64 since = READ_ONCE(reader->since);
+	int i;
+
 	if (!reader->task) {
 		*counts = reader->last;
 		return;
 	}
 	memset(counts, 0, sizeof(*counts));
-	counts->packets = READ_ONCE(reader->packets);
-	counts->bytes = READ_ONCE(reader->bytes);
+	for (i = 0; i < 2; i++) {
+		counts->ways[i].packets = READ_ONCE(reader->ways[i].packets);
+		counts->ways[i].bytes = READ_ONCE(reader->ways[i].bytes);
+		counts->ways[i].send_errors =
+			READ_ONCE(reader->ways[i].send_errors);
+	}
 	counts->others = READ_ONCE(reader->others);
 	counts->now_ns = ktime_get_ns();
-	counts->started_ns = READ_ONCE(reader->started_ns);
+	counts->idle_ns = READ_ONCE(reader->idle_ns);
+	if (since)
+		counts->idle_ns += counts->now_ns - since;
 	counts->voluntary_switches = READ_ONCE(reader->task->nvcsw);
 	counts->involuntary_switches = READ_ONCE(reader->task->nivcsw);
 	counts->error = READ_ONCE(reader->error);
-	counts->running = !READ_ONCE(reader->ended);
+}
+
+static void kreader_drop_ends(struct kreader *reader)
+{
+	ktun_put(&reader->ends[1]);
+	ktun_put(&reader->ends[0]);
 }
 
 static int kreader_start(struct kreader *reader,
@@ -122,44 +228,52 @@ static int kreader_start(struct kreader *reader,
 	struct task_struct *task;
 	int err;
 
-	if ((args->flags & ~KREADER_FIFO) || !ktun_cpu_valid(args->cpu))
+	if ((args->flags & ~(KREADER_FIFO | KREADER_ONE_WAY)) ||
+	    !ktun_cpu_valid(args->cpu))
 		return -EINVAL;
 	if (reader->task)
 		return -EBUSY;
 
-	err = ktun_get(&reader->tun, args->tun_fd);
+	err = ktun_get(&reader->ends[0], args->tun_fds[0]);
+	if (!err && args->tun_fds[1] >= 0)
+		err = ktun_get(&reader->ends[1], args->tun_fds[1]);
 	if (err)
-		return err;
+		goto drop;
 
 	reader->work_ns = args->work_ns;
-	reader->fifo = args->flags & KREADER_FIFO;
+	reader->flags = args->flags;
 	reader->stop = false;
-	reader->ended = false;
-	reader->error = 0;
-	reader->packets = 0;
-	reader->bytes = 0;
 	reader->others = 0;
+	reader->idle_ns = 0;
+	reader->since = 0;
+	reader->error = 0;
+	memset(reader->ways, 0, sizeof(reader->ways));
 	task = ktun_spawn(kreader_thread, reader, "nodrop-kreader", args->cpu);
-	if (IS_ERR(task)) {
-		ktun_put(&reader->tun);
-		return PTR_ERR(task);
-	}
+	err = PTR_ERR_OR_ZERO(task);
+	if (err)
+		goto drop;
+
 	reader->task = task;
 	wake_up_process(task);
 	return 0;
+
+drop:
+	kreader_drop_ends(reader);
+	return err;
 }
 
 static void kreader_stop(struct kreader *reader)
 {
 	if (!reader->task)
 		return;
+	/* Before it allows the signal the thread sees this. */
 	WRITE_ONCE(reader->stop, true);
 	send_sig(SIGINT, reader->task, 1);
 	kthread_stop(reader->task);
 	kreader_snapshot(reader, &reader->last);
 	put_task_struct(reader->task);
 	reader->task = NULL;
-	ktun_put(&reader->tun);
+	kreader_drop_ends(reader);
 }
 
 static long kreader_ioctl(struct file *file, unsigned int cmd,
@@ -235,5 +349,5 @@ static struct miscdevice kreader_misc = {
 };
 module_misc_device(kreader_misc);
 
-MODULE_DESCRIPTION("In-kernel reader of TUN and TAP devices for benchmarks");
+MODULE_DESCRIPTION("In-kernel reader of TUN and TAP devices, and null VPN, for benchmarks");
 MODULE_LICENSE("GPL");

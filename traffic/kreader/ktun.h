@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the in-kernel reader and the in-kernel forwarder share: a TUN or TAP
- * queue, used through the socket that tun_get_socket() hands out, as vhost-net
- * uses it.
+ * A TUN or TAP queue, used through the socket that tun_get_socket() hands out,
+ * as vhost-net uses it, and a thread for it.
  */
 #ifndef NODROP_KTUN_H
 #define NODROP_KTUN_H

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodrop.guest.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, answer, redirect
-from nodrop.guest.fuzz.calls_tun import IOCTL, WRITE, ioctl, opens, tap_index
+from nodrop.guest.fuzz.calls_tun import IOCTL, ioctl, tap_index
 from nodrop.guest.fuzz.memory import Memory, pack
 from nodrop.guest.fuzz.program import Spec, Specs, System, exact, flags, name, num, packet
 from nodrop.guest.netlink import ACK, CREATE, REPLACE, REQUEST, attribute, message, nested, text
@@ -29,7 +29,6 @@ _ETHTOOL = (
 _NEWLINK, _DELLINK, _NEWQDISC, _DELQDISC = 16, 17, 36, 37
 _IFNAME, _LINK, _LINKINFO, _KIND, _NETNS_FD, _TCA_KIND = 3, 5, 18, 1, 28, 1
 _QDISCS = ("pfifo", "fq_codel", "pfifo_fast", "noqueue", "mq", "pfifo_head_drop", "fq")
-_LIMITS = ("limit_max", "limit_min", "limit", "hold_time")
 
 
 def _ethtool(m: Memory, fd: int, device: bytes, *numbers: int) -> System:
@@ -101,16 +100,6 @@ def _xdp_attach(m: Memory, program: int, index: int, how: int) -> System:
     return BPF, 28, m.put(pack("<IIII", program, index, 37, how & 0xFF).ljust(64, b"\0")), 64
 
 
-def _limit_file(m: Memory, device: bytes, queue: int, which: int) -> System:
-    place = device.rstrip(b"\0").decode(errors="replace")
-    path = f"/sys/class/net/{place}/queues/tx-{queue & 3}/byte_queue_limits/{_LIMITS[which]}"
-    return opens(path)(m, 2)
-
-
-def _write_number(m: Memory, fd: int, value: int) -> System:
-    return WRITE, fd, m.put(b"%d\n" % value), len(b"%d\n" % value)
-
-
 def _pause(m: Memory, milliseconds: int) -> System:
     return NANOSLEEP, m.put(pack("<QQ", 0, milliseconds * 1_000_000)), 0
 
@@ -124,7 +113,6 @@ _WAITS = exact(_DONTWAIT, _DONTWAIT, 0)
 _LINK_FLAGS = flags(UP | _PROMISC | _ALLMULTI | _MULTICAST, UP | _NOARP, UP | _NOARP, _NOARP)
 _NETWORKS = exact(*(0x0100090A | network << 16 for network in range(3)))
 """10.9.N.1; what is sent to 10.9.N.2 goes there."""
-_LIMIT = num(0, 1, 1500, 3000, 1 << 20, -1, 0xFFFFFFFF)
 
 NET_CALLS: Specs = {
     "udp": Spec(3, (), _socket(2, 2, 0), "udp"),
@@ -157,7 +145,5 @@ NET_CALLS: Specs = {
     "filter_program": Spec(
         3, (exact(0, 1, 2, 60, 0xFFFF),), _load(SOCKET_FILTER, answer), "filter"
     ),
-    "limit_file": Spec(10, (name, exact(0, 1), exact(0, 1, 2, 3)), _limit_file, "text"),
-    "write_number": Spec(10, (("text",), _LIMIT), _write_number),
     "pause": Spec(6, (exact(1, 2, 5, 9),), _pause),
 }

@@ -28,7 +28,7 @@ DEVICES = flags(
     *(TAP | NO_PI | _NAPI, TAP | NO_PI | _NAPI | _FRAGS, TUN | NO_PI | _BACKPRESSURE),
 )
 QUEUE = ("tun",)
-ANY = ("tun", "vhost", "event", "epoll", "udp", "packet", "filter", "link", "text")
+ANY = ("tun", "vhost", "event", "epoll", "udp", "packet", "filter", "link")
 
 
 def _tun(direction: int, number: int, size: int = 4) -> int:

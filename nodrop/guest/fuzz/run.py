@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from nodrop.guest.drivers import Drivers
+from nodrop.guest.drivers import Drivers, tap_modules
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.fuzz.execute import execute
@@ -23,7 +23,6 @@ from nodrop.guest.fuzz.generate import program_of
 from nodrop.guest.leaks import Leaks
 from nodrop.guest.plan import Variant
 from nodrop.guest.runner import prepare_system
-from nodrop.guest.taps import load
 from nodrop.lab.splats import find_splats
 
 FOUND, FAILED = 1, 2
@@ -62,12 +61,12 @@ class Log:
                 continue  # Some were overwritten; the next ones come.
 
 
-def use(kind: str, modules: Path) -> Drivers | None:
-    """Load what a kind of guest has; None: nodrop's tap and no more of nodrop."""
-    if kind == "tap":
-        load.load("nodrop", modules)
-        return None
+def use(kind: str, modules: Path) -> Drivers:
+    """Load what a kind of guest has."""
     drivers = Drivers(modules)
+    if kind == "tap":
+        drivers.load(tap_modules("nodrop"))
+        return drivers
     drivers.use(Variant.NODROP, vhost=Variant.STOCK if kind == "stock-vhost" else Variant.NODROP)
     GUARD.write_text("20" if kind == "guard" else "0")
     TRACE.write_text("1" if kind == "guard" else "0")
@@ -140,7 +139,7 @@ def main(argv: list[str]) -> int:
         return FAILED
     if not found:
         try:
-            drivers.unload() if drivers else load.unload("nodrop")
+            drivers.unload()
         except GuestError as error:
             found = f"modules: {error}"
     print(f"{done['']} programs, {done.total()} calls of {len(done) - 1} kinds", flush=True)

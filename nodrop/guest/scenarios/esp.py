@@ -15,8 +15,8 @@ at once, and costs next to nothing: the near side is what is measured.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from nodrop.guest.account import Account
@@ -48,38 +48,23 @@ NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
 """A namespace's kernel sends nothing by itself then; what passes is the sender's."""
 
 
-@dataclass(frozen=True)
-class Said:
-    """What the programs say at their end."""
-
-    sender: dict[str, Any]
-    near: dict[str, Any]
-    sink: dict[str, Any]
-
-
-def losses(said: Said, veth_dropped: int) -> dict[str, int]:
-    """Return packets that were lost behind the near device, by place.
-
-    Args:
-        veth_dropped: packets that the veth pair's near device dropped.
-    """
-    return {
-        "lost_near_end": said.near["sealed"]["refused"],
-        "lost_veth": veth_dropped,
-        "lost_outer_socket": said.sink["socket_drops"],
-    }
-
-
-def esp_metrics(said: Said, counts: DeviceCounts, veth_dropped: int, payload_bytes: int) -> Metrics:
+def esp_metrics(
+    said: Sequence[dict[str, Any]], counts: DeviceCounts, veth_dropped: int, payload_bytes: int
+) -> Metrics:
     """Return speeds, losses by place, and the account of the whole way.
 
     Args:
+        said: what the sender, the VPN and the sink say at their ends.
         counts: of the near device, when it has come to rest.
         veth_dropped: packets that the veth pair's near device dropped.
         payload_bytes: of each of the sender's packets.
     """
-    sender, sink = said.sender, said.sink
-    behind = losses(said, veth_dropped)
+    sender, near, sink = said
+    behind = {
+        "lost_near_end": near["sealed"]["refused"],
+        "lost_veth": veth_dropped,
+        "lost_outer_socket": sink["socket_drops"],
+    }
     elsewhere = sum(behind.values())
     account = Account(
         offered=sender["sent"],
@@ -96,10 +81,10 @@ def esp_metrics(said: Said, counts: DeviceCounts, veth_dropped: int, payload_byt
         "loss_percent": 100 * (sender["sent"] - delivered) / max(sender["sent"], 1),
         "refused": sender["eagain"] + sender["enobufs"] + sender["other_errors"],
         "longest_send_ms": sender["longest_send_ns"] / 1e6,
-        "vpn_polls": said.near["sealed"]["polls"],
+        "vpn_polls": near["sealed"]["polls"],
         "lost_elsewhere": elsewhere,
     }
-    for name, program in (("sender", sender), ("vpn", said.near)):
+    for name, program in (("sender", sender), ("vpn", near)):
         cpu_us = program["cpu_seconds"] * 1e6
         metrics[f"{name}_cpu_us_per_packet"] = cpu_us / max(delivered, 1)
         for kind in ("voluntary", "involuntary"):
@@ -153,7 +138,7 @@ class Esp(Scenario):
             read = near.result()
             time.sleep(SETTLE_S)
             dropped = link_counters(VETH[0], netns=NEAR.netns).tx_dropped
-            said = Said(sent, read, sink.result())
+            said = (sent, read, sink.result())
         metrics = esp_metrics(said, counts, dropped, self.number("payload_bytes"))
         return metrics | driver_metrics(driver)
 

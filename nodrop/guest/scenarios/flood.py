@@ -1,37 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a flood of pktgen's comes to, whoever reads it."""
+"""pktgen into a TAP, through its qdisc or past it, whoever reads it; and what that comes to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import ClassVar
 
 from nodrop.guest.account import Account
-from nodrop.guest.pktgen import PktgenResult
-from nodrop.guest.scenarios.base import DeviceCounts, Metrics, account_metrics
+from nodrop.guest.counters import driver_counters
+from nodrop.guest.kreader import Counts
+from nodrop.guest.pktgen import Pktgen, PktgenResult
+from nodrop.guest.plan import Variant
+from nodrop.guest.scenarios.base import (
+    DeviceCounts,
+    Metrics,
+    Scenario,
+    account_metrics,
+    drain,
+    driver_metrics,
+)
+from nodrop.guest.tundev import configure
+from nodrop.guest.vhost import VhostCounts
 
+DEVICE = "ndtap0"
+SETTLE_S = 0.03
+"""From the last sender's start to the measured window: queues fill, caches warm."""
 NO_QUEUE = "noqueue"
 """The qdisc that holds nothing: what the driver cannot take must be dropped."""
 
 
-class ReaderCounts(Protocol):
-    """What a reader counts from its start; times in ns."""
-
-    @property
-    def packets(self) -> int:
-        """Packets read."""
-
-    @property
-    def now_ns(self) -> int:
-        """The time, ns."""
-
-    @property
-    def voluntary_switches(self) -> int:
-        """Times it slept."""
-
-    @property
-    def involuntary_switches(self) -> int:
-        """Times it was preempted."""
+ReaderCounts = Counts | VhostCounts
+Counting = Callable[[], ReaderCounts]
 
 
 def flood_metrics(
@@ -76,3 +78,48 @@ def flood_metrics(
         "window_s": window_s,
     }
     return metrics | account_metrics(account)
+
+
+class Flood(Scenario):
+    """Senders that never wait, and their reader, which a subclass starts."""
+
+    parameters = frozenset({"senders", "txqueuelen", "qdisc", "packet_bytes", "direct"})
+    reader: ClassVar[str]
+    """What its metrics are called by."""
+
+    @abstractmethod
+    def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
+        """Open DEVICE, set it up and have it read.
+
+        Returns:
+            What gives the reader's counts, and what gives its last ones.
+        """
+
+    def set_up(self) -> None:
+        """Give the device its ring and its qdisc, and bring it up."""
+        configure(DEVICE, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Send for the window, let the queue drain, account for every packet."""
+        pktgen = Pktgen(
+            DEVICE,
+            senders=self.number("senders"),
+            packet_bytes=self.number("packet_bytes"),
+            direct=self.flag("direct"),
+        )
+        with ExitStack() as stack:
+            counts, end = self.read(variant, stack)
+            stack.enter_context(pktgen)
+            idle = counts()
+            with pktgen.sending():
+                time.sleep(SETTLE_S)
+                first = counts()
+                time.sleep(seconds)
+                last = counts()
+            sent = pktgen.results()
+            with pktgen.removing():
+                rest = drain(DEVICE, sum(sender.offered for sender in sent))
+                driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
+            delivered = end().packets - idle.packets
+        metrics = flood_metrics(self.reader, sent, (first, last), delivered, rest)
+        return metrics | driver_metrics(driver)

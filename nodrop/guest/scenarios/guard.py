@@ -18,7 +18,6 @@ import errno
 import socket
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.guest.command import ip_batch, parse_last_json, tool
@@ -42,20 +41,15 @@ MULTICAST_LIMIT_S = 2
 _TIMEVAL = struct.Struct("ll")
 
 
-@dataclass
-class Burst:
-    """What a burst of multicast and of packets to an unknown neighbour met."""
-
-    longest_ms: float = 0.0
-    held: int = 0
-
-
-def multicast(device: str, packets: int) -> Burst:
+def multicast(device: str, packets: int) -> tuple[float, int]:
     """Send IPv6 multicast and neighbour discovery through a device from one socket.
 
     Ends at the first send that is held for MULTICAST_LIMIT_S.
+
+    Returns:
+        How long a send took at most, ms, and how many were held.
     """
-    burst = Burst()
+    longest_ms, held = 0.0, 0
     scope = socket.if_nametoindex(device)
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
         limit = _TIMEVAL.pack(MULTICAST_LIMIT_S, 0)
@@ -68,11 +62,11 @@ def multicast(device: str, packets: int) -> Burst:
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
                     raise
-                burst.held += error.errno == errno.EAGAIN
-            burst.longest_ms = max(burst.longest_ms, (time.monotonic() - started) * 1e3)
-            if burst.held:
+                held += error.errno == errno.EAGAIN
+            longest_ms = max(longest_ms, (time.monotonic() - started) * 1e3)
+            if held:
                 break
-    return burst
+    return longest_ms, held
 
 
 class Guard(Scenario):
@@ -90,7 +84,7 @@ class Guard(Scenario):
             sent = parse_last_json(
                 tool(self._command(seconds), timeout=seconds + SENDER_GRACE_S), "udp_sender"
             )
-            burst = multicast(DEVICE, MULTICAST_PACKETS)
+            longest_ms, held = multicast(DEVICE, MULTICAST_PACKETS)
             link = link_counters(DEVICE)
             driver = driver_counters(DEVICE)
         senders = self.number("senders")
@@ -98,8 +92,8 @@ class Guard(Scenario):
             "longest_send_ms": sent["longest_send_ns"] / 1e6,
             "not_released": sent["held_at_the_end"],
             "released": senders - sent["held_at_the_end"],
-            "multicast_longest_send_ms": burst.longest_ms,
-            "multicast_not_released": burst.held,
+            "multicast_longest_send_ms": longest_ms,
+            "multicast_not_released": held,
             "trips": sum(value for name, value in driver.items() if name.endswith("_guard_trips")),
             "sent": sent["sent"],
             "refused": sent["eagain"] + sent["enobufs"] + sent["other_errors"],

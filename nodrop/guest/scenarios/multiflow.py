@@ -4,8 +4,8 @@
 ::
 
     netns nda (CPU 0)                 CPU 1                    netns ndb (CPU 0)
-    tcp_flows --> qdisc --> TAP --> [kforwarder] --> TAP --> tcp_flows
-        <----------- ACKs <-------- [kforwarder] <-- TAP <-- qdisc <--
+    tcp_flows --> qdisc --> TAP --> [forwarder] --> TAP --> tcp_flows
+        <----------- ACKs <-------- [forwarder] <-- TAP <-- qdisc <--
 
 The forwarder is the bottleneck. What a driver makes its reader's CPU do for the senders is
 missing from the goodput.
@@ -20,12 +20,12 @@ from typing import Any
 from nodrop.guest.command import Service, parse_last_json
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import awake_cpus, device_flags
-from nodrop.guest.kforwarder import Counts, KernelForwarder, rates
+from nodrop.guest.kreader import Counts, KernelReader, rates
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, driver_metrics
 from nodrop.guest.slow import patience
 from nodrop.guest.tundev import IFF_TAP
-from nodrop.guest.vpn import DEVICES, NETNS, drain_ends, kernel_vpn, netns_options
+from nodrop.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, rest
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window: windows open, queues fill."""
@@ -67,7 +67,7 @@ class Multiflow(Scenario):
             )
             stack.enter_context(awake_cpus(self.environment.modules))
             flows, first, last = self._load(forwarder, seconds)
-            there, back = drain_ends(forwarder)
+            there, back = rest(lambda: forwarder.read().packets)
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
             end = forwarder.read()
         metrics: Metrics = {
@@ -88,7 +88,7 @@ class Multiflow(Scenario):
         return metrics | rates(first, last) | driver_metrics(driver)
 
     def _load(
-        self, forwarder: KernelForwarder, seconds: float
+        self, forwarder: KernelReader, seconds: float
     ) -> tuple[dict[str, Any], Counts, Counts]:
         """Return what the flows did, and the forwarder's counts near the window's ends."""
         command = ["taskset", "--cpu-list", self.text("traffic_cpu")]

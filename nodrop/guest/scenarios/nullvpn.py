@@ -21,7 +21,7 @@ from typing import Any
 from nodrop.guest.command import Service, parse_last_json, tool
 from nodrop.guest.counters import driver_counters
 from nodrop.guest.drivers import awake_cpus, device_flags
-from nodrop.guest.kforwarder import KernelForwarder, rates
+from nodrop.guest.kreader import KernelReader, rates
 from nodrop.guest.plan import Variant
 from nodrop.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from nodrop.guest.slow import patience
@@ -110,7 +110,7 @@ class NullVpn(Scenario):
         return metrics | distribution(probe) | rated | driver_metrics(driver)
 
     def _traffic(
-        self, forwarder: KernelForwarder, seconds: float
+        self, forwarder: KernelReader, seconds: float
     ) -> tuple[dict[str, Any], dict[str, Any], Metrics]:
         """Return the probe's result, that of the flows, and the forwarder's rates meanwhile."""
         programs, ends = self.environment.bin, netns_options()

@@ -14,7 +14,6 @@ VPN: packets of 1500 bytes, a ``read()`` and a ``write()`` for each.
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -26,7 +25,6 @@ from nodrop.guest.failure import GuestError
 from nodrop.guest.netns import namespaces
 from nodrop.guest.plan import Parameters, Variant
 from nodrop.guest.scenarios.base import (
-    DRAIN_TIMEOUT_S,
     DeviceCounts,
     Metrics,
     Scenario,
@@ -34,7 +32,7 @@ from nodrop.guest.scenarios.base import (
 )
 from nodrop.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
 from nodrop.guest.vhost import VhostClient
-from nodrop.guest.vpn import ADDRESSES, DEVICES, NETNS, set_up_ends
+from nodrop.guest.vpn import ADDRESSES, DEVICES, NETNS, rest, set_up_ends
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window: windows open, queues fill."""
@@ -161,9 +159,12 @@ class Tcp(Scenario):
                 warm_up_s=WARM_UP_S,
                 seconds=seconds,
             )
-            ends = there, back = rest(reader)
+            # Without their addresses TCP's late packets, a last FIN perhaps, have no way.
+            for name, netns in zip(DEVICES, NETNS, strict=True):
+                ip_batch([f"address flush dev {name}"], netns=netns)
+            there, back = rest(reader.carried)
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
-            carried = reader.metrics(ends)
+            carried = reader.metrics((there, back))
         metrics: Metrics = {
             "goodput_mbit_per_s": flows.bytes * 8 / flows.window_s / 1e6,
             "smallest_flow_share": flows.smallest_flow_bytes
@@ -208,25 +209,3 @@ class Tcp(Scenario):
         ends = zip(DEVICES, NETNS, strict=True)
         ip_batch([f"link set dev {name} netns {netns}" for name, netns in ends])
         return client
-
-
-def rest(reader: Reader) -> Ends:
-    """Wait until nothing moves any more and return both devices' counters.
-
-    Without their addresses TCP's late packets, a last FIN perhaps, have no way. What tells is
-    that no qdisc holds a packet, and that neither the reader nor the devices went on between
-    two looks, which take some milliseconds.
-    """
-    for name, netns in zip(DEVICES, NETNS, strict=True):
-        ip_batch([f"address flush dev {name}"], netns=netns)
-    deadline = time.monotonic() + DRAIN_TIMEOUT_S
-    before: list[int] = []
-    while True:
-        there, back = (
-            DeviceCounts.of(name, netns) for name, netns in zip(DEVICES, NETNS, strict=True)
-        )
-        now = [reader.carried(), there.link.tx_packets, back.link.tx_packets]
-        still = now == before and not there.qdisc.queued and not back.qdisc.queued
-        if still or time.monotonic() > deadline:
-            return there, back
-        before = now

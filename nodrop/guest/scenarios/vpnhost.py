@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop.guest.command import in_netns, tool
-from nodrop.guest.failure import GuestError
+from nodrop.guest.counters import parse_snmp
 from nodrop.guest.plan import Parameters
 from nodrop.guest.vpns import KINDS, End
 
@@ -46,20 +46,7 @@ def settings(wanted: Mapping[Path, str]) -> Iterator[None]:
             path.write_text(value)
 
 
-def parse_udp(text: str) -> dict[str, int]:
-    """Parse the lines about UDP in /proc/net/snmp.
-
-    Raises:
-        GuestError: there are none.
-    """
-    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("Udp:")]
-    if len(lines) != 2:
-        raise GuestError("/proc/net/snmp holds nothing about UDP")
-    names, values = lines
-    return dict(zip(names, map(int, values), strict=True))
-
-
 def udp_drops(end: End) -> int:
     """Return what an end's UDP sockets dropped, for want of buffers or otherwise, packets."""
-    found = parse_udp(tool(in_netns(end.netns, ["cat", "/proc/net/snmp"])))
+    found = parse_snmp(tool(in_netns(end.netns, ["cat", "/proc/net/snmp"])), "Udp")
     return found["InErrors"] + found["SndbufErrors"]

@@ -171,7 +171,7 @@ class VpnTcp(Scenario):
             raise GuestError("'ping' printed something unknown") from error
 
     def _cpu_seconds(self, vpn: Vpn) -> tuple[float, float]:
-        return cputime.family_seconds(vpn.near.pid), cputime.family_seconds(vpn.far.pid)
+        return cputime.process_ns(vpn.near.pid) / 1e9, cputime.process_ns(vpn.far.pid) / 1e9
 
     def _drops_elsewhere(self) -> Metrics:
         """Return what was dropped at the places that are not looked at."""

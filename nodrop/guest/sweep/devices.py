@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import struct
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodrop.guest.command import ip_batch, netns_path
 from nodrop.guest.failure import GuestError
-from nodrop.guest.netlink import attribute
 from nodrop.guest.netns import inside
-from nodrop.guest.rtnetlink import ALLMULTI, UP
 from nodrop.guest.slow import happens
+from nodrop.guest.sweep import qdisc
 from nodrop.guest.sweep.lab import LOWER, VLAN_ID, Lab, mac_of
 from nodrop.guest.sweep.rows import Row
 from nodrop.guest.tundev import (
@@ -36,18 +35,22 @@ from nodrop.guest.tundev import (
 from nodrop.host import ethtool
 
 NAME = "nd0"
+DEVICE = Path("/sys/class/net", NAME)
 HERE, THERE = "198.18.0.1", "198.18.0.2"
 ABOVE, FAR = "10.9.0.1", "10.9.0.3"
 GUEST_MAC = bytes.fromhex("020000000002")
-IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
-TUNSETQUEUE = 0x400454D9
-_DATA = {
-    "macvtap": attribute(1, struct.pack("=I", 4)),
-    "ipvtap": attribute(1, struct.pack("=H", 0)),
-    "vlan": attribute(1, struct.pack("=H", VLAN_ID)),
-    "bridge": attribute(23, b"\0"),
+_TYPE = {
+    "macvtap": "macvtap mode bridge",
+    "ipvtap": "ipvtap mode l2",
+    "vlan": f"vlan id {VLAN_ID}",
+    # Snooping would make it send packets of its own.
+    "bridge": "bridge mcast_snooping 0",
 }
-"""Modes bridge and l2; a number; no snooping, for which a bridge sends packets of its own."""
+
+
+def dropped(device: str, way: str) -> int:
+    """Return what a device says it dropped of what it was to send (``tx``), or got (``rx``)."""
+    return int(Path(f"/sys/class/net/{device}/statistics/{way}_dropped").read_text())
 
 
 class Victim:
@@ -55,8 +58,7 @@ class Victim:
 
     Attributes:
         fds: an open file for each of its queues.
-        index: the device's.
-        top: of what stands above it and has its address, 0: nothing.
+        top: what stands above it and has its address; itself: nothing.
         out: the device through which senders reach it.
         netns: the namespace in which they are; "": this one.
         address: what they send to.
@@ -67,8 +69,8 @@ class Victim:
     def __init__(self, row: Row, lab: Lab) -> None:
         self.row, self.lab = row, lab
         self.fds: list[int] = []
-        self.index = self.top = 0
-        self.out, self.netns = NAME, ""
+        self.top = self.out = NAME
+        self.netns = ""
         self.address, self.mac = THERE, GUEST_MAC
         self.peer, self.peer_mac = HERE, b""
         self._stack = ExitStack()
@@ -81,15 +83,10 @@ class Victim:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         # io_uring lets go of the files of a reader that was killed in the background.
-        if not happens(lambda: not Path("/sys/class/net", NAME).exists()):
+        if not happens(lambda: not DEVICE.exists()):
             raise GuestError(f"{NAME} does not go")
 
     def _make(self) -> None:
@@ -113,81 +110,74 @@ class Victim:
         for _ in range(self._queues()):
             device = TunDevice(NAME, flags | (IFF_MULTI_QUEUE if self._several() else 0))
             self.fds.append(self._stack.enter_context(device).fd)
-        net = self.lab.net
-        self.index = net.index(NAME)
-        net.set_txqueuelen(self.index, row.slots)
+        self.resize(row.slots)
         self.set_qdisc(row.qdisc)
         if row.neighbour == "bridge":
-            self.out = "br0"
-            self.top = self._link("br0", "bridge")
-            net.set_master(self.index, self.top)
+            self.top = self.out = "br0"
+            self._link("br0", "bridge")
+            ip_batch([f"link set dev {NAME} master br0"])
             if row.sender == "bridged":
-                self._enslave(self.top)
+                self._enslave()
                 self.out, self.netns = "up1", "far"
         elif row.neighbour == "vlan":
-            self.out = f"{NAME}.5"
-            self.top = self._link(self.out, "vlan", self.index)
+            self.top = self.out = f"{NAME}.5"
+            self._link(self.out, "vlan", NAME)
         self.address_it()
 
     def address_it(self) -> None:
         """Give the device, or what stands above it, its address, and bring both up."""
-        self.lab.net.add_address(self.top or self.index, HERE, THERE)
-        self.up()
+        self.up(f"address replace {HERE} peer {THERE} dev {self.top}")
 
-    def up(self) -> None:
-        """Bring it up; it forgot its neighbours when it went down."""
-        net, top = self.lab.net, self.top or self.index
+    def up(self, *lines: str) -> None:
+        """Bring it up, after other lines for ip; it forgot its neighbours when it went down."""
         if self.row.kind == "tap":
             # Before a packet can wait for an answer to ARP, and be overtaken.
-            net.add_neighbour(top, THERE, GUEST_MAC)
+            mac = GUEST_MAC.hex(":")
+            lines += (f"neigh replace {THERE} lladdr {mac} dev {self.top} nud permanent",)
             self.peer_mac = mac_of("br0" if self.row.neighbour == "bridge" else NAME)
-        net.set_flags(self.index, UP, UP)
-        net.set_flags(top, UP, UP)
+        ip_batch([*lines, f"link set dev {NAME} up", f"link set dev {self.top} up"])
         if self.row.sender == "multicast" and not self.row.above:
             self._speak_ipv6()
 
-    def _link(self, name: str, kind: str, lower: int = 0) -> int:
-        index = self.lab.net.add_link(name, kind, lower, _DATA[kind])
-        self._stack.callback(self._delete, index)
-        return index
+    def _link(self, name: str, kind: str, lower: str = "", words: str = "") -> None:
+        below = f"link {lower}" if lower else ""
+        ip_batch([f"link add {below} name {name} {words} type {_TYPE[kind]}"])
+        self._stack.callback(self._delete, name)
 
-    def _delete(self, index: int) -> None:
+    def _delete(self, name: str) -> None:
         # Some go with the device below them.
-        with suppress(OSError):
-            self.lab.net.delete(index)
+        with suppress(GuestError):
+            ip_batch([f"link delete dev {name}"])
 
-    def _enslave(self, bridge: int) -> None:
-        port = self.lab.net.index(LOWER)
-        self.lab.net.set_master(port, bridge)
-        self._stack.callback(self.lab.net.set_master, port, 0)
+    def _enslave(self) -> None:
+        ip_batch([f"link set dev {LOWER} master br0"])
+        self._stack.callback(ip_batch, [f"link set dev {LOWER} nomaster"])
 
     def _make_above(self) -> None:
-        row, net = self.row, self.lab.net
+        row, lower = self.row, LOWER
         self.out, self.netns = "up1", "far"
         self.address, self.peer, self.peer_mac = ABOVE, FAR, self.lab.up1_mac
-        lower = net.index(LOWER)
         if row.neighbour == "bridge":
-            bridge = self._link("br0", "bridge")
-            self._enslave(bridge)
-            net.set_flags(bridge, UP, UP)
-            lower = bridge
+            self._link("br0", "bridge")
+            self._enslave()
+            ip_batch(["link set dev br0 up"])
+            lower = "br0"
         elif row.neighbour == "vlan":
-            lower = net.index(f"{LOWER}.5")
+            lower = f"{LOWER}.5"
             self.out = "up1.5"
-        mac = GUEST_MAC if row.kind == "macvtap" else b""
-        self.index = net.add_link(NAME, row.kind, lower, _DATA[row.kind], mac, row.slots)
-        self._stack.callback(self._delete, self.index)
-        self.mac = mac or mac_of(NAME)
+        mac = f"address {GUEST_MAC.hex(':')}" if row.kind == "macvtap" else ""
+        self._link(NAME, row.kind, lower, f"txqueuelen {row.slots} {mac}")
+        self.mac = mac_of(NAME)
+        index = socket.if_nametoindex(NAME)
         for _ in range(self._queues()):
-            fd = os.open(f"/dev/tap{self.index}", os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(f"/dev/tap{index}", os.O_RDWR | os.O_CLOEXEC)
             self._stack.callback(os.close, fd)
             request = struct.pack("16sH22x", b"", IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE)
             fcntl.ioctl(fd, TUNSETIFF, request)
             self.fds.append(fd)
-        if row.kind == "ipvtap":
-            # It knows by that what is for whom.
-            net.add_address(self.index, ABOVE, ABOVE)
-        net.set_flags(self.index, UP, UP)
+        # An ipvtap knows by its address what is for whom.
+        own = [f"address add {ABOVE}/32 dev {NAME}"] if row.kind == "ipvtap" else []
+        ip_batch([*own, f"link set dev {NAME} up"])
         far = f"neigh replace {ABOVE} lladdr {self.mac.hex(':')} dev {self.out} nud permanent"
         lines = [far]
         if self.out != "up1":
@@ -213,17 +203,16 @@ class Victim:
         if self.netns:
             self._stack.callback(switch, "1")
         if self.row.above:
-            self.lab.net.set_flags(self.index, ALLMULTI, ALLMULTI)
+            ip_batch([f"link set dev {NAME} allmulticast on"])
 
     def set_qdisc(self, kind: str) -> None:
         """Give the device a qdisc."""
         if not self.row.above:
-            self.lab.net.replace_qdisc(self.index, kind)
+            qdisc.replace(NAME, kind)
 
-    def attach(self, fd: int, attach: bool) -> None:
-        """Give a queue to the device, or take it away."""
-        what = IFF_ATTACH_QUEUE if attach else IFF_DETACH_QUEUE
-        fcntl.ioctl(fd, TUNSETQUEUE, struct.pack("16xH22x", what))
+    def resize(self, slots: int) -> None:
+        """Change the length of its ring."""
+        (DEVICE / "tx_queue_len").write_text(str(slots))
 
     def counters(self) -> dict[str, int]:
         """The driver's counters, summed over the queues."""
@@ -235,5 +224,4 @@ class Victim:
 
     def dropped(self) -> int:
         """What the device says it dropped on its way to its reader."""
-        stats = self.lab.net.stats(self.index)
-        return stats.rx_dropped if self.row.above else stats.tx_dropped
+        return dropped(NAME, "rx" if self.row.above else "tx")

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
-from nodrop.guest.rtnetlink import UP
+from nodrop.guest.command import ip_batch
 from nodrop.guest.sweep.devices import NAME, Victim
 from nodrop.guest.sweep.readers import Readers
+from nodrop.guest.tundev import attach_queue
 
 OTHER_SIZES = (3, 600)
 """txqueuelen, on the way to another one and back."""
@@ -16,23 +18,23 @@ OTHER_SIZES = (3, 600)
 def resize(victim: Victim, _readers: Readers) -> None:
     """Make the ring small and large and what it was."""
     for size in (*OTHER_SIZES, victim.row.slots):
-        victim.lab.net.set_txqueuelen(victim.index, size)
+        victim.resize(size)
 
 
 def reattach(victim: Victim, readers: Readers) -> None:
     """Take the device its first queue, which may be the only one, and give it back."""
     with readers.resting():
-        victim.attach(victim.fds[0], False)
-        victim.attach(victim.fds[0], True)
+        attach_queue(victim.fds[0], False)
+        attach_queue(victim.fds[0], True)
 
 
 def down(victim: Victim, _readers: Readers) -> None:
     """Take the device down and up again."""
-    net = victim.lab.net
+    lines = [f"link set dev {NAME} down"]
     if victim.row.kind == "tap" and victim.row.neighbour == "vlan":
         # Or else a worker does it later (7.3), and the neighbour that up() adds goes with it.
-        net.set_flags(victim.top, 0, UP)
-    net.set_flags(victim.index, 0, UP)
+        lines.insert(0, f"link set dev {victim.top} down")
+    ip_batch(lines)
     victim.up()
 
 
@@ -44,16 +46,14 @@ def killed(_victim: Victim, readers: Readers) -> None:
 
 def requdisc(victim: Victim, _readers: Readers) -> None:
     """Replace the qdisc, by another one and by one as before."""
-    victim.set_qdisc("pfifo 100")
+    victim.set_qdisc("pfifo limit 100")
     victim.set_qdisc(victim.row.qdisc)
 
 
 def netns(victim: Victim, _readers: Readers) -> None:
     """Move the device to another namespace and back."""
-    lab = victim.lab
-    lab.net.move(victim.index, lab.away_fd)
-    lab.away.move(lab.away.index(NAME), lab.here_fd)
-    victim.index = lab.net.index(NAME)
+    ip_batch([f"link set dev {NAME} netns away"])
+    ip_batch([f"link set dev {NAME} netns {os.getpid()}"], netns="away")
     victim.set_qdisc(victim.row.qdisc)
     victim.address_it()
 

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodrop.guest.command import in_netns, ip_batch, netns_path, tool
+from nodrop.guest.counters import parse_snmp
 from nodrop.guest.environment import Environment
 from nodrop.guest.freed import IPV4, IPV6, VLAN, freed
 from nodrop.guest.netns import inside, namespaces
-from nodrop.guest.rtnetlink import Rtnetlink
 from nodrop.guest.slow import happens
 from nodrop.guest.tundev import IFF_TUN, TunDevice, configure
 
@@ -58,36 +57,24 @@ class Lab:
     """What all rows share.
 
     Attributes:
-        net, away: connections to this namespace and to one that a device can be moved to.
-        here_fd, away_fd: files that stand for them.
         freed: counts what the kernel threw away; without IPv6, which the kernel sends by itself.
         full: what of it for want of room in a ring, IPv6 as well.
         backlogged: the same, for want of room in a CPU's backlog.
         unmade: counts the answers to echoes that the kernel could not make, here and in far.
-        up0_mac, up1_mac: of the pair of veth.
+        up1_mac: of the far end of the pair of veth.
     """
 
     environment: Environment
-    net: Rtnetlink
-    away: Rtnetlink
-    here_fd: int
-    away_fd: int
     freed: Callable[[], int]
     full: Callable[[], int]
     backlogged: Callable[[], int]
     unmade: tuple[Callable[[], int], Callable[[], int]]
-    up0_mac: bytes
     up1_mac: bytes
 
 
 def unmade() -> int:
     """Return how many messages of ICMP this namespace could not make."""
-    names, values = (
-        line.split()
-        for line in Path("/proc/thread-self/net/snmp").read_text().splitlines()
-        if line.startswith("Icmp:")
-    )
-    return int(values[names.index("OutErrors")])
+    return parse_snmp(Path("/proc/thread-self/net/snmp").read_text(), "Icmp")["OutErrors"]
 
 
 def far_unmade() -> int:
@@ -133,20 +120,12 @@ def laboratory() -> Iterator[Lab]:
             ["link set b1 up", "address add 10.8.0.2/24 dev b1", "route add default via 10.8.0.1"],
             netns="beyond",
         )
-        fds = [os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", netns_path("away"))]
-        for fd in fds:
-            stack.callback(os.close, fd)
         yield Lab(
             environment=Environment.from_environ(),
-            net=stack.enter_context(Rtnetlink()),
-            away=stack.enter_context(Rtnetlink(netns_path("away"))),
-            here_fd=fds[0],
-            away_fd=fds[1],
             freed=stack.enter_context(freed("", (IPV4, VLAN))),
             full=stack.enter_context(freed("FULL_RING", (IPV4, IPV6, VLAN))),
             backlogged=stack.enter_context(freed("CPU_BACKLOG", (IPV4, VLAN))),
             unmade=(unmade, far_unmade),
-            up0_mac=up0,
             up1_mac=up1,
         )
 
@@ -165,12 +144,7 @@ class Bystander:
         os.set_blocking(self._device.fd, False)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
         self._device.close()
 

@@ -12,7 +12,7 @@ import mmap
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from nodrop.guest.sweep.payload import MAGIC, number_of, right, swapped
@@ -164,6 +164,16 @@ class Loop:
                 while self._once() and not self.stop:
                     pass
 
+    def _answers(self, ring: Uring) -> Iterator[tuple[int, int, int]]:
+        """Give what io_uring answers to reads; they are cancelled when this is to end."""
+        cancelled = False
+        while True:
+            if self.stop and not cancelled:
+                ring.cancel_all()
+                cancelled = True
+            ring.submit(1)
+            yield from (answer for answer in ring.answers() if answer[0] != CANCEL)
+
     def _uring(self) -> None:
         buffers = [ctypes.create_string_buffer(BYTES) for _ in range(IN_FLIGHT)]
         with Uring(2 * IN_FLIGHT) as ring:
@@ -173,23 +183,18 @@ class Loop:
 
             for tag in range(IN_FLIGHT):
                 ask(tag)
-            waiting, cancelled = IN_FLIGHT, False
-            while waiting:
-                if self.stop and not cancelled:
-                    ring.cancel_all()
-                    cancelled = True
-                ring.submit(1)
-                for tag, got in ring.answers():
-                    if tag == CANCEL:
-                        continue
-                    waiting -= 1
-                    if got > 0:
-                        self.took(bytes(memoryview(buffers[tag])[:got]))
-                    else:
-                        self._met(-got)
-                    if not self.stop:
-                        ask(tag)
-                        waiting += 1
+            waiting = IN_FLIGHT
+            for tag, got, _ in self._answers(ring):
+                if got > 0:
+                    self.took(bytes(memoryview(buffers[tag])[:got]))
+                else:
+                    self._met(-got)
+                if not self.stop:
+                    ask(tag)
+                    continue
+                waiting -= 1
+                if not waiting:
+                    return
 
     def _multishot(self) -> None:
         """One request that is answered again and again, in IN_FLIGHT buffers by turns."""
@@ -198,23 +203,15 @@ class Loop:
         with Uring(4 * IN_FLIGHT) as ring:
             ring.provide(base, BYTES, 0, IN_FLIGHT, CANCEL)
             ring.read_on(self.fd, 0)
-            asked, cancelled = True, False
-            while asked:
-                if self.stop and not cancelled:
-                    ring.cancel_all()
-                    cancelled = True
-                ring.submit(1)
-                for tag, got, flags in ring.whole_answers():
-                    if tag == CANCEL:
-                        continue
-                    if got > 0:
-                        number = flags >> BUFFER
-                        at = number * BYTES
-                        self.took(bytes(memoryview(memory)[at : at + got]))
-                        ring.provide(base + at, BYTES, number, 1, CANCEL)
-                    else:
-                        self._met(-got)
-                    if not flags & MORE:
-                        asked = not self.stop
-                        if asked:
-                            ring.read_on(self.fd, 0)
+            for _, got, flags in self._answers(ring):
+                if got > 0:
+                    number = flags >> BUFFER
+                    at = number * BYTES
+                    self.took(bytes(memoryview(memory)[at : at + got]))
+                    ring.provide(base + at, BYTES, number, 1, CANCEL)
+                else:
+                    self._met(-got)
+                if not flags & MORE:
+                    if self.stop:
+                        return
+                    ring.read_on(self.fd, 0)

@@ -17,11 +17,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nodrop.guest.slow import happens
-from nodrop.guest.sweep.devices import Victim
+from nodrop.guest.sweep import qdisc
+from nodrop.guest.sweep.devices import NAME, Victim, dropped
 from nodrop.guest.sweep.events import LOSES
+from nodrop.guest.sweep.lab import LOWER
 from nodrop.guest.sweep.loops import Tally
 from nodrop.guest.sweep.readers import Readers
 from nodrop.guest.sweep.rows import Row
@@ -47,17 +49,14 @@ class Seen:
     """What was seen of a row.
 
     Attributes:
-        sent, came: packets of ours.
+        sent: packets of ours.
         lost: of them, what did not come.
-        causes: who says that he lost some, and how many.
         wrong: what is not so; "": all is well.
         seconds: how long it took.
     """
 
     sent: int = 0
-    came: int = 0
     lost: int = 0
-    causes: dict[str, int] = field(default_factory=dict)
     wrong: str = ""
     seconds: float = 0.0
 
@@ -76,7 +75,7 @@ class Oracle:
         self._counts = {"freed": lab.freed, "full": lab.full, "backlog": lab.backlogged}
         if self.row.sender == "xdp":
             # A frame of XDP is no packet yet when it is lost.
-            self._counts["veth"] = lambda: lab.net.stats(lab.net.index("up0")).rx_dropped
+            self._counts["veth"] = lambda: dropped(LOWER, "rx")
             self._counts["device"] = victim.dropped
         if isinstance(sender, Icmp):
             self._counts["unmade"] = lab.unmade[bool(victim.netns)]
@@ -95,7 +94,7 @@ class Oracle:
         return self.readers.came if by_sender is None else by_sender
 
     def _qdisc_dropped(self) -> int:
-        return 0 if self.row.above else self.victim.lab.net.qdisc_drops(self.victim.index)
+        return 0 if self.row.above else qdisc.look(NAME)[1]
 
     def missing(self) -> tuple[int, int]:
         """Return how many neither came nor were lost, at the least and at the most.
@@ -127,7 +126,7 @@ class Oracle:
         # pfifo_fast goes on counting what it lost when it was resized.
         resized = self.row.event == "resize" and self.row.qdisc in ("pfifo_fast", "mq")
         if not self.row.above and not resized:
-            found["qdisc"] = victim.lab.net.queued(victim.index)
+            found["qdisc"] = qdisc.look(NAME)[0]
         return {name: value for name, value in found.items() if value}
 
     def arrives(self, what: str) -> None:
@@ -179,9 +178,9 @@ class Oracle:
         others = causes["freed"] - causes["full"] - causes["backlog"]
         # Who goes past the qdisc is told that the queue is stopped.
         others -= self.sender.refused if self.row.sender == "bypass" else 0
-        dropped = self._qdisc_dropped()
-        if others > dropped:
-            raise Broken(f"{others - dropped} were lost by nobody's word: {self.state()}")
+        by_qdisc = self._qdisc_dropped()
+        if others > by_qdisc:
+            raise Broken(f"{others - by_qdisc} were lost by nobody's word: {self.state()}")
 
     def _check_ours(self, causes: dict[str, int]) -> None:
         if self.row.charged and causes["full"]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import socket
 import struct
 
+from nodrop.guest.tunnels.kinds import checksum
+
 MAGIC = b"ndSw"
 _NUMBER = struct.Struct("!I")
 _FILLS = tuple(bytes(((number + at) & 0xFF) for at in range(24)) for number in range(256))
@@ -28,14 +30,6 @@ def number_of(data: bytes, at: int) -> int:
 def right(data: bytes, at: int) -> bool:
     """Whether a packet carries what was sent."""
     return data[at : at + SIZE] == payload(number_of(data, at))
-
-
-def checksum(data: bytes) -> int:
-    """Return the Internet's checksum of bytes of an even number."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def ipv4(protocol: int, source: str, to: str, contents: bytes) -> bytes:

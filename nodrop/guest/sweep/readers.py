@@ -173,7 +173,7 @@ class Readers:
     def stop(self) -> None:
         """End them."""
         if self._kernel:
-            self._before += self._ours(self._kernel.stop_any())
+            self._before += self._ours(self._kernel.stop())
             self._kernel.close()
             self._kernel = None
         if self._client:

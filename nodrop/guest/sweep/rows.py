@@ -100,113 +100,97 @@ class Exclusion:
 
     Attributes:
         why: the reason.
-        names: the parameters that it depends on.
-        holds: given their values, whether it cannot be.
+        holds: whether it cannot be, given the values of the parameters that it names.
     """
 
     why: str
-    names: tuple[str, ...]
     holds: Callable[..., bool]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that it depends on."""
+        return self.holds.__code__.co_varnames
 
 
 EXCLUSIONS = (
     Exclusion(
         "a qdisc stands before a device that sends; macvtap's ring is behind a receive handler",
-        ("kind", "qdisc"),
         lambda kind, qdisc: kind in ABOVE and qdisc != "noqueue",
     ),
     Exclusion(
         "there is no qdisc to replace",
-        ("qdisc", "event"),
         lambda qdisc, event: qdisc == "noqueue" and event == "requdisc",
     ),
     Exclusion(
         "pfifo_fast refuses a txqueuelen of 0",
-        ("qdisc", "ring"),
         lambda qdisc, ring: qdisc in ("pfifo_fast", "mq") and ring == "0",
     ),
     Exclusion(
         "the kernel's reader takes tun's sockets only",
-        ("kind", "reader"),
         lambda kind, reader: kind in ABOVE and reader == "kernel",
     ),
     Exclusion(
         "vhost-net takes Ethernet only",
-        ("kind", "reader"),
         lambda kind, reader: kind == "tun" and reader in ("vhost", "busyloop"),
     ),
     Exclusion(
         "bridges and VLANs are Ethernet's",
-        ("kind", "neighbour"),
         lambda kind, neighbour: kind == "tun" and neighbour in ("bridge", "vlan"),
     ),
     Exclusion(
         "bridged frames come over a bridge",
-        ("sender", "neighbour"),
         lambda sender, neighbour: sender == "bridged" and neighbour != "bridge",
     ),
     Exclusion(
         "XDP redirects to tap only: tun has no Ethernet, macvlan takes no frames of XDP",
-        ("kind", "sender"),
         lambda kind, sender: kind != "tap" and sender == "xdp",
     ),
     Exclusion(
         "TCP needs a reader that answers",
-        ("reader", "sender"),
         lambda reader, sender: reader in _COUNT and sender == "tcp",
     ),
     Exclusion(
         "TCP sends no more than its peer's answers let it",
-        ("sender", "pace"),
         lambda sender, pace: sender == "tcp" and pace == "burst",
     ),
     Exclusion(
         "the answer to TCP's first packet is charged to nobody: without a qdisc it needs a ring",
-        ("qdisc", "ring", "sender"),
         lambda qdisc, ring, sender: qdisc == "noqueue" and ring == "0" and sender == "tcp",
     ),
     Exclusion(
         "while an ipvtap is down or has no queue its host has its address, and resets connections",
-        ("kind", "sender", "event"),
         lambda kind, sender, event: (
             (kind, sender) == ("ipvtap", "tcp") and event in ("down", "reattach")
         ),
     ),
     Exclusion(
         "who only counts cannot tell IPv6 packets of ours from the kernel's",
-        ("reader", "sender"),
         lambda reader, sender: reader in _COUNT and sender == "multicast",
     ),
     Exclusion(
         "ipvtap has no receive filter for groups that nobody joined",
-        ("kind", "sender"),
         lambda kind, sender: kind == "ipvtap" and sender == "multicast",
     ),
     Exclusion(
         "a thread of the kernel cannot be killed",
-        ("reader", "event"),
         lambda reader, event: reader == "kernel" and event == "killed",
     ),
     Exclusion(
         "the backend of vhost-net is swapped",
-        ("reader", "event"),
         lambda reader, event: reader not in ("vhost", "busyloop") and event == "swap",
     ),
     Exclusion(
         "a device that moves leaves its bridge, its VLAN and its lower device's namespace",
-        ("kind", "event", "neighbour"),
         lambda kind, event, neighbour: (
             event == "netns" and (neighbour in ("bridge", "vlan") or kind in ABOVE)
         ),
     ),
     Exclusion(
         "a second reader that is slow is a program",
-        ("reader", "neighbour"),
         lambda reader, neighbour: reader in _COUNT and neighbour == "slow",
     ),
     Exclusion(
         "who answers TCP twice is no peer",
-        ("sender", "neighbour"),
         lambda sender, neighbour: sender == "tcp" and neighbour == "slow",
     ),
 )

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nodrop.guest.command import tool
+from nodrop.guest.drivers import Drivers
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
-from nodrop.guest.modules import ModuleFiles
 from nodrop.guest.runner import prepare_system
 from nodrop.guest.slow import LEAST_S, happens
 from nodrop.guest.sweep.devices import Victim
@@ -20,7 +19,6 @@ from nodrop.guest.sweep.events import EVENTS, NEEDS_READER
 from nodrop.guest.sweep.lab import Bystander, Lab, laboratory
 from nodrop.guest.sweep.loops import Tally
 from nodrop.guest.sweep.oracle import Broken, Oracle, Seen, comparable, compare, known
-from nodrop.guest.sweep.pairs import shrink
 from nodrop.guest.sweep.readers import Readers
 from nodrop.guest.sweep.rows import Row
 from nodrop.guest.sweep.sender import Sender
@@ -32,8 +30,6 @@ PROBES = 20
 """The same, after all else: more than a ring gives slots back at a time."""
 FLOOD, FLOOD_MOST = 300, 1000
 """Packets, and the most that are added to it for a long ring."""
-SHRINK_S = 120.0
-"""What does not come takes a minute to be missed, in each row that is tried."""
 GUARD_MS = "600000"
 """Later than any row ends: what the guard heals would not be seen."""
 GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
@@ -42,11 +38,12 @@ GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nod
 def modules(driver: str) -> list[str]:
     """Return a driver's modules in the order in which they load."""
     core = ["nodrop/nodrop"] if driver == "nodrop" else []
-    return [
+    names = [
         *("stock/macvlan", "stock/ipvlan", f"{driver}/tap", "stock/macvtap", "stock/ipvtap"),
         *("stock/vhost_iotlb", "stock/vhost", *core, f"{driver}/tun", "kreader"),
         f"{driver}/vhost_net",
     ]
+    return [f"{name}.ko" for name in names]
 
 
 @contextmanager
@@ -56,24 +53,13 @@ def loaded(driver: str) -> Iterator[None]:
     Raises:
         GuestError: there is one that does not load or does not go.
     """
-    names = modules(driver)
-    files = ModuleFiles(Environment.from_environ().modules)
-    for name in names:
-        tool(["insmod", str(files.find(f"{name}.ko"))])
+    drivers = Drivers(Environment.from_environ().modules)
+    drivers.load(modules(driver))
     for guard in GUARDS:
         if guard.exists():
             guard.write_text(GUARD_MS)
     yield
-    for name in reversed(names):
-        module = Path(name).name
-
-        def gone(module: str = module) -> bool:
-            with suppress(GuestError):
-                tool(["rmmod", module])
-            return not Path("/sys/module", module).exists()
-
-        if not happens(gone):
-            raise GuestError(f"{module} cannot be unloaded")
+    drivers.unload()
 
 
 class _Flood:
@@ -111,7 +97,6 @@ class Sweep:
     def __init__(self, lab: Lab, bystander: Bystander, *, ours: bool) -> None:
         self._lab, self._bystander, self._ours = lab, bystander, ours
         self._tally = Tally()
-        self.last = ""
 
     def run(self, row: Row) -> Seen:
         """Try a row."""
@@ -129,24 +114,14 @@ class Sweep:
                     try:
                         self._try(row, victim, sender, readers, oracle)
                     finally:
-                        seen.sent, seen.came = sender.sent, oracle.came()
-                        seen.lost, seen.causes = seen.sent - seen.came, oracle.causes()
+                        seen.sent = sender.sent
+                        seen.lost = seen.sent - oracle.came()
                 finally:
                     readers.stop()
         except (Broken, AssertionError, GuestError, OSError) as error:
             seen.wrong = seen.wrong or (str(error) if isinstance(error, Broken) else repr(error))
         seen.seconds = time.monotonic() - started
         return seen
-
-    def _fails(self, row: Row) -> bool:
-        wrong = self.run(row).wrong
-        self.last = wrong or self.last
-        return bool(wrong)
-
-    def shrunk(self, row: Row) -> Row:
-        """Return a row that fails as well and is as plain as SHRINK_S allows; ``last`` says why."""
-        end = time.monotonic() + SHRINK_S
-        return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
 
     def _try(
         self, row: Row, victim: Victim, sender: Sender, readers: Readers, oracle: Oracle
@@ -238,8 +213,6 @@ def run_all(
                     continue
                 failed += 1
                 report(f"FAILED {driver}: {wrong}\n  --row '{row}'")
-                if not again and (small := sweep.shrunk(row)) != row:
-                    report(f"  shrunk: {sweep.last}\n  --row '{small}'")
                 if failed >= most:
                     return failed
     return failed

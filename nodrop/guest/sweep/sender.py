@@ -8,7 +8,6 @@ import fcntl
 import socket
 import struct
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from nodrop.guest.command import netns_path
@@ -69,12 +68,7 @@ class Sender:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:

@@ -143,7 +143,7 @@ class Xdp(Packet):
 
     def __enter__(self) -> Self:
         self.victim.netns = "far"
-        self._stack.enter_context(bpf.xdp(LOWER, bpf.redirect(self.victim.index)))
+        self._stack.enter_context(bpf.xdp(LOWER, bpf.redirect(socket.if_nametoindex(NAME))))
         return super().__enter__()
 
 

@@ -9,7 +9,6 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -35,15 +34,6 @@ def _check(result: int) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), "io_uring")
     return result
-
-
-def available() -> bool:
-    """Whether the kernel has io_uring, and lets us use it."""
-    try:
-        with Uring(1):
-            return True
-    except OSError:
-        return False
 
 
 class Uring:
@@ -75,12 +65,7 @@ class Uring:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for part in (self._sq, self._cq, self._sqes):
             part.close()
         os.close(self._fd)
@@ -131,11 +116,7 @@ class Uring:
         self._unsubmitted -= _check(result)
         return True
 
-    def answers(self) -> Iterator[tuple[int, int]]:
-        """Give (tag, result) of each request that has ended."""
-        return ((tag, result) for tag, result, _ in self.whole_answers())
-
-    def whole_answers(self) -> Iterator[tuple[int, int, int]]:
+    def answers(self) -> Iterator[tuple[int, int, int]]:
         """Give (tag, result, flags) of each answer: MORE, and a buffer's number above BUFFER."""
         head = self._word(self._cq, self._cq_head)
         while head != self._word(self._cq, self._cq_tail):

@@ -9,11 +9,11 @@ import json
 import sys
 from dataclasses import asdict
 
+from nodrop.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from nodrop.guest.environment import Environment
 from nodrop.guest.failure import GuestError
 from nodrop.guest.runner import append_result, prepare_system
 from nodrop.guest.taps import measure
-from nodrop.guest.taps.load import DRIVERS, load, unload
 from nodrop.guest.taps.ways import WAYS
 
 COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counted", "errors")
@@ -22,13 +22,11 @@ COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counte
 def parser() -> argparse.ArgumentParser:
     """Return the program's arguments."""
     words = argparse.ArgumentParser(prog="python -m nodrop.guest.taps", description=__doc__)
-    words.add_argument("--drivers", nargs="+", choices=DRIVERS, default=["stock"])
+    words.add_argument("--drivers", nargs="+", choices=TAP_DRIVERS, default=["stock"])
     words.add_argument("--pairs", type=int, default=1, help="how often, the drivers by turns")
-    words.add_argument("--ways", nargs="+", choices=(*WAYS, "guest-vhost"), default=list(WAYS))
+    words.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     words.add_argument("--readers", nargs="+", choices=measure.READERS, default=["read", "vhost"])
     words.add_argument("--sockets", nargs="+", type=int, default=[1])
-    words.add_argument("--size", type=int, default=1000, help="UDP payload, bytes")
-    words.add_argument("--sndbuf", type=int, default=0, help="bytes; 0: the system's")
     words.add_argument("--rings", nargs="+", type=int, default=[0], help="0: the kernel's")
     words.add_argument("--work-us", type=int, default=50, help="of the reader, for a packet")
     words.add_argument(
@@ -42,6 +40,7 @@ def main(argv: list[str]) -> int:
     """Run every combination, as many pairs of each; 1 when one of them cannot be run."""
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
+    modules = Drivers(environment.modules)
     prepare_system()
     print(
         f"{'driver':6} {'way':11} {'reader':6} {'ring':>4} {'socks':>5} "
@@ -57,8 +56,6 @@ def main(argv: list[str]) -> int:
             way=way,
             reader=reader,
             sockets=count,
-            size=options.size,
-            sndbuf=options.sndbuf,
             ring=ring,
             work_us=options.work_us,
             seconds=options.seconds,
@@ -68,9 +65,9 @@ def main(argv: list[str]) -> int:
         for driver in options.drivers[:: -1 if pair % 2 else 1]:
             words = f"{driver:6} {way:11} {reader:6} {ring:4} {count:5}"
             try:
-                load(driver, environment.modules)
+                modules.load(tap_modules(driver))
                 seen = measure.run(flood, environment)
-                unload(driver)
+                modules.unload()
             except GuestError as error:
                 print(f"{words} {error}", flush=True)
                 return 1

@@ -11,16 +11,11 @@ from pathlib import Path
 from nodrop.guest.command import ip_batch
 from nodrop.guest.device import DeviceFile
 from nodrop.guest.failure import GuestError
-from nodrop.guest.tundev import IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUNSETIFF, TUNSETOFFLOAD
+from nodrop.guest.tundev import IFF_NO_PI, IFF_TAP, TUNSETIFF, TUNSETOFFLOAD
 
 TUNSETSNDBUF = 0x400454D4
-TUNSETQUEUE = 0x400454D9
-IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
 INT_MAX = (1 << 31) - 1
 """What QEMU sets a tap's send buffer to: no limit."""
-
-MODULES = ("tap", "macvlan", "macvtap", "ipvlan", "ipvtap")
-"""In the order in which they load."""
 
 
 class LinkTap(DeviceFile):
@@ -33,8 +28,6 @@ class LinkTap(DeviceFile):
         mac: its address; empty: the kernel's choice, or the lower device's.
         ring: txqueuelen, slots; 0 is taken as the kernel's own 500.
         sndbuf: of the file as a sender, bytes; 0: the system's.
-        offloads: what the reader takes unfinished, such as TSO_OFFLOADS; a virtio-net
-            header is in front of each packet then.
     """
 
     def __init__(
@@ -46,7 +39,6 @@ class LinkTap(DeviceFile):
         mac: str = "",
         ring: int = 0,
         sndbuf: int = 0,
-        offloads: int = 0,
     ) -> None:
         super().__init__("")
         self.name = name
@@ -55,7 +47,6 @@ class LinkTap(DeviceFile):
         self._set = f"link set dev {name}{address} up"
         self._ring = ring
         self._sndbuf = sndbuf
-        self._offloads = offloads
 
     @property
     def fd(self) -> int:
@@ -82,8 +73,9 @@ class LinkTap(DeviceFile):
         return self
 
     def _set_up(self) -> None:
-        set_flags(self._fd, IFF_VNET_HDR if self._offloads else 0)
-        fcntl.ioctl(self._fd, TUNSETOFFLOAD, self._offloads)
+        # No header in front of packets, and nothing unfinished.
+        fcntl.ioctl(self._fd, TUNSETIFF, struct.pack("16sH22x", b"", IFF_TAP | IFF_NO_PI))
+        fcntl.ioctl(self._fd, TUNSETOFFLOAD, 0)
         if self._sndbuf:
             fcntl.ioctl(self._fd, TUNSETSNDBUF, struct.pack("i", self._sndbuf))
 
@@ -93,9 +85,3 @@ class LinkTap(DeviceFile):
         # It goes with its lower device and with its namespace.
         with suppress(GuestError):
             ip_batch([f"link delete dev {self.name}"])
-
-
-def set_flags(fd: int, flags: int) -> None:
-    """Set what an open file puts in front of packets: IFF_VNET_HDR or nothing."""
-    request = struct.pack("16sH22x", b"", IFF_TAP | IFF_NO_PI | flags)
-    fcntl.ioctl(fd, TUNSETIFF, request)

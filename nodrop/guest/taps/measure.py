@@ -22,6 +22,8 @@ from nodrop.guest.taps.ways import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest
 from nodrop.guest.vhost import VhostClient
 
 READERS = ("read", "vhost", "none")
+SIZE = 1000
+"""UDP payload, bytes."""
 STILL_S = 0.5
 """When nothing came for so long nothing will."""
 
@@ -31,27 +33,21 @@ class Flood:
     """What is to be done.
 
     Attributes:
-        way: one of ways.WAYS; "guest" is written by ``write()``, "guest-vhost" sent by vhost-net.
+        way: one of ways.WAYS; "guest" is written by ``write()``.
         reader: one of READERS.
         sockets: how many sockets send, each from a thread, each as fast as it may.
-        size: UDP payload, bytes.
-        sndbuf: of each socket, or of the guest's file, bytes; 0: the system's.
         ring: txqueuelen, slots; 0: the kernel's.
         work_us: how long the reader works on a packet, us.
         seconds: how long is sent.
-        packets: each socket sends no more than that, 0: no such limit.
         pinned: sockets send on CPU 0, the reader is on CPU 1.
     """
 
     way: str
     reader: str = "read"
     sockets: int = 1
-    size: int = 1000
-    sndbuf: int = 0
     ring: int = 0
     work_us: int = 50
     seconds: float = 1.0
-    packets: int = 0
     pinned: bool = False
 
 
@@ -107,9 +103,8 @@ def on_cpu(number: int, flood: Flood, words: list[str]) -> list[str]:
 def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
     """Return the command that sends from sockets in a namespace."""
     words = [str(environment.bin / "udp_sender"), "--dest", ADDRESS]
-    words += ["--senders", str(flood.sockets), "--size", str(flood.size)]
-    words += ["--sndbuf", str(flood.sndbuf), "--seconds", str(flood.seconds)]
-    words += ["--packets", str(flood.packets)]
+    words += ["--senders", str(flood.sockets), "--size", str(SIZE)]
+    words += ["--seconds", str(flood.seconds)]
     return Service(on_cpu(0, flood, in_netns(netns, words)), announces=False)
 
 
@@ -143,7 +138,7 @@ def by_writing(tap: LinkTap, flood: Flood) -> Sent:
     deadline = time.monotonic() + flood.seconds
     while (now := time.monotonic()) < deadline:
         try:
-            os.write(tap.fd, frame(sent, flood.size))
+            os.write(tap.fd, frame(sent, SIZE))
         except BlockingIOError:
             last = not poll.poll(1000 * (deadline - now))
             longest = max(longest, time.monotonic() - now)
@@ -152,21 +147,12 @@ def by_writing(tap: LinkTap, flood: Flood) -> Sent:
     return Sent(sent, 0, 1000 * longest, int(last))
 
 
-def by_vhost(tap: LinkTap, flood: Flood, environment: Environment) -> Sent:
-    """Send through vhost-net until the time is over."""
-    with VhostClient(environment, tap.fd, rate_pps=1_000_000) as client:
-        time.sleep(flood.seconds)
-        return Sent(client.end().sent)
-
-
 def send(flood: Flood, environment: Environment) -> Sent:
     """Send as the flood says."""
-    if not flood.way.startswith("guest"):
+    if flood.way != "guest":
         return by_sockets(flood, environment)
-    with guest_tap(sndbuf=flood.sndbuf) as tap:
-        if flood.way == "guest":
-            return by_writing(tap, flood)
-        return by_vhost(tap, flood, environment)
+    with guest_tap() as tap:
+        return by_writing(tap, flood)
 
 
 @contextmanager
@@ -182,7 +168,7 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
         ) as client:
 
             def came() -> int:
-                until_still(lambda: client.counts().packets)
+                until_still(lambda: client.packets)
                 return client.end().packets
 
             yield came
@@ -221,9 +207,8 @@ def run(flood: Flood, environment: Environment) -> Outcome:
     Raises:
         GuestError: a program or a device failed.
     """
-    way = "guest" if flood.way.startswith("guest") else flood.way
     with ExitStack() as stack:
-        tap = stack.enter_context(topology(way, ring=flood.ring))
+        tap = stack.enter_context(topology(flood.way, ring=flood.ring))
         full = stack.enter_context(freed("FULL_RING"))
         backlog = stack.enter_context(freed("CPU_BACKLOG"))
         lost = stack.enter_context(freed())

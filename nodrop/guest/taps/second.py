@@ -18,11 +18,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from nodrop.guest.command import Service, in_netns, parse_last_json
+from nodrop.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from nodrop.guest.environment import Environment
 from nodrop.guest.runner import append_result, prepare_system
 from nodrop.guest.slow import patience
 from nodrop.guest.taps.device import LinkTap
-from nodrop.guest.taps.load import DRIVERS, load
 from nodrop.guest.taps.measure import rx_dropped
 from nodrop.guest.taps.ways import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
 from nodrop.guest.vhost import VhostClient
@@ -49,11 +49,11 @@ class Case:
 
     way: str
     reader: str
-    sockets: int
-    rest_us: int
-    rate: int
-    size: int
-    seconds: float
+    sockets: int = 16
+    rest_us: int = 1000
+    rate: int = 200
+    size: int = 1000
+    seconds: float = 1.0
 
 
 @contextmanager
@@ -118,14 +118,9 @@ def phase(
 def parser() -> argparse.ArgumentParser:
     """Return the program's arguments."""
     words = argparse.ArgumentParser(prog="python -m nodrop.guest.taps.second", description=__doc__)
-    words.add_argument("--driver", choices=DRIVERS, default="stock")
+    words.add_argument("--driver", choices=TAP_DRIVERS, default="stock")
     words.add_argument("--ways", nargs="+", choices=tuple(SENDERS), default=list(SENDERS))
     words.add_argument("--readers", nargs="+", choices=("read", "vhost"), default=["read", "vhost"])
-    words.add_argument("--sockets", nargs="+", type=int, default=[16])
-    words.add_argument("--rest-us", type=int, default=1000, help="of the slow guest, per packet")
-    words.add_argument("--rate", type=int, default=200, help="of each socket to it; 0: no limit")
-    words.add_argument("--size", type=int, default=1000, help="UDP payload, bytes")
-    words.add_argument("--seconds", type=float, default=1.0, help="of each look")
     words.add_argument("--repetitions", type=int, default=3, help="of alone, beside, beside, alone")
     return words
 
@@ -135,11 +130,9 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
     prepare_system()
-    load(options.driver, environment.modules)
-    for way, reader, sockets in itertools.product(options.ways, options.readers, options.sockets):
-        case = Case(
-            way, reader, sockets, options.rest_us, options.rate, options.size, options.seconds
-        )
+    Drivers(environment.modules).load(tap_modules(options.driver))
+    for way, reader in itertools.product(options.ways, options.readers):
+        case = Case(way, reader)
         for repetition in range(options.repetitions):
             with topology(way) as slow, second_tap(way) as fast:
                 for beside in ORDER:

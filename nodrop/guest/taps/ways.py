@@ -58,13 +58,12 @@ def kind_of(way: str, *, tap: bool) -> str:
 
 
 @contextmanager
-def topology(way: str, *, ring: int = 0, offloads: int = 0) -> Iterator[LinkTap]:
+def topology(way: str, *, ring: int = 0) -> Iterator[LinkTap]:
     """Make namespaces, devices and routes of a way; give the tap that is to be read.
 
     Args:
         way: one of WAYS.
         ring: its txqueuelen, slots; 0: the kernel's.
-        offloads: what its reader takes unfinished.
     """
     with ExitStack() as stack:
         stack.enter_context(namespaces(*NETNS))
@@ -75,9 +74,7 @@ def topology(way: str, *, ring: int = 0, offloads: int = 0) -> Iterator[LinkTap]
         stack.callback(ip_batch, [f"link delete {LOWER}"])
         ip_batch(["link set up1 up", "address add 10.9.0.3/24 dev up1"], netns="far")
         mac = "" if way.startswith("ipvlan") else MAC
-        tap = stack.enter_context(
-            LinkTap(NAME, LOWER, kind_of(way, tap=True), mac=mac, ring=ring, offloads=offloads)
-        )
+        tap = stack.enter_context(LinkTap(NAME, LOWER, kind_of(way, tap=True), mac=mac, ring=ring))
         if not mac:
             mac = _claim(NAME, ADDRESS)
         if SENDERS.get(way) == "sib":

@@ -51,14 +51,12 @@ class Options:
     """What can be chosen, for both ends.
 
     Attributes:
-        mtu: of the devices, bytes; 0: what the VPN chooses.
         offloads: large packets may reach the VPN whole, if it can take them.
         backpressure: the library (traffic/backpressure.c) by which the devices are opened with
             upstream's flag; None: as the VPN opens them.
         cpus: to which the near and the far process keep; None: to all.
     """
 
-    mtu: int = 0
     offloads: bool = True
     backpressure: Path | None = None
     cpus: tuple[int, int] | None = None
@@ -204,8 +202,6 @@ class Vpn(ABC):
         ip_batch(lines, netns=end.netns)
 
     def _tune(self, end: End) -> None:
-        if self.options.mtu:
-            ip_batch([f"link set dev {end.device} mtu {self.options.mtu}"], netns=end.netns)
         if not self.options.offloads:
             words = ["ethtool", "-K", end.device, "tso", "off", "gso", "off"]
             tool(in_netns(end.netns, words))

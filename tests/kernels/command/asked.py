@@ -19,15 +19,11 @@ from schema import validate
 from nodrop.guest.slow import patience
 
 
-def checked(data: dict[str, Any]) -> dict[str, Any]:
-    """Return an object that the command printed; it fits the schema of its command."""
+def told(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
+    """Run ``nodrop -j WORDS`` and return the object that it prints; it fits its schema."""
+    data = answer(*words, status=status)
     validate(data["command"], data)
     return data
-
-
-def told(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
-    """Run ``nodrop -j WORDS`` and return the object that it prints."""
-    return checked(answer(*words, status=status))
 
 
 def device(data: dict[str, Any], name: str, netns: str | None = None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def load(*modules: str) -> None:
 
 def unload_all() -> None:
     """Unload the drivers and all that uses them, as far as they are loaded."""
-    on_top = ("kreader", "kforwarder", "macvtap", "ipvtap")
+    on_top = ("kreader", "macvtap", "ipvtap")
     for module in (*on_top, *OURS, "vhost", "vhost_iotlb"):
         if loaded(module):
             tool(["rmmod", module])
