@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which rows a seed has: each pair of values of two parameters at least once, if it can be."""
+"""Which rows a seed has: each pair of values of two parameters at least once, if it can be.
+
+And what makes a row that fails plainer.
+"""
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 from nodrop.guest.sweep.rows import ABOVE, NAMES, RULES, VALUES, Row, excluded
 
@@ -83,3 +88,24 @@ def choose(seed: int) -> list[Row]:
         rows.append(Row(**_complete({"kind": next(kinds)}, {}, chance)))
     chance.shuffle(rows)
     return rows
+
+
+def plainer(row: Row) -> Iterator[tuple[str, Row]]:
+    """Give the row with each of its parameters at its plainest, where that can be, and which."""
+    for name in NAMES:
+        plain = asdict(row) | {name: VALUES[name][0]}
+        if plain != asdict(row) and not excluded(plain):
+            yield name, Row(**plain)
+
+
+def shrink(row: Row, fails: Callable[[Row], bool]) -> Row:
+    """Return a row that fails as well, with as few parameters as can be that are not plain."""
+    tried: set[str] = set()
+    while True:
+        left = [(name, other) for name, other in plainer(row) if name not in tried]
+        if not left:
+            return row
+        name, other = left[0]
+        tried.add(name)
+        if fails(other):
+            row = other

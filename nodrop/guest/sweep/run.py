@@ -19,6 +19,7 @@ from nodrop.guest.sweep.events import EVENTS, NEEDS_READER
 from nodrop.guest.sweep.lab import Bystander, Lab, laboratory
 from nodrop.guest.sweep.loops import Tally
 from nodrop.guest.sweep.oracle import Broken, Oracle, Seen, comparable, compare, known
+from nodrop.guest.sweep.pairs import shrink
 from nodrop.guest.sweep.readers import Readers
 from nodrop.guest.sweep.rows import Row
 from nodrop.guest.sweep.sender import Sender
@@ -30,6 +31,8 @@ PROBES = 20
 """The same, after all else: more than a ring gives slots back at a time."""
 FLOOD, FLOOD_MOST = 300, 1000
 """Packets, and the most that are added to it for a long ring."""
+SHRINK_S = 120.0
+"""What does not come takes a minute to be missed, in each row that is tried."""
 GUARD_MS = "600000"
 """Later than any row ends: what the guard heals would not be seen."""
 GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
@@ -97,6 +100,7 @@ class Sweep:
     def __init__(self, lab: Lab, bystander: Bystander, *, ours: bool) -> None:
         self._lab, self._bystander, self._ours = lab, bystander, ours
         self._tally = Tally()
+        self.last = ""
 
     def run(self, row: Row) -> Seen:
         """Try a row."""
@@ -122,6 +126,16 @@ class Sweep:
             seen.wrong = seen.wrong or (str(error) if isinstance(error, Broken) else repr(error))
         seen.seconds = time.monotonic() - started
         return seen
+
+    def _fails(self, row: Row) -> bool:
+        wrong = self.run(row).wrong
+        self.last = wrong or self.last
+        return bool(wrong)
+
+    def shrunk(self, row: Row) -> Row:
+        """Return a row that fails as well and is as plain as SHRINK_S allows; ``last`` says why."""
+        end = time.monotonic() + SHRINK_S
+        return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
 
     def _try(
         self, row: Row, victim: Victim, sender: Sender, readers: Readers, oracle: Oracle
@@ -213,6 +227,8 @@ def run_all(
                     continue
                 failed += 1
                 report(f"FAILED {driver}: {wrong}\n  --row '{row}'")
+                if not again and (small := sweep.shrunk(row)) != row:
+                    report(f"  shrunk: {sweep.last}\n  --row '{small}'")
                 if failed >= most:
                     return failed
     return failed
