@@ -152,7 +152,7 @@ def run(
     length = math.ceil(warm_up_s + seconds)
     send = in_netns(netns[0], [*send, "-t", str(length)])
     with Service(serve, announces=False, stopped_status=FAILED) as server:
-        _wait_listening(server)
+        wait_listening(server)
         with Service(send, announces=False, stopped_status=FAILED) as client:
             sent = parse(client.wait(length + END_GRACE_S))
         # A server that was never reached waits for ever.
@@ -160,7 +160,12 @@ def run(
     return Flows.from_data(sent, received, warm_up_s=warm_up_s)
 
 
-def _wait_listening(server: Service) -> None:
+def wait_listening(server: Service) -> None:
+    """Wait for iperf3's server to listen.
+
+    Raises:
+        GuestError: it does not within LISTEN_TIMEOUT_S seconds.
+    """
     deadline = time.monotonic() + LISTEN_TIMEOUT_S
     table = Path("/proc", str(server.pid), "net", "tcp")
     while not is_listening(table.read_text()):
