@@ -16,7 +16,6 @@ from nodrop.kernel import build, ensure_artifacts
 from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.lab import uml
 from nodrop.lab.hearing import GuestRun, results_folder
-from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.terminal import Terminal
 from nodrop.progress import Progress
 
@@ -110,5 +109,7 @@ def _debian(guest: Guest, progress: Progress) -> tuple[str, _Boot]:
             "Debian's kernels get nodrop from its packages, which only a clone can build.",
             "Run this in a clone, or take '--kernel uml'.",
         )
+    from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
+
     machine = ensure_machine(guest.kernel, Setup.INSTALLED, ensure_packages(progress), progress)
     return machine.kernel.release, machine.run
