@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, warn
+from nodrop.doctor.finding import TUNNEL, Verdict, fail, ok, warn
 from nodrop.doctor.look import Link, Look
 
 
-@CHECKS.tunnel("tunnel-drops")
+@TUNNEL("tunnel-drops")
 def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
     """A tunnel drops packets."""
     lost = link.now.tx_dropped

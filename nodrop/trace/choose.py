@@ -28,7 +28,7 @@ def start(kind: str, files: Tracefs, target: Target, tell: Callable[[str], None]
     if kind != "tracefs" and bpftrace.available(files.root):
         ready_s = bpftrace.PATIENT_S if kind == "bpftrace" else bpftrace.READY_S
         try:
-            return bpftrace.BpftraceTracer(files, target, ready_s).__enter__()
+            return _started(bpftrace.BpftraceTracer(files, target, ready_s))
         except NodropError as error:
             if kind == "bpftrace":
                 raise
@@ -39,4 +39,13 @@ def start(kind: str, files: Tracefs, target: Target, tell: Callable[[str], None]
             "information.",
             "apt-get install bpftrace, or leave --tracer out.",
         )
-    return EventsTracer(files).__enter__()
+    return _started(EventsTracer(files))
+
+
+def _started(tracer: Tracer) -> Tracer:
+    try:
+        tracer.start()
+    except BaseException:
+        tracer.close()
+        raise
+    return tracer

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.kernel.artifacts import REPOSITORY
-from packages.conftest import build
-from packages.root import Root
+from packages.conftest import Root, build
 
 OLDER, NEWER = range(2)
 KERNELS = (OLDER, NEWER)

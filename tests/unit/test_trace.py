@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -176,13 +177,15 @@ def bpf(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 def test_a_bpftrace_that_fails(root: Path, bpf: Callable[[str], None]) -> None:
-    bpf("echo 'ERROR: no such thing' >&2\nexit 1")
-    with pytest.raises(NodropError) as caught:
-        bpftrace.BpftraceTracer(Tracefs(root), TARGET).__enter__()
-    assert "no such thing" in caught.value.hint
-    bpf("exec sleep 600")
-    with pytest.raises(NodropError):
-        bpftrace.BpftraceTracer(Tracefs(root), TARGET, 0.2).__enter__()
+    for text, ready_s, hint in (
+        ("echo 'ERROR: no such thing' >&2\nexit 1", 60.0, "no such thing"),
+        ("exec sleep 600", 0.2, ""),
+    ):
+        bpf(text)
+        tracer = bpftrace.BpftraceTracer(Tracefs(root), TARGET, ready_s)
+        with closing(tracer), pytest.raises(NodropError) as caught:
+            tracer.start()
+        assert hint in caught.value.hint
 
 
 def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
@@ -191,7 +194,8 @@ def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str],
     write(tmp_path / "rest", rest)
     ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
     bpf(f"{ends}while :; do sleep 0.05; done")
-    with bpftrace.BpftraceTracer(Tracefs(root), TARGET) as tracer:
+    with closing(bpftrace.BpftraceTracer(Tracefs(root), TARGET)) as tracer:
+        tracer.start()
         tracer.poll()
         counted = tracer.finish()
     assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 300})

@@ -8,10 +8,9 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from schema import validate
+from schema import answer, validate
 
 from nodrop import cli, screen
 from nodrop.commands import why
@@ -142,9 +141,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
 
 
 def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-j", "-n", "blue", "why", "tun0", "--seconds", "0.15"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    validate("why", found)
+    found = answer(capsys, "-n", "blue", "why", "tun0", "--seconds", "0.15")
     assert (found["netns"], found["packets"]) == ("blue", 1)
     assert found["interval_s"] >= 0.15
     assert tracer.said[-2:] == ["finish", "close"]
