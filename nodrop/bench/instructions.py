@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from nodrop import proc
-from nodrop.bench import machine
+from nodrop.bench import machine, rundir
 from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.guest.costcases import AXES
-from nodrop.guest.plan import RAW_NAME, Variant
+from nodrop.guest.plan import Variant
 from nodrop.lab import accel, kernels
 from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.roots import kernel_names
@@ -45,10 +45,7 @@ def measure(
     Raises:
         NodropError: it could not be measured.
     """
-    if (out / RAW_NAME).exists():
-        raise NodropError(
-            f"{out} already holds the data of a run.", "Give another directory with --out."
-        )
+    rundir.refuse_data(out)
     guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
     variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
     command = ["python3", "-m", "nodrop.guest.instructions", str(times)]

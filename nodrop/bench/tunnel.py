@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from nodrop import proc
-from nodrop.bench import machine
+from nodrop.bench import machine, rundir
 from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.guest.plan import RAW_NAME
@@ -76,10 +76,7 @@ def measure(
     Raises:
         NodropError: it could not be measured, or ``out`` holds data already.
     """
-    if (out / RAW_NAME).exists():
-        raise NodropError(
-            f"{out} already holds the data of a run.", "Give another directory with --out."
-        )
+    rundir.refuse_data(out)
     kernel = ensure_kernel(progress, FLAVOUR)
     artifacts = ensure_artifacts(kernel, progress)
     out.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from nodrop.doctor.look import Look, Sample
@@ -53,13 +53,9 @@ class Record:
             host_holders=self.after.machine.holders,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what :meth:`to_json` made."""
+        """Return what was recorded as JSON."""
         return cls(
             before=Raw.from_json(data["before"]),
             after=Raw.from_json(data["after"]),

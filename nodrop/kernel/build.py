@@ -119,42 +119,24 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
         UnsupportedError: this machine's mirror has no kernel that fits.
     """
     tools = toolchain()
-    source = ensure_patched(ensure_source(progress), patches_of(flavour), progress)
     wanted = kconfig.parse(kconfig.fragment(flavour))
-    store = cache.Cache("kernels", keep=KEEP)
+    folders = kconfig.PATCHES.get(flavour, ())
+    source = ensure_patched(ensure_source(progress), folders, progress)
+    what = [_RECIPE, source.sha256, wanted, tools]
+    build_id = cache.digest(*what, *([fingerprint(folders)] if folders else []))
 
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
 
-    return _found(store.get(_name(source, flavour, tools), build), source, flavour, tools)
-
-
-def patches_of(flavour: str) -> tuple[str, ...]:
-    """Return the folders of patches that a flavour's source gets."""
-    return kconfig.PATCHES.get(flavour, ())
-
-
-def _build_id(source: Source, flavour: str, tools: str) -> str:
-    wanted = kconfig.parse(kconfig.fragment(flavour))
-    what = [_RECIPE, source.sha256, wanted, tools]
-    if folders := patches_of(flavour):
-        what.append(fingerprint(folders))
-    return cache.digest(*what)
-
-
-def _name(source: Source, flavour: str, tools: str) -> str:
-    """Return the name in the cache. Object trees name their source by its path."""
-    return f"{flavour}-{cache.digest(_build_id(source, flavour, tools), str(source.tree))}"
-
-
-def _found(entry: Path, source: Source, flavour: str, tools: str) -> Kernel:
-    objtree = entry / "obj"
+    # Object trees name their source by its path.
+    name = f"{flavour}-{cache.digest(build_id, str(source.tree))}"
+    objtree = cache.Cache("kernels", keep=KEEP).get(name, build) / "obj"
     return Kernel(
         linux=objtree / "linux",
         release=(objtree / "include/config/kernel.release").read_text(encoding="utf-8").strip(),
         source=source.tree,
         objtree=objtree,
-        build_id=_build_id(source, flavour, tools),
+        build_id=build_id,
         package=source.package,
         arguments=kconfig.ARGUMENTS.get(flavour, ()),
         preload=ensure_ipimask(tools) if flavour in kconfig.IPIMASK else None,

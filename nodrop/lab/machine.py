@@ -13,20 +13,19 @@ import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache
 from nodrop.kernel.artifacts import REPOSITORY, content_hash
 from nodrop.lab import layering, qemu
-from nodrop.lab.accel import Accel
 from nodrop.lab.hearing import GuestRun
 from nodrop.lab.roots import DebianKernel, ensure_kernel, kernel_names
-from nodrop.lab.terminal import Terminal
 from nodrop.progress import Progress
 from nodrop.signals import guarded
 
@@ -123,17 +122,10 @@ class Machine:
         self,
         argv: Sequence[str | os.PathLike[str]],
         *,
-        out: Path,
-        timeout: float | None = 120.0,
         env: Mapping[str, str] | None = None,
-        code_changes: bool = False,
-        how: Accel | None = None,
-        on_line: Callable[[str], None] | None = None,
-        cpus: int = 2,
-        memory: str = "2G",
-        terminal: Terminal | None = None,
+        **options: Any,
     ) -> GuestRun:
-        """Boot it, run a command, wait for its end; see :func:`nodrop.lab.qemu.run`."""
+        """Boot it, run a command, wait for its end; options are those of nodrop.lab.qemu.run."""
         tools = {
             "NODROP_MODULES": f"{TOOLS}/modules",
             "NODROP_BIN": f"{TOOLS}/bin",
@@ -142,17 +134,10 @@ class Machine:
         return qemu.run(
             self.kernel,
             argv,
-            out=out,
             layers=self.layers,
             share=[REPOSITORY],
-            timeout=timeout,
             env=tools | dict(env or {}),
-            code_changes=code_changes,
-            how=how,
-            on_line=on_line,
-            cpus=cpus,
-            memory=memory,
-            terminal=terminal,
+            **options,
         )
 
 

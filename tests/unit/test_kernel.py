@@ -52,7 +52,7 @@ def test_the_newest_release_is_chosen() -> None:
     # A release candidate only when there is nothing else.
     candidate = apt.choose(found, (7, 4))
     assert candidate
-    assert candidate.is_release_candidate
+    assert candidate.version == "7.4~rc2-1~exp1"
     assert apt.choose(found, (8, 0)) is None
     # dpkg's order, not the alphabet's.
     versions = ["7.2.9-1", "7.2.13-1~bpo13+1", "7.2.13-1"]
@@ -118,7 +118,7 @@ def test_a_patch_changes_a_copy(source: Source) -> None:
     for folder in ("some", "nowhere"):
         with pytest.raises(NodropError):
             patched.ensure_patched(source, (folder,), progress)
-    assert not patched.tree_of(source, ("some",)).exists()
+    assert len(list(Cache("patched", keep=2).place.glob("linux-*"))) == 2
 
 
 @pytest.fixture
