@@ -7,6 +7,7 @@ when it starts and one when it ends.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +67,14 @@ class Progress:
         self, *, quiet: bool = False, console: Console | None = None, color: str = "auto"
     ) -> None:
         self.quiet = quiet
-        self.console = console or screen.rich_console(color, stderr=True)
+        colored = screen.colored(color, sys.stderr)
+        self.console = console or Console(
+            stderr=True,
+            highlight=False,
+            force_terminal=screen.can_move(sys.stderr),
+            color_system="auto" if colored else None,
+            no_color=not colored,
+        )
         self._live: RichProgress | None = None
 
     def __enter__(self) -> Self:

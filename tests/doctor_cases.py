@@ -323,6 +323,7 @@ DEVICE: list[Row] = [
     ("ring-foreign", "nodrop", [], "ok"),
     ("nodrop-off", "nodrop", [OFF], "warn"),
     ("nodrop-off", "nodrop", [], "ok"),
+    ("nodrop-off", "nodrop", [live, OFF], "warn"),
     ("nodrop-off", "stock", [tap(on="N")], "warn"),
     ("noqueue", "noqueue", [], "fail"),
     ("noqueue", "nodrop", [both("qdiscs.0.kind", "noqueue")], "warn"),

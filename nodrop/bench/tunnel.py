@@ -33,7 +33,12 @@ from nodrop.signals import guarded
 
 FLAVOUR = "tunnel-ab"
 """The kernel with a switch for each part of the series."""
-PARTS = tuple(name for name, bit in FEATURES.items() if bit)
+PARTS = ("noref", ",".join(name for name, bit in FEATURES.items() if bit))
+"""What is switched on and off together: the reference alone, and all parts of the series."""
+BOOTS = 6
+"""What differs from boot to boot, such as where memory is, differs between them."""
+SECONDS = 2.4
+"""Of each case in each boot, for both variants together."""
 SLOT_S = 0.0016
 """How long one variant is measured before the other."""
 BOOT_TIMEOUT_S = 60.0
@@ -64,14 +69,8 @@ class Case:
         return words + (["--shared"] if self.shared else [])
 
 
-def measure(
-    wanted: Sequence[Case], boots: int, seconds: float, out: Path, progress: Progress
-) -> None:
+def measure(wanted: Sequence[Case], out: Path, progress: Progress) -> None:
     """Measure all cases once in each boot, and leave raw data and metadata in ``out``.
-
-    Args:
-        boots: what differs from boot to boot, such as where memory is, differs between them.
-        seconds: of each case in each boot, for both variants together.
 
     Raises:
         NodropError: it could not be measured, or ``out`` holds data already.
@@ -80,30 +79,30 @@ def measure(
     kernel = ensure_kernel(progress, FLAVOUR)
     artifacts = ensure_artifacts(kernel, progress)
     out.mkdir(parents=True, exist_ok=True)
-    slots = max(4, round(seconds / SLOT_S) // 4 * 4)
+    slots = max(4, round(SECONDS / SLOT_S) // 4 * 4)
     meta = {
         "schema": 1,
         "time": machine.now_utc(),
         "kernel": machine.describe_kernel(kernel),
         "machine": machine.describe_machine(),
         "source": machine.describe_source(),
-        "boots": boots,
+        "boots": BOOTS,
         "slots": slots,
     }
     (out / META_NAME).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
     with (
-        progress.step("Measure tunnels", boots * len(wanted)) as step,
+        progress.step("Measure tunnels", BOOTS * len(wanted)) as step,
         (out / RAW_NAME).open("w", encoding="utf-8") as raw,
         tempfile.TemporaryDirectory(prefix="nodrop-tunnel-") as place,
     ):
-        for boot in range(boots):
+        for boot in range(BOOTS):
             for case in wanted:
                 run = uml.run(
                     kernel,
                     ["python3", "-m", "nodrop.guest.tunnels.compare", *case.argv(slots)],
                     out=Path(place),
                     artifacts=artifacts,
-                    timeout=BOOT_TIMEOUT_S + 2 * seconds,
+                    timeout=BOOT_TIMEOUT_S + 2 * SECONDS,
                     urgent=True,
                 )
                 if run.status or run.splats:
@@ -143,14 +142,6 @@ def table(lines: Sequence[dict[str, Any]], meta: dict[str, Any]) -> str:
     return "\n".join([*rows, "", below, ""])
 
 
-def _parts(text: str) -> str:
-    """Parse ``noid+straight`` or ``all``, for argparse: parts that are switched together."""
-    names = PARTS if text == "all" else tuple(text.split("+"))
-    if unknown := set(names) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"no part {min(unknown)}; known: {', '.join(PARTS)}, all")
-    return ",".join(names)
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nodrop.bench.tunnel")
     kinds = ["vxlan", "geneve", "gre", "ipip", "sit", "wireguard"]
@@ -158,11 +149,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--senders", nargs="+", choices=("1", "2", "2shared"), default=["1"], help="(1)"
     )
-    parser.add_argument(
-        "--parts", nargs="+", type=_parts, default=["noref", _parts("all")], help="noid+straight"
-    )
-    parser.add_argument("--boots", type=common.positive_int, default=6, help="(6)")
-    parser.add_argument("--seconds", type=common.seconds, default=2.4, help="of each case (2.4)")
     parser.add_argument("--out", type=Path, help="for the data (out/tunnel-TIME)")
     return parser.parse_args(argv)
 
@@ -174,11 +160,11 @@ def main(argv: Sequence[str]) -> int:
         Case(kind, int(senders[0]), part, shared=senders.endswith("shared"))
         for kind in arguments.type
         for senders in arguments.senders
-        for part in arguments.parts
+        for part in PARTS
     ]
     out = arguments.out or common.default_out("tunnel")
     with Progress() as progress:
-        measure(wanted, arguments.boots, arguments.seconds, out, progress)
+        measure(wanted, out, progress)
     text = table(*read_rows(out))
     (out / MARKDOWN_NAME).write_text(text, encoding="utf-8")
     print(f"{text}\nData and table: {out}")

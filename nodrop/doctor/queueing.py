@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the qdisc, which holds what the ring does not."""
+"""Checks of the qdisc, which holds what the ring does not, and of tunnels, which have no ring."""
 
 from __future__ import annotations
 
@@ -82,3 +82,23 @@ def qdisc_drops(_look: Look, link: Link) -> Verdict:
         "its queue is full: senders are faster than the reader, and each waits for the whole queue",
         fixes.fq_codel(device),
     )
+
+
+@TUNNEL("tunnel-drops")
+def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
+    """A tunnel drops packets."""
+    lost = link.now.tx_dropped
+    show = fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name)
+    if link.dropped:
+        return fail(
+            f"drops {link.rate(link.dropped)}",
+            "no route to its other end, or packets that do not fit; TCP slows down at each loss",
+            show,
+        )
+    if lost:
+        return warn(
+            f"dropped {lost:,} packets since it was made, none now",
+            f"{lost / (lost + link.now.tx_packets):.1%} of what was sent",
+            show,
+        )
+    return ok("has never dropped a packet")

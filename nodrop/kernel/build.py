@@ -11,7 +11,6 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache, kconfig
-from nodrop.kernel.ipimask import ensure_ipimask
 from nodrop.kernel.patched import ensure_patched, fingerprint
 from nodrop.kernel.source import Source, ensure_source
 from nodrop.kernel.types import Kernel
@@ -23,6 +22,12 @@ NICE = "0" if os.environ.get("CI") else "19"
 
 KEEP = 2 * len(kconfig.FLAVOURS)
 """How many kernels stay in the cache: each flavour's, and those of another branch."""
+
+IPIMASK = Path(__file__).with_name("ipimask.c")
+_IPIMASK_FLAGS = (
+    *("-std=gnu2x", "-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"),
+    *("-shared", "-fPIC", "-ftls-model=initial-exec"),
+)
 
 _RECIPE = 1
 _TOOLS = (
@@ -201,3 +206,25 @@ def _relocate(objtree: Path, final: Path) -> None:
     makefile = objtree / "Makefile"
     text = makefile.read_text(encoding="utf-8")
     makefile.write_text(text.replace(str(objtree), str(final)), encoding="utf-8")
+
+
+def ensure_ipimask(tools: str) -> Path:
+    """Return what spares User-Mode Linux two system calls a lock: a library to preload.
+
+    Args:
+        tools: names the compiler that builds it.
+
+    Raises:
+        NodropError: it could not be built.
+    """
+    text = IPIMASK.read_text(encoding="utf-8")
+
+    def build(temporary: Path, _final: Path) -> None:
+        library = temporary / "ipimask.so"
+        command = ["gcc", *_IPIMASK_FLAGS, "-o", str(library), str(IPIMASK)]
+        result = proc.run(command, timeout=CONFIG_TIMEOUT_S)
+        if result.status != 0:
+            raise NodropError(f"{IPIMASK.name} failed to build.", result.output)
+
+    key = cache.digest(text, _IPIMASK_FLAGS, tools)
+    return cache.Cache("preload", keep=4).get(key, build) / "ipimask.so"

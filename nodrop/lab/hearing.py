@@ -23,7 +23,7 @@ from nodrop import deadline
 from nodrop.errors import NodropError
 from nodrop.lab.splats import Splat, find_all
 from nodrop.lab.terminal import Terminal
-from nodrop.proc import GRACE_S, TAIL_LINES
+from nodrop.proc import GRACE_S, TAIL_LINES, kill_group
 
 STARTS = "lab: the command starts"
 """What a guest's first process writes into the kernel's log; what is before is the boot."""
@@ -132,6 +132,35 @@ def channels() -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
             for end in pair:
                 stack.callback(end.close)
         yield [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+@contextmanager
+def start(
+    command: Sequence[str], ends: Sequence[socket.socket], request: bytes = b""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a guest with its ends of the channels; kill what is left of it in the end.
+
+    Args:
+        request: what it reads from its standard input.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=ends[0].fileno(),
+        stderr=ends[0].fileno(),
+        pass_fds=[end.fileno() for end in ends],
+        start_new_session=True,
+    )
+    try:
+        assert process.stdin is not None
+        for end in ends:
+            end.close()
+        with suppress(BrokenPipeError):  # it died already; its log tells why
+            process.stdin.write(request)
+            process.stdin.close()
+        yield process
+    finally:
+        kill_group(process)
 
 
 def hear(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +27,9 @@ SLEEPS = "exec sleep 600"
 
 def hear(script: str) -> GuestRun:
     with hearing.channels() as (ours, theirs):
-        fds = [end.fileno() for end in theirs]
-        with subprocess.Popen(["bash", "-c", script.format(*fds)], pass_fds=fds) as process:
-            for end in theirs:
-                end.close()
-            try:
-                return hearing.hear(process, ours, timeout=60.0)
-            finally:
-                process.kill()
+        command = ["bash", "-c", script.format(*(end.fileno() for end in theirs))]
+        with hearing.start(command, theirs) as process:
+            return hearing.hear(process, ours, timeout=60.0)
 
 
 @pytest.mark.parametrize(

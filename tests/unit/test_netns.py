@@ -47,13 +47,6 @@ def test_the_own_namespace_needs_no_right_and_no_child() -> None:
         assert netns.run_inside(where, os.getpid) == os.getpid()
 
 
-def test_another_one_has_its_own_sysfs(other: int) -> None:
-    before = devices()
-    assert netns.run_inside(other, devices) == ["lo"]
-    assert netns.run_inside(f"/proc/{other}/ns/net", devices) == ["lo"]
-    assert devices() == before
-
-
 def test_errors_come_out_of_it(other: int) -> None:
     with pytest.raises(NodropError) as told:
         netns.run_inside(other, lambda: fail(UnsupportedError("What", "How")))

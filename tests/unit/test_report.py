@@ -266,13 +266,6 @@ def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
     assert files.parse_noise(text) == {0: {"wall_s": 2.0}, 2: {}}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (7.5, "7.5"), (1500, "1.5k"), (273022, "273k"), (1.2e6, "1.2M")]
-)
-def test_short(value: float, text: str) -> None:
-    assert plot.short(value) == text
-
-
 def test_the_overview_is_of_enough_pairs() -> None:
     wanted = tomllib.loads((RESULTS / "overview.toml").read_text(encoding="utf-8"))
     left, right = overview.draw(wanted).axes
