@@ -81,7 +81,7 @@ def test_commands_and_their_options_are_there() -> None:
         else:
             assert typed <= top | options_of(below[name]), line
         if words[0] == "bench" and words[1:] and words[1][0] != "-":
-            assert words[1] in {*scenario.known(), "tunnel"}, line
+            assert words[1] in scenario.known(), line
 
 
 def test_man_pages_have_the_options() -> None:
