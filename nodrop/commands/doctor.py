@@ -14,7 +14,7 @@ from nodrop.commands.status import headline
 from nodrop.doctor import show
 from nodrop.doctor.examine import count, examine
 from nodrop.doctor.sample import record
-from nodrop.errors import NodropError, UsageError
+from nodrop.errors import NodropError
 from nodrop.host.build import build
 from nodrop.host.raw import Raw
 
@@ -48,8 +48,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge, tell."""
-    if arguments.netns and arguments.all_namespaces:
-        raise UsageError("Say either --netns or --all-namespaces.")
+    where.check(arguments)
 
     with ExitStack() as stack:
         step: list[Step] = []

@@ -194,7 +194,7 @@ def hear(
     started = time.monotonic()
     guest = _Guest(ends, on_line, slow)
     if terminal:
-        terminal.on_resize = lambda: tell_size(terminal, ends[2])
+        terminal.on_resize = lambda: _send(ends[2], b"%d %d\n" % terminal.size)
     try:
         ended = guest.pump(process, deadline.at_most(timeout), terminal)
     finally:
@@ -225,10 +225,10 @@ def hear(
     return run
 
 
-def tell_size(terminal: Terminal, end: socket.socket) -> None:
-    """Tell a guest's first process how large the terminal is."""
+def _send(end: socket.socket, data: bytes) -> None:
+    """Send something into a guest; one that has gone needs nothing."""
     with suppress(OSError):
-        end.sendall(b"%d %d\n" % terminal.size)
+        end.sendall(data)
 
 
 class _Guest:
@@ -293,7 +293,7 @@ class _Guest:
                 for key, _ in selector.select(min(max(left, 0.0), 1.0)):
                     if key.data is None:
                         assert terminal
-                        _press(terminal, self._ends[1])
+                        _send(self._ends[1], terminal.take())
                         continue
                     channel = cast(socket.socket, key.fileobj)
                     data = channel.recv(65536)
@@ -325,13 +325,5 @@ class _Guest:
     def _ask_for_blocked_tasks(self) -> float:
         """Have the guest print its blocked tasks; return how long to wait for them, seconds."""
         self._recent = deque(self._recent, maxlen=TAIL_LINES + BLOCKED_LINES)
-        with suppress(OSError):
-            self._ends[2].sendall(b"blocked\n")
+        _send(self._ends[2], b"blocked\n")
         return BLOCKED_S * self._slow
-
-
-def _press(terminal: Terminal, keyboard: socket.socket) -> None:
-    """Give keys to the guest; one that has gone needs none."""
-    data = terminal.take()
-    with suppress(OSError):
-        keyboard.sendall(data)

@@ -185,7 +185,9 @@ def ensure_machine(
         if setup is Setup.INSTALLED:
             # Apart, so that a change of the command builds no modules.
             layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))
-            layers.append(_upstream_layer(kernel))
+            # The kernel's own tests of its network drivers, from the source package in the root.
+            script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
+            layers.append(layering.ensure_layer(kernel.root, script))
         if setup is Setup.REMOVED:
             layers.append(layering.ensure_layer(kernel.root, _REMOVE, over=layers[-1]))
     return Machine(kernel, tuple(layer.image for layer in layers))
@@ -225,12 +227,6 @@ def _tools_layer(kernel: DebianKernel) -> layering.Layer:
     return layering.ensure_layer(
         kernel.root, script, inputs=[content_hash(traffic)], share=[traffic]
     )
-
-
-def _upstream_layer(kernel: DebianKernel) -> layering.Layer:
-    """The kernel's own tests of its network drivers, from the source package in the root."""
-    script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
-    return layering.ensure_layer(kernel.root, script)
 
 
 def _digest(file: Path) -> str:

@@ -38,21 +38,16 @@ def run(
 ) -> GuestRun:
     """Boot a Debian kernel, run ``argv`` in it as root, and wait for its end.
 
+    What is not named here is as for :func:`nodrop.lab.uml.run`.
+
     Args:
         argv: the command; found in the guest's root or in a shared folder.
-        out: the directory whose files survive; made when missing. NODROP_OUT in the guest.
-            The kernel's log is kept there as kernel.log.
+        out: gets the kernel's log as kernel.log, too.
         layers: squashfs images to lay over the kernel's root, the topmost last.
         share: folders of the host that the guest sees at the same paths, read-only.
-        cpus: virtual CPUs.
-        memory: the guest's memory, in QEMU's notation.
-        timeout: seconds for everything from boot to power-off, on a host with working KVM;
-            NODROP_SLOW times as many without. None: no limit.
-        env: more environment for the command.
+        timeout: on a host with working KVM; NODROP_SLOW times as many seconds without.
         code_changes: whether the guest will change its own kernel's code all the time.
         how: the way to run it; None: the best one for this host.
-        on_line: called with each line of the command's output as it appears.
-        terminal: the command's; None: it has none, and no input.
 
     Raises:
         GuestTimeout: the time was over; the text ends with the last lines of the log.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stubs
 from stand_in import Guest
 
 from nodrop import cli, lab, load
@@ -139,10 +140,8 @@ def test_the_digest_is_of_the_contents(name: str, tmp_path: Path) -> None:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the only directory with programs; each tells version 1.2.3 and fails."""
     place = tmp_path / "installed"
-    place.mkdir()
-    for name in programs.PACKAGES:
-        (place / name).write_text(f"#!/bin/sh\necho '{name} v1.2.3 of 2026'\nexit 1\n")
-        (place / name).chmod(0o755)
+    texts = {name: f"echo '{name} v1.2.3 of 2026'; exit 1" for name in programs.PACKAGES}
+    stubs.programs(place, texts)
     monkeypatch.setattr(programs, "PATH", str(place))
     return place
 

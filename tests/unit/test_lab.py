@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stubs
 
 from nodrop.errors import NodropError
 from nodrop.guest import batch
@@ -109,10 +110,8 @@ def test_kvm_where_it_works(works: bool, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def program(place: Path, name: str, text: str) -> Path:
-    path = place / name
-    path.write_text(f"#!/bin/sh\necho 'KTAP version 1'\necho 1..1\n{text}\n")
-    path.chmod(0o755)
-    return path
+    stubs.programs(place, {name: f"echo 'KTAP version 1'; echo 1..1; {text or ':'}"})
+    return place / name
 
 
 LOG = """\

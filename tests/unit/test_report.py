@@ -8,6 +8,7 @@ import json
 import math
 import tomllib
 from collections.abc import Callable
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def make_run(
         "source": {"version": "0.3.0"},
         "continued": [],
         "variants": list(FACTOR),
-        "scenarios": {"tap": chosen.to_data()},
+        "scenarios": {"tap": asdict(chosen)},
     }
     (path / files.META_NAME).write_text(json.dumps(meta))
     lines = []
