@@ -72,7 +72,6 @@ def record(
     everywhere: bool,
     seconds: float,
     known: Callable[[Raw], None] = lambda _raw: None,
-    tell: Callable[[float], None] = lambda _share: None,
 ) -> Record:
     """Look twice.
 
@@ -80,7 +79,6 @@ def record(
         where, everywhere: which namespaces, as for :func:`nodrop.host.read.read`.
         seconds: between the samples.
         known: called with the first sample; may raise what ends it.
-        tell: called now and then with the share of the time that is over.
 
     Raises:
         NodropError: a namespace is not there or may not be entered, or iproute2 is missing.
@@ -93,7 +91,6 @@ def record(
     ready: Counter[int] = Counter()
     peeks = 0
     while (over := time.monotonic() - started) < seconds:
-        tell(over / seconds)
         time.sleep(min(1 / _PEEKS_S, max(seconds - over, 0.0)))
         ready += host_threads.states(threads_before[:_THREADS_MAX])
         peeks += 1
