@@ -103,13 +103,11 @@ class Root:
         path: its directory; never written to.
         image: the same as a squashfs image.
         key: names all that went into it.
-        release: the codename of its Debian release.
     """
 
     path: Path
     image: Path
     key: str
-    release: str
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ def ensure_root(release: Release, progress: Progress) -> Root:
             make_image(temporary / "root", temporary / "root.squashfs")
 
     entry = store.get(key, make)
-    return Root(entry / "root", entry / "root.squashfs", key, release.codename)
+    return Root(entry / "root", entry / "root.squashfs", key)
 
 
 def _bootstrap(release: Release, place: Path) -> None:
