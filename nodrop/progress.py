@@ -37,12 +37,6 @@ class Step:
             fields: dict[str, Any] = {"detail": clean(detail)} if detail else {}
             self._live.update(self._task, completed=done, **fields)
 
-    def advance(self, amount: float = 1.0, detail: str = "") -> None:
-        """Count ``amount`` more of ``total`` as done."""
-        self.update(detail)
-        if self._live:
-            self._live.advance(self._task, amount)
-
     def finish(self, title: str, *, ok: bool) -> None:
         """Stop the clock; a bar without a total is full when all went well."""
         if self._live:

@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from nodrop import proc
@@ -50,6 +51,7 @@ def measure(
     variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
     command = ["python3", "-m", "nodrop.guest.instructions", str(times)]
     command += [",".join(axes), *variants]
+    done = count(1)
     with progress.step(
         f"Count instructions on {guest.kernel.release}", len(variants) * times
     ) as step:
@@ -59,7 +61,7 @@ def measure(
             timeout=TIMEOUT_S * (1 + times),
             how=accel.COUNTED,
             cpus=1,
-            on_line=lambda line: step.advance(detail=line),
+            on_line=lambda line: step.update(line, done=next(done)),
         )
     if run.status or run.splats:
         raise NodropError(f"Nothing was measured on {kernel}.", proc.tail(run.output or run.log))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop import proc
@@ -13,7 +14,6 @@ from nodrop.errors import NodropError
 from nodrop.kernel import cache, kconfig
 from nodrop.kernel.patched import ensure_patched, fingerprint
 from nodrop.kernel.source import Source, ensure_source
-from nodrop.kernel.types import Kernel
 from nodrop.progress import Progress
 
 CONFIG_TIMEOUT_S = 180.0
@@ -44,6 +44,31 @@ _LEAKS = re.compile(
     r"^(?:MAKE(?:FLAGS|LEVEL|OVERRIDES)|MFLAGS|ARCH|O|V|M|MO|C|W|KSRC|KOBJ|OUT"
     r"|CROSS_COMPILE|LOCALVERSION|KBUILD_.*|KCONFIG_.*|[CH]?CFLAGS|LDFLAGS|CC)$"
 )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that can be booted and that modules can be built for.
+
+    Attributes:
+        linux: the User-Mode Linux program.
+        release: what ``uname -r`` says in it.
+        source: its source tree (KSRC), never written to.
+        objtree: its object tree (KOBJ).
+        build_id: names all that went into it; equal ids, equal kernels.
+        package: the Debian package, its version and its suite.
+        arguments: what its command line has besides.
+        preload: a library that User-Mode Linux is started with (LD_PRELOAD); None: without.
+    """
+
+    linux: Path
+    release: str
+    source: Path
+    objtree: Path
+    build_id: str
+    package: str
+    arguments: tuple[str, ...] = ()
+    preload: Path | None = None
 
 
 def build_environment() -> dict[str, str]:

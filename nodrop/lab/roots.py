@@ -149,17 +149,12 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     for release in RELEASES:
         if name in release.kernels:
             root = ensure_root(release, progress)
-            return DebianKernel(name, _installed(root, name), root)
+            folders = (root.path / "lib/modules").iterdir()
+            found = [path.name for path in folders if path.name.startswith(f"{name}.")]
+            if not found:
+                raise NodropError(f"The Debian root {root.path} has no kernel {name}.")
+            return DebianKernel(name, max(found, key=order), root)
     raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
-
-
-def _installed(root: Root, series: str) -> str:
-    """Return the newest kernel of a series in a root, by its modules."""
-    folders = (root.path / "lib/modules").iterdir()
-    found = [path.name for path in folders if path.name.startswith(f"{series}.")]
-    if not found:
-        raise NodropError(f"The Debian root {root.path} has no kernel {series}.")
-    return max(found, key=order)
 
 
 def ensure_root(release: Release, progress: Progress) -> Root:

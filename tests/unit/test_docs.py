@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import cli, options
+from nodrop import cli
 from nodrop.bench import scenario
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -85,8 +85,8 @@ def test_commands_and_their_options_are_there() -> None:
 
 
 def test_man_pages_have_the_options() -> None:
-    common = options.Parser()
-    options.add(common)
+    common = cli.Parser()
+    cli.add_options(common)
     pages = {path.name: options_of_page(path) for path in PAGES.iterdir()}
     assert pages.pop("nodrop.1.rst") == options_of(cli.top_parser())
     commands = {

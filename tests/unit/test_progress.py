@@ -29,5 +29,5 @@ def test_a_line_at_the_start_and_one_at_the_end() -> None:
 def test_on_a_terminal(quiet: bool) -> None:
     text = io.StringIO()
     with made(text, terminal=True, quiet=quiet) as progress, progress.step("Build it", 2) as step:
-        step.advance(1, "half")
+        step.update("half", done=1)
     assert ("Build it" in text.getvalue()) is not quiet

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import tomllib
@@ -181,14 +180,6 @@ def test_metadata_that_lack_something(change: dict[str, Any], tmp_path: Path) ->
     meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
     with pytest.raises(NodropError):
         files.load(tmp_path)
-
-
-def test_a_packed_run_is_the_same(tmp_path: Path) -> None:
-    before = summarised(make_run(tmp_path))
-    raw = tmp_path / RAW_NAME
-    (tmp_path / f"{RAW_NAME}.gz").write_bytes(gzip.compress(raw.read_bytes()))
-    raw.unlink()
-    assert summarised(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in RESULTS.glob("*/raw*.gz")))

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from stubs import before, programs, write
 
+from nodrop.commands.why import start_tracer
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.trace import bpftrace, choose, events, reasons
+from nodrop.trace import bpftrace, events, reasons
 from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
@@ -149,22 +150,22 @@ def test_choice(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setattr(events.EventsTracer, "start", lambda _: None)
     told: list[str] = []
-    assert choose.start("auto", Tracefs(root), TARGET, told.append).name == "events"
+    assert start_tracer("auto", Tracefs(root), TARGET, told.append).name == "events"
     with pytest.raises(UnsupportedError):
-        choose.start("bpftrace", Tracefs(root), TARGET, told.append)
+        start_tracer("bpftrace", Tracefs(root), TARGET, told.append)
     write(root / "sys/kernel/btf/vmlinux", "")
-    assert choose.start("tracefs", Tracefs(root), TARGET, told.append).name == "events"
+    assert start_tracer("tracefs", Tracefs(root), TARGET, told.append).name == "events"
     assert told == []
-    assert choose.start("auto", Tracefs(root), TARGET, told.append).name == "events"
+    assert start_tracer("auto", Tracefs(root), TARGET, told.append).name == "events"
     assert len(told) == 1
     with pytest.raises(NodropError):
-        choose.start("bpftrace", Tracefs(root), TARGET, told.append)
+        start_tracer("bpftrace", Tracefs(root), TARGET, told.append)
 
 
 def test_a_failed_start_leaves_nothing(root: Path) -> None:
     """Without the instance's files, which the kernel would have made, it fails half-way."""
     with pytest.raises(NodropError):
-        choose.start("tracefs", Tracefs(root), TARGET, lambda _: None)
+        start_tracer("tracefs", Tracefs(root), TARGET, lambda _: None)
     assert list((root / "sys/kernel/tracing/instances").iterdir()) == []
 
 

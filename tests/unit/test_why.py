@@ -134,7 +134,7 @@ class FakeTracer(Tracer):
 def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
     """A machine whose tracer works."""
     made = FakeTracer()
-    monkeypatch.setattr("nodrop.trace.choose.start", lambda *_: made)
+    monkeypatch.setattr("nodrop.commands.why.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr("nodrop.trace.counters.read", lambda *_: NONE)
     return made
