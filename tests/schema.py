@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 
-from nodrop import cli
-from nodrop.commands import common
-
 if TYPE_CHECKING:  # guests have none
     import pytest
 
@@ -32,6 +29,9 @@ def validate(command: str, found: dict[str, Any]) -> None:
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
     """Run a command by -j; return the object that it prints, as its schema has it."""
+    from nodrop import cli
+    from nodrop.commands import common
+
     capsys.readouterr()
     assert cli.main(["-q", "-j", *words]) == status
     found: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -18,7 +18,7 @@ from nodrop.signals import asked_to_end
 from nodrop.trace import bpftrace, counters
 from nodrop.trace.events import EventsTracer
 from nodrop.trace.model import Target, Tracer
-from nodrop.trace.reasons import Way
+from nodrop.trace.reasons import CAUSES, Way
 from nodrop.trace.tracefs import Tracefs
 from nodrop.trace.verdict import Verdict, conclude
 
@@ -34,19 +34,6 @@ _COLUMNS = (
     Column("MODULE", 2),
 )
 _SHORT = {Way.TRANSMIT: "tx", Way.RECEIVE: "rx", None: "?"}
-_CAUSES = {
-    "noqueue": "the device has no qdisc that could have held them",
-    "off": "flow control is off for this device",
-    "foreign": "the reader does not know how to wake a sender (the kernel's own vhost_net)",
-    "guard": "the reader is stalled",
-    "unheld": "nobody could have waited: they were forwarded, copied, or another guest's",
-    "full": "more senders wait than the ring has room for",
-    "rest": "segments behind one that was lost",
-    "xdp": "XDP frames found no free slot",
-    "purged": "they were in the ring when its reader left",
-    "unclaimed": "no known cause; please report it",
-}
-"""nodrop's drops by cause, as docs/design.md has them."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -242,7 +229,7 @@ def counted_lines(verdict: Verdict) -> list[str]:
     ]
     for cause, packets in found.drops_by_cause.items():
         if packets:
-            lines.append(f"nodrop dropped {packets}: {_CAUSES.get(cause, cause)}.")
+            lines.append(f"nodrop dropped {packets}: {CAUSES.get(cause, (cause,))[0]}.")
     if trips := found.nodrop("guard_trips"):
         times = "once" if trips == 1 else f"{trips} times"
         lines.append(f"nodrop found the reader stalled {times} (guard_ms).")

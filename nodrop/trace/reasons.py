@@ -256,25 +256,35 @@ _WAYS = (
 )
 
 
-def _ring(meaning: str, advice: str) -> Rule:
-    return Rule(
-        "FULL_RING", TX, f"The device's ring was full, and {meaning}.", advice, functions=_TUN_XMIT
-    )
-
-
-RING_RULES = {
-    "noqueue": _ring(
-        "there is no qdisc that could hold packets", "tc qdisc replace dev DEV root fq_codel"
+CAUSES = {
+    "noqueue": (
+        "there is no qdisc that could hold packets",
+        "tc qdisc replace dev DEV root fq_codel",
     ),
-    "off": _ring("nodrop is switched off for it", "nodrop enable DEV"),
-    "foreign": _ring(
+    "off": ("nodrop is switched off for it", "nodrop enable DEV"),
+    "foreign": (
         "the kernel's own vhost_net, which reads it, wakes no sender",
         "Load nodrop's vhost_net as well: 'nodrop install' says who has to be restarted.",
     ),
-    "guard": _ring(
-        "its reader has taken nothing for guard_ms",
+    "guard": (
+        "the reader is stalled: it has taken nothing for guard_ms",
         "Find out why the program that has it open does not read, or restart it.",
     ),
+    "unheld": ("nobody could have waited: they were forwarded, copied, or another guest's", ""),
+    "full": ("more senders wait than the ring has room for", ""),
+    "rest": ("segments behind one that was lost", ""),
+    "xdp": ("XDP frames found no free slot", ""),
+    "purged": ("they were in the ring when its reader left", ""),
+    "unclaimed": ("no known cause; please report it", ""),
+}
+"""nodrop's drops by cause, as docs/design.md has them, and what to do about a full ring."""
+
+RING_RULES = {
+    cause: Rule(
+        "FULL_RING", TX, f"The device's ring was full, and {why}.", advice, functions=_TUN_XMIT
+    )
+    for cause, (why, advice) in CAUSES.items()
+    if advice
 }
 """What a full ring means where nodrop counts the cause."""
 

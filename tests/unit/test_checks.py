@@ -83,11 +83,6 @@ def test_a_result_holds_until_what_it_covers_changes(
     assert script.look(check)[0] == "fresh"
     (clone / "covered/file").write_text("after")
     assert script.look(check)[0] == "stale"
-
-
-def test_a_failure_is_kept(
-    script: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     check = only(script, monkeypatch, "exit 3")
     assert script.go(check) == 1
     assert script.look(check)[0] == "failed"

@@ -137,10 +137,11 @@ def test_leftovers_of_killed_runs(root: Path) -> None:
     gone, alive = f"nodrop_why_77_{space}", f"nodrop_why_78_{space}"
     elsewhere = f"nodrop_why_77_{space + 1}"
     (root / "proc/78").mkdir()
+    instances = root / "sys/kernel/tracing/instances"
     for name in (gone, alive, elsewhere, "somebody"):
-        files.make(name)
+        (instances / name).mkdir()
     files.sweep()
-    left = {path.name for path in (root / "sys/kernel/tracing/instances").iterdir()}
+    left = {path.name for path in instances.iterdir()}
     assert left == {alive, elsewhere, "somebody"}
 
 
