@@ -19,10 +19,10 @@ demo: bootstrap ## Compare nodrop, stock and upstream's flag: one table, one pic
 	@.venv/bin/nodrop demo
 
 bench: bootstrap ## Few pairs of a scenario of every kind, a quarter of an hour; OUT=DIR goes on
-	@$(PYTHON) -m nodrop.bench.series short $(if $(OUT),"$(OUT)")
+	@scripts/series short $(if $(OUT),"$(OUT)")
 
 bench-full: bootstrap ## All scenarios with ten pairs and more, hours; OUT=DIR goes on with one
-	@$(PYTHON) -m nodrop.bench.series full $(if $(OUT),"$(OUT)")
+	@scripts/series full $(if $(OUT),"$(OUT)")
 
 instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=AXIS
 	@scripts/bootstrap kernels

@@ -13,11 +13,12 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from nodrop import options, streams
+from nodrop import streams
 from nodrop.columns import clean_lines
 from nodrop.errors import NodropError, UsageError
+from nodrop.screen import COLORS
 from nodrop.signals import INTERRUPTED
 
 
@@ -55,6 +56,7 @@ COMMANDS = (
     Command("measure", "lab", "lab", "a shell or a command in a guest, to try things"),
     Command("measure", "report", "report", "table, picture and page of a run again"),
 )
+DEFAULTS = {"json": False, "netns": None, "quiet": False, "color": "auto"}
 _USAGE = "nodrop [-j] [-n NETNS] [-q] [--color WHEN] COMMAND ..."
 _HELP = """\
 {usage}
@@ -69,6 +71,36 @@ Linux TUN and TAP devices that hold packets back instead of dropping them.
 --version, --help  'nodrop COMMAND --help' and 'man nodrop-COMMAND' tell more
 """
 _ROOT = Path(__file__).resolve().parents[1]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are sentences, and where a part of an option's name is none."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with a usage error."""
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See '{self.prog} --help'.")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what all commands have; an option that is not given is not set, and none has a help."""
+    hidden = argparse.SUPPRESS
+    for names in (("-j", "--json"), ("-q", "--quiet")):
+        parser.add_argument(*names, action="store_true", default=hidden, help=hidden)
+    parser.add_argument("-n", "--netns", metavar="NETNS", default=hidden, help=hidden)
+    parser.add_argument("--color", choices=COLORS, metavar="WHEN", default=hidden, help=hidden)
+
+
+def add_options_below(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a command and to all commands below it."""
+    add_options(parser)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                add_options_below(below)
 
 
 def version() -> str:
@@ -89,7 +121,7 @@ class _Version(argparse.Action):
         raise SystemExit(0)
 
 
-class _Top(options.Parser):
+class _Top(Parser):
     """The parser of the whole command line, whose help fits on a screen."""
 
     def format_help(self) -> str:
@@ -104,22 +136,20 @@ class _Top(options.Parser):
 def top_parser() -> _Top:
     """Return the parser of what stands before the command."""
     top = _Top(prog="nodrop", usage=_USAGE)
-    top.set_defaults(**options.DEFAULTS)
-    options.add(top)
+    top.set_defaults(**DEFAULTS)
+    add_options(top)
     top.add_argument("--version", action=_Version, nargs=0, default=argparse.SUPPRESS)
     return top
 
 
-def parser(only: Command | None = None) -> options.Parser:
+def parser(only: Command | None = None) -> Parser:
     """Return the parser of the whole command line.
 
     Args:
         only: the one command whose module is loaded; None: all are.
     """
     top = top_parser()
-    below = top.add_subparsers(
-        prog="nodrop", required=True, metavar="COMMAND", parser_class=options.Parser
-    )
+    below = top.add_subparsers(prog="nodrop", required=True, metavar="COMMAND", parser_class=Parser)
     for module in dict.fromkeys(command.module for command in COMMANDS):
         if only is None or only.module == module:
             importlib.import_module(f"nodrop.commands.{module}").register(below)
@@ -127,7 +157,7 @@ def parser(only: Command | None = None) -> options.Parser:
         looks = next(one.netns for one in COMMANDS if one.name == name)
         where = "-n NETNS, " if looks else ""
         command.epilog = f"Also -j, {where}-q, --color WHEN. More: man nodrop-{name}"
-        options.add_below(command)
+        add_options_below(command)
     return top
 
 

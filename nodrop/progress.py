@@ -7,6 +7,7 @@ when it starts and one when it ends.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,12 +37,6 @@ class Step:
             fields: dict[str, Any] = {"detail": clean(detail)} if detail else {}
             self._live.update(self._task, completed=done, **fields)
 
-    def advance(self, amount: float = 1.0, detail: str = "") -> None:
-        """Count ``amount`` more of ``total`` as done."""
-        self.update(detail)
-        if self._live:
-            self._live.advance(self._task, amount)
-
     def finish(self, title: str, *, ok: bool) -> None:
         """Stop the clock; a bar without a total is full when all went well."""
         if self._live:
@@ -66,7 +61,14 @@ class Progress:
         self, *, quiet: bool = False, console: Console | None = None, color: str = "auto"
     ) -> None:
         self.quiet = quiet
-        self.console = console or screen.rich_console(color, stderr=True)
+        colored = screen.colored(color, sys.stderr)
+        self.console = console or Console(
+            stderr=True,
+            highlight=False,
+            force_terminal=screen.can_move(sys.stderr),
+            color_system="auto" if colored else None,
+            no_color=not colored,
+        )
         self._live: RichProgress | None = None
 
     def __enter__(self) -> Self:

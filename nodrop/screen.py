@@ -13,13 +13,10 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from nodrop import columns as tables
 from nodrop.columns import Cell, Column
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 COLORS = ("auto", "always", "never")
 DEFAULT_WIDTH = 80
@@ -102,14 +99,19 @@ class Screen:
         """Print one line, as it is."""
         print(self.paint(tables.clean(text), style), file=self.stream)
 
-    def text(self, text: str, style: str = "", indent: str = "") -> None:
-        """Print a sentence, in as many lines as it needs on a terminal; nothing of an empty one."""
+    def text(self, text: str, style: str = "", indent: str = "", head: str = "") -> None:
+        """Print a sentence, in as many lines as it needs on a terminal; nothing of an empty one.
+
+        Args:
+            head: painted already, as wide as the indentation; it is in the place of the first.
+        """
         lines = [tables.clean(text)]
         if self.width:
             room = max(self.width - len(indent), 20)
             lines = textwrap.wrap(lines[0], room, break_on_hyphens=False)
         for line in filter(None, lines):
-            self.print(indent + line, style)
+            print((head or indent) + self.paint(line, style), file=self.stream)
+            head = ""
 
     def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> tables.Layout:
         """Return a table for this screen, for those that print it by themselves."""
@@ -140,27 +142,3 @@ def console(arguments: argparse.Namespace) -> Screen:
 def talk(arguments: argparse.Namespace) -> Screen:
     """Return the screen for everything else: stderr."""
     return _screen(arguments, sys.stderr)
-
-
-def rich_console(color: str = "auto", *, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console of rich, for what needs more than a table.
-
-    Args:
-        color: one of COLORS.
-        stderr: stderr and not stdout.
-        width: columns; None: those of the terminal.
-    """
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    wanted = colored(color, stream)
-    kind = "auto" if can_move(stream) else "standard"
-    return Console(
-        stderr=stderr,
-        width=width,
-        soft_wrap=width is not None,
-        highlight=False,
-        force_terminal=can_move(stream),
-        color_system=kind if wanted else None,  # type: ignore[arg-type]
-        no_color=not wanted,
-    )

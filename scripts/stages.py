@@ -21,12 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
-from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv/bin/python")
 KINDS = ("passed", "failed", "skipped")
-SLOWEST = 40
 SPARE_S = 45.0
 """How long before its limit a stage's guests and builds are stopped, so that it can report."""
 END_S = 10.0
@@ -79,7 +77,7 @@ def pytest(out: Path, name: str, each_s: int, *words: str) -> tuple[str, ...]:
         each_s: seconds that one test may take.
         words: paths of tests, and options.
     """
-    common = ("-n", "2", "--dist", "worksteal", f"--junitxml={out / name}.xml")
+    common = ("-n", "2", "--dist", "worksteal", f"--junitxml={out / name}.xml", "--durations=20")
     return (PYTHON, "-m", "pytest", *common, f"--timeout={each_s}", *words)
 
 
@@ -236,17 +234,6 @@ def counted(text: str) -> Counter[str]:
     return Counter()
 
 
-def slowest(out: Path) -> list[str]:
-    """Return lines of the slowest tests: seconds and name."""
-    found: list[tuple[float, str]] = []
-    for path in out.glob("*.xml"):
-        with suppress(ElementTree.ParseError):
-            for case in ElementTree.parse(path).iter("testcase"):
-                name = f"{case.get('classname')}::{case.get('name')}"
-                found.append((float(case.get("time", "0")), name))
-    return [f"{seconds:8.1f} s  {name}" for seconds, name in sorted(found, reverse=True)[:SLOWEST]]
-
-
 def table(ended: Sequence[Ended]) -> str:
     """Return the table of the stages."""
     rows = [f"{'stage':<12} {'outcome':<8} {'seconds':>8} {'limit':>6}  tests"]
@@ -268,7 +255,7 @@ def git(*words: str) -> str:
 
 
 def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict[str, Any]]:
-    """Write result.json and slowest.txt; return what is printed last, and the result."""
+    """Write result.json; return what is printed last, and the result."""
     passed = all(stage.outcome == "passed" for stage in ended)
     for stage in ended:
         if stage.outcome != "passed" and not stage.counts["failed"]:
@@ -286,7 +273,6 @@ def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict
         "repeated": repeated,
     }
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    (out / "slowest.txt").write_text("\n".join([*slowest(out), ""]), encoding="utf-8")
     lines = [table(ended), f"{'all':<12} {result['outcome']:<8} {seconds:8.0f}"]
     lines += [f"repeated: {line}" for line in repeated]
     lines.append(", ".join(f"{sums[kind]} {kind}" for kind in KINDS))

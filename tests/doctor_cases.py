@@ -47,18 +47,6 @@ def spaces(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [data[when]["namespaces"][0] for when in ("before", "after")]
 
 
-def link(**words: Any) -> Change:
-    def change(data: dict[str, Any]) -> None:
-        for space in spaces(data):
-            space["links"][0].update(copy.deepcopy(words))
-
-    return change
-
-
-def flags(*names: str) -> Change:
-    return link(flags=list(names))
-
-
 def inner(place: Any, keys: list[str]) -> Any:
     for key in keys:
         place = place[int(key) if key.isdigit() else key]
@@ -142,7 +130,7 @@ def owner(**words: Any) -> Change:
 
 def nobody(data: dict[str, Any]) -> None:
     machine(holders=[])(data)
-    flags("UP")(data)
+    both("links.0.flags", ["UP"])(data)
 
 
 def busy(data: dict[str, Any]) -> None:
@@ -157,10 +145,6 @@ def waits(data: dict[str, Any]) -> None:
     seconds = spaces(data)[1]["time_s"] - spaces(data)[0]["time_s"]
     data["threads_before"][0]["wait_s"] = 1.0
     data["threads_after"][0]["wait_s"] = 1.0 + seconds / 3
-
-
-def off(data: dict[str, Any]) -> None:
-    both(f"flags.{NAME}.nodrop", False)(data)
 
 
 def live(data: dict[str, Any]) -> None:
@@ -179,14 +163,14 @@ def vhost_nodrop(data: dict[str, Any]) -> None:
     files(vhost_version="0.3.0", holders="tun vhost_net")(data)
 
 
-def stale(data: dict[str, Any]) -> None:
-    for one in data["system"]["modules"]:
-        one.update(loaded="aa", on_disk="bb")
+def modules(on_disk: str) -> Change:
+    """Those that are loaded have the build id "aa"."""
 
+    def change(data: dict[str, Any]) -> None:
+        for one in data["system"]["modules"]:
+            one.update(loaded="aa", on_disk=on_disk)
 
-def same(data: dict[str, Any]) -> None:
-    for one in data["system"]["modules"]:
-        one.update(loaded="aa", on_disk="aa")
+    return change
 
 
 def tunnel(dropped: int = 0) -> Change:
@@ -200,21 +184,35 @@ def tunnel(dropped: int = 0) -> Change:
     return change
 
 
+def tap(kind: str = "macvtap", *, on: str | None = "Y") -> Change:
+    """The device is one that another device's receive path fills; on: None: the kernel's own."""
+
+    def change(data: dict[str, Any]) -> None:
+        for when in ("before", "after"):
+            machine, space = data[when]["machine"], data[when]["namespaces"][0]
+            machine["files"]["sys/module/tap/initstate"] = "live"
+            if on:
+                machine["files"]["sys/module/tap/parameters/nodrop"] = on
+            link = space["links"][0]
+            link.update(qdisc="noqueue", linkinfo={"info_kind": kind, "info_data": {}})
+            link["stats64"] = {
+                "rx": {"packets": 1000, "bytes": 90000, "dropped": 70},
+                "tx": {"packets": 3, "bytes": 300, "dropped": 0},
+            }
+            # The file is another one than that of the TUN device.
+            machine["holders"][0].update(tun=[], tap=[link["ifindex"]])
+            counters = {"rx0_drop_unheld": 70, "rx0_ring": 7, "rx0_limit": 20}
+            space.update(qdiscs=[], stats={NAME: counters} if on else {})
+
+    return change
+
+
 def guard_is_quiet(data: dict[str, Any]) -> None:
     """The ring stays as full as it was, and nobody tells of the guard."""
     first, second = (space["stats"][NAME] for space in spaces(data))
     for name in ("tx0_guard_trips", "tx0_drop_guard"):
         second[name] = first[name]
     first["tx0_ring"] = second["tx0_ring"] = 5
-
-
-def ring_is_empty(data: dict[str, Any]) -> None:
-    both(f"stats.{NAME}.tx0_ring", 0)(data)
-
-
-def guard_and_ring_are_quiet(data: dict[str, Any]) -> None:
-    guard_is_quiet(data)
-    ring_is_empty(data)
 
 
 def starved(data: dict[str, Any]) -> None:
@@ -251,7 +249,12 @@ MADE: dict[str, list[Change]] = {
 NODROP_KERNEL = kernels({"nodrop": True})
 NEWER = kernels({}, {"release": "7.3.10"})
 FOREIGN = later(f"stats.{NAME}.tx0_drop_foreign", 5)
+TAP_DROPS = later("links.0.stats64.rx.dropped", 60)
 FULL = later("qdiscs.0.drops", 50)
+DOWN = both("links.0.flags", ["POINTOPOINT"])
+OFF = both(f"flags.{NAME}.nodrop", False)
+EMPTY = both(f"stats.{NAME}.tx0_ring", 0)
+STALE = modules("bb")
 
 Row = tuple[str, str, list[Change], str | None]
 """A check, a machine, what is changed in it, and how bad that is."""
@@ -261,10 +264,10 @@ MACHINE: list[Row] = [
     ("driver-stock", "stock", [files(initstate=None)], "warn"),
     ("driver-stock", "stock", [NODROP_KERNEL], None),
     ("driver-stock", "nodrop", [], "ok"),
-    ("module-old", "stock", [NODROP_KERNEL, stale], "warn"),
-    ("module-old", "nodrop", [NODROP_KERNEL, stale], "warn"),
-    ("module-old", "nodrop", [NODROP_KERNEL, same], "ok"),
-    ("module-old", "nodrop", [live, NODROP_KERNEL, stale], None),
+    ("module-old", "stock", [NODROP_KERNEL, STALE], "warn"),
+    ("module-old", "nodrop", [NODROP_KERNEL, STALE], "warn"),
+    ("module-old", "nodrop", [NODROP_KERNEL, modules("aa")], "ok"),
+    ("module-old", "nodrop", [live, NODROP_KERNEL, STALE], None),
     ("default-off", "nodrop", [files(default="N")], "warn"),
     ("default-off", "nodrop", [], "ok"),
     ("default-off", "stock", [], None),
@@ -299,41 +302,48 @@ DEVICE: list[Row] = [
     ("ring-drops", "nodrop", [], "ok"),
     ("ring-drops", "noqueue", [], "fail"),
     ("ring-drops", "stuck", [], "fail"),
+    ("ring-drops", "stock", [tap(), TAP_DROPS], "fail"),
     ("ring-dropped", "nodrop", [both("links.0.stats64.tx.dropped", 7)], "warn"),
     ("ring-dropped", "nodrop", [], "ok"),
     ("ring-dropped", "stock", [], None),
-    ("no-ring", "stock", [link(txqlen=0)], "fail"),
+    ("no-ring", "stock", [both("links.0.txqlen", 0)], "fail"),
     ("no-ring", "stock", [], "ok"),
-    ("big-ring", "stock", [link(txqlen=1000)], "warn"),
-    ("big-ring", "stock", [link(txqlen=10000)], "warn"),
-    ("big-ring", "stock", [link(txqlen=500)], "ok"),
-    ("big-ring", "nodrop", [link(txqlen=10000)], "ok"),
-    ("big-ring", "nodrop", [link(txqlen=10000), off], "warn"),
+    ("big-ring", "stock", [both("links.0.txqlen", 1000)], "warn"),
+    ("big-ring", "stock", [both("links.0.txqlen", 10000)], "warn"),
+    ("big-ring", "stock", [both("links.0.txqlen", 500)], "ok"),
+    ("big-ring", "nodrop", [both("links.0.txqlen", 10000)], "ok"),
+    ("big-ring", "stock", [tap(), both("links.0.txqlen", 5000)], "ok"),
+    ("big-ring", "nodrop", [both("links.0.txqlen", 10000), OFF], "warn"),
     ("vhost-stock", "nodrop", [vhost], "warn"),
     ("vhost-stock", "nodrop", [vhost, FOREIGN], "fail"),
     ("vhost-stock", "nodrop", [vhost_nodrop], "ok"),
     ("vhost-stock", "nodrop", [], None),
+    ("vhost-stock", "stock", [tap(), owner(vhost=1)], "ok"),
     ("ring-foreign", "nodrop", [FOREIGN], "fail"),
     ("ring-foreign", "nodrop", [], "ok"),
-    ("nodrop-off", "nodrop", [off], "warn"),
+    ("nodrop-off", "nodrop", [OFF], "warn"),
     ("nodrop-off", "nodrop", [], "ok"),
+    ("nodrop-off", "nodrop", [live, OFF], "warn"),
+    ("nodrop-off", "stock", [tap(on="N")], "warn"),
     ("noqueue", "noqueue", [], "fail"),
     ("noqueue", "nodrop", [both("qdiscs.0.kind", "noqueue")], "warn"),
     ("noqueue", "nodrop", [], "ok"),
-    ("noqueue", "noqueue", [flags("POINTOPOINT")], None),
+    ("noqueue", "noqueue", [DOWN], None),
+    ("noqueue", "stock", [tap()], None),
     ("bufferbloat", "nodrop", [], "warn"),
     ("bufferbloat", "nodrop", [both("qdiscs.0.options.limit", 100)], "ok"),
     ("bufferbloat", "nodrop", [both("qdiscs.0.kind", "fq_codel")], "ok"),
     ("bufferbloat", "stock", [], None),
+    ("bufferbloat", "stock", [tap()], None),
     ("qdisc-drops", "nodrop", [FULL], "warn"),
     ("qdisc-drops", "nodrop", [FULL, both("qdiscs.0.kind", "fq_codel")], "ok"),
     ("no-reader", "stock", [nobody], "warn"),
     ("no-reader", "stock", [], "ok"),
-    ("no-reader", "stock", [nobody, flags("POINTOPOINT")], None),
+    ("no-reader", "stock", [nobody, DOWN], None),
     ("reader-stuck", "stuck", [], "fail"),
     ("reader-stuck", "stuck", [guard_is_quiet], "fail"),
-    ("reader-stuck", "stuck", [ring_is_empty], "fail"),
-    ("reader-stuck", "stuck", [guard_and_ring_are_quiet], "ok"),
+    ("reader-stuck", "stuck", [EMPTY], "fail"),
+    ("reader-stuck", "stuck", [guard_is_quiet, EMPTY], "ok"),
     ("reader-stuck", "stock", [], "ok"),
     ("reader-stuck", "nodrop", [], "ok"),
     ("guard-tripped", "stuck", [], "warn"),

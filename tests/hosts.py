@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from nodrop.host.build import build
 from nodrop.host.model import Device, Host
 from nodrop.host.raw import Raw
@@ -21,6 +23,11 @@ def raw(name: str) -> Raw:
     if name == "upstream":
         found.namespaces[0].sysfs["ndtest0"]["tun_flags"] = "0x1081"
     return found
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, found: Raw) -> None:
+    """Let commands that look once see a machine."""
+    monkeypatch.setattr("nodrop.commands.where.read", lambda *_args, **_words: found)
 
 
 def host(name: str) -> Host:

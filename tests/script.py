@@ -14,9 +14,9 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
-def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return the program ``scripts/NAME`` as a module, for the length of a test."""
-    loader = SourceFileLoader(f"script_{name.replace('-', '_')}", str(SCRIPTS / name))
+def load(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path = SCRIPTS) -> ModuleType:
+    """Return the program NAME of a folder as a module, for the length of a test."""
+    loader = SourceFileLoader(f"script_{name.replace('-', '_')}", str(folder / name))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)

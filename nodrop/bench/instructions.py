@@ -12,14 +12,15 @@ import json
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from nodrop import proc
-from nodrop.bench import machine
+from nodrop.bench import machine, rundir
 from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.guest.costcases import AXES
-from nodrop.guest.plan import RAW_NAME, Variant
+from nodrop.guest.plan import Variant
 from nodrop.lab import accel, kernels
 from nodrop.lab.machine import Setup, ensure_machine, ensure_packages
 from nodrop.lab.roots import kernel_names
@@ -45,14 +46,12 @@ def measure(
     Raises:
         NodropError: it could not be measured.
     """
-    if (out / RAW_NAME).exists():
-        raise NodropError(
-            f"{out} already holds the data of a run.", "Give another directory with --out."
-        )
+    rundir.refuse_data(out)
     guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
     variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
     command = ["python3", "-m", "nodrop.guest.instructions", str(times)]
     command += [",".join(axes), *variants]
+    done = count(1)
     with progress.step(
         f"Count instructions on {guest.kernel.release}", len(variants) * times
     ) as step:
@@ -62,7 +61,7 @@ def measure(
             timeout=TIMEOUT_S * (1 + times),
             how=accel.COUNTED,
             cpus=1,
-            on_line=lambda line: step.advance(detail=line),
+            on_line=lambda line: step.update(line, done=next(done)),
         )
     if run.status or run.splats:
         raise NodropError(f"Nothing was measured on {kernel}.", proc.tail(run.output or run.log))

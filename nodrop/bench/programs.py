@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from nodrop import proc
@@ -67,14 +68,10 @@ def versions(scenarios: Iterable[Scenario]) -> dict[str, str]:
 
 def _version(name: str, path: Path) -> str:
     """Return the version that a program tells, or the line that should have it."""
-    lines = _said([str(path), VERSION_WORDS.get(name, "--version")]).strip().splitlines()
-    match = _VERSION.search(lines[0]) if lines else None
-    return match.group() if match else "".join(lines[:1])
-
-
-def _said(words: list[str]) -> str:
-    """Return what a command prints, whatever its exit status: some end with 1 after a version."""
-    try:
-        return proc.run(words, timeout=TIMEOUT_S).output
-    except NodropError:
-        return ""
+    said = ""
+    with suppress(NodropError):
+        # Whatever its exit status: some end with 1 after a version.
+        said = proc.run([path, VERSION_WORDS.get(name, "--version")], timeout=TIMEOUT_S).output
+    first = said.strip().partition("\n")[0]
+    match = _VERSION.search(first)
+    return match.group() if match else first

@@ -42,16 +42,25 @@ def unwritable(out: Path, error: OSError) -> NodropError:
     return NodropError(f"Cannot write the results to {out}: {error.strerror}.")
 
 
+def refuse_data(out: Path) -> None:
+    """Refuse a directory that holds the data of a run.
+
+    Raises:
+        NodropError: it does.
+    """
+    if (out / RAW_NAME).exists():
+        raise NodropError(
+            f"{out} already holds the data of a run.", "Give another directory with --out."
+        )
+
+
 def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
     """Begin a run: leave plan and metadata.
 
     Raises:
         NodropError: there are data of another run, or the directory takes nothing.
     """
-    if (out / RAW_NAME).exists():
-        raise NodropError(
-            f"{out} already holds the data of a run.", "Give another directory with --out."
-        )
+    refuse_data(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_plan(out / PLAN_NAME, jobs)

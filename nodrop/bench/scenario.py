@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -111,10 +111,6 @@ class Scenario:
         if scenario.seconds <= 0 or scenario.pairs < 1 or not metrics:
             raise ValueError("seconds and pairs must be positive, and a metric must be named")
         return scenario
-
-    def to_data(self) -> dict[str, Any]:
-        """Return what :meth:`from_data` reads."""
-        return asdict(self)
 
     def cases(self) -> list[Case]:
         """Return every combination of the matrix."""

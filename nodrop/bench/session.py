@@ -10,6 +10,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def measure(
         "programs": programs.versions(scenarios),
         "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
         "variants": [str(variant) for variant in variants],
-        "scenarios": {scenario.name: scenario.to_data() for scenario in scenarios},
+        "scenarios": {scenario.name: asdict(scenario) for scenario in scenarios},
         "continued": [],
     }
     rundir.create(out, meta, runs)

@@ -23,9 +23,6 @@ _SURROGATE = re.compile(r"\\udc([89a-f][0-9a-f])")
 SCHEMA = 2
 """Number of the form that ``-j`` prints; docs/json.md says when it changes."""
 
-MIN_WIDTH = 140
-"""Columns the table needs; a narrower pipe or terminal wraps its own lines."""
-
 
 def positive_int(text: str) -> int:
     """Parse a whole number of at least 1, for argparse."""
@@ -131,10 +128,8 @@ def print_table(
     from nodrop import screen
     from nodrop.report import table
 
-    console = screen.rich_console(arguments.color)
-    if console.width < MIN_WIDTH or not console.is_terminal:
-        console = screen.rich_console(arguments.color, width=MIN_WIDTH)
-    table.print_to(console, table.sections(directory, summaries), table.note(directory, summaries))
+    below = table.note(directory, summaries)
+    table.print_to(screen.console(arguments), table.sections(directory, summaries), below)
 
 
 def check(directory: RunDirectory) -> Sequence[str]:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from nodrop import screen
 from nodrop.commands import common, where
@@ -14,12 +12,9 @@ from nodrop.commands.status import headline
 from nodrop.doctor import show
 from nodrop.doctor.examine import count, examine
 from nodrop.doctor.sample import record
-from nodrop.errors import NodropError, UsageError
+from nodrop.errors import NodropError
 from nodrop.host.build import build
 from nodrop.host.raw import Raw
-
-if TYPE_CHECKING:
-    from nodrop.progress import Step
 
 FOUND = 3
 """Exit status when there is a warning, or worse."""
@@ -48,30 +43,21 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge, tell."""
-    if arguments.netns and arguments.all_namespaces:
-        raise UsageError("Say either --netns or --all-namespaces.")
+    where.check(arguments)
 
-    with ExitStack() as stack:
-        step: list[Step] = []
+    talk = screen.talk(arguments)
 
-        def known(raw: Raw) -> None:
-            where.pick(build(raw), arguments.device)
-            if arguments.seconds >= _LONG_S and not arguments.quiet:
-                progress = stack.enter_context(common.progress(arguments))
-                title = f"Watch for {arguments.seconds:g} s"
-                step.append(stack.enter_context(progress.step(title, arguments.seconds)))
+    def known(raw: Raw) -> None:
+        where.pick(build(raw), arguments.device)
+        if arguments.seconds >= _LONG_S and not arguments.quiet:
+            talk.print(f"Watching for {arguments.seconds:g} s ...", "dim")
 
-        def tell(share: float) -> None:
-            for one in step:
-                one.update(done=share * arguments.seconds)
-
-        seen = record(
-            arguments.netns,
-            everywhere=arguments.all_namespaces,
-            seconds=arguments.seconds,
-            known=known,
-            tell=tell,
-        )
+    seen = record(
+        arguments.netns,
+        everywhere=arguments.all_namespaces,
+        seconds=arguments.seconds,
+        known=known,
+    )
     look = seen.look(frozenset(arguments.device))
     if arguments.device and not look.links:
         raise NodropError(f"{', '.join(look.gone)} went away while it was looked at.")
@@ -83,7 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(headline(look.host), "dim")
         show.to_people(console, look, findings, fine=arguments.all)
         console.stream.flush()
-        talk = screen.talk(arguments)
         for label in look.gone:
             talk.print(f"{label} went away while it was looked at.", "dim")
     counts = count(findings)

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from nodrop.kernel.kconfig import FLAVOURS
 
 if TYPE_CHECKING:
     from nodrop.lab.hearing import GuestRun
-    from nodrop.lab.terminal import Terminal
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
 NONE = "none"
@@ -112,38 +111,40 @@ def run_guest(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> GuestRun:
+    from nodrop.kernel.artifacts import REPOSITORY
     from nodrop.lab import kernels
+    from nodrop.lab.hearing import results_folder
     from nodrop.lab.terminal import Terminal
 
     driver = None if arguments.driver == NONE else Variant(arguments.driver)
-    guest = kernels.Guest(
-        kernel=arguments.kernel,
-        driver=driver,
-        flavour=arguments.flavour,
-        cpus=arguments.cpus,
-        memory=arguments.memory,
-        timeout=arguments.timeout,
-        out=out,
-        env=_looks(arguments, shell=not command),
-    )
-
-    def shell(release: str) -> Terminal:
-        if not arguments.quiet:
-            modules = f"with {driver}'s modules" if driver else "without modules of tun"
-            print(f"Linux {release} {modules}. Leave by 'exit'; Ctrl-] kills it.", file=sys.stderr)
-        return Terminal()
+    results_folder(out)
+    with common.progress(arguments) as progress:
+        release, boot = kernels.ensure(arguments.kernel, driver, arguments.flavour, progress)
+    argv = list(command or _SHELL)
+    if driver:
+        python = sys.executable if arguments.kernel == kernels.UML else "python3"
+        argv = [python, "-m", "nodrop.guest.loaded", str(driver), *argv]
+    if not command and not arguments.quiet:
+        modules = f"with {driver}'s modules" if driver else "without modules of tun"
+        print(f"Linux {release} {modules}. Leave by 'exit'; Ctrl-] kills it.", file=sys.stderr)
 
     def on_line(line: str) -> None:
         if command and not arguments.json:
             print(line, flush=True)
 
-    return kernels.run(
-        guest,
-        command or _SHELL,
-        common.progress(arguments),
-        on_line=on_line,
-        terminal=None if command else shell,
-    )
+    looks = _looks(arguments, shell=not command)
+    with nullcontext() if command else Terminal() as terminal:
+        result: GuestRun = boot(
+            argv,
+            out=out,
+            cpus=arguments.cpus,
+            memory=arguments.memory,
+            timeout=arguments.timeout,
+            env={"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **looks},
+            on_line=on_line,
+            terminal=terminal,
+        )
+    return result
 
 
 def _looks(arguments: argparse.Namespace, *, shell: bool) -> dict[str, str]:

@@ -12,7 +12,6 @@ from nodrop.columns import clean
 from nodrop.commands import where
 from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
-from nodrop.errors import UsageError
 from nodrop.screen import Screen
 from nodrop.top import describe, view
 from nodrop.top.look import Look, Looks
@@ -57,8 +56,7 @@ def _sort(text: str) -> Sort:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the devices until somebody has seen enough."""
-    if arguments.netns and arguments.all_namespaces:
-        raise UsageError("Say either --netns or --all-namespaces.")
+    where.check(arguments)
     chosen = View(
         sort=arguments.sort,
         queues=arguments.queues,

@@ -20,14 +20,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse a command line that says two places."""
+    if arguments.netns and arguments.all_namespaces:
+        raise UsageError("Say either --netns or --all-namespaces.")
+
+
 def look(arguments: argparse.Namespace) -> Host:
     """Read the machine, where the command line says.
 
     Raises:
         NodropError: there is no such namespace, or no right to enter it.
     """
-    if arguments.netns and arguments.all_namespaces:
-        raise UsageError("Say either --netns or --all-namespaces.")
+    check(arguments)
     return build(read(arguments.netns, everywhere=arguments.all_namespaces))
 
 

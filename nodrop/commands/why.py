@@ -11,17 +11,19 @@ from contextlib import ExitStack, nullcontext, suppress
 from nodrop import screen
 from nodrop.columns import Column
 from nodrop.commands.common import print_json, seconds_from
-from nodrop.errors import NodropError
+from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.screen import Screen
 from nodrop.signals import asked_to_end
-from nodrop.trace import choose, counters
-from nodrop.trace.model import Tracer
-from nodrop.trace.reasons import Way
+from nodrop.trace import bpftrace, counters
+from nodrop.trace.events import EventsTracer
+from nodrop.trace.model import Target, Tracer
+from nodrop.trace.reasons import CAUSES, Way
 from nodrop.trace.tracefs import Tracefs
 from nodrop.trace.verdict import Verdict, conclude
 
 POLL_S = 0.1
+TRACERS = ("auto", "bpftrace", "tracefs")
 _INDENT = "  "
 _COLUMNS = (
     Column("PACKETS", right=True),
@@ -32,19 +34,6 @@ _COLUMNS = (
     Column("MODULE", 2),
 )
 _SHORT = {Way.TRANSMIT: "tx", Way.RECEIVE: "rx", None: "?"}
-_CAUSES = {
-    "noqueue": "the device has no qdisc that could have held them",
-    "off": "flow control is off for this device",
-    "foreign": "the reader does not know how to wake a sender (the kernel's own vhost_net)",
-    "guard": "the reader is stalled",
-    "unheld": "nobody could have waited: they were forwarded, copied, or another guest's",
-    "full": "more senders wait than the ring has room for",
-    "rest": "segments behind one that was lost",
-    "xdp": "XDP frames found no free slot",
-    "purged": "they were in the ring when its reader left",
-    "unclaimed": "no known cause; please report it",
-}
-"""nodrop's drops by cause, as docs/design.md has them."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,7 +54,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument(
         "--tracer",
-        choices=choose.KINDS,
+        choices=TRACERS,
         default="auto",
         help="bpftrace, or the kernel's own tracing files (auto: what works)",
     )
@@ -96,7 +85,7 @@ def watch(arguments: argparse.Namespace) -> Verdict:
     files.open()
     with Progress(quiet=arguments.quiet) as progress, ExitStack() as stack:
         with progress.step("Prepare the tracer"):
-            tracer = choose.start(arguments.tracer, files, target, progress.note)
+            tracer = start_tracer(arguments.tracer, files, target, progress.note)
             stack.callback(tracer.close)
         before = counters.read(name, where)
         tracer.begin()
@@ -123,6 +112,43 @@ def watch(arguments: argparse.Namespace) -> Verdict:
         unseen=counted.unseen,
         counters=found,
     )
+
+
+def start_tracer(kind: str, files: Tracefs, target: Target, tell: Callable[[str], None]) -> Tracer:
+    """Return a tracer that counts already; its caller closes it.
+
+    Args:
+        kind: one of TRACERS.
+        files: the kernel's tracing files, open.
+        tell: called with a sentence when bpftrace does not work.
+
+    Raises:
+        NodropError: none works.
+    """
+    if kind != "tracefs" and bpftrace.available(files.root):
+        ready_s = bpftrace.PATIENT_S if kind == "bpftrace" else bpftrace.READY_S
+        try:
+            return _started(bpftrace.BpftraceTracer(files, target, ready_s))
+        except NodropError as error:
+            if kind == "bpftrace":
+                raise
+            tell(f"{error.message} Reading the kernel's events.")
+    elif kind == "bpftrace":
+        raise UnsupportedError(
+            "bpftrace cannot be used here: it is not installed, or the kernel has no type "
+            "information.",
+            "apt-get install bpftrace, or leave --tracer out.",
+        )
+    return _started(EventsTracer(files))
+
+
+def _started(tracer: Tracer) -> Tracer:
+    try:
+        tracer.start()
+    except BaseException:
+        tracer.close()
+        raise
+    return tracer
 
 
 def _never() -> bool:
@@ -203,7 +229,7 @@ def counted_lines(verdict: Verdict) -> list[str]:
     ]
     for cause, packets in found.drops_by_cause.items():
         if packets:
-            lines.append(f"nodrop dropped {packets}: {_CAUSES.get(cause, cause)}.")
+            lines.append(f"nodrop dropped {packets}: {CAUSES.get(cause, (cause,))[0]}.")
     if trips := found.nodrop("guard_trips"):
         times = "once" if trips == 1 else f"{trips} times"
         lines.append(f"nodrop found the reader stalled {times} (guard_ms).")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from nodrop.doctor.sample import record
@@ -13,4 +14,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m nodrop.doctor FILE")
     seen = record(None, everywhere=True, seconds=1.0)
-    Path(sys.argv[1]).write_text(json.dumps(seen.to_json(), indent=1) + "\n")
+    Path(sys.argv[1]).write_text(json.dumps(asdict(seen), indent=1) + "\n")

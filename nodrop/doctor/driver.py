@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, ok, skipped, warn
+from nodrop.doctor.finding import MACHINE, Verdict, ok, skipped, warn
 from nodrop.doctor.look import Look
 from nodrop.host.model import Driver
 
 _STOCK = "a full ring drops, and no qdisc sees a queue"
 
 
-@CHECKS.machine("driver-stock")
+@MACHINE("driver-stock")
 def driver_stock(look: Look) -> Verdict | None:
     """The loaded tun is the kernel's own, and no other is installed."""
     host, running = look.host, look.system.running
@@ -32,7 +32,7 @@ def driver_stock(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("module-old")
+@MACHINE("module-old")
 def module_old(look: Look) -> Verdict | None:
     """Another module is in memory than the one on disk."""
     host, system = look.host, look.system
@@ -60,7 +60,7 @@ def module_old(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("default-off")
+@MACHINE("default-off")
 def default_off(look: Look) -> Verdict | None:
     """nodrop is there and off for applications that do not ask."""
     if look.host.default_on is None:
@@ -74,7 +74,7 @@ def default_off(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("guard-off")
+@MACHINE("guard-off")
 def guard_off(look: Look) -> Verdict | None:
     """The guard is switched off."""
     if look.host.guard_ms is None:
@@ -88,7 +88,7 @@ def guard_off(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("livepatch-moving")
+@MACHINE("livepatch-moving")
 def livepatch_moving(look: Look) -> Verdict | None:
     """The livepatch is on its way in or out."""
     if not look.host.moving:
@@ -102,7 +102,7 @@ def livepatch_moving(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("livepatch-and-package")
+@MACHINE("livepatch-and-package")
 def livepatch_and_package(look: Look) -> Verdict | None:
     """The livepatch is in, and nodrop's modules are on disk as well."""
     host = look.host
@@ -119,7 +119,7 @@ def livepatch_and_package(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("namespaces")
+@MACHINE("namespaces")
 def namespaces(look: Look) -> Verdict | None:
     """Some namespaces were not looked into."""
     unread = look.host.unread

@@ -6,16 +6,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # What these modules define are checks: importing them puts them on the list.
-from nodrop.doctor import driver, kernels, queueing, reader, ring, tunnel
-from nodrop.doctor.finding import CHECKS, Finding, Severity
+from nodrop.doctor import driver, kernels, queueing, reader, ring
+from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
 from nodrop.doctor.look import Look
 
-MODULES = (driver, kernels, ring, queueing, reader, tunnel)
+MODULES = (driver, kernels, ring, queueing, reader)
 
 
 def examine(look: Look) -> list[Finding]:
     """Return what all checks say: of the machine, then of each device."""
-    return list(CHECKS.run(look))
+    found: list[tuple[str, str | None, Verdict | None]]
+    found = [(name, None, check(look)) for name, check in MACHINE.items()]
+    found += [
+        (name, link.now.label, check(look, link))
+        for link in look.links
+        for name, check in (TUNNEL if link.now.tunnel else RING).items()
+    ]
+    return [Finding(name, label, verdict) for name, label, verdict in found if verdict]
 
 
 def count(findings: Sequence[Finding]) -> dict[str, int]:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a check says, and the list of all checks."""
+"""What a check says, and the lists of all checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-
-from nodrop.doctor.look import Look
 
 
 class Severity(StrEnum):
@@ -75,40 +73,13 @@ Check = Callable[..., Verdict | None]
 """Takes the look, and of a device its link; returns None where it does not apply."""
 
 
-class Checks:
-    """All checks, by id."""
+class Checks(dict[str, Check]):
+    """Checks by id."""
 
-    def __init__(self) -> None:
-        self._machine: dict[str, Check] = {}
-        self._ring: dict[str, Check] = {}
-        self._tunnel: dict[str, Check] = {}
-
-    @property
-    def ids(self) -> set[str]:
-        """The ids of all checks."""
-        return {*self._machine, *self._ring, *self._tunnel}
-
-    def machine(self, name: str) -> Callable[[Check], Check]:
-        """Add a check of the machine; a decorator."""
-        return lambda check: self._machine.setdefault(name, check)
-
-    def ring(self, name: str) -> Callable[[Check], Check]:
-        """Add a check of devices with a reader; a decorator."""
-        return lambda check: self._ring.setdefault(name, check)
-
-    def tunnel(self, name: str) -> Callable[[Check], Check]:
-        """Add a check of the kernel's own tunnels; a decorator."""
-        return lambda check: self._tunnel.setdefault(name, check)
-
-    def run(self, look: Look) -> Iterator[Finding]:
-        """Run them: the machine first, then each device."""
-        for name, check in self._machine.items():
-            if verdict := check(look):
-                yield Finding(name, None, verdict)
-        for link in look.links:
-            for name, check in (self._tunnel if link.now.tunnel else self._ring).items():
-                if verdict := check(look, link):
-                    yield Finding(name, link.now.label, verdict)
+    def __call__(self, name: str) -> Callable[[Check], Check]:
+        """Add a check; a decorator."""
+        return lambda check: self.setdefault(name, check)
 
 
-CHECKS = Checks()
+MACHINE, RING, TUNNEL = Checks(), Checks(), Checks()
+"""Checks of the machine, of devices with a reader, and of the kernel's own tunnels."""

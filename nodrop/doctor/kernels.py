@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from nodrop.doctor.finding import CHECKS, Verdict, ok, warn
+from nodrop.doctor.finding import MACHINE, Verdict, ok, warn
 from nodrop.doctor.look import Look
 from nodrop.host.model import Driver
 from nodrop.host.system import Kernel, System, order
 
 
-@CHECKS.machine("headers-missing")
+@MACHINE("headers-missing")
 def headers_missing(look: Look) -> Verdict | None:
     """Modules cannot be built for the running kernel."""
     system = look.system
@@ -33,7 +33,7 @@ def headers_missing(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.machine("not-built")
+@MACHINE("not-built")
 def not_built(look: Look) -> Verdict | None:
     """nodrop is installed, but not for the running kernel, or not for the newest."""
     system = look.system
@@ -59,7 +59,7 @@ def _name(system: System, kernel: Kernel) -> str:
     return f"the {which} kernel {kernel.release}"
 
 
-@CHECKS.machine("kernel-pending")
+@MACHINE("kernel-pending")
 def kernel_pending(look: Look) -> Verdict | None:
     """Another kernel comes with the next boot."""
     system = look.system

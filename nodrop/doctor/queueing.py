@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the qdisc, which holds what the ring does not."""
+"""Checks of the qdisc, which holds what the ring does not, and of tunnels, which have no ring."""
 
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Verdict, fail, ok, skipped, warn
 from nodrop.doctor.look import Link, Look
 
 MANAGED = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
@@ -14,7 +14,7 @@ _LONG_PACKETS = 1000
 _SYSCTL = "/etc/sysctl.d/90-qdisc.conf"
 
 
-@CHECKS.machine("default-qdisc")
+@MACHINE("default-qdisc")
 def default_qdisc(look: Look) -> Verdict | None:
     """New devices get a qdisc that does not keep itself short."""
     kind = look.host.default_qdisc
@@ -30,7 +30,7 @@ def default_qdisc(look: Look) -> Verdict | None:
     )
 
 
-@CHECKS.ring("noqueue")
+@RING("noqueue")
 def noqueue(_look: Look, link: Link) -> Verdict | None:
     """There is no qdisc that could hold a packet."""
     device = link.now
@@ -46,7 +46,7 @@ def noqueue(_look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("bufferbloat")
+@RING("bufferbloat")
 def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     """A long plain queue in front of a ring that pushes back."""
     device = link.now
@@ -66,8 +66,8 @@ def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.tunnel("tunnel-qdisc-drops")
-@CHECKS.ring("qdisc-drops")
+@TUNNEL("tunnel-qdisc-drops")
+@RING("qdisc-drops")
 def qdisc_drops(_look: Look, link: Link) -> Verdict:
     """The qdisc drops packets."""
     device = link.now
@@ -82,3 +82,23 @@ def qdisc_drops(_look: Look, link: Link) -> Verdict:
         "its queue is full: senders are faster than the reader, and each waits for the whole queue",
         fixes.fq_codel(device),
     )
+
+
+@TUNNEL("tunnel-drops")
+def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
+    """A tunnel drops packets."""
+    lost = link.now.tx_dropped
+    show = fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name)
+    if link.dropped:
+        return fail(
+            f"drops {link.rate(link.dropped)}",
+            "no route to its other end, or packets that do not fit; TCP slows down at each loss",
+            show,
+        )
+    if lost:
+        return warn(
+            f"dropped {lost:,} packets since it was made, none now",
+            f"{lost / (lost + link.now.tx_packets):.1%} of what was sent",
+            show,
+        )
+    return ok("has never dropped a packet")

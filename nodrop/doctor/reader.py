@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import RING, Verdict, fail, ok, skipped, warn
 from nodrop.doctor.look import Link, Load, Look
 from nodrop.host.model import Driver
 from nodrop.host.threads import POLICIES
@@ -20,7 +20,7 @@ _VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 _HIDDEN = "needs root (its reader belongs to another user)"
 
 
-@CHECKS.ring("no-reader")
+@RING("no-reader")
 def no_reader(look: Look, link: Link) -> Verdict | None:
     """The device is up and nobody has it open."""
     device = link.now
@@ -35,7 +35,7 @@ def no_reader(look: Look, link: Link) -> Verdict | None:
     return warn("is up, and nobody has it open", "what is sent to it is lost", *fix)
 
 
-@CHECKS.ring("reader-stuck")
+@RING("reader-stuck")
 def reader_stuck(_look: Look, link: Link) -> Verdict | None:
     """The reader has the device open and takes nothing, though there is something."""
     device = link.now
@@ -60,7 +60,7 @@ def reader_stuck(_look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("guard-tripped")
+@RING("guard-tripped")
 def guard_tripped(look: Look, link: Link) -> Verdict | None:
     """The stall guard found the reader stalled, now or earlier."""
     trips = link.now.counter("guard_trips")
@@ -80,7 +80,7 @@ def guard_tripped(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("reader-starved")
+@RING("reader-starved")
 def reader_starved(look: Look, link: Link) -> Verdict | None:
     """A thread that reads is ready to run and does not get a CPU."""
     loads = look.loads(link.now)
@@ -111,7 +111,7 @@ def _more_cpu(look: Look, load: Load) -> list[str]:
     return fix
 
 
-@CHECKS.ring("reader-saturated")
+@RING("reader-saturated")
 def reader_saturated(look: Look, link: Link) -> Verdict | None:
     """A thread that reads uses a whole CPU."""
     loads = _readers(look, link)
@@ -152,7 +152,7 @@ def _unseen(look: Look, link: Link) -> Verdict | None:
     return None
 
 
-@CHECKS.ring("ring-foreign")
+@RING("ring-foreign")
 def ring_foreign(look: Look, link: Link) -> Verdict | None:
     """Somebody who does not know the protocol reads the ring, and it is not vhost_net."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE) or link.now.vhost:

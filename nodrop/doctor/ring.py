@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import CHECKS, Verdict, fail, ok, warn
+from nodrop.doctor.finding import RING, Verdict, fail, ok, warn
 from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Driver
 
@@ -19,7 +19,7 @@ REMEDIES = {
 """Values that users set against drops."""
 
 
-@CHECKS.ring("ring-drops")
+@RING("ring-drops")
 def ring_drops(look: Look, link: Link) -> Verdict | None:
     """Packets are lost on their way to the reader now."""
     if not link.dropped:
@@ -38,7 +38,7 @@ def ring_drops(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("ring-dropped")
+@RING("ring-dropped")
 def ring_dropped(look: Look, link: Link) -> Verdict | None:
     """Packets were lost earlier, and are not now."""
     lost = link.now.tx_dropped
@@ -61,7 +61,7 @@ def ring_dropped(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("no-ring")
+@RING("no-ring")
 def no_ring(_look: Look, link: Link) -> Verdict | None:
     """The ring has no slot."""
     if link.now.txqueuelen:
@@ -74,7 +74,7 @@ def no_ring(_look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("big-ring")
+@RING("big-ring")
 def big_ring(look: Look, link: Link) -> Verdict | None:
     """The ring is longer than usual, and nothing keeps what is in it short."""
     device = link.now
@@ -94,7 +94,7 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("vhost-stock")
+@RING("vhost-stock")
 def vhost_stock(look: Look, link: Link) -> Verdict | None:
     """The kernel's own vhost_net reads a device of nodrop's tun."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE) or not link.now.vhost:
@@ -117,7 +117,7 @@ def vhost_stock(look: Look, link: Link) -> Verdict | None:
     )
 
 
-@CHECKS.ring("nodrop-off")
+@RING("nodrop-off")
 def nodrop_off(_look: Look, link: Link) -> Verdict | None:
     """nodrop is there, and off for this device."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from nodrop.doctor.look import Look, Sample
@@ -53,13 +53,9 @@ class Record:
             host_holders=self.after.machine.holders,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what :meth:`to_json` made."""
+        """Return what was recorded as JSON."""
         return cls(
             before=Raw.from_json(data["before"]),
             after=Raw.from_json(data["after"]),
@@ -76,7 +72,6 @@ def record(
     everywhere: bool,
     seconds: float,
     known: Callable[[Raw], None] = lambda _raw: None,
-    tell: Callable[[float], None] = lambda _share: None,
 ) -> Record:
     """Look twice.
 
@@ -84,7 +79,6 @@ def record(
         where, everywhere: which namespaces, as for :func:`nodrop.host.read.read`.
         seconds: between the samples.
         known: called with the first sample; may raise what ends it.
-        tell: called now and then with the share of the time that is over.
 
     Raises:
         NodropError: a namespace is not there or may not be entered, or iproute2 is missing.
@@ -97,7 +91,6 @@ def record(
     ready: Counter[int] = Counter()
     peeks = 0
     while (over := time.monotonic() - started) < seconds:
-        tell(over / seconds)
         time.sleep(min(1 / _PEEKS_S, max(seconds - over, 0.0)))
         ready += host_threads.states(threads_before[:_THREADS_MAX])
         peeks += 1

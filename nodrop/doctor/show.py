@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from nodrop.columns import clean
@@ -21,8 +21,7 @@ _STYLES = {
     Severity.SKIPPED: "dim",
 }
 _WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.SKIPPED, Severity.OK)
-_LABEL = 8
-_NARROW = 24
+_INDENT = " " * 8
 _WIDEST = 110
 
 
@@ -58,6 +57,7 @@ def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: 
         findings: what came of it.
         fine: with the checks that found nothing.
     """
+    screen = replace(screen, width=screen.width and min(screen.width, _WIDEST))
     shown = [one for one in findings if fine or one.verdict.severity is not Severity.OK]
     titles: list[tuple[str | None, str]] = [(None, "this machine")]
     titles += [(link.now.label, _title(look, link.now.label)) for link in look.links]
@@ -65,11 +65,11 @@ def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: 
         here = [one for one in shown if one.device == label]
         here.sort(key=lambda one: _WORST_FIRST.index(one.verdict.severity))
         if here:
-            _lines(screen, "", title, "", "bold")
+            screen.text(title, "bold")
             for one in here:
                 _print(screen, one)
             screen.print()
-    _lines(screen, "", summary(findings), "")
+    screen.text(summary(findings))
 
 
 def _title(look: Look, label: str) -> str:
@@ -84,24 +84,12 @@ def _title(look: Look, label: str) -> str:
 def _print(screen: Screen, finding: Finding) -> None:
     verdict = finding.verdict
     word = str(verdict.severity)
-    head = screen.paint(f"{word:{_LABEL}}", _STYLES[verdict.severity])
-    text = f"{finding.id}: {verdict.seen}"
-    _lines(screen, head, text, " " * _LABEL)
-    if verdict.cost:
-        _lines(screen, " " * _LABEL, verdict.cost, " " * _LABEL, "dim")
+    head = screen.paint(f"{word:{len(_INDENT)}}", _STYLES[verdict.severity])
+    screen.text(f"{finding.id}: {verdict.seen}", indent=_INDENT, head=head)
+    screen.text(verdict.cost, "dim", _INDENT)
     for line in verdict.fix:
         # As it is, whatever the width: it is made to be copied.
-        screen.print(" " * _LABEL + line, "cyan")
-
-
-def _lines(screen: Screen, head: str, text: str, below: str, style: str = "") -> None:
-    room = None if screen.width is None else max(min(screen.width, _WIDEST) - len(below), _NARROW)
-    text = clean(text)
-    parts: Iterable[str] = [text] if room is None else textwrap.wrap(text, room) or [""]
-    before = head
-    for part in parts:
-        print(before + screen.paint(part, style), file=screen.stream)
-        before = below
+        screen.print(_INDENT + line, "cyan")
 
 
 def summary(findings: Sequence[Finding]) -> str:

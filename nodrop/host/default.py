@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nodrop.errors import NodropError, UnsupportedError
+from nodrop.livepatch import Livepatch
 
 MADE = """\
 # Made by 'nodrop disable --default'; 'nodrop enable --default' removes it.
@@ -28,7 +29,7 @@ class Default:
         self.parameter = root / "sys/module/tun/parameters/nodrop"
         self.file = root / "etc/modprobe.d/nodrop.conf"
         self._updates = root / "lib/modules" / (release or os.uname().release) / "updates"
-        self._patch = root / "sys/kernel/livepatch/nodrop_live"
+        self._patch = Livepatch(root)
 
     @property
     def loaded(self) -> bool | None:
@@ -48,11 +49,6 @@ class Default:
         """Whether the running kernel would load nodrop's tun next. It has a core beside it."""
         return any(self._updates.rglob("nodrop.ko*"))
 
-    @property
-    def live(self) -> bool:
-        """Whether the drivers that run are patched."""
-        return self._patch.exists()
-
     def require(self, on: bool) -> None:
         """Refuse a machine where the default cannot be set.
 
@@ -60,7 +56,7 @@ class Default:
             UnsupportedError: nodrop's tun is neither loaded nor installed.
             NodropError: the file for modprobe is not as nodrop makes it.
         """
-        if self.live:
+        if self._patch.present:
             raise UnsupportedError(
                 "The livepatch has no default: it is on for every device.",
                 "Switch devices by name, or take it out: 'nodrop uninstall --live'.",

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from nodrop.columns import Cell
-from nodrop.host.model import GAUGES, Device, Driver, Host, Module, Owner, Qdisc, Queue
+from nodrop.host.model import GAUGES, Device, Driver, Host, Module, Qdisc, Queue
 
 
 def driver_cell(found: Device) -> Cell:
@@ -63,7 +64,7 @@ def device(found: Device) -> dict[str, Any]:
         "vnet_hdr": found.vnet_hdr,
         "persist": found.persist,
         "vhost": found.vhost,
-        "owners": [owner(one) for one in found.owners],
+        "owners": [asdict(one) for one in found.owners],
         "tx_packets": found.tx_packets,
         "tx_bytes": found.tx_bytes,
         "tx_dropped_packets": found.tx_dropped,
@@ -88,17 +89,6 @@ def qdisc(found: Qdisc) -> dict[str, Any]:
         "queued_bytes": found.queued_bytes,
         "dropped_packets": found.drops,
         "requeued_packets": found.requeues,
-    }
-
-
-def owner(found: Owner) -> dict[str, Any]:
-    """Return a process that reads a device."""
-    return {
-        "pid": found.pid,
-        "name": found.name,
-        "user": found.user,
-        "queues": found.queues,
-        "vhost": found.vhost,
     }
 
 

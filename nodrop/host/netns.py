@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Looks into other network namespaces, from a child process.
+"""Finds other network namespaces, and looks into them from a child process.
 
 A namespace is named as for ``ip``: by its name in /run/netns, by the pid of a process that
 lives in it, or by a path such as /proc/PID/ns/net.
@@ -14,8 +14,9 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,44 @@ def named() -> list[str]:
     with suppress(OSError):
         return sorted(path.name for path in NAMED.iterdir())
     return []
+
+
+@dataclass(frozen=True)
+class Space:
+    """A network namespace.
+
+    Attributes:
+        name: what people call it: its name, or the pid of its first process.
+        path: the file that stands for it.
+        inode: what the kernel knows it by.
+    """
+
+    name: str
+    path: str
+    inode: int
+
+
+def find(proc: Path = Path("/proc")) -> list[Space]:
+    """Return all that can be seen, each once; those with a name first."""
+    found: dict[int, Space] = {}
+    for space in (*_named(), *_of_processes(proc)):
+        found.setdefault(space.inode, space)
+    return list(found.values())
+
+
+def _named() -> Iterator[Space]:
+    for name in named():
+        path = NAMED / name
+        with suppress(OSError):
+            yield Space(name, str(path), path.stat().st_ino)
+
+
+def _of_processes(proc: Path) -> Iterator[Space]:
+    with suppress(OSError):
+        for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
+            path = f"{proc}/{pid}/ns/net"
+            with suppress(OSError):
+                yield Space(pid, path, os.stat(path).st_ino)
 
 
 def run_inside(where: str | int | Path | None, function: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ A recorded host is one such file; ``python -m nodrop.doctor FILE`` writes two of
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 HOLDERS = "sys/module/nodrop/holders"
@@ -96,13 +96,9 @@ class Raw:
     namespaces: list[RawNamespace]
     unread: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what :meth:`to_json` made.
+        """Return what was recorded as JSON.
 
         Raises:
             TypeError: it was made by something else.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import NodropError
-from nodrop.host import ethtool, namespaces, netns, owners
+from nodrop.host import ethtool, netns, owners
 from nodrop.host.kinds import RINGS, is_shown
 from nodrop.host.raw import HOLDERS, Raw, RawMachine, RawNamespace
 from nodrop.livepatch import Livepatch
@@ -57,7 +57,7 @@ def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
 def _all_namespaces(unread: dict[str, str]) -> Iterable[RawNamespace]:
     own = namespace("")
     yield own
-    for space in namespaces.find():
+    for space in netns.find():
         if space.inode == own.inode:
             continue
         try:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -100,13 +100,9 @@ class System:
         """Return one of MODULES."""
         return next(one for one in self.modules if one.name == name)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what :meth:`to_json` made."""
+        """Return what was recorded as JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         modules = [ModuleFile(**one) for one in data["modules"]]
         units = {int(pid): unit for pid, unit in data["units"].items()}

@@ -43,11 +43,6 @@ class Candidate:
         match = _UPSTREAM.match(self.version)
         return tuple(int(part) for part in match[1].split(".")) if match else ()
 
-    @property
-    def is_release_candidate(self) -> bool:
-        """Whether this is a version before its release."""
-        return bool(_CANDIDATE_RELEASE.search(self.version))
-
 
 def parse_sites(uris: str, codename: str) -> list[str]:
     """Return the mirrors in the output of ``apt-get update --print-uris``.
@@ -116,7 +111,7 @@ def choose(candidates: Iterable[Candidate], minimum: tuple[int, ...]) -> Candida
     Release candidates count only when there is nothing else.
     """
     fit = [c for c in candidates if c.upstream >= minimum]
-    released = [c for c in fit if not c.is_release_candidate]
+    released = [c for c in fit if not _CANDIDATE_RELEASE.search(c.version)]
     return max(
         released or fit,
         key=lambda candidate: functools.cmp_to_key(compare_versions)(candidate.version),

@@ -6,12 +6,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import NodropError
 from nodrop.kernel import cache
-from nodrop.kernel.build import make
-from nodrop.kernel.types import Artifacts, Kernel
+from nodrop.kernel.build import Kernel, make
 from nodrop.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -34,6 +34,19 @@ _STOCK_TAP = (
 )
 """Of the flavours that have them."""
 _PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What a guest needs beside the kernel.
+
+    Attributes:
+        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko`` (NODROP_MODULES).
+        bin: the traffic programs (NODROP_BIN).
+    """
+
+    modules: Path
+    bin: Path
 
 
 def content_hash(*trees: Path) -> str:

@@ -6,15 +6,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache, kconfig
-from nodrop.kernel.ipimask import ensure_ipimask
 from nodrop.kernel.patched import ensure_patched, fingerprint
 from nodrop.kernel.source import Source, ensure_source
-from nodrop.kernel.types import Kernel
 from nodrop.progress import Progress
 
 CONFIG_TIMEOUT_S = 180.0
@@ -23,6 +22,12 @@ NICE = "0" if os.environ.get("CI") else "19"
 
 KEEP = 2 * len(kconfig.FLAVOURS)
 """How many kernels stay in the cache: each flavour's, and those of another branch."""
+
+IPIMASK = Path(__file__).with_name("ipimask.c")
+_IPIMASK_FLAGS = (
+    *("-std=gnu2x", "-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"),
+    *("-shared", "-fPIC", "-ftls-model=initial-exec"),
+)
 
 _RECIPE = 1
 _TOOLS = (
@@ -39,6 +44,31 @@ _LEAKS = re.compile(
     r"^(?:MAKE(?:FLAGS|LEVEL|OVERRIDES)|MFLAGS|ARCH|O|V|M|MO|C|W|KSRC|KOBJ|OUT"
     r"|CROSS_COMPILE|LOCALVERSION|KBUILD_.*|KCONFIG_.*|[CH]?CFLAGS|LDFLAGS|CC)$"
 )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that can be booted and that modules can be built for.
+
+    Attributes:
+        linux: the User-Mode Linux program.
+        release: what ``uname -r`` says in it.
+        source: its source tree (KSRC), never written to.
+        objtree: its object tree (KOBJ).
+        build_id: names all that went into it; equal ids, equal kernels.
+        package: the Debian package, its version and its suite.
+        arguments: what its command line has besides.
+        preload: a library that User-Mode Linux is started with (LD_PRELOAD); None: without.
+    """
+
+    linux: Path
+    release: str
+    source: Path
+    objtree: Path
+    build_id: str
+    package: str
+    arguments: tuple[str, ...] = ()
+    preload: Path | None = None
 
 
 def build_environment() -> dict[str, str]:
@@ -119,42 +149,24 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
         UnsupportedError: this machine's mirror has no kernel that fits.
     """
     tools = toolchain()
-    source = ensure_patched(ensure_source(progress), patches_of(flavour), progress)
     wanted = kconfig.parse(kconfig.fragment(flavour))
-    store = cache.Cache("kernels", keep=KEEP)
+    folders = kconfig.PATCHES.get(flavour, ())
+    source = ensure_patched(ensure_source(progress), folders, progress)
+    what = [_RECIPE, source.sha256, wanted, tools]
+    build_id = cache.digest(*what, *([fingerprint(folders)] if folders else []))
 
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
 
-    return _found(store.get(_name(source, flavour, tools), build), source, flavour, tools)
-
-
-def patches_of(flavour: str) -> tuple[str, ...]:
-    """Return the folders of patches that a flavour's source gets."""
-    return kconfig.PATCHES.get(flavour, ())
-
-
-def _build_id(source: Source, flavour: str, tools: str) -> str:
-    wanted = kconfig.parse(kconfig.fragment(flavour))
-    what = [_RECIPE, source.sha256, wanted, tools]
-    if folders := patches_of(flavour):
-        what.append(fingerprint(folders))
-    return cache.digest(*what)
-
-
-def _name(source: Source, flavour: str, tools: str) -> str:
-    """Return the name in the cache. Object trees name their source by its path."""
-    return f"{flavour}-{cache.digest(_build_id(source, flavour, tools), str(source.tree))}"
-
-
-def _found(entry: Path, source: Source, flavour: str, tools: str) -> Kernel:
-    objtree = entry / "obj"
+    # Object trees name their source by its path.
+    name = f"{flavour}-{cache.digest(build_id, str(source.tree))}"
+    objtree = cache.Cache("kernels", keep=KEEP).get(name, build) / "obj"
     return Kernel(
         linux=objtree / "linux",
         release=(objtree / "include/config/kernel.release").read_text(encoding="utf-8").strip(),
         source=source.tree,
         objtree=objtree,
-        build_id=_build_id(source, flavour, tools),
+        build_id=build_id,
         package=source.package,
         arguments=kconfig.ARGUMENTS.get(flavour, ()),
         preload=ensure_ipimask(tools) if flavour in kconfig.IPIMASK else None,
@@ -219,3 +231,25 @@ def _relocate(objtree: Path, final: Path) -> None:
     makefile = objtree / "Makefile"
     text = makefile.read_text(encoding="utf-8")
     makefile.write_text(text.replace(str(objtree), str(final)), encoding="utf-8")
+
+
+def ensure_ipimask(tools: str) -> Path:
+    """Return what spares User-Mode Linux two system calls a lock: a library to preload.
+
+    Args:
+        tools: names the compiler that builds it.
+
+    Raises:
+        NodropError: it could not be built.
+    """
+    text = IPIMASK.read_text(encoding="utf-8")
+
+    def build(temporary: Path, _final: Path) -> None:
+        library = temporary / "ipimask.so"
+        command = ["gcc", *_IPIMASK_FLAGS, "-o", str(library), str(IPIMASK)]
+        result = proc.run(command, timeout=CONFIG_TIMEOUT_S)
+        if result.status != 0:
+            raise NodropError(f"{IPIMASK.name} failed to build.", result.output)
+
+    key = cache.digest(text, _IPIMASK_FLAGS, tools)
+    return cache.Cache("preload", keep=4).get(key, build) / "ipimask.so"

@@ -63,19 +63,15 @@ class Herd:
             litmus.absolute(),
         ]
         result = proc.run(command, timeout=JUDGE_TIMEOUT_S, cwd=self.model)
-        verdict = parse_verdict(result.output, litmus.stem)
-        if result.status != 0 or verdict is None:
+        found = [
+            verdict for name, verdict in _VERDICT.findall(result.output) if name == litmus.stem
+        ]
+        if result.status != 0 or len(found) != 1:
             raise NodropError(
                 f"herd7 has no verdict on {litmus.name}.",
                 "It said:\n" + (proc.tail(result.output) or "nothing"),
             )
-        return verdict
-
-
-def parse_verdict(output: str, test: str) -> str | None:
-    """Return the verdict on ``test`` in herd7's output, None when there is not just one."""
-    verdicts = [verdict for name, verdict in _VERDICT.findall(output) if name == test]
-    return verdicts[0] if len(verdicts) == 1 else None
+        return str(found[0])
 
 
 def ensure_herd(progress: Progress) -> Herd:

@@ -40,18 +40,8 @@ def patches(folders: tuple[str, ...]) -> list[Path]:
 
 
 def fingerprint(folders: tuple[str, ...]) -> str:
-    """Return a hash of the patches; "" when there are to be none."""
-    if not folders:
-        return ""
+    """Return a hash of the patches."""
     return cache.digest([path.read_text(encoding="utf-8") for path in patches(folders)])
-
-
-def tree_of(source: Source, folders: tuple[str, ...]) -> Path:
-    """Return where the patched tree is, or will be."""
-    if not folders:
-        return source.tree
-    key = cache.digest(source.sha256, str(source.tree), fingerprint(folders))
-    return cache.Cache("patched", keep=KEEP).place / f"linux-{key}" / "linux"
 
 
 def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress) -> Source:
@@ -62,7 +52,7 @@ def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress)
     """
     if not folders:
         return source
-    tree = tree_of(source, folders)
+    key = cache.digest(source.sha256, str(source.tree), fingerprint(folders))
 
     def make(temporary: Path, _final: Path) -> None:
         with progress.step(f"Patch the kernel's source ({', '.join(folders)})"):
@@ -73,8 +63,8 @@ def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress)
                 argv = ["git", "apply", "--whitespace=nowarn", str(path)]
                 _run(argv, f"{path.name} does not fit {source.package}.", copy)
 
-    cache.Cache("patched", keep=KEEP).get(tree.parent.name, make)
-    return replace(source, tree=tree)
+    entry = cache.Cache("patched", keep=KEEP).get(f"linux-{key}", make)
+    return replace(source, tree=entry / "linux")
 
 
 def _run(argv: list[str], wrong: str, cwd: Path | None = None) -> None:

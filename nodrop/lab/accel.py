@@ -26,29 +26,23 @@ class Accel:
     """A way to run guests.
 
     Attributes:
-        name: "kvm" or "tcg".
         options: QEMU's.
         slow: about how many times longer than on the host itself a program takes.
     """
 
-    name: str
     options: tuple[str, ...]
     slow: float
 
 
-KVM = Accel("kvm", ("-accel", "kvm", "-cpu", "host"), 1.0)
+KVM = Accel(("-accel", "kvm", "-cpu", "host"), 1.0)
 # Debian 6.12 and later do not come up with the emulated cmpxchg16b of QEMU 7.2.
-TCG = Accel("tcg", ("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"), 10.0)
+TCG = Accel(("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"), 10.0)
 # All CPUs in one thread. With a thread for each, QEMU 7.2 was seen to run a breakpoint that the
 # kernel had taken out of its code again (docs/lab.md).
-TCG_IN_TURNS = Accel("tcg", ("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
+TCG_IN_TURNS = Accel(("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
 # One instruction is one nanosecond of the guest and one tick of its time stamp counter, whatever
 # the host does meanwhile. For one CPU; an idle one waits as long as on a real machine.
-COUNTED = Accel(
-    "tcg",
-    (*TCG_IN_TURNS.options, "-icount", "shift=0,sleep=on"),
-    20.0,
-)
+COUNTED = Accel((*TCG_IN_TURNS.options, "-icount", "shift=0,sleep=on"), 20.0)
 
 
 def choose(vmlinuz: Path, *, code_changes: bool = False) -> Accel:

@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from nodrop.lab import uml
 from nodrop.lab.hearing import DiedAtBoot, GuestDied, GuestTimeout, results_folder
 from nodrop.proc import tail
 from nodrop.progress import Progress
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.signals import guarded
 
 GUEST_S = 240.0
 """How long a guest lives; the next one is of another kind, and has fresh memory."""
@@ -76,33 +77,26 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
     parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many only")
     given = parser.parse_args(argv)
-    interrupt_on_signals()
     end = time.monotonic() + given.seconds
-    try:
-        out = results_folder(Path("out/fuzz", given.flavour))
-        with Progress() as progress:
-            kernel = ensure_kernel(progress, given.flavour)
-            artifacts = ensure_artifacts(kernel, progress)
-        for number in count():
-            left = given.seconds if number == 0 else end - time.monotonic()
-            if left <= 0 or (number and given.programs):
-                break
-            kind = given.kind or KINDS[number % len(KINDS)]
-            print(f"guest {number}: {kind}", flush=True)
-            words = ["--seed", given.seed, "--kind", kind, "--first", given.first + number * EACH]
-            words = [*map(str, words), "--programs", str(given.programs)]
-            if found := run_guest(kernel, artifacts, words, min(GUEST_S, left), out):
-                which = next((line[2:] for line in found.splitlines() if line[:4] == "# --"), "")
-                print(f"FOUND:\n{found}Again: {AGAIN} --flavour {given.flavour} {which}")
-                return FAILED
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    out = results_folder(Path("out/fuzz", given.flavour))
+    with Progress() as progress:
+        kernel = ensure_kernel(progress, given.flavour)
+        artifacts = ensure_artifacts(kernel, progress)
+    for number in count():
+        left = given.seconds if number == 0 else end - time.monotonic()
+        if left <= 0 or (number and given.programs):
+            break
+        kind = given.kind or KINDS[number % len(KINDS)]
+        print(f"guest {number}: {kind}", flush=True)
+        words = ["--seed", given.seed, "--kind", kind, "--first", given.first + number * EACH]
+        words = [*map(str, words), "--programs", str(given.programs)]
+        if found := run_guest(kernel, artifacts, words, min(GUEST_S, left), out):
+            which = next((line[2:] for line in found.splitlines() if line[:4] == "# --"), "")
+            print(f"FOUND:\n{found}Again: {AGAIN} --flavour {given.flavour} {which}")
+            return FAILED
     print("Nothing was found.")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(partial(main, sys.argv[1:])))

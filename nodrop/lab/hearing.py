@@ -23,7 +23,7 @@ from nodrop import deadline
 from nodrop.errors import NodropError
 from nodrop.lab.splats import Splat, find_all
 from nodrop.lab.terminal import Terminal
-from nodrop.proc import GRACE_S, TAIL_LINES
+from nodrop.proc import GRACE_S, TAIL_LINES, kill_group
 
 STARTS = "lab: the command starts"
 """What a guest's first process writes into the kernel's log; what is before is the boot."""
@@ -134,6 +134,35 @@ def channels() -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
         yield [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
+@contextmanager
+def start(
+    command: Sequence[str], ends: Sequence[socket.socket], request: bytes = b""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a guest with its ends of the channels; kill what is left of it in the end.
+
+    Args:
+        request: what it reads from its standard input.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=ends[0].fileno(),
+        stderr=ends[0].fileno(),
+        pass_fds=[end.fileno() for end in ends],
+        start_new_session=True,
+    )
+    try:
+        assert process.stdin is not None
+        for end in ends:
+            end.close()
+        with suppress(BrokenPipeError):  # it died already; its log tells why
+            process.stdin.write(request)
+            process.stdin.close()
+        yield process
+    finally:
+        kill_group(process)
+
+
 def hear(
     process: subprocess.Popen[bytes],
     ends: Sequence[socket.socket],
@@ -165,7 +194,7 @@ def hear(
     started = time.monotonic()
     guest = _Guest(ends, on_line, slow)
     if terminal:
-        terminal.on_resize = lambda: tell_size(terminal, ends[2])
+        terminal.on_resize = lambda: _send(ends[2], b"%d %d\n" % terminal.size)
     try:
         ended = guest.pump(process, deadline.at_most(timeout), terminal)
     finally:
@@ -196,10 +225,10 @@ def hear(
     return run
 
 
-def tell_size(terminal: Terminal, end: socket.socket) -> None:
-    """Tell a guest's first process how large the terminal is."""
+def _send(end: socket.socket, data: bytes) -> None:
+    """Send something into a guest; one that has gone needs nothing."""
     with suppress(OSError):
-        end.sendall(b"%d %d\n" % terminal.size)
+        end.sendall(data)
 
 
 class _Guest:
@@ -264,7 +293,7 @@ class _Guest:
                 for key, _ in selector.select(min(max(left, 0.0), 1.0)):
                     if key.data is None:
                         assert terminal
-                        _press(terminal, self._ends[1])
+                        _send(self._ends[1], terminal.take())
                         continue
                     channel = cast(socket.socket, key.fileobj)
                     data = channel.recv(65536)
@@ -296,13 +325,5 @@ class _Guest:
     def _ask_for_blocked_tasks(self) -> float:
         """Have the guest print its blocked tasks; return how long to wait for them, seconds."""
         self._recent = deque(self._recent, maxlen=TAIL_LINES + BLOCKED_LINES)
-        with suppress(OSError):
-            self._ends[2].sendall(b"blocked\n")
+        _send(self._ends[2], b"blocked\n")
         return BLOCKED_S * self._slow
-
-
-def _press(terminal: Terminal, keyboard: socket.socket) -> None:
-    """Give keys to the guest; one that has gone needs none."""
-    data = terminal.take()
-    with suppress(OSError):
-        keyboard.sendall(data)

@@ -14,10 +14,9 @@ from enum import Enum
 from nodrop.lab.splats import strip_timestamp
 
 _VERSION = re.compile(r"^(?:KTAP|TAP) version \d+$")
-_PLAN = re.compile(r"^1\.\.(\d+)(?:\s*#\s*(.*))?$")
+_PLAN = re.compile(r"^1\.\.(\d+)$")
 _RESULT = re.compile(r"^(not )?ok (\d+)\s*(?:- )?([^#]*?)\s*(?:#\s*(.*))?$")
-_DIRECTIVE = re.compile(r"^(SKIP|TODO|XFAIL|TIMEOUT|ERROR)\b:?\s*(.*)$", re.IGNORECASE)
-_BAIL = re.compile(r"^Bail out!\s*(.*)$")
+_SKIP = re.compile(r"^SKIP\b:?\s*(.*)$", re.IGNORECASE)
 
 
 class Outcome(Enum):
@@ -34,8 +33,8 @@ class Case:
 
     Attributes:
         name: as the test calls it; its number when it has no name.
-        outcome: with the directive taken into account.
-        reason: the text of the directive; empty when there is none.
+        outcome: of "ok" with "# SKIP" it is skipped.
+        reason: what follows the ``#``; empty when nothing does.
         diagnostics: the ``#`` lines in front of it.
         children: results one level below.
     """
@@ -92,40 +91,23 @@ def parse(text: str | Iterable[str]) -> list[Case]:
             diagnostics = []
         elif match := _PLAN.match(body):
             levels.setdefault(indent, _Level()).planned = int(match[1])
-            if match[2] and match[1] == "0":
-                levels[indent].cases.append(_skipped_plan(match[2]))
-                levels[indent].planned = 1
         elif match := _RESULT.match(body):
             below = [depth for depth in levels if depth > indent]
             children = [case for depth in sorted(below) for case in levels.pop(depth).finish()]
             case = _case(match, diagnostics, children)
             levels.setdefault(indent, _Level()).cases.append(case)
             diagnostics = []
-        elif match := _BAIL.match(body):
-            reason = match[1] or "bailed out"
-            levels.setdefault(indent, _Level()).cases.append(Case("bail", Outcome.FAILED, reason))
         elif body.startswith("#"):
             diagnostics.append(body)
     return [case for depth in sorted(levels) for case in levels[depth].finish()]
-
-
-def _skipped_plan(text: str) -> Case:
-    directive = _DIRECTIVE.match(text)
-    return Case("all", Outcome.SKIPPED, directive[2] if directive else text)
 
 
 def _case(match: re.Match[str], diagnostics: list[str], children: list[Case]) -> Case:
     failed, number, name, tail = match.groups()
     outcome = Outcome.FAILED if failed else Outcome.PASSED
     reason = tail or ""
-    if directive := _DIRECTIVE.match(reason):
-        word, reason = directive[1].upper(), directive[2] or directive[1]
-        if word == "SKIP":
-            outcome = Outcome.SKIPPED
-        elif word in ("TODO", "XFAIL"):  # an expected failure; an unexpected pass is one too
-            outcome = Outcome.SKIPPED if failed else Outcome.FAILED
-        else:
-            outcome = Outcome.FAILED
+    if (skip := _SKIP.match(reason)) and not failed:
+        outcome, reason = Outcome.SKIPPED, skip[1]
     if any(child.outcome is Outcome.FAILED for child in children):
         outcome = Outcome.FAILED
     return Case(name or number, outcome, reason, list(diagnostics), children)

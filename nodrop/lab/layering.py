@@ -8,7 +8,7 @@ the machine's own but the folders it is given; it has no network.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,6 @@ def run_in(
     share: Sequence[Path] = (),
     env: Mapping[str, str] | None = None,
     timeout: float = LAYER_TIMEOUT_S,
-    on_line: Callable[[str], None] | None = None,
 ) -> proc.Completed:
     """Run a command in a root; what it writes goes to ``upper``.
 
@@ -73,7 +72,7 @@ def run_in(
             "LANG": "C.UTF-8",
             "DEBIAN_FRONTEND": "noninteractive",
         }
-        return proc.run(command, timeout=timeout, env=own | dict(env or {}), on_line=on_line)
+        return proc.run(command, timeout=timeout, env=own | dict(env or {}))
 
 
 def ensure_layer(

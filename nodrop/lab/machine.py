@@ -13,20 +13,19 @@ import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.kernel import cache
 from nodrop.kernel.artifacts import REPOSITORY, content_hash
 from nodrop.lab import layering, qemu
-from nodrop.lab.accel import Accel
 from nodrop.lab.hearing import GuestRun
 from nodrop.lab.roots import DebianKernel, ensure_kernel, kernel_names
-from nodrop.lab.terminal import Terminal
 from nodrop.progress import Progress
 from nodrop.signals import guarded
 
@@ -123,17 +122,10 @@ class Machine:
         self,
         argv: Sequence[str | os.PathLike[str]],
         *,
-        out: Path,
-        timeout: float | None = 120.0,
         env: Mapping[str, str] | None = None,
-        code_changes: bool = False,
-        how: Accel | None = None,
-        on_line: Callable[[str], None] | None = None,
-        cpus: int = 2,
-        memory: str = "2G",
-        terminal: Terminal | None = None,
+        **options: Any,
     ) -> GuestRun:
-        """Boot it, run a command, wait for its end; see :func:`nodrop.lab.qemu.run`."""
+        """Boot it, run a command, wait for its end; options are those of nodrop.lab.qemu.run."""
         tools = {
             "NODROP_MODULES": f"{TOOLS}/modules",
             "NODROP_BIN": f"{TOOLS}/bin",
@@ -142,17 +134,10 @@ class Machine:
         return qemu.run(
             self.kernel,
             argv,
-            out=out,
             layers=self.layers,
             share=[REPOSITORY],
-            timeout=timeout,
             env=tools | dict(env or {}),
-            code_changes=code_changes,
-            how=how,
-            on_line=on_line,
-            cpus=cpus,
-            memory=memory,
-            terminal=terminal,
+            **options,
         )
 
 
@@ -200,7 +185,9 @@ def ensure_machine(
         if setup is Setup.INSTALLED:
             # Apart, so that a change of the command builds no modules.
             layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))
-            layers.append(_upstream_layer(kernel))
+            # The kernel's own tests of its network drivers, from the source package in the root.
+            script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
+            layers.append(layering.ensure_layer(kernel.root, script))
         if setup is Setup.REMOVED:
             layers.append(layering.ensure_layer(kernel.root, _REMOVE, over=layers[-1]))
     return Machine(kernel, tuple(layer.image for layer in layers))
@@ -240,12 +227,6 @@ def _tools_layer(kernel: DebianKernel) -> layering.Layer:
     return layering.ensure_layer(
         kernel.root, script, inputs=[content_hash(traffic)], share=[traffic]
     )
-
-
-def _upstream_layer(kernel: DebianKernel) -> layering.Layer:
-    """The kernel's own tests of its network drivers, from the source package in the root."""
-    script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
-    return layering.ensure_layer(kernel.root, script)
 
 
 def _digest(file: Path) -> str:

@@ -9,19 +9,15 @@ paths, read-only. There is no network.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.lab import accel, again, initramfs, plan
-from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
+from nodrop.lab.hearing import GuestRun, channels, hear, results_folder, start
 from nodrop.lab.roots import DebianKernel
 from nodrop.lab.terminal import Terminal
-from nodrop.proc import kill_group
 
 
 def run(
@@ -42,21 +38,16 @@ def run(
 ) -> GuestRun:
     """Boot a Debian kernel, run ``argv`` in it as root, and wait for its end.
 
+    What is not named here is as for :func:`nodrop.lab.uml.run`.
+
     Args:
         argv: the command; found in the guest's root or in a shared folder.
-        out: the directory whose files survive; made when missing. NODROP_OUT in the guest.
-            The kernel's log is kept there as kernel.log.
+        out: gets the kernel's log as kernel.log, too.
         layers: squashfs images to lay over the kernel's root, the topmost last.
         share: folders of the host that the guest sees at the same paths, read-only.
-        cpus: virtual CPUs.
-        memory: the guest's memory, in QEMU's notation.
-        timeout: seconds for everything from boot to power-off, on a host with working KVM;
-            NODROP_SLOW times as many without. None: no limit.
-        env: more environment for the command.
+        timeout: on a host with working KVM; NODROP_SLOW times as many seconds without.
         code_changes: whether the guest will change its own kernel's code all the time.
         how: the way to run it; None: the best one for this host.
-        on_line: called with each line of the command's output as it appears.
-        terminal: the command's; None: it has none, and no input.
 
     Raises:
         GuestTimeout: the time was over; the text ends with the last lines of the log.
@@ -93,7 +84,13 @@ def run(
             text = plan.render(argv, out, {**environment, **own}, terminal)
             memory_disk = initramfs.pack(kernel.modules, text, Path(scratch))
             command = [
-                *machine(how, cpus, memory, theirs),
+                *(proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"),
+                proc.require("qemu-system-x86_64", "qemu-system-x86"),
+                *how.options,
+                *("-smp", str(cpus), "-m", memory),
+                *("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config"),
+                *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"),
+                *_serial([end.fileno() for end in theirs]),
                 *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
                 *("-append", " ".join(_COMMAND_LINE)),
                 *_disks(disks),
@@ -133,16 +130,9 @@ def _disks(images: Sequence[Path]) -> Iterator[str]:
 
 
 def _folders(share: Sequence[Path], out: Path) -> Iterator[str]:
-    for i, path in enumerate(share):
-        yield from folder(path, f"share{i}", "readonly=on")
-    yield from folder(out, "results")
-
-
-def folder(path: Path, tag: str, *options: str) -> Iterator[str]:
-    """Give the words by which the guest can mount a folder of the host by its tag."""
-    yield "-virtfs"
-    local = f"local,path={_escape(path)},mount_tag={tag},security_model=none"
-    yield ",".join([local, *options])
+    tagged = {f"share{i},readonly=on": path for i, path in enumerate(share)} | {"results": out}
+    for tag, path in tagged.items():
+        yield from ("-virtfs", f"local,path={_escape(path)},security_model=none,mount_tag={tag}")
 
 
 def _serial(fds: Sequence[int]) -> Iterator[str]:
@@ -153,44 +143,3 @@ def _serial(fds: Sequence[int]) -> Iterator[str]:
 def _escape(path: Path) -> str:
     """QEMU's options are cut at commas."""
     return str(path).replace(",", ",,")
-
-
-def machine(
-    how: accel.Accel, cpus: int, memory: str, ends: Sequence[socket.socket]
-) -> Iterator[str]:
-    """Give the words that start QEMU with what all guests have.
-
-    Args:
-        ends: the guest's ends of its channels.
-
-    Raises:
-        NodropError: QEMU is not installed.
-    """
-    yield proc.require("qemu-system-x86_64", "qemu-system-x86")
-    yield from how.options
-    yield from ("-smp", str(cpus), "-m", memory)
-    yield from ("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config")
-    yield from ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny")
-    yield from _serial([end.fileno() for end in ends])
-
-
-@contextmanager
-def start(
-    command: Sequence[str], ends: Sequence[socket.socket]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start QEMU with the guest's ends of its channels; kill it in the end."""
-    fds = [end.fileno() for end in ends]
-    process = subprocess.Popen(
-        [proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--", *command],
-        stdin=subprocess.DEVNULL,
-        stdout=fds[0],
-        stderr=fds[0],
-        pass_fds=fds,
-        start_new_session=True,
-    )
-    try:
-        for end in ends:
-            end.close()
-        yield process
-    finally:
-        kill_group(process)

@@ -9,12 +9,12 @@ afterwards.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host.system import order
 from nodrop.kernel import cache
 from nodrop.kernel.apt import (
     KEYRING,
@@ -102,13 +102,11 @@ class Root:
         path: its directory; never written to.
         image: the same as a squashfs image.
         key: names all that went into it.
-        release: the codename of its Debian release.
     """
 
     path: Path
     image: Path
     key: str
-    release: str
 
 
 @dataclass(frozen=True)
@@ -150,22 +148,12 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     for release in RELEASES:
         if name in release.kernels:
             root = ensure_root(release, progress)
-            return DebianKernel(name, _installed(root, name), root)
+            folders = (root.path / "lib/modules").iterdir()
+            found = [path.name for path in folders if path.name.startswith(f"{name}.")]
+            if not found:
+                raise NodropError(f"The Debian root {root.path} has no kernel {name}.")
+            return DebianKernel(name, max(found, key=order), root)
     raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
-
-
-def _installed(root: Root, series: str) -> str:
-    """Return the newest kernel of a series in a root, by its modules."""
-    folders = (root.path / "lib/modules").iterdir()
-    found = [path.name for path in folders if path.name.startswith(f"{series}.")]
-    if not found:
-        raise NodropError(f"The Debian root {root.path} has no kernel {series}.")
-    return max(found, key=_numbers)
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    digits = "".join(char if char.isdigit() else " " for char in release)
-    return tuple(int(word) for word in digits.split())
 
 
 def ensure_root(release: Release, progress: Progress) -> Root:
@@ -175,9 +163,13 @@ def ensure_root(release: Release, progress: Progress) -> Root:
         UnsupportedError: this user may not make one.
         NodropError: a program is missing, or the mirror does not deliver.
     """
-    key, store = _key(release), _store()
-    if not store.find(key):
-        _require_root()
+    key = cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
+    store = cache.Cache("roots", keep=2 * len(RELEASES))
+    if not store.find(key) and os.geteuid() != 0:
+        raise UnsupportedError(
+            "Only root can make Debian roots for the lab.",
+            "Run this as root: it writes to the cache only.",
+        )
 
     def make(temporary: Path, _final: Path) -> None:
         with progress.step(f"Make a Debian root ({release.codename})"):
@@ -185,27 +177,8 @@ def ensure_root(release: Release, progress: Progress) -> Root:
         with progress.step(f"Pack the Debian root ({release.codename})"):
             make_image(temporary / "root", temporary / "root.squashfs")
 
-    return _root(store.get(key, make), release)
-
-
-def _key(release: Release) -> str:
-    return cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
-
-
-def _store() -> cache.Cache:
-    return cache.Cache("roots", keep=2 * len(RELEASES))
-
-
-def _root(entry: Path, release: Release) -> Root:
-    return Root(entry / "root", entry / "root.squashfs", _key(release), release.codename)
-
-
-def _require_root() -> None:
-    if os.geteuid() != 0:
-        raise UnsupportedError(
-            "Only root can make Debian roots for the lab.",
-            "Run this as root: it writes to the cache only.",
-        )
+    entry = store.get(key, make)
+    return Root(entry / "root", entry / "root.squashfs", key)
 
 
 def _bootstrap(release: Release, place: Path) -> None:
@@ -290,12 +263,8 @@ def make_image(folder: Path, image: Path) -> None:
     Raises:
         NodropError: it cannot be packed.
     """
-    command: Sequence[str | os.PathLike[str]] = [
-        proc.require("mksquashfs", "squashfs-tools"),
-        folder,
-        image,
-        *("-comp", "lzo", "-Xalgorithm", "lzo1x_1", "-noappend", "-quiet", "-no-progress"),
-    ]
-    result = proc.run(command, timeout=IMAGE_TIMEOUT_S)
+    options = ("-comp", "lzo", "-Xalgorithm", "lzo1x_1", "-noappend", "-quiet", "-no-progress")
+    program = proc.require("mksquashfs", "squashfs-tools")
+    result = proc.run([program, folder, image, *options], timeout=IMAGE_TIMEOUT_S)
     if result.status != 0:
         raise NodropError(f"{folder} cannot be packed.", proc.tail(result.output, 6))

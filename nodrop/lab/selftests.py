@@ -71,11 +71,7 @@ def run_selftest(kernel: Kernel, artifacts: Artifacts, program: Path, out: Path)
         GuestTimeout, GuestDied: the guest did not live to its end.
     """
     result = run(kernel, [program], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
-    cases = _leaves(result.output)
-    complaints = _complaints(result, cases, accepted=(0, SKIPPED))
-    if result.status == 0 and any(case.outcome is ktap.Outcome.FAILED for _, case in cases):
-        complaints += (f"{program.name} reports failures but ends with exit status 0",)
-    return Report(program.name, cases, complaints, result)
+    return _report(program.name, result, result.output)
 
 
 def run_together(
@@ -130,11 +126,7 @@ def read_batch(programs: Sequence[Path], out: Path, whole: GuestRun | None) -> l
             splats=find_splats(log.splitlines()),
             seconds=whole.seconds if whole else 0.0,
         )
-        cases = _leaves(text)
-        complaints = _complaints(run, cases, accepted=(0, SKIPPED))
-        if run.status < 0:
-            complaints = ("the guest ended before this program did", *complaints)
-        reports.append(Report(program.name, cases, complaints, run))
+        reports.append(_report(program.name, run, text))
     return reports
 
 
@@ -168,21 +160,18 @@ def run_kunit(kernel: Kernel, artifacts: Artifacts, module: Path, out: Path) -> 
         f"insmod {shlex.quote(str(kunit))} enable=1 autorun=1 && insmod {shlex.quote(str(module))}"
     )
     result = run(kernel, ["sh", "-c", script], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
-    cases = _leaves(result.log)
-    return Report(module.name, cases, _complaints(result, cases, accepted=(0,)), result)
+    return _report(module.name, result, result.log)
 
 
-def _leaves(text: str) -> tuple[tuple[str, ktap.Case], ...]:
-    return tuple(leaf for case in ktap.parse(text) for leaf in case.leaves())
-
-
-def _complaints(
-    result: GuestRun, cases: tuple[tuple[str, ktap.Case], ...], accepted: tuple[int, ...]
-) -> tuple[str, ...]:
+def _report(name: str, result: GuestRun, text: str) -> Report:
+    """Return what a program said in a text, and what is wrong beside failed cases."""
+    cases = tuple(leaf for case in ktap.parse(text) for leaf in case.leaves())
     complaints = [f"{splat.kind}: {splat.text}" for splat in result.splats]
     failed = any(case.outcome is ktap.Outcome.FAILED for _, case in cases)
-    if result.status not in accepted and not failed:
+    if result.status < 0:
+        complaints.insert(0, "the guest ended before this program did")
+    elif result.status not in (0, SKIPPED) and not failed:
         complaints.append(f"exit status {result.status} although no case failed")
     if not cases:
         complaints.append("no test results in its output")
-    return tuple(complaints)
+    return Report(name, cases, tuple(complaints), result)

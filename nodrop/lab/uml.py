@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop.kernel import Artifacts, Kernel
 from nodrop.lab import again, plan
-from nodrop.lab.hearing import GuestRun, channels, hear, results_folder
+from nodrop.lab.hearing import GuestRun, channels, hear, results_folder, start
 from nodrop.lab.namespaces import Isolation, isolation
 from nodrop.lab.terminal import Terminal
-from nodrop.proc import kill_group
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
 STALLS = (
@@ -78,7 +75,7 @@ def run(
     def boot() -> GuestRun:
         with _workdir(mode) as work, channels() as (ours, theirs):
             fds = [end.fileno() for end in theirs]
-            request: dict[str, object] = {
+            request = {
                 "preload": str(kernel.preload or ""),
                 "linux": [*mode.limits(), *_command_line(kernel, work, cpus, memory, fds)],
                 "plan": text,
@@ -88,7 +85,8 @@ def run(
                 "isolate": mode is not Isolation.NONE,
                 "fds": fds,
             }
-            with _start(request, mode, theirs) as process:
+            command = [*mode.wrapper(), sys.executable, "-I", "-S", str(SANDBOX)]
+            with start(command, theirs, json.dumps(request).encode()) as process:
                 return hear(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
 
     return again.insist(boot, listened=bool(terminal or on_line))
@@ -135,28 +133,3 @@ def _workdir(mode: Isolation) -> Iterator[str]:
     place = PRIVATE_TMPFS if os.access(PRIVATE_TMPFS, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="nodrop-guest-", dir=place) as work:
         yield work
-
-
-@contextmanager
-def _start(
-    request: dict[str, object], mode: Isolation, ends: Sequence[socket.socket]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the sandbox with the guest's ends of its channels; kill it in the end."""
-    process = subprocess.Popen(
-        [*mode.wrapper(), sys.executable, "-I", "-S", str(SANDBOX)],
-        stdin=subprocess.PIPE,
-        stdout=ends[0].fileno(),
-        stderr=ends[0].fileno(),
-        pass_fds=[end.fileno() for end in ends],
-        start_new_session=True,
-    )
-    try:
-        assert process.stdin is not None
-        for end in ends:
-            end.close()
-        with suppress(BrokenPipeError):  # it died already; its log tells why
-            process.stdin.write(json.dumps(request).encode())
-            process.stdin.close()
-        yield process
-    finally:
-        kill_group(process)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -30,7 +29,7 @@ INCHES = (10.0, 4.0)
 VARIANTS = [str(variant) for variant in Variant]
 
 
-def draw(wanted: Mapping[str, Any], results: Path = RESULTS) -> Figure:
+def draw(wanted: Mapping[str, Any]) -> Figure:
     """Return the picture that ``overview.toml`` describes.
 
     Raises:
@@ -38,7 +37,7 @@ def draw(wanted: Mapping[str, Any], results: Path = RESULTS) -> Figure:
     """
     losses, last = wanted["loss"], wanted["latency"]["run"]
     runs = list(dict.fromkeys([*(loss["run"] for loss in losses), last]))
-    shown = {run: summarise(files.load(results / run))[run] for run in runs}
+    shown = {run: summarise(files.load(RESULTS / run))[run] for run in runs}
     for run, summary in shown.items():
         if summary["pairs"] < PAIRS:
             raise NodropError(f"Run {run} has {summary['pairs']} pairs, not {PAIRS}.")

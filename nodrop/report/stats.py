@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import geometric_mean, median
 
 CONFIDENCE = 0.95
@@ -30,10 +30,6 @@ class Interval:
     high: float
     n: int
     confidence: float
-
-    def to_data(self) -> dict[str, float | int]:
-        """Return it for JSON."""
-        return asdict(self)
 
 
 def coverage(n: int, rank: int) -> float:

@@ -25,6 +25,7 @@ begun; a case that an interruption left without a run is not among ``cases``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from nodrop.bench.scenario import Metric, Scenario
@@ -71,7 +72,7 @@ def _variants(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
         for variant, values in by_variant.items():
             if values:
                 numbers = stats.interval(list(values.values()))
-                result.setdefault(variant, {})[metric] = numbers.to_data()
+                result.setdefault(variant, {})[metric] = asdict(numbers)
     return result
 
 
@@ -81,7 +82,7 @@ def _ratios(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
         for metric, values in all_series.items():
             if numbers := ratio(values, above, below):
                 entry = result.setdefault(f"{above}/{below}", {})
-                entry[metric] = stats.interval(numbers).to_data()
+                entry[metric] = asdict(stats.interval(numbers))
     return result
 
 

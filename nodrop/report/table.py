@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from nodrop.columns import Cell, Column
 from nodrop.report import noise
 from nodrop.report.files import MARKDOWN_NAME, RunDirectory
 from nodrop.report.rows import Section, section
+from nodrop.screen import Screen
 
 SET_UP = ("ip", "tc")
 """Programs that every scenario has, and that carry no packet."""
@@ -71,34 +68,29 @@ def _shared(said: Mapping[str, str]) -> str:
     return "; ".join(f"{words} ({', '.join(names)})" for words, names in by_words.items() if words)
 
 
-def render(part: Section) -> Table:
-    """Return a part of the table for a console."""
-    table = Table(title=part.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("case", no_wrap=True)
-    table.add_column("metric", no_wrap=True)
-    for head in part.columns:
-        table.add_column(head, justify="right", no_wrap=True)
-    previous = ""
-    for row in part.rows:
-        if row.case and previous:
-            table.add_section()
-        previous = row.case or previous
-        style = "bold" if previous == part.whole else ""
-        table.add_row(row.case, row.metric, *(_cell(row.metric, cell) for cell in row.cells))
-        table.rows[-1].style = style
-    return table
-
-
-def _cell(metric: str, cell: str) -> Text:
-    lost = metric.startswith("lost,") and "[" not in cell and cell not in ("0", "-")
-    return Text(cell, style="red" if lost else "")
-
-
-def print_to(console: Console, parts: Sequence[Section], below: str) -> None:
-    """Print the table."""
+def print_to(screen: Screen, parts: Sequence[Section], below: str) -> None:
+    """Print the table; what is wider than a terminal goes on in its next line."""
     for part in parts:
-        console.print(render(part))
-    console.print(below, style="dim", markup=False, highlight=False)
+        columns = [Column("case"), Column("metric")]
+        columns += [Column(head, right=True) for head in part.columns]
+        screen.print(part.title, "bold")
+        screen.table(columns, list(_cells(part)))
+        screen.print()
+    screen.text(below, "dim")
+
+
+def _cells(part: Section) -> Iterator[list[Cell]]:
+    """Give the cells of each line, all cases together in bold, losses in red."""
+    style = ""
+    for row in part.rows:
+        if row.case:
+            style = "bold" if row.case == part.whole else ""
+        lost = row.metric.startswith("lost,")
+        cells = [
+            (cell, "red" if lost and "[" not in cell and cell not in ("0", "-") else style)
+            for cell in row.cells
+        ]
+        yield [(row.case, style), (row.metric, style), *cells]
 
 
 def markdown(parts: Sequence[Section], below: str) -> str:

@@ -7,7 +7,6 @@ nodrop.guest.taps.second: what a fast guest gets beside a slow one. gzip is fine
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 from collections import defaultdict
@@ -16,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nodrop.report import files
 from nodrop.report.stats import interval
 
 Row = dict[str, Any]
@@ -28,17 +28,6 @@ SECOND_HEAD = (
     *("to the slow one: sent", "read", "lost", "held at the end"),
 )
 _CASE = ("way", "reader", "sockets", "rate", "driver")
-
-
-def read(path: Path) -> list[Row]:
-    """Return the rows of a file of JSON lines.
-
-    Raises:
-        OSError, ValueError: it cannot be read.
-    """
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
@@ -97,7 +86,8 @@ def second_table(lines: Sequence[Row]) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     """Print the table of the files."""
-    rows = [row for word in argv for row in read(Path(word))]
+    texts = [files.read_text(Path(word.removesuffix(".gz"))) for word in argv]
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
     for line in second_table(rows) if rows and "beside" in rows[0] else table(rows):
         print(line)
     return 0

@@ -38,7 +38,7 @@ class EventsTracer(Tracer):
 
     def __init__(self, files: Tracefs) -> None:
         self._files = files
-        self._name = files.own_name()
+        self._instance = files.instance()
         self._pipe = -1
         self._rest = ""
         self._counted = Counted()
@@ -46,7 +46,8 @@ class EventsTracer(Tracer):
     def start(self) -> None:
         """Begin to count."""
         try:
-            instance = self._files.make(self._name)
+            instance = self._instance
+            instance.mkdir()
             # Before 6.2 an event has the address, not the function.
             (instance / "options/hash-ptr").write_text("0")
             self._pipe = os.open(instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -58,7 +59,7 @@ class EventsTracer(Tracer):
         """Forget what was counted so far."""
         try:
             # Opened for truncation it empties the buffers of our instance.
-            (self._files.instance(self._name) / "trace").write_text("")
+            (self._instance / "trace").write_text("")
         except OSError as error:
             raise self._files.refused(error) from error
         self._counted, self._rest = Counted(), ""
@@ -69,7 +70,7 @@ class EventsTracer(Tracer):
 
     def finish(self) -> Counted:
         """Stop, and return what was counted."""
-        instance = self._files.instance(self._name)
+        instance = self._instance
         try:
             (instance / "events" / EVENT / "enable").write_text("0")
             self._take(_READS_AT_END)
@@ -85,7 +86,7 @@ class EventsTracer(Tracer):
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
-        self._files.remove(self._name)
+        self._files.remove(self._instance)
 
     def _named(self) -> Counter[Site]:
         """Return the drops in TUN, TAP and vhost-net, by function."""

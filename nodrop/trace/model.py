@@ -6,8 +6,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 _WRAPPED = "stock_"
 """What nodrop's modules call the driver's functions that they wrap."""
@@ -62,7 +60,7 @@ class Counted:
 
 
 class Tracer(ABC):
-    """Counts in the kernel; a context manager that leaves nothing behind.
+    """Counts in the kernel, and leaves nothing behind once it is closed.
 
     Attributes:
         name: what it works with.
@@ -73,30 +71,13 @@ class Tracer(ABC):
     name: str
     device_known: bool
 
-    def __enter__(self) -> Self:
-        """Begin to count.
-
-        Raises:
-            NodropError: the kernel refuses; nothing was left behind.
-        """
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @abstractmethod
     def start(self) -> None:
-        """Begin to count."""
+        """Begin to count; :meth:`close` is to be called however that ends.
+
+        Raises:
+            NodropError: the kernel refuses.
+        """
 
     def begin(self) -> None:
         """Forget what was counted so far, where that can be done at once."""

@@ -31,17 +31,17 @@ class Rule:
 
     Attributes:
         reasons: pattern of the kernel's reason, as a whole; "": any.
-        functions: pattern of how the function's name begins; "": any.
         way: None: the function tells, or nobody.
         meaning: a sentence.
         advice: what to do; "" when there is nothing to do.
+        functions: pattern of how the function's name begins; "": any.
     """
 
     reasons: str
-    functions: str
     way: Way | None
     meaning: str
     advice: str = ""
+    functions: str = ""
 
     def fits(self, site: Site) -> bool:
         """Whether it tells of a place."""
@@ -64,30 +64,28 @@ TX, RX = Way.TRANSMIT, Way.RECEIVE
 RULES = (
     Rule(
         "FULL_RING",
-        _TUN_XMIT,
         TX,
         "The device's ring was full: its reader is slower than its senders.",
         "Let nodrop hold the packets in the qdisc (nodrop install, nodrop enable). A larger "
         "txqueuelen only delays them.",
+        functions=_TUN_XMIT,
     ),
-    Rule("FULL_RING", "", TX, "The ring of the receiving driver was full: its reader is too slow."),
+    Rule("FULL_RING", TX, "The ring of the receiving driver was full: its reader is too slow."),
     Rule(
         "DEV_READY",
-        "(tun|tap)_get_user",
         RX,
         "A program wrote a packet while the device was down.",
         "Set the device up: ip link set DEV up.",
+        functions="(tun|tap)_get_user",
     ),
     Rule(
         "DEV_READY",
-        "",
         TX,
         "Nobody has the queue open, or the device is down.",
         "Start the program that reads the device; one that detached a queue must attach it again.",
     ),
     Rule(
         "TAP_TXFILTER",
-        "",
         TX,
         "The application asked for certain addresses only (TUNSETTXFILTER); this one is not among "
         "them.",
@@ -95,77 +93,70 @@ RULES = (
     ),
     Rule(
         "TAP_FILTER|SOCKET_FILTER",
-        "(tun|tap)_",
         TX,
         "A filter that the application attached dropped it (TUNATTACHFILTER, TUNSETFILTEREBPF).",
         "That is the application's wish; look into its settings.",
+        functions="(tun|tap)_",
     ),
     Rule(
         "SKB_UCOPY_FAULT|HDR_TRUNC|NOMEM|SKB_TRIM|SKB_CSUM",
-        _TUN_XMIT,
         TX,
         "The packet could not be made ready for the reader: no memory, or it cannot be copied.",
         "See the kernel's log and free memory.",
+        functions=_TUN_XMIT,
     ),
     Rule(
         "SKB_UCOPY_FAULT|HDR_TRUNC|NOMEM|NOT_SPECIFIED|INVALID_PROTO|PKT_TOO_SMALL|SKB_TRIM|",
-        _WRITE,
         RX,
         "The application wrote something that is no packet, or a cut-off one.",
         "See the application's log; with IFF_VNET_HDR both ends must agree on the header's size.",
+        functions=_WRITE,
     ),
     Rule(
         "",
-        "(tun|tap)_(do_read|recvmsg|put_user|chr_read|ring_recv)",
         TX,
         "The reader's call failed after it had taken the packet: a buffer too small or not there.",
         "See the reader's log; its buffer must hold the MTU and the headers.",
+        functions="(tun|tap)_(do_read|recvmsg|put_user|chr_read|ring_recv)",
     ),
     Rule(
         "QUEUE_PURGE|NOT_SPECIFIED|",
-        r"(tun|tap)_(queue_purge|detach|queue_resize|put_)|__?skb_(queue_purge|array_destroy)|ptr_ring_",
         None,
         "The queue was emptied while packets waited: the reader closed it, or its size changed.",
         "Look whether the reader restarts.",
+        functions=r"(tun|tap)_(queue_purge|detach|queue_resize|put_)"
+        r"|__?skb_(queue_purge|array_destroy)|ptr_ring_",
     ),
     Rule(
         "NOT_SPECIFIED|",
-        _TUN_XMIT,
         TX,
         "The driver dropped it and does not say why: a full ring (before 5.18), or no reader.",
         "Compare with the queue's reader: nodrop status.",
+        functions=_TUN_XMIT,
     ),
     Rule(
-        "XDP",
-        "",
-        None,
-        "An XDP program dropped it.",
-        "See which: ip link show dev DEV, bpftool net.",
+        "XDP", None, "An XDP program dropped it.", "See which: ip link show dev DEV, bpftool net."
     ),
     Rule(
         "TC_EGRESS|TC_INGRESS|TC_COOKIE_ERROR|TC_CHAIN_NOTFOUND|TC_RECLASSIFY_LOOP",
-        "",
         None,
         "A filter or action of tc dropped it.",
         "See which: tc -s filter show dev DEV ingress (or egress).",
     ),
     Rule(
         "(QDISC_)?CONGESTED|QDISC_BURST_DROP|(QDISC_)?L4S_\\w+",
-        "",
         TX,
         "The qdisc told a sender to slow down (CoDel, PIE or RED): packets had waited too long.",
         "That is its work. Many at once: the reader is slow.",
     ),
     Rule(
         "(QDISC_)?(OVERLIMIT|MAXFLOWS|BAND_LIMIT|FLOW_LIMIT|HORIZON_LIMIT|FLOOD_PROTECTION)",
-        "",
         TX,
         "The qdisc was full, or one flow had more than its part of it.",
         "Senders that do not slow down (UDP) lose packets at any limit; see tc -s qdisc.",
     ),
     Rule(
         "QDISC_\\w+",
-        "",
         TX,
         "The qdisc dropped it: over its limit, or its AQM (CoDel) told a sender to slow down.",
         "That is its work; tc -s qdisc show dev DEV tells which. Senders that do not slow down "
@@ -173,93 +164,82 @@ RULES = (
     ),
     Rule(
         "NOT_SPECIFIED|",
-        _QDISC,
         TX,
         "The qdisc dropped it, most likely its AQM (CoDel): packets had waited too long.",
         "That is its work. Many at once: the reader is slow.",
+        functions=_QDISC,
     ),
     Rule(
         "NETFILTER_DROP",
-        "",
         None,
         "A firewall rule dropped it.",
         "See which: nft list ruleset, iptables -vnL.",
     ),
-    Rule("SECURITY_HOOK|BPF_CGROUP_EGRESS", "", None, "A security module or cgroup forbids it."),
+    Rule("SECURITY_HOOK|BPF_CGROUP_EGRESS", None, "A security module or cgroup forbids it."),
     Rule(
         "CPU_BACKLOG",
-        "",
         RX,
         "The queue of the CPU that receives was full (netdev_max_backlog).",
         "Raise net.core.netdev_max_backlog, or let the writer use more queues.",
     ),
     Rule(
         "IP_RPFILTER",
-        "",
         RX,
         "The way back to the sender does not lead through this device (rp_filter).",
         "Add the route, or set net.ipv4.conf.DEV.rp_filter to 2.",
     ),
     Rule(
         "IP_INNOROUTES|IP_INADDRERRORS|IP_LOCAL_SOURCE|IP_INVALID_(SOURCE|DEST)|IP_LOCALNET",
-        "",
         RX,
         "This machine has no route for a packet that came by the device, or does not forward.",
         "See ip route, and net.ipv4.ip_forward.",
     ),
-    Rule("IP_OUTNOROUTES", "", TX, "There is no route to where it should go.", "See ip route."),
+    Rule("IP_OUTNOROUTES", TX, "There is no route to where it should go.", "See ip route."),
     Rule(
         "NEIGH_\\w+",
-        "",
         TX,
         "The next hop's hardware address is not known: nobody answers (ARP, neighbour discovery).",
         "See ip neigh show dev DEV.",
     ),
     Rule(
         "NO_SOCKET|TCP_CLOSE|TCP_RESET",
-        "",
         RX,
         "It came in for a port where nobody listens (any more).",
     ),
     Rule(
         "SOCKET_RCVBUFF|SOCKET_BACKLOG|PROTO_MEM",
-        "",
         RX,
         "A program on this machine does not read its socket fast enough.",
         "Raise its buffer (SO_RCVBUF, net.core.rmem_max); the device is not the cause.",
     ),
     Rule(
         "TCP_(OLD|OFO|OVER|ZERO|RFC|ACK|TOO|INVALID|FLAGS|ABORT|LISTEN|FAST)\\w*",
-        "",
         RX,
         "TCP had no use for it, such as a packet that came twice.",
         "A few are normal.",
     ),
     Rule(
         "OTHERHOST|UNICAST_IN_L2_MULTICAST|UNHANDLED_PROTO|IP_NOPROTO|IPV6DISABLED",
-        "",
         RX,
         "It was not for this machine, or of a protocol that nobody here takes.",
         "A few are normal: neighbour discovery and multicast to a machine without IPv6.",
     ),
     Rule(
         "(IP|TCP|UDP|ICMP)_CSUM|IP_INHDR|PKT_TOO_SMALL|SKB_CSUM|HDR_TRUNC",
-        "",
         RX,
         "A damaged packet: a wrong checksum or a header that cannot be right.",
         "See what writes to the device, and its checksum offload.",
     ),
-    Rule("PKT_TOO_BIG", "", None, "It is larger than the MTU.", "Compare both ends' MTU."),
+    Rule("PKT_TOO_BIG", None, "It is larger than the MTU.", "Compare both ends' MTU."),
     Rule(
         "SKB_GSO_SEG|SKB_BAD_GSO",
-        "",
         TX,
         "A large packet could not be cut into pieces.",
         "Try without: ethtool -K DEV tso off gso off.",
     ),
-    Rule("NOMEM|PFMEMALLOC", "", None, "There was no memory.", "See the kernel's log."),
-    Rule("RECURSION_LIMIT", "", TX, "A loop of tunnels.", "See ip route get."),
-    Rule("QUEUE_PURGE", "", None, "A queue was thrown away: a device, socket or qdisc went."),
+    Rule("NOMEM|PFMEMALLOC", None, "There was no memory.", "See the kernel's log."),
+    Rule("RECURSION_LIMIT", TX, "A loop of tunnels.", "See ip route get."),
+    Rule("QUEUE_PURGE", None, "A queue was thrown away: a device, socket or qdisc went."),
 )
 
 _WAYS = (
@@ -276,23 +256,35 @@ _WAYS = (
 )
 
 
-def _ring(meaning: str, advice: str) -> Rule:
-    return Rule("FULL_RING", _TUN_XMIT, TX, f"The device's ring was full, and {meaning}.", advice)
-
-
-RING_RULES = {
-    "noqueue": _ring(
-        "there is no qdisc that could hold packets", "tc qdisc replace dev DEV root fq_codel"
+CAUSES = {
+    "noqueue": (
+        "there is no qdisc that could hold packets",
+        "tc qdisc replace dev DEV root fq_codel",
     ),
-    "off": _ring("nodrop is switched off for it", "nodrop enable DEV"),
-    "foreign": _ring(
+    "off": ("nodrop is switched off for it", "nodrop enable DEV"),
+    "foreign": (
         "the kernel's own vhost_net, which reads it, wakes no sender",
         "Load nodrop's vhost_net as well: 'nodrop install' says who has to be restarted.",
     ),
-    "guard": _ring(
-        "its reader has taken nothing for guard_ms",
+    "guard": (
+        "the reader is stalled: it has taken nothing for guard_ms",
         "Find out why the program that has it open does not read, or restart it.",
     ),
+    "unheld": ("nobody could have waited: they were forwarded, copied, or another guest's", ""),
+    "full": ("more senders wait than the ring has room for", ""),
+    "rest": ("segments behind one that was lost", ""),
+    "xdp": ("XDP frames found no free slot", ""),
+    "purged": ("they were in the ring when its reader left", ""),
+    "unclaimed": ("no known cause; please report it", ""),
+}
+"""nodrop's drops by cause, as docs/design.md has them, and what to do about a full ring."""
+
+RING_RULES = {
+    cause: Rule(
+        "FULL_RING", TX, f"The device's ring was full, and {why}.", advice, functions=_TUN_XMIT
+    )
+    for cause, (why, advice) in CAUSES.items()
+    if advice
 }
 """What a full ring means where nodrop counts the cause."""
 

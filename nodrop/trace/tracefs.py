@@ -75,21 +75,11 @@ class Tracefs:
         where = f" ({error.filename})" if error.filename else ""
         return NodropError(f"The kernel's tracer refuses: {error.strerror}{where}.")
 
-    def own_name(self) -> str:
-        """Return what everything of this process is called."""
-        return f"nodrop_why_{os.getpid()}_{self._namespace()}"
+    def instance(self) -> Path:
+        """Return where an instance of this process is; it need not be there."""
+        return self.path / "instances" / f"nodrop_why_{os.getpid()}_{self._namespace()}"
 
-    def instance(self, name: str) -> Path:
-        """Return where an instance is; it need not be there."""
-        return self.path / "instances" / name
-
-    def make(self, name: str) -> Path:
-        """Make an instance; OSError when the kernel refuses."""
-        path = self.instance(name)
-        path.mkdir()
-        return path
-
-    def remove(self, name: str) -> None:
+    def remove(self, instance: Path) -> None:
         """Remove an instance; one that is not there is fine.
 
         Raises:
@@ -98,7 +88,7 @@ class Tracefs:
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
-                self.instance(name).rmdir()
+                instance.rmdir()
                 return
             except FileNotFoundError:
                 return
@@ -106,7 +96,7 @@ class Tracefs:
                 # Somebody may be looking at it.
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise NodropError(
-                        f"{self.instance(name)} cannot be removed: {error.strerror}.",
+                        f"{instance} cannot be removed: {error.strerror}.",
                         "The next 'nodrop why' tries it again.",
                     ) from error
             time.sleep(0.05)
@@ -122,7 +112,7 @@ class Tracefs:
                     and not (self.root / "proc" / match["pid"]).exists()
                 ):
                     with suppress(NodropError):
-                        self.remove(path.name)
+                        self.remove(path)
 
     def functions(self, addresses: set[int]) -> Mapping[int, tuple[str, str]]:
         """Return address -> function with offset, and module, as far as /proc/kallsyms tells."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packages.conftest import build
-from packages.root import Root
+from packages.conftest import Root, build
 from packages.test_packages import dkms_of
 
 KILL = """#!/bin/bash

@@ -29,8 +29,8 @@ CODE = re.compile(r"^ \* Code: (.*)$", re.MULTILINE)
 """In a litmus test: which barriers of the code it is about."""
 
 
-def named_near_barriers(text: str) -> list[tuple[int, set[str]]]:
-    """Return the line of each barrier, and what the comment next before it names."""
+def barriers(text: str) -> list[tuple[str, set[str]]]:
+    """Return each barrier, and what the comment of its statement names."""
     comments = list(COMMENT.finditer(text))
     found = []
     for barrier in BARRIER.finditer(text):
@@ -39,31 +39,18 @@ def named_near_barriers(text: str) -> list[tuple[int, set[str]]]:
             continue  # a comment speaks of it
         between = text[around[-1].end() : barrier.start()].strip() if around else "{"
         near = not re.search(r"[;{}]", between)
-        line = text.count("\n", 0, barrier.start()) + 1
-        found.append((line, set(NAMED.findall(around[-1][0])) if near else set()))
+        found.append((barrier[0], set(NAMED.findall(around[-1][0])) if near else set()))
     return found
 
 
-def proved_by(test: str) -> list[str]:
-    """Return the barriers whose comment names a test, by their files; a barrier is in the
-    statement that follows its comment."""
-    found = []
-    for name, text in TEXTS.items():
-        for comment in COMMENT.finditer(text):
-            statement = re.split(r"[;{}]", text[comment.end() :], maxsplit=1)[0]
-            if test in NAMED.findall(comment[0]) and (barrier := BARRIER.search(statement)):
-                found.append(f"{barrier[0]}) in {name}")
-    return sorted(found)
+ALL = [
+    (f"{one}) in {name}", tests) for name, text in TEXTS.items() for one, tests in barriers(text)
+]
 
 
 def test_every_barrier_names_a_litmus_test_that_there_is() -> None:
-    barriers = [
-        (f"{name}:{line}", names)
-        for name, text in TEXTS.items()
-        for line, names in named_near_barriers(text)
-    ]
-    assert len(barriers) >= 8
-    assert [where for where, names in barriers if not names] == []
+    assert len(ALL) >= 8
+    assert [where for where, tests in ALL if not tests] == []
     named = {name for text in TEXTS.values() for name in NAMED.findall(text)}
     assert {*WHOLE} <= named <= LITMUS.keys()
 
@@ -75,10 +62,10 @@ def test_each_proof_is_of_the_codes_barriers_and_can_fail() -> None:
         proof = LITMUS[test]
         assert f"`{test}`" in manual
         assert test in proof.splitlines()[0]
-        barriers = proved_by(test)
-        assert CODE.findall(proof) == [", ".join(barriers) or "none"], test
+        proved = sorted(where for where, tests in ALL if test in tests)
+        assert CODE.findall(proof) == [", ".join(proved) or "none"], test
         body = proof[proof.index("*)") :]
-        assert all(f"{barrier.partition('(')[0]}(" in body for barrier in barriers), test
+        assert all(f"{barrier.partition('(')[0]}(" in body for barrier in proved), test
         broken = {name for name in LITMUS.keys() - {*WHOLE} if f" * As {test}," in LITMUS[name]}
         assert broken, test
         twins |= broken

@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stubs
 from stand_in import Guest
 
 from nodrop import cli, lab, load
-from nodrop.bench import machine, noise, order, programs, rundir, scenario, series, source
+from nodrop.bench import machine, noise, order, programs, rundir, scenario, source
 from nodrop.errors import NodropError, UsageError
 from nodrop.guest.environment import Environment
 from nodrop.guest.plan import Variant
@@ -24,6 +25,7 @@ from nodrop.load import Load
 from nodrop.report import files
 from nodrop.signals import interrupt_on_signals
 
+ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = tuple(Variant)
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 PAIRS = 2
@@ -90,34 +92,40 @@ def test_order(name: str) -> None:
 
 
 def test_sets() -> None:
-    names = {name: [one.name for one in series.load(name)] for name in ("short", "full")}
-    assert sorted(names["full"]) == scenario.known()
-    kinds = [{scenario.load(name).kind for name in names[of]} for of in ("short", "full")]
-    assert kinds[0] == kinds[1]
-    assert all(one.pairs >= 10 for one in series.load("full"))
-    with pytest.raises(UsageError):
-        series.load("none")
+    chosen: dict[str, dict[str, scenario.Scenario]] = {}
+    for path in (scenario.DIRECTORY / "sets").iterdir():
+        for line in path.read_text().splitlines():
+            if line[0] != "#":
+                words = ["bench", *line.split()]
+                given = cli.parser(cli.named(words)).parse_args(words)
+                one = scenario.load(given.scenario).with_length(given.pairs, given.seconds)
+                chosen.setdefault(path.stem, {})[one.name] = one
+    short, full = (chosen[name].values() for name in ("short", "full"))
+    assert sorted(chosen["full"]) == scenario.known()
+    assert {one.kind for one in short} == {one.kind for one in full}
+    assert all(one.pairs >= 10 for one in full)
 
 
 def test_a_series_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    chosen = series.load("short")[:4]
-    names = [one.name for one in chosen]
-    statuses = iter([0, 1, 130])
-    asked: list[list[str]] = []
-
-    def command(words: list[str]) -> int:
-        cli.parser(cli.named(words)).parse_args(words)
-        asked.append(words)
-        Path(words[-1]).mkdir(exist_ok=True)
-        (Path(words[-1]) / files.META_NAME).touch()
-        return next(statuses, 0)
-
-    # A failure is passed over, an interruption ends it.
-    assert series.run(chosen, tmp_path, command) == dict(zip(names, [0, 1, 130], strict=False))
-    asked.clear()
-    assert set(series.run(chosen, tmp_path, command).values()) == {0}
-    assert asked[:3] == [["bench", "--continue", str(tmp_path / name)] for name in names[:3]]
-    assert asked[3][:2] == ["bench", names[3]]
+    """A failure is passed over, an interruption ends it."""
+    script = stubs.write(tmp_path / "scripts/series", (ROOT / "scripts/series").read_bytes())
+    script.chmod(0o755)
+    stubs.write(tmp_path / "bench/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
+    asked = tmp_path / "asked"
+    made = 'mkdir -p "${@: -1}"; touch "${@: -1}/meta.json"; exit "$(cat "${@: -1}.end")"'
+    stubs.programs(tmp_path / ".venv/bin", {"nodrop": f'echo "$*" >>{asked}; {made}'})
+    out = tmp_path / "out"
+    for name, status in (("one", 1), ("two", 130), ("three", 0)):
+        stubs.write(out / f"{name}.end", f"{status}\n")
+    assert stubs.run(tmp_path, script, "some", out).returncode == 130
+    first = [f"bench one --pairs 2 --out {out}/one", f"bench two --out {out}/two"]
+    assert asked.read_text().splitlines() == first
+    stubs.write(out / "two.end", "0\n")
+    assert stubs.run(tmp_path, script, "some", out).returncode == 1
+    assert asked.read_text().splitlines()[2:] == [
+        *(f"bench --continue {out}/{name}" for name in ("one", "two")),
+        f"bench three --out {out}/three",
+    ]
 
 
 @pytest.mark.parametrize("name", source.TREES)
@@ -139,10 +147,8 @@ def test_the_digest_is_of_the_contents(name: str, tmp_path: Path) -> None:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the only directory with programs; each tells version 1.2.3 and fails."""
     place = tmp_path / "installed"
-    place.mkdir()
-    for name in programs.PACKAGES:
-        (place / name).write_text(f"#!/bin/sh\necho '{name} v1.2.3 of 2026'\nexit 1\n")
-        (place / name).chmod(0o755)
+    texts = {name: f"echo '{name} v1.2.3 of 2026'; exit 1" for name in programs.PACKAGES}
+    stubs.programs(place, texts)
     monkeypatch.setattr(programs, "PATH", str(place))
     return place
 

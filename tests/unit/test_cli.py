@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
-from schema import SCHEMAS, validate
+from schema import SCHEMAS, answer, validate
 
 from nodrop import cli
 from nodrop.bench import scenario, session
@@ -21,16 +21,6 @@ from nodrop.errors import NodropError, UnsupportedError
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "results"
 Capture = pytest.CaptureFixture[str]
-
-
-def printed(words: str, capsys: Capture) -> dict[str, Any]:
-    """What a command prints by -j, which is what its schema says."""
-    assert cli.main(words.split()) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    name = next(word for word in words.split() if not word.startswith("-"))
-    assert (found["schema"], found["command"]) == (common.SCHEMA, name)
-    validate(name, found)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -91,7 +81,8 @@ def test_what_draws_pictures_is_missed_before_a_run(
 
 def test_options_before_and_after(capsys: Capture) -> None:
     for line in ("-j bench --list", "bench -j --list", "bench --list --json"):
-        assert set(printed(line, capsys)["scenarios"]) == set(scenario.known())
+        assert cli.main(line.split()) == 0
+        assert set(json.loads(capsys.readouterr().out)["scenarios"]) == set(scenario.known())
     words = ["--color", "never", "-q", "bench", "tap", "-j"]
     arguments = cli.parser(cli.named(words)).parse_args(words)
     assert (arguments.color, arguments.quiet, arguments.json) == ("never", True, True)
@@ -110,13 +101,13 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_bench_and_demo(measured: Path, capsys: Capture) -> None:
-    assert printed(f"-q bench -j tap --out {measured}/1", capsys)["scenario"] == "tap"
-    printed(f"-q demo -j --out {measured}/2", capsys)
+    assert answer(capsys, "bench", "tap", "--out", f"{measured}/1")["scenario"] == "tap"
+    assert answer(capsys, "demo", "--out", f"{measured}/2")["command"] == "demo"
 
 
 def test_report(tmp_path: Path, capsys: Capture) -> None:
     shutil.copytree(RESULTS / "guard", tmp_path / "run")
-    printed(f"report {tmp_path}/run -j", capsys)
+    assert answer(capsys, "report", f"{tmp_path}/run")["command"] == "report"
     assert cli.main(["report", str(tmp_path / "none")]) == 1
 
 
@@ -127,7 +118,7 @@ def test_schemas(capsys: Capture) -> None:
         Draft202012Validator.check_schema(schema)
         assert '"$ref": "' not in path.read_text().replace('"$ref": "#', "")
         assert not Draft202012Validator(schema).is_valid({}), path.name
-    found = printed("-j bench --list", capsys)
+    found = answer(capsys, "bench", "--list")
     for more in ({"more": 1}, {"schema": 1}):
         with pytest.raises(ValidationError):
             validate("bench", {**found, **more})

@@ -183,12 +183,6 @@ PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
         ("1..1\n  1..1\n  ok 1 i\nnot ok 1 o\n", {"o/i": PASSED, "o": FAILED}),
         ("1..3\nok 1 a\nok 2 b\n", {"a": PASSED, "b": PASSED, "plan": FAILED}),
         ("1..1\n  1..2\n  ok 1 i\nok 1 o\n", {"o/i": PASSED, "o/plan": FAILED}),
-        (
-            "1..4\nnot ok 1 a # TODO later\nok 2 b # XFAIL\nnot ok 3 c # TIMEOUT\nok 4 d # ERROR\n",
-            {"a": SKIPPED, "b": FAILED, "c": FAILED, "d": FAILED},
-        ),
-        ("1..0 # SKIP needs root\n", {"all": SKIPPED}),
-        ("1..2\nok 1 a\nBail out! no device\n", {"a": PASSED, "bail": FAILED}),
         ("just text\nokay then\n", {}),
         ("1..1\nok 1\n", {"1": PASSED}),
     ],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import cli, options
+from nodrop import cli
 from nodrop.bench import scenario
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -81,12 +81,12 @@ def test_commands_and_their_options_are_there() -> None:
         else:
             assert typed <= top | options_of(below[name]), line
         if words[0] == "bench" and words[1:] and words[1][0] != "-":
-            assert words[1] in {*scenario.known(), "tunnel"}, line
+            assert words[1] in scenario.known(), line
 
 
 def test_man_pages_have_the_options() -> None:
-    common = options.Parser()
-    options.add(common)
+    common = cli.Parser()
+    cli.add_options(common)
     pages = {path.name: options_of_page(path) for path in PAGES.iterdir()}
     assert pages.pop("nodrop.1.rst") == options_of(cli.top_parser())
     commands = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from doctor_cases import (
     NAME,
     NODROP_KERNEL,
     RECORDS,
+    STALE,
+    TAP_DROPS,
     Change,
     Row,
     files,
@@ -26,16 +29,18 @@ from doctor_cases import (
     machine,
     owner,
     spaces,
-    stale,
+    system,
+    tap,
     verdict,
 )
-from schema import validate
+from schema import answer
 
 from nodrop import cli, screen
-from nodrop.doctor import show
+from nodrop.doctor import finding, show
 from nodrop.doctor.examine import examine
-from nodrop.doctor.finding import CHECKS, Severity, Verdict
+from nodrop.doctor.finding import Severity, Verdict
 from nodrop.doctor.sample import Record
+from nodrop.host.model import Driver
 
 Capture = pytest.CaptureFixture[str]
 BAD = ("warn", "fail")
@@ -91,7 +96,9 @@ def typed(found: Verdict) -> list[str]:
     return [line for line in found.fix if not line.startswith("#")]
 
 
-@pytest.mark.parametrize("check", sorted(CHECKS.ids - {"namespaces"}))
+@pytest.mark.parametrize(
+    "check", sorted({*finding.MACHINE, *finding.RING, *finding.TUNNEL} - {"namespaces"})
+)
 def test_check(check: str) -> None:
     rows = [row for row in [*MACHINE, *DEVICE] if row[0] == check]
     for row in rows:
@@ -128,7 +135,34 @@ def test_repair_is_written_for_the_namespace(where: str, prefix: str) -> None:
     assert found.fix == (f"{prefix} tc qdisc replace dev {NAME} root fq_codel",)
 
 
-def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any], *words: str) -> int:
+@pytest.mark.parametrize("kind", ["macvtap", "ipvtap"])
+def test_what_a_tap_received_is_on_its_way_to_its_reader(kind: str) -> None:
+    (link,) = Record.from_json(changed("stock", tap(kind))).look(frozenset([NAME])).links
+    one = link.now
+    assert (one.kind, one.direct, one.driver, one.enabled) == (kind, True, Driver.NODROP, True)
+    assert (one.tx_packets, one.tx_bytes, one.tx_dropped) == (1000, 90000, 70)
+    assert (one.rx_packets, one.rx_bytes, one.rx_dropped) == (3, 300, 0)
+    assert one.drops_by_cause == {"unheld": 70}
+    assert (one.queue[0].ring_packets, one.queue[0].limit_packets) == (7, 20)
+    assert [owner.name for owner in one.owners] == ["python3"]
+
+
+def test_what_repairs_a_tap() -> None:
+    for change, check, line in (
+        (tap(on="N"), "nodrop-off", "echo Y >/sys/module/tap/parameters/nodrop"),
+        (tap(on=None), "ring-drops", "modprobe -r macvtap ipvtap tap"),
+    ):
+        found = verdict(changed("stock", change, TAP_DROPS), check, NAME)
+        assert found
+        assert line in found.fix
+    inside = changed("stock", tap(on=None), TAP_DROPS, system(container="docker"))
+    found = verdict(inside, "ring-drops", NAME)
+    assert found
+    assert typed(found) == [], "nothing of it helps in there"
+
+
+def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]) -> None:
+    """Let the command see a machine."""
     seen = Record.from_json(data)
 
     def record(*_args: object, known: Callable[[object], None], **_words: object) -> Record:
@@ -136,7 +170,6 @@ def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any], *words: str) -
         return seen
 
     monkeypatch.setattr("nodrop.commands.doctor.record", record)
-    return cli.main([*words])
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -145,25 +178,23 @@ def test_json_is_what_the_schema_says(
 ) -> None:
     data = changed(name, files(default_qdisc="pfifo_fast"))
     seen = Record.from_json(data)
-    assert Record.from_json(json.loads(json.dumps(seen.to_json()))) == seen
-    assert doctor(monkeypatch, data, "-j", "doctor") == 3
-    shown = json.loads(capsys.readouterr().out)
-    validate("doctor", shown)
+    assert Record.from_json(json.loads(json.dumps(asdict(seen)))) == seen
+    doctor(monkeypatch, data)
+    shown = answer(capsys, "doctor", status=3)
     assert shown["counts"]["warn"] == sum(one["severity"] == "warn" for one in shown["checks"]) > 0
 
 
 def test_device_that_goes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     data = load("nodrop")
     spaces(data)[1]["links"].clear()
-    assert doctor(monkeypatch, data, "-j", "doctor") == 0
-    assert json.loads(capsys.readouterr().out)["gone_devices"] == [NAME]
-    assert doctor(monkeypatch, data, "doctor", NAME) == 1
-    assert doctor(monkeypatch, data, "doctor", "nothing0") == 1
+    doctor(monkeypatch, data)
+    assert answer(capsys, "doctor")["gone_devices"] == [NAME]
+    assert cli.main(["doctor", NAME]) == cli.main(["doctor", "nothing0"]) == 1
 
 
 def test_names_of_others_stay_in_their_line(capsys: Capture) -> None:
     """A process may call itself anything, a second command and an escape sequence too."""
-    data = changed("stock", NODROP_KERNEL, stale, owner(name="x\nreboot #\x1b[2J"))
+    data = changed("stock", NODROP_KERNEL, STALE, owner(name="x\nreboot #\x1b[2J"))
     look = Record.from_json(data).look()
     findings = examine(look)
     lines = [line for one in show.as_json(look, findings)["checks"] for line in one["fix"]]

@@ -49,10 +49,6 @@ class Kernel:
             ctypes.memmove(address + at, data, len(data))
 
         match peek(0):
-            case 0x03:
-                poke(4, b"tun\0")
-                poke(36, b"1.6\0")
-                poke(100, b"tap\0")
             case 0x37:
                 kind = peek(8).bit_length() - 1
                 there = kind in self.strings
@@ -77,14 +73,6 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     made = Kernel()
     monkeypatch.setattr("fcntl.ioctl", made.ioctl)
     return made
-
-
-def test_driver(kernel: Kernel) -> None:
-    assert ethtool.driver("tun0") == "tun"
-    kernel.operations = False
-    assert ethtool.private_flags("tun0") == {}
-    with pytest.raises(OSError, match="not supported"):
-        ethtool.driver("tun0")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,15 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hosts import ALL, host, raw
+from hosts import ALL, host, raw, recorded
 from prometheus_client.parser import text_string_to_metric_families
-from schema import validate
+from schema import answer
 from stubs import write
 
 from nodrop import cli
 from nodrop.host.build import build
 from nodrop.host.model import Host
-from nodrop.host.raw import Raw
 from nodrop.prometheus import text
 from nodrop.prometheus.collect import collect
 from nodrop.prometheus.text import Family
@@ -64,10 +62,6 @@ def exported(found: Host) -> Samples:
     return parsed(text.page(collect(found, found.devices, 0.25)).decode())
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch, found: Raw) -> None:
-    monkeypatch.setattr("nodrop.commands.where.read", lambda *_args, **_words: found)
-
-
 def test_text_and_json_say_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,12 +69,9 @@ def test_text_and_json_say_the_same(
     promtool = shutil.which("promtool")
     for name in ALL:
         recorded(monkeypatch, raw(name))
-        assert cli.main(["-j", "export"]) == 0
-        shown = json.loads(capsys.readouterr().out)
-        validate("export", shown)
         told = {
             (family["name"], tuple(sorted(sample["labels"].items()))): sample["value"]
-            for family in shown["families"]
+            for family in answer(capsys, "export")["families"]
             for sample in family["samples"]
         }
         assert cli.main(["export", "--prometheus"]) == 0
@@ -103,14 +94,14 @@ def test_what_cannot_be_known_is_no_zero() -> None:
 
 
 def test_a_pid_is_no_label() -> None:
-    recorded = raw("spaces")
+    machine = raw("spaces")
     spaces = [
         replace(
             space, name={"blue": "4711", "red": "/proc/4711/ns/net"}.get(space.name, space.name)
         )
-        for space in recorded.namespaces
+        for space in machine.namespaces
     ]
-    found = build(replace(recorded, namespaces=spaces))
+    found = build(replace(machine, namespaces=spaces))
     shown = exported(found)
     inodes = {space.inode for space in spaces if "4711" in space.name}
     names = {dict(labels)["netns"] for _, labels in shown if "netns" in dict(labels)}

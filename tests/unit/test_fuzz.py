@@ -67,17 +67,6 @@ def test_every_call_becomes_a_system_call() -> None:
             assert all(isinstance(word, int) for word in words), call
 
 
-def test_a_call_as_text() -> None:
-    assert str(Call("read", (Ref(0), 1500), aside=True, times=20)) == "& read(r0, 0x5dc) *20"
-    assert str(Call("move", (Ref(0), "fz0", Ref(AWAY)))) == "move(r0, fz0, away)"
-    assert str(Call("write", (-1, Data("eth4", 60)))) == "write(-1, eth4/60)"
-
-
-def test_numbers_are_cut_to_their_width() -> None:
-    packed = memory.pack("<HI2s2x", 0x12345, -1, b"ab")
-    assert packed == b"\x45\x23\xff\xff\xff\xffab\0\0"
-
-
 def test_whose_packets_must_go() -> None:
     program = (Call("open_vhost", (2,)), Call("open_tun", (2,)), Call("set_backend", (Ref(0), 0)))
     assert not settles(program)

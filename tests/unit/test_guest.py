@@ -67,15 +67,8 @@ def test_drained(device: DeviceCounts, offered: int | None, drained: bool) -> No
 
 
 def test_what_the_kernel_counted() -> None:
-    text = (SAMPLES / "ip-link.json").read_text()
-    assert parse_link(text) == LinkCounters(0, 0, 0)
-    text = text.replace('"tx":{"bytes":0,"packets":0', '"tx":{"bytes":9,"packets":2')
-    text = text.replace('"dropped":0,"carrier_errors"', '"dropped":7,"carrier_errors"')
-    assert parse_link(text) == LinkCounters(tx_packets=2, tx_bytes=9, tx_dropped=7)
     fq_codel = parse_qdisc((SAMPLES / "tc-fq_codel.json").read_text())
     assert fq_codel == QdiscCounters("fq_codel", packets=4, drops=1950, requeues=1, queued=89)
-    noqueue = parse_qdisc((SAMPLES / "tc-noqueue.json").read_text())
-    assert noqueue == QdiscCounters("noqueue", 0, 0, 0, 0)
     pktgen = parse_device((SAMPLES / "pktgen.txt").read_text())
     assert (pktgen.accepted, pktgen.refused, pktgen.active_s) == (2000, 39, 0.002144)
 

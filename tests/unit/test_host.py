@@ -13,37 +13,7 @@ from stubs import before, programs
 from nodrop.errors import NodropError
 from nodrop.host import owners, read
 from nodrop.host.build import build
-from nodrop.host.model import Driver
-from nodrop.host.raw import HOLDERS, Holder
-
-
-def test_livepatched() -> None:
-    recorded = raw("nodrop")
-    files = {
-        name: text
-        for name, text in recorded.machine.files.items()
-        if name not in ("sys/module/tun/version", "sys/module/tun/parameters/nodrop")
-    }
-    files[HOLDERS] = "nodrop_live"
-    machine = replace(recorded.machine, files=files, livepatch="in")
-    found = build(replace(recorded, machine=machine))
-    assert (found.tun.driver, found.default_on) == (Driver.LIVE, True)
-    assert device(found, "ndtest0").driver is Driver.LIVE
-
-
-def test_a_version_alone_makes_no_module_ours() -> None:
-    """The kernel's own vhost_net has had 0.0.1 for ever."""
-    recorded = raw("nodrop")
-    vhost = {
-        "sys/class/misc/vhost-net/dev": "10:238",
-        "sys/module/vhost_net/initstate": "live",
-        "sys/module/vhost_net/version": "0.0.1",
-    }
-    recorded.machine.files.update(vhost)
-    found = build(recorded).vhost_net
-    assert (found.driver, found.version, found.loaded) == (Driver.STOCK, "", True)
-    recorded.machine.files[HOLDERS] = "tun vhost_net"
-    assert build(recorded).vhost_net.driver is Driver.NODROP
+from nodrop.host.raw import Holder
 
 
 def test_namespaces_and_who_is_where() -> None:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from schema import validate
+from schema import answer
 from stubs import before, programs, write
 
 from nodrop.cli import main
@@ -74,10 +73,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """What a command answers; the folders of its programs are left out."""
-    capsys.readouterr()
-    assert main(["-q", "-j", *words]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    validate(words[0], told)
+    told = answer(capsys, *words)
     told["actions"] = [line.rpartition("/nodrop-0.3.0/")[2] for line in told["actions"]]
     return told
 

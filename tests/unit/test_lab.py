@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import shlex
-import shutil
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stubs
 
 from nodrop.errors import NodropError
 from nodrop.guest import batch
-from nodrop.lab import accel, again, hearing, initramfs, plan
+from nodrop.lab import accel, again, hearing, plan
 from nodrop.lab.hearing import GuestRun
 from nodrop.lab.roots import sources_of
 from nodrop.lab.selftests import read_batch, split_log
@@ -30,28 +26,11 @@ ENDS = "echo 0 >&{2}; "
 SLEEPS = "exec sleep 600"
 
 
-def hear(
-    script: str,
-    *,
-    timeout: float | None = 60.0,
-    on_line: Callable[[str], None] | None = None,
-) -> GuestRun:
+def hear(script: str) -> GuestRun:
     with hearing.channels() as (ours, theirs):
-        fds = [end.fileno() for end in theirs]
-        with subprocess.Popen(["bash", "-c", script.format(*fds)], pass_fds=fds) as process:
-            for end in theirs:
-                end.close()
-            try:
-                return hearing.hear(process, ours, timeout=timeout, on_line=on_line)
-            finally:
-                process.kill()
-
-
-def test_each_channel_is_heard() -> None:
-    output: list[str] = []
-    says = "echo a log >&{0}; echo two >&{0}; echo output >&{1}; echo 3 >&{2}"
-    made = hear(says, on_line=output.append)
-    assert (made.status, made.log, output) == (3, "a log\ntwo", ["output"])
+        command = ["bash", "-c", script.format(*(end.fileno() for end in theirs))]
+        with hearing.start(command, theirs) as process:
+            return hearing.hear(process, ours, timeout=60.0)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +110,8 @@ def test_kvm_where_it_works(works: bool, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def program(place: Path, name: str, text: str) -> Path:
-    path = place / name
-    path.write_text(f"#!/bin/sh\necho 'KTAP version 1'\necho 1..1\n{text}\n")
-    path.chmod(0o755)
-    return path
+    stubs.programs(place, {name: f"echo 'KTAP version 1'; echo 1..1; {text or ':'}"})
+    return place / name
 
 
 LOG = """\
@@ -171,38 +148,6 @@ def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (len(good.complaints), len(bad.complaints)) == (1, 1)
     (never,) = read_batch([program(tmp_path, "never", "")], out, None)
     assert not never.ok
-
-
-DEP = """\
-kernel/fs/9p/9p.ko.xz: kernel/net/9p/9pnet.ko.xz kernel/fs/netfs/netfs.ko.xz
-kernel/net/9p/9pnet.ko.xz: kernel/fs/netfs/netfs.ko.xz
-kernel/fs/netfs/netfs.ko.xz:
-kernel/drivers/virtio/virtio-blk.ko.xz: kernel/drivers/virtio/virtio.ko.xz
-kernel/drivers/virtio/virtio.ko.xz:
-"""
-
-
-def test_what_a_module_needs_comes_first_and_once() -> None:
-    order = initramfs.load_order(DEP, ["virtio_blk", "9p", "squashfs"])
-    names = [initramfs.module_name(path) for path in order]
-    assert names == ["virtio", "virtio_blk", "netfs", "9pnet", "9p"]
-
-
-@pytest.mark.skipif(
-    not initramfs.BUSYBOX.exists() or not shutil.which("cpio"), reason="needs busybox-static, cpio"
-)
-def test_the_disk_holds_init_shell_modules_and_plan(tmp_path: Path) -> None:
-    modules, scratch, unpacked = (tmp_path / name for name in ("modules", "scratch", "unpacked"))
-    for place in (modules / "kernel/fs/overlayfs", scratch, unpacked):
-        place.mkdir(parents=True)
-    (modules / "modules.dep").write_text("kernel/fs/overlayfs/overlay.ko.xz:\n")
-    (modules / "kernel/fs/overlayfs/overlay.ko.xz").write_bytes(lzma.compress(b"its code"))
-    disk = initramfs.pack(modules, "set -- true\n", scratch)
-    cpio = gzip.decompress(disk.read_bytes())
-    subprocess.run(["cpio", "-i", "--quiet"], input=cpio, cwd=unpacked, check=True)
-    assert (unpacked / "lab/overlay.ko").read_bytes() == b"its code"
-    assert (unpacked / "lab/plan").read_text() == "set -- true\n"
-    assert (unpacked / "init").stat().st_mode & 0o111
 
 
 URIS = """\

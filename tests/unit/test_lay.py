@@ -17,6 +17,8 @@ assert list(nodrop.__path__) == [sys.argv[1] + "/nodrop"]
 for module in pkgutil.walk_packages(nodrop.__path__, "nodrop."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
+from nodrop.lab import plan, uml
+assert plan.INIT.exists() and uml.SANDBOX.exists()
 """
 
 

@@ -5,33 +5,12 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
-
-
-@pytest.fixture
-def other() -> Iterator[int]:
-    """A process in a network namespace of its own."""
-    if os.geteuid() != 0:
-        pytest.skip("only root makes network namespaces")
-    process = subprocess.Popen(["unshare", "-n", "sleep", "60"])
-    try:
-        own = Path("/proc/self/ns/net").readlink()
-        deadline = time.monotonic() + 60
-        while Path(f"/proc/{process.pid}/ns/net").readlink() == own:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
 
 
 def devices() -> list[str]:
@@ -47,20 +26,17 @@ def test_the_own_namespace_needs_no_right_and_no_child() -> None:
         assert netns.run_inside(where, os.getpid) == os.getpid()
 
 
-def test_another_one_has_its_own_sysfs(other: int) -> None:
-    before = devices()
-    assert netns.run_inside(other, devices) == ["lo"]
-    assert netns.run_inside(f"/proc/{other}/ns/net", devices) == ["lo"]
-    assert devices() == before
-
-
-def test_errors_come_out_of_it(other: int) -> None:
+def test_errors_come_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the child, which need not be in another namespace for that."""
+    monkeypatch.setattr(netns, "_same", lambda _: False)
+    monkeypatch.setattr(netns, "_enter", lambda *_: None)
+    assert netns.run_inside(None, os.getpid) != netns.run_inside("/proc/self/ns/net", os.getpid)
     with pytest.raises(NodropError) as told:
-        netns.run_inside(other, lambda: fail(UnsupportedError("What", "How")))
+        netns.run_inside("/proc/self/ns/net", lambda: fail(UnsupportedError("What", "How")))
     assert (told.value.message, told.value.hint, told.value.status) == ("What", "How", 4)
     missing = FileNotFoundError(errno.ENOENT, "gone", "/x")
     with pytest.raises(FileNotFoundError) as raised:
-        netns.run_inside(other, lambda: fail(missing))
+        netns.run_inside("/proc/self/ns/net", lambda: fail(missing))
     assert raised.value.filename == "/x"
 
 

@@ -220,8 +220,14 @@ def test_what_an_older_installation_moved_is_put_back(tree: Tree) -> None:
     assert tree.all_are("stock")
 
 
-def test_what_was_stored_is_put_back_after_removal(tree: Tree) -> None:
+@pytest.mark.parametrize("origin", [STOCK["tun"], "", None])
+def test_what_was_stored_is_put_back_after_removal(tree: Tree, origin: str | None) -> None:
+    """Also when DKMS was killed before it wrote down where the kernel's own module was."""
     tree.store("tun")
+    note = tree.place / STORED / "tun.ko.origin"
+    note.write_text(f"{tree.kernel / origin}\n" if origin else "")
+    if origin is None:
+        note.unlink()
     assert tree.stock() == 0
     assert tree.all_are("stock")
     assert not (tree.place / "dkms/nodrop/original_module").exists()
@@ -238,17 +244,6 @@ def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
     write(stored.with_name("tun.ko.origin"), f"{tree.place}/{root}/{KERNEL}/{path}\n")
     assert tree.stock() == 0
     assert (tree.kernel / path).read_text() == f"theirs {END}\n"
-    assert not (tree.place / "dkms/nodrop/original_module").exists()
-
-
-@pytest.mark.parametrize("origin", ["", None])
-def test_killed_before_it_was_written_down(tree: Tree, origin: str | None) -> None:
-    """Where the kernel's own module was."""
-    tree.store("tun")
-    note = tree.place / STORED / "tun.ko.origin"
-    note.unlink() if origin is None else note.write_text(origin)
-    assert tree.stock() == 0
-    assert tree.all_are("stock")
     assert not (tree.place / "dkms/nodrop/original_module").exists()
 
 

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script import load
 
-PROVE = Path(__file__).resolve().parents[2] / "kmod/live/prove"
+KMOD = Path(__file__).resolve().parents[2] / "kmod"
 
 DRIVER = """
 struct ptr_ring { int n; };
@@ -30,18 +28,10 @@ int entry(struct ptr_ring *r, int x) { return xmit(r, x) * slow(xmit(r, x + 1));
 """
 
 
-@pytest.fixture(scope="module")
-def prove() -> ModuleType:
+@pytest.fixture
+def prove(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The program as a module."""
-    loader = importlib.machinery.SourceFileLoader("prove", str(PROVE))
-    spec = importlib.util.spec_from_loader("prove", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["prove"] = module
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    loader.exec_module(module)
-    sys.dont_write_bytecode = before
-    return module
+    return load("prove", monkeypatch, KMOD / "live")
 
 
 def build(folder: Path, text: str, name: str = "tun.ko", *options: str) -> Path:
@@ -96,7 +86,7 @@ def same(folder: Path, what: str, driver: str, twin: str) -> bool:
     for place, text in (("dist", driver), ("twin", twin)):
         (folder / place).mkdir(exist_ok=True)
         build(folder / place, text)
-    command = [str(PROVE.parents[1] / "twin"), what, str(folder), "tun"]
+    command = [str(KMOD / "twin"), what, str(folder), "tun"]
     return subprocess.run(command, check=False).returncode == 0
 
 

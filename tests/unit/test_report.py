@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
+import random
 import tomllib
 from collections.abc import Callable
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.guest.plan import RAW_NAME, Variant
 from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.report import files, noise, overview, page, plot, rows, summary, table
+from nodrop.report import files, noise, overview, page, plot, rows, stats, summary, table
 from nodrop.report.files import Run
 
 RESULTS = REPOSITORY / "results"
@@ -46,7 +47,7 @@ def make_run(
         "source": {"version": "0.3.0"},
         "continued": [],
         "variants": list(FACTOR),
-        "scenarios": {"tap": chosen.to_data()},
+        "scenarios": {"tap": asdict(chosen)},
     }
     (path / files.META_NAME).write_text(json.dumps(meta))
     lines = []
@@ -182,14 +183,6 @@ def test_metadata_that_lack_something(change: dict[str, Any], tmp_path: Path) ->
         files.load(tmp_path)
 
 
-def test_a_packed_run_is_the_same(tmp_path: Path) -> None:
-    before = summarised(make_run(tmp_path))
-    raw = tmp_path / RAW_NAME
-    (tmp_path / f"{RAW_NAME}.gz").write_bytes(gzip.compress(raw.read_bytes()))
-    raw.unlink()
-    assert summarised(tmp_path) == before
-
-
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in RESULTS.glob("*/raw*.gz")))
 def test_results_can_be_read(name: str) -> None:
     path = RESULTS / name
@@ -266,13 +259,6 @@ def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
     assert files.parse_noise(text) == {0: {"wall_s": 2.0}, 2: {}}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (7.5, "7.5"), (1500, "1.5k"), (273022, "273k"), (1.2e6, "1.2M")]
-)
-def test_short(value: float, text: str) -> None:
-    assert plot.short(value) == text
-
-
 def test_the_overview_is_of_enough_pairs() -> None:
     wanted = tomllib.loads((RESULTS / "overview.toml").read_text(encoding="utf-8"))
     left, right = overview.draw(wanted).axes
@@ -280,3 +266,26 @@ def test_the_overview_is_of_enough_pairs() -> None:
     assert len(right.patches) == 6
     with pytest.raises(NodropError, match="pairs"):
         overview.draw({**wanted, "latency": {"run": "latency"}})
+
+
+def test_interval_of_known_samples() -> None:
+    """Ranks from the published tables of the sign test, two-sided 95 %."""
+    for n, low, high in ((6, 1, 6), (8, 1, 8), (9, 2, 8), (12, 3, 10), (25, 8, 18), (40, 14, 27)):
+        values = [float(value) for value in range(1, n + 1)]
+        random.Random(n).shuffle(values)
+        found = stats.interval(values)
+        assert (found.low, found.high, found.n) == (low, high, n)
+        assert found.confidence >= stats.CONFIDENCE
+
+
+def test_a_small_sample_tells_its_lower_confidence() -> None:
+    for n, confidence in ((1, 0.0), (2, 0.5), (5, 0.9375)):
+        found = stats.interval([float(value) for value in range(n)])
+        assert (found.low, found.high, found.confidence) == (0, n - 1, confidence)
+
+
+def test_join() -> None:
+    assert stats.join([1, 4, 16], "geometric mean") == pytest.approx(4)
+    assert stats.join([0, 5], "geometric mean") == 0
+    assert stats.join([2, 8], "sum") == 10
+    assert stats.join([0, 8], "mean") == pytest.approx(4)

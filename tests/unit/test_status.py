@@ -3,22 +3,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hosts import ALL, device, host, raw
-from schema import validate
+from hosts import ALL, device, host, raw, recorded
+from schema import answer
 
 from nodrop import cli
 from nodrop.commands import status
 from nodrop.host.model import Device
-from nodrop.host.raw import Raw
-
-
-def recorded(monkeypatch: pytest.MonkeyPatch, found: Raw) -> None:
-    monkeypatch.setattr("nodrop.commands.where.read", lambda *_args, **_words: found)
 
 
 def cells(one: Device, *, hidden: bool = False) -> list[str]:
@@ -30,9 +24,7 @@ def test_json_is_what_the_schema_says(
 ) -> None:
     for name in ALL:
         recorded(monkeypatch, raw(name))
-        assert cli.main(["-j", "status"]) == 0
-        shown = json.loads(capsys.readouterr().out)
-        validate("status", shown)
+        shown = answer(capsys, "status")
         assert shown["devices"]
         ours = {"nodrop": (20, None)}.get(name, (None, None))
         queues = [queue for one in shown["devices"] for queue in one["queue"]]
@@ -52,8 +44,7 @@ def test_whether_anybody_may_have_it_open(kind: str, hidden: bool, unknown: bool
 
 def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def found(*names: str) -> list[tuple[Any, Any]]:
-        assert cli.main(["-j", "status", *names]) == 0
-        devices = json.loads(capsys.readouterr().out)["devices"]
+        devices = answer(capsys, "status", *names)["devices"]
         return [(one["netns"], one["name"]) for one in devices]
 
     recorded(monkeypatch, raw("spaces"))

@@ -255,7 +255,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refreshes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-j", "top", "--interval", "0.1", "--count", "3", "--queues"]
     assert cli.main(words) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

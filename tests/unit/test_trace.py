@@ -6,13 +6,15 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from stubs import before, programs, write
 
+from nodrop.commands.why import start_tracer
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.trace import bpftrace, choose, events, reasons
+from nodrop.trace import bpftrace, events, reasons
 from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
@@ -135,10 +137,11 @@ def test_leftovers_of_killed_runs(root: Path) -> None:
     gone, alive = f"nodrop_why_77_{space}", f"nodrop_why_78_{space}"
     elsewhere = f"nodrop_why_77_{space + 1}"
     (root / "proc/78").mkdir()
+    instances = root / "sys/kernel/tracing/instances"
     for name in (gone, alive, elsewhere, "somebody"):
-        files.make(name)
+        (instances / name).mkdir()
     files.sweep()
-    left = {path.name for path in (root / "sys/kernel/tracing/instances").iterdir()}
+    left = {path.name for path in instances.iterdir()}
     assert left == {alive, elsewhere, "somebody"}
 
 
@@ -148,22 +151,22 @@ def test_choice(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setattr(events.EventsTracer, "start", lambda _: None)
     told: list[str] = []
-    assert choose.start("auto", Tracefs(root), TARGET, told.append).name == "events"
+    assert start_tracer("auto", Tracefs(root), TARGET, told.append).name == "events"
     with pytest.raises(UnsupportedError):
-        choose.start("bpftrace", Tracefs(root), TARGET, told.append)
+        start_tracer("bpftrace", Tracefs(root), TARGET, told.append)
     write(root / "sys/kernel/btf/vmlinux", "")
-    assert choose.start("tracefs", Tracefs(root), TARGET, told.append).name == "events"
+    assert start_tracer("tracefs", Tracefs(root), TARGET, told.append).name == "events"
     assert told == []
-    assert choose.start("auto", Tracefs(root), TARGET, told.append).name == "events"
+    assert start_tracer("auto", Tracefs(root), TARGET, told.append).name == "events"
     assert len(told) == 1
     with pytest.raises(NodropError):
-        choose.start("bpftrace", Tracefs(root), TARGET, told.append)
+        start_tracer("bpftrace", Tracefs(root), TARGET, told.append)
 
 
 def test_a_failed_start_leaves_nothing(root: Path) -> None:
     """Without the instance's files, which the kernel would have made, it fails half-way."""
     with pytest.raises(NodropError):
-        choose.start("tracefs", Tracefs(root), TARGET, lambda _: None)
+        start_tracer("tracefs", Tracefs(root), TARGET, lambda _: None)
     assert list((root / "sys/kernel/tracing/instances").iterdir()) == []
 
 
@@ -176,13 +179,15 @@ def bpf(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 def test_a_bpftrace_that_fails(root: Path, bpf: Callable[[str], None]) -> None:
-    bpf("echo 'ERROR: no such thing' >&2\nexit 1")
-    with pytest.raises(NodropError) as caught:
-        bpftrace.BpftraceTracer(Tracefs(root), TARGET).__enter__()
-    assert "no such thing" in caught.value.hint
-    bpf("exec sleep 600")
-    with pytest.raises(NodropError):
-        bpftrace.BpftraceTracer(Tracefs(root), TARGET, 0.2).__enter__()
+    for text, ready_s, hint in (
+        ("echo 'ERROR: no such thing' >&2\nexit 1", 60.0, "no such thing"),
+        ("exec sleep 600", 0.2, ""),
+    ):
+        bpf(text)
+        tracer = bpftrace.BpftraceTracer(Tracefs(root), TARGET, ready_s)
+        with closing(tracer), pytest.raises(NodropError) as caught:
+            tracer.start()
+        assert hint in caught.value.hint
 
 
 def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
@@ -191,7 +196,8 @@ def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str],
     write(tmp_path / "rest", rest)
     ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
     bpf(f"{ends}while :; do sleep 0.05; done")
-    with bpftrace.BpftraceTracer(Tracefs(root), TARGET) as tracer:
+    with closing(bpftrace.BpftraceTracer(Tracefs(root), TARGET)) as tracer:
+        tracer.start()
         tracer.poll()
         counted = tracer.finish()
     assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 300})

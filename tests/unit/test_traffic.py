@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The traffic programs on the loopback, and their agreement with the Python side."""
+"""The traffic programs on the loopback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from nodrop.guest import kreader
 from nodrop.guest.command import Service, parse_last_json, tool
 from nodrop.guest.failure import GuestError
 
@@ -62,34 +61,20 @@ def test_what_makes_no_sense_is_refused(programs: Path) -> None:
         assert (done.returncode, done.stdout) == (2, ""), (name, words)
 
 
-def test_udp_sender_marks_and_counts(programs: Path) -> None:
+@pytest.mark.parametrize(("packets", "segments"), [(20, 1), (5, 4)])
+def test_udp_sender_marks_and_counts(programs: Path, packets: int, segments: int) -> None:
+    """Segments that it gives at once are one packet, which the receiver gets in pieces."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(TIMEOUT_S)
         port = str(receiver.getsockname()[1])
-        sent = result(
-            programs / "udp_sender", "--dest", "127.0.0.1", "--port", port, "--packets", "20"
-        )
+        words = ["--packets", str(packets), "--segments", str(segments)]
+        sent = result(programs / "udp_sender", "--dest", "127.0.0.1", "--port", port, *words)
         got = [receiver.recv(2000) for _ in range(20)]
-    assert sent["sent"] == 20
-    assert sent["payload_bytes"] == 20 * 64
+    assert (sent["sent"], sent["payload_bytes"]) == (packets, 20 * 64)
     assert {len(packet) for packet in got} == {64}
-    assert [int.from_bytes(packet[16:24], "little") for packet in got] == list(range(20))
-
-
-def test_udp_sender_sends_segments(programs: Path) -> None:
-    """What it gives at once is one packet, which the receiver gets in pieces."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.bind(("127.0.0.1", 0))
-        receiver.settimeout(TIMEOUT_S)
-        port = str(receiver.getsockname()[1])
-        words = ["--dest", "127.0.0.1", "--port", port, "--packets", "5", "--segments", "4"]
-        sent = result(programs / "udp_sender", *words)
-        got = [receiver.recv(2000) for _ in range(20)]
-    assert sent["sent"] == 5
-    assert sent["payload_bytes"] == 5 * 4 * 64
-    assert {len(packet) for packet in got} == {64}
-    assert [int.from_bytes(packet[16:24], "little") for packet in got[::4]] == list(range(5))
+    numbers = [int.from_bytes(packet[16:24], "little") for packet in got[::segments]]
+    assert numbers == list(range(packets))
 
 
 def test_udp_sink_counts_what_comes_in_batches(programs: Path) -> None:
@@ -132,23 +117,3 @@ def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
         service.wait(0.3)  # bound: it is to run out
     with Service([*sender[:-1], "0.2"], announces=False) as service:
         assert parse_last_json(service.wait(60), "udp_sender")["seconds"] >= 0.2
-
-
-def test_the_modules_headers_numbers(tmp_path: Path) -> None:
-    names = ("IOC_START", "IOC_READ", "IOC_STOP", "FLAG_FIFO", "FLAG_ONE_WAY")
-    wanted = [getattr(kreader, one) for one in names]
-    program = tmp_path / "numbers"
-    program.with_suffix(".c").write_text(
-        '#include <stdio.h>\n#include "kreader.h"\nint main(void) {\n'
-        + "".join(
-            f'printf("%u\\n", (unsigned)(KREADER_{one.removeprefix("FLAG_")}));\n' for one in names
-        )
-        + "}\n"
-    )
-    subprocess.run(
-        ["cc", f"-I{TRAFFIC / 'kreader'}", "-o", program, program.with_suffix(".c")],
-        check=True,
-        timeout=TIMEOUT_S,
-    )
-    out = subprocess.check_output([program], timeout=TIMEOUT_S)
-    assert [int(one) for one in out.split()] == wanted

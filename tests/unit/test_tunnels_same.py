@@ -8,6 +8,7 @@ import struct
 from nodrop.guest.tunnels.kinds import HERE4, KINDS, MAC, THERE4, checksum
 from nodrop.guest.tunnels.masked import Masker
 from nodrop.guest.tunnels.packets import VNET, few, fitting, ip4, summed, udp
+from nodrop.guest.tunnels.pmtu import message
 
 LINK = MAC + bytes(6) + b"\x08\x00"
 INSIDE = LINK + ip4(udp(64))
@@ -65,3 +66,13 @@ def test_a_kind_has_packets_of_what_it_carries() -> None:
         for shots in (fitting(kind, 1400), few(kind)):
             assert {shot.protocol for shot in shots} >= set(kind.carries)
             assert len({shot.name for shot in shots}) == len(shots)
+
+
+def test_the_message_about_a_smaller_mtu() -> None:
+    sent = message("198.18.4.1", "198.18.4.2", 1400)
+    assert checksum(sent) == 0
+    assert sent[:2] == b"\x03\x04"
+    assert int.from_bytes(sent[6:8]) == 1400
+    # About an echo reply: the kernel believes it without having a socket for it.
+    assert sent[8 + 9] == 1
+    assert sent[8 + 20] == 0

@@ -8,10 +8,9 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from schema import validate
+from schema import answer, validate
 
 from nodrop import cli, screen
 from nodrop.commands import why
@@ -135,16 +134,14 @@ class FakeTracer(Tracer):
 def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
     """A machine whose tracer works."""
     made = FakeTracer()
-    monkeypatch.setattr("nodrop.trace.choose.start", lambda *_: made)
+    monkeypatch.setattr("nodrop.commands.why.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr("nodrop.trace.counters.read", lambda *_: NONE)
     return made
 
 
 def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-j", "-n", "blue", "why", "tun0", "--seconds", "0.15"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    validate("why", found)
+    found = answer(capsys, "-n", "blue", "why", "tun0", "--seconds", "0.15")
     assert (found["netns"], found["packets"]) == ("blue", 1)
     assert found["interval_s"] >= 0.15
     assert tracer.said[-2:] == ["finish", "close"]
