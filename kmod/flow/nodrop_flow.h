@@ -13,59 +13,65 @@
  *   reserve: produced != reserved?
  *   produce: produced++                                     consume: taken++
  *   at produced == reserved, read taken:
- *     slots: advance reserved
- *     none:  XOFF, stopped = 1,          at check_at, or if the ring is empty,
- *            read taken once more        read stopped; at wake_at, or if empty:
+ *     slots:   advance reserved
+ *     too few: XOFF, stopped = 1,        at check_at, or if the ring is empty,
+ *              read taken once more      read stopped; at wake_at, or if empty:
  *                                        stopped = 0, XON
  *   (the qdisc queues packets)           half way from wake_at to mark, or if
  *                                        empty, and no sender came: kick
  *   (the sender's CPU runs the qdisc)
  *
- * Limit. @max is txqueuelen. @limit is what the consumer takes in the module
- *   parameter target_us, at least @floor and at most @max: limit.c. The ring's
- *   array is longer than @max by a slack, for packets that the consumer puts
- *   back, for XDP frames and for packets of a detached queue. So a smaller
- *   txqueuelen only changes @max.
+ * Limit. @max is txqueuelen. @limit is the number of packets that the consumer
+ *   takes in target_us, a module parameter, clamped to @floor and @max:
+ *   limit.c. The ring's array is longer than @max by a slack, for packets that
+ *   the consumer puts back, for XDP frames and for packets of a detached queue.
+ *   So a smaller txqueuelen only changes @max.
  * Reserve. @reserved is how far @produced may advance before a sender reads
- *   @taken again. Below it a sender has a slot and takes no lock of the ring.
- *   Only the txq's own packets use these slots up: XDP frames stay within the
- *   slack, and a resize keeps the slot of a sender that is under way. At
- *   @reserved the sender takes producer_lock and reads @taken: it advances
- *   @reserved, or stops the txq if fewer than 16 slots (a quarter of a limit
- *   below 64) are free.
+ *   @taken again. Below it the sender has a slot, and nodrop_reserve() takes no
+ *   lock of the ring. Only the txq's own packets use these slots up: XDP frames
+ *   stay within the slack, and a resize keeps the slot of a sender that is
+ *   under way. At @reserved a sender takes producer_lock and reads @taken, in
+ *   nodrop_produce() after its packet is in the ring, or in nodrop_reserve(),
+ *   which returns NODROP_BUSY then. It advances @reserved, or stops the txq if
+ *   fewer than 16 slots (a quarter of a limit below 64) are free.
  * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
  *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
- *   txq itself. The consumer writes @taken and then reads @stopped. There is a
- *   full barrier on both sides (nodrop_stop(), nodrop_check()), so at least one
- *   of them sees what the other wrote. The consumer reads @stopped every 16
- *   packets (or a quarter of @limit), exactly at @wake_at, and when the ring is
- *   empty.
+ *   txq itself and has the qdisc run. The consumer writes @taken and then reads
+ *   @stopped. There is a full barrier on both sides (nodrop_stop(),
+ *   nodrop_check()), so at least one of them sees what the other wrote. The
+ *   consumer reads @stopped every 16 packets (every quarter of @limit if that
+ *   is less) and when the ring is empty. Once it has seen @stopped, it looks
+ *   next exactly at @wake_at.
  *   Litmus: SB+stop-mb-taken+take-mb-stopped (tests/litmus)
- *   To wake a txq is to clear @stopped, then XOFF. It does not schedule the
- *   qdisc: the next sender runs that. As a stop writes XOFF first and a wake
- *   @stopped first, XOFF never remains set while @stopped is clear. The reverse
- *   is harmless, as is a wake too many: the next sender finds no slot, stops
- *   the txq again and gives its packet back to the qdisc.
+ *   To wake a txq is to clear @stopped, then XOFF. The consumer's wake does not
+ *   schedule the qdisc: the next sender, or else the kick, runs it. As a stop
+ *   writes XOFF first and a wake @stopped first, XOFF never remains set while
+ *   @stopped is clear. The reverse is harmless, as is a wake too many: the next
+ *   sender finds no slot, stops the txq again and gives its packet back to the
+ *   qdisc.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
  * Kick. If no sender has come by the time half of what was in the ring at the
  *   wake is read, the consumer kicks: an IPI makes the CPU that sent last run
- *   the qdisc. If the ring is empty it busy-waits for a sender, for less than
- *   an IPI takes, and kicks then. Without such a CPU, and with a ring below 32
- *   packets, the consumer runs the qdisc on its own CPU. It decides under
- *   consumer_lock (@todo) and acts after it (nodrop_act()): nothing runs or
- *   enables softirqs under a lock of the ring.
+ *   the qdisc. If the ring is empty, the consumer first busy-waits for a
+ *   sender, for less time than an IPI takes, and kicks only if none has come.
+ *   If there is no such CPU, or txqueuelen is below 32, it runs the qdisc on
+ *   its own CPU. It decides under consumer_lock (@todo) and acts after it, with
+ *   no lock held (nodrop_act()): nothing runs or enables softirqs under a lock
+ *   of the ring.
  * Notify once. While a burst goes on (xmit_more), the consumer is not notified;
  *   its last packet does that.
- * Stall guard. A consumer that takes nothing from a stopped queue for guard_ms
- *   is stalled. The guard's timer then wakes the txq, and a full ring drops
- *   until the consumer takes a packet. So no txq stays stopped for ever, and no
- *   sender is blocked for much longer than guard_ms.
+ * Stall guard. A consumer that takes nothing for guard_ms while the txq is
+ *   stopped is stalled. The guard's timer then wakes the txq and schedules the
+ *   qdisc, and a full ring drops until the consumer takes a packet. So no txq
+ *   stays stopped for ever, and no sender is blocked for much longer than
+ *   guard_ms.
  * Unaware consumer. One that reads the ring past nodrop_consume() would wake
  *   nothing. There is no flow control with it; a full ring drops.
  *
  * Locks: the ring's own; consumer_lock nests outside producer_lock. Fields
  * written with both held may be read with either. consumer_lock is never taken
- * in softirq context. Senders run with softirqs off; so does who takes both.
+ * in softirq context. Senders run with softirqs off, and so does anyone who
+ * takes both locks.
  */
 #ifndef NODROP_FLOW_H
 #define NODROP_FLOW_H
@@ -105,7 +111,7 @@ enum nodrop_stat {
 	NODROP_SENDER_STATS,
 
 	/* Written by the consumer, under consumer_lock. */
-	NODROP_WAKES = NODROP_SENDER_STATS, /* times it woke the txq */
+	NODROP_WAKES = NODROP_SENDER_STATS, /* by the consumer alone */
 	NODROP_KICKS,		/* IPIs sent */
 	NODROP_KICKS_HERE,	/* times it ran the qdisc on its own CPU */
 	NODROP_COUNTERS,
@@ -138,7 +144,8 @@ enum nodrop_stat {
  *	under consumer_lock
  * @unaware: the consumer reads the ring past nodrop_consume()
  * @stalled: the consumer has taken nothing for guard_ms; set by the guard under
- *	producer_lock, cleared by the consumer
+ *	producer_lock, cleared by the consumer with its next packet, under
+ *	consumer_lock
  * @stale: other txqs' qdiscs may hold packets for this ring, so all of them
  *	are run; under RTNL
  *
@@ -155,8 +162,8 @@ enum nodrop_stat {
  * @stats: the senders' counters
  *
  * State of the last stop; written by the sender that stops:
- * @stopped: the txq is stopped by the core; also cleared by who wakes it. May
- *	be set while the txq runs
+ * @stopped: the core has stopped the txq; set under producer_lock, cleared by
+ *	whoever wakes the txq, under either lock. May be set while XOFF is clear
  * @mark: @produced + @extra at the stop
  * @wake_at: value of @taken at which the consumer wakes the txq
  *
@@ -164,9 +171,9 @@ enum nodrop_stat {
  * @taken: packets that left the ring
  * @check_at: value of @taken at which the consumer reads @stopped again
  * @limit: packets that the ring may hold now; a resize clamps it
- * @floor: lower bound of @limit, below @max
+ * @floor: lower bound of @limit; @max takes precedence
  * @woken: the txq was woken, and no sender has been seen since
- * @todo: nodrop_act() has something to do, which takes it over by xchg()
+ * @todo: work for nodrop_act(), which claims it with xchg()
  * @pace: last sample of the consumer's pace, ns a packet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
@@ -272,7 +279,10 @@ bool nodrop_act_slow(struct nodrop_queue *q);
 /* Packets in a sample of the consumer's pace, at least. */
 #define NODROP_BATCH 16
 
-/* The next packet; NULL if the ring is empty, after a stopped txq is woken. */
+/*
+ * Take the next packet. If the ring is empty, wake the txq if it is stopped
+ * and return NULL.
+ */
 static __always_inline void *nodrop_take(struct nodrop_queue *q)
 {
 	void *packet = __ptr_ring_consume(q->ring);
