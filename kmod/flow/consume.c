@@ -6,11 +6,8 @@
 #include "internal.h"
 #include "trace.h"
 
-/* How long a consumer with nothing to read waits for a sender it woke. */
+/* How long a consumer with nothing to read waits for a sender, in pauses. */
 #define NODROP_PATIENCE 256
-
-/* Below this limit a kick is heard when the ring is empty. */
-#define NODROP_KICK_MIN 64
 
 /* Context: consumer_lock held. */
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
@@ -46,8 +43,9 @@ static void nodrop_wake(struct nodrop_queue *q)
 }
 
 /*
- * Nobody has sent since the last stop, and half of what was left to read when
- * the txq was woken is read. Counts what is left until then in @check_at.
+ * No sender has come since the last stop, and half of what was left to read at
+ * the wake is read. Until then, have it looked at in time. Not with a lower
+ * limit than that: the ring would be empty before the kick is heard.
  */
 static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
 {
@@ -60,7 +58,7 @@ static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
 			q->check_at = kick_at;
 		return false;
 	}
-	return left > -step && q->limit >= NODROP_KICK_MIN &&
+	return left > -step && q->limit >= NODROP_FLOOR &&
 	       nodrop_came(q) == mark;
 }
 
@@ -169,6 +167,15 @@ static bool nodrop_has_packets(const struct nodrop_queue *q)
 	return !READ_ONCE(q->unaware) && nodrop_came(q) != READ_ONCE(q->taken);
 }
 
+/* For less time than to sleep and be woken takes. */
+static void nodrop_wait(const struct nodrop_queue *q)
+{
+	int i;
+
+	for (i = 0; i < NODROP_PATIENCE && !nodrop_has_packets(q); i++)
+		cpu_relax();
+}
+
 /**
  * nodrop_act_slow() - the part of nodrop_act() that does something
  * @q: the queue
@@ -182,7 +189,6 @@ static bool nodrop_has_packets(const struct nodrop_queue *q)
 bool nodrop_act_slow(struct nodrop_queue *q)
 {
 	struct netdev_queue *txq;
-	int i;
 
 	if (!xchg(&q->todo, false))
 		return false;
@@ -196,14 +202,14 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 		goto out;
 	/* A sender that is at it needs less time than an interrupt. */
 	if (READ_ONCE(q->max) >= NODROP_SMALL)
-		for (i = 0; i < NODROP_PATIENCE && !nodrop_has_packets(q); i++)
-			cpu_relax();
+		nodrop_wait(q);
 	if (READ_ONCE(q->stopped) ||
 	    (nodrop_has_packets(q) && nodrop_came(q) != READ_ONCE(q->mark)))
 		/* The senders go on. Look again when these packets are read. */
 		WRITE_ONCE(q->woken, true);
 	else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq))
 		nodrop_restart(q, txq);
+	nodrop_wait(q);
 out:
 	rcu_read_unlock();
 	return nodrop_has_packets(q);

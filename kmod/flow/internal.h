@@ -11,7 +11,7 @@
 #define NODROP_SMALL 32
 
 /* What is always allowed below txqueuelen, packets; GSO packets: more. */
-#define NODROP_FLOOR 64
+#define NODROP_FLOOR 48
 #define NODROP_FLOOR_GSO 512
 #define NODROP_GSO_BYTES 4096
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whom the reader knocks at, and what is left of it when the txq goes.
+ * Whom the reader kicks, and what is left of it when the txq goes.
  */
 #include <linux/delay.h>
 
@@ -180,7 +180,7 @@ static void test_no_such_cpu(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
 }
 
-/* One that is on its way serves this knock, too. */
+/* One that is on its way serves this kick, too. */
 static void test_one_kick_at_a_time(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);

@@ -49,7 +49,7 @@ static void test_never_stopped_when_empty(struct kunit *test)
 }
 
 /* A reader that opened the txq and then finds nothing sees to it itself. */
-static void test_dry_reader_knocks(struct kunit *test)
+static void test_dry_reader_kicks(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
 	int err;
@@ -64,7 +64,7 @@ static void test_dry_reader_knocks(struct kunit *test)
 }
 
 /* So does one that polls after the last packet and reads no more. */
-static void test_polling_reader_knocks(struct kunit *test)
+static void test_polling_reader_kicks(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
 	int i, err;
@@ -86,7 +86,7 @@ static void take_until(struct flow *f, unsigned int *taken, unsigned int n)
 		++*taken;
 }
 
-static void test_knocks_at_three_quarters(struct kunit *test)
+static void test_kicks_at_three_quarters(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 512);
 	unsigned int taken = 0;
@@ -105,14 +105,14 @@ static void test_knocks_at_three_quarters(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 }
 
-static void test_small_ring_knocks_when_dry(struct kunit *test)
+static void test_small_ring_kicks_when_dry(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 63);
+	struct flow *f = flow_new(test, NODROP_FLOOR - 1);
 	unsigned int taken = 0;
 
 	fill(test, f);
 	f->qdisc->q.qlen = 1;
-	take_until(f, &taken, 63);
+	take_until(f, &taken, NODROP_FLOOR - 1);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
 	KUNIT_EXPECT_NULL(test, consume(f));
@@ -120,7 +120,7 @@ static void test_small_ring_knocks_when_dry(struct kunit *test)
 }
 
 /* Senders that left nothing in the qdisc come by themselves. */
-static void test_knocks_for_no_empty_qdisc(struct kunit *test)
+static void test_kicks_for_no_empty_qdisc(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 512);
 	unsigned int taken = 0;
@@ -191,11 +191,11 @@ static void test_stop_that_comes_too_late(struct kunit *test)
 static struct kunit_case wake_cases[] = {
 	KUNIT_CASE_PARAM(test_reader_wakes, size_gen_params),
 	KUNIT_CASE_PARAM(test_never_stopped_when_empty, size_gen_params),
-	KUNIT_CASE_PARAM(test_dry_reader_knocks, size_gen_params),
-	KUNIT_CASE_PARAM(test_polling_reader_knocks, size_gen_params),
-	KUNIT_CASE(test_knocks_at_three_quarters),
-	KUNIT_CASE(test_small_ring_knocks_when_dry),
-	KUNIT_CASE(test_knocks_for_no_empty_qdisc),
+	KUNIT_CASE_PARAM(test_dry_reader_kicks, size_gen_params),
+	KUNIT_CASE_PARAM(test_polling_reader_kicks, size_gen_params),
+	KUNIT_CASE(test_kicks_at_three_quarters),
+	KUNIT_CASE(test_small_ring_kicks_when_dry),
+	KUNIT_CASE(test_kicks_for_no_empty_qdisc),
 	KUNIT_CASE(test_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_sender_that_goes_on),
 	KUNIT_CASE(test_stop_that_comes_too_late),
