@@ -19,7 +19,6 @@ SKIPS = (
     ("fault_*", "kcsan*", "this kernel injects no faults"),
     ("fault_*", "perf", "this kernel injects no faults"),
     # What the kernel for measurements does without.
-    ("fault_*", "perf", "this kernel has no io_uring"),
     ("fault_*", "perf", "io_uring: "),
     ("sec_hold", "perf", "no bridge here: "),
     ("tap_*", "perf", "there is no stock/macvlan.ko"),
