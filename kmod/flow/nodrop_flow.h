@@ -162,8 +162,8 @@ enum nodrop_stat {
  * @stats: the senders' counters
  *
  * State of the last stop; written by the sender that stops:
- * @stopped: the core has stopped the txq; set under producer_lock, cleared by
- *	whoever wakes the txq, under either lock. May be set while XOFF is clear
+ * @stopped: the core has stopped the txq; set under producer_lock, cleared by a
+ *	wake under either lock. May be set while XOFF is clear
  * @mark: @produced + @extra at the stop
  * @wake_at: value of @taken at which the consumer wakes the txq
  *

@@ -126,7 +126,7 @@ static void nodrop_live_post_patch(struct klp_object *obj)
 	err = register_netdevice_notifier(&nodrop_live_notifier);
 	WRITE_ONCE(nodrop_live_on, !err);
 	if (err)
-		pr_err("nodrop_live: no device is lossless: error %d\n", err);
+		pr_err("nodrop_live: no flow control: error %d\n", err);
 }
 
 static void nodrop_live_pre_unpatch(struct klp_object *obj)

@@ -295,7 +295,7 @@ static struct nodrop_queue *nodrop_live_create(struct net_device *dev,
 }
 
 /**
- * nodrop_live_join() - see to it that each queue of a device is lossless
+ * nodrop_live_join() - see to it that each queue of a device has flow control
  * @dev: a device of tun.ko
  *
  * A queue for which there is no memory stays as it was.
