@@ -41,8 +41,8 @@ static void nodrop_kick_run(void *data)
 	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
 	/*
 	 * Between being seen on its way and looking at XOFF. Pairs with the
-	 * barrier in nodrop_kick(): whoever still relies on this kick has
-	 * opened the txq, and we see that.
+	 * barrier in nodrop_kick(): a consumer that still relies on this
+	 * kick has woken the txq, and we see that.
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();

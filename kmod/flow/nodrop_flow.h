@@ -58,8 +58,7 @@
  *   its own CPU. It decides under consumer_lock (@todo) and acts after it, with
  *   no lock held (nodrop_act()): nothing runs or enables softirqs under a lock
  *   of the ring.
- * Notify once. While a burst goes on (xmit_more), the consumer is not notified;
- *   its last packet does that.
+ * Notify once. A burst (xmit_more) notifies the consumer at its end: burst.h.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
  *   stopped is stalled. The guard's timer then wakes the txq and schedules the
  *   qdisc, and a full ring drops until the consumer takes a packet. So no txq
@@ -406,72 +405,6 @@ static inline enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q,
 static inline void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
 {
 	WRITE_ONCE(q->stale, stale);
-}
-
-/**
- * nodrop_burst_begin() - a packet is about to be transmitted
- * @q: the queue
- *
- * While a burst goes on, nodrop_burst_holds() defers the consumer's
- * notification.
- *
- * @burst_cpu and @notice are read and written by READ_ONCE and WRITE_ONCE: XDP
- * reads them without the transmit lock, and while a queue changes its index two
- * txqs, with a lock each, feed one ring for a moment. The driver notifies the
- * consumer after such a change.
- *
- * Context: as nodrop_reserve(), from here to nodrop_burst_end().
- */
-static inline void nodrop_burst_begin(struct nodrop_queue *q)
-{
-	if (netdev_xmit_more() || READ_ONCE(q->notice))
-		WRITE_ONCE(q->burst_cpu, smp_processor_id());
-}
-
-/**
- * nodrop_burst_holds() - is the consumer's notification deferred?
- * @q: the queue
- *
- * Context: the caller has put a packet into the ring.
- * Return: true if nodrop_burst_end() will ask for it. Never for XDP frames:
- * none comes on this CPU between a burst's begin and end.
- */
-static inline bool nodrop_burst_holds(struct nodrop_queue *q)
-{
-	if (likely(READ_ONCE(q->burst_cpu) != raw_smp_processor_id()))
-		return false;
-	WRITE_ONCE(q->notice, true);
-	return true;
-}
-
-/**
- * nodrop_burst_end() - a packet's transmission ends
- * @q: the queue
- * @txq: the txq that the packet came through
- *
- * A burst ends with its last packet or when its txq is stopped. The caller's
- * notification needs a full barrier before it looks for a sleeping consumer, as
- * wq_has_sleeper() has.
- * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
- *
- * Return: true if the caller must notify the consumer now.
- */
-static inline bool nodrop_burst_end(struct nodrop_queue *q,
-				    const struct netdev_queue *txq)
-{
-	if (likely(READ_ONCE(q->burst_cpu) < 0))
-		return false;
-	WRITE_ONCE(q->burst_cpu, -1);
-	if (!READ_ONCE(q->notice))
-		return false;
-	/*
-	 * Racing with a wake is harmless: notified once too often, or the burst
-	 * goes on and ends later.
-	 */
-	if (netdev_xmit_more() && !data_race(netif_xmit_stopped(txq)))
-		return false;
-	WRITE_ONCE(q->notice, false);
-	return true;
 }
 
 #endif

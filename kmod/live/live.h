@@ -7,6 +7,9 @@
 
 #include <linux/livepatch.h>
 #include <linux/netdevice.h>
+#include <linux/ptr_ring.h>
+
+#include "../flow/nodrop_flow.h"
 
 /* One function of the running driver and what stands in for it. */
 #define NODROP_LIVE(name, instead) { .old_name = #name, .new_func = (instead) }
@@ -20,5 +23,18 @@ void nodrop_live_join(struct net_device *dev);
 void nodrop_live_leave(struct net_device *dev, bool for_good);
 void nodrop_live_nudge(struct net_device *dev);
 void nodrop_live_ptr_free(void *packet);
+
+/* nodrop_act() for the queue of @ring, if it has one. */
+static inline bool nodrop_live_act(struct ptr_ring *ring)
+{
+	struct nodrop_queue *q;
+	bool packets;
+
+	rcu_read_lock();
+	q = nodrop_queue_find(ring);
+	packets = q && nodrop_act(q);
+	rcu_read_unlock();
+	return packets;
+}
 
 #endif

@@ -89,14 +89,7 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 
 static bool nodrop_tun_act(struct ptr_ring *ring)
 {
-	struct nodrop_queue *q;
-	bool packets;
-
-	rcu_read_lock();
-	q = nodrop_queue_find(ring);
-	packets = q && nodrop_act(q);
-	rcu_read_unlock();
-	return packets;
+	return nodrop_live_act(ring);
 }
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)

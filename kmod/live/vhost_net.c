@@ -15,7 +15,6 @@
 
 /* How net.c takes packets, with and without the ring's lock, and back. */
 static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n);
-static bool nodrop_live_act(struct ptr_ring *ring);
 static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 				  void (*destroy)(void *packet));
 
@@ -60,18 +59,6 @@ static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
 		n = __ptr_ring_consume_batched(ring, packets, n);
 	rcu_read_unlock();
 	return n;
-}
-
-static bool nodrop_live_act(struct ptr_ring *ring)
-{
-	struct nodrop_queue *q;
-	bool packets;
-
-	rcu_read_lock();
-	q = nodrop_queue_find(ring);
-	packets = q && nodrop_act(q);
-	rcu_read_unlock();
-	return packets;
 }
 
 /*

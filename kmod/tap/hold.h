@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Backpressure for a ring that no qdisc stands in front of.
+ * Backpressure for a ring that no qdisc feeds.
  *
  * A frame for a macvtap or ipvtap comes through a receive handler. There is no
  * TX queue to stop, and stopping the sender's own would stop all else that

@@ -62,7 +62,7 @@ static u32 nodrop_tun_get_flags(struct net_device *dev)
 	return nodrop_tun_enabled(netdev_priv(dev));
 }
 
-/* Whoever is held when it is switched off goes on, and drops. */
+/* Switched off, it wakes all txqs, and a full ring drops. */
 static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 {
 	struct tun_struct *tun = netdev_priv(dev);

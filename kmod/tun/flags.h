@@ -8,7 +8,7 @@
 /* What the administrator said. */
 #define NODROP_TUN_ON		0x01000000
 #define NODROP_TUN_OFF		0x02000000
-/* And that packets may be in qdiscs of txqs that are not theirs any more. */
-#define NODROP_TUN_STRAYS	0x04000000
+/* Other txqs' qdiscs may hold packets for it: nodrop_queue_stale(). */
+#define NODROP_TUN_STALE	0x04000000
 
 #endif

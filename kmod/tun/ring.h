@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * How tun.c reaches its ring, and which function of ours it reaches instead.
- * Included before tun.c by whoever has these functions.
+ * Included before tun.c by the files that define these functions.
  */
 #ifndef NODROP_TUN_RING_H
 #define NODROP_TUN_RING_H

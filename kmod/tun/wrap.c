@@ -12,6 +12,7 @@
 #include "unhook.h"
 
 #include "../compat/lltx.h"
+#include "../flow/burst.h"
 #include "../flow/nodrop_flow.h"
 #include "flags.h"
 
@@ -184,7 +185,7 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		nodrop_queue_stale(q, tun->flags & NODROP_TUN_STRAYS);
+		nodrop_queue_stale(q, tun->flags & NODROP_TUN_STALE);
 		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
 	}
 }
@@ -223,10 +224,20 @@ static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 	if (!nodrop_tun_keeps_txqs(dev, n))
 		err = netif_set_real_num_tx_queues(dev, n);
 	else
-		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STRAYS);
+		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STALE);
 	nodrop_tun_bind_all(dev);
 	nodrop_tun_call_all(dev);
 	return err;
+}
+
+static void nodrop_tun_purge(struct nodrop_queue *q,
+			     struct nodrop_queue *target,
+			     struct net_device *dev)
+{
+	int lost = nodrop_queue_detach(q, target);
+
+	while (dev && lost--)
+		dev_core_stats_tx_dropped_inc(dev);
 }
 
 /* No sender reaches the queue any more; its index may have a new owner. */
@@ -234,22 +245,20 @@ static void nodrop_tun_queue_purge(struct tun_file *tfile)
 {
 	struct nodrop_queue *q = nodrop_tun_queue(tfile);
 	struct net_device *dev = q->txq ? q->txq->dev : NULL;
-	struct tun_file *heir = NULL;
-	struct tun_struct *tun;
-	int lost;
+	struct nodrop_queue *target = NULL;
+	struct tun_struct *tun = NULL;
+	struct tun_file *other;
 
-	if (dev) {
+	if (dev)
 		tun = netdev_priv(dev);
-		if (tun->numqueues)
-			heir = rtnl_dereference(tun->tfiles[tfile->queue_index %
-							    tun->numqueues]);
+	if (tun && tun->numqueues) {
+		other = rtnl_dereference(tun->tfiles[tfile->queue_index %
+						     tun->numqueues]);
+		target = nodrop_tun_queue(other);
 	}
-
-	lost = nodrop_queue_detach(q, heir ? nodrop_tun_queue(heir) : NULL);
-	if (heir)
-		nodrop_tun_call_reader(&heir->sk);
-	while (dev && lost--)
-		dev_core_stats_tx_dropped_inc(dev);
+	nodrop_tun_purge(q, target, dev);
+	if (target)
+		nodrop_tun_call_reader(&other->sk);
 	stock_tun_queue_purge(tfile);
 }
 
@@ -272,12 +281,28 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
+/* What vhost-net put back after the queue was detached. */
+static void nodrop_tun_purge_detached(struct tun_file *tfile)
+{
+	struct tun_struct *tun;
+
+	if (!READ_ONCE(tfile->detached))
+		return;
+	rtnl_lock();
+	tun = tfile->detached;
+	if (tun)
+		nodrop_tun_purge(nodrop_tun_queue(tfile), NULL, tun->dev);
+	rtnl_unlock();
+}
+
 static int tun_chr_close(struct inode *inode, struct file *file)
 {
-	struct nodrop_queue *q = nodrop_tun_queue(file->private_data);
+	struct tun_file *tfile = file->private_data;
+	struct nodrop_queue *q = nodrop_tun_queue(tfile);
 	int err;
 
 	nodrop_queue_hide(q);
+	nodrop_tun_purge_detached(tfile);
 	err = stock_tun_chr_close(inode, file);
 	nodrop_queue_destroy(q);
 	return err;
@@ -298,9 +323,9 @@ static void nodrop_tun_down(struct net_device *dev)
 	struct tun_struct *tun = netdev_priv(dev);
 
 	nodrop_tun_call_all(dev);
-	if (!(tun->flags & NODROP_TUN_STRAYS))
+	if (!(tun->flags & NODROP_TUN_STALE))
 		return;
-	WRITE_ONCE(tun->flags, tun->flags & ~NODROP_TUN_STRAYS);
+	WRITE_ONCE(tun->flags, tun->flags & ~NODROP_TUN_STALE);
 	if (tun->numqueues)
 		netif_set_real_num_tx_queues(dev, tun->numqueues);
 	nodrop_tun_bind_all(dev);

@@ -5,8 +5,8 @@
  * wrap.c includes this and then the kernel's net.c, unchanged. net.c keeps the
  * ring of its backend in rx_ring. A ring that has a nodrop_queue travels
  * through net.c as its queue, marked by the lowest bit; every other one (the
- * kernel's own tun, tap) as itself. Whoever touches the ring says so by a name
- * below and finds out there which of them it has. Nothing here decides
+ * kernel's own tun, tap) as itself. What touches the ring goes through a name
+ * below, which tells the two apart. Nothing here decides
  * anything.
  *
  * A hook that does not take fails the build: one of ours that nothing calls is

@@ -6,7 +6,7 @@
  * Who holds what: net.c holds a reference on the file of its backend for as
  * long as rx_ring is set, and a queue lives as long as its file. So no queue
  * goes while it travels through net.c, whatever happens to its device. Packets
- * that net.c has taken and not delivered go back in front of the queue when
+ * that net.c has taken and not delivered go back to the head of the ring when
  * the backend changes; the next reader, of whatever kind, gets them first.
  */
 #include "hooks.h"

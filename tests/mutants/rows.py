@@ -86,7 +86,7 @@ FLOW = (
         KUNIT,
     ),
     Mutant(
-        "flow/nodrop_flow.h",
+        "flow/burst.h",
         "the end of a burst calls no consumer",
         "\tWRITE_ONCE(q->notice, false);\n\treturn true;",
         "\treturn false;",

@@ -3,6 +3,7 @@
  * Bursts: the reader is called at their end, and always then.
  */
 #include "fixture.h"
+#include "../burst.h"
 
 static unsigned int burst_calls;	/* of the reader */
 static bool burst_drops;		/* the driver drops what it transmits */
