@@ -26,7 +26,7 @@ bench-full: bootstrap ## All scenarios with ten pairs and more, hours; OUT=DIR g
 
 instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=AXIS
 	@scripts/bootstrap kernels
-	@$(PYTHON) -m nodrop.bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
+	@$(PYTHON) -m bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
 
 test: ## All that a change has to pass: linters, unit tests, tests in a debug kernel; DEBIAN=1: and in Debian's
 	@command -v python3 >/dev/null || scripts/bootstrap
@@ -52,16 +52,16 @@ sweep: bootstrap ## Devices, readers, senders and events in all pairs, all packe
 	@$(PYTHON) -m pytest -n 2 -v tests/guest/test_sweep.py
 
 man: bootstrap ## The man pages, into out/man
-	@scripts/man out/man
+	@packaging/manpages out/man
 
 deb: ## Debian packages into out/deb
-	@scripts/deb
+	@packaging/deb
 
 install: ## DKMS modules and the command, by sudo; KVER=all or a version, SOURCE=its source
-	@scripts/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")
+	@packaging/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")
 
 uninstall: ## Remove them by sudo; the kernel's own modules are used again
-	@scripts/install -u
+	@packaging/install -u
 
 clean: ## Remove what was built here (the cache of kernels stays)
 	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info

@@ -51,10 +51,19 @@ COMMANDS = (
     Command("switch", "disable", "switch", "make devices drop again", netns=True),
     Command("switch", "install", "install", "make the drivers lossless"),
     Command("switch", "uninstall", "install", "make the drivers stock again"),
-    Command("measure", "demo", "demo", "stock, upstream's flag and nodrop in under a minute"),
-    Command("measure", "bench", "bench", "one scenario with all drivers, side by side"),
-    Command("measure", "lab", "lab", "a shell or a command in a guest, to try things"),
-    Command("measure", "report", "report", "table, picture and page of a run again"),
+    Command(
+        "measure",
+        "demo",
+        "bench.commands.demo",
+        "stock, upstream's flag and nodrop in under a minute",
+    ),
+    Command(
+        "measure", "bench", "bench.commands.bench", "one scenario with all drivers, side by side"
+    ),
+    Command(
+        "measure", "lab", "bench.commands.lab", "a shell or a command in a guest, to try things"
+    ),
+    Command("measure", "report", "bench.commands.report", "table, picture and page of a run again"),
 )
 DEFAULTS = {"json": False, "netns": None, "quiet": False, "color": "auto"}
 _USAGE = "nodrop [-j] [-n NETNS] [-q] [--color WHEN] COMMAND ..."
@@ -152,7 +161,9 @@ def parser(only: Command | None = None) -> Parser:
     below = top.add_subparsers(prog="nodrop", required=True, metavar="COMMAND", parser_class=Parser)
     for module in dict.fromkeys(command.module for command in COMMANDS):
         if only is None or only.module == module:
-            importlib.import_module(f"nodrop.commands.{module}").register(below)
+            importlib.import_module(
+                module if "." in module else f"nodrop.commands.{module}"
+            ).register(below)
     for name, command in below.choices.items():
         looks = next(one.netns for one in COMMANDS if one.name == name)
         where = "-n NETNS, " if looks else ""

@@ -46,7 +46,7 @@ def namespaces(_netns: str | None) -> Found:
 
 def scenarios(_netns: str | None) -> Found:
     """Return what ``nodrop bench`` knows."""
-    from nodrop.bench import scenario
+    from bench import scenario
 
     return ((name, scenario.load(name).title) for name in scenario.known())
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from nodrop.lab.ktap import Outcome
-from nodrop.lab.selftests import Report
+from proof.ktap import Outcome
+from proof.selftests import Report
 
 SKIPS = (
     # program, flavour of the kernel, beginning of the reason

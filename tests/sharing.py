@@ -8,10 +8,10 @@ from pathlib import Path
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from nodrop.lab.selftests import find_selftests
+from proof.selftests import find_selftests
 
 TESTS = Path(__file__).parent
-PROGRAMS = [*find_selftests(TESTS / "selftests"), *find_selftests(TESTS / "compat")]
+PROGRAMS = [*find_selftests(TESTS.parent / "proof/programs"), *find_selftests(TESTS / "compat")]
 GUESTS = 6
 _PROGRAM = re.compile(r"\btest_selftest\[(\w+)\]$")
 

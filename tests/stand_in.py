@@ -10,13 +10,13 @@ from typing import Any, Self
 
 import pytest
 
-from nodrop import lab
-from nodrop.bench import session
-from nodrop.guest import runner
-from nodrop.guest.environment import Environment
-from nodrop.guest.failure import GuestError
-from nodrop.guest.plan import PLAN_NAME, Job, read_plan
-from nodrop.kernel import Artifacts, Kernel
+import lab
+from bench import session
+from bench.guest import runner
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from lab.guest.plan import PLAN_NAME, Job, read_plan
+from lab.kernel import Artifacts, Kernel
 
 
 class Guest:
@@ -74,7 +74,7 @@ class Guest:
         try:
             runner.run_all(read_plan(out / PLAN_NAME), environment, report)
         except GuestError as error:
-            on_line(f"nodrop.guest: {error}")
+            on_line(f"bench.guest: {error}")
             return lab.GuestRun(1, "", "", lab.find_splats(log), 1.0)
         return lab.GuestRun(0, "", "", lab.find_splats(log), 1.0)
 

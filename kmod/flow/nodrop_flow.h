@@ -42,7 +42,7 @@
  *   consumer reads @stopped every 16 packets (every quarter of @limit if that
  *   is less) and when the ring is empty. Once it has seen @stopped, it looks
  *   next exactly at @wake_at.
- *   Litmus: SB+stop-mb-taken+take-mb-stopped (tests/litmus)
+ *   Litmus: SB+stop-mb-taken+take-mb-stopped (proof/litmus)
  *   To wake a txq is to clear @stopped, then XOFF. The consumer's wake does not
  *   schedule the qdisc: the next sender, or else the kick, runs it. As a stop
  *   writes XOFF first and a wake @stopped first, XOFF never remains set while

@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.guest.plan import Variant
 from nodrop.errors import NodropError
-from nodrop.guest.plan import Variant
 
 if TYPE_CHECKING:
+    from bench.report.files import RunDirectory
     from nodrop.progress import Progress
-    from nodrop.report.files import RunDirectory
 
 _SURROGATE = re.compile(r"\\udc([89a-f][0-9a-f])")
 SCHEMA = 2
@@ -95,7 +95,7 @@ def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
     Raises:
         NodropError: the directory is not that of a run, or cannot be written.
     """
-    from nodrop.report import files, page, plot, summary, table
+    from bench.report import files, page, plot, summary, table
 
     directory = files.load(path)
     summaries = summary.summarise(directory)
@@ -125,8 +125,8 @@ def print_table(
     arguments: argparse.Namespace, directory: RunDirectory, summaries: Mapping[str, Any]
 ) -> None:
     """Print the table on stdout."""
+    from bench.report import table
     from nodrop import screen
-    from nodrop.report import table
 
     below = table.note(directory, summaries)
     table.print_to(screen.console(arguments), table.sections(directory, summaries), below)
@@ -134,7 +134,7 @@ def print_table(
 
 def check(directory: RunDirectory) -> Sequence[str]:
     """Return what is wrong with a run's result, in sentences."""
-    from nodrop.report import summary
+    from bench.report import summary
 
     wrong = []
     if lost := summary.lost_by_nodrop(directory):

@@ -2,7 +2,7 @@
 """How nodrop's modules get onto this machine's disk for the running kernel, and off it again.
 
 There are three places to do that from: DKMS has the modules' sources (by the package
-nodrop-dkms, or an earlier ``make install``); this is a clone, whose scripts/install lays
+nodrop-dkms, or an earlier ``make install``); this is a clone, whose packaging/install lays
 them out; or there are none.
 """
 
@@ -33,7 +33,7 @@ class Installation:
     Args:
         root: where ``usr``, ``lib`` and ``sys`` are.
         repository: where this command is from.
-        release: the kernel's; None: that of the running one. For scripts/install also "all".
+        release: the kernel's; None: that of the running one. For packaging/install also "all".
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Installation:
         release: str | None = None,
     ) -> None:
         self._root = root
-        self._script = repository / "scripts/install"
-        self._clone = (repository / "scripts/lay").exists()
+        self._script = repository / "packaging/install"
+        self._clone = (repository / "packaging/lay").exists()
         self.kernel = release or os.uname().release
 
     @property
@@ -138,10 +138,10 @@ class Installation:
         return [[str(self._script), "-u"]]
 
     def told(self, steps: Sequence[Sequence[str]]) -> list[str]:
-        """Return the commands as text; those of scripts/install one by one.
+        """Return the commands as text; those of packaging/install one by one.
 
         Raises:
-            NodropError: scripts/install refuses; the text says why.
+            NodropError: packaging/install refuses; the text says why.
         """
         lines = []
         for step in steps:

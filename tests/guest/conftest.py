@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sharing import GuestScheduling
 
-from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop.progress import Progress
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import lab
-from nodrop.kernel import Kernel
-from nodrop.kernel.build import make
+import lab
+from lab.kernel import Kernel
+from lab.kernel.build import make
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 SOURCES = Path(__file__).parents[1] / "flavours"
@@ -83,6 +83,6 @@ def test_finds_nothing_where_there_is_nothing(kernel: Kernel, broken: Path, tmp_
 
 
 def test_memory_far_apart_is_released(kernel: Kernel, broken: Path, tmp_path: Path) -> None:
-    """Without nodrop/kernel/patches/kasan its kernel takes minutes and all memory of the host."""
+    """Without lab/kernel/patches/kasan its kernel takes minutes and all memory of the host."""
     result = load(kernel, broken, "none_far_apart", tmp_path)
     assert result.splats == ()

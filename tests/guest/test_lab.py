@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from nodrop import lab
-from nodrop.kernel import Kernel
-from nodrop.lab import again, hearing, namespaces
-from nodrop.lab.hearing import DiedAtBoot
-from nodrop.lab.namespaces import Isolation
+import lab
+from lab import again, hearing, namespaces
+from lab.hearing import DiedAtBoot
+from lab.kernel import Kernel
+from lab.namespaces import Isolation
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 
@@ -244,7 +244,7 @@ def test_kernel_that_cannot_start_is_told(kernel: Kernel, tmp_path: Path) -> Non
 def test_plain_process_when_there_are_no_namespaces(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodrop.lab.uml.isolation", lambda: Isolation.NONE)
+    monkeypatch.setattr("lab.uml.isolation", lambda: Isolation.NONE)
     before = scratch()
     result = sh(kernel, tmp_path, "echo kept >$NODROP_OUT/file; touch /usr/bin/x")
     assert result.status == 0
@@ -263,7 +263,7 @@ def test_ending_the_host_side_leaves_nothing(
 ) -> None:
     script = (
         "import sys; from pathlib import Path; from nodrop import lab, signals;"
-        "from nodrop.kernel import Kernel; signals.interrupt_on_signals();"
+        "from lab.kernel import Kernel; signals.interrupt_on_signals();"
         f"k = Kernel(Path({str(kernel.linux)!r}), '', Path('/'), Path('/'), '', '');"
         "print('starting', flush=True);"
         f"lab.run(k, ['sh', '-c', 'echo ready; sleep 600'], out=Path({str(tmp_path)!r}),"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.bench import scenario, session
-from nodrop.guest.plan import Variant
+from bench import scenario, session
+from bench.report import files, summary
+from lab.guest.plan import Variant
 from nodrop.progress import Progress
-from nodrop.report import files, summary
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 SHORT_S = 0.3

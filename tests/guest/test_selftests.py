@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the programs of tests/selftests and tests/compat, and the KUnit modules, in guests.
+"""Runs the programs of proof/programs and tests/compat, and the KUnit modules, in guests.
 
 Each result that they report is a subtest here. Programs share a few guests; those that did not
 come to their end there have one of their own.
@@ -15,14 +15,8 @@ import pytest
 from accounting import account
 from sharing import PROGRAMS, guest_of
 
-from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab.selftests import (
-    Report,
-    find_kunit,
-    run_kunit,
-    run_selftest,
-    run_together,
-)
+from lab.kernel import Artifacts, Kernel
+from proof.selftests import Report, find_kunit, run_kunit, run_selftest, run_together
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import pytest
 
-from nodrop.kernel import Artifacts
+from lab.kernel import Artifacts
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 PROMPT = "lab:"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import lab
-from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab.again import VARIABLE
-from nodrop.lab.hearing import GuestRun
+import lab
+from lab.again import VARIABLE
+from lab.hearing import GuestRun
+from lab.kernel import Artifacts, Kernel
 
 ROOT = Path(__file__).parents[2]
 FIXED = 1
@@ -76,7 +76,7 @@ DROPPING = (
 
 
 def sweep(kernel: Kernel, artifacts: Artifacts, out: Path, *words: str) -> GuestRun:
-    command = [sys.executable, "-m", "nodrop.guest.sweep", *words]
+    command = [sys.executable, "-m", "proof.sweep", *words]
     env = {"PYTHONPATH": str(ROOT)}
     return lab.run(kernel, command, out=out, artifacts=artifacts, timeout=TIMEOUT_S, env=env)
 

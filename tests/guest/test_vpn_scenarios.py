@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import lab
-from nodrop.bench import order, scenario
-from nodrop.guest.plan import PLAN_NAME, RAW_NAME, Variant, write_plan
-from nodrop.guest.vpns import KINDS
-from nodrop.kernel import Artifacts, Kernel
-from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.report.files import parse_raw
+import lab
+from bench import order, scenario
+from bench.report.files import parse_raw
+from lab.guest.plan import PLAN_NAME, RAW_NAME, Variant, write_plan
+from lab.guest.vpns import KINDS
+from lab.kernel import Artifacts, Kernel
+from lab.kernel.artifacts import REPOSITORY
 
 VARIANTS = (Variant.UPSTREAM, Variant.NODROP)
 """With upstream's flag the run fails when a device turns out to be without it."""
@@ -33,7 +33,7 @@ def test_a_short_run(vpn: str, kernel: Kernel, artifacts: Artifacts, tmp_path: P
     write_plan(tmp_path / PLAN_NAME, jobs)
     done = lab.run(
         kernel,
-        [sys.executable, "-m", "nodrop.guest"],
+        [sys.executable, "-m", "bench.guest"],
         out=tmp_path,
         artifacts=artifacts,
         timeout=TIMEOUT_S,

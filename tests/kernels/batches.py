@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from accounting import account
 
-from nodrop.lab.hearing import GuestDied, GuestTimeout
-from nodrop.lab.machine import Machine, Setup, ensure_machine, ensure_packages
-from nodrop.lab.selftests import read_batch
+from lab.hearing import GuestDied, GuestTimeout
+from lab.machine import Machine, Setup, ensure_machine, ensure_packages
 from nodrop.progress import Progress
+from proof.selftests import read_batch
 
 
 def machine_of(name: str, setup: Setup) -> Machine:
@@ -39,7 +39,7 @@ def run_batch(
     died = None
     try:
         whole = machine.run(
-            ["python3", "-m", "nodrop.guest.batch", *programs],
+            ["python3", "-m", "proof.batch", *programs],
             out=out,
             timeout=timeout,
             env=env,

@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 from batches import machine_of, run_batch
 
-from nodrop.bench import instructions
-from nodrop.guest.costcases import CASES
-from nodrop.guest.plan import Variant
-from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.lab.machine import LIVE_KERNELS, TOOLS, Setup
-from nodrop.lab.roots import kernel_names
-from nodrop.lab.selftests import find_selftests
+from bench import instructions
+from bench.guest.costcases import CASES
+from bench.report import costs
+from bench.report.files import read_rows
+from lab.guest.plan import Variant
+from lab.kernel.artifacts import REPOSITORY
+from lab.machine import LIVE_KERNELS, TOOLS, Setup
+from lab.roots import kernel_names
 from nodrop.progress import Progress
-from nodrop.report import costs
-from nodrop.report.files import read_rows
+from proof.selftests import find_selftests
 
 KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_names()
 OTHERS = [name for name in KERNELS if name != "7.3"]
 """With drivers other than those under which all is tested in user mode, which are of 7.3."""
-_ALL = find_selftests(REPOSITORY / "tests/selftests")
+_ALL = find_selftests(REPOSITORY / "proof/programs")
 DIFFERENT = ("tun_", "vhost_", "sec_memory")
 """What depends on how a kernel's drivers are made, or on its network core."""
 SELFTESTS = [
@@ -40,7 +40,7 @@ VPNS = [REPOSITORY / "tests/kernels/command/vpns"]
 """With the command that looks at them."""
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
 COMPAT_PROGRAMS = find_selftests(REPOSITORY / "tests/compat")
-WHY = REPOSITORY / "tests/selftests/cmd_why"
+WHY = REPOSITORY / "proof/programs/cmd_why"
 LIVE_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/live")
 ROUNDS = "100"
 """How often the livepatch goes in and out under load."""

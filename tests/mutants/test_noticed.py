@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import lab
+import lab
+from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from lab.kernel.build import make
 from nodrop.errors import NodropError
-from nodrop.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
-from nodrop.kernel.build import make
-from nodrop.lab.selftests import find_kunit, run_kunit, run_selftest
 from nodrop.progress import Progress
-
-from .rows import KUNIT, MUTANTS, Mutant
+from proof.mutants import KUNIT, MUTANTS, Mutant
+from proof.selftests import find_kunit, run_kunit, run_selftest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
@@ -31,8 +30,8 @@ ROW_TIMEOUT_S = 330.0
 """For a guest with a row of the sweep; what does not come is waited for for a minute."""
 SWEEP = """
 import sys
-from nodrop.guest.sweep import run
-from nodrop.guest.sweep.__main__ import main
+from proof.sweep import run
+from proof.sweep.__main__ import main
 run.SHRINK_S = 0.0
 sys.exit(main(sys.argv[1:]))
 """
@@ -95,7 +94,7 @@ class Bench:
             if name == KUNIT:
                 tests = find_kunit(self.artifacts)
                 return all(run_kunit(self.kernel, self.artifacts, one, out).ok for one in tests)
-            program = ROOT / "tests/selftests" / name
+            program = ROOT / "proof/programs" / name
             return run_selftest(self.kernel, self.artifacts, program, out).ok
         except NodropError:
             return False  # the guest died, or hung

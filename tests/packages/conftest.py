@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lab import layering
+from lab.kernel.artifacts import REPOSITORY
+from lab.roots import RELEASES, DebianKernel, Release, ensure_kernel
 from nodrop import proc
-from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.lab import layering
-from nodrop.lab.roots import RELEASES, DebianKernel, Release, ensure_kernel
 from nodrop.progress import Progress
 
 BUILD_TIMEOUT_S = 300.0
@@ -107,7 +107,7 @@ def debian(
 def build(version: str = "") -> list[Path]:
     """Build the packages and return their files."""
     done = proc.run(
-        [REPOSITORY / "scripts/deb", *([version] if version else [])], timeout=BUILD_TIMEOUT_S
+        [REPOSITORY / "packaging/deb", *([version] if version else [])], timeout=BUILD_TIMEOUT_S
     )
     assert done.status == 0, done.output
     return [REPOSITORY / line for line in done.output.split() if line.endswith("_all.deb")]

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.kernel.artifacts import REPOSITORY
+from lab.kernel.artifacts import REPOSITORY
 from packages.conftest import Root
 
 OURS = "/usr/src/nodrop-0.0.1"
 
 # Where everything is as it should be, so that each test spoils one thing.
 SET_UP = f"""
-{REPOSITORY}/scripts/lay modules {OURS}
+{REPOSITORY}/packaging/lay modules {OURS}
 sed s/#MODULE_VERSION#/0.0.1/ {REPOSITORY}/kmod/dkms.conf >{OURS}/dkms.conf
 dkms add nodrop/0.0.1 >/dev/null
 {OURS}/source $KERNEL /tmp/source

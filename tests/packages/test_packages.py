@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.kernel.artifacts import REPOSITORY
+from lab.kernel.artifacts import REPOSITORY
 from packages.conftest import Root, build
 
 OLDER, NEWER = range(2)

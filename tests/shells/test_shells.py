@@ -83,7 +83,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
     assert shutil.which(name), f"{name} is missing; scripts/packages-kernels.txt has it"
     share = tmp_path / "share"
     subprocess.run(
-        [REPOSITORY / "scripts/lay", "share", share, "vendor-completions"], check=True, timeout=60
+        [REPOSITORY / "packaging/lay", "share", share, "vendor-completions"], check=True, timeout=60
     )
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two kernels that are compared: without the series of tunnels/series, and with it."""
+"""The two kernels that are compared: without the series of series/series, and with it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import lab
-from nodrop.kernel import Kernel, ensure_kernel
-from nodrop.lab.hearing import GuestRun
+import lab
+from lab.hearing import GuestRun
+from lab.kernel import Kernel, ensure_kernel
 from nodrop.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]

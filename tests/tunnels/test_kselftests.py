@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.guest.kselftest import RESULTS_NAME, SKIPPED
-from nodrop.kernel.source import find_source
+from lab.kernel.source import find_source
+from proof.tunnels.kselftest import RESULTS_NAME, SKIPPED
 
 from .conftest import Side
 from .kselftests import TESTS
@@ -31,7 +31,7 @@ def results(side: Side, name: str, out: Path) -> list[list[str]]:
     assert source is not None
     folder = source.tree / "tools/testing/selftests"
     seconds, *words = TESTS[name]
-    argv = [sys.executable, "-m", "nodrop.guest.kselftest", str(folder), *words]
+    argv = [sys.executable, "-m", "proof.tunnels.kselftest", str(folder), *words]
     side.run(argv, out, seconds + MARGIN_S, {"NODROP_KSELFTEST_SECONDS": str(seconds)})
     found: list[list[str]] = json.loads((out / RESULTS_NAME).read_text())["results"]
     return found

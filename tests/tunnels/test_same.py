@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Each kind of tunnel sends the same packets with the series as without, byte for byte.
 
-What may differ: nodrop/guest/tunnels/masked.py.
+What may differ: proof/tunnels/masked.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.guest.tunnels.kinds import BEARERS, KINDS
+from proof.tunnels.kinds import BEARERS, KINDS
 
 from .conftest import Side
 
@@ -23,7 +23,7 @@ FEWEST, FEWEST_OF_BEARERS = 80, 4
 def record(side: Side, kind: str, out: Path) -> list[str]:
     out = out / side.name
     out.mkdir()
-    side.run([sys.executable, "-m", "nodrop.guest.tunnels.record", kind], out, TIMEOUT_S)
+    side.run([sys.executable, "-m", "proof.tunnels.record", kind], out, TIMEOUT_S)
     return (out / f"record-{kind}.txt").read_text(encoding="ascii").splitlines()
 
 

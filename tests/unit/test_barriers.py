@@ -12,7 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 LITMUS = {
     path.stem: path.read_text(encoding="utf-8")
-    for path in (REPOSITORY / "tests/litmus").glob("*.litmus")
+    for path in (REPOSITORY / "proof/litmus").glob("*.litmus")
 }
 TEXTS = {
     str(path.relative_to(REPOSITORY / "kmod")): path.read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ TEXTS = {
 WHOLE = [name for name in LITMUS if not name.endswith("-broken")]
 BARRIER = re.compile(r"\b(?:smp_\w*(?:mb|release|acquire)\w*|smp_store_mb)\(")
 NAMED = re.compile(
-    r"Litmus: (?:tests/litmus/)?(\S+?)(?:\.litmus)?(?: \*/)?(?:\s*\\)?$", re.MULTILINE
+    r"Litmus: (?:proof/litmus/)?(\S+?)(?:\.litmus)?(?: \*/)?(?:\s*\\)?$", re.MULTILINE
 )
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 CODE = re.compile(r"^ \* Code: (.*)$", re.MULTILINE)

@@ -15,14 +15,15 @@ import pytest
 import stubs
 from stand_in import Guest
 
-from nodrop import cli, lab, load
-from nodrop.bench import machine, noise, order, programs, rundir, scenario, source
+import lab
+from bench import load, machine, noise, order, programs, rundir, scenario, source
+from bench.guest.scenarios import KINDS
+from bench.load import Load
+from bench.report import files
+from lab.guest.environment import Environment
+from lab.guest.plan import Variant
+from nodrop import cli
 from nodrop.errors import NodropError, UsageError
-from nodrop.guest.environment import Environment
-from nodrop.guest.plan import Variant
-from nodrop.guest.scenarios import KINDS
-from nodrop.load import Load
-from nodrop.report import files
 from nodrop.signals import interrupt_on_signals
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ CONTINUE = ["-q", "bench", "--continue"]
 @pytest.fixture
 def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guest:
     # A plot takes a second, and is none of this file's business.
-    monkeypatch.setattr("nodrop.report.plot.svg", lambda *_: "")
+    monkeypatch.setattr("bench.report.plot.svg", lambda *_: "")
     return Guest.put(tmp_path, monkeypatch)
 
 

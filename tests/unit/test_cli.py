@@ -13,8 +13,8 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from schema import SCHEMAS, answer, validate
 
+from bench import scenario, session
 from nodrop import cli
-from nodrop.bench import scenario, session
 from nodrop.commands import common
 from nodrop.errors import NodropError, UnsupportedError
 
@@ -96,7 +96,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copytree(RESULTS / "tap", out)
 
     monkeypatch.setattr(session, "measure", measure)
-    monkeypatch.setattr("nodrop.report.plot.svg", lambda *_: "")
+    monkeypatch.setattr("bench.report.plot.svg", lambda *_: "")
     return tmp_path / "out"
 
 

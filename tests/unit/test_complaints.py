@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.guest import kmemleak
-from nodrop.lab import ktap, races
-from nodrop.lab.ktap import Outcome
-from nodrop.lab.splats import find_all, find_splats
+from lab import races
+from lab.guest import kmemleak
+from lab.splats import find_all, find_splats
+from proof import ktap
+from proof.ktap import Outcome
 
 FIRST_LINES = [
     ("BUG", "kernel BUG at lib/dynamic_queue_limits.c:99!"),

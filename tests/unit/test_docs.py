@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from bench import scenario
 from nodrop import cli
-from nodrop.bench import scenario
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = REPOSITORY / "man"
-ELSEWHERE = ("../nodrop/", "../contrib/", "kmod/", "COPYING")
+PAGES = REPOSITORY / "packaging/man"
+ELSEWHERE = ("../nodrop/", "../packaging/", "kmod/", "COPYING")
 """Links that hold in a clone only: the pages name the place of these in words."""
 _LINE = re.compile(r"(?:`|^\$ |^    |'|sudo )nodrop ([^`'\n|;>#\\()]+)", re.MULTILINE)
 """A command line of ours, in text or as an example."""
@@ -26,7 +26,7 @@ _LINE = re.compile(r"(?:`|^\$ |^    |'|sudo )nodrop ([^`'\n|;>#\\()]+)", re.MULT
 def laid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that an installation has."""
     folder = tmp_path_factory.mktemp("doc") / "nodrop"
-    subprocess.run([REPOSITORY / "scripts/lay", "docs", folder], check=True)
+    subprocess.run([REPOSITORY / "packaging/lay", "docs", folder], check=True)
     return folder
 
 

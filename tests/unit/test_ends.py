@@ -16,7 +16,7 @@ from nodrop import cli
 from nodrop.signals import INTERRUPTED
 
 LIST = ["bench", "--list"]
-HEAVY = ("rich", "matplotlib", "nodrop.lab", "nodrop.kernel", "nodrop.report")
+HEAVY = ("rich", "matplotlib", "lab", "lab.kernel", "bench.report")
 RUN = "import sys; from nodrop.start import main; status = main(); "
 END = RUN + "sys.exit(status)"
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.guest.fuzz import memory
-from nodrop.guest.fuzz.execute import settles
-from nodrop.guest.fuzz.generate import MAKERS, MOST, SPECS, program_of
-from nodrop.guest.fuzz.program import AWAY, HERE, Call, Data, Program, Ref
-from nodrop.guest.fuzz.run import KINDS, RUNNING
-from nodrop.kernel import Artifacts, Kernel
-from nodrop.lab import fuzz, uml
-from nodrop.lab.hearing import GuestDied, GuestRun
+from lab import uml
+from lab.hearing import GuestDied, GuestRun
+from lab.kernel import Artifacts, Kernel
+from proof.fuzz import campaign as fuzz
+from proof.fuzz import memory
+from proof.fuzz.execute import settles
+from proof.fuzz.generate import MAKERS, MOST, SPECS, program_of
+from proof.fuzz.program import AWAY, HERE, Call, Data, Program, Ref
+from proof.fuzz.run import KINDS, RUNNING
 
 SOME = [program_of(1, number) for number in range(400)]
 
@@ -95,6 +96,6 @@ def test_a_kernel_that_dies_leaves_the_command_that_runs_its_program_again(
     assert "BUG: here" in printed
     assert "r0 = udp()" in printed
     assert f"--seed 9 --kind {KINDS[-1]} --first 3000000 --programs 0" in ran[-1]
-    again = shlex.split(printed.splitlines()[-1].partition("nodrop.lab.fuzz ")[2])
+    again = shlex.split(printed.splitlines()[-1].partition("proof.fuzz.campaign ")[2])
     fuzz.main([*again, "--seconds", "1"])
     assert f"--seed 9 --kind {KINDS[-1]} --first 3000005 --programs 1" in ran[-1]

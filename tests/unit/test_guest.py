@@ -12,22 +12,17 @@ from typing import Any
 
 import pytest
 
+from bench.guest import iperf
+from bench.guest.scenarios.base import DeviceCounts
+from bench.guest.scenarios.flood import flood_metrics
+from bench.guest.scenarios.vpntcp import parse_dropped
+from bench.guest.shares import due
+from lab.guest.counters import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
+from lab.guest.failure import GuestError
+from lab.guest.kreader import Counts, Way
+from lab.guest.pktgen import PktgenResult, parse_device
 from nodrop import proc
-from nodrop.guest import iperf, kselftest
-from nodrop.guest.counters import (
-    LinkCounters,
-    QdiscCounters,
-    parse_link,
-    parse_qdisc,
-    parse_snmp,
-)
-from nodrop.guest.failure import GuestError
-from nodrop.guest.kreader import Counts, Way
-from nodrop.guest.pktgen import PktgenResult, parse_device
-from nodrop.guest.scenarios.base import DeviceCounts
-from nodrop.guest.scenarios.flood import flood_metrics
-from nodrop.guest.scenarios.vpntcp import parse_dropped
-from nodrop.guest.shares import due
+from proof.tunnels import kselftest
 
 SAMPLES = Path(__file__).with_name("samples")
 

@@ -166,7 +166,7 @@ def test_json_tells_what_is_in_memory(host: Host, capsys: pytest.CaptureFixture[
 def test_the_script_changes_nothing_when_it_only_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real scripts/install, in a copy, with DKMS that notes what it is told to do."""
+    """The real packaging/install, in a copy, with DKMS that notes what it is told to do."""
     copy = tmp_path / "clone"
     for name in ("scripts", "kmod"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("build"))

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from nodrop.bench import instructions as bench
+from bench import instructions as bench
+from bench.guest import instructions as guest
+from bench.guest.costcases import CASES
+from bench.report import costs
+from lab.guest.environment import Environment
+from lab.guest.failure import Unsupported
+from lab.guest.plan import Variant
 from nodrop.errors import NodropError
-from nodrop.guest import instructions as guest
-from nodrop.guest.costcases import CASES
-from nodrop.guest.environment import Environment
-from nodrop.guest.failure import Unsupported
-from nodrop.guest.plan import Variant
-from nodrop.report import costs
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "instructions"
 NOWHERE = Environment(Path("/none"), Path("/none"), Path("/none"))

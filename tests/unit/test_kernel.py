@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.kernel import Kernel, apt, artifacts, cache, ensure_artifacts, kconfig, patched
+from lab.kernel.apt import Candidate
+from lab.kernel.artifacts import content_hash
+from lab.kernel.cache import Cache
+from lab.kernel.source import Source
 from nodrop.errors import NodropError, UnsupportedError, UsageError
-from nodrop.kernel import Kernel, apt, artifacts, cache, ensure_artifacts, kconfig, patched
-from nodrop.kernel.apt import Candidate
-from nodrop.kernel.artifacts import content_hash
-from nodrop.kernel.cache import Cache
-from nodrop.kernel.source import Source
 from nodrop.progress import Progress
 
 URIS = """\

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import stubs
 
+from lab import accel, again, hearing
+from lab import init as plan
+from lab.hearing import GuestRun
+from lab.roots import sources_of
+from lab.splats import find_splats
 from nodrop.errors import NodropError
-from nodrop.guest import batch
-from nodrop.lab import accel, again, hearing, plan
-from nodrop.lab.hearing import GuestRun
-from nodrop.lab.roots import sources_of
-from nodrop.lab.selftests import read_batch, split_log
-from nodrop.lab.splats import find_splats
+from proof import batch
+from proof.selftests import read_batch, split_log
 
 DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
 PRINTED = GuestRun(0, "", "ok 1 one\nnot ok 2 two", (), 1.0)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from schema import answer
 
+from bench.commands import lab
+from lab import kernels, roots, uml
+from lab import machine as machines
+from lab.hearing import GuestRun
+from lab.kernel import build
+from lab.splats import Splat
 from nodrop.cli import main
-from nodrop.commands import lab
-from nodrop.kernel import build
-from nodrop.lab import kernels, roots, uml
-from nodrop.lab import machine as machines
-from nodrop.lab.hearing import GuestRun
-from nodrop.lab.splats import Splat
 
 
 class Guests:
@@ -61,7 +61,7 @@ def test_a_command_gets_the_driver_and_its_words(
     assert main(["-q", "lab", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
-    loaded = [sys.executable, "-m", "nodrop.guest.loaded", "nodrop"]
+    loaded = [sys.executable, "-m", "lab.guest.loaded", "nodrop"]
     assert boot["argv"] == [*loaded, "ls", "-j", "--", "a b"]
     assert (boot["timeout"], boot["terminal"], boot["cpus"]) == (None, None, 2)
     assert not boot["out"].exists()

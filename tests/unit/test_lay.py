@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What ``scripts/lay`` installs is whole."""
+"""What ``packaging/lay`` installs is whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodrop.kernel.artifacts import REPOSITORY
+from lab.kernel.artifacts import REPOSITORY
 
 IMPORTS = """
 import importlib, pkgutil, sys
@@ -17,15 +17,15 @@ assert list(nodrop.__path__) == [sys.argv[1] + "/nodrop"]
 for module in pkgutil.walk_packages(nodrop.__path__, "nodrop."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-from nodrop.lab import plan, uml
+from lab import plan, uml
 assert plan.INIT.exists() and uml.SANDBOX.exists()
 """
 
 
 def test_command_imports_nothing_that_is_left_out(tmp_path: Path) -> None:
     folder, start = tmp_path / "share", tmp_path / "bin/nodrop"
-    subprocess.run([REPOSITORY / "scripts/lay", "command", folder, start], check=True, timeout=60)
+    subprocess.run([REPOSITORY / "packaging/lay", "command", folder, start], check=True, timeout=60)
     subprocess.run([sys.executable, "-I", "-c", IMPORTS, folder], check=True, timeout=60)
     listed = subprocess.run([start, "--help"], check=True, capture_output=True, timeout=60)
     assert b"status" in listed.stdout
-    assert not (folder / "nodrop/guest/sweep").exists()
+    assert not (folder / "proof/sweep").exists()

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hosts import host
 
+from lab.kernel.artifacts import REPOSITORY
 from nodrop.cli import parser
-from nodrop.kernel.artifacts import REPOSITORY
 from nodrop.prometheus.collect import collect
 from nodrop.prometheus.text import Family
 
-CONTRIB = REPOSITORY / "contrib"
+CONTRIB = REPOSITORY / "packaging"
 RULES = CONTRIB / "prometheus/nodrop.rules.yml"
 SERVICE = CONTRIB / "systemd/nodrop-export.service"
 DASHBOARD = CONTRIB / "grafana/nodrop.json"

@@ -9,7 +9,7 @@ from mutants.rows import KUNIT, MUTANTS
 from mutants.test_noticed import mutated
 from sharing import PROGRAMS
 
-from nodrop.guest.sweep.rows import parse
+from proof.sweep.rows import parse
 
 KMOD = Path(__file__).resolve().parents[2] / "kmod"
 

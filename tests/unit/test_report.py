@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from bench import scenario
+from bench.order import jobs
+from bench.report import files, noise, overview, page, plot, rows, stats, summary, table
+from bench.report.files import Run
+from lab.guest.plan import RAW_NAME, Variant
+from lab.kernel.artifacts import REPOSITORY
 from nodrop import cli
-from nodrop.bench import scenario
-from nodrop.bench.order import jobs
 from nodrop.commands import common
 from nodrop.errors import NodropError
-from nodrop.guest.plan import RAW_NAME, Variant
-from nodrop.kernel.artifacts import REPOSITORY
-from nodrop.report import files, noise, overview, page, plot, rows, stats, summary, table
-from nodrop.report.files import Run
 
 RESULTS = REPOSITORY / "results"
 FACTOR = {"stock": 1.0, "upstream": 1.1, "nodrop": 1.2}

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import pytest
 
-from nodrop.guest.sweep.pairs import choose
-from nodrop.guest.sweep.rows import NAMES, VALUES, excluded, parse
+from proof.sweep.pairs import choose
+from proof.sweep.rows import NAMES, VALUES, excluded, parse
 
 
 def test_a_seed_has_every_pair_that_can_be() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``nodrop enable`` and ``disable``: what is done and what is refused.
 
-tests/selftests/cmd_switch has them with a real kernel; here is what a guest cannot have.
+proof/programs/cmd_switch has them with a real kernel; here is what a guest cannot have.
 """
 
 from __future__ import annotations

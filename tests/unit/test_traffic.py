@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from nodrop.guest.command import Service, parse_last_json, tool
-from nodrop.guest.failure import GuestError
+from lab.guest.command import Service, parse_last_json, tool
+from lab.guest.failure import GuestError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TRAFFIC = REPOSITORY / "traffic"
+TRAFFIC = REPOSITORY / "lab/traffic"
 TIMEOUT_S = 120
 USED = ("udp_sender", "udp_sink", "tun_reader", "vhost_client", "tcp_flows", "packet_cost")
 SLOWLY = ("--dest", "127.0.0.1", "--rate", "20")

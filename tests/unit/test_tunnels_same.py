@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import struct
 
-from nodrop.guest.tunnels.kinds import HERE4, KINDS, MAC, THERE4, checksum
-from nodrop.guest.tunnels.masked import Masker
-from nodrop.guest.tunnels.packets import VNET, few, fitting, ip4, summed, udp
-from nodrop.guest.tunnels.pmtu import message
+from proof.tunnels.kinds import HERE4, KINDS, MAC, THERE4, checksum
+from proof.tunnels.masked import Masker
+from proof.tunnels.packets import VNET, few, fitting, ip4, summed, udp
+from proof.tunnels.pmtu import message
 
 LINK = MAC + bytes(6) + b"\x08\x00"
 INSIDE = LINK + ip4(udp(64))

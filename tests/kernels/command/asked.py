@@ -16,7 +16,7 @@ from command import answer
 from harness import SEND_TIMEOUT, THERE, equal
 from schema import validate
 
-from nodrop.guest.slow import patience
+from lab.guest.slow import patience
 
 
 def told(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:

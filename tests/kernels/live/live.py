@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nodrop.guest.command import tool
-from nodrop.guest.failure import GuestError
-from nodrop.guest.slow import patience
+from lab.guest.command import tool
+from lab.guest.failure import GuestError
+from lab.guest.slow import patience
 
 PATCH = Path("/sys/kernel/livepatch/nodrop_live")
 TRANSITION_S = patience(20.0)

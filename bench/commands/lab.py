@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop lab``: a shell or a command in a guest that has nodrop's modules at hand."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.guest.plan import Variant
+from lab.kernel.kconfig import FLAVOURS
+from nodrop import screen
+from nodrop.commands import common
+from nodrop.errors import FAILED, UsageError
+
+if TYPE_CHECKING:
+    from lab.hearing import GuestRun
+
+KERNELS = ("uml", "6.1", "6.12", "7.3")
+NONE = "none"
+MAX_CPUS = 8
+"""CONFIG_NR_CPUS of the lab's own kernels; a larger number would silently be this."""
+_PLAIN_WIDTH = 1000
+"""Columns of a guest whose output goes to no terminal: as good as no limit."""
+_SHELL = ("bash", "--noprofile", "--norc", "-i")
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of the command and of what is below it."""
+    lab = commands.add_parser(
+        "lab",
+        description="Try things in a guest: a real kernel, nodrop's modules and traffic programs "
+        "at hand, nothing of this machine at stake.",
+    )
+    below = lab.add_subparsers(required=True, metavar="run", dest="what")
+    run = below.add_parser(
+        "run",
+        usage="nodrop lab run [OPTIONS] [-- COMMAND ...]",
+        description="Run a command in a guest, or a shell. This machine's files are there, "
+        "writable in memory (uml); what is written to $NODROP_OUT stays.",
+    )
+    run.add_argument(
+        "--kernel", metavar="K", choices=KERNELS, default="uml", help=f"{', '.join(KERNELS)} (uml)"
+    )
+    drivers = (*(str(variant) for variant in Variant), NONE)
+    run.add_argument(
+        "--driver",
+        metavar="D",
+        choices=drivers,
+        default="nodrop",
+        help=f"{', '.join(drivers)} (nodrop)",
+    )
+    run.add_argument(
+        "--flavour",
+        metavar="F",
+        choices=FLAVOURS,
+        default="perf",
+        help=f"of uml: {', '.join(FLAVOURS)} (perf)",
+    )
+    run.add_argument("--cpus", type=_cpus, default=2, metavar="N", help="CPUs (2)")
+    run.add_argument("--memory", type=_memory, default="2G", metavar="SIZE", help="memory (2G)")
+    run.add_argument(
+        "--timeout", type=common.seconds_from(1, 10**6), metavar="S", help="seconds (no limit)"
+    )
+    run.add_argument("--out", type=Path, metavar="DIR", help="$NODROP_OUT (kept nowhere)")
+    run.add_argument("--log", action="store_true", help="the kernel's log at the end")
+    run.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="none: a shell")
+    run.set_defaults(run=run_guest)
+
+
+def _cpus(text: str) -> int:
+    """Parse a number of CPUs, for argparse."""
+    value = common.positive_int(text)
+    if value > MAX_CPUS:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_CPUS}")
+    return value
+
+
+def _memory(text: str) -> str:
+    """Parse a size of memory, for argparse; returned in capitals."""
+    match = re.fullmatch(r"(\d{1,9})([MG])", text.upper(), re.ASCII)
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 512M or 2G")
+    return match[0]
+
+
+def run_guest(arguments: argparse.Namespace) -> int:
+    """Run a command or a shell in a guest; return its exit status, or 1 on a complaint."""
+    command = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
+    if not command:
+        if not screen.is_terminal(sys.stdin):
+            raise UsageError(
+                "A shell needs a terminal, and stdin is none.",
+                "Name a command: nodrop lab run -- ip link",
+            )
+        if arguments.json:
+            raise UsageError("A shell has no JSON.", "Leave -j out, or name a command.")
+    with ExitStack() as stack:
+        out = arguments.out or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="nodrop-lab-"))
+        )
+        result = _run(arguments, command, out)
+    _tell(arguments, result)
+    return result.status or (FAILED if result.splats else 0)
+
+
+def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> GuestRun:
+    from lab import kernels
+    from lab.hearing import results_folder
+    from lab.kernel.artifacts import REPOSITORY
+    from lab.terminal import Terminal
+
+    driver = None if arguments.driver == NONE else Variant(arguments.driver)
+    results_folder(out)
+    with common.progress(arguments) as progress:
+        release, boot = kernels.ensure(arguments.kernel, driver, arguments.flavour, progress)
+    argv = list(command or _SHELL)
+    if driver:
+        python = sys.executable if arguments.kernel == kernels.UML else "python3"
+        argv = [python, "-m", "lab.guest.loaded", str(driver), *argv]
+    if not command and not arguments.quiet:
+        modules = f"with {driver}'s modules" if driver else "without modules of tun"
+        print(f"Linux {release} {modules}. Leave by 'exit'; Ctrl-] kills it.", file=sys.stderr)
+
+    def on_line(line: str) -> None:
+        if command and not arguments.json:
+            print(line, flush=True)
+
+    looks = _looks(arguments, shell=not command)
+    with nullcontext() if command else Terminal() as terminal:
+        result: GuestRun = boot(
+            argv,
+            out=out,
+            cpus=arguments.cpus,
+            memory=arguments.memory,
+            timeout=arguments.timeout,
+            env={"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **looks},
+            on_line=on_line,
+            terminal=terminal,
+        )
+    return result
+
+
+def _looks(arguments: argparse.Namespace, *, shell: bool) -> dict[str, str]:
+    """Return the environment that makes a guest's command print as one here would.
+
+    There it is always on a terminal, which has no size but for a shell's.
+    """
+    people = screen.is_terminal(sys.stdout) and not arguments.json
+    choice, term = arguments.color, os.environ.get("TERM", "dumb")
+    colored = choice == "always" or (people and screen.colored(choice, sys.stdout))
+    if colored and term == "dumb":
+        term = "linux"
+    looks = {"TERM": term if people or colored else "dumb"}
+    if not colored:
+        looks["NO_COLOR"] = "1"
+    if not shell:
+        width = screen.terminal_width(sys.stdout) if people else _PLAIN_WIDTH
+        looks["COLUMNS"] = str(width)
+    return looks
+
+
+def _tell(arguments: argparse.Namespace, result: GuestRun) -> None:
+    if arguments.json:
+        told: dict[str, Any] = {
+            "kernel": arguments.kernel,
+            "driver": arguments.driver,
+            "status": result.status,
+            "duration_s": round(result.seconds, 3),
+            "output": result.output,
+            "splats": [{"kind": splat.kind, "text": splat.text} for splat in result.splats],
+            "foreign": [{"kind": splat.kind, "text": splat.text} for splat in result.foreign],
+            "log": result.log if arguments.log else None,
+        }
+        common.print_json("lab run", told)
+        return
+    if arguments.log:
+        print(result.log, file=sys.stderr)
+    for splat in result.foreign:
+        print(f"Of another part of the kernel ({splat.kind}): {splat.line}", file=sys.stderr)
+    for splat in result.splats:
+        print(f"The kernel complained ({splat.kind}):\n{splat.text}", file=sys.stderr)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop report``: table, picture and page again, from raw data alone."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from nodrop.commands import common
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "report",
+        description="Make table, picture and page (report.html) again from the raw data of a run, "
+        "finished or interrupted.",
+    )
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="what 'nodrop bench' or 'demo' made"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    from bench.report.files import PAGE_NAME
+
+    path = arguments.directory
+    directory, summaries = common.write_report(path)
+    if arguments.json:
+        common.print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
+    else:
+        common.print_table(arguments, directory, summaries)
+        print(f"Table, picture and page (report.html): {path}")
+    return 0

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m bench.guest.instructions TIMES AXES DRIVER...``: what a packet costs, on one CPU.
+
+::
+
+    packet_cost --> UDP sockets --> qdisc --> TUN ring (txqueuelen) --> packet_cost
+                         (1-64)       (mq)      (1-8)
+
+Its ticks are instructions only where the lab counts them (:data:`lab.accel.COUNTED`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.guest.account import Account
+from bench.guest.costcases import Case, chosen
+from bench.guest.runner import append_result, prepare_system
+from bench.guest.scenarios.base import drain
+from lab.guest.command import tool
+from lab.guest.drivers import Drivers, device_flags
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError, Unsupported
+from lab.guest.plan import RAW_NAME, Variant
+from lab.guest.slow import patience
+from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+
+DEVICE = "ndtun0"
+LOCAL, REMOTE = "198.18.0.1", "198.18.0.2"
+DEFAULT_QDISC = Path("/proc/sys/net/core/default_qdisc")
+"""What the queues below mq get."""
+ROUNDS = 5
+TIMEOUT_S = 60.0
+
+
+def measure(case: Case, variant: Variant, environment: Environment) -> dict[str, Any]:
+    """Make one measurement with the variant's driver, which is loaded.
+
+    Returns:
+        the loop of known length, the rounds, and where all packets went.
+
+    Raises:
+        GuestError: it failed; Unsupported: this kernel cannot do it.
+    """
+    flags = IFF_TUN | device_flags(variant) | (IFF_MULTI_QUEUE if case.queues else 0)
+    with ExitStack() as stack:
+        devices = [
+            stack.enter_context(TunDevice(DEVICE, flags, offloads=case.payload.offloads)).fd
+            for _ in range(max(case.queues, 1))
+        ]
+        if case.queues:
+            DEFAULT_QDISC.write_text(f"{case.qdisc}\n")
+        configure(
+            DEVICE,
+            txqueuelen=case.txqueuelen,
+            qdisc="mq" if case.queues else case.qdisc,
+            address=f"{LOCAL} peer {REMOTE}/32",
+        )
+        command = [str(environment.bin / "packet_cost"), *words(case, devices)]
+        output = tool(command, timeout=patience(TIMEOUT_S), pass_fds=devices)
+        loop, *rounds, whole = map(json.loads, output.splitlines())
+        counts = drain(DEVICE, whole["sent"])
+    account = Account(
+        offered=whole["sent"],
+        delivered=whole["delivered"],
+        queued=counts.qdisc.queued,
+        lost=counts.link.tx_dropped,
+        qdisc_drops=counts.qdisc.drops,
+    )
+    return {
+        **loop,
+        "rounds": rounds,
+        "sent": account.offered,
+        "delivered": account.delivered,
+        "lost": account.lost,
+        "qdisc_drops": account.qdisc_drops,
+        "unaccounted": account.unaccounted,
+        "used_queues": whole["used_queues"],
+    }
+
+
+def words(case: Case, devices: Sequence[int]) -> list[str]:
+    """Return the arguments of packet_cost, with the numbers of the device's open queues."""
+    values = {
+        "device": ",".join(map(str, devices)),
+        "local": LOCAL,
+        "remote": REMOTE,
+        "flows": case.flows,
+        "sndbuf": case.sndbuf,
+        "packets": case.packets,
+        "rounds": ROUNDS,
+        "batch": case.batch,
+        "work": case.work,
+    }
+    named = [word for name, value in values.items() for word in (f"--{name}", str(value))]
+    return named + case.payload.words
+
+
+def result(case: Case, variant: Variant, environment: Environment) -> dict[str, Any]:
+    """Make one measurement, or say why this kernel cannot; returns a line of the raw data."""
+    line = {"case": case.name, "axes": dict(case.axes), "variant": str(variant)}
+    try:
+        return line | measure(case, variant, environment)
+    except Unsupported as error:
+        return line | {"skipped": str(error)}
+
+
+def main(argv: list[str]) -> int:
+    """Measure all cases of AXES (a,b,...) with the drivers, TIMES times."""
+    times, axes, *variants = argv
+    try:
+        environment = Environment.from_environ()
+        drivers = Drivers(environment.modules)
+        prepare_system()
+        for _ in range(int(times)):
+            for variant in map(Variant, variants):
+                drivers.use(variant)
+                for case in chosen(axes.split(",")):
+                    line = result(case, variant, environment)
+                    append_result(environment.out / RAW_NAME, line)
+                print(variant, flush=True)
+        drivers.unload()
+    except GuestError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

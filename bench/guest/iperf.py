@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""iperf3, the program: TCP flows from one network namespace to another."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Self
+
+from lab.guest.command import Service, in_netns
+from lab.guest.failure import GuestError
+from lab.guest.slow import patience
+
+STEP_S = 0.1
+"""What iperf3 counts by; it knows no shorter one."""
+LISTEN_TIMEOUT_S = patience(5.0)
+END_GRACE_S = patience(15.0)
+FAILED = 1
+"""The status with which iperf3 ends, and then tells why in its result."""
+
+PORT = 5201
+"""Where its server listens."""
+
+_LISTENING = "0A"
+
+
+@dataclass(frozen=True)
+class Flows:
+    """What arrived in the measured window.
+
+    Attributes:
+        bytes: of all flows, at the receiver.
+        smallest_flow_bytes: of the flow that got least.
+        window_s: from the warm-up to the end, seconds.
+        retransmits: segments sent again.
+        rtt_ms: mean of TCP's own, smoothed, of all flows.
+    """
+
+    bytes: int
+    smallest_flow_bytes: int
+    window_s: float
+    retransmits: int
+    rtt_ms: float
+
+    @classmethod
+    def from_data(
+        cls, sender: Mapping[str, Any], receiver: Mapping[str, Any], *, warm_up_s: float
+    ) -> Self:
+        """Read the results (``-J``) of both sides.
+
+        Counted are the intervals of which the greater part lies after the warm-up.
+
+        Raises:
+            GuestError: one failed, lacks a field, or counted nothing.
+        """
+        for side in (sender, receiver):
+            if "error" in side:
+                raise GuestError(f"iperf3: {side['error']}")
+        try:
+            sent, counted = (_after(side, warm_up_s) for side in (sender, receiver))
+            window_s = sum(float(interval["sum"]["seconds"]) for interval in counted)
+            if not (window_s and sent):
+                raise GuestError("iperf3 counted nothing after the warm-up")
+            by_flow: dict[int, int] = {}
+            for interval in counted:
+                for flow in interval["streams"]:
+                    by_flow[flow["socket"]] = by_flow.get(flow["socket"], 0) + flow["bytes"]
+            rtts_us = [flow["rtt"] for interval in sent for flow in interval["streams"]]
+            return cls(
+                bytes=sum(by_flow.values()),
+                smallest_flow_bytes=min(by_flow.values()),
+                window_s=window_s,
+                retransmits=sum(int(interval["sum"]["retransmits"]) for interval in sent),
+                rtt_ms=fmean(rtts_us) / 1e3,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise GuestError(f"iperf3's result lacks something: {error}") from error
+
+
+def _after(side: Mapping[str, Any], warm_up_s: float) -> list[Any]:
+    """Return the intervals of which the greater part lies after the warm-up."""
+    return [
+        interval
+        for interval in side["intervals"]
+        if interval["sum"]["start"] + interval["sum"]["end"] > 2 * warm_up_s
+    ]
+
+
+def parse(output: str) -> dict[str, Any]:
+    """Return the JSON object in iperf3's output; warnings may stand before it.
+
+    Raises:
+        GuestError: there is none.
+    """
+    try:
+        result = json.loads(output[output.index("{") :])
+    except ValueError as error:
+        raise GuestError(f"iperf3 ended without a result: {output.strip()}") from error
+    if not isinstance(result, dict):
+        raise GuestError("iperf3 ended without a result")
+    return result
+
+
+def is_listening(table: str) -> bool:
+    """Return whether a ``/proc/PID/net/tcp`` shows that iperf3's server listens.
+
+    Others may listen in the same namespace.
+    """
+    rows = (line.split() for line in table.splitlines()[1:])
+    return any(
+        row[1].endswith(f":{PORT:04X}") and row[3] == _LISTENING for row in rows if len(row) > 3
+    )
+
+
+def run(
+    netns: tuple[str, str],
+    address: str,
+    *,
+    cpus: tuple[str, str],
+    flows: int,
+    warm_up_s: float,
+    seconds: float,
+    buffer_bytes: int = 0,
+) -> Flows:
+    """Send TCP from one namespace to the other and return what arrived in the window.
+
+    iperf3 sends for whole seconds: the window is as much longer.
+
+    Args:
+        netns: the sender's, the receiver's.
+        address: of the receiver.
+        cpus: the sender's, the receiver's.
+        flows: how many at once.
+        warm_up_s: from the start to the window.
+        seconds: length of the window, at least.
+        buffer_bytes: of the sockets, so that no window grows; 0: windows grow.
+
+    Raises:
+        GuestError: iperf3 is missing, failed or did not end.
+    """
+    sends, receives = (
+        ["taskset", "--cpu-list", cpu, "iperf3", "-J", "-i", str(STEP_S)] for cpu in cpus
+    )
+    serve = in_netns(netns[1], [*receives, "-s", "-1", "-B", address])
+    send = [*sends, "-c", address, "-P", str(flows)]
+    send += ["-w", str(buffer_bytes)] if buffer_bytes else []
+    length = math.ceil(warm_up_s + seconds)
+    send = in_netns(netns[0], [*send, "-t", str(length)])
+    with Service(serve, announces=False, stopped_status=FAILED) as server:
+        wait_listening(server)
+        with Service(send, announces=False, stopped_status=FAILED) as client:
+            sent = parse(client.wait(length + END_GRACE_S))
+        # A server that was never reached waits for ever.
+        received = sent if "error" in sent else parse(server.wait(END_GRACE_S))
+    return Flows.from_data(sent, received, warm_up_s=warm_up_s)
+
+
+def wait_listening(server: Service) -> None:
+    """Wait for iperf3's server to listen.
+
+    Raises:
+        GuestError: it does not within LISTEN_TIMEOUT_S seconds.
+    """
+    deadline = time.monotonic() + LISTEN_TIMEOUT_S
+    table = Path("/proc", str(server.pid), "net", "tcp")
+    while not is_listening(table.read_text()):
+        if time.monotonic() > deadline:
+            raise GuestError(f"iperf3 did not listen within {LISTEN_TIMEOUT_S:g} s")
+        time.sleep(STEP_S / 10)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Makes the runs of a plan one after another and keeps each result at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import load
+from bench.guest.scenarios import KINDS, Scenario
+from lab.guest.drivers import Drivers
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from lab.guest.plan import RAW_NAME, Job
+
+PROGRESS_MARK = "@nodrop-progress "
+"""Lines that begin so are for the host's progress display; a JSON object follows."""
+
+
+EXPEDITE_RCU = Path("/sys/kernel/rcu_expedited")
+"""Devices and modules then go at once; nothing in a measured window waits for this."""
+
+SYSCTLS = {
+    # The kernel sends nothing by itself.
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    # Since Linux 6.19 the core drops, uncounted, what senders hand over while another
+    # sender holds the qdisc and 1000 packets wait for it. Those are neither the driver's
+    # nor the qdisc's drops, so leave no account: the qdisc's own limit decides instead.
+    "net/core/qdisc_max_burst": "1000000",
+    # Bytes: as large as a scenario's sockets ask for.
+    "net/core/wmem_max": "16777216",
+    "net/core/rmem_max": "16777216",
+    # Pages, 1 GB: sixteen flows with large buffers shall not meet TCP's own limit.
+    "net/ipv4/tcp_mem": "262144 262144 262144",
+}
+"""Set before the runs, where the kernel has them."""
+
+
+def prepare_system() -> None:
+    """Set the guest's SYSCTLS, and make its set-up fast."""
+    if EXPEDITE_RCU.exists():
+        EXPEDITE_RCU.write_text("1\n")
+    for name, value in SYSCTLS.items():
+        knob = Path("/proc/sys", name)
+        if knob.exists():
+            knob.write_text(value + "\n")
+
+
+def append_result(path: Path, result: dict[str, Any]) -> None:
+    """Append one line and see to it that it reaches the host.
+
+    Raises:
+        GuestError: it does not, for want of space for example.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as raw:
+            raw.write(json.dumps(result) + "\n")
+            raw.flush()
+            os.fsync(raw.fileno())
+    except OSError as error:
+        raise GuestError(f"cannot write {path}: {error.strerror}") from error
+
+
+def results_made(path: Path) -> int:
+    """Return how many results are there already, made before an interruption."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def kind_of(job: Job) -> type[Scenario]:
+    """Return the class that runs a job.
+
+    Raises:
+        GuestError: there is none.
+    """
+    try:
+        return KINDS[job.kind]
+    except KeyError as error:
+        raise GuestError(f"there is no kind of scenario called {job.kind}") from error
+
+
+def run_job(job: Job, environment: Environment) -> dict[str, Any]:
+    """Make one run and return the line for the raw data.
+
+    Raises:
+        GuestError: the run failed; the text names it.
+    """
+    started, before = time.monotonic(), load.read()
+    try:
+        metrics = kind_of(job)(job.parameters, environment).run(job.variant, job.seconds)
+    except (GuestError, OSError) as error:
+        where = f"{job.scenario} {job.case} {job.variant} pair {job.pair}"
+        raise GuestError(f"{where}: {error}") from error
+    return {
+        "scenario": job.scenario,
+        "case": job.case,
+        "variant": str(job.variant),
+        "pair": job.pair,
+        "run_s": round(time.monotonic() - started, 4),
+        "guest": load.between(before, load.read()),
+        "metrics": metrics,
+    }
+
+
+def run_all(jobs: Sequence[Job], environment: Environment, report: Callable[[int], None]) -> None:
+    """Make the runs that have no result yet, in order.
+
+    Args:
+        report: told how many are done: before the first one, and after each.
+
+    Raises:
+        GuestError: a run failed; earlier results are on disk.
+    """
+    raw = environment.out / RAW_NAME
+    first = results_made(raw)
+    drivers = Drivers(environment.modules)
+    prepare_system()
+    report(first)
+    try:
+        for done, job in enumerate(jobs[first:], start=first + 1):
+            drivers.use(job.variant, vhost=job.variant if kind_of(job).uses_vhost else None)
+            append_result(raw, run_job(job, environment))
+            report(done)
+    finally:
+        drivers.unload()

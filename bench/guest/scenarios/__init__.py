@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The kinds of scenario; a new one is a class here and a file in ``bench/``."""
+
+from bench.guest.scenarios.base import Metrics, Scenario
+from bench.guest.scenarios.esp import Esp
+from bench.guest.scenarios.guard import Guard
+from bench.guest.scenarios.multiflow import Multiflow
+from bench.guest.scenarios.nullvpn import NullVpn
+from bench.guest.scenarios.scale import Scale
+from bench.guest.scenarios.shaping import Shaping
+from bench.guest.scenarios.tap import Tap
+from bench.guest.scenarios.tcp import Tcp
+from bench.guest.scenarios.vhost import Vhost
+from bench.guest.scenarios.vpntcp import VpnTcp
+from bench.guest.scenarios.vpnvideo import VpnVideo
+
+KINDS: dict[str, type[Scenario]] = {
+    "esp": Esp,
+    "guard": Guard,
+    "multiflow": Multiflow,
+    "nullvpn": NullVpn,
+    "scale": Scale,
+    "shaping": Shaping,
+    "tap": Tap,
+    "tcp": Tcp,
+    "vhost": Vhost,
+    "vpntcp": VpnTcp,
+    "vpnvideo": VpnVideo,
+}
+"""By the ``kind`` of the scenario's file."""
+
+__all__ = ["KINDS", "Metrics", "Scenario"]

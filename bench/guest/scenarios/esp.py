@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""UDP as fast as it goes through a VPN in user space that encrypts each packet.
+
+::
+
+    netns nda                                          netns ndb
+    udp_sender --> qdisc --> TUN --> esp ==> veth ==> socket: udp_sink
+    (sender_cpu)                   (vpn_cpu)          (sender_cpu)
+
+The sender and the program that encrypts have a CPU each. The far side shares the sender's and runs
+ahead of it, so that it is never late because of the sender. It counts the encrypted packets, many
+at once, and costs next to nothing: the near side is what is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from bench.guest.account import Account
+from bench.guest.scenarios.base import (
+    DeviceCounts,
+    Metrics,
+    Scenario,
+    account_metrics,
+    drain,
+    driver_metrics,
+)
+from lab.guest.command import Service, in_netns, netns_path, parse_last_json, tool
+from lab.guest.counters import driver_counters, link_counters
+from lab.guest.drivers import awake_cpus, flag_words
+from lab.guest.plan import Parameters, Variant
+from lab.guest.slow import patience
+from lab.guest.tundev import configure
+from lab.guest.vpns import End
+from lab.guest.vpns.base import VETH, veth_pair
+
+NEAR = End("nda", "ndesp-a", "192.0.2.1", "198.18.0.1")
+FAR = End("ndb", "ndesp-b", "192.0.2.2", "198.18.0.2")
+ESP_PORT = 4500
+PORT = 9
+SENDER_GRACE_S = patience(10.0)
+SETTLE_S = 0.05
+"""From the near end's last packet until it has passed the veth pair."""
+NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
+"""A namespace's kernel sends nothing by itself then; what passes is the sender's."""
+
+
+def esp_metrics(
+    said: Sequence[dict[str, Any]], counts: DeviceCounts, veth_dropped: int, payload_bytes: int
+) -> Metrics:
+    """Return speeds, losses by place, and the account of the whole way.
+
+    Args:
+        said: what the sender, the VPN and the sink say at their ends.
+        counts: of the near device, when it has come to rest.
+        veth_dropped: packets that the veth pair's near device dropped.
+        payload_bytes: of each of the sender's packets.
+    """
+    sender, near, sink = said
+    behind = {
+        "lost_near_end": near["sealed"]["refused"],
+        "lost_veth": veth_dropped,
+        "lost_outer_socket": sink["socket_drops"],
+    }
+    elsewhere = sum(behind.values())
+    account = Account(
+        offered=sender["sent"],
+        delivered=sink["packets"] + elsewhere,
+        queued=counts.qdisc.queued,
+        lost=counts.link.tx_dropped,
+        qdisc_drops=counts.qdisc.drops,
+    )
+    delivered = sink["packets"]
+    mbit = payload_bytes * 8 / 1e6
+    metrics: Metrics = {
+        "sent_mbit_per_s": sender["sent"] * mbit / sender["seconds"],
+        "received_mbit_per_s": delivered * mbit / max(sink["active_seconds"], 1e-6),
+        "loss_percent": 100 * (sender["sent"] - delivered) / max(sender["sent"], 1),
+        "refused": sender["eagain"] + sender["enobufs"] + sender["other_errors"],
+        "longest_send_ms": sender["longest_send_ns"] / 1e6,
+        "vpn_polls": near["sealed"]["polls"],
+        "lost_elsewhere": elsewhere,
+    }
+    for name, program in (("sender", sender), ("vpn", near)):
+        cpu_us = program["cpu_seconds"] * 1e6
+        metrics[f"{name}_cpu_us_per_packet"] = cpu_us / max(delivered, 1)
+        for kind in ("voluntary", "involuntary"):
+            per_s = program[f"{kind}_switches"] / sender["seconds"]
+            metrics[f"{name}_{kind}_switches_per_s"] = per_s
+    return metrics | behind | account_metrics(account) | {"delivered": delivered}
+
+
+class Esp(Scenario):
+    """Sent, received and lost, and the CPU time of each part."""
+
+    parameters = frozenset(
+        {
+            "batch",
+            "buffer_bytes",
+            "payload_bytes",
+            "qdisc",
+            "sender_batch",
+            "sender_cpu",
+            "txqueuelen",
+            "vpn_cpu",
+        }
+    )
+
+    @classmethod
+    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
+        """Return openssl, too: it tells the version of the libcrypto that encrypts."""
+        return (*super().host_programs(parameters), "openssl")
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Send for the window, let everything drain, account for every packet."""
+        with ExitStack() as stack:
+            stack.enter_context(awake_cpus(self.environment.modules))
+            stack.enter_context(veth_pair(NEAR, FAR))
+            for end in (NEAR, FAR):
+                tool(in_netns(end.netns, ["sh", "-c", NO_IPV6]))
+            sink = stack.enter_context(Service(self._sink()))
+            near = stack.enter_context(Service(self._vpn(variant)))
+            configure(
+                NEAR.device,
+                txqueuelen=self.number("txqueuelen"),
+                qdisc=self.text("qdisc"),
+                address=f"{NEAR.inner} peer {FAR.inner}/32",
+                netns=NEAR.netns,
+            )
+            sent = parse_last_json(
+                tool(self._sender(seconds), timeout=seconds + SENDER_GRACE_S), "sender"
+            )
+            counts = drain(NEAR.device, sent["sent"], netns=NEAR.netns)
+            driver = driver_counters(NEAR.device, netns=NEAR.netns)
+            read = near.result()
+            time.sleep(SETTLE_S)
+            dropped = link_counters(VETH[0], netns=NEAR.netns).tx_dropped
+            said = (sent, read, sink.result())
+        metrics = esp_metrics(said, counts, dropped, self.number("payload_bytes"))
+        return metrics | driver_metrics(driver)
+
+    def _program(self, name: str, end: End, cpu: str, *, first: bool = False) -> list[str]:
+        words = ["taskset", "--cpu-list", self.text(cpu)]
+        words += ["chrt", "--fifo", "1"] if first else []
+        return [
+            *words,
+            str(self.environment.bin / name),
+            "--netns",
+            str(netns_path(str(end.netns))),
+        ]
+
+    def _vpn(self, variant: Variant) -> list[str]:
+        words = self._program("esp", NEAR, "vpn_cpu")
+        words += ["--name", NEAR.device, "--flags", flag_words(variant)]
+        words += ["--local", NEAR.outer, "--remote", FAR.outer, "--port", str(ESP_PORT)]
+        return [*words, "--batch", self.text("batch")]
+
+    def _sink(self) -> list[str]:
+        words = self._program("udp_sink", FAR, "sender_cpu", first=True)
+        words += ["--local", FAR.outer, "--port", str(ESP_PORT)]
+        return [*words, "--rcvbuf", self.text("buffer_bytes")]
+
+    def _sender(self, seconds: float) -> list[str]:
+        words = ["taskset", "--cpu-list", self.text("sender_cpu")]
+        words += [
+            str(self.environment.bin / "udp_sender"),
+            "--dest",
+            FAR.inner,
+            "--port",
+            str(PORT),
+        ]
+        words += ["--size", self.text("payload_bytes"), "--seconds", str(seconds)]
+        words += ["--batch", self.text("sender_batch")]
+        return in_netns(NEAR.netns, words)

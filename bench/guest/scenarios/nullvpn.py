@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""TCP flows and an echo probe through a VPN that does no cryptography.
+
+::
+
+    netns nda                                                  netns ndb
+    tcp_flows ---+                                         +--> tcp_flows
+                 +--> qdisc --> TUN --> [forwarder] --> TUN +
+    echo_probe --+                                         +--> echo thread
+       <-------------- TUN <-- [forwarder] <-- TUN <-- qdisc <-------
+
+The forwarder is one thread in the kernel: a system call costs 10 us in a virtual machine, so that
+a program would hide the driver.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from bench.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
+from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options
+from lab.guest.command import Service, parse_last_json, tool
+from lab.guest.counters import driver_counters
+from lab.guest.drivers import awake_cpus, device_flags
+from lab.guest.kreader import KernelReader, rates
+from lab.guest.plan import Variant
+from lab.guest.slow import patience
+from lab.guest.tundev import IFF_TUN
+
+WARM_UP_S = 0.4
+"""From the start of the TCP flows to the measured window."""
+PROBE_GRACE_S = 0.1
+END_GRACE_S = patience(15.0)
+
+
+def distribution(probe: dict[str, Any]) -> Metrics:
+    """Return the round-trip times that so many of a thousand probes did not exceed, as metrics.
+
+    Args:
+        probe: what echo_probe says.
+    """
+    return {
+        f"latency_cdf_{per_thousand}_ms": value / 1e6
+        for per_thousand, value in probe["distribution_ns"].items()
+    }
+
+
+class NullVpn(Scenario):
+    """Latency under load, goodput and retransmits of traffic through a VPN."""
+
+    parameters = frozenset(
+        {
+            "buffer_bytes",
+            "cpus_sleep",
+            "flows",
+            "probe_interval_us",
+            "qdisc",
+            "traffic_cpu",
+            "txqueuelen",
+            "vpn_cpu",
+            "work_ns",
+        }
+    )
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Load the VPN, probe it during the window, read all counters."""
+        with ExitStack() as stack:
+            forwarder = stack.enter_context(
+                kernel_vpn(
+                    IFF_TUN | device_flags(variant),
+                    offloads=False,
+                    cpu=self.number("vpn_cpu"),
+                    back_cpu=-1,
+                    work_ns=self.number("work_ns"),
+                    txqueuelen=self.number("txqueuelen"),
+                    qdisc=self.text("qdisc"),
+                )
+            )
+            if not self.flag("cpus_sleep"):
+                stack.enter_context(awake_cpus(self.environment.modules))
+            probe, flows, rated = self._traffic(forwarder, seconds)
+            counts = [
+                drain(device, netns=netns) for device, netns in zip(DEVICES, NETNS, strict=True)
+            ]
+            driver = driver_counters(DEVICES[0], netns=NETNS[0])
+            forwarded = forwarder.read()
+        lost = sum(count.link.tx_dropped for count in counts)
+        given = sum(count.qdisc.packets for count in counts)
+        metrics: Metrics = {
+            "goodput_mbit_per_s": flows["bytes"] * 8 / flows["seconds"] / 1e6,
+            "retransmits": flows["retransmits"],
+            "latency_p50_ms": probe["p50_ns"] / 1e6,
+            "latency_p90_ms": probe["p90_ns"] / 1e6,
+            "latency_p99_ms": probe["p99_ns"] / 1e6,
+            "latency_p999_ms": probe["p999_ns"] / 1e6,
+            "latency_max_ms": probe["max_ns"] / 1e6,
+            "probes": probe["sent"],
+            "probes_lost": probe["lost"],
+            "latest_probe_ms": probe["latest_send_ns"] / 1e6,
+            "lost": lost,
+            "given_to_driver": given,
+            "delivered": forwarded.packets,
+            "send_errors": forwarded.send_errors,
+            "unaccounted": given - forwarded.packets - lost,
+            "qdisc_drops": sum(count.qdisc.drops for count in counts),
+            "requeues": sum(count.qdisc.requeues for count in counts),
+            "window_s": flows["seconds"],
+        }
+        return metrics | distribution(probe) | rated | driver_metrics(driver)
+
+    def _traffic(
+        self, forwarder: KernelReader, seconds: float
+    ) -> tuple[dict[str, Any], dict[str, Any], Metrics]:
+        """Return the probe's result, that of the flows, and the forwarder's rates meanwhile."""
+        programs, ends = self.environment.bin, netns_options()
+        send = ["taskset", "--cpu-list", self.text("traffic_cpu"), str(programs / "tcp_flows")]
+        send += [*ends, "--flows", self.text("flows"), "--warm-up", str(WARM_UP_S)]
+        send += ["--sndbuf", self.text("buffer_bytes"), "--rcvbuf", self.text("buffer_bytes")]
+        send += ["--seconds", str(seconds)]
+        # The probe runs ahead of the load, so that it tells of queues and of the VPN rather
+        # than of its own turn on a busy CPU.
+        probe = ["taskset", "--cpu-list", self.text("traffic_cpu"), "chrt", "--fifo", "1"]
+        probe += [str(programs / "echo_probe"), *ends, "--grace", str(PROBE_GRACE_S)]
+        probe += ["--interval-us", self.text("probe_interval_us")]
+        # The load ends with the window, so the probe ends a little before.
+        probe += ["--seconds", str(max(seconds - 2 * PROBE_GRACE_S, seconds / 2))]
+        with Service(send) as service:
+            first = forwarder.read()
+            echoed = tool(probe, timeout=seconds + END_GRACE_S)
+            rated = rates(first, forwarder.read())
+            flows = parse_last_json(service.wait(seconds + END_GRACE_S), "tcp_flows")
+        return parse_last_json(echoed, "echo_probe"), flows, {**rated}

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""UDP flows of any size through a TUN of several queues.
+
+::
+
+    flow 1 --+             +--> fq_codel --> queue 1 --> reader (a kernel thread)
+    flow 2 --+--> by hash -+        (mq)
+    flow N --+             +--> fq_codel --> queue M --> reader (a kernel thread)
+
+Senders and readers take any CPU. What a packet costs the driver is not to be seen here, beside a
+sender's system call and the ``work_ns`` of a reader: bench.guest.instructions counts it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from bench.guest.account import Account
+from bench.guest.payload import Payload
+from bench.guest.scenarios.base import Metrics, Scenario, account_metrics, drain, driver_metrics
+from lab.guest.command import Service, tool
+from lab.guest.counters import driver_counters
+from lab.guest.drivers import awake_cpus, device_flags
+from lab.guest.kreader import Counts, KernelReader
+from lab.guest.plan import Variant
+from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+
+DEVICE = "ndtun0"
+ADDRESS = "198.18.0.1 peer 198.18.0.2/32"
+DESTINATION = "198.18.0.2"
+SETTLE_S = 0.03
+"""From the senders' start to the measured window."""
+END_GRACE_S = 10.0
+"""Senders are stopped after the window; by themselves they would go on for so long."""
+
+
+def delivered_pps(first: Sequence[Counts], last: Sequence[Counts]) -> float:
+    """Return what all readers together read from the window's beginning to its end, packets/s."""
+    return sum(
+        (end.packets - begin.packets) * 1e9 / (end.now_ns - begin.now_ns)
+        for begin, end in zip(first, last, strict=True)
+    )
+
+
+class Scale(Scenario):
+    """Delivered and lost packets by queues, flows and size."""
+
+    parameters = frozenset({"flows", "mtu", "payload", "qdisc", "queues", "txqueuelen", "work_ns"})
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Send for the window, let the queues drain, account for every packet."""
+        payload = Payload.parse(self.text("payload"))
+        flags = IFF_TUN | device_flags(variant)
+        queues = self.number("queues")
+        if queues > 1:
+            flags |= IFF_MULTI_QUEUE
+        with ExitStack() as stack:
+            tuns = [
+                stack.enter_context(TunDevice(DEVICE, flags, offloads=payload.offloads))
+                for _ in range(queues)
+            ]
+            readers = [
+                stack.enter_context(KernelReader(tun.fd, work_ns=self.number("work_ns")))
+                for tun in tuns
+            ]
+            stack.enter_context(awake_cpus(self.environment.modules))
+            tool(["ip", "link", "set", "dev", DEVICE, "mtu", self.text("mtu")])
+            configure(
+                DEVICE,
+                txqueuelen=self.number("txqueuelen"),
+                qdisc=self.text("qdisc") if queues == 1 else "mq",
+                address=ADDRESS,
+            )
+            with Service(self._sender(payload, seconds)) as sender:
+                time.sleep(SETTLE_S)
+                first = [reader.read() for reader in readers]
+                time.sleep(seconds)
+                last = [reader.read() for reader in readers]
+                sent = sender.result()
+            counts = drain(DEVICE, sent["sent"])
+            driver = driver_counters(DEVICE)
+            read = [reader.read().packets for reader in readers]
+        account = Account(
+            offered=sent["sent"],
+            delivered=sum(read),
+            queued=counts.qdisc.queued,
+            lost=counts.link.tx_dropped,
+            qdisc_drops=counts.qdisc.drops,
+        )
+        pps = delivered_pps(first, last)
+        metrics: Metrics = {
+            "delivered_pps": pps,
+            "delivered_mbit_per_s": pps * payload.bytes * 8 / 1e6,
+            "sender_cpu_us_per_packet": sent["cpu_seconds"] * 1e6 / max(account.delivered, 1),
+            "busiest_queue_share": max(read) / max(account.delivered, 1),
+            "refused": sent["eagain"] + sent["enobufs"] + sent["other_errors"],
+            "longest_send_ms": sent["longest_send_ns"] / 1e6,
+        }
+        return metrics | account_metrics(account) | driver_metrics(driver)
+
+    def _sender(self, payload: Payload, seconds: float) -> list[str]:
+        command = [str(self.environment.bin / "udp_sender"), "--dest", DESTINATION, "--announce"]
+        command += ["--senders", self.text("flows"), "--seconds", str(seconds + END_GRACE_S)]
+        return command + payload.words

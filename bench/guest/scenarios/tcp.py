@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""iperf3's TCP flows through one TAP queue, read by vhost-net or by a program.
+
+::
+
+    netns nda (CPU 0)             CPU 1                         netns ndb (CPU 0)
+    iperf3 -c --> qdisc --> TAP --> [vhost] --> [client] --> TAP --> iperf3 -s
+        <---------- ACKs <--------- [vhost] <-- [client] <-- TAP <-- qdisc <--
+
+The client stands for a virtual machine (lab/traffic/vhost_far.c) and the second TAP for the
+network inside of it; large packets pass whole. The program (lab/traffic/forwarder.c) stands for a
+VPN: packets of 1500 bytes, a ``read()`` and a ``write()`` for each.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Protocol
+
+from bench.guest import cputime, iperf
+from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, driver_metrics
+from bench.guest.vpn import ADDRESSES, DEVICES, NETNS, rest, set_up_ends
+from lab.guest.command import Service, ip_batch, netns_path
+from lab.guest.counters import driver_counters
+from lab.guest.drivers import awake_cpus, device_flags, flag_words
+from lab.guest.failure import GuestError
+from lab.guest.netns import namespaces
+from lab.guest.plan import Parameters, Variant
+from lab.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
+from lab.guest.vhost import VhostClient
+
+WARM_UP_S = 0.4
+"""From the first flow's start to the measured window: windows open, queues fill."""
+SEGMENTS_MAX = 64
+"""Of one packet: 64 kB of TCP in segments of 1448 bytes are 46."""
+
+Ends = tuple[DeviceCounts, DeviceCounts]
+"""Of the device at which the data are sent, and of the one at which the ACKs are."""
+
+
+def outside(value: int, low: int, high: int) -> int:
+    """Return how far a value lies outside of a range."""
+    return value - min(max(value, low), high)
+
+
+class Reader(Protocol):
+    """Who carries the packets of both ways."""
+
+    def carried(self) -> int:
+        """Return how many packets it carried so far, as far as it tells."""
+
+    def metrics(self, ends: Ends) -> Metrics:
+        """End it and return what it did, and the account; when nothing moves any more."""
+
+
+class VhostReader:
+    """vhost-net and its client."""
+
+    def __init__(self, client: VhostClient) -> None:
+        self._client = client
+
+    def carried(self) -> int:
+        """Return the packets of both ways."""
+        counts = self._client.counts()
+        return counts.packets + counts.sent
+
+    def metrics(self, ends: Ends) -> Metrics:
+        """Account for packets behind the drivers, and for segments behind the first qdisc.
+
+        The qdisc counts the segments of a large packet, the driver that drops it counts the
+        packet: so each that is lost may be up to SEGMENTS_MAX that are missing.
+        """
+        there, back = ends
+        cpu_ns = cputime.process_ns(self._client.pid)
+        end = self._client.end()
+        lost = there.link.tx_dropped
+        missing = there.qdisc.packets - end.segments
+        return {
+            "delivered": end.packets,
+            "delivered_back": end.sent,
+            "bytes_per_packet": end.bytes / max(end.packets, 1),
+            "missing_segments": missing,
+            "refused_by_client": end.refused,
+            "unaccounted": abs(there.link.tx_packets - end.packets)
+            + abs(back.link.tx_packets - end.sent)
+            + abs(outside(missing, lost, SEGMENTS_MAX * lost)),
+            "reader_cpu_us_per_packet": end.worker_cpu_ns / 1e3 / max(end.packets, 1),
+            "client_cpu_us_per_packet": (cpu_ns - end.worker_cpu_ns) / 1e3 / max(end.packets, 1),
+        }
+
+
+class UserReader:
+    """A program that reads and writes."""
+
+    def __init__(self, program: Service) -> None:
+        self._program = program
+
+    def carried(self) -> int:
+        """Return 0: it tells at its end."""
+        return 0
+
+    def metrics(self, ends: Ends) -> Metrics:
+        """Account for what the qdiscs gave to the drivers; without offloads they agree."""
+        cpu_ns = cputime.process_ns(self._program.pid)
+        result = self._program.result()
+        there, back = (result[way] for way in ("a_to_b", "b_to_a"))
+        given = sum(end.qdisc.packets for end in ends)
+        lost = sum(end.link.tx_dropped for end in ends)
+        return {
+            "delivered": there["packets"],
+            "delivered_back": back["packets"],
+            "bytes_per_packet": there["bytes"] / max(there["packets"], 1),
+            "unaccounted": given - there["packets"] - back["packets"] - lost,
+            "reader_cpu_us_per_packet": cpu_ns / 1e3 / max(there["packets"], 1),
+        }
+
+
+class Tcp(Scenario):
+    """Goodput of several flows, and what is lost in front of their reader."""
+
+    parameters = frozenset(
+        {
+            "buffer_bytes",
+            "client_cpu",
+            "flows",
+            "qdisc",
+            "reader",
+            "reader_cpu",
+            "slots",
+            "traffic_cpu",
+            "txqueuelen",
+        }
+    )
+    uses_vhost = True
+
+    @classmethod
+    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
+        """Return iperf3, too."""
+        return (*super().host_programs(parameters), "iperf3")
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Run iperf3, let the queues drain, account for every packet."""
+        with ExitStack() as stack:
+            stack.enter_context(namespaces(*NETNS))
+            reader = self._reader(variant, stack)
+            set_up_ends(txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
+            stack.enter_context(awake_cpus(self.environment.modules))
+            flows = iperf.run(
+                (NETNS[0], NETNS[1]),
+                ADDRESSES[1],
+                cpus=(self.text("traffic_cpu"), self.text("traffic_cpu")),
+                flows=self.number("flows"),
+                buffer_bytes=self.number("buffer_bytes"),
+                warm_up_s=WARM_UP_S,
+                seconds=seconds,
+            )
+            # Without their addresses TCP's late packets, a last FIN perhaps, have no way.
+            for name, netns in zip(DEVICES, NETNS, strict=True):
+                ip_batch([f"address flush dev {name}"], netns=netns)
+            there, back = rest(reader.carried)
+            driver = driver_counters(DEVICES[0], netns=NETNS[0])
+            carried = reader.metrics((there, back))
+        metrics: Metrics = {
+            "goodput_mbit_per_s": flows.bytes * 8 / flows.window_s / 1e6,
+            "smallest_flow_share": flows.smallest_flow_bytes
+            * self.number("flows")
+            / max(flows.bytes, 1),
+            "retransmits": flows.retransmits,
+            "lost": there.link.tx_dropped,
+            "lost_back": back.link.tx_dropped,
+            "qdisc_drops": there.qdisc.drops + back.qdisc.drops,
+            "requeues": there.qdisc.requeues,
+            "window_s": flows.window_s,
+        }
+        return metrics | carried | driver_metrics(driver)
+
+    def _reader(self, variant: Variant, stack: ExitStack) -> Reader:
+        kind = self.text("reader")
+        if kind == "vhost":
+            return VhostReader(self._client(variant, stack))
+        if kind != "user":
+            raise GuestError(f"a reader is vhost or user, not '{kind}'")
+        command = ["taskset", "--cpu-list", self.text("reader_cpu")]
+        command.append(str(self.environment.bin / "forwarder"))
+        for side, netns, device in zip("ab", NETNS, DEVICES, strict=True):
+            command += [f"--netns-{side}", str(netns_path(netns)), f"--name-{side}", device]
+        command += ["--flags", flag_words(variant)]
+        return UserReader(stack.enter_context(Service(command)))
+
+    def _client(self, variant: Variant, stack: ExitStack) -> VhostClient:
+        flags = IFF_TAP | device_flags(variant)
+        taps = [
+            stack.enter_context(TunDevice(name, flags, offloads=TSO_OFFLOADS)) for name in DEVICES
+        ]
+        client = VhostClient(
+            self.environment,
+            taps[0].fd,
+            far_fd=taps[1].fd,
+            slots=self.number("slots"),
+            cpu=self.number("client_cpu"),
+            worker_cpu=self.number("reader_cpu"),
+        )
+        stack.enter_context(client)
+        ends = zip(DEVICES, NETNS, strict=True)
+        ip_batch([f"link set dev {name} netns {netns}" for name, netns in ends])
+        return client

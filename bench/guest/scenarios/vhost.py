@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""pktgen into a TAP that vhost-net reads for a virtual machine, or its stand-in.
+
+::
+
+    kpktgend_0 (CPU 0) --+
+                         +--> TAP ring (txqueuelen) --> vhost thread --> vhost_client
+    kpktgend_1 (CPU 1) --+
+
+The senders wait while the driver has stopped its queue, as a qdisc would, or they go
+through the qdisc, as in the scenario tap. The client only gives buffers back.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from bench.guest.scenarios.flood import DEVICE, Counting, Flood
+from lab.guest.drivers import device_flags
+from lab.guest.plan import Variant
+from lab.guest.tundev import IFF_TAP, TunDevice
+from lab.guest.vhost import VhostClient
+
+
+class Vhost(Flood):
+    """What vhost-net delivers, and what is lost in front of it."""
+
+    parameters = Flood.parameters | {
+        *("slots", "work_ns", "worker_cpu", "worker_fifo", "client_cpu", "client_fifo"),
+    }
+    uses_vhost = True
+    reader = "worker"
+
+    def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
+        """Read by vhost-net."""
+        tap = stack.enter_context(TunDevice(DEVICE, IFF_TAP | device_flags(variant)))
+        self.set_up()
+        # The client's CPU is a number or ``worker``: where vhost's thread is.
+        follows = self.text("client_cpu") == "worker"
+        client = VhostClient(
+            self.environment,
+            tap.fd,
+            slots=self.number("slots"),
+            work_ns=self.number("work_ns"),
+            cpu=self.number("worker_cpu" if follows else "client_cpu"),
+            fifo=self.flag("client_fifo"),
+            worker_cpu=self.number("worker_cpu"),
+            worker_fifo=self.flag("worker_fifo"),
+        )
+        stack.enter_context(client)
+        return client.counts, client.end

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m bench.instructions [--kernel K] [--only AXIS] [--out DIR] | --table DIR``.
+
+What a packet through a TUN costs with each driver, in executed instructions, on one of Debian's
+own kernels. QEMU counts them, so neither the host's speed nor its load matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from bench import machine, rundir
+from bench.guest.costcases import AXES
+from bench.report import costs
+from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
+from lab import accel, kernels
+from lab.guest.plan import Variant
+from lab.machine import Setup, ensure_machine, ensure_packages
+from lab.roots import kernel_names
+from nodrop import proc
+from nodrop.commands import common
+from nodrop.errors import NodropError
+from nodrop.progress import Progress
+from nodrop.signals import guarded
+
+TIMEOUT_S = 20.0
+"""For a guest, on a host with KVM; :data:`lab.accel.COUNTED` stretches it."""
+TIMES = 5
+
+
+def measure(
+    kernel: str, times: int, out: Path, progress: Progress, axes: Sequence[str] = tuple(AXES)
+) -> None:
+    """Boot the kernel and leave raw data and metadata in ``out``.
+
+    Args:
+        times: how often everything is measured.
+        axes: what is varied, of costcases.AXES.
+
+    Raises:
+        NodropError: it could not be measured.
+    """
+    rundir.refuse_data(out)
+    guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
+    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
+    command = ["python3", "-m", "bench.guest.instructions", str(times)]
+    command += [",".join(axes), *variants]
+    done = count(1)
+    with progress.step(
+        f"Count instructions on {guest.kernel.release}", len(variants) * times
+    ) as step:
+        run = guest.run(
+            command,
+            out=out,
+            timeout=TIMEOUT_S * (1 + times),
+            how=accel.COUNTED,
+            cpus=1,
+            on_line=lambda line: step.update(line, done=next(done)),
+        )
+    if run.status or run.splats:
+        raise NodropError(f"Nothing was measured on {kernel}.", proc.tail(run.output or run.log))
+    qemu = proc.require("qemu-system-x86_64", "qemu-system-x86")
+    meta = {
+        "schema": 1,
+        "time": machine.now_utc(),
+        "kernel": {"name": kernel, "release": guest.kernel.release},
+        "qemu": proc.run([qemu, "--version"], timeout=TIMEOUT_S).output.splitlines()[0],
+        "machine": machine.describe_machine(),
+        "source": machine.describe_source(),
+        "times": times,
+        "axes": list(axes),
+    }
+    (out / META_NAME).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+
+
+def write_table(out: Path) -> str:
+    """Make and return the table of the data in a directory.
+
+    Raises:
+        NodropError: they are not there, or prove nothing.
+    """
+    results, meta = read_rows(out)
+    costs.check(results)
+    table = costs.markdown(results, meta)
+    (out / MARKDOWN_NAME).write_text(table, encoding="utf-8")
+    return table
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.instructions")
+    parser.add_argument("--kernel", default="7.3", choices=kernel_names(), help="(7.3)")
+    parser.add_argument("--only", choices=AXES, help="vary nothing else")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--out", type=Path, help="for the data (out/instructions-TIME)")
+    place.add_argument("--table", type=Path, help="make the table of these data again")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, and print and write the table."""
+    arguments = _arguments(argv)
+    axes = [arguments.only] if arguments.only else list(AXES)
+    out = arguments.table or arguments.out or common.default_out("instructions")
+    if not arguments.table:
+        with Progress() as progress:
+            measure(arguments.kernel, TIMES, out, progress, axes)
+    print(f"{write_table(out)}\nData and table: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(partial(main, sys.argv[1:])))

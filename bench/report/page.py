@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The report as one HTML file: no network, no script, the same bytes from the same data."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from bench.report import plot
+from bench.report.files import PAGE_NAME, RunDirectory
+from bench.report.rows import Section, format_interval, section
+from bench.report.table import note
+
+TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def page(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
+    """Return the whole page."""
+    title = escape(", ".join(summaries))
+    body = _run(directory, summaries)
+    return Template(TEMPLATE.read_text("utf-8")).substitute(title=title, body=body)
+
+
+def facts(directory: RunDirectory) -> dict[str, str]:
+    """Return where a run was made and with what, by names for people."""
+    meta = directory.meta
+    machine, kernel, source = meta["machine"], meta["kernel"], meta["source"]
+    found = {
+        "Measured": meta["started"],
+        "Machine": f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine.get('host_kernel')}",
+        "Kernel": f"Linux {kernel['release']} in user mode, {kernel.get('package')}, "
+        f"build {kernel.get('build_id')}",
+        "nodrop": ", ".join(f"{name} {value}" for name, value in source.items()),
+        "Drivers": ", ".join(meta["variants"]),
+    }
+    if versions := meta.get("programs"):
+        found["Programs"] = ", ".join(f"{name} {words}" for name, words in versions.items())
+    return found
+
+
+def _run(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
+    variants = directory.meta["variants"]
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
+        for name, value in facts(directory).items()
+    )
+    lines = [f"<dl>{rows}</dl>", f"<p>{escape(note(directory, summaries))}</p>"]
+    if picture := plot.svg(summaries, variants):
+        data = base64.b64encode(picture.encode()).decode()
+        lines.append(f'<img alt="the numbers below" src="data:image/svg+xml;base64,{data}">')
+    for name, summary in summaries.items():
+        lines.append(_table(section(directory.scenarios[name], summary, variants, format_interval)))
+    return "\n".join(lines)
+
+
+def _table(part: Section) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("case", "metric", *part.columns))
+    rows = [
+        f"<tr{' class=case' if row.case else ''}><th>{escape(row.case)}</th>"
+        f"<th>{escape(row.metric)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row.cells)
+        + "</tr>"
+        for row in part.rows
+    ]
+    return (
+        f"<h3>{escape(part.title)}</h3>\n<div><table><thead><tr>{head}</tr></thead>\n"
+        f"<tbody>{chr(10).join(rows)}</tbody></table></div>"
+    )
+
+
+def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
+    """Write the page beside the raw data.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = page(directory, summaries)
+    (directory.path / PAGE_NAME).write_text(text, encoding="utf-8", errors="backslashreplace")

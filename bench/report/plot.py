@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The picture of a run, drawn from its summary alone: a bar for each driver and case."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.report.files import PLOT_NAME, RunDirectory
+from bench.report.rows import case_words
+from bench.report.table import caption
+
+COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2"}
+"""Grey, and two colours of Okabe and Ito's that all kinds of eyes tell apart."""
+HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx"}
+"""What tells the drivers apart where there is no colour."""
+LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
+INK, FAINT = "#222222", "#666666"
+STYLE: Any = {
+    "svg.hashsalt": "nodrop",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "grid.color": "#e5e5e5",
+    "hatch.linewidth": 0.6,
+    # A name is a name: a dollar in it begins no formula.
+    "text.parse_math": False,
+}
+PANEL_INCHES = (5.0, 3.9)
+CHAR_INCHES, GAP_INCHES = 0.062, 0.1
+"""Width of a character of a case's name below the axis, and what is left between two names."""
+COLUMNS = 4
+"""Panels beside each other in the picture at most."""
+CHARS_PER_INCH = 15
+"""Of the caption, which goes on in another line where the picture ends."""
+COUNTS = {
+    "lost": ("Lost packets: a qdisc could have held them", "packets in a run"),
+    "damaged_frames_percent": ("Damaged pictures", "%"),
+    "longest_send_ms": ("Longest send()", "ms"),
+}
+"""Metrics that may be 0, and so have no ratio: title and unit."""
+RATES = {
+    "delivered_pps": "Delivered packets per second",
+    "received_mbit_per_s": "Received bits per second",
+    "goodput_mbit_per_s": "TCP goodput",
+    "rtt_mean_ms": "TCP's round-trip time: less is better",
+}
+"""Metrics that are compared with stock's: title."""
+DUE = "first_due_percent"
+LATENCIES = {"latency_p50_ms": "p50", "latency_p99_ms": "p99"}
+
+Numbers = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a picture.
+
+    Attributes:
+        title: what it shows.
+        unit: of the vertical axis.
+        labels: of the groups of bars.
+        pick: group and driver -> median and interval; None: it has none.
+        variants: the drivers.
+        line: what the bars are compared with; None: nothing.
+        linear: where a logarithmic axis begins to be linear, so that it has a zero; None: it is
+            linear everywhere.
+    """
+
+    title: str
+    unit: str
+    labels: Sequence[str]
+    pick: Callable[[int, str], Numbers | None]
+    variants: Sequence[str]
+    line: float | None = None
+    linear: float | None = None
+
+    @property
+    def inches(self) -> float:
+        """How wide it has to be, so that the labels do not overlap."""
+        longest = max(map(len, "\n".join(self.labels).split("\n")))
+        return max(PANEL_INCHES[0], (CHAR_INCHES * longest + GAP_INCHES) * (len(self.labels) + 1))
+
+    def draw(self, axes: Axes) -> None:
+        """Draw medians as bars, with their intervals; ends the axis a bit above the medians."""
+        width, tallest = 0.8 / len(self.variants), self.line or 0.0
+        for number, variant in enumerate(self.variants):
+            for index in range(len(self.labels)):
+                if (data := self.pick(index, variant)) is None:
+                    continue
+                place = index + (number - (len(self.variants) - 1) / 2) * width
+                height = data["median"]
+                tallest = max(tallest, height)
+                axes.bar(place, height, width * 0.92, **style(variant))
+                low, high = (abs(data[name] - height) for name in ("low", "high"))
+                if low or high:
+                    axes.errorbar(place, height, [[low], [high]], capsize=2, color=INK, lw=0.8)
+                above = height * 1.15 if self.linear else min(data["high"], 1.3 * height)
+                axes.text(
+                    place,
+                    above or (self.linear or 0.0) / 5,
+                    short(height),
+                    ha="center",
+                    va="bottom",
+                    fontsize=9 if height == 0 else 7,
+                    fontweight="bold" if height == 0 else "normal",
+                )
+        if self.linear:
+            axes.set_yscale("symlog", linthresh=self.linear, linscale=0.5)
+            axes.yaxis.set_major_formatter(lambda value, _: short(value))
+        axes.set_ylim(0, max(10 * tallest, 10) if self.linear else 1.4 * tallest or 1)
+        if self.line is not None:
+            axes.axhline(self.line, color=FAINT, linewidth=1.2, zorder=0)
+        axes.set_title(self.title)
+        axes.set_ylabel(self.unit)
+        axes.set_xticks(range(len(self.labels)), self.labels, fontsize=7)
+        axes.grid(axis="y")
+
+
+def style(variant: str) -> dict[str, Any]:
+    """Return how a driver's bars look: colour and pattern."""
+    return {
+        "facecolor": COLOURS[variant],
+        "edgecolor": "#ffffff",
+        "linewidth": 0,
+        "hatch": HATCHES[variant],
+        "label": LABELS[variant],
+    }
+
+
+def short(value: float) -> str:
+    """Return a number with at most three digits: ``0``, ``0.96``, ``17``, ``273k``, ``1.2M``."""
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            scaled = value / unit
+            return f"{scaled:.1f}{name}" if scaled < 10 else f"{scaled:.0f}{name}"
+    return f"{value:.3g}"
+
+
+def latency(summary: Mapping[str, Any], variants: Sequence[str]) -> Panel:
+    """Return the panel of the percentiles of the round-trip time under load."""
+    told, names = summary["variants"], list(LATENCIES)
+    return Panel(
+        "Latency beside a TCP flow",
+        "round trip, ms, interval",
+        list(LATENCIES.values()),
+        lambda index, variant: told.get(variant, {}).get(names[index]),
+        variants,
+    )
+
+
+def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
+    """Return what a run's picture consists of: what its scenarios measured."""
+    return [
+        panel
+        for summary in summaries.values()
+        for panel in _panels(summary, variants, alone=len(summaries) == 1)
+    ]
+
+
+def _panels(summary: Mapping[str, Any], variants: Sequence[str], *, alone: bool) -> Iterator[Panel]:
+    metrics, cases = summary["joins"], list(summary["cases"].values())
+    labels = ["\n".join(reversed(case_words(name))) for name in summary["cases"]]
+    has_latency = "latency_p99_ms" in metrics
+
+    def value(metric: str) -> Callable[[int, str], Numbers | None]:
+        return lambda index, variant: cases[index]["variants"].get(variant, {}).get(metric)
+
+    if has_latency:
+        yield latency(summary, variants)
+    if DUE in metrics:
+        title = "What the first class got of its due"
+        yield Panel(title, "%, interval", labels, value(DUE), variants, line=100)
+        return
+    # TCP sends again what was lost: its goodput tells.
+    for metric, (title, unit) in COUNTS.items() if "goodput_mbit_per_s" not in metrics else ():
+        if metric in metrics:
+            text = f"{unit}, logarithmic"
+            yield Panel(title, text, labels, value(metric), variants, linear=1)
+    if not alone and has_latency:
+        return
+    every = [*cases, summary] if len(cases) > 1 else cases
+    below = [*labels, "together"] if len(cases) > 1 else labels
+    others = [variant for variant in variants if variant != "stock"]
+
+    def ratio(metric: str) -> Callable[[int, str], Numbers | None]:
+        return lambda index, name: every[index]["ratios"].get(f"{name}/stock", {}).get(metric)
+
+    for metric, title in RATES.items():
+        if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
+            yield Panel(title, "times stock, interval", below, ratio(metric), others, line=1)
+
+
+def finish(figure: Figure, words: str, variants: Sequence[str]) -> None:
+    """Draw the legend above a picture and a caption below it."""
+    figure.legend(
+        handles=[mpl.patches.Patch(**style(name)) for name in variants],
+        loc="outside upper center",
+        ncols=len(variants),
+        frameon=False,
+    )
+    text = textwrap.fill(words, int(CHARS_PER_INCH * figure.get_figwidth()))
+    figure.supxlabel(text, fontsize=7, color=FAINT)
+
+
+def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
+    """Return the picture, the same for the same data; empty when nothing has a panel."""
+    chosen = panels(summaries, variants)
+    if not chosen:
+        return ""
+    width = max(panel.inches for panel in chosen)
+    columns = max(1, min(len(chosen), int(COLUMNS * PANEL_INCHES[0] / width)))
+    rows = math.ceil(len(chosen) / columns)
+    text = io.StringIO()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width * columns, PANEL_INCHES[1] * rows), layout="constrained")
+        for index, panel in enumerate(chosen, start=1):
+            panel.draw(figure.add_subplot(rows, columns, index))
+        finish(figure, caption(summaries), variants)
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
+
+
+def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
+    """Draw the picture beside the raw data, if there is anything to draw."""
+    if text := svg(summaries, directory.meta["variants"]):
+        (directory.path / PLOT_NAME).write_text(text, encoding="utf-8")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The table of a run, for a terminal and a Markdown file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.report import noise
+from bench.report.files import MARKDOWN_NAME, RunDirectory
+from bench.report.rows import Section, section
+from nodrop.columns import Cell, Column
+from nodrop.screen import Screen
+
+SET_UP = ("ip", "tc")
+"""Programs that every scenario has, and that carry no packet."""
+
+
+def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
+    """Return the parts of a run's table."""
+    variants = directory.meta["variants"]
+    return [
+        section(directory.scenarios[name], summary, variants) for name, summary in summaries.items()
+    ]
+
+
+def caption(summaries: Mapping[str, Any]) -> str:
+    """Return the line that says where and how the numbers were made.
+
+    The scenarios may be of several runs; what differs between them is told of each.
+    """
+    lengths = "; ".join(
+        f"{name}: {summary['pairs']} {'pair' if summary['pairs'] == 1 else 'pairs'} "
+        f"of {summary['seconds']:g} s"
+        for name, summary in summaries.items()
+    )
+    places = _shared({name: _place(summary) for name, summary in summaries.items()})
+    return (
+        f"{places}. {lengths}. Medians; ratios pair by pair with their 95 % intervals "
+        "(fewer than six: the range). A ring has txqueuelen slots."
+    )
+
+
+def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
+    """Return all that is told below a run's table."""
+    said = [caption(summaries)]
+    versions = directory.meta.get("programs", {})
+    if words := ", ".join(f"{name} {of}" for name, of in versions.items() if name not in SET_UP):
+        said.append(f"With {words}.")
+    if times := directory.meta["continued"]:
+        said.append(f"Interrupted and continued: {', '.join(times)}.")
+    said += [noise.sentence(*item) for item in summaries.items()]
+    return " ".join(said)
+
+
+def _place(summary: Mapping[str, Any]) -> str:
+    kernel, machine = summary["kernel"], summary["machine"]
+    return f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs"
+
+
+def _shared(said: Mapping[str, str]) -> str:
+    """Return what is said of all scenarios, with their names only where it differs."""
+    by_words: dict[str, list[str]] = {}
+    for name, words in said.items():
+        by_words.setdefault(words, []).append(name)
+    if len(by_words) == 1:
+        return next(iter(by_words))
+    return "; ".join(f"{words} ({', '.join(names)})" for words, names in by_words.items() if words)
+
+
+def print_to(screen: Screen, parts: Sequence[Section], below: str) -> None:
+    """Print the table; what is wider than a terminal goes on in its next line."""
+    for part in parts:
+        columns = [Column("case"), Column("metric")]
+        columns += [Column(head, right=True) for head in part.columns]
+        screen.print(part.title, "bold")
+        screen.table(columns, list(_cells(part)))
+        screen.print()
+    screen.text(below, "dim")
+
+
+def _cells(part: Section) -> Iterator[list[Cell]]:
+    """Give the cells of each line, all cases together in bold, losses in red."""
+    style = ""
+    for row in part.rows:
+        if row.case:
+            style = "bold" if row.case == part.whole else ""
+        lost = row.metric.startswith("lost,")
+        cells = [
+            (cell, "red" if lost and "[" not in cell and cell not in ("0", "-") else style)
+            for cell in row.cells
+        ]
+        yield [(row.case, style), (row.metric, style), *cells]
+
+
+def markdown(parts: Sequence[Section], below: str) -> str:
+    """Return the table as Markdown."""
+    lines: list[str] = []
+    for part in parts:
+        heads = ["case", "metric", *part.columns]
+        lines += [f"**{_plain(part.title)}**", "", _line(heads)]
+        lines.append(_line(["---", "---", *("---:" for _ in part.columns)]))
+        lines += [_line([row.case, row.metric, *row.cells]) for row in part.rows]
+        lines.append("")
+    return "\n".join([*lines, _plain(below), ""])
+
+
+def _plain(text: str) -> str:
+    """Return text that ends no cell and begins no tag."""
+    for char, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " ")):
+        text = text.replace(char, safe)
+    return text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_plain, cells))} |"
+
+
+def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
+    """Write the table as Markdown beside the raw data."""
+    text = markdown(sections(directory, summaries), note(directory, summaries))
+    (directory.path / MARKDOWN_NAME).write_text(text, encoding="utf-8")

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Scenarios as data: the files of ``bench/``."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from lab.guest.plan import Parameters
+from nodrop.errors import NodropError, UsageError
+
+DIRECTORY = Path(__file__).resolve().parent / "scenarios"
+NO_QUEUE = "noqueue"
+JOINS = ("geometric mean", "sum", "mean")
+"""The ways to make one number of the numbers of several cases: rates, counts, percentages."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is told.
+
+    Attributes:
+        label: for people.
+        unit: likewise.
+        join: how the cases make one number, one of JOINS.
+        shown: whether tables have it.
+    """
+
+    label: str
+    unit: str
+    join: str
+    shown: bool = True
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether ratios tell something: those of numbers that are mostly 0 do not."""
+        return self.join == "geometric mean"
+
+    @classmethod
+    def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
+        """Check and make one.
+
+        Raises:
+            ValueError: a field is missing or has a value that is not known.
+        """
+        try:
+            metric = cls(**data)
+        except TypeError as error:
+            raise ValueError(f"metric {name}: {error}") from error
+        if metric.join not in JOINS:
+            raise ValueError(f"metric {name}: join must be one of {', '.join(JOINS)}")
+        return metric
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination of parameters; the name tells what is special about it."""
+
+    name: str
+    parameters: Parameters
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether a qdisc is there that could hold packets back."""
+        return self.parameters.get("qdisc") != NO_QUEUE
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One file of ``bench/``.
+
+    Attributes:
+        name: the file's name without its suffix.
+        title: one line for people.
+        kind: the class in bench.guest.scenarios that runs it.
+        seconds: a run's measured window.
+        pairs: how often each case is run with each driver.
+        parameters: what all cases share.
+        matrix: what the cases are made of.
+        metrics: what a summary tells, by the name in the raw data.
+    """
+
+    name: str
+    title: str
+    kind: str
+    seconds: float
+    pairs: int
+    parameters: Parameters
+    matrix: Mapping[str, list[int | float | str | bool]]
+    metrics: Mapping[str, Metric]
+
+    @classmethod
+    def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
+        """Check and make one from a file's contents or from a run's metadata.
+
+        Raises:
+            ValueError: something is missing, unknown or impossible.
+        """
+        rest = {key: value for key, value in data.items() if key not in ("name", "metrics")}
+        metrics = {
+            key: Metric.from_data(key, value) for key, value in data.get("metrics", {}).items()
+        }
+        try:
+            scenario = cls(name=name, metrics=metrics, **rest)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        if scenario.seconds <= 0 or scenario.pairs < 1 or not metrics:
+            raise ValueError("seconds and pairs must be positive, and a metric must be named")
+        return scenario
+
+    def cases(self) -> list[Case]:
+        """Return every combination of the matrix."""
+        keys = list(self.matrix)
+        made = []
+        for values in itertools.product(*(self.matrix[key] for key in keys)):
+            chosen = dict(zip(keys, values, strict=True))
+            name = ",".join(f"{key}={value}" for key, value in chosen.items())
+            made.append(Case(name or "default", {**self.parameters, **chosen}))
+        return made
+
+    def with_length(self, pairs: int | None, seconds: float | None) -> Scenario:
+        """Return the scenario with another number of pairs or length of window."""
+        return replace(self, pairs=pairs or self.pairs, seconds=seconds or self.seconds)
+
+
+def known(directory: Path = DIRECTORY) -> list[str]:
+    """Return the names of all scenarios."""
+    return sorted(path.stem for path in directory.glob("*.toml"))
+
+
+def load(name: str, directory: Path = DIRECTORY) -> Scenario:
+    """Read a scenario.
+
+    Raises:
+        UsageError: there is none of that name.
+        NodropError: its file is broken.
+    """
+    if name not in known(directory):
+        raise UsageError(
+            f"There is no scenario called '{name}'.",
+            f"Known scenarios: {', '.join(known(directory))}.",
+        )
+    path = directory / f"{name}.toml"
+    try:
+        return Scenario.from_data(name, tomllib.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, tomllib.TOMLDecodeError) as error:
+        raise NodropError(f"{path} is not a valid scenario: {error}.") from error

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Running small tools and the traffic programs, each bounded by time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, Self
+
+from lab.guest.failure import GuestError
+from lab.guest.slow import patience
+
+TOOL_TIMEOUT_S = patience(10.0)
+ANSWER_TIMEOUT_S = patience(5.0)
+STOP_TIMEOUT_S = patience(5.0)
+
+
+def in_netns(netns: str | None, argv: Sequence[str]) -> list[str]:
+    """Return the command that runs ``argv`` in a named network namespace (None: here)."""
+    if netns is None:
+        return list(argv)
+    return ["nsenter", f"--net={netns_path(netns)}", *argv]
+
+
+def netns_path(netns: str) -> Path:
+    """Return the file of a network namespace that ``ip netns add`` made."""
+    return Path("/run/netns") / netns
+
+
+def tool(
+    argv: Sequence[str],
+    *,
+    text: str = "",
+    timeout: float = TOOL_TIMEOUT_S,
+    pass_fds: Sequence[int] = (),
+) -> str:
+    """Run a program to its end and return what it wrote to stdout.
+
+    Args:
+        text: its standard input.
+        timeout: seconds it may take.
+        pass_fds: open files that it gets, by the same numbers.
+
+    Raises:
+        GuestError: it is missing, failed, or took too long.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            pass_fds=pass_fds,
+        )
+    except FileNotFoundError as error:
+        raise GuestError(f"{argv[0]} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise GuestError(f"'{' '.join(argv)}' did not end within {timeout:g} s") from error
+    if done.returncode != 0:
+        raise GuestError(f"'{' '.join(argv)}' failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def ip_batch(lines: Sequence[str], *, netns: str | None = None) -> None:
+    """Run ``ip`` commands, one per line, in one process."""
+    where = ["-n", netns] if netns else []
+    tool(["ip", *where, "-batch", "-"], text="\n".join(lines) + "\n")
+
+
+def parse_last_json(output: str, program: str) -> dict[str, Any]:
+    """Return the JSON object on the last line of a program's output.
+
+    Raises:
+        GuestError: there is none.
+    """
+    lines = output.strip().splitlines()
+    try:
+        result = json.loads(lines[-1])
+    except (IndexError, ValueError) as error:
+        raise GuestError(f"{program} ended without a result") from error
+    if not isinstance(result, dict):
+        raise GuestError(f"{program} ended without a result")
+    return result
+
+
+class Service:
+    """A program that runs until it is told to stop; a context manager.
+
+    Args:
+        argv: the command.
+        announces: it prints a line when it is ready, which is waited for.
+        stopped_status: its exit status after SIGTERM, beside 0.
+        pass_fds: open files that it gets, by the same numbers.
+        env: its whole environment; this process's own when None.
+        log: a file that takes all it says; then it gets no orders, and nothing is read of it.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        announces: bool = True,
+        stopped_status: int = -signal.SIGTERM,
+        pass_fds: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self._stopped_status = stopped_status
+        self._pass_fds = pass_fds
+        self._env = env
+        self._log = log
+        self._name = Path(argv[0]).name if argv[0] != "nsenter" else Path(argv[2]).name
+        self._argv = list(argv)
+        self._announces = announces
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        # Unbuffered: what select() and communicate() see must be all there is.
+        try:
+            with self._log.open("wb") if self._log else nullcontext() as sink:
+                self._process = subprocess.Popen(
+                    self._argv,
+                    bufsize=0,
+                    stdin=subprocess.DEVNULL if sink else subprocess.PIPE,
+                    stdout=sink or subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=self._env,
+                    pass_fds=self._pass_fds,
+                )
+        except FileNotFoundError as error:
+            raise GuestError(f"{self._argv[0]} is not installed") from error
+        if self._announces:
+            try:
+                self._wait_ready(self._process)
+            except BaseException:
+                self._kill()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+
+    @property
+    def pid(self) -> int:
+        """The program's process id; nsenter becomes the program that it starts."""
+        return self._running().pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._running().poll() is None
+
+    def said(self) -> str:
+        """What it has written to its log so far."""
+        assert self._log is not None
+        return self._log.read_text(errors="replace")
+
+    def ask(self, order: str) -> dict[str, Any]:
+        """Write a line to the program and return the JSON object that it answers with.
+
+        Raises:
+            GuestError: it does not answer in time, or not so.
+        """
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(f"{order}\n".encode())
+        except BrokenPipeError as error:
+            raise GuestError(f"{self._name} has ended and takes no orders") from error
+        return parse_last_json(
+            self._read_line(process, f"{self._name} does not answer"), self._name
+        )
+
+    def stop(self) -> str:
+        """Ask the program to end and return the rest of its output.
+
+        Raises:
+            GuestError: it does not end, or it had failed.
+        """
+        process = self._running()
+        process.send_signal(signal.SIGTERM)
+        return self.wait(STOP_TIMEOUT_S)
+
+    def wait(self, timeout: float) -> str:
+        """Wait for the program's own end and return the rest of its output.
+
+        Raises:
+            GuestError: it does not end in time, or it failed.
+        """
+        process = self._running()
+        try:
+            data, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            self._kill()
+            raise GuestError(f"{self._name} did not end within {timeout:g} s") from error
+        return self._checked(process, data)
+
+    def _checked(self, process: subprocess.Popen[bytes], data: bytes) -> str:
+        output = data.decode(errors="replace")
+        if process.returncode not in (0, self._stopped_status):
+            raise GuestError(f"{self._name} failed: {output.strip()}")
+        return output
+
+    def finish(self, grace: float) -> str:
+        """Give the program some seconds to end by itself, then stop it; as :meth:`wait`."""
+        process = self._running()
+        try:
+            data, _ = process.communicate(timeout=grace)
+        except subprocess.TimeoutExpired:
+            return self.stop()
+        return self._checked(process, data)
+
+    def result(self) -> dict[str, Any]:
+        """Stop the program and return its JSON result."""
+        return parse_last_json(self.stop(), self._name)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise GuestError(f"{self._name} was not started")
+        return self._process
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        line = self._read_line(process, f"{self._name} was not ready")
+        if '"ready"' not in line:
+            raise GuestError(f"{self._name} did not start: {line.strip()}")
+
+    def _read_line(self, process: subprocess.Popen[bytes], complaint: str) -> str:
+        assert process.stdout is not None
+        with DefaultSelector() as selector:
+            selector.register(process.stdout, EVENT_READ)
+            if not selector.select(ANSWER_TIMEOUT_S):
+                raise GuestError(f"{complaint} within {ANSWER_TIMEOUT_S:g} s")
+        return process.stdout.readline().decode(errors="replace")
+
+    def _kill(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the kernel counted at a device and at its qdisc."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from lab.guest.command import netns_path, tool
+from lab.guest.failure import GuestError
+from lab.guest.netns import inside
+from nodrop.host import ethtool
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """Transmit side of ``ip -s link``: what was read from it and what the driver dropped."""
+
+    tx_packets: int
+    tx_bytes: int
+    tx_dropped: int
+
+
+@dataclass(frozen=True)
+class QdiscCounters:
+    """Root qdisc of ``tc -s qdisc``; all zero for a device without a queue.
+
+    Attributes:
+        packets: given to the driver.
+        drops: dropped by the qdisc itself: its limit, or its AQM.
+        requeues: packets the driver would not take at the first try.
+        queued: packets waiting now.
+    """
+
+    kind: str
+    packets: int
+    drops: int
+    requeues: int
+    queued: int
+
+
+def parse_link(text: str) -> LinkCounters:
+    """Parse the output of ``ip -j -s link show dev NAME``."""
+    try:
+        tx = json.loads(text)[0]["stats64"]["tx"]
+        return LinkCounters(int(tx["packets"]), int(tx["bytes"]), int(tx["dropped"]))
+    except (ValueError, LookupError, TypeError) as error:
+        raise GuestError("'ip -j -s link' printed something unknown") from error
+
+
+def parse_qdisc(text: str) -> QdiscCounters:
+    """Parse the output of ``tc -j -s qdisc show dev NAME root``."""
+    try:
+        root = next(entry for entry in json.loads(text) if entry.get("root"))
+        return QdiscCounters(
+            kind=str(root["kind"]),
+            packets=int(root.get("packets", 0)),
+            drops=int(root.get("drops", 0)),
+            requeues=int(root.get("requeues", 0)),
+            queued=int(root.get("qlen", 0)),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+        raise GuestError("'tc -j -s qdisc' printed something unknown") from error
+
+
+def parse_snmp(text: str, protocol: str) -> dict[str, int]:
+    """Parse the lines about a protocol in /proc/net/snmp.
+
+    Raises:
+        GuestError: there are none.
+    """
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith(f"{protocol}:")]
+    if len(lines) != 2:
+        raise GuestError(f"/proc/net/snmp holds nothing about {protocol}")
+    names, values = lines
+    return dict(zip(names, map(int, values), strict=True))
+
+
+def link_counters(name: str, *, netns: str | None = None) -> LinkCounters:
+    """Read a device's counters."""
+    where = ["-n", netns] if netns else []
+    return parse_link(tool(["ip", *where, "-j", "-s", "link", "show", "dev", name]))
+
+
+def qdisc_counters(name: str, *, netns: str | None = None) -> QdiscCounters:
+    """Read the counters of a device's root qdisc."""
+    where = ["-n", netns] if netns else []
+    return parse_qdisc(tool(["tc", *where, "-j", "-s", "qdisc", "show", "dev", name]))
+
+
+def driver_counters(name: str, *, netns: str | None = None) -> dict[str, int]:
+    """Read the driver's own counters; empty when it has none (``ethtool -S``)."""
+    with inside(netns_path(netns)) if netns else nullcontext():
+        return ethtool.stats(name)

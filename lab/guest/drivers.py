@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Loads the drivers of a variant, and the modules that use them on top."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.guest.command import tool
+from lab.guest.failure import GuestError, Unsupported
+from lab.guest.modules import ModuleFiles
+from lab.guest.plan import Variant
+from lab.guest.slow import patience
+
+IFF_BACKPRESSURE = 0x0080
+"""The flag that asks upstream's driver for flow control, since Linux 7.3."""
+
+READER = "kreader.ko"
+"""Our module that uses tun.ko, whichever it is."""
+
+OPTIONAL = "stock/tap.ko"
+"""vhost_net.ko uses it where the kernel has macvtap."""
+
+TAP_DRIVERS = ("stock", "nodrop")
+"""Whose tap.ko there is."""
+
+UNLOAD_TIMEOUT_S = 20.0
+"""500 devices of a debug kernel go for seconds, when the machine does other things too."""
+
+
+def module_dir(variant: Variant) -> str:
+    """Return the directory, below the modules', that holds a variant's tun.ko."""
+    return "nodrop" if variant is Variant.NODROP else "stock"
+
+
+def device_flags(variant: Variant) -> int:
+    """Return the IFF_ flags with which a variant's application opens its device.
+
+    Only upstream's driver must be asked; nodrop's is on for everybody.
+    """
+    return IFF_BACKPRESSURE if variant is Variant.UPSTREAM else 0
+
+
+def flag_words(variant: Variant) -> str:
+    """Return the same for the traffic programs' ``--flags``."""
+    return "backpressure" if variant is Variant.UPSTREAM else ""
+
+
+@contextmanager
+def awake_cpus(modules: Path) -> Iterator[None]:
+    """Keep the CPUs from going idle for the block (lab/traffic/kreader/kspinner.c)."""
+    tool(["insmod", str(modules / "kspinner.ko")])
+    try:
+        yield
+    finally:
+        tool(["rmmod", "kspinner"])
+
+
+def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
+    """Return the modules of a pair of variants, in the order in which they load.
+
+    Args:
+        tun: whose tun.ko.
+        vhost: whose vhost_net.ko; None: without vhost-net.
+    """
+    found = [] if vhost is None else [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
+    if Variant.NODROP in (tun, vhost):
+        found.append("nodrop/nodrop.ko")
+    found += [f"{module_dir(tun)}/tun.ko", READER]
+    if vhost is not None:
+        found.append(f"{module_dir(vhost)}/vhost_net.ko")
+    return found
+
+
+def tap_modules(driver: str) -> list[str]:
+    """Return the modules of macvtap and ipvtap, with vhost_net, in the order in which they load.
+
+    Args:
+        driver: whose tap.ko. All others are the kernel's own: none has to know.
+    """
+    vhost = ("vhost_iotlb", "vhost", "tun", "vhost_net")
+    below, above = ("macvlan", "ipvlan"), ("macvtap", "ipvtap", *vhost)
+    names = [f"stock/{name}.ko" for name in (*below, *above)]
+    return [*names[:2], f"{driver}/tap.ko", *names[2:]]
+
+
+class Drivers:
+    """Keeps one list of modules loaded at a time.
+
+    Args:
+        folder: the directory of NODROP_MODULES.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._files = ModuleFiles(folder)
+        self._loaded: list[str] = []
+
+    def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
+        """Load a variant's tun.ko, kreader.ko and what they need; unload what is in the way.
+
+        Args:
+            tun: whose tun.ko.
+            vhost: whose vhost_net.ko to load as well; None: no matter, none is loaded.
+
+        Raises:
+            GuestError: a module is missing, does not load, or does not go.
+        """
+        self.load(modules(tun, vhost))
+
+    def load(self, wanted: list[str]) -> None:
+        """Load modules in this order; unload what is in the way.
+
+        Raises:
+            Unsupported: this kernel has no macvtap.
+            GuestError: a module is missing, does not load, or does not go.
+        """
+        while self._loaded != wanted[: len(self._loaded)]:
+            self._unload_last()
+        for name in wanted[len(self._loaded) :]:
+            path = self._files.find(name)
+            if path:
+                tool(["insmod", str(path)])
+            elif name.startswith(("stock/macv", "stock/ipv")):
+                raise Unsupported(f"there is no {name}")
+            elif name != OPTIONAL:
+                raise GuestError(f"there is no {name}; the driver was not built")
+            self._loaded.append(name)
+
+    def unload(self) -> None:
+        """Unload all that was loaded.
+
+        Raises:
+            GuestError: one is still in use after UNLOAD_TIMEOUT_S seconds.
+        """
+        while self._loaded:
+            self._unload_last()
+
+    def _unload_last(self) -> None:
+        """A device's last references go a moment after its file; so try again."""
+        module = Path(self._loaded[-1]).stem
+        deadline = time.monotonic() + patience(UNLOAD_TIMEOUT_S)
+        while Path("/sys/module", module).exists():
+            try:
+                tool(["rmmod", module])
+            except GuestError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+        self._loaded.pop()

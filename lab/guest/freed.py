@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Counts the packets that the kernel threw away, whoever did it and whether he counted it.
+
+A device's and a qdisc's counters do not know all: who took the device's qdisc and then waited for
+its lock while the qdisc was deactivated loses his packet, and nothing in the network core counts
+that (in 7.3: __dev_xmit_skb(), __QDISC_STATE_DEACTIVATED).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from lab.guest.command import tool
+from lab.guest.failure import Unsupported
+from nodrop.trace.tracefs import reason_names
+
+TRACING = Path("/sys/kernel/tracing")
+EVENT = "skb/kfree_skb"
+IPV4, IPV6, VLAN = 0x0800, 0x86DD, 0x8100
+_SEEN = re.compile(rb"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE)
+
+
+@contextmanager
+def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Callable[[], int]]:
+    """Count what is freed as lost (skb:kfree_skb) in the block, in all namespaces.
+
+    Args:
+        reason: the kernel's word for why, such as "FULL_RING"; "": any.
+        protocols: of the packets that are counted.
+
+    Yields:
+        Returns how many packets it were so far.
+
+    Raises:
+        Unsupported: this kernel does not know the reason.
+    """
+    wanted = "(" + " || ".join(f"protocol == {number}" for number in protocols) + ")"
+    if reason:
+        wanted += f" && reason == {_number(reason)}"
+    # Who received it and did not want it is named there; then it was not lost on its way out.
+    if "rx_sk" in _format():
+        wanted += " && rx_sk == 0"
+    _mount()
+    instance = TRACING / "instances" / f"freed{reason}"
+    instance.mkdir()
+    files = instance / "events" / EVENT
+    with ExitStack() as stack:
+        stack.callback(instance.rmdir)
+        stack.callback((files / "enable").write_text, "0")
+        (files / "filter").write_text(wanted)
+        (files / "enable").write_text("1")
+        stats = [os.open(path, os.O_RDONLY) for path in instance.glob("per_cpu/cpu*/stats")]
+        for fd in stats:
+            stack.callback(os.close, fd)
+        # Read at offset 0 they are made anew.
+        yield lambda: sum(int(n) for fd in stats for n in _SEEN.findall(os.pread(fd, 4096, 0)))
+
+
+def _mount() -> None:
+    if not (TRACING / "instances").is_dir():
+        tool(["mount", "-t", "tracefs", "none", str(TRACING)])
+
+
+def _format() -> str:
+    _mount()
+    return (TRACING / "events" / EVENT / "format").read_text()
+
+
+def _number(reason: str) -> int:
+    names = reason_names(_format())
+    for number, name in names.items():
+        if name == reason:
+            return number
+    raise Unsupported(f"this kernel has no reason {reason} for a lost packet")

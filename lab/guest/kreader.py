@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The in-kernel reader and null VPN, by its device file (lab/traffic/kreader/kreader.h)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+
+from lab.guest import device
+from lab.guest.failure import GuestError
+
+DEVICE = "/dev/nodrop-kreader"
+_START = struct.Struct("iiiII")
+_COUNTS = struct.Struct("11Qi4x")
+FLAG_FIFO, FLAG_ONE_WAY = 1, 2
+
+IOC_START = device.ioc(device.IOC_WRITE, 0xD0, _START.size)
+IOC_READ = device.ioc(device.IOC_READ, 0xD1, _COUNTS.size)
+IOC_STOP = device.ioc(device.IOC_READ, 0xD2, _COUNTS.size)
+
+
+@dataclass(frozen=True)
+class Way:
+    """``struct kreader_way``: what went one way."""
+
+    packets: int
+    bytes: int = 0
+    send_errors: int = 0
+
+
+@dataclass(frozen=True)
+class Counts:
+    """``struct kreader_counts``; times are CLOCK_MONOTONIC in ns.
+
+    Attributes:
+        there: from the first device.
+        back: the other way, between two.
+        idle_ns: between two: time asleep because there was nothing to forward.
+        others: of one Ethernet device: packets that are no IPv4.
+    """
+
+    there: Way
+    back: Way
+    now_ns: int
+    idle_ns: int
+    voluntary_switches: int
+    involuntary_switches: int
+    others: int
+
+    @property
+    def packets(self) -> int:
+        """Packets of both ways."""
+        return self.there.packets + self.back.packets
+
+    @property
+    def send_errors(self) -> int:
+        """Packets that the other device did not take, of both ways."""
+        return self.there.send_errors + self.back.send_errors
+
+
+def rates(first: Counts, last: Counts) -> dict[str, float]:
+    """Return what a null VPN did between two moments, as metrics."""
+    window_ns = last.now_ns - first.now_ns
+    window_s = window_ns / 1e9
+    idle_ns = last.idle_ns - first.idle_ns
+    packets = last.packets - first.packets
+    switches = last.involuntary_switches - first.involuntary_switches
+    sleeps = last.voluntary_switches - first.voluntary_switches
+    return {
+        "forwarded_pps": packets / window_s,
+        "reader_idle_share": idle_ns / window_ns,
+        "reader_busy_us_per_packet": (window_ns - idle_ns) / 1e3 / max(packets, 1),
+        "reader_involuntary_switches_per_s": switches / window_s,
+        "reader_sleeps_per_s": sleeps / window_s,
+    }
+
+
+class KernelReader(device.DeviceFile):
+    """Reads a tun file in the kernel until it is closed; a context manager.
+
+    Args:
+        tun_fd: an attached /dev/net/tun file.
+        far_fd: another with equal headers: packets are carried between both. -1: thrown away.
+        cpu: CPU to stay on, -1 for any.
+        work_ns: busy time per packet, ns.
+        fifo: run as SCHED_FIFO, ahead of a sender on the same CPU.
+        one_way: take packets from the first file only.
+    """
+
+    def __init__(
+        self,
+        tun_fd: int,
+        far_fd: int = -1,
+        *,
+        cpu: int = -1,
+        work_ns: int = 0,
+        fifo: bool = False,
+        one_way: bool = False,
+    ) -> None:
+        super().__init__(DEVICE)
+        flags = FLAG_FIFO * fifo | FLAG_ONE_WAY * one_way
+        self._start = _START.pack(tun_fd, far_fd, cpu, work_ns, flags)
+
+    def _set_up(self) -> None:
+        fcntl.ioctl(self._fd, IOC_START, self._start)
+
+    def read(self) -> Counts:
+        """Return the counts so far.
+
+        Raises:
+            GuestError: the reader ended with an error.
+        """
+        counts, error = self._ask(IOC_READ)
+        if error:
+            raise GuestError(f"the in-kernel reader ended: {os.strerror(-error)}")
+        return counts
+
+    def stop(self) -> Counts:
+        """End the reader, which may have ended by itself, and return its last counts."""
+        return self._ask(IOC_STOP)[0]
+
+    def _ask(self, request: int) -> tuple[Counts, int]:
+        values = _COUNTS.unpack(fcntl.ioctl(self._fd, request, bytes(_COUNTS.size)))
+        *numbers, error = values
+        return Counts(Way(*numbers[0:3]), Way(*numbers[3:6]), *numbers[6:]), error

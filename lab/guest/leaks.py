@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Memory that does not come back: seen in the sizes that the kernel tells, and by kmemleak."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from lab.guest import kmemleak
+from lab.guest.slow import patience
+
+SLABINFO, MEMINFO = Path("/proc/slabinfo"), Path("/proc/meminfo")
+SLAB_KB, OBJECTS = 16 * 1024, 2000
+"""How much more there may be than after the first round: caches of each CPU, partial slabs."""
+CACHES = ("skbuff_head_cache", "skbuff_small_head")
+SHRINK = Path("/sys/kernel/slab")
+_SETTLE_S = 0.3
+_GOING_S = 10.0
+
+
+def slab_kb() -> int:
+    """Return the unreclaimable slab, kB; 0 when the kernel does not tell."""
+    found = re.search(r"^SUnreclaim:\s+(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def objects() -> dict[str, int]:
+    """Return how many objects of the packets' caches are in use; empty without slabinfo."""
+    found: dict[str, int] = {}
+    with suppress(OSError):
+        for line in SLABINFO.read_text().splitlines():
+            name, *numbers = line.split()
+            if name in CACHES:
+                found[name] = int(numbers[0])
+    return found
+
+
+def give_back() -> None:
+    """Have the kernel give back what is free: what KASAN keeps for a while counts as in use."""
+    for file in SHRINK.glob("*/shrink"):
+        with suppress(OSError):
+            file.write_text("1")
+
+
+class Leaks:
+    """Compares the memory after the first round with that at the end."""
+
+    def __init__(self) -> None:
+        self.slab_kb: list[int] = []
+        self._objects: dict[str, int] = {}
+
+    def round_ends(self) -> None:
+        """Nothing of a round is left but what leaked."""
+        if not self.slab_kb:
+            # What RCU still has goes meanwhile.
+            time.sleep(_SETTLE_S)
+            give_back()
+            self.slab_kb.append(slab_kb())
+            self._objects = objects()
+
+    def end(self) -> str:
+        """Return what has leaked by the end; "": nothing that can be seen.
+
+        Namespaces and devices go in the background, with the packets that they hold.
+        """
+        if not self.slab_kb:
+            return ""
+        time.sleep(_SETTLE_S)
+        give_back()
+        deadline = time.monotonic() + patience(_GOING_S)
+        while (grown := self._grown()) and time.monotonic() < deadline:
+            time.sleep(_SETTLE_S)
+            give_back()
+        self.slab_kb.append(slab_kb())
+        if grown:
+            return grown
+        found = "\n".join(kmemleak.leaks())
+        return f"kmemleak: {found[:2000]}" if found else ""
+
+    def _grown(self) -> str:
+        grown = slab_kb() - self.slab_kb[0]
+        if grown > SLAB_KB:
+            return f"{grown} kB more of slab than after the first round"
+        for name, count in objects().items():
+            more = count - self._objects.get(name, count)
+            if more > OBJECTS:
+                return f"{more} more objects of {name} than after the first round"
+        return ""

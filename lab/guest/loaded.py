@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m lab.guest.loaded DRIVER COMMAND...``: load a driver, become the command."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from lab.guest.drivers import READER, Drivers, modules
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from lab.guest.plan import Variant
+
+NOT_FOUND = 127
+
+
+def load(variant: Variant) -> None:
+    """Load a variant's tun and vhost_net, with what they need.
+
+    Raises:
+        GuestError: a module is missing or does not load.
+    """
+    wanted = [name for name in modules(variant, variant) if name != READER]
+    Drivers(Environment.from_environ().modules).load(wanted)
+
+
+def main(argv: list[str]) -> int:
+    """Load and become; 127 when there is no such command, 1 when a module does not load."""
+    driver, *command = argv
+    try:
+        load(Variant(driver))
+        os.execvp(command[0], command)
+    except GuestError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"nodrop: {command[0]}: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Named network namespaces of a run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.guest.command import ip_batch
+
+_CLONE_NEWNET = 0x40000000
+
+
+@contextmanager
+def namespaces(*names: str) -> Iterator[None]:
+    """Make namespaces, with nothing in them; delete them at the end.
+
+    New ones for every run: TCP remembers its peers in a namespace.
+    """
+    ip_batch([f"netns add {name}" for name in names])
+    try:
+        yield
+    finally:
+        ip_batch([f"netns delete {name}" for name in names])
+
+
+@contextmanager
+def inside(path: Path) -> Iterator[None]:
+    """Be in another network namespace; a socket that is made there stays there.
+
+    Args:
+        path: its file, see :func:`lab.guest.command.netns_path`.
+
+    Raises:
+        OSError: it cannot be entered.
+    """
+    with Path("/proc/self/ns/net").open("rb") as here, path.open("rb") as there:
+        _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(here.fileno())
+
+
+def _enter(fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(fd, _CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

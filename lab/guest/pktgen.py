@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The kernel's packet generator, through its files in /proc/net/pktgen.
+
+It gives its packets to the qdisc, or to the driver itself. A packet that either drops it
+counts as an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from lab.guest.command import tool
+from lab.guest.failure import GuestError
+from lab.guest.slow import patience
+
+PROC = Path("/proc/net/pktgen")
+STOP_TIMEOUT_S = patience(5.0)
+STEP_S = 0.005
+START_TIMEOUT_S = patience(15.0)
+
+_FINISHED = re.compile(r"Result: OK: \d+\(c")
+_CURRENT = re.compile(r"pkts-sofar:\s*(\d+)\s+errors:\s*(\d+)")
+_TIMES = re.compile(r"started:\s*(\d+)us\s+stopped:\s*(\d+)us\s+idle:\s*(\d+)us")
+
+
+@dataclass(frozen=True)
+class PktgenResult:
+    """What one pktgen device sent.
+
+    Attributes:
+        accepted: packets the qdisc took.
+        refused: packets for which it answered that it dropped one.
+        active_s: seconds from the first packet to the last.
+    """
+
+    accepted: int
+    refused: int
+    active_s: float
+
+    @property
+    def offered(self) -> int:
+        """Packets given to the qdisc."""
+        return self.accepted + self.refused
+
+
+def parse_device(text: str) -> PktgenResult:
+    """Parse the contents of a pktgen device file."""
+    current = _CURRENT.search(text)
+    times = _TIMES.search(text)
+    if not current or not times:
+        raise GuestError("a pktgen device file has an unknown form")
+    return PktgenResult(
+        accepted=int(current[1]),
+        refused=int(current[2]),
+        active_s=(int(times[2]) - int(times[1])) / 1e6,
+    )
+
+
+def _write(name: str, *commands: str) -> None:
+    for command in commands:
+        try:
+            (PROC / name).write_text(command + "\n")
+        except OSError as error:
+            raise GuestError(f"pktgen refused '{command}' in {name}: {error.strerror}") from error
+
+
+class Pktgen:
+    """Senders to one device, spread over the CPUs; a context manager.
+
+    They are removed at its end, or earlier by :meth:`removing`: before the device may go.
+
+    Args:
+        device: a running Ethernet device.
+        senders: how many; the first is on CPU 0, the next on the next. With more of them
+            than CPUs, those of a CPU take turns: pktgen has one thread for each CPU.
+        packet_bytes: frame length without the checksum, bytes.
+        direct: give packets to the driver itself, past the qdisc, and wait while the
+            driver has stopped its queue; otherwise to the qdisc, without ever waiting.
+    """
+
+    def __init__(self, device: str, *, senders: int, packet_bytes: int, direct: bool) -> None:
+        self._names = [f"{device}@{index}" for index in range(senders)]
+        self._packet_bytes = packet_bytes
+        self._mode = "start_xmit" if direct else "queue_xmit"
+        self._failure: OSError | None = None
+        self._removed = True
+
+    def __enter__(self) -> Self:
+        if not PROC.exists():
+            tool(["modprobe", "pktgen"])
+        self._removed = False
+        cpus = os.cpu_count() or 1
+        # Without a delay the first sender of a thread is always due and the others starve.
+        delay_ns = int(len(self._names) > cpus)
+        for index, name in enumerate(self._names):
+            _write(f"kpktgend_{index % cpus}", f"add_device {name}")
+            _write(
+                name,
+                "count 0",
+                f"delay {delay_ns}",
+                f"pkt_size {self._packet_bytes}",
+                f"xmit_mode {self._mode}",
+                # Each packet has its own buffer: a queue may hold it.
+                "flag !SHARED",
+                # No address of this machine, so that nothing answers.
+                "dst 198.18.0.1",
+                "dst_mac 02:00:00:00:00:01",
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._removed:
+            self._remove()
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Send, at the latest when the block is entered, to its end."""
+        self._failure = None
+        # Writing "start" returns some time after the senders have stopped.
+        starter = threading.Thread(target=self._start, daemon=True)
+        starter.start()
+        try:
+            self._wait_running()
+            yield
+        finally:
+            self._stop()
+
+    @contextmanager
+    def removing(self) -> Iterator[None]:
+        """Remove the senders while the block runs; pktgen takes 125 ms to do so."""
+        remover = threading.Thread(target=self._remove, daemon=True)
+        remover.start()
+        try:
+            yield
+        finally:
+            remover.join(STOP_TIMEOUT_S)
+        if not self._removed:
+            raise GuestError("pktgen did not remove its devices")
+
+    def results(self) -> list[PktgenResult]:
+        """Return what each sender sent in the last :meth:`sending` block."""
+        return [parse_device((PROC / name).read_text()) for name in self._names]
+
+    def _start(self) -> None:
+        try:
+            (PROC / "pgctrl").write_text("start\n")
+        except OSError as error:
+            self._failure = error
+
+    def _wait_running(self) -> None:
+        """Wait until every sender has sent: they look for orders ten times a second."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not all(sender.offered for sender in self.results()):
+            if self._failure:
+                raise GuestError(f"pktgen did not start: {self._failure.strerror}")
+            if time.monotonic() > deadline:
+                raise GuestError(f"pktgen did not send within {START_TIMEOUT_S:g} s")
+            time.sleep(STEP_S)
+
+    def _remove(self) -> None:
+        _write("pgctrl", "reset")
+        self._removed = True
+
+    def _stop(self) -> None:
+        """Stop the senders and wait until their results are there."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        _write("pgctrl", "stop")
+        while not all(_FINISHED.search((PROC / name).read_text()) for name in self._names):
+            if time.monotonic() > deadline:
+                raise GuestError(f"pktgen did not stop within {STOP_TIMEOUT_S:g} s")
+            time.sleep(STEP_S)

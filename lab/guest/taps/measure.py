@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One flood through one way into a tap: what came, what did not, who says so, who was held."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.guest.command import Service, in_netns, parse_last_json
+from lab.guest.counters import driver_counters
+from lab.guest.environment import Environment
+from lab.guest.freed import freed
+from lab.guest.slow import patience, stretched
+from lab.guest.taps.device import LinkTap
+from lab.guest.taps.ways import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
+from lab.guest.vhost import VhostClient
+
+READERS = ("read", "vhost", "none")
+SIZE = 1000
+"""UDP payload, bytes."""
+STILL_S = 0.5
+"""When nothing came for so long nothing will."""
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What is to be done.
+
+    Attributes:
+        way: one of ways.WAYS; "guest" is written by ``write()``.
+        reader: one of READERS.
+        sockets: how many sockets send, each from a thread, each as fast as it may.
+        ring: txqueuelen, slots; 0: the kernel's.
+        work_us: how long the reader works on a packet, us.
+        seconds: how long is sent.
+        pinned: sockets send on CPU 0, the reader is on CPU 1.
+    """
+
+    way: str
+    reader: str = "read"
+    sockets: int = 1
+    ring: int = 0
+    work_us: int = 50
+    seconds: float = 1.0
+    pinned: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was seen.
+
+    Attributes:
+        sent: packets that the senders' system calls took.
+        delivered: packets that the reader got.
+        full_ring, backlog: packets freed for this reason (SKB_DROP_REASON_*).
+        freed: packets freed as lost for any reason.
+        counted: what the tap's rx_dropped grew by.
+        errors: system calls that told of an error but EAGAIN.
+        longest_ms: the longest time that a socket's send() took, ms.
+        held: sockets whose last send() was waiting at the end.
+        driver: the driver's own counters, where it has some.
+    """
+
+    sent: int
+    delivered: int
+    full_ring: int
+    backlog: int
+    freed: int
+    counted: int
+    errors: int
+    longest_ms: float
+    held: int
+    driver: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The senders' part of an Outcome."""
+
+    sent: int
+    errors: int = 0
+    longest_ms: float = 0.0
+    held: int = 0
+
+
+def rx_dropped(name: str = NAME) -> int:
+    """Return how many packets a device says it dropped on their way to its reader."""
+    path = Path(f"/sys/class/net/{name}/statistics/rx_dropped")
+    return int(path.read_text(encoding="ascii"))
+
+
+def on_cpu(number: int, flood: Flood, words: list[str]) -> list[str]:
+    """Return a command that stays on a CPU, where the flood is pinned."""
+    return ["taskset", "-c", str(number), *words] if flood.pinned else words
+
+
+def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
+    """Return the command that sends from sockets in a namespace."""
+    words = [str(environment.bin / "udp_sender"), "--dest", ADDRESS]
+    words += ["--senders", str(flood.sockets), "--size", str(SIZE)]
+    words += ["--seconds", str(flood.seconds)]
+    return Service(on_cpu(0, flood, in_netns(netns, words)), announces=False)
+
+
+def by_sockets(flood: Flood, environment: Environment) -> Sent:
+    """Send from sockets until the time is over."""
+    with sockets(flood, environment, SENDERS[flood.way]) as program:
+        # A socket that is held ends with a signal at the latest.
+        said = program.finish(patience(flood.seconds + 5))
+    told = parse_last_json(said, "udp_sender")
+    errors = int(told["enobufs"]) + int(told["other_errors"])
+    return Sent(
+        int(told["sent"]), errors, int(told["longest_send_ns"]) / 1e6, int(told["held_at_the_end"])
+    )
+
+
+def frame(number: int, size: int) -> bytes:
+    """Return an Ethernet frame from the guest's tap to the one that is read."""
+    udp = (9).to_bytes(2, "big") * 2 + (8 + size).to_bytes(2, "big") + bytes(2)
+    total = (28 + size).to_bytes(2, "big")
+    ip = b"\x45\0" + total + bytes(4) + b"\x40\x11" + bytes(2) + bytes([10, 9, 0, 4, 10, 9, 0, 1])
+    head = bytes.fromhex((MAC + GUEST_MAC).replace(":", "")) + b"\x08\0"
+    return head + ip + udp + number.to_bytes(8, "big") + bytes(size - 8)
+
+
+def by_writing(tap: LinkTap, flood: Flood) -> Sent:
+    """Write frames until the time is over."""
+    os.set_blocking(tap.fd, False)
+    poll = select.poll()
+    poll.register(tap.fd, select.POLLOUT)
+    sent, longest, last = 0, 0.0, False
+    deadline = time.monotonic() + flood.seconds
+    while (now := time.monotonic()) < deadline:
+        try:
+            os.write(tap.fd, frame(sent, SIZE))
+        except BlockingIOError:
+            last = not poll.poll(1000 * (deadline - now))
+            longest = max(longest, time.monotonic() - now)
+            continue
+        sent += 1
+    return Sent(sent, 0, 1000 * longest, int(last))
+
+
+def send(flood: Flood, environment: Environment) -> Sent:
+    """Send as the flood says."""
+    if flood.way != "guest":
+        return by_sockets(flood, environment)
+    with guest_tap() as tap:
+        return by_writing(tap, flood)
+
+
+@contextmanager
+def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Callable[[], int]]:
+    """Read for the block; gives what returns how many packets came, after the last one."""
+    if flood.reader == "none":
+        yield lambda: 0
+        return
+    if flood.reader == "vhost":
+        cpu = 1 if flood.pinned else -1
+        with VhostClient(
+            environment, tap.fd, work_ns=1000 * flood.work_us, cpu=cpu, worker_cpu=cpu
+        ) as client:
+
+            def came() -> int:
+                until_still(lambda: client.packets)
+                return client.end().packets
+
+            yield came
+        return
+    words = [str(environment.bin / "tun_reader"), "--mode", "tap", "--fd", str(tap.fd)]
+    words += ["--work-ns", str(1000 * flood.work_us)]
+    with Service(on_cpu(1, flood, words), pass_fds=[tap.fd]) as program:
+
+        def read() -> int:
+            until_still(lambda: cpu_ticks(program.pid))
+            return int(json.loads(program.stop().strip().splitlines()[-1])["packets"])
+
+        yield read
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return how much CPU time a program has used; it grows while it reads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def until_still(count: Callable[[], int]) -> None:
+    """Wait until a number has not changed for STILL_S, 30 s at most."""
+    last, moved = -1, time.monotonic()
+    end = moved + patience(30)
+    while time.monotonic() < min(end, moved + stretched(STILL_S)):
+        now = count()
+        if now != last:
+            last, moved = now, time.monotonic()
+        time.sleep(0.05)
+
+
+def run(flood: Flood, environment: Environment) -> Outcome:
+    """Make the topology, send, count.
+
+    Raises:
+        GuestError: a program or a device failed.
+    """
+    with ExitStack() as stack:
+        tap = stack.enter_context(topology(flood.way, ring=flood.ring))
+        full = stack.enter_context(freed("FULL_RING"))
+        backlog = stack.enter_context(freed("CPU_BACKLOG"))
+        lost = stack.enter_context(freed())
+        came = stack.enter_context(reading(flood, tap, environment))
+        before = rx_dropped()
+        sent = send(flood, environment)
+        return Outcome(
+            sent=sent.sent,
+            delivered=came(),
+            full_ring=full(),
+            backlog=backlog(),
+            freed=lost(),
+            counted=rx_dropped() - before,
+            errors=sent.errors,
+            longest_ms=sent.longest_ms,
+            held=sent.held,
+            driver=driver_counters(NAME),
+        )

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A TUN or TAP device of this process, from its creation to its end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import struct
+from pathlib import Path
+
+from lab.guest.command import ip_batch, tool
+from lab.guest.device import DeviceFile
+from lab.guest.failure import GuestError, Unsupported
+
+IFF_TUN = 0x0001
+IFF_TAP = 0x0002
+IFF_MULTI_QUEUE = 0x0100
+IFF_NO_PI = 0x1000
+IFF_VNET_HDR = 0x4000
+TUNSETIFF = 0x400454CA
+TUNGETFEATURES = 0x800454CF
+TUNSETOFFLOAD = 0x400454D0
+TSO_OFFLOADS = 0x7
+"""TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished TCP packets."""
+UDP_OFFLOADS = 0x61
+"""TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6: large UDP packets. Since Linux 6.2, both or none."""
+TUNSETQUEUE = 0x400454D9
+IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
+IFNAMSIZ = 16
+
+
+def known_flags() -> int:
+    """Return the IFF_ flags that the driver has beside IFF_TUN and IFF_TAP, which is loaded."""
+    with Path("/dev/net/tun").open("rb", buffering=0) as file:
+        return int(struct.unpack("I", fcntl.ioctl(file, TUNGETFEATURES, bytes(4)))[0])
+
+
+def opened_flags(name: str, *, netns: str | None = None) -> int:
+    """Return the IFF_ flags with which a device was opened."""
+    # ip mounts the namespace's own /sys.
+    where = ["ip", "netns", "exec", netns] if netns else []
+    return int(tool([*where, "cat", f"/sys/class/net/{name}/tun_flags"]), 16)
+
+
+def attach_queue(fd: int, attach: bool) -> None:
+    """Give the queue of an open file to its device, or take it away."""
+    what = IFF_ATTACH_QUEUE if attach else IFF_DETACH_QUEUE
+    fcntl.ioctl(fd, TUNSETQUEUE, struct.pack(f"{IFNAMSIZ}xH22x", what))
+
+
+class TunDevice(DeviceFile):
+    """An attached /dev/net/tun file; a context manager.
+
+    Args:
+        name: of the device, at most 15 bytes.
+        flags: IFF_TUN or IFF_TAP and others; IFF_NO_PI is added.
+        offloads: what the reader takes unfinished, such as TSO_OFFLOADS; adds IFF_VNET_HDR.
+        exact: no flag is added.
+
+    Raises:
+        Unsupported: entering, when this kernel's driver has not these offloads.
+    """
+
+    def __init__(self, name: str, flags: int, *, offloads: int = 0, exact: bool = False) -> None:
+        super().__init__("/dev/net/tun")
+        self.name = name
+        added = IFF_NO_PI | (IFF_VNET_HDR if offloads else 0)
+        self._flags = flags if exact else flags | added
+        self._offloads = offloads
+
+    @property
+    def fd(self) -> int:
+        """The open file."""
+        return self._fd
+
+    def _set_up(self) -> None:
+        known = struct.unpack("I", fcntl.ioctl(self._fd, TUNGETFEATURES, bytes(4)))[0]
+        missing = self._flags & ~(known | IFF_TUN | IFF_TAP)
+        if missing:
+            raise GuestError(f"this driver does not know the flags {missing:#x}")
+        request = struct.pack(f"{IFNAMSIZ}sH22x", self.name.encode(), self._flags)
+        fcntl.ioctl(self._fd, TUNSETIFF, request)
+        if self._offloads:
+            self._set_offloads()
+
+    def _set_offloads(self) -> None:
+        try:
+            fcntl.ioctl(self._fd, TUNSETOFFLOAD, self._offloads)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise Unsupported(
+                f"this kernel's driver does not have the offloads {self._offloads:#x}"
+            ) from error
+
+
+def configure(
+    name: str,
+    *,
+    txqueuelen: int,
+    qdisc: str,
+    address: str = "",
+    netns: str | None = None,
+) -> None:
+    """Give a device its ring size, its qdisc and its address, and bring it up.
+
+    Args:
+        txqueuelen: slots of the ring, >= 1.
+        qdisc: the root qdisc, with its options, in ``tc``'s words.
+        address: what follows ``ip address add``, or empty.
+        netns: where the device is; None: here.
+    """
+    where = ["-n", netns] if netns else []
+    # The qdisc comes first: no packet passes without it, so that it has counted them all.
+    tool(["tc", *where, "qdisc", "replace", "dev", name, "root", *qdisc.split()])
+    lines = [f"link set dev {name} txqueuelen {txqueuelen}"]
+    if address:
+        lines.append(f"address add {address} dev {name}")
+    ip_batch([*lines, f"link set dev {name} up"], netns=netns)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Real VPNs that hold a TUN device at each end of a tunnel."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from lab.guest.vpns.base import End, Options, Process, Vpn, veth_pair
+from lab.guest.vpns.openvpn import OpenVpn
+from lab.guest.vpns.wireguard import WireguardGo
+
+__all__ = ["FAR", "KINDS", "NEAR", "End", "Options", "Process", "Vpn", "tunnel"]
+
+KINDS: dict[str, type[Vpn]] = {kind.name: kind for kind in (OpenVpn, WireguardGo)}
+"""The VPNs by their names."""
+
+NEAR = End(None, "ndtest0", "192.0.2.1", "198.18.0.1")
+FAR = End("ndfar", "ndfar0", "192.0.2.2", "198.18.0.2")
+DEFAULT = Options()
+
+
+@contextmanager
+def tunnel(
+    name: str, *, near: End = NEAR, far: End = FAR, options: Options = DEFAULT
+) -> Iterator[Vpn]:
+    """A tunnel through which packets pass; nothing of it is left afterwards.
+
+    Args:
+        name: of the VPN, one of KINDS.
+        near: the end whose device is looked at.
+        far: the other one; its device's name ends with a 0, its namespace has a name.
+
+    Raises:
+        GuestError: it cannot be set up.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nodrop-vpn-"))
+        stack.enter_context(veth_pair(near, far))
+        yield stack.enter_context(KINDS[name]((near, far), Path(folder), options))

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What all VPNs have in common: two ends over a veth pair, a process at each, a way to stop.
+
+::
+
+    near.netns                                              far.netns
+    near.inner --> near.device --> process     process --> far.device --> far.inner
+                               near.outer === far.outer
+                                      ndveth0   ndveth1
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from lab.guest.command import Service, in_netns, ip_batch, tool
+from lab.guest.failure import GuestError
+from lab.guest.netns import namespaces
+from lab.guest.slow import patience, stretched
+
+VETH = ("ndveth0", "ndveth1")
+UP_TIMEOUT_S = patience(30.0)
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a tunnel.
+
+    Attributes:
+        netns: the namespace that is made for it; None: the one that the caller is in.
+        device: its TUN device.
+        outer: its address on the veth pair.
+        inner: its address in the tunnel.
+    """
+
+    netns: str | None
+    device: str
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be chosen, for both ends.
+
+    Attributes:
+        offloads: large packets may reach the VPN whole, if it can take them.
+        backpressure: the library (lab/traffic/backpressure.c) by which the devices are opened with
+            upstream's flag; None: as the VPN opens them.
+        cpus: to which the near and the far process keep; None: to all.
+    """
+
+    offloads: bool = True
+    backpressure: Path | None = None
+    cpus: tuple[int, int] | None = None
+
+
+class Process(Service):
+    """A VPN's program in the foreground.
+
+    Args:
+        argv: the command.
+        log: the file that takes all it says.
+        netns: where it runs; None: here.
+        cpu: to which it keeps; None: to all.
+        env: more environment.
+        pass_fds: open files that it gets, by the same numbers.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        log: Path,
+        *,
+        netns: str | None = None,
+        cpu: int | None = None,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        # It must not live on when its starter is killed: it would keep the driver.
+        words = ["setpriv", "--pdeathsig", "KILL", "--"]
+        if cpu is not None:
+            words += ["taskset", "--cpu-list", f"{cpu}"]
+        super().__init__(
+            in_netns(netns, [*words, *argv]),
+            announces=False,
+            pass_fds=pass_fds,
+            env={**os.environ, **(env or {})},
+            log=log,
+        )
+        self.name = argv[0]
+
+
+class Vpn(ABC):
+    """A tunnel between two ends whose veth pair is there; a context manager.
+
+    Args:
+        folder: for keys, settings and logs.
+
+    Raises:
+        GuestError: a program is missing, ended, or no packet passes within UP_TIMEOUT_S.
+    """
+
+    name: ClassVar[str]
+    """The name of the program that holds the near end's device, too."""
+    programs: ClassVar[tuple[str, ...]]
+    """All that a tunnel needs of the machine's own programs and that can change a result."""
+    trouble: ClassVar[tuple[str, ...]] = ()
+    """What it says when it has lost its peer."""
+
+    near: Process
+    far: Process
+    """The processes, while it runs."""
+
+    def __init__(self, ends: tuple[End, End], folder: Path, options: Options) -> None:
+        self.ends = ends
+        self.folder = folder
+        self.options = options
+        self._stack = ExitStack()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start both processes, by :meth:`run`, and give the devices their addresses."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._stack.close)
+            self.start()
+            for end in self.ends:
+                self._tune(end)
+            self.until(self.passes)
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(
+        self,
+        end: End,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        """Start an end's process."""
+        env = dict(env or {})
+        if self.options.backpressure:
+            env["LD_PRELOAD"] = str(self.options.backpressure)
+        process = Process(
+            argv,
+            self.folder / f"{end.device}.log",
+            netns=end.netns,
+            cpu=self.options.cpus[self.ends.index(end)] if self.options.cpus else None,
+            env=env,
+            pass_fds=pass_fds,
+        )
+        return self._stack.enter_context(process)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + UP_TIMEOUT_S
+        while not condition():
+            ended = [process.name for process in self.processes if not process.runs]
+            if ended or time.monotonic() > deadline:
+                what = f"{ended[0]} ended" if ended else "it is not up"
+                lines = [process.said()[-1500:].split("\n") for process in self.processes]
+                said = " | ".join(" / ".join(filter(None, some)) for some in lines)
+                raise GuestError(f"{self.name}: {what}: {said}")
+            time.sleep(0.05)
+
+    @property
+    def processes(self) -> list[Process]:
+        """Those that were started so far."""
+        return [self.__dict__[side] for side in ("far", "near") if side in self.__dict__]
+
+    def lost(self) -> list[str]:
+        """What the processes said that means trouble."""
+        said = "".join(process.said() for process in self.processes)
+        return [word for word in self.trouble if word in said]
+
+    def exists(self, end: End) -> bool:
+        """Whether an end's device is there."""
+        return end.device in tool(in_netns(end.netns, ["cat", "/proc/net/dev"]))
+
+    def configure(self, end: End) -> None:
+        """Wait for an end's device, give it its address and bring it up."""
+        self.until(lambda: self.exists(end))
+        other = self.ends[0] if end is self.ends[1] else self.ends[1]
+        lines = [
+            f"address flush dev {end.device}",
+            f"address add {end.inner} peer {other.inner}/32 dev {end.device}",
+            f"link set dev {end.device} up",
+        ]
+        ip_batch(lines, netns=end.netns)
+
+    def _tune(self, end: End) -> None:
+        if not self.options.offloads:
+            words = ["ethtool", "-K", end.device, "tso", "off", "gso", "off"]
+            tool(in_netns(end.netns, words))
+
+    def passes(self) -> bool:
+        """Whether a ping from the near end is answered."""
+        near, far = self.ends
+        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{stretched(1):.0f}", far.inner]
+        try:
+            tool(in_netns(near.netns, words))
+        except GuestError as error:
+            if "not installed" in str(error):
+                raise
+            return False
+        return True
+
+
+@contextmanager
+def veth_pair(near: End, far: End) -> Iterator[None]:
+    """Join the ends by a veth pair; their namespaces are made for it and go with it."""
+    names = [end.netns for end in (near, far) if end.netns]
+    with namespaces(*names):
+        ip_batch([f"link add {VETH[0]} type veth peer name {VETH[1]}"])
+        try:
+            for end, device in zip((near, far), VETH, strict=True):
+                if end.netns:
+                    ip_batch([f"link set dev {device} netns {end.netns}"])
+                lines = [f"address add {end.outer}/24 dev {device}", f"link set dev {device} up"]
+                ip_batch(lines, netns=end.netns)
+            yield
+        finally:
+            # The namespaces' devices go some time after them.
+            ip_batch([f"link delete {VETH[0]}"], netns=near.netns)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Source trees with patches of this repository: copies that share what no patch touches."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from lab.kernel import cache
+from lab.kernel.source import Source
+from nodrop import proc
+from nodrop.errors import NodropError
+from nodrop.progress import Progress
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KEEP = 6
+_TIMEOUT_S = 300.0
+
+
+def patches(folders: tuple[str, ...]) -> list[Path]:
+    """Return the patches of a flavour in their order: ``NNNN-*.patch`` of each folder.
+
+    Args:
+        folders: below the repository; a cover letter (``0000-``) is none.
+
+    Raises:
+        NodropError: there is none.
+    """
+    found: list[Path] = []
+    for folder in folders:
+        inside = sorted((REPOSITORY / folder).glob("[0-9][0-9][0-9][0-9]-*.patch"))
+        found += [path for path in inside if not path.name.startswith("0000-")]
+    if folders and not found:
+        raise NodropError(
+            f"There are no patches in {', '.join(folders)}.",
+            "Run nodrop from a complete clone of its repository.",
+        )
+    return found
+
+
+def fingerprint(folders: tuple[str, ...]) -> str:
+    """Return a hash of the patches."""
+    return cache.digest([path.read_text(encoding="utf-8") for path in patches(folders)])
+
+
+def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress) -> Source:
+    """Return the source with the patches; the source itself when there are to be none.
+
+    Raises:
+        NodropError: a patch does not fit; names it.
+    """
+    if not folders:
+        return source
+    key = cache.digest(source.sha256, str(source.tree), fingerprint(folders))
+
+    def make(temporary: Path, _final: Path) -> None:
+        with progress.step(f"Patch the kernel's source ({', '.join(folders)})"):
+            copy = temporary / "linux"
+            # Links: what a patch changes is written anew, and the others stay one file.
+            _run(["cp", "-al", str(source.tree), str(copy)], "The source cannot be copied.")
+            for path in patches(folders):
+                argv = ["git", "apply", "--whitespace=nowarn", str(path)]
+                _run(argv, f"{path.name} does not fit {source.package}.", copy)
+
+    entry = cache.Cache("patched", keep=KEEP).get(f"linux-{key}", make)
+    return replace(source, tree=entry / "linux")
+
+
+def _run(argv: list[str], wrong: str, cwd: Path | None = None) -> None:
+    # A repository around the cache is not to be asked which files it knows.
+    env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(cwd.parent)} if cwd else None
+    result = proc.run(argv, timeout=_TIMEOUT_S, cwd=cwd, env=env)
+    if result.status != 0:
+        raise NodropError(wrong, "Its tools said:\n" + proc.tail(result.output, 8))

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Debian systems for guests: each release's own kernels, with what builds modules for them.
+
+A root is made by mmdebstrap from the machine's own mirror, once, and kept in the cache as a
+directory (to build in, under an overlay) and as an image (to boot from). Neither is written to
+afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.kernel import cache
+from lab.kernel.apt import KEYRING, inrelease_files, kept_settings, os_codename, render_settings
+from nodrop import proc
+from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host.system import order
+from nodrop.progress import Progress
+
+MAKE_TIMEOUT_S = 1500.0
+IMAGE_TIMEOUT_S = 600.0
+QUERY_TIMEOUT_S = 60.0
+
+_RECIPE = 1
+_COMMON = (
+    "bpftrace",  # for the command, to trace drops with
+    "ca-certificates",  # apt wants them for mirrors by https
+    "dkms",
+    "ethtool",
+    "gcc",
+    "iperf3",
+    "iproute2",
+    "iputils-ping",
+    "kmod",
+    "libc6-dev",
+    "make",
+    "openssl",
+    "openvpn",  # the VPNs that tests and measurements use
+    "procps",
+    "python3",
+    "python3-jsonschema",  # checks what the command says
+    "python3-rich",  # for the command
+    "wireguard-go",
+    "wireguard-tools",
+    "xz-utils",
+)
+_KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* linux-base*"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A Debian release and which of its kernels a root of it has.
+
+    Attributes:
+        codename: of the release.
+        kernels: upstream series such as "6.12"; each is also how people name the kernel.
+        packages: the kernels' packages: image, headers and source of each.
+        backports: whether the kernels come from the release's backports.
+    """
+
+    codename: str
+    kernels: tuple[str, ...]
+    packages: tuple[str, ...]
+    backports: bool = False
+
+
+RELEASES = (
+    Release(
+        "bookworm",
+        ("6.1", "6.12"),
+        (
+            "linux-image-amd64",
+            "linux-headers-amd64",
+            "linux-source-6.1",
+            "linux-image-6.12-amd64",
+            "linux-headers-6.12-amd64",
+            "linux-source-6.12",
+        ),
+    ),
+    Release(
+        "trixie",
+        ("7.3",),
+        ("linux-image-amd64", "linux-headers-amd64", "linux-source"),
+        backports=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Root:
+    """A Debian system in the cache.
+
+    Attributes:
+        path: its directory; never written to.
+        image: the same as a squashfs image.
+        key: names all that went into it.
+    """
+
+    path: Path
+    image: Path
+    key: str
+
+
+@dataclass(frozen=True)
+class DebianKernel:
+    """A distribution's kernel in a root.
+
+    Attributes:
+        name: its series, such as "6.12".
+        release: what ``uname -r`` says in it.
+        root: where it is installed.
+    """
+
+    name: str
+    release: str
+    root: Root
+
+    @property
+    def vmlinuz(self) -> Path:
+        """The file to boot."""
+        return self.root.path / "boot" / f"vmlinuz-{self.release}"
+
+    @property
+    def modules(self) -> Path:
+        """Its folder below /lib/modules."""
+        return self.root.path / "lib/modules" / self.release
+
+
+def kernel_names() -> tuple[str, ...]:
+    """Return the names of all kernels that there can be, oldest first."""
+    return tuple(name for release in RELEASES for name in release.kernels)
+
+
+def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
+    """Return a Debian kernel by its series, with its root.
+
+    Raises:
+        NodropError: there is no such kernel, or its root cannot be made.
+    """
+    for release in RELEASES:
+        if name in release.kernels:
+            root = ensure_root(release, progress)
+            folders = (root.path / "lib/modules").iterdir()
+            found = [path.name for path in folders if path.name.startswith(f"{name}.")]
+            if not found:
+                raise NodropError(f"The Debian root {root.path} has no kernel {name}.")
+            return DebianKernel(name, max(found, key=order), root)
+    raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
+
+
+def ensure_root(release: Release, progress: Progress) -> Root:
+    """Return a release's root, made when the cache has none.
+
+    Raises:
+        UnsupportedError: this user may not make one.
+        NodropError: a program is missing, or the mirror does not deliver.
+    """
+    key = cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
+    store = cache.Cache("roots", keep=2 * len(RELEASES))
+    if not store.find(key) and os.geteuid() != 0:
+        raise UnsupportedError(
+            "Only root can make Debian roots for the lab.",
+            "Run this as root: it writes to the cache only.",
+        )
+
+    def make(temporary: Path, _final: Path) -> None:
+        with progress.step(f"Make a Debian root ({release.codename})"):
+            _bootstrap(release, temporary)
+        with progress.step(f"Pack the Debian root ({release.codename})"):
+            make_image(temporary / "root", temporary / "root.squashfs")
+
+    entry = store.get(key, make)
+    return Root(entry / "root", entry / "root.squashfs", key)
+
+
+def _bootstrap(release: Release, place: Path) -> None:
+    proc.require("mmdebstrap", "mmdebstrap")
+    sources = place / "sources.list"
+    sources.write_text("\n".join(_sources(release)) + "\n", encoding="utf-8")
+    settings = place / "apt.conf"
+    dump = proc.run(["apt-config", "dump"], timeout=QUERY_TIMEOUT_S).output
+    settings.write_text(
+        kept_settings(dump) + render_settings({"APT::Install-Recommends": "false"}),
+        encoding="utf-8",
+    )
+    pins = place / "kernels"
+    pins.write_text(
+        f"Package: {_KERNEL_PACKAGES}\nPin: release n={release.codename}-backports\n"
+        f"Pin-Priority: {900 if release.backports else 100}\n",
+        encoding="utf-8",
+    )
+    command = [
+        "mmdebstrap",
+        "--quiet",
+        "--mode=root",
+        "--variant=minbase",
+        f"--aptopt={settings}",
+        f'--setup-hook=mkdir -p "$1/etc/apt/preferences.d"; cp {pins} "$1/etc/apt/preferences.d/"',
+        f"--include={','.join((*_COMMON, *release.packages))}",
+        release.codename,
+        str(place / "root"),
+        str(sources),
+    ]
+    # Guests have an initial memory disk of their own; the kernels' packages need not make any.
+    env = {**os.environ, "INITRD": "No"}
+    result = proc.run(command, timeout=MAKE_TIMEOUT_S, cwd=place, env=env)
+    if result.status != 0:
+        raise NodropError(
+            f"The Debian root ({release.codename}) cannot be made from this machine's mirrors.",
+            "Without them there are none of Debian's kernels here. mmdebstrap said:\n"
+            + proc.tail(result.output, 12),
+        )
+
+
+def _sources(release: Release) -> list[str]:
+    """Return a release's apt sources: the suites that this machine has of its own release.
+
+    Raises:
+        NodropError: the machine's apt names no mirror.
+    """
+    own = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
+    listed = proc.run(["apt-get", "update", "--print-uris"], timeout=QUERY_TIMEOUT_S).output
+    found = sources_of(listed, own, release.codename, backports=release.backports)
+    if not found:
+        raise NodropError(
+            f"This machine's apt names no mirror of Debian {own}.",
+            "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
+        )
+    return found
+
+
+def sources_of(uris: str, own: str, wanted: str, *, backports: bool) -> list[str]:
+    """Return apt's source lines of a release, from where a machine gets its own.
+
+    Args:
+        uris: output of ``apt-get update --print-uris``.
+        own: codename of the machine's release.
+        wanted: codename of the release to get.
+        backports: whether to add the release's backports.
+    """
+    suites: list[tuple[str, str]] = []
+    for site, suite in inrelease_files(uris):
+        if suite == own and backports:
+            suites.append((site, f"{wanted}-backports"))
+        if suite == own or suite in (f"{own}-updates", f"{own}-security"):
+            suites.append((site, wanted + suite.removeprefix(own)))
+    return [
+        f"deb [signed-by={KEYRING}] {site} {suite} main" for site, suite in dict.fromkeys(suites)
+    ]
+
+
+def make_image(folder: Path, image: Path) -> None:
+    """Pack a directory into a squashfs image, quickly.
+
+    Raises:
+        NodropError: it cannot be packed.
+    """
+    options = ("-comp", "lzo", "-Xalgorithm", "lzo1x_1", "-noappend", "-quiet", "-no-progress")
+    program = proc.require("mksquashfs", "squashfs-tools")
+    result = proc.run([program, folder, image, *options], timeout=IMAGE_TIMEOUT_S)
+    if result.status != 0:
+        raise NodropError(f"{folder} cannot be packed.", proc.tail(result.output, 6))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Finds complaints of the kernel about itself in its log.
+
+Only the kernel's own log may be searched: a program is free to print the word BUG.
+
+Two of the kernel's tools look at all of it, KCSAN and kmemleak. What they say of parts that
+nodrop does not touch is told apart as foreign; so is what User-Mode Linux says of its idle loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lab import races
+from lab.guest import kmemleak
+
+TIMESTAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
+"""What printk puts in front of a line; lines of the UML program itself have none."""
+
+CONTEXT_LINES = 40
+"""How much of the log after a complaint belongs to it at most."""
+
+# The kind, and how its first line begins once the time stamp is gone. The order
+# matters: the first that fits names the splat.
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("KASAN", r"BUG: KASAN: "),
+    ("KCSAN", r"BUG: KCSAN: "),
+    ("leak", r"unreferenced object\b"),
+    ("leak", r"kmemleak: .*(?:disabled|Cannot allocate(?! a scan area))"),
+    ("KFENCE", r"BUG: KFENCE: "),
+    ("UBSAN", r"UBSAN: "),
+    ("lockdep", r"WARNING: possible (?:circular locking|recursive locking|irq lock inversion)"),
+    ("lockdep", r"WARNING: (?:inconsistent lock state|bad unlock balance detected)"),
+    ("lockdep", r"WARNING: .*(?:lock order detected|lock held when|locks still held)"),
+    ("lockdep", r"WARNING: held lock freed"),
+    ("lockdep", r"WARNING: lock held when returning to user space"),
+    ("lockdep", r"(?:INFO: trying to register non-static key|DEBUG_LOCKS_WARN_ON)"),
+    ("lockdep", r"\[ BUG: Invalid wait context \]"),
+    ("lockdep", r"BUG: MAX_LOCK(?:DEP|_DEPTH|ING)"),
+    ("RCU usage", r"WARNING: suspicious RCU usage"),
+    ("RCU stall", r"rcu: INFO: .*(?:detected stall|self-detected stall|detected expedited stall)"),
+    ("RCU stall", r"(?:INFO: rcu_.* detected|rcu: .* kthread .*starved)"),
+    ("hung task", r"INFO: task .* blocked (?:for more than|in I/O wait for more than) \d+ seconds"),
+    ("lockup", r"(?:watchdog: )?BUG: (?:soft|hard) lockup|Watchdog detected hard LOCKUP"),
+    ("lockup", r"BUG: workqueue lockup"),
+    ("atomic sleep", r"BUG: (?:scheduling while atomic|sleeping function called from invalid)"),
+    ("refcount", r"refcount_t: "),
+    ("reference leak", r"unregister_netdevice: waiting for .* to become free"),
+    ("reference leak", r"ref_tracker: .*(?:leaked|has \d+/\d+ users)"),
+    ("list corruption", r"(?:list_add|list_del|slab|SLUB).* corrupt"),
+    ("slab", r"BUG \S+.*: "),
+    ("panic", r"Kernel panic - not syncing"),
+    ("oops", r"(?:Oops: |general protection fault|Kernel (?:mode )?(?:fault|segfault|tried to))"),
+    ("oops", r"(?:Segfault with no mm|Unable to handle kernel )"),
+    ("BUG", r"(?:kernel BUG at |BUG: |------------\[ cut here)"),
+    ("WARNING", r"WARNING: "),
+)
+_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
+# An interrupt between two CPUs comes when the idle loop has turned them off, and its handler tells
+# lockdep that they are on. Lockdep is off in this guest from then on.
+_IDLE = re.compile(
+    r"lockdep\.c:\d+ at default_idle_call\+.*hardirqs last  enabled .*ipi_sig_handler", re.S
+)
+_CUT = "------------[ cut here ]------------"
+_END = re.compile(r"---\[ end (?:trace|Kernel panic)")
+_LAST: dict[str, tuple[re.Pattern[str], int]] = {
+    "KCSAN": (re.compile(r"={60}"), 200),
+    "leak": (re.compile(r"(?! )"), 60),
+}
+"""By kind: what the line after a report looks like, and how many lines it has at most."""
+
+
+@dataclass(frozen=True)
+class Splat:
+    """One complaint.
+
+    Attributes:
+        kind: what sort, such as ``"lockdep"`` or ``"WARNING"``.
+        line: its first line, without the time stamp.
+        text: that line and what follows of the same report.
+        foreign: it is about a part of the kernel that nodrop does not touch.
+    """
+
+    kind: str
+    line: str
+    text: str
+    foreign: bool = False
+
+
+def strip_timestamp(line: str) -> str:
+    """Return a line of the kernel's log without its time stamp."""
+    return TIMESTAMP.sub("", line, count=1)
+
+
+def classify(line: str) -> str | None:
+    """Return the kind of the splat that starts with this line, or None."""
+    for kind, pattern in _KINDS:
+        if pattern.match(line):
+            return kind
+    return None
+
+
+def find_splats(log: str | Iterable[str]) -> tuple[Splat, ...]:
+    """Return the complaints in a kernel log that are not foreign, in their order."""
+    return tuple(splat for splat in find_all(log) if not splat.foreign)
+
+
+def find_all(log: str | Iterable[str]) -> tuple[Splat, ...]:
+    """Return the complaints in a kernel log, in their order.
+
+    A report that contains several telling lines, such as the "cut here" line in front of
+    a WARNING, counts once when they follow each other.
+    """
+    lines = [strip_timestamp(line) for line in (log.splitlines() if isinstance(log, str) else log)]
+    found: list[Splat] = []
+    index = 0
+    while index < len(lines):
+        kind = classify(lines[index])
+        if kind is None:
+            index += 1
+            continue
+        end = _report_end(lines, index, kind)
+        first = index
+        if lines[index].startswith(_CUT):
+            for at in range(index + 1, end):
+                better = classify(lines[at])
+                if better and not lines[at].startswith(_CUT):
+                    kind, first = better, at
+                    break
+        text = "\n".join(lines[index:end])
+        found.append(Splat(kind, lines[first], text, _is_foreign(kind, text)))
+        index = end
+    return tuple(found)
+
+
+def _is_foreign(kind: str, text: str) -> bool:
+    if kind == "KCSAN":
+        return races.is_foreign(text)
+    if kind == "WARNING":
+        return bool(_IDLE.search(text))
+    return kind == "leak" and kmemleak.is_foreign(text)
+
+
+def _report_end(lines: list[str], start: int, kind: str) -> int:
+    """Return the index after the last line of the report that starts at ``start``."""
+    if kind in _LAST:
+        last, most = _LAST[kind]
+        for at in range(start + 1, min(len(lines), start + most)):
+            if last.match(lines[at]):
+                return at
+        return min(len(lines), start + most)
+    limit = min(len(lines), start + CONTEXT_LINES)
+    for at in range(start + 1, limit):
+        if _END.match(lines[at]):
+            return at + 1
+        if lines[at].startswith(_CUT):
+            return at
+    return limit

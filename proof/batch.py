@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m proof.batch PROGRAM ...``: run test programs one after the other.
+
+Where a boot takes longer than a test, many share a guest. Each program's output and exit
+status go to files named after it in NODROP_OUT; the kernel's log tells where each began.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from lab.guest.slow import stretched
+from nodrop import proc
+
+TIMEOUT_S = 180.0
+MARK = "nodrop-lab: begins:"
+"""What stands before a program's name in the kernel's log."""
+
+TIMED_OUT = 124
+"""The status of a program that was stopped, as timeout(1) has it."""
+
+
+def run_one(program: Path, out: Path) -> int:
+    """Run one program and write its output and status; return the status."""
+    with suppress(OSError), Path("/dev/kmsg").open("w", encoding="ascii") as log:
+        log.write(f"{MARK} {program.name}\n")
+    output = out / f"{program.name}.output"
+    limit = stretched(TIMEOUT_S)
+    status = proc.run([program], timeout=limit, log=output, keep=1, late=TIMED_OUT).status
+    if status == TIMED_OUT:
+        with output.open("a", encoding="utf-8") as sink:
+            sink.write(f"# stopped after {limit:.0f} s\n")
+    if status < 0:
+        status = 128 - status
+    (out / f"{program.name}.status").write_text(f"{status}\n", encoding="ascii")
+    return status
+
+
+def main(argv: list[str]) -> int:
+    """Run the programs until one hangs; return 0 when all were run."""
+    out = Path(os.environ["NODROP_OUT"])
+    for word in argv:
+        program = Path(word)
+        started = time.monotonic()
+        status = run_one(program, out)
+        seconds = time.monotonic() - started
+        print(f"{program.name}: exit status {status}, {seconds:.0f} s", flush=True)
+        if status == TIMED_OUT:
+            # What hangs may hold what the others need.
+            return TIMED_OUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs programs, each in a process and two network namespaces of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import select
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from typing import NamedTuple
+
+from lab.guest.failure import GuestError
+from proof.fuzz import memory
+from proof.fuzz.generate import SPECS
+from proof.fuzz.program import AWAY, HERE, Call, Data, Program, Ref, Value
+
+NOT_MADE = -0x10000
+"""The result of a call that was not made, or did not end; others are numbers and -errno."""
+LIMIT_S, SETTLE_S = 6.0, 1.5
+_TICK_S = 0.02
+"""A call that waits is interrupted after this, and again."""
+_LINGER_S = 0.015
+"""How long calls that are not waited for may go on after the last one."""
+_MOST_READ = 20000
+"""Packets of a queue that are read at a time."""
+_NEWNS, _NEWNET, _PRIVATE = 0x00020000, 0x40000000, 0x44000
+_FAILED = 3
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.syscall.argtypes = [ctypes.c_long] * 7
+_libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_void_p]
+
+
+class Answer(NamedTuple):
+    """What became of a program.
+
+    Attributes:
+        results: of each call.
+        held: bytes of packets that its sockets still had on the way at the end.
+    """
+
+    results: tuple[int, ...]
+    held: int
+
+
+def settles(program: Program) -> bool:
+    """Whether its senders are rid of their packets once its queues are read: not by vhost-net."""
+    return all(call.name != "set_backend" for call in program)
+
+
+def execute(program: Program, *, settle: bool | None = None) -> Answer:
+    """Run a program and return what became of it; one that takes too long is killed.
+
+    Args:
+        settle: read its queues in the end until no packet is on the way; None: if it
+            :func:`settles`.
+
+    Raises:
+        GuestError: it cannot be run here.
+    """
+    memory.allocate()
+    form = struct.Struct(f"={1 + len(program)}q")
+    shared = mmap.mmap(-1, mmap.PAGESIZE)
+    form.pack_into(shared, 0, 0, *[NOT_MADE] * len(program))
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        try:
+            _Run(program, shared).run(settles(program) if settle is None else settle)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(_FAILED)
+    fd = os.pidfd_open(pid)
+    if not select.select([fd], [], [], LIMIT_S)[0]:
+        os.kill(pid, signal.SIGKILL)
+    os.close(fd)
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _FAILED:
+        raise GuestError("a program could not be run; its process says why")
+    held, *results = form.unpack_from(shared)
+    return Answer(tuple(results), held)
+
+
+def _must(result: int, what: str) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _spaces() -> dict[int, int]:
+    """Make two network namespaces; return their files. /sys shows the devices of HERE."""
+    found = {}
+    for which, kinds in ((AWAY, _NEWNET), (HERE, _NEWNET | _NEWNS)):
+        _must(_libc.unshare(kinds), "no namespace")
+        found[which] = os.open("/proc/self/ns/net", os.O_RDONLY)
+    _must(_libc.mount(None, b"/", None, _PRIVATE, None), "no mounts of its own")
+    _must(_libc.mount(b"none", b"/sys", b"sysfs", 0, None), "no /sys")
+    return found
+
+
+class _Run:
+    """A program in its process."""
+
+    def __init__(self, program: Program, shared: mmap.mmap) -> None:
+        self._program = program
+        self._shared = (ctypes.c_int64 * (1 + len(program))).from_buffer(shared)
+        self._slots = _spaces()
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        for number in (signal.SIGALRM, signal.SIGIO):
+            signal.signal(number, lambda *_: None)
+
+    def run(self, settle: bool) -> None:
+        pending: list[threading.Thread] = []
+        for number, call in enumerate(self._program):
+            signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
+            if not call.aside:
+                self._make(number, call)
+                continue
+            # Ticks are for the calls that are waited for.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            pending.append(threading.Thread(target=self._make, args=(number, call), daemon=True))
+            pending[-1].start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        deadline = time.monotonic() + _LINGER_S
+        for thread in pending:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        deadline = time.monotonic() + SETTLE_S
+        while settle and self._on_the_way() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _make(self, number: int, call: Call) -> None:
+        spec = SPECS[call.name]
+        words = spec.make(memory.Memory(number), *map(self._value, call.values))
+        system = [*words, *[0] * (7 - len(words))]
+        for _ in range(call.times):
+            result = int(_libc.syscall(*system))
+            if result == -1:
+                result = -ctypes.get_errno()
+                break
+        if spec.makes:
+            self._slots[number] = max(result, -1)
+        self._shared[1 + number] = result
+
+    def _value(self, value: Value) -> int | bytes:
+        if isinstance(value, Ref):
+            return self._slots.get(value.call, -1)
+        if isinstance(value, Data):
+            return memory.content(value.kind, value.size)
+        return value.encode()[:16].ljust(16, b"\0") if isinstance(value, str) else value
+
+    def _on_the_way(self) -> int:
+        """Read all queues; return the bytes that the sockets have sent and not got rid of."""
+        held = 0
+        for number, call in enumerate(self._program):
+            fd, kind = self._slots.get(number, -1), SPECS[call.name].makes
+            try:
+                if kind == "tun":
+                    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK)
+                    for _ in range(_MOST_READ):
+                        os.read(fd, 1 << 17)
+                elif kind in ("udp", "packet"):
+                    held += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
+            except (OSError, ValueError):
+                continue
+        self._shared[0] = held
+        return held

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m proof.fuzz.run``: runs programs in a guest until something is found.
+
+As root; the host's side is proof.fuzz.campaign.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from bench.guest.runner import prepare_system
+from lab.guest.drivers import Drivers, tap_modules
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from lab.guest.leaks import Leaks
+from lab.guest.plan import Variant
+from lab.splats import find_splats
+from proof.fuzz.execute import execute
+from proof.fuzz.generate import program_of
+
+FOUND, FAILED = 1, 2
+GUARD = Path("/sys/module/nodrop/parameters/guard_ms")
+TRACE = Path("/sys/kernel/tracing/events/nodrop/enable")
+RCU = Path("/sys/module/rcutree/parameters")
+RUNNING = "running.txt"
+"""In NODROP_OUT: the program that runs, written before it runs."""
+KINDS = ("tun", "guard", "stock-vhost", "tap")
+"""Of guests: the guard never trips, so that a stopped queue is seen; it trips soon, and is traced;
+vhost_net is the kernel's own and knows nothing of tun's protocol; nodrop's tap with macvtap."""
+_ROUND = 200
+"""Programs, after which the memory is looked at first."""
+_TELL_S = 10.0
+_AGAIN = 5
+"""How often a program runs again before its packets count as held."""
+
+
+class Log:
+    """The kernel's log from now on."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self._fd, 0, os.SEEK_END)
+
+    def complaint(self) -> str:
+        """Return what the kernel complained of since the last time; "": nothing."""
+        lines: list[str] = []
+        while True:
+            try:
+                record = os.read(self._fd, 8192).decode(errors="replace")
+                lines += record.partition(";")[2].splitlines()[:1]
+            except BlockingIOError:
+                return "\n".join(splat.text for splat in find_splats(lines))
+            except BrokenPipeError:
+                continue  # Some were overwritten; the next ones come.
+
+
+def use(kind: str, modules: Path) -> Drivers:
+    """Load what a kind of guest has."""
+    drivers = Drivers(modules)
+    if kind == "tap":
+        drivers.load(tap_modules("nodrop"))
+        return drivers
+    drivers.use(Variant.NODROP, vhost=Variant.STOCK if kind == "stock-vhost" else Variant.NODROP)
+    GUARD.write_text("20" if kind == "guard" else "0")
+    TRACE.write_text("1" if kind == "guard" else "0")
+    return drivers
+
+
+def fuzz(
+    seed: int, first: int, most: int, seconds: float, words: str = ""
+) -> tuple[str, Counter[str]]:
+    """Run a seed's programs.
+
+    Args:
+        words: in front of those that run a program again.
+        first: the number of the first one.
+        most: programs at most; 0: as many as there is time for.
+        seconds: when to end.
+
+    Returns:
+        What was found, or "", and how often each call was made without an error; under "" how
+        many programs ran.
+    """
+    log, done, leaks = Log(), Counter[str](), Leaks()
+    told, end = time.monotonic(), time.monotonic() + seconds
+    running = Environment.from_environ().out / RUNNING
+    for number in count(first):
+        program = program_of(seed, number)
+        text = "".join(f"r{at} = {call}\n" for at, call in enumerate(program))
+        again = f"{words}--seed {seed} --first {number} --programs 1"
+        running.write_text(f"# {again}\n{text}", encoding="utf-8")
+        results, held = execute(program)
+        if found := log.complaint():
+            return found, done
+        # Packets may have been late.
+        if held and (times := sum(execute(program).held > 0 for _ in range(_AGAIN))):
+            return f"held: {held} bytes that no reader gets, {times} of {_AGAIN} times again", done
+        done[""] += 1
+        done.update(c.name for c, result in zip(program, results, strict=True) if result >= 0)
+        if done[""] % _ROUND == 0:
+            leaks.round_ends()
+        if time.monotonic() >= end or done[""] == most:
+            return leaks.end(), done
+        if time.monotonic() - told >= _TELL_S:
+            told = time.monotonic()
+            print(f"# {done['']} programs, {len(done) - 1} kinds of calls", flush=True)
+    raise AssertionError
+
+
+def main(argv: list[str]) -> int:
+    """Run it; FOUND when something was found, FAILED when it cannot be run."""
+    parser = argparse.ArgumentParser(
+        prog="nodrop-fuzz", description="Run made-up programs of system calls (docs/fuzzing.md)."
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
+    parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many at most")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
+    parser.add_argument("--kind", default="tun", choices=KINDS, help="of guest (tun)")
+    given = parser.parse_args(argv)
+    try:
+        prepare_system()
+        # Each device that goes waits for some grace periods.
+        for name in ("jiffies_till_first_fqs", "jiffies_till_next_fqs"):
+            with suppress(OSError):
+                (RCU / name).write_text("0")
+        drivers = use(given.kind, Environment.from_environ().modules)
+        wanted = (given.seed, given.first, given.programs, given.seconds)
+        found, done = fuzz(*wanted, f"--kind {given.kind} ")
+    except (GuestError, OSError) as error:
+        print(f"nodrop-fuzz: {error}", file=sys.stderr, flush=True)
+        return FAILED
+    if not found:
+        try:
+            drivers.unload()
+        except GuestError as error:
+            found = f"modules: {error}"
+    print(f"{done['']} programs, {done.total()} calls of {len(done) - 1} kinds", flush=True)
+    print(f"FOUND {found}" if found else "nothing found", flush=True)
+    return FOUND if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

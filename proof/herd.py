@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The simulator of memory models that the kernel's own model is written for.
+
+Debian's newest suite has it; this machine's may not, nor the C library that it needs. So
+it is fetched together with its libraries and started by their own loader: nothing on the
+machine changes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.kernel import cache
+from lab.kernel.apt import PrivateApt, choose
+from lab.kernel.source import ensure_source
+from nodrop import proc
+from nodrop.errors import NodropError, UnsupportedError
+from nodrop.progress import Progress
+
+VERSION = (7, 58)
+"""The one that the memory model of Linux 7.3 asks for (its README, "REQUIREMENTS")."""
+
+JUDGE_TIMEOUT_S = 60.0
+
+_PACKAGE = "herdtools7"
+_RECIPE = 2
+_UNPACK_TIMEOUT_S = 120.0
+_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+_LOADER = f"{_LIBRARIES}/ld-linux-x86-64.so.2"
+_PROGRAM = "usr/bin/herd7"
+_MODELS = "usr/share/herdtools7/herd"
+_VERDICT = re.compile(r"^Observation (\S+) (Never|Sometimes|Always) \d+ \d+$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Herd:
+    """herd7 and the memory model of a kernel.
+
+    Attributes:
+        tree: what the packages hold, from the root on.
+        model: the kernel's ``tools/memory-model``.
+    """
+
+    tree: Path
+    model: Path
+
+    def judge(self, litmus: Path) -> str:
+        """Return what the model says of a test: Never, Sometimes or Always.
+
+        Raises:
+            NodropError: it says nothing, because the test or the tool is broken.
+        """
+        command: list[str | Path] = [
+            self.tree / _LOADER,
+            *("--library-path", self.tree / _LIBRARIES),
+            self.tree / _PROGRAM,
+            *("-set-libdir", self.tree / _MODELS),
+            *("-conf", "linux-kernel.cfg"),
+            litmus.absolute(),
+        ]
+        result = proc.run(command, timeout=JUDGE_TIMEOUT_S, cwd=self.model)
+        found = [
+            verdict for name, verdict in _VERDICT.findall(result.output) if name == litmus.stem
+        ]
+        if result.status != 0 or len(found) != 1:
+            raise NodropError(
+                f"herd7 has no verdict on {litmus.name}.",
+                "It said:\n" + (proc.tail(result.output) or "nothing"),
+            )
+        return str(found[0])
+
+
+def ensure_herd(progress: Progress) -> Herd:
+    """Return herd7, fetched when the cache has none, and the model of the lab's kernel.
+
+    Raises:
+        NodropError: the mirror, the disk or a package failed.
+        UnsupportedError: no suite has this version.
+    """
+    model = ensure_source(progress).tree / "tools" / "memory-model"
+    store = cache.Cache("herd", keep=2)
+
+    def make(temporary: Path, _final: Path) -> None:
+        state = temporary / "apt"
+        state.mkdir()
+        apt = PrivateApt(state, f"^{_PACKAGE}$")
+        wanted = ".".join(map(str, VERSION))
+        with progress.step(f"Look for herd7 {wanted} on the mirror"):
+            apt.update()
+            fit = [found for found in apt.candidates() if found.upstream == VERSION]
+            candidate = choose(fit, VERSION)
+        if candidate is None:
+            raise UnsupportedError(
+                f"No suite of this machine's Debian mirror has {_PACKAGE} {wanted}.",
+                "The kernel's memory model needs this version; use a full Debian mirror.",
+            )
+        label = f"{candidate.package} {candidate.version} ({candidate.suite})"
+        with progress.step(f"Fetch {label} and its libraries"):
+            packages = apt.download_all(candidate)
+        scratch = temporary / "scratch"
+        _unpack(packages, scratch, temporary)
+        for rest in (state, scratch):
+            shutil.rmtree(rest)
+
+    return Herd(store.get(cache.digest(_RECIPE, VERSION), make), model)
+
+
+def _unpack(packages: Iterable[Path], scratch: Path, place: Path) -> None:
+    """Unpack the program, its models and all libraries out of packages.
+
+    Raises:
+        NodropError: a package is broken or holds too little, or the disk is full.
+    """
+    for package in packages:
+        command = ["dpkg-deb", "-x", str(package), str(scratch)]
+        result = proc.run(command, timeout=_UNPACK_TIMEOUT_S)
+        if result.status != 0:
+            words = "dpkg-deb said:\n" + proc.tail(result.output)
+            raise NodropError(f"{package.name} could not be unpacked.", words)
+    for name in (_PROGRAM, _MODELS, _LIBRARIES):
+        if not (scratch / name).exists():
+            raise NodropError(f"herd7's packages hold no {name}.")
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / name).rename(place / name)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests in the guest share: KTAP, nodrop's driver, a device, senders, readers.
+
+A test program runs in a guest as root, with NODROP_MODULES and NODROP_BIN set; others run in it
+before and after. It prints KTAP and ends with kselftest's exit status.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.guest.runner import prepare_system
+from lab.guest.command import ip_batch
+from lab.guest.counters import driver_counters, link_counters
+from lab.guest.drivers import Drivers
+from lab.guest.failure import GuestError, Unsupported
+from lab.guest.plan import Variant
+from lab.guest.slow import patience, stretched
+from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+
+NAME = "ndtest0"
+HERE, THERE = "198.18.0.1", "198.18.0.2"
+SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
+"""How often a sender that is held looks whether it must stop, as a struct timeval."""
+HOLD = "pfifo limit 20000"
+"""A qdisc that keeps all it gets; fq_codel's AQM would drop from a slow queue."""
+LATE_MS = "600000"
+"""The guard's time, where the guard is not what is tested."""
+PARAMETERS = {
+    "nodrop": Path("/sys/module/tun/parameters/nodrop"),
+    "guard_ms": Path("/sys/module/nodrop/parameters/guard_ms"),
+}
+
+
+class _Drivers(Drivers):
+    """The drivers, whose guard is later than any wait: it must not heal what a test is to see."""
+
+    def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
+        super().use(tun, vhost=vhost)
+        if PARAMETERS["guard_ms"].exists():
+            PARAMETERS["guard_ms"].write_text(LATE_MS)
+
+
+drivers = _Drivers(Path(os.environ["NODROP_MODULES"]))
+
+
+class Skip(Exception):
+    """This kernel or machine cannot run the case; the text says why."""
+
+
+def check(condition: bool, text: str) -> None:
+    """Fail the case with a text unless the condition holds."""
+    if not condition:
+        raise AssertionError(text)
+
+
+def equal(got: object, wanted: object, what: str) -> None:
+    """Fail the case unless both are equal."""
+    check(got == wanted, f"{what}: got {got}, wanted {wanted}")
+
+
+def run(
+    *cases: Callable[[], None],
+    vhost: Variant | None = None,
+    tun: Variant | None = Variant.NODROP,
+    at_end: Callable[[], None] = drivers.unload,
+) -> None:
+    """Run the cases with nodrop's driver loaded, print KTAP, end the program.
+
+    Args:
+        vhost: whose vhost_net to load as well.
+        tun: whose tun; None: the cases load their modules themselves.
+        at_end: unloads the modules: other programs may follow.
+    """
+    prepare_system()
+    print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
+    failed = 0
+    for number, case in enumerate(cases, start=1):
+        name = case.__name__.removeprefix("case_")
+        try:
+            if tun:
+                drivers.use(tun, vhost=vhost)
+            case()
+            print(f"ok {number} {name}", flush=True)
+        except (Skip, Unsupported) as reason:
+            print(f"ok {number} {name} # SKIP {reason}", flush=True)
+        except Exception as error:
+            failed += 1
+            for line in traceback.format_exc().splitlines():
+                print(f"# {line}")
+            print(f"not ok {number} {name} # {error}", flush=True)
+    try:
+        at_end()
+    except GuestError as error:
+        failed += 1
+        print(f"# {error}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+@contextmanager
+def parameter(name: str | Path, value: str) -> Iterator[None]:
+    """Set a parameter of nodrop's modules, or another one by its file, for the block."""
+    path = PARAMETERS[name] if isinstance(name, str) else name
+    before = path.read_text()
+    path.write_text(value)
+    try:
+        yield
+    finally:
+        path.write_text(before)
+
+
+@contextmanager
+def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDevice]:
+    """A TUN or TAP device with an address, up; THERE is behind it."""
+    with TunDevice(NAME, flags) as device:
+        configure(NAME, txqueuelen=ring, qdisc=qdisc, address=f"{HERE} peer {THERE}/32")
+        if flags & IFF_TAP:
+            ip_batch([f"neigh replace {THERE} lladdr 02:00:00:00:00:02 dev {NAME}"])
+        yield device
+
+
+def counters(queue: int = 0, *, device: str = NAME, way: str = "tx") -> dict[str, int]:
+    """The driver's counters of one queue."""
+    prefix = f"{way}{queue}_"
+    found = driver_counters(device)
+    return {
+        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
+    }
+
+
+def dropped() -> int:
+    """Packets that the device dropped."""
+    return link_counters(NAME).tx_dropped
+
+
+def soon(
+    condition: Callable[[], bool], text: str | Callable[[], str], timeout: float = 10.0
+) -> None:
+    """Fail the case unless the condition holds within a time, seconds by the guest's measure."""
+    deadline = time.monotonic() + patience(timeout)
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise AssertionError(text if isinstance(text, str) else text())
+        time.sleep(0.005)
+
+
+def resize(ring: int) -> None:
+    """Change the size of the device's ring."""
+    ip_batch([f"link set dev {NAME} txqueuelen {ring}"])
+
+
+class Sender:
+    """Sends numbered datagrams from a blocking socket until it has sent all or must stop.
+
+    Args:
+        packets: how many.
+        port: where to.
+        patient: go on after an error of the network, which is counted.
+    """
+
+    def __init__(self, packets: int, *, port: int = 9, patient: bool = False) -> None:
+        self.sent = 0
+        self.errors = 0
+        self.port = port
+        self._packets = packets
+        self._patient = patient
+        self._stop = threading.Event()
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._send()
+        except Exception as error:
+            self._failed = True
+            text = f"# the sender to port {self.port} ended after {self.sent} packets: {error!r}\n"
+            print(text, end="", flush=True)
+
+    def _send(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND_TIMEOUT)
+            while self.sent < self._packets and not self._stop.is_set():
+                try:
+                    sock.sendto(self.sent.to_bytes(4, "big") * 16, (THERE, self.port))
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    if not self._patient:
+                        raise
+                    self.errors += 1
+                    time.sleep(0.001)
+                    continue
+                self.sent += 1
+
+    def finished(self, timeout: float) -> bool:
+        """Whether it ended within a time, seconds by the guest's measure, and not by an error."""
+        self._thread.join(patience(timeout))
+        return not self._thread.is_alive() and not self._failed
+
+    def blocked(self, seconds: float) -> bool:
+        """Whether it has not sent all after a time, seconds on a fast guest."""
+        self._thread.join(stretched(seconds))
+        return self._thread.is_alive()
+
+    def stop(self) -> bool:
+        """Send no more; whether the sender ended."""
+        self._stop.set()
+        return self.finished(5)
+
+
+class Reader:
+    """Reads a tun file in a thread; a context manager.
+
+    It waits without a time limit: when the driver forgets to call it, it sleeps on.
+
+    Args:
+        fd: the file, made non-blocking.
+        pause_s: sleep after each packet.
+    """
+
+    def __init__(self, fd: int, *, pause_s: float = 0.0) -> None:
+        os.set_blocking(fd, False)
+        self.packets = 0
+        self._fd = fd
+        self._pause_s = pause_s
+        self._stop = os.eventfd(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.eventfd_write(self._stop, 1)
+        self._thread.join(patience(5))
+        os.close(self._stop)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.register(self._stop, select.POLLIN)
+        while self._stop not in dict(poll.poll()):
+            try:
+                self.took(os.read(self._fd, 65536))
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                # What a queue without a device says.
+                if error.errno != errno.EBADFD:
+                    raise
+                time.sleep(0.001)
+                continue
+            self.packets += 1
+            if self._pause_s:
+                time.sleep(self._pause_s)
+
+    def took(self, packet: bytes) -> None:
+        """Called in the thread, for each packet."""
+
+    def reaches(self, packets: int, timeout: float = 10.0) -> bool:
+        """Whether so many packets come within a time, seconds by the guest's measure."""
+        deadline = time.monotonic() + patience(timeout)
+        while self.packets < packets and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.packets >= packets

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The life of one queue: senders, a qdisc, a ring, a consumer, the guard, and
+ * what happens to them. Names and order of steps are those of kmod/flow.
+ *
+ * Every order of steps is tried. Each step sees what the steps before it did;
+ * that this is so, too, on CPUs that reorder memory is what proof/litmus is
+ * for. One statement is one access that another CPU can come in between of.
+ *
+ * What must hold:
+ *  - a packet is dropped only when the consumer is unaware or stalled;
+ *  - when nothing moves any more, no packet is in the qdisc or the ring, and
+ *    the txq runs: see Monitor().
+ *
+ * Options: PACKETS through the qdisc; BIG, txqueuelen until a resize to 1;
+ * DIRECT, packets past the qdisc, 0 or 1; ADAPT: the limit changes; EVENT; GUARD;
+ * LEAVES: the consumer goes. BREAK_... leaves one thing out; test_spin.py knows
+ * what that must lead to.
+ */
+#define when(condition, then) if :: condition -> then :: else fi
+
+/* The ring: its packets, its locks. */
+byte ring;
+bit producer_lock, consumer_lock;
+
+/* struct nodrop_queue */
+byte max = BIG, limit = BIG, produced, reserved, taken, mark;
+short wake_at;
+bool unaware, stalled, stopped, woken, notice;
+bool todo;
+/* Where the kick is: on its way, or looking at the txq. */
+mtype = { NONE, SENT, BEGUN };
+mtype kicking = NONE;
+/* guard_moved, for guard_mark: the consumer has taken something since. */
+bool guard_pending, guard_moved;
+byte guard_samples;
+
+/* The txq, its qdisc, and who runs them. */
+bit xmit_lock;
+bool xoff, scheduled = true, qdisc_runs, direct_runs, device_up = true;
+byte backlog = PACKETS - 1;
+
+/* The consumer was called; it went. What became of the packets. */
+bool called, away;
+byte delivered, dropped, purged, refused;
+
+#define HELD (unaware -> ring : produced - taken)
+#define HAS_PACKETS (produced != taken)
+#define WORKS (!unaware && !stalled)
+
+inline lock(which) { atomic { !which -> which = 1 } }
+inline both_locks() { lock(consumer_lock); lock(producer_lock) }
+inline both_unlock() { producer_lock = 0; consumer_lock = 0 }
+
+inline wake_txq() { atomic { when(xoff, xoff = false; scheduled = true) } }
+inline schedule_txq() { atomic { when(!xoff, scheduled = true) } }
+
+/* queue.c, ring.c: with both locks. */
+
+inline reopen()
+{
+#ifdef BREAK_REOPEN
+	when(device_up, stopped = false; wake_txq())
+#else
+	when(device_up, stopped = false; xoff = false; schedule_txq())
+#endif
+}
+
+inline resize(slots)
+{
+	both_locks();
+	atomic {
+		max = slots;
+		limit = (limit > max -> max : limit);
+#ifdef BREAK_RESIZE
+		reserved = produced
+#else
+		when(reserved != produced, reserved = produced + 1)
+#endif
+	};
+	reopen();
+	both_unlock()
+}
+
+inline to_unaware()
+{
+	both_locks();
+	unaware = true;
+	reserved = produced;
+#ifndef BREAK_UNAWARE
+	reopen();
+#endif
+	both_unlock();
+	/* It looks into the ring by itself at first. */
+	called = true
+}
+
+/* produce.c: with producer_lock. */
+
+inline guard_arm()
+{
+	atomic {
+		when(!guard_pending,
+		     guard_moved = false; guard_samples = 0;
+		     guard_pending = true)
+	}
+}
+
+inline look()
+{
+	atomic {
+		free = HELD < limit;
+		when(free, reserved = produced + limit - HELD)
+	}
+}
+
+/* Sets free when the stop is undone. */
+inline stop()
+{
+	atomic { reserved = produced; mark = produced; wake_at = produced - limit / 2 };
+#ifdef BREAK_STOPPED
+	stopped = true; xoff = true;
+#else
+	xoff = true; stopped = true;
+#endif
+#ifdef BREAK_RECHECK
+	free = false;
+#else
+	free = taken >= wake_at;
+#endif
+	if
+	:: free ->
+		stopped = false;
+		xoff = false;
+#ifndef BREAK_UNDO
+		schedule_txq();
+#endif
+		look();
+		atomic { when(!free, reserved = produced + 1; free = true) }
+	:: else -> guard_arm()
+	fi
+}
+
+inline reserve()
+{
+	if
+	:: reserved != produced -> verdict = RESERVED
+	:: else ->
+		lock(producer_lock);
+		if
+		:: !WORKS -> verdict = PASS
+#ifdef BREAK_RESERVE
+		:: WORKS -> verdict = RESERVED
+#else
+		:: WORKS && reserved != produced -> verdict = RESERVED
+		:: WORKS && reserved == produced ->
+			look();
+			when(!free, stop());
+			verdict = (free -> RESERVED : BUSY)
+#endif
+		fi;
+		producer_lock = 0
+	fi
+}
+
+inline produce()
+{
+	atomic {
+		!producer_lock -> producer_lock = 1;
+		free = reserved != produced || HELD < max;
+		when(free && reserved == produced, reserved = produced + max - HELD);
+		/* Only an unaware or a stalled consumer makes a ring drop. */
+		assert(free || unaware || verdict == PASS)
+	};
+	if
+	:: !free -> dropped++
+	:: else ->
+		ring++;
+		produced++;
+		when(reserved == produced && WORKS, look(); when(!free, stop()))
+	fi;
+	atomic { notice = true; producer_lock = 0 }
+}
+
+inline burst_end()
+{
+#ifdef BREAK_BURST
+	atomic { when(notice && hand < 2, notice = false; called = true) }
+#else
+	atomic {
+		when(notice && (hand < 2 || xoff), notice = false; called = true)
+	}
+#endif
+}
+
+mtype = { PASS, RESERVED, BUSY };
+
+/*
+ * The run of a qdisc, as the transmit softirq starts it. It looks at XOFF and
+ * ends with the qdisc's lock held. A burst is dequeued at once; what cannot be
+ * transmitted of it goes back, and the qdisc runs again.
+ */
+active proctype Sender()
+{
+	mtype verdict;
+	bool free;
+	byte hand;
+
+end:	do
+	:: atomic { scheduled && device_up -> scheduled = false; qdisc_runs = true };
+again:		if
+		:: atomic { xoff || !backlog -> qdisc_runs = false }
+		:: atomic { !xoff && backlog -> backlog--; hand = 1 };
+			if
+			:: atomic { backlog -> backlog--; hand = 2 }
+			:: skip
+			fi;
+			lock(xmit_lock);
+			do
+			:: hand && !xoff ->
+				reserve();
+				when(verdict != BUSY, produce());
+				burst_end();
+				if :: verdict == BUSY -> break :: else -> hand-- fi
+			:: !hand || xoff -> break
+			od;
+			xmit_lock = 0;
+			when(!hand, goto again);
+			atomic {
+				backlog = backlog + hand; hand = 0;
+				scheduled = true; qdisc_runs = false
+			}
+		fi
+	od
+}
+
+/* A softirq for a qdisc that runs already is over at once. */
+active proctype Softirq()
+{
+end:	do
+	:: atomic { scheduled && qdisc_runs -> scheduled = false }
+	od
+}
+
+/* All but one are there from the beginning; one comes at any time. */
+active proctype Application()
+{
+	atomic {
+		if
+		:: device_up -> backlog++; scheduled = scheduled || !qdisc_runs
+		:: else -> purged++
+		fi
+	}
+}
+
+/* A sender past the qdisc, as of a packet socket: BUSY is its own affair. */
+#if DIRECT
+active proctype Direct()
+{
+	mtype verdict = BUSY;
+	bool free;
+	byte hand = 1;
+
+	if
+	:: atomic { device_up -> direct_runs = true };
+		lock(xmit_lock);
+		when(!xoff, reserve());
+		if :: verdict != BUSY -> produce() :: else -> refused++ fi;
+		burst_end();
+		xmit_lock = 0;
+		direct_runs = false
+	:: refused++
+	fi
+}
+#endif
+
+/* consume.c */
+
+inline wake()
+{
+	stopped = false;
+	when(device_up, woken = true; xoff = false)
+}
+
+inline check(dry)
+{
+	when(stopped, when(dry || taken >= wake_at, wake()));
+	if
+	:: woken && dry ->
+		woken = false;
+#ifndef BREAK_DRY
+		todo = true
+#endif
+	/* Half way to the mark, if nobody has sent since the stop. */
+	:: woken && !dry && produced == mark -> todo = true
+	:: !woken || !dry
+	fi
+}
+
+inline act()
+{
+	todo = false;
+	/* A moment later somebody may have sent, or not. */
+	if
+	:: stopped || (HAS_PACKETS && produced != mark) -> woken = true
+	:: else ->
+		when(backlog,
+			if
+			:: atomic { kicking == NONE -> kicking = SENT }
+			:: kicking == SENT
+#ifdef BREAK_KICK
+			:: kicking == BEGUN
+#endif
+			/* Here: the CPU is this one, or the kick has begun. */
+			:: schedule_txq()
+			fi)
+	fi
+}
+
+/* It looks after the senders when dry, and any other time or not. */
+active proctype Consumer()
+{
+	bool got;
+
+	do
+	:: called = false;
+		do
+		:: atomic {
+				!consumer_lock -> consumer_lock = 1;
+				got = ring > 0; ring = ring - got
+			};
+			if
+			:: got && !unaware ->
+				atomic { taken++; guard_moved = true };
+				when(stalled, stalled = false);
+#ifdef ADAPT
+				if :: limit = 1 :: limit = max :: skip fi;
+#endif
+				if :: check(false) :: skip fi
+			:: !got && !unaware -> check(true)
+			:: unaware
+			fi;
+			atomic { consumer_lock = 0; delivered = delivered + got };
+#ifdef LEAVES
+			if :: away = true; goto end :: skip fi;
+#endif
+			when(todo, act());
+			/* nodrop_act() returns whether to look again. */
+			if
+			:: got || (!unaware && HAS_PACKETS)
+			:: else -> break
+			fi
+		od;
+end_sleep:	called
+	od;
+end:	skip
+}
+
+/* kick.c */
+active proctype Kick()
+{
+end:	do
+	:: kicking == SENT -> kicking = BEGUN; schedule_txq(); kicking = NONE
+	od
+}
+
+/* guard.c: each sample comes at any time, however slow the consumer is. */
+#ifdef GUARD
+active proctype Guard()
+{
+end:	do
+	:: atomic {
+			guard_pending && !producer_lock -> producer_lock = 1;
+			guard_pending = device_up && xoff;
+			if
+			:: device_up && xoff ->
+				when(guard_moved, guard_samples = 0);
+				/* NODROP_GUARD_SAMPLES is 2. */
+				when(guard_samples < 2, guard_samples++);
+				guard_moved = false
+			:: device_up && !xoff -> scheduled = true
+			:: !device_up
+			fi
+		};
+		if
+		:: guard_pending && guard_samples == 2 ->
+			stalled = true;
+			wake_txq();
+#ifdef BREAK_TRIP
+			guard_pending = false
+#endif
+		:: else
+		fi;
+		producer_lock = 0
+	od
+}
+#endif
+
+/* The device goes down: its qdisc is emptied when nobody transmits any more. */
+inline down_and_up()
+{
+	device_up = false;
+	!qdisc_runs && !direct_runs;
+	atomic { purged = purged + backlog; backlog = 0; scheduled = false };
+	xoff = true;
+	/* Up: running, then the txqs are woken, then there is a qdisc. */
+	atomic { xoff = false; device_up = true }
+}
+
+#ifdef EVENT
+active proctype Event()
+{
+	if
+	:: resize(1) :: resize(BIG) :: down_and_up() :: to_unaware()
+	fi
+}
+#endif
+
+/* Nothing moves any more: is everything where it belongs? */
+active proctype Monitor()
+{
+	timeout;
+	assert(!backlog);
+	assert(away || (!ring && !xoff));
+	assert(away || delivered + dropped + purged + refused == PACKETS + DIRECT)
+}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is in a packet: a mark, its number, and bytes that depend on it; and its headers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from proof.tunnels.kinds import checksum
+
+MAGIC = b"ndSw"
+_NUMBER = struct.Struct("!I")
+_FILLS = tuple(bytes(((number + at) & 0xFF) for at in range(24)) for number in range(256))
+SIZE = len(MAGIC) + _NUMBER.size + len(_FILLS[0])
+"""Of a packet's payload, bytes. What is longer is cut where a route's MTU is 68."""
+PORT, TCP_PORT = 9, 5000
+TCP, ICMP, UDP = 6, 1, 17
+
+
+def payload(number: int) -> bytes:
+    """Return what a packet carries."""
+    return MAGIC + _NUMBER.pack(number) + _FILLS[number & 0xFF]
+
+
+def number_of(data: bytes, at: int) -> int:
+    """Return the number of a packet whose mark is at a byte."""
+    return int(_NUMBER.unpack_from(data, at + len(MAGIC))[0]) & 0xFFFF
+
+
+def right(data: bytes, at: int) -> bool:
+    """Whether a packet carries what was sent."""
+    return data[at : at + SIZE] == payload(number_of(data, at))
+
+
+def ipv4(protocol: int, source: str, to: str, contents: bytes) -> bytes:
+    """Return an IPv4 packet."""
+    addresses = socket.inet_aton(source) + socket.inet_aton(to)
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(contents), 0, 0, 64, protocol, 0)
+    head = head[:10] + struct.pack("!H", checksum(head + addresses)) + addresses
+    return head + contents
+
+
+def udp(source: str, to: str, number: int, port: int = PORT) -> bytes:
+    """Return a packet of ours as UDP without a checksum."""
+    contents = payload(number)
+    head = struct.pack("!HHHH", PORT, port, 8 + len(contents), 0)
+    return ipv4(UDP, source, to, head + contents)
+
+
+def echo(source: str, to: str, number: int) -> bytes:
+    """Return a request for an echo of a packet of ours."""
+    rest = struct.pack("!HH", 1, number & 0xFFFF) + payload(number)
+    head = struct.pack("!BBH", 8, 0, 0)
+    return ipv4(ICMP, source, to, struct.pack("!BBH", 8, 0, checksum(head + rest)) + rest)
+
+
+def ethernet(to: bytes, source: bytes, vlan: int = 0) -> bytes:
+    """Return the header of an IPv4 packet's frame, with a VLAN's tag if it has one."""
+    tag = struct.pack("!HH", 0x8100, vlan) if vlan else b""
+    return to + source + tag + b"\x08\0"
+
+
+def swapped(packet: bytes, skip: int) -> bytes:
+    """Return a TCP packet made one for the other end; empty: it is another.
+
+    Args:
+        skip: bytes in front of the IPv4 header, or of a VLAN's tag in front of it: Ethernet's.
+    """
+    at = skip + 4 if skip and packet[12:14] == b"\x81\0" else skip
+    if len(packet) < at + 40 or packet[at] != 0x45 or packet[at + 9] != TCP:
+        return b""
+    link = packet[6:12] + packet[:6] + packet[12:at] if skip else b""
+    addresses = packet[at + 16 : at + 20] + packet[at + 12 : at + 16]
+    return link + packet[at : at + 12] + addresses + packet[at + 20 :]

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs rows, one after the other, with one driver or two."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bench.guest.runner import prepare_system
+from lab.guest.drivers import Drivers
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from lab.guest.slow import LEAST_S, happens
+from proof.sweep.devices import Victim
+from proof.sweep.events import EVENTS, NEEDS_READER
+from proof.sweep.lab import Bystander, Lab, laboratory
+from proof.sweep.loops import Tally
+from proof.sweep.oracle import Broken, Oracle, Seen, comparable, compare, known
+from proof.sweep.pairs import shrink
+from proof.sweep.readers import Readers
+from proof.sweep.rows import Row
+from proof.sweep.sender import Sender
+from proof.sweep.senders import KINDS
+
+ONES = 8
+"""Packets that come one by one."""
+PROBES = 20
+"""The same, after all else: more than a ring gives slots back at a time."""
+FLOOD, FLOOD_MOST = 300, 1000
+"""Packets, and the most that are added to it for a long ring."""
+SHRINK_S = 120.0
+"""What does not come takes a minute to be missed, in each row that is tried."""
+GUARD_MS = "600000"
+"""Later than any row ends: what the guard heals would not be seen."""
+GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
+
+
+def modules(driver: str) -> list[str]:
+    """Return a driver's modules in the order in which they load."""
+    core = ["nodrop/nodrop"] if driver == "nodrop" else []
+    names = [
+        *("stock/macvlan", "stock/ipvlan", f"{driver}/tap", "stock/macvtap", "stock/ipvtap"),
+        *("stock/vhost_iotlb", "stock/vhost", *core, f"{driver}/tun", "kreader"),
+        f"{driver}/vhost_net",
+    ]
+    return [f"{name}.ko" for name in names]
+
+
+@contextmanager
+def loaded(driver: str) -> Iterator[None]:
+    """Have a driver's modules loaded for the block.
+
+    Raises:
+        GuestError: there is one that does not load or does not go.
+    """
+    drivers = Drivers(Environment.from_environ().modules)
+    drivers.load(modules(driver))
+    for guard in GUARDS:
+        if guard.exists():
+            guard.write_text(GUARD_MS)
+    yield
+    drivers.unload()
+
+
+class _Flood:
+    """Sends so many packets in a thread."""
+
+    def __init__(self, sender: Sender, count: int) -> None:
+        self._sender, self._count = sender, count
+        self.stop = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self._sender.sent < self._count and not self.stop:
+                self._sender.send()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def end(self) -> None:
+        self.stop = True
+        self._thread.join(LEAST_S)
+
+
+class Sweep:
+    """Runs rows with one driver, which is loaded.
+
+    Args:
+        ours: it is nodrop's.
+    """
+
+    def __init__(self, lab: Lab, bystander: Bystander, *, ours: bool) -> None:
+        self._lab, self._bystander, self._ours = lab, bystander, ours
+        self._tally = Tally()
+        self.last = ""
+
+    def run(self, row: Row) -> Seen:
+        """Try a row."""
+        # What the kernel complains of belongs to a row.
+        with suppress(OSError):
+            Path("/dev/kmsg").write_text(f"sweep: {row}\n", encoding="ascii")
+        seen = Seen()
+        started = time.monotonic()
+        self._tally.clear()
+        try:
+            with Victim(row, self._lab) as victim, KINDS[row.sender](victim) as sender:
+                readers = Readers(victim, self._tally)
+                try:
+                    oracle = Oracle(victim, sender, readers, self._tally, ours=self._ours)
+                    try:
+                        self._try(row, victim, sender, readers, oracle)
+                    finally:
+                        seen.sent = sender.sent
+                        seen.lost = seen.sent - oracle.came()
+                finally:
+                    readers.stop()
+        except (Broken, AssertionError, GuestError, OSError) as error:
+            seen.wrong = seen.wrong or (str(error) if isinstance(error, Broken) else repr(error))
+        seen.seconds = time.monotonic() - started
+        return seen
+
+    def _fails(self, row: Row) -> bool:
+        wrong = self.run(row).wrong
+        self.last = wrong or self.last
+        return bool(wrong)
+
+    def shrunk(self, row: Row) -> Row:
+        """Return a row that fails as well and is as plain as SHRINK_S allows; ``last`` says why."""
+        end = time.monotonic() + SHRINK_S
+        return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
+
+    def _try(
+        self, row: Row, victim: Victim, sender: Sender, readers: Readers, oracle: Oracle
+    ) -> None:
+        def event() -> None:
+            EVENTS[row.event](victim, readers)
+
+        mortal = row.event == "killed"
+        if row.pace != "burst":
+            readers.start(mortal=mortal)
+            sender.begin()
+        if row.pace == "one":
+            for number in range(ONES):
+                if number == ONES // 2:
+                    event()
+                oracle.arrives(f"packet {number}")
+        elif row.pace == "burst":
+            self._burst(row, sender)
+            if row.event not in NEEDS_READER:
+                event()
+            self._others()
+            readers.start(mortal=mortal)
+            if row.event in NEEDS_READER:
+                event()
+        else:
+            self._flood(row, sender, oracle, event)
+        self._others()
+        oracle.settle()
+        oracle.check()
+        for number in range(PROBES):
+            oracle.arrives(f"packet {number} after all")
+        oracle.settle()
+
+    def _others(self) -> None:
+        if not self._bystander.goes_on():
+            raise Broken("a packet to another device does not come")
+
+    @staticmethod
+    def _burst(row: Row, sender: Sender) -> None:
+        while sender.sent <= row.slots:
+            if not happens(sender.send):
+                raise Broken(f"the burst ends at {sender.sent}")
+
+    @staticmethod
+    def _flood(row: Row, sender: Sender, oracle: Oracle, event: Callable[[], None]) -> None:
+        count = FLOOD + min(row.slots, FLOOD_MOST)
+        flood = _Flood(sender, count)
+        try:
+            if not happens(lambda: sender.sent > count // 2 or flood.ended()):
+                raise Broken(f"the sender is blocked: {oracle.state()}")
+            event()
+            if not happens(flood.ended):
+                raise Broken(f"the sender is blocked for ever: {oracle.state()}")
+            if flood.error:
+                raise flood.error
+        finally:
+            flood.end()
+
+
+def run_all(
+    rows: Sequence[Row], drivers: Sequence[str], report: Callable[[str], None], most: int
+) -> int:
+    """Run rows with each driver, and compare what can be; return how many failed.
+
+    Args:
+        drivers: "nodrop", "stock", or both in this order: then stock runs what is compared.
+        report: gets lines to print.
+        most: after so many failures no further row is tried.
+    """
+    prepare_system()
+    failed = 0
+    found: dict[Row, Seen] = {}
+    for driver in drivers:
+        again = driver == "stock" and len(drivers) > 1
+        with loaded(driver), laboratory() as lab, Bystander() as bystander:
+            sweep = Sweep(lab, bystander, ours=driver == "nodrop")
+            for row in [row for row in rows if not again or (comparable(row) and row in found)]:
+                seen = sweep.run(row)
+                report(f"# {driver} {seen.seconds:.2f} s, {seen.lost} of {seen.sent} lost: {row}")
+                if again:
+                    wrong = compare(found[row], seen)
+                else:
+                    wrong = seen.wrong
+                    found[row] = seen
+                if wrong and again and (why := known(row)):
+                    report(f"# known: {wrong}; {why}")
+                    continue
+                if not wrong:
+                    continue
+                failed += 1
+                report(f"FAILED {driver}: {wrong}\n  --row '{row}'")
+                if not again and (small := sweep.shrunk(row)) != row:
+                    report(f"  shrunk: {sweep.last}\n  --row '{small}'")
+                if failed >= most:
+                    return failed
+    return failed

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python -m proof.tunnels.compare``: what a part of the series saves, in cycles."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+from bench.guest.runner import prepare_system
+from lab.guest.command import tool
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from proof.tunnels.kinds import KINDS
+from proof.tunnels.kmeter import DEVICE, Meter, Sample, pairs
+from proof.tunnels.packets import frame
+from proof.tunnels.topology import share_route, tunnel
+
+SYMBOL = "tunnel_variant"
+FEATURES = {"noref": 1, "noid": 2, "straight": 4, "none": 0}
+_NAMES = ", ".join(FEATURES)
+SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
+SHARED_MTU = 1400
+"""Bytes; the packets that are sent are smaller."""
+_WARM_SLOTS = 100
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tunnel-compare", description=__doc__)
+    parser.add_argument("--type", choices=tuple(KINDS), default="vxlan", help="of tunnel (vxlan)")
+    parser.add_argument("--features", default="noref", metavar="F,...", help=f"of {_NAMES} (noref)")
+    parser.add_argument("--slots", type=int, default=4000, metavar="N", help="of 1.6 ms (4000)")
+    parser.add_argument("--cpus", default="0", metavar="N,...", help="a sender on each (0)")
+    shared = "a PMTU exception makes senders share a route"
+    parser.add_argument("--shared", action="store_true", help=shared)
+    return parser.parse_args(argv)
+
+
+def measure(given: argparse.Namespace) -> list[Sample]:
+    """Set the tunnel up and let the meter run."""
+    kind = KINDS[given.type]
+    cpus = [int(cpu) for cpu in given.cpus.split(",")]
+    features = sum(FEATURES[name] for name in given.features.split(","))
+    if features:
+        SETTING.write_text(str(features))
+    symbol = SYMBOL if SETTING.exists() else ""
+    with tunnel(kind) as ifindex, Meter() as meter:
+        if given.shared:
+            share_route(SHARED_MTU)
+        for slots in (_WARM_SLOTS, given.slots):
+            found = meter.run(ifindex, frame(kind), symbol=symbol, cpus=cpus, slots=slots)
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Measure, and print the medians as JSON: cycles a packet with the parts off and on."""
+    given = _arguments(argv)
+    prepare_system()
+    try:
+        if not Path(DEVICE).exists():
+            tool(["insmod", str(Environment.from_environ().modules / "kmeter.ko")])
+        samples = measure(given)
+        if not (both := list(pairs(samples))):
+            raise GuestError("no four slots in a row were measured; is the host busy?")
+    except (GuestError, OSError) as error:
+        print(f"tunnel-compare: {error}", file=sys.stderr)
+        return 2
+    off, on = (median(pair[variant] for pair in both) for variant in (0, 1))
+    told = {
+        **vars(given),
+        "packets": sum(sample.packets for sample in samples),
+        "refused": sum(sample.refused for sample in samples),
+        "pairs": len(both),
+        "off": round(off, 1),
+        "on": round(on, 1),
+        "saved": round(median(pair[0] - pair[1] for pair in both), 2),
+        "ratio": round(median(pair[0] / pair[1] for pair in both), 4),
+    }
+    print(json.dumps(told), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

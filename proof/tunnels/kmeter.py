@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Two variants of a transmit path in one kernel (lab/traffic/kreader/kmeter.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lab.guest import device
+
+DEVICE = "/dev/nodrop-kmeter"
+PATTERN = (0, 1, 1, 0)
+"""The variant of each slot, again and again: what drifts, drifts for both."""
+_RUN = struct.Struct("=64s10I2Q")
+_SAMPLE = struct.Struct("=4IQ")
+_ROOM_AT = 64 + 8 * 4
+IOC_RUN = device.ioc(device.IOC_READ | device.IOC_WRITE, 0xE0, _RUN.size)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one sender did in one slot, ``struct kmeter_sample``.
+
+    Attributes:
+        refused: packets that the device or its qdisc did not take.
+        cycles: of the CPU's cycle counter, for all packets.
+    """
+
+    slot: int
+    cpu: int
+    packets: int
+    refused: int
+    cycles: int
+
+    @property
+    def cost(self) -> float:
+        """Cycles for each packet."""
+        return self.cycles / self.packets
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The packet that is sent.
+
+    Attributes:
+        data: from its link header on, or from its network header where the device has none.
+        protocol: ethertype of what it carries.
+        network: where the network header begins.
+    """
+
+    data: bytes
+    protocol: int
+    network: int
+
+
+class Meter(device.DeviceFile):
+    """The device file; a context manager."""
+
+    def __init__(self) -> None:
+        super().__init__(DEVICE)
+
+    def run(
+        self,
+        ifindex: int,
+        frame: Frame,
+        *,
+        symbol: str,
+        cpus: Iterable[int],
+        slots: int,
+        slot_us: int = 1600,
+        batch: int = 64,
+    ) -> list[Sample]:
+        """Send as fast as can be, and change the variant with each slot.
+
+        Args:
+            ifindex: of the device, in this network namespace.
+            symbol: the kernel's int that chooses the variant; "": none, both are the same.
+            cpus: a sender on each.
+            slots: how many, each ``slot_us`` long.
+            batch: packets between two looks at the clock.
+
+        Raises:
+            OSError: ENOENT: there is no such symbol; ENODEV: no such device or CPU.
+        """
+        mask = sum(1 << cpu for cpu in cpus)
+        room = slots * mask.bit_count()
+        samples = ctypes.create_string_buffer(room * _SAMPLE.size)
+        data = ctypes.create_string_buffer(frame.data, len(frame.data))
+        given = (mask, batch, slot_us, slots, len(frame.data), frame.protocol, frame.network)
+        run = bytearray(
+            _RUN.pack(
+                symbol.encode(),
+                ifindex,
+                *given,
+                room,
+                0,
+                ctypes.addressof(data),
+                ctypes.addressof(samples),
+            )
+        )
+        fcntl.ioctl(self._fd, IOC_RUN, run)
+        told = struct.unpack_from("=I", run, _ROOM_AT)[0]
+        found = memoryview(samples)[: told * _SAMPLE.size]
+        return [Sample(*fields) for fields in _SAMPLE.iter_unpack(found)]
+
+
+def pairs(samples: Iterable[Sample]) -> Iterator[tuple[float, float]]:
+    """Give the cost of both variants, of each sender's groups of four slots that are complete."""
+    groups: dict[tuple[int, int], dict[int, Sample]] = {}
+    for sample in samples:
+        group, place = divmod(sample.slot, len(PATTERN))
+        groups.setdefault((sample.cpu, group), {})[place] = sample
+    for group_samples in groups.values():
+        if len(group_samples) == len(PATTERN):
+            sums = [0.0, 0.0]
+            for place, variant in enumerate(PATTERN):
+                sums[variant] += group_samples[place].cost
+            yield sums[0] / 2, sums[1] / 2

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m proof.tunnels.kselftest FOLDER PROGRAM [ARGUMENT ...]``: one of the kernel's tests.
+
+Runs it, and writes what it said to ``kselftest.json`` in NODROP_OUT: name and outcome of each of
+its results, and its exit status. What that means is for whoever compares two kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.guest.slow import patience
+from nodrop import proc
+
+RESULTS_NAME = "kselftest.json"
+EXIT_STATUS = "exit status"
+"""The name of the last result."""
+STOPPED = "stopped"
+"""The outcome of a test that took too long."""
+_LATE = 1000
+SKIPPED = "4"
+"""The exit status by which the kernel's tests say that they were skipped."""
+_RESULT = re.compile(
+    r"^\s*(?:#\s+)*(?P<ok>not ok|ok)\s+\d+\s*(?:- )?(?P<name>[^#]*)(?P<why># *(?:SKIP|XFAIL))?"
+)
+_WORDS = re.compile(r"^\s*(?P<name>.*?)[\s.:]*\[\s*(?P<ok>OK|PASS|FAIL|FAILED|XFAIL|SKIP)\s*\]\s*$")
+_SENTENCE = re.compile(r"^\s*(?P<ok>PASS|FAIL|SKIP):\s*(?P<name>.*)$")
+_COUNT = re.compile(r"\s*\((?:received )?\d+/\d+\)")
+"""What a test counted, in the name of its result."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def parse(text: str) -> list[tuple[str, str]]:
+    """Return name and outcome of each result in a test's output: ok, FAIL, SKIP ..."""
+    found = []
+    for line in text.splitlines():
+        plain = _COLOUR.sub("", line)
+        match = _RESULT.match(plain) or _WORDS.match(plain) or _SENTENCE.match(plain)
+        if not match:
+            continue
+        why = match.groupdict().get("why")
+        name = _COUNT.sub("", match["name"]).strip()
+        found.append((name, why.strip("# ") if why else match["ok"]))
+    return found
+
+
+def results(argv: Sequence[str], folder: Path, seconds: float) -> tuple[list[tuple[str, str]], str]:
+    """Run a test; return its results with its exit status as the last one, and its output.
+
+    Args:
+        seconds: after which it is stopped, with all that it started.
+    """
+    done = proc.run(argv, cwd=folder, timeout=patience(seconds), late=_LATE)
+    status = STOPPED if done.status == _LATE else str(done.status)
+    return [*parse(done.output), (EXIT_STATUS, status)], done.output
+
+
+def main(argv: list[str]) -> int:
+    """Run one test; return 0 when it was run, whatever it said."""
+    folder, program, *arguments = argv
+    where = Path(folder, program)
+    seconds = float(os.environ.get("NODROP_KSELFTEST_SECONDS", "120"))
+    words = ["bash", f"./{where.name}"] if where.suffix == ".sh" else [str(where)]
+    started = time.monotonic()
+    found, text = results([*words, *arguments], where.parent, seconds)
+    out = Path(os.environ["NODROP_OUT"])
+    (out / "kselftest.output").write_text(text, encoding="utf-8")
+    told = {"results": found, "seconds": round(time.monotonic() - started, 1)}
+    (out / RESULTS_NAME).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    print(f"{program}: {len(found) - 1} results, {EXIT_STATUS} {found[-1][1]}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

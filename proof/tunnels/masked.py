@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A frame as a line of text, without what two kernels may fill in differently.
+
+Masked is only what the outermost headers have from a random key: the ID of an IPv4 header or of
+an IPv6 fragment, the source port by which a UDP tunnel spreads its flows, a checksum over these,
+and what a cipher made. A word says instead what it has to be: which packets of a step share an
+ID or a port, whether a checksum is right.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from proof.tunnels.kinds import FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind, checksum
+from proof.tunnels.packets import VNET, pseudo
+
+_SPREAD = frozenset((4789, 6081, 6635, FOU_PORT, GUE_PORT))
+"""Destination ports of tunnels whose source port comes from the flow's hash."""
+_WIREGUARD, _OVPN = 51820, 1194
+_CLEAR = {_WIREGUARD: 4, _OVPN: 8, SCTP_PORT: 4, TIPC_PORT: 4}
+"""Port -> bytes behind the UDP header that are not random."""
+_KEEPALIVE = 32
+"""Bytes of a packet of wireguard that carries nothing."""
+_SCTP_BY_THE_CLOCK = (3, 4, 5)
+"""Chunks: SACK, HEARTBEAT and its answer."""
+_IGMP, _UDP, _GRE, _ESP, _ICMPV6, _FRAGMENT = 2, 17, 47, 50, 58, 44
+_MLD_OR_ROUTER = (130, 131, 132, 133, 134, 143)
+_DF, _MORE, _OFFSET = 0x4000, 0x2000, 0x1FFF
+_LINK = 14
+_IP = (b"\x08\x00", b"\x86\xdd")
+
+
+@dataclass
+class Masker:
+    """Masks the frames of one step, which begin with an Ethernet header."""
+
+    kind: Kind
+    _names: dict[tuple[str, int], int] = field(default_factory=dict)
+    _with_df: bool = False
+
+    def line(self, frame: bytes, vnet: bytes) -> str:
+        """Return a frame as text: equal texts are equal frames.
+
+        Args:
+            vnet: the frame's struct virtio_net_hdr.
+
+        Returns:
+            "" for a frame that the clock makes the kernel send.
+        """
+        if frame[12:14] not in _IP:
+            return frame.hex()
+        data, words = bytearray(frame), list[str]()
+        flags, gso, _, _, start, offset = VNET.unpack(vnet)
+        if any(vnet):
+            words.append(vnet.hex())
+        if flags & 1 and not gso:
+            # Others may span the checksum that the device would fill in.
+            value = checksum(bytes(data[start:])) or 0xFFFF
+            struct.pack_into("!H", data, start + offset, value)
+        at, proto, first, whole = self._ip(data, words)
+        if not first:
+            if self.kind.sealed:
+                data[at:] = bytes(len(data) - at)
+        elif proto == _UDP and len(data) > at + 8:
+            unfinished = bool(flags & 1 and gso and start == at)
+            if not self._udp(data, at, words, whole=whole and not gso, unfinished=unfinished):
+                return ""
+        elif proto == _ESP:
+            data[at + 8 :] = bytes(len(data) - at - 8)
+        elif proto == _GRE and gso and data[at] & 0x80:
+            data[at + 4 : at + 8] = bytes(4)  # what happens to be there: segments get checksums
+        elif proto == _IGMP or (proto == _ICMPV6 and data[at] in _MLD_OR_ROUTER):
+            return ""
+        return f"{data.hex()} {' '.join(words)}"
+
+    def _name(self, what: str, value: int) -> str:
+        """Name a random number by when it came first in the step."""
+        return f"{what}#{self._names.setdefault((what, value), len(self._names))}"
+
+    def _df(self, ident: int) -> str:
+        """Return whether the first packet with IP_DF has an ID: segments count from it."""
+        first, self._with_df = not self._with_df, True
+        return f"df:{min(ident, 1)}" if first else "df"
+
+    def _ip(self, data: bytearray, words: list[str]) -> tuple[int, int, bool, bool]:
+        """Mask an IP header.
+
+        Returns:
+            Where the next one begins, its protocol, whether it is there, whether it is all there.
+        """
+        if data[_LINK] >> 4 == 4:
+            size = (data[_LINK] & 15) * 4
+            ident, fragment = struct.unpack_from("!HH", data, _LINK + 4)
+            # Wrong for FOU and GUE: the far end has taken the UDP header off the length by now.
+            right = checksum(bytes(data[_LINK : _LINK + size])) == 0
+            words.append("right" if right else "wrong")
+            alone = fragment & _DF and not fragment & (_MORE | _OFFSET)
+            words.append(self._df(ident) if alone else self._name("id", ident))
+            data[_LINK + 4 : _LINK + 6] = data[_LINK + 10 : _LINK + 12] = bytes(2)
+            first, more = not fragment & _OFFSET, fragment & _MORE
+            return _LINK + size, data[_LINK + 9], first, first and not more
+        proto, at, first, whole = data[_LINK + 6], _LINK + 40, True, True
+        while first and proto in (0, 43, 60, _FRAGMENT) and len(data) >= at + 8:
+            size = 8 * (data[at + 1] + 1)
+            if proto == _FRAGMENT:
+                fragment, ident = struct.unpack_from("!HI", data, at + 2)
+                words.append(self._name("id", ident))
+                data[at + 4 : at + 8] = bytes(4)
+                first, whole, size = fragment < 8, False, 8
+            proto, at = data[at], at + size
+        return at, proto, first, whole
+
+    def _udp(
+        self, data: bytearray, at: int, words: list[str], *, whole: bool, unfinished: bool
+    ) -> bool:
+        """Mask a UDP header and what is encrypted; False: the clock had it sent."""
+        source, target = struct.unpack_from("!HH", data, at)
+        value = bytes(data[at + 6 : at + 8])
+        if not unfinished and value != bytes(2):
+            body = bytes(data[at:])
+            total = checksum(pseudo(bytes(data[_LINK:]), _UDP, len(body)) + body)
+            words.append("there" if not whole else "wrong" if total else "right")
+            data[at + 6 : at + 8] = b"\xff\xff"
+        if target in _SPREAD:
+            words.append(self._name("port", source))
+            data[at : at + 2] = bytes(2)
+        elif clear := _CLEAR.get(target):
+            inside, kind = len(data) - at - 8, data[at + 8]
+            if target == SCTP_PORT and data[at + 20] in _SCTP_BY_THE_CLOCK:
+                return False
+            if target == _WIREGUARD and (kind != 4 or inside <= _KEEPALIVE):
+                return False
+            data[at + 8 + clear :] = bytes(max(0, inside - clear))
+        return True

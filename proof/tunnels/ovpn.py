@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Peers of the kernel's own OpenVPN device, by generic netlink (linux/ovpn.h)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.guest.command import netns_path
+from lab.guest.netlink import (
+    ACK,
+    ERROR,
+    REQUEST,
+    attribute,
+    attributes,
+    message,
+    messages,
+    nested,
+    raise_for,
+    text,
+    u32,
+)
+from lab.guest.netns import inside
+
+PORT = 1194
+PEER = 1
+_NETLINK_GENERIC = 16
+_CTRL, _GETFAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
+_PEER_NEW, _KEY_NEW = 1, 6
+_IFINDEX, _PEER, _KEYCONF = 1, 2, 3
+_ID, _REMOTE4, _REMOTE6, _REMOTE_PORT, _SOCKET, _TX_ID = 1, 2, 3, 5, 6, 24
+_KEY_PEER, _SLOT, _KEY_ID, _ALGORITHM, _ENCRYPT, _DECRYPT = 1, 2, 3, 4, 5, 6
+_CIPHER_KEY, _NONCE_TAIL = 1, 2
+_AES_GCM = 1
+
+
+def _ask(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
+    """Send a request; return the attributes that come before its acknowledgement.
+
+    Raises:
+        OSError: the kernel's errno.
+    """
+    sock.send(message(family, REQUEST | ACK, 1, struct.pack("=BBH", command, 1, 0) + body))
+    found = b""
+    while True:
+        for what, _, content in messages(sock.recv(1 << 16)):
+            if what == ERROR:
+                raise_for(content)
+                return found
+            found = content[4:]
+
+
+def _key(here: bool) -> bytes:
+    ways = [attribute(_CIPHER_KEY, bytes([n]) * 32) for n in ((1, 2) if here else (2, 1))]
+    out, into = (way + attribute(_NONCE_TAIL, bytes(8)) for way in ways)
+    body = attribute(_KEY_PEER, u32(PEER)) + attribute(_SLOT, u32(0))
+    body += attribute(_KEY_ID, u32(0)) + attribute(_ALGORITHM, u32(_AES_GCM))
+    return body + nested(_ENCRYPT, out) + nested(_DECRYPT, into)
+
+
+@contextmanager
+def peer(
+    device: str, family: int, addresses: tuple[str, str], *, here: bool, netns: str | None
+) -> Iterator[None]:
+    """The peer of a point-to-point device; a socket carries it.
+
+    Args:
+        family: AF_INET or AF_INET6.
+        addresses: own and the peer's.
+        here: one of both ends says so; the keys' directions follow from it.
+        netns: where the device is (None: here).
+
+    Raises:
+        OSError: the kernel does not want it.
+    """
+    with inside(netns_path(netns) if netns else Path("/proc/self/ns/net")):
+        carrier = socket.socket(family, socket.SOCK_DGRAM)
+        generic = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
+        index = attribute(_IFINDEX, u32(socket.if_nametoindex(device)))
+    with carrier, generic:
+        generic.settimeout(60)
+        told = _ask(generic, _CTRL, _GETFAMILY, text(_FAMILY_NAME, "ovpn"))
+        ovpn = struct.unpack("=H", dict(attributes(told))[_FAMILY_ID])[0]
+        carrier.bind((addresses[0], PORT))
+        remote = _REMOTE4 if family == socket.AF_INET else _REMOTE6
+        body = attribute(_ID, u32(PEER)) + attribute(_TX_ID, u32(PEER))
+        body += attribute(remote, socket.inet_pton(family, addresses[1]))
+        body += attribute(_REMOTE_PORT, struct.pack("!H", PORT))
+        body += attribute(_SOCKET, u32(carrier.fileno()))
+        _ask(generic, ovpn, _PEER_NEW, index + nested(_PEER, body))
+        _ask(generic, ovpn, _KEY_NEW, index + nested(_KEYCONF, _key(here)))
+        yield

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a tunnel's packets meet on their way: routes, neighbours, policies, hooks, devices."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from proof.tunnels.kinds import HERE4, HERE6, THERE4, THERE6, Kind
+from proof.tunnels.topology import BELOW, FAR, FAR_MAC, NAME
+
+_GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"
+LONG = 1280
+"""Bytes of a packet that fits into every tunnel, and not through an MTU of 1300."""
+_OFFLOADS = (
+    *("tx", "sg", "tso", "gso", "tx-udp-segmentation", "tx-udp_tnl-segmentation"),
+    *("tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation"),
+    *("tx-ipxip4-segmentation", "tx-ipxip6-segmentation"),
+)
+_ESP = f"proto esp spi 0x99 reqid 1 aead rfc4106(gcm(aes)) 0x{'11' * 20} 128"
+
+
+class Way(NamedTuple):
+    """Something that is so for some packets.
+
+    Attributes:
+        do: commands that make it so, one a line.
+        undo: commands that end it.
+        long: bytes of the longest packets.
+    """
+
+    name: str
+    do: str
+    undo: str
+    long: int = LONG
+
+
+def _policies(here: str, there: str) -> list[Way]:
+    select = f"src {here} dst {there} dir out"
+    gone = f"ip xfrm policy delete {select}"
+    found = [Way("policy blocks", f"ip xfrm policy add {select} action block", gone)]
+    for mode in ("transport", "tunnel"):
+        outer = f"tmpl src {here} dst {there} proto esp reqid 1 mode {mode}"
+        do = f"ip xfrm state add src {here} dst {there} {_ESP} mode {mode}\n"
+        do += f"ip xfrm policy add {select} {outer}"
+        undo = f"{gone}\nip xfrm state delete src {here} dst {there} proto esp spi 0x99"
+        found.append(Way(f"ESP, {mode}", do, undo))
+    return found
+
+
+def _hooks(kind: Kind, there: str) -> list[Way]:
+    family, ttl = ("ip6", "ip6 hoplimit") if kind.outer6 else ("ip", "ip ttl")
+    rows = (("postrouting", f"{ttl} set 7"), ("output", f"{ttl} set 8"))
+    return [
+        Way(
+            f"{hook}: {rule}",
+            f"nft add table {family} nd\n"
+            f"nft add chain {family} nd c {{ type filter hook {hook} priority 0 ; }}\n"
+            f"nft add rule {family} nd c {family} daddr {there} {rule}",
+            f"nft delete table {family} nd",
+        )
+        for hook, rule in (*rows, ("output", "drop"), ("postrouting", "drop"))
+    ]
+
+
+def ways(kind: Kind, mtu: int) -> list[Way]:
+    """Return all ways of a kind of tunnel; the last one ends with the device below down.
+
+    Args:
+        mtu: of the tunnel's device.
+    """
+    here, there, gate = (HERE6, THERE6, _GATE6) if kind.outer6 else (HERE4, THERE4, _GATE4)
+    full = f"{there}/{128 if kind.outer6 else 32}"
+    route, gone = f"ip route add {full} dev {BELOW}", f"ip route del {full}"
+    gates = "\n".join(
+        f"ip neigh replace {one} lladdr {_GATE_MAC} dev {BELOW} nud permanent"
+        for one in (_GATE4, _GATE6)
+    )
+    neighbour = f"ip neigh replace {there} lladdr {FAR_MAC} dev {BELOW} nud"
+    software = f"ethtool -K {BELOW} " + " ".join(f"{name} off" for name in _OFFLOADS)
+    found = [
+        Way("nothing else", gates, "", mtu + 1),
+        Way("segments in software", software, software.replace(" off", " on")),
+        Way("tall", f"ip link set {NAME} mtu 3000", f"ip link set {NAME} mtu {mtu}", 2000),
+        Way("route", route, gone),
+        Way("gateway", f"ip route add {full} via {gate} dev {BELOW}", gone),
+        Way("route mtu", f"{route} mtu 1300", gone),
+        Way("route mtu lock", f"{route} mtu lock 1300", gone),
+        Way("route hoplimit", f"{route} hoplimit 33", gone),
+        Way("unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"),
+        Way("neighbour asked for", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
+        Way("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
+        *_policies(here, there),
+        *_hooks(kind, there),
+    ]
+    if not kind.outer6:
+        via = f"ip route add {full} via inet6 {_GATE6} dev {BELOW}"
+        found.append(Way("gateway of IPv6", via, gone))
+        told = f"ip netns exec {FAR} {sys.executable} -m proof.tunnels.pmtu"
+        told += f" {HERE4} {THERE4} 1300"
+        found.append(Way("path MTU", told, "ip route flush cache"))
+    smaller = f"ip link set {BELOW} mtu 1300"
+    found.append(Way("smaller below", smaller, smaller.replace("1300", "1500")))
+    found.append(Way("down below", f"ip link set {BELOW} down", ""))
+    return found
