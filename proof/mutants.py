@@ -191,7 +191,7 @@ DRIVERS = (
         "return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);",
         "return rcu_dereference(*place);",
         "tun_detach",
-        ("\tret = xmit(skb, dev);", "\tmdelay(3);\n\tret = xmit(skb, dev);"),
+        ("\tret = xmit(skb, dev);", "\tmdelay(10);\n\tret = xmit(skb, dev);"),
     ),
     Mutant(
         "tun/ethtool.h",
@@ -221,7 +221,7 @@ TAP = (
         "charged frames are dropped at txqueuelen",
         "\tif (!charged && plain >= hold->limit) {",
         "\tif (frames >= hold->limit) {",
-        "kind=macvtap qdisc=noqueue ring=5 pace=flood sender=tcp",
+        "tap_hold",
     ),
     Mutant(
         "tap/hold.c",
