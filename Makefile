@@ -16,7 +16,7 @@ bootstrap:
 	@scripts/bootstrap
 
 demo: bootstrap ## Compare nodrop, stock and upstream's flag: one table, one picture
-	@.venv/bin/nodrop demo
+	@.venv/bin/nodrop-lab demo
 
 bench: bootstrap ## Few pairs of a scenario of every kind, a quarter of an hour; OUT=DIR goes on
 	@scripts/series short $(if $(OUT),"$(OUT)")

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from bench import machine, rundir
+from bench.commands import common
 from bench.guest.costcases import AXES
 from bench.report import costs
 from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
@@ -24,7 +25,6 @@ from lab.guest.plan import Variant
 from lab.machine import Setup, ensure_machine, ensure_packages
 from lab.roots import kernel_names
 from nodrop import proc
-from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 from nodrop.signals import guarded

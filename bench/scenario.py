@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Scenarios as data: the files of ``bench/``."""
+"""Scenarios as data: the files of ``bench/scenarios``."""
 
 from __future__ import annotations
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import lab
 from bench import machine, noise, order, programs, rundir
-from bench.guest.runner import PROGRESS_MARK, SYSCTLS
+from bench.guest.runner import PROGRESS_MARK
 from bench.report.files import META_SCHEMA
 from bench.scenario import Scenario
 from lab.guest.plan import Job, Variant
+from lab.guest.prepare import SYSCTLS
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.artifacts import REPOSITORY
 from nodrop.errors import NodropError
@@ -91,8 +92,8 @@ def go_on(out: Path, progress: Progress) -> None:
     meta, runs = rundir.read(out)
     if len(meta["scenarios"]) != 1:
         raise NodropError(
-            f"{out} holds several scenarios, as 'nodrop demo' makes them.",
-            "Start it again; only what 'nodrop bench' made can be continued.",
+            f"{out} holds several scenarios, as 'nodrop-lab demo' makes them.",
+            "Start it again; only what 'nodrop-lab bench' made can be continued.",
         )
     made = rundir.made(out, runs)
     if made == len(runs):
@@ -140,7 +141,7 @@ def _kept(out: Path, runs: list[Job]) -> str:
     whole = rundir.whole(runs, rundir.made(out, runs))
     told = f"{rundir.pairs(runs[:whole])} of {rundir.pairs(runs)} pairs are complete, in {out}."
     if len({job.scenario for job in runs}) == 1:
-        told += f" Go on with: nodrop bench --continue {shlex.quote(str(out))}"
+        told += f" Go on with: nodrop-lab bench --continue {shlex.quote(str(out))}"
     return told
 
 

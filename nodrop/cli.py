@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The ``nodrop`` command: arguments, errors, exit status.
+"""The command line of ``nodrop``, and of ``nodrop-lab``: arguments, errors, exit status.
 
 Data go to stdout, everything else to stderr. Exit status: 0 fine, 1 failed, 2 usage,
 3 doctor found something, 4 not supported here, 130 interrupted.
@@ -26,9 +26,9 @@ class Command(NamedTuple):
     """One command.
 
     Attributes:
-        group: what it is for, see GROUPS.
+        group: what it is for; help lists the commands by it, in the order of the table.
         name: as people type it.
-        module: its module in nodrop.commands; loaded when the command is used.
+        module: its module in the program's package; loaded when the command is used.
         summary: one line for people.
         netns: whether it looks at one network namespace, so that ``-n`` makes sense.
     """
@@ -40,45 +40,64 @@ class Command(NamedTuple):
     netns: bool = False
 
 
-GROUPS = ("look", "switch", "measure")
-COMMANDS = (
-    Command("look", "status", "status", "devices, who reads them, drivers, drops", netns=True),
-    Command("look", "doctor", "doctor", "what is wrong, what it costs, what to do", netns=True),
-    Command("look", "top", "top", "packets, drops, stops and waits, live", netns=True),
-    Command("look", "why", "why", "where a device's packets are lost, and why", netns=True),
-    Command("look", "export", "export", "the counters, for Prometheus", netns=True),
-    Command("switch", "enable", "switch", "make devices hold packets back", netns=True),
-    Command("switch", "disable", "switch", "make devices drop again", netns=True),
-    Command("switch", "install", "install", "make the drivers lossless"),
-    Command("switch", "uninstall", "install", "make the drivers stock again"),
-    Command(
-        "measure",
-        "demo",
-        "bench.commands.demo",
-        "stock, upstream's flag and nodrop in under a minute",
+class Program(NamedTuple):
+    """A command line with commands.
+
+    Attributes:
+        name: as people type it.
+        about: one line for people.
+        package: has the commands' modules.
+        commands: what it knows.
+        more: where the help of a command sends people, with its name in place of ``{}``.
+    """
+
+    name: str
+    about: str
+    package: str
+    commands: tuple[Command, ...]
+    more: str
+
+    @property
+    def netns(self) -> bool:
+        """Whether any of its commands takes ``-n``."""
+        return any(command.netns for command in self.commands)
+
+
+NODROP = Program(
+    "nodrop",
+    "Linux TUN and TAP devices that hold packets back instead of dropping them.",
+    "nodrop.commands",
+    (
+        Command("look", "status", "status", "devices, who reads them, drivers, drops", netns=True),
+        Command("look", "doctor", "doctor", "what is wrong, what it costs, what to do", netns=True),
+        Command("look", "top", "top", "packets, drops, stops and waits, live", netns=True),
+        Command("look", "why", "why", "where a device's packets are lost, and why", netns=True),
+        Command("look", "export", "export", "the counters, for Prometheus", netns=True),
+        Command("switch", "enable", "switch", "make devices hold packets back", netns=True),
+        Command("switch", "disable", "switch", "make devices drop again", netns=True),
+        Command("switch", "install", "install", "replace the drivers by nodrop's"),
+        Command("switch", "uninstall", "install", "use the kernel's own drivers again"),
     ),
-    Command(
-        "measure", "bench", "bench.commands.bench", "one scenario with all drivers, side by side"
-    ),
-    Command(
-        "measure", "lab", "bench.commands.lab", "a shell or a command in a guest, to try things"
-    ),
-    Command("measure", "report", "bench.commands.report", "table, picture and page of a run again"),
+    "man nodrop-{}",
 )
 DEFAULTS = {"json": False, "netns": None, "quiet": False, "color": "auto"}
-_USAGE = "nodrop [-j] [-n NETNS] [-q] [--color WHEN] COMMAND ..."
 _HELP = """\
 {usage}
-Linux TUN and TAP devices that hold packets back instead of dropping them.
+{about}
 
 {commands}
 
--j, --json         print JSON on stdout
--n, --netns NETNS  look at another network namespace
--q, --quiet        show no progress
---color WHEN       auto, always or never; NO_COLOR is respected
---version, --help  'nodrop COMMAND --help' and 'man nodrop-COMMAND' tell more
+{options}
+
+'{name} COMMAND --help' tells more{man}
 """
+_OPTIONS = {
+    "-j, --json": "print JSON on stdout",
+    "-n, --netns NETNS": "look at another network namespace",
+    "-q, --quiet": "show no progress",
+    "--color WHEN": "auto, always or never; NO_COLOR is respected",
+    "--version, --help": "print and end",
+}
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -94,22 +113,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See '{self.prog} --help'.")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser, *, netns: bool = True) -> None:
     """Add what all commands have; an option that is not given is not set, and none has a help."""
     hidden = argparse.SUPPRESS
     for names in (("-j", "--json"), ("-q", "--quiet")):
         parser.add_argument(*names, action="store_true", default=hidden, help=hidden)
-    parser.add_argument("-n", "--netns", metavar="NETNS", default=hidden, help=hidden)
+    if netns:
+        parser.add_argument("-n", "--netns", metavar="NETNS", default=hidden, help=hidden)
     parser.add_argument("--color", choices=COLORS, metavar="WHEN", default=hidden, help=hidden)
-
-
-def add_options_below(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a command and to all commands below it."""
-    add_options(parser)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                add_options_below(below)
 
 
 def version() -> str:
@@ -133,82 +144,99 @@ class _Version(argparse.Action):
 class _Top(Parser):
     """The parser of the whole command line, whose help fits on a screen."""
 
+    program = NODROP
+
     def format_help(self) -> str:
-        """Return what ``nodrop --help`` prints."""
+        """Return what ``--help`` prints."""
         lines, previous = [], ""
-        for group, name, _, summary, _ in sorted(COMMANDS, key=lambda one: GROUPS.index(one.group)):
+        for group, name, _, summary, _ in self.program.commands:
             lines.append(f"{'' if group == previous else group:8} {name:10} {summary}")
             previous = group
-        return _HELP.format(usage=self.format_usage(), commands="\n".join(lines))
+        options = dict(_OPTIONS)
+        if not self.program.netns:
+            del options["-n, --netns NETNS"]
+        return _HELP.format(
+            usage=self.format_usage(),
+            about=self.program.about,
+            commands="\n".join(lines),
+            options="\n".join(f"{names:18} {text}" for names, text in options.items()),
+            name=self.program.name,
+            man=", and " + repr(self.program.more.format("COMMAND")),
+        )
 
 
-def top_parser() -> _Top:
+def top_parser(program: Program = NODROP) -> _Top:
     """Return the parser of what stands before the command."""
-    top = _Top(prog="nodrop", usage=_USAGE)
+    netns = "[-n NETNS] " if program.netns else ""
+    usage = f"{program.name} [-j] {netns}[-q] [--color WHEN] COMMAND ..."
+    top = _Top(prog=program.name, usage=usage)
+    top.program = program
     top.set_defaults(**DEFAULTS)
-    add_options(top)
+    add_options(top, netns=program.netns)
     top.add_argument("--version", action=_Version, nargs=0, default=argparse.SUPPRESS)
     return top
 
 
-def parser(only: Command | None = None) -> Parser:
+def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
     """Return the parser of the whole command line.
 
     Args:
         only: the one command whose module is loaded; None: all are.
+        program: whose.
     """
-    top = top_parser()
-    below = top.add_subparsers(prog="nodrop", required=True, metavar="COMMAND", parser_class=Parser)
-    for module in dict.fromkeys(command.module for command in COMMANDS):
+    top = top_parser(program)
+    below = top.add_subparsers(
+        prog=program.name, required=True, metavar="COMMAND", parser_class=Parser
+    )
+    for module in dict.fromkeys(command.module for command in program.commands):
         if only is None or only.module == module:
-            importlib.import_module(
-                module if "." in module else f"nodrop.commands.{module}"
-            ).register(below)
+            importlib.import_module(f"{program.package}.{module}").register(below)
     for name, command in below.choices.items():
-        looks = next(one.netns for one in COMMANDS if one.name == name)
+        looks = next(one.netns for one in program.commands if one.name == name)
         where = "-n NETNS, " if looks else ""
-        command.epilog = f"Also -j, {where}-q, --color WHEN. More: man nodrop-{name}"
-        add_options_below(command)
+        more = program.more.format(name)
+        command.epilog = f"Also -j, {where}-q, --color WHEN. More: {more}"
+        add_options(command, netns=program.netns)
     return top
 
 
-def named(argv: Sequence[str] | None) -> Command:
+def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:
     """Return the command that a command line names; nothing of it is loaded.
 
     Raises:
         UsageError: there is none of that name.
         SystemExit: the command line asks for help or the version.
     """
-    top = top_parser()
+    top = top_parser(program)
     top.add_argument("words", metavar="COMMAND", nargs=argparse.PARSER)
     word = top.parse_args(argv).words[0]
-    known = {command.name: command for command in COMMANDS}
+    known = {command.name: command for command in program.commands}
     if word not in known:
         close = difflib.get_close_matches(word, known, 1)
+        lists = f"'{program.name} --help' lists the commands."
         raise UsageError(
-            f"There is no command '{word}'.",
-            f"Did you mean '{close[0]}'?" if close else "'nodrop --help' lists the commands.",
+            f"There is no command '{word}'.", f"Did you mean '{close[0]}'?" if close else lists
         )
     return known[word]
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    command = named(argv)
-    arguments = parser(command).parse_args(argv)
+def _run(argv: Sequence[str] | None, program: Program) -> int:
+    command = named(argv, program)
+    arguments = parser(command, program).parse_args(argv)
     if arguments.netns is not None and not command.netns:
         raise UsageError(f"'nodrop {command.name}' looks at no network namespace.", "Leave -n out.")
     status: int = arguments.run(arguments)
     return status
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, program: Program = NODROP) -> int:
     """Run a command line and return its exit status."""
     try:
-        return _run(argv)
+        return _run(argv, program)
     except NodropError as error:
-        print(clean_lines(f"nodrop: {error}"), file=sys.stderr)
+        print(clean_lines(f"{program.name}: {error}"), file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         streams.drop()
-        print("nodrop: interrupted", file=sys.stderr)
+        print(f"{program.name}: interrupted", file=sys.stderr)
         return INTERRUPTED

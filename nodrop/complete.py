@@ -4,7 +4,7 @@
 The words are those after ``nodrop`` up to the cursor; the last one may be empty. Each line of
 the answer is a word, or a word, a tab and its description; ``:files`` and ``:dirs`` stand for
 what the shell knows better. The parser tells the options and choices, the name of an argument
-(``DEV``, ``NETNS``, ``SCENARIO``) where its values come from.
+(``DEV``, ``NETNS``) where its values come from.
 """
 
 from __future__ import annotations
@@ -44,17 +44,9 @@ def namespaces(_netns: str | None) -> Found:
     return ((name, "") for name in named())
 
 
-def scenarios(_netns: str | None) -> Found:
-    """Return what ``nodrop bench`` knows."""
-    from bench import scenario
-
-    return ((name, scenario.load(name).title) for name in scenario.known())
-
-
 SOURCES: dict[str, Callable[[str | None], Found]] = {
     "DEV": devices,
     "NETNS": namespaces,
-    "SCENARIO": scenarios,
     "DIR": lambda _: iter([(DIRECTORIES, "")]),
     "FILE": lambda _: iter([(FILES, "")]),
     "COMMAND": lambda _: iter([(FILES, "")]),
@@ -136,7 +128,7 @@ class _Line:
         elif self._positionals:
             action = self._positionals[0]
             if action is _COMMAND:
-                for command in cli.COMMANDS:
+                for command in cli.NODROP.commands:
                     yield command.name, command.summary
             else:
                 yield from _values(action, self.netns)

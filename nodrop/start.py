@@ -20,13 +20,17 @@ _COMPLETE = "__complete"
 """The first word when a shell asks what may come next."""
 
 
-def main() -> int:
-    """Run the command line and return its exit status; no end of it is a traceback."""
+def main(cli: str = "nodrop.cli") -> int:
+    """Run a command line and return its exit status; no end of it is a traceback.
+
+    Args:
+        cli: the module that has it.
+    """
     interrupt_on_signals()
     streams.prepare()
     try:
         try:
-            return _run()
+            return _run(cli)
         except KeyboardInterrupt:
             streams.drop()
             raise
@@ -51,12 +55,12 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _run() -> int:
+def _run(cli: str) -> int:
     try:
         if sys.argv[1:2] == [_COMPLETE]:
             found: int = importlib.import_module("nodrop.complete").main(sys.argv[2:])
             return found
-        status: int = importlib.import_module("nodrop.cli").main()
+        status: int = importlib.import_module(cli).main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return status

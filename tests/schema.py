@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What ``-j`` prints, checked against the schema of its command (nodrop/schemas)."""
+"""What ``-j`` prints, checked against the schema of its command (nodrop/schemas, bench/schemas)."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 
+from nodrop import cli
+from nodrop.commands import common
+
 if TYPE_CHECKING:  # guests have none
     import pytest
 
-SCHEMAS = Path(__file__).resolve().parents[1] / "nodrop/schemas"
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCHEMAS = {
+    path.stem: path
+    for folder in ("nodrop", "bench")
+    for path in (REPOSITORY / folder / "schemas").glob("*.json")
+}
 
 
 def validate(command: str, found: dict[str, Any]) -> None:
@@ -20,21 +29,23 @@ def validate(command: str, found: dict[str, Any]) -> None:
 
     Raises:
         jsonschema.ValidationError: it is not.
-        FileNotFoundError: the command has no schema.
+        KeyError: the command has no schema.
     """
-    schema = json.loads((SCHEMAS / f"{command}.json").read_text())
+    schema = json.loads(SCHEMAS[command].read_text())
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema).validate(found)
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
+def answer(
+    capsys: pytest.CaptureFixture[str],
+    *words: str,
+    status: int = 0,
+    main: Callable[[Sequence[str]], int] = cli.main,
+) -> dict[str, Any]:
     """Run a command by -j; return the object that it prints, as its schema has it."""
-    from nodrop import cli
-    from nodrop.commands import common
-
     capsys.readouterr()
-    assert cli.main(["-q", "-j", *words]) == status
+    assert main(["-q", "-j", *words]) == status
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert found["schema"] == common.SCHEMA
-    validate(found["command"].replace(" ", "-"), found)
+    validate(found["command"], found)
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop bench``: one scenario, all drivers, side by side."""
+"""``nodrop-lab bench``: one scenario, all drivers, side by side."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from bench import scenario
+from bench.commands import common
 from lab.guest.plan import Variant
-from nodrop.commands import common
+from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import FAILED, UsageError
 
 
@@ -24,15 +25,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "scenario",
         nargs="?",
         metavar="SCENARIO",
-        help="its name; --list names them",
-    )
-    parser.add_argument("--list", action="store_true", help="list the scenarios")
-    parser.add_argument(
-        "--pairs", type=common.positive_int, metavar="N", help="runs of each driver and case"
+        help="its name; 'nodrop-lab list' has them",
     )
     parser.add_argument(
-        "--seconds", type=common.seconds, metavar="S", help="measured window of a run"
+        "--pairs", type=positive_int, metavar="N", help="runs of each driver and case"
     )
+    parser.add_argument("--seconds", type=seconds, metavar="S", help="measured window of a run")
     parser.add_argument(
         "--variants",
         type=common.variant_list,
@@ -52,42 +50,27 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.set_defaults(run=run)
 
 
-def list_scenarios(*, as_json: bool) -> int:
-    """Print the scenarios with their titles."""
-    found = {name: scenario.load(name) for name in scenario.known()}
-    if as_json:
-        listed = {name: {"title": entry.title} for name, entry in found.items()}
-        common.print_json("bench", {"scenarios": listed})
-        return 0
-    width = max(map(len, found), default=0)
-    for name, entry in found.items():
-        print(f"{name:{width}}  {entry.title}")
-    return 0
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.again:
         _alone(arguments)
-    elif arguments.list:
-        return list_scenarios(as_json=arguments.json)
     elif not arguments.scenario:
         raise UsageError("Which scenario?", f"Known scenarios: {', '.join(scenario.known())}.")
     common.need_pictures()
     from bench import session
 
     out: Path = arguments.again
-    with common.progress(arguments) as progress:
+    with progress(arguments) as steps:
         if out:
-            session.go_on(out, progress)
+            session.go_on(out, steps)
         else:
             name, length = arguments.scenario, (arguments.pairs, arguments.seconds)
             chosen = scenario.load(name).with_length(*length)
             out = arguments.out or common.default_out(name)
-            session.measure([chosen], arguments.variants or tuple(Variant), out, progress)
+            session.measure([chosen], arguments.variants or tuple(Variant), out, steps)
     directory, summaries = common.write_report(out)
     if arguments.json:
-        common.print_json("bench", next(iter(summaries.values())))
+        print_json("bench", next(iter(summaries.values())))
     else:
         common.print_table(arguments, directory, summaries)
         print(f"Data, table, picture and page (report.html): {out}")
@@ -103,9 +86,9 @@ def _alone(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: something is.
     """
-    others = ("scenario", "list", "pairs", "seconds", "variants", "out")
+    others = ("scenario", "pairs", "seconds", "variants", "out")
     if any(getattr(arguments, name) for name in others):
         raise UsageError(
             "With --continue the interrupted command has settled all else.",
-            "Give only the directory: nodrop bench --continue DIR",
+            "Give only the directory: nodrop-lab bench --continue DIR",
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop demo``: the main comparison in under a minute, as a table and a picture."""
+"""``nodrop-lab demo``: the main comparison in under a minute, as a table and a picture."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from bench import scenario
+from bench.commands import common
 from lab.guest.plan import Variant
-from nodrop.commands import common
+from nodrop.commands.common import print_json, progress
 from nodrop.errors import FAILED
 
 LENGTHS = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}
@@ -42,17 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
         for name, (pairs, seconds) in LENGTHS.items()
     ]
     out = arguments.out or common.default_out("demo")
-    with common.progress(arguments) as progress:
-        measure(chosen, tuple(Variant), out, progress)
+    with progress(arguments) as steps:
+        measure(chosen, tuple(Variant), out, steps)
     directory, summaries = common.write_report(out)
     if arguments.json:
-        common.print_json("demo", {"scenarios": summaries})
+        print_json("demo", {"scenarios": summaries})
     else:
         common.print_table(arguments, directory, summaries)
         print(f"Table:   {out / MARKDOWN_NAME}")
         print(f"Picture: {out / PLOT_NAME}")
         print(f"Page:    {out / PAGE_NAME}")
-        print(f"Again:   nodrop report {out}")
+        print(f"Again:   nodrop-lab report {out}")
     wrong = common.check(directory)
     for sentence in wrong:
         print(f"nodrop: {sentence}", file=sys.stderr)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop report``: table, picture and page again, from raw data alone."""
+"""``nodrop-lab report``: table, picture and page again, from raw data alone."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from nodrop.commands import common
+from bench.commands import common
+from nodrop.commands.common import print_json
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,7 +18,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "finished or interrupted.",
     )
     parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="what 'nodrop bench' or 'demo' made"
+        "directory", type=Path, metavar="DIR", help="what 'nodrop-lab bench' or 'demo' made"
     )
     parser.set_defaults(run=run)
 
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.directory
     directory, summaries = common.write_report(path)
     if arguments.json:
-        common.print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
+        print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
     else:
         common.print_table(arguments, directory, summaries)
         print(f"Table, picture and page (report.html): {path}")

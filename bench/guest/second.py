@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
-from bench.guest.runner import append_result, prepare_system
+from bench.guest.runner import append_result
 from lab.guest.command import Service, in_netns, parse_last_json
 from lab.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from lab.guest.environment import Environment
+from lab.guest.prepare import prepare_system
 from lab.guest.slow import patience
 from lab.guest.taps.device import LinkTap
 from lab.guest.taps.measure import rx_dropped

@@ -9,10 +9,11 @@ import json
 import sys
 from dataclasses import asdict
 
-from bench.guest.runner import append_result, prepare_system
+from bench.guest.runner import append_result
 from lab.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
+from lab.guest.prepare import prepare_system
 from lab.guest.taps import measure
 from lab.guest.taps.ways import WAYS
 

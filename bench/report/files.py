@@ -164,7 +164,7 @@ def load(path: Path) -> RunDirectory:
     except (OSError, EOFError) as error:
         raise NodropError(
             f"{path} is not the directory of a run: {error}.",
-            "Give a directory that 'nodrop bench' or 'nodrop demo' has made.",
+            "Give a directory that 'nodrop-lab bench' or 'nodrop-lab demo' has made.",
         ) from error
     except ValueError as error:
         raise NodropError(f"{path / META_NAME} is not valid JSON: {error}.") from error

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Makes the summary of a run: medians, intervals, paired ratios.
 
-Layout of one scenario (``nodrop -j bench SCENARIO`` prints exactly this object)::
+Layout of one scenario (``nodrop-lab -j bench SCENARIO`` prints exactly this object)::
 
     schema, scenario, title, kernel, machine, runs, pairs, seconds
     continued -> [when an interrupted run was taken up]

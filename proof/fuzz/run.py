@@ -15,12 +15,12 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from bench.guest.runner import prepare_system
 from lab.guest.drivers import Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.leaks import Leaks
 from lab.guest.plan import Variant
+from lab.guest.prepare import prepare_system
 from lab.splats import find_splats
 from proof.fuzz.execute import execute
 from proof.fuzz.generate import program_of

@@ -90,6 +90,7 @@ class Teller(Reader):
         self._account = account
 
     def took(self, packet: bytes) -> None:
+        """Account for what was read."""
         self._account.add(packet)
 
 

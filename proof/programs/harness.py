@@ -22,12 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.guest.runner import prepare_system
 from lab.guest.command import ip_batch
 from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import Drivers
 from lab.guest.failure import GuestError, Unsupported
 from lab.guest.plan import Variant
+from lab.guest.prepare import prepare_system
 from lab.guest.slow import patience, stretched
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.guest.runner import prepare_system
 from lab.guest.drivers import Drivers
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
+from lab.guest.prepare import prepare_system
 from lab.guest.slow import LEAST_S, happens
 from proof.sweep.devices import Victim
 from proof.sweep.events import EVENTS, NEEDS_READER

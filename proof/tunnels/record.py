@@ -24,9 +24,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.guest.runner import prepare_system
 from lab.guest.command import ip_batch, tool
 from lab.guest.failure import GuestError
+from lab.guest.prepare import prepare_system
 from lab.guest.slow import patience
 from proof.tunnels import bearers, packets
 from proof.tunnels.kinds import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop lab run`` on a terminal: a shell in the guest has it, and gives it back."""
+"""``nodrop-lab run`` on a terminal: a shell in the guest has it, and gives it back."""
 
 from __future__ import annotations
 

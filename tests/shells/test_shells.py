@@ -128,7 +128,7 @@ def test_value_behind_the_equals_sign(shell: Terminal) -> None:
 
 def test_directory(shell: Terminal, tmp_path: Path) -> None:
     (tmp_path / "results-of-mine").mkdir()
-    shell.type(f"nodrop report {tmp_path}/results-of\t\n")
+    shell.type(f"nodrop-lab report {tmp_path}/results-of\t\n")
     shell.expect(r"got \[report\]\[\S*/results-of-mine/?\]")
 
 

@@ -17,6 +17,7 @@ from stand_in import Guest
 
 import lab
 from bench import load, machine, noise, order, programs, rundir, scenario, source
+from bench.cli import PROGRAM, main
 from bench.guest.scenarios import KINDS
 from bench.load import Load
 from bench.report import files
@@ -98,7 +99,7 @@ def test_sets() -> None:
         for line in path.read_text().splitlines():
             if line[0] != "#":
                 words = ["bench", *line.split()]
-                given = cli.parser(cli.named(words)).parse_args(words)
+                given = cli.parser(cli.named(words, PROGRAM), PROGRAM).parse_args(words)
                 one = scenario.load(given.scenario).with_length(given.pairs, given.seconds)
                 chosen.setdefault(path.stem, {})[one.name] = one
     short, full = (chosen[name].values() for name in ("short", "full"))
@@ -111,10 +112,10 @@ def test_a_series_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """A failure is passed over, an interruption ends it."""
     script = stubs.write(tmp_path / "scripts/series", (ROOT / "scripts/series").read_bytes())
     script.chmod(0o755)
-    stubs.write(tmp_path / "bench/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
+    stubs.write(tmp_path / "bench/scenarios/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
     asked = tmp_path / "asked"
     made = 'mkdir -p "${@: -1}"; touch "${@: -1}/meta.json"; exit "$(cat "${@: -1}.end")"'
-    stubs.programs(tmp_path / ".venv/bin", {"nodrop": f'echo "$*" >>{asked}; {made}'})
+    stubs.programs(tmp_path / ".venv/bin", {"nodrop-lab": f'echo "$*" >>{asked}; {made}'})
     out = tmp_path / "out"
     for name, status in (("one", 1), ("two", 130), ("three", 0)):
         stubs.write(out / f"{name}.end", f"{status}\n")
@@ -139,7 +140,7 @@ def test_the_digest_is_of_the_contents(name: str, tmp_path: Path) -> None:
     assert source.digest(tmp_path) == before
     (tmp_path / name / "file.c").write_text("y")
     assert source.digest(tmp_path) not in (before, "")
-    (tmp_path / "traffic").rename(tmp_path / "other")
+    (tmp_path / "lab/traffic").rename(tmp_path / "other")
     assert source.digest(tmp_path) == ""
     assert machine.describe_source()["digest"] == source.digest()
 
@@ -167,7 +168,7 @@ def test_what_is_not_installed(
 ) -> None:
     (installed / "wireguard-go").unlink()
     words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(out)]
-    assert cli.main(words) == 4
+    assert main(words) == 4
     assert "apt-get install wireguard-go" in capsys.readouterr().err
     assert not out.exists()
 
@@ -198,12 +199,12 @@ def results(out: Path) -> list[tuple[str, str, int, str]]:
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 5, len(JOBS) - 1, len(JOBS)])
 def test_what_is_missing_is_made(stop_after: int, guest: Guest, out: Path) -> None:
     guest.stop_after, guest.stop = stop_after, interrupt
-    assert cli.main([*BENCH, str(out)]) == 130
+    assert main([*BENCH, str(out)]) == 130
     assert rundir.made(out, JOBS) == stop_after
     guest.stop_after = -1
     guest.ran.clear()
     whole = stop_after == len(JOBS)
-    assert cli.main([*CONTINUE, str(out)]) == 0
+    assert main([*CONTINUE, str(out)]) == 0
     # An incomplete pair is made again, as a whole; nothing else is.
     assert guest.ran == JOBS[stop_after // 3 * 3 :]
     assert results(out) == PLANNED
@@ -220,17 +221,17 @@ def test_other_ends_keep_the_runs(
     old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     interrupt_on_signals()
     guest.stop_after, guest.stop = 7, stop
-    assert cli.main([*BENCH, str(out)]) == status
+    assert main([*BENCH, str(out)]) == status
     for number, handler in old.items():
         signal.signal(number, handler)
     assert len(results(out)) == 7
     guest.stop_after = -1
-    assert cli.main([*CONTINUE, str(out)]) == 0
+    assert main([*CONTINUE, str(out)]) == 0
 
 
 def test_a_complaint_of_the_kernel(guest: Guest, out: Path) -> None:
     guest.log[4] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
-    assert cli.main([*BENCH, str(out)]) == 1
+    assert main([*BENCH, str(out)]) == 1
 
 
 def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
@@ -241,9 +242,9 @@ def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
         raise KeyboardInterrupt
 
     guest.stop_after, guest.stop = 6, tear
-    cli.main([*BENCH, str(out)])
+    main([*BENCH, str(out)])
     guest.stop_after = -1
-    assert cli.main([*CONTINUE, str(out)]) == 0
+    assert main([*CONTINUE, str(out)]) == 0
     assert results(out) == PLANNED
 
 
@@ -254,34 +255,34 @@ def test_what_is_not_the_same_is_not_continued(
     part: str, name: str, guest: Guest, out: Path
 ) -> None:
     guest.stop_after, guest.stop = 5, interrupt
-    cli.main([*BENCH, str(out)])
+    main([*BENCH, str(out)])
     meta = json.loads((out / "meta.json").read_text())
     meta[part][name] = "other"
     (out / "meta.json").write_text(json.dumps(meta))
     before = (out / "raw.jsonl").read_bytes()
     guest.ran.clear()
-    assert cli.main([*CONTINUE, str(out)]) == 1
+    assert main([*CONTINUE, str(out)]) == 1
     assert guest.ran == []
     assert (out / "raw.jsonl").read_bytes() == before
 
 
 def test_what_cannot_be_continued(guest: Guest, out: Path) -> None:
     guest.stop_after, guest.stop = 5, interrupt
-    cli.main([*BENCH, str(out)])
+    main([*BENCH, str(out)])
     lines = (out / "raw.jsonl").read_text().splitlines(keepends=True)
     (out / "raw.jsonl").write_text("".join(reversed(lines)))
-    assert cli.main([*CONTINUE, str(out)]) == 1
-    assert cli.main([*CONTINUE, "/nowhere"]) == 1
+    assert main([*CONTINUE, str(out)]) == 1
+    assert main([*CONTINUE, "/nowhere"]) == 1
     demo = out.with_name("demo")
-    assert cli.main(["-q", "demo", "--out", str(demo)]) == 130
-    assert cli.main([*CONTINUE, str(demo)]) == 1
+    assert main(["-q", "demo", "--out", str(demo)]) == 130
+    assert main([*CONTINUE, str(demo)]) == 1
 
 
 def test_data_are_never_overwritten(guest: Guest, out: Path) -> None:
-    assert cli.main([*BENCH, str(out)]) == 0
-    assert cli.main([*BENCH, str(out)]) == 1
+    assert main([*BENCH, str(out)]) == 0
+    assert main([*BENCH, str(out)]) == 1
     guest.ran.clear()
-    assert cli.main([*CONTINUE, str(out)]) == 0
+    assert main([*CONTINUE, str(out)]) == 0
     assert guest.ran == []
 
 

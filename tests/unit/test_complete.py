@@ -30,18 +30,16 @@ def words(*typed: str) -> list[str]:
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [
-        ("", [one.name for one in cli.COMMANDS]),
-        ("be", ["bench"]),
-        ("-j --color never be", ["bench"]),
+        ("", [one.name for one in cli.NODROP.commands]),
+        ("to", ["top"]),
+        ("-j --color never to", ["top"]),
         ("fly ", []),
-        ("bench tap", ["tap", "tap-qdiscs"]),
-        ("bench tap ", []),
-        ("bench --pai", ["--pairs"]),
-        ("bench -- --pa", []),
+        ("top --int", ["--interval"]),
+        ("top -- --int", []),
         ("--color ", ["auto", "always", "never"]),
-        ("bench --color=ne", ["--color=never"]),
-        ("bench --pairs ", []),
-        ("bench --out ", [":dirs"]),
+        ("top --color=ne", ["--color=never"]),
+        ("top --interval ", []),
+        ("install --source ", [":dirs"]),
     ],
 )
 def test_words(typed: str, wanted: list[str]) -> None:
@@ -83,14 +81,14 @@ def test_devices_that_cannot_be_seen(failure: Exception, monkeypatch: pytest.Mon
 
 def test_what_a_shell_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete.main([]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(cli.COMMANDS)
+    assert len(capsys.readouterr().out.splitlines()) == len(cli.NODROP.commands)
     for typed, said in (
-        ("bash bench --color = ne", ["never"]),
-        ("bash bench --color =", ["auto", "always", "never"]),
-        ("zsh bench --color=ne", ["--color=never"]),
-        ("bash bench --pai", ["--pairs"]),
+        ("bash top --color = ne", ["never"]),
+        ("bash top --color =", ["auto", "always", "never"]),
+        ("zsh top --color=ne", ["--color=never"]),
+        ("bash top --int", ["--interval"]),
     ):
         assert complete.main(typed.split()) == 0
         assert capsys.readouterr().out.splitlines() == said
-    assert complete.main(["fish", "bench", "--pai"]) == 0
-    assert capsys.readouterr().out.startswith("--pairs\t")
+    assert complete.main(["fish", "top", "--int"]) == 0
+    assert capsys.readouterr().out.startswith("--interval\t")

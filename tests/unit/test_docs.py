@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from bench import cli as lab
 from bench import scenario
 from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "packaging/man"
-ELSEWHERE = ("../nodrop/", "../packaging/", "kmod/", "COPYING")
+ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "COPYING", "CONTRIBUTING.md")
 """Links that hold in a clone only: the pages name the place of these in words."""
-_LINE = re.compile(r"(?:`|^\$ |^    |'|sudo )nodrop ([^`'\n|;>#\\()]+)", re.MULTILINE)
+_LINE = re.compile(r"(?:`|^\$ |^    |'|sudo )(nodrop(?:-lab)?) ([^`'\n|;>#\\()]+)", re.MULTILINE)
 """A command line of ours, in text or as an example."""
 
 
@@ -67,12 +68,16 @@ def test_links_hold(laid: Path) -> None:
 
 
 def test_commands_and_their_options_are_there() -> None:
-    lines: set[str] = set()
+    lines: set[tuple[str, str]] = set()
     for path in [*REPOSITORY.glob("docs/*.md"), REPOSITORY / "README.md", *PAGES.iterdir()]:
         lines.update(_LINE.findall(path.read_text(encoding="utf-8")))
     assert len(lines) > 60
-    top, below = options_of(cli.top_parser()), dict(parsers(cli.parser()))
-    for line in lines:
+    known = {}
+    for program in (cli.NODROP, lab.PROGRAM):
+        top = options_of(cli.top_parser(program))
+        known[program.name] = top, dict(parsers(cli.parser(program=program)))
+    for program_name, line in lines:
+        top, below = known[program_name]
         words = line.partition(" -- ")[0].split()
         typed = {word for word in words if word[0] == "-"}
         name = next((word for word in words if word in below), None)

@@ -15,7 +15,7 @@ import pytest
 from nodrop import cli
 from nodrop.signals import INTERRUPTED
 
-LIST = ["bench", "--list"]
+LIST = ["--help"]
 HEAVY = ("rich", "matplotlib", "lab", "lab.kernel", "bench.report")
 RUN = "import sys; from nodrop.start import main; status = main(); "
 END = RUN + "sys.exit(status)"
@@ -69,7 +69,7 @@ def test_full_disk() -> None:
 def test_closed_streams(tmp_path: Path) -> None:
     status, _, err = end(begin(LIST, stdout=None, before=lambda: os.close(1)))
     assert (status, len(err.splitlines())) == (1, 1)
-    process = begin(["bench", "teleport"], stderr=None, before=lambda: os.close(2))
+    process = begin(["teleport"], stderr=None, before=lambda: os.close(2))
     assert end(process) == (2, "", "")
     # The first file that is opened must not be what print() writes to.
     code = (
@@ -126,7 +126,7 @@ def test_interrupted_while_it_prints() -> None:
         "import itertools; import nodrop.cli as cli\n"
         "def count():\n"
         "    for number in itertools.count(): print(number, flush=True)\n"
-        f"cli._run = lambda _argv: count()\n{END}"
+        f"cli._run = lambda *_: count()\n{END}"
     )
     for _ in range(3):
         process = begin([], code=code)
@@ -147,5 +147,7 @@ def test_nothing_is_loaded_that_is_not_needed(words: list[str]) -> None:
     assert "nodrop.cli" in loaded
     assert [name for name in loaded if name.startswith(HEAVY)] == []
     # Of the commands the one that was named.
-    commands = {one.module for one in cli.COMMANDS if f"nodrop.commands.{one.module}" in loaded}
+    commands = {
+        one.module for one in cli.NODROP.commands if f"nodrop.commands.{one.module}" in loaded
+    }
     assert commands <= {words[0]}

@@ -109,7 +109,7 @@ def test_a_kernel_that_it_does_not_fit(host: Host, end: str, status: int) -> Non
 
 def test_by_scripts_install(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.tree()
-    scripts = host.root / "repository/scripts"
+    scripts = host.root / "repository/packaging"
     write(scripts / "lay")
     noted = 'if [ "$1" = -n ]; then echo "would $*"; exit; fi; echo "script $*" >>"$HOST/ran"'
     programs(scripts, {"install": noted})
@@ -168,7 +168,7 @@ def test_the_script_changes_nothing_when_it_only_prints(
 ) -> None:
     """The real packaging/install, in a copy, with DKMS that notes what it is told to do."""
     copy = tmp_path / "clone"
-    for name in ("scripts", "kmod"):
+    for name in ("packaging", "kmod"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("build"))
     made = Host(tmp_path)
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop lab``: which guest is booted with which words, and what comes out."""
+"""``nodrop-lab``: which guest is booted with which words, and what comes out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from schema import answer
 
-from bench.commands import lab
+from bench.cli import main
+from bench.commands import run
 from lab import kernels, roots, uml
 from lab import machine as machines
 from lab.hearing import GuestRun
 from lab.kernel import build
 from lab.splats import Splat
-from nodrop.cli import main
 
 
 class Guests:
@@ -51,14 +51,14 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
 
 
 def test_the_names_of_kernels_are_those_of_the_lab() -> None:
-    assert (kernels.UML, *roots.kernel_names()) == lab.KERNELS
-    assert set(kernels.UPSTREAM) < set(lab.KERNELS)
+    assert (kernels.UML, *roots.kernel_names()) == run.KERNELS
+    assert set(kernels.UPSTREAM) < set(run.KERNELS)
 
 
 def test_a_command_gets_the_driver_and_its_words(
     guests: Guests, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["-q", "lab", "run", "--", "ls", "-j", "--", "a b"]) == 0
+    assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
     loaded = [sys.executable, "-m", "lab.guest.loaded", "nodrop"]
@@ -70,7 +70,7 @@ def test_a_command_gets_the_driver_and_its_words(
 def test_a_debian_kernel_without_a_driver(guests: Guests, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--kernel", "6.1", "--driver", "none", "--timeout", "9", "--out", str(out), "--cpus"]
-    assert main(["-q", "lab", "run", *words, "4", "true"]) == 0
+    assert main(["-q", "run", *words, "4", "true"]) == 0
     (boot,) = guests.booted
     assert boot["argv"] == ["true"]
     assert (boot["timeout"], boot["cpus"], boot["out"]) == (9.0, 4, out)
@@ -80,12 +80,12 @@ def test_a_debian_kernel_without_a_driver(guests: Guests, tmp_path: Path) -> Non
 def test_exit_status(guests: Guests, status: int, splats: int, wanted: int) -> None:
     complaint = (Splat("BUG", "BUG: x", "BUG: x\nmore"),) * splats
     guests.result = GuestRun(status, "the log", "hello", complaint, 1.5)
-    assert main(["-q", "lab", "run", "true"]) == wanted
+    assert main(["-q", "run", "true"]) == wanted
 
 
 def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
     guests.result = GuestRun(3, "the log", "a\nb", (Splat("BUG", "BUG: x", "BUG: x"),), 1.5)
-    told = answer(capsys, "lab", "run", "--log", "true", status=3)
+    told = answer(capsys, "run", "--log", "true", status=3, main=main)
     assert (told["status"], told["output"], told["log"]) == (3, "a\nb", "the log")
 
 
@@ -104,7 +104,7 @@ def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_refused(guests: Guests, monkeypatch: pytest.MonkeyPatch, words: str, status: int) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert main(["-q", "lab", "run", *words.split()]) == status
+    assert main(["-q", "run", *words.split()]) == status
     assert guests.booted == []
 
 
@@ -131,7 +131,7 @@ def test_it_prints_as_it_would_here(
     monkeypatch.setenv("COLUMNS", "57")
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    assert main([*words, "-q", "lab", "run", "--kernel", kernel, "true"]) == 0
+    assert main([*words, "-q", "run", "--kernel", kernel, "true"]) == 0
     env = guests.booted[0]["env"]
     assert {name: env[name] for name in ("TERM", "COLUMNS", "NO_COLOR") if name in env} == wanted
 
@@ -143,6 +143,6 @@ def test_debian_kernels_need_a_clone(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(kernels, "REPOSITORY", tmp_path)
-    assert main(["-q", "lab", "run", "--kernel", "6.12", "true"]) == 4
+    assert main(["-q", "run", "--kernel", "6.12", "true"]) == 4
     assert "clone" in capsys.readouterr().err
     assert guests.booted == []

@@ -17,8 +17,6 @@ assert list(nodrop.__path__) == [sys.argv[1] + "/nodrop"]
 for module in pkgutil.walk_packages(nodrop.__path__, "nodrop."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-from lab import plan, uml
-assert plan.INIT.exists() and uml.SANDBOX.exists()
 """
 
 
@@ -28,4 +26,4 @@ def test_command_imports_nothing_that_is_left_out(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-I", "-c", IMPORTS, folder], check=True, timeout=60)
     listed = subprocess.run([start, "--help"], check=True, capture_output=True, timeout=60)
     assert b"status" in listed.stdout
-    assert not (folder / "proof/sweep").exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["kmod", "nodrop", "packaging"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mutants.rows import KUNIT, MUTANTS
 from mutants.test_noticed import mutated
 from sharing import PROGRAMS
 
+from proof.mutants import KUNIT, MUTANTS
 from proof.sweep.rows import parse
 
 KMOD = Path(__file__).resolve().parents[2] / "kmod"

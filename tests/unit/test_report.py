@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from bench import scenario
+from bench.cli import main
+from bench.commands import common
 from bench.order import jobs
 from bench.report import files, noise, overview, page, plot, rows, stats, summary, table
 from bench.report.files import Run
 from lab.guest.plan import RAW_NAME, Variant
 from lab.kernel.artifacts import REPOSITORY
-from nodrop import cli
-from nodrop.commands import common
 from nodrop.errors import NodropError
 
 RESULTS = REPOSITORY / "results"
@@ -162,7 +162,7 @@ def test_a_line_that_cannot_be_is_refused(change: Callable[[Line], Any], tmp_pat
     make_run(tmp_path, change=change)
     with pytest.raises(NodropError, match="line 7"):
         files.load(tmp_path)
-    assert cli.main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 1
 
 
 @pytest.mark.parametrize(

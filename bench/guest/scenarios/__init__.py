@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kinds of scenario; a new one is a class here and a file in ``bench/``."""
+"""The kinds of scenario; a new one is a class here and a file in ``bench/scenarios``."""
 
 from bench.guest.scenarios.base import Metrics, Scenario
 from bench.guest.scenarios.esp import Esp

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop lab``: a shell or a command in a guest that has nodrop's modules at hand."""
+"""``nodrop-lab run``: a shell or a command in a guest that has nodrop's modules at hand."""
 
 from __future__ import annotations
 
@@ -32,18 +32,13 @@ _SHELL = ("bash", "--noprofile", "--norc", "-i")
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the arguments of the command and of what is below it."""
-    lab = commands.add_parser(
-        "lab",
-        description="Try things in a guest: a real kernel, nodrop's modules and traffic programs "
-        "at hand, nothing of this machine at stake.",
-    )
-    below = lab.add_subparsers(required=True, metavar="run", dest="what")
-    run = below.add_parser(
+    """Add the command's arguments."""
+    run = commands.add_parser(
         "run",
-        usage="nodrop lab run [OPTIONS] [-- COMMAND ...]",
-        description="Run a command in a guest, or a shell. This machine's files are there, "
-        "writable in memory (uml); what is written to $NODROP_OUT stays.",
+        usage="nodrop-lab run [OPTIONS] [-- COMMAND ...]",
+        description="Run a command in a guest, or a shell: a real kernel, nodrop's modules and "
+        "traffic programs at hand, nothing of this machine at stake. This machine's files are "
+        "there, writable in memory (uml); what is written to $NODROP_OUT stays.",
     )
     run.add_argument(
         "--kernel", metavar="K", choices=KERNELS, default="uml", help=f"{', '.join(KERNELS)} (uml)"
@@ -97,7 +92,7 @@ def run_guest(arguments: argparse.Namespace) -> int:
         if not screen.is_terminal(sys.stdin):
             raise UsageError(
                 "A shell needs a terminal, and stdin is none.",
-                "Name a command: nodrop lab run -- ip link",
+                "Name a command: nodrop-lab run -- ip link",
             )
         if arguments.json:
             raise UsageError("A shell has no JSON.", "Leave -j out, or name a command.")
@@ -178,7 +173,7 @@ def _tell(arguments: argparse.Namespace, result: GuestRun) -> None:
             "foreign": [{"kind": splat.kind, "text": splat.text} for splat in result.foreign],
             "log": result.log if arguments.log else None,
         }
-        common.print_json("lab run", told)
+        common.print_json("run", told)
         return
     if arguments.log:
         print(result.log, file=sys.stderr)

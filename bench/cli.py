@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop-lab``: what measures and tries things, in a clone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodrop import cli, start
+from nodrop.cli import Command, Program
+
+PROGRAM = Program(
+    "nodrop-lab",
+    "Stock drivers, upstream's flag and nodrop, compared in a kernel of their own.",
+    "bench.commands",
+    (
+        Command("measure", "demo", "demo", "all three in under a minute"),
+        Command("measure", "bench", "bench", "one scenario with all three, side by side"),
+        Command("measure", "list", "list", "the scenarios"),
+        Command("measure", "report", "report", "table, picture and page of a run again"),
+        Command("try", "run", "run", "a shell or a command in a guest"),
+    ),
+    "docs/lab.md",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status."""
+    return cli.main(argv, PROGRAM)
+
+
+def run() -> int:
+    """Begin as the program ``nodrop-lab``."""
+    return start.main("bench.cli")

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the commands of ``nodrop-lab`` share: argument types, the place and the end of a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.guest.plan import Variant
+from nodrop.errors import NodropError
+
+if TYPE_CHECKING:
+    from bench.report.files import RunDirectory
+
+
+def variant_list(text: str) -> tuple[Variant, ...]:
+    """Parse ``stock,nodrop``, for argparse; keeps the order of the known ones."""
+    words = text.split(",")
+    unknown = sorted(set(words) - {str(variant) for variant in Variant})
+    if unknown:
+        known = ", ".join(Variant)
+        raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {known}")
+    return tuple(variant for variant in Variant if str(variant) in words)
+
+
+def default_out(name: str) -> Path:
+    """Return ``out/NAME-TIME`` below the current directory."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return Path("out") / f"{name}-{stamp}"
+
+
+def need_pictures() -> None:
+    """Look for what draws pictures before a run, not after it.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    name = "matplotlib"
+    if find_spec(name) is None:
+        raise ModuleNotFoundError(name=name)
+
+
+def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
+    """Make table, picture and page of a run's directory from its raw data.
+
+    Raises:
+        NodropError: the directory is not that of a run, or cannot be written.
+    """
+    from bench.report import files, page, plot, summary, table
+
+    directory = files.load(path)
+    summaries = summary.summarise(directory)
+    try:
+        for part in (table, plot, page):
+            part.write(directory, summaries)
+    except OSError as error:
+        raise NodropError(f"Cannot write the report to {path}: {error.strerror}.") from error
+    return directory, summaries
+
+
+def print_table(
+    arguments: argparse.Namespace, directory: RunDirectory, summaries: Mapping[str, Any]
+) -> None:
+    """Print the table on stdout."""
+    from bench.report import table
+    from nodrop import screen
+
+    below = table.note(directory, summaries)
+    table.print_to(screen.console(arguments), table.sections(directory, summaries), below)
+
+
+def check(directory: RunDirectory) -> Sequence[str]:
+    """Return what is wrong with a run's result, in sentences."""
+    from bench.report import summary
+
+    wrong = []
+    if lost := summary.lost_by_nodrop(directory):
+        wrong.append(f"nodrop lost {lost} packets that a qdisc could have held.")
+    if runs := summary.unaccounted(directory):
+        first = runs[0]
+        wrong.append(
+            f"In {len(runs)} runs packets are not accounted for, first in "
+            f"{first.scenario} {first.case} {first.variant} pair {first.pair}: "
+            f"{first.metrics['unaccounted']:.0f} packets."
+        )
+    return wrong

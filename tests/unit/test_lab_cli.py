@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop-lab``: what it takes, its exit statuses, and what it prints by -j."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from schema import answer
+
+from bench import scenario, session
+from bench.cli import main
+from bench.commands import common
+from nodrop.errors import NodropError, UnsupportedError
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "status",
+        "-n blue list",
+        "bench teleport",
+        "bench tap --pairs 0",
+        "bench tap --variants x",
+    ],
+)
+def test_usage_errors(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err
+
+
+def raise_(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(NodropError("It broke."), 1), (UnsupportedError("Not here."), 4), (KeyboardInterrupt(), 130)],
+)
+def test_errors_become_statuses(
+    error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(session, "measure", raise_(error))
+    assert main(["-q", "bench", "tap"]) == status
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("words", ["bench tap", "demo"])
+def test_what_draws_pictures_is_missed_before_a_run(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "measure", raise_(AssertionError("it was measured")))
+    monkeypatch.setattr(common, "find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        main(["-q", *words.split()])
+    assert caught.value.name == "matplotlib"  # nodrop.start names the package
+
+
+def test_list(capsys: Capture) -> None:
+    assert set(answer(capsys, "list", main=main)["scenarios"]) == set(scenario.known())
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Measurements take what was measured before."""
+
+    def measure(_scenarios: Any, _variants: Any, out: Path, _progress: Any) -> None:
+        shutil.copytree(RESULTS / "tap", out)
+
+    monkeypatch.setattr(session, "measure", measure)
+    monkeypatch.setattr("bench.report.plot.svg", lambda *_: "")
+    return tmp_path / "out"
+
+
+def test_bench_and_demo(measured: Path, capsys: Capture) -> None:
+    assert answer(capsys, "bench", "tap", "--out", f"{measured}/1", main=main)["scenario"] == "tap"
+    assert answer(capsys, "demo", "--out", f"{measured}/2", main=main)["command"] == "demo"
+
+
+def test_report(tmp_path: Path, capsys: Capture) -> None:
+    shutil.copytree(RESULTS / "guard", tmp_path / "run")
+    assert answer(capsys, "report", f"{tmp_path}/run", main=main)["command"] == "report"
+    assert main(["report", str(tmp_path / "none")]) == 1
