@@ -52,7 +52,7 @@ _LIVE = """\
 mkdir -p {tools}/live/twin
 PYTHONPATH={repository} python3 -c '
 from pathlib import Path
-from nodrop.commands.install import build
+from nodrop.commands.livepatch import build
 build("{release}", None, Path("{tools}/live"), print)
 '
 cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
@@ -212,7 +212,7 @@ def _package_layer(
 
 
 def _live_layer(kernel: DebianKernel) -> layering.Layer:
-    """Built as ``nodrop install --live`` does it."""
+    """Built as ``nodrop livepatch load`` does it."""
     script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
     inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/commands")
     return layering.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])

@@ -13,7 +13,7 @@ from proof.selftests import Report
 SKIPS = (
     # program, flavour of the kernel, beginning of the reason
     ("qemu", "*", "there is no qemu-system-x86_64"),
-    ("cmd_why", "*", "no bpftrace, or the kernel has no types"),
+    ("cmd_drops", "*", "no bpftrace, or the kernel has no types"),
     # Only kasan's kernel injects faults.
     ("fault_*", "debug", "this kernel injects no faults"),
     ("fault_*", "kcsan*", "this kernel injects no faults"),

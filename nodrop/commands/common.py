@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from nodrop.errors import NodropError
 
 if TYPE_CHECKING:
     from nodrop.progress import Progress
 
 _SURROGATE = re.compile(r"\\udc([89a-f][0-9a-f])")
-SCHEMA = 2
+SCHEMA = 3
 """Number of the form that ``-j`` prints; docs/json.md says when it changes."""
 
 
@@ -67,3 +70,16 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
     text = json.dumps(whole, indent=None if compact else 2)
     # Bytes of names that are no UTF-8, which JSON cannot have: as \xff, in readable form.
     print(_SURROGATE.sub(r"\\\\x\1", text), flush=compact)
+
+
+def require_root(what: str) -> None:
+    """Refuse to go on for anybody else.
+
+    Args:
+        what: what only root can do.
+
+    Raises:
+        NodropError: this is not root.
+    """
+    if os.geteuid() != 0:
+        raise NodropError(f"Only root can {what}.", "Run this as root.")

@@ -54,7 +54,7 @@ def module_old(look: Look) -> Verdict | None:
     else:
         seen = f"nodrop was removed, but its {names} is still in memory"
         cost = "it stays until the next boot or a restart of the readers"
-    live = ("nodrop install --live",) if installed and system.livepatch else ()
+    live = ("nodrop livepatch load",) if installed and system.livepatch else ()
     return warn(
         seen, cost, *(live if host.tun.driver is Driver.STOCK else ()), *fixes.restart(look)
     )
@@ -98,7 +98,7 @@ def livepatch_moving(look: Look) -> Verdict | None:
         f"nodrop's livepatch is on its way in or out; it waits for {names}",
         "the drivers behave as stock until it is over",
         "# wait; when it takes minutes:",
-        "nodrop uninstall --live",
+        "nodrop livepatch unload",
     )
 
 
@@ -115,7 +115,7 @@ def livepatch_and_package(look: Look) -> Verdict | None:
         "the livepatch is in, and nodrop's modules are installed as well",
         "while it is in, the kernel loads no other tun: once tun is unloaded, no VPN starts",
         "# before anything unloads tun, and before its readers restart:",
-        "nodrop uninstall --live",
+        "nodrop livepatch unload",
     )
 
 

@@ -33,13 +33,13 @@ def fq_codel(device: Device) -> str:
 
 
 def install(look: Look) -> tuple[str, ...]:
-    """Return what makes the machine's tun lossless: now, where it can be, and at boot."""
+    """Return what gives the machine's tun flow control: now, where it can be, and at boot."""
     host, system = look.host, look.system
     if host.tun.built_in:
         return ("# run a kernel whose tun is a module (CONFIG_TUN=m)",)
     if system.container:
         return ("# on the host of this container: nodrop install",)
-    now = ("nodrop install --live",) if system.livepatch and not host.moving else ()
+    now = ("nodrop livepatch load",) if system.livepatch and not host.moving else ()
     if (running := system.running) and running.nodrop:
         return (*now, *restart(look))
     return (*now, "nodrop install")
@@ -72,7 +72,7 @@ def restart(look: Look) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def lossless(look: Look, link: Link) -> tuple[str, ...]:
+def flow_control(look: Look, link: Link) -> tuple[str, ...]:
     """Return what makes one device hold packets back."""
     device = link.now
     if device.driver in (Driver.NODROP, Driver.LIVE):

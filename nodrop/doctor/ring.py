@@ -34,7 +34,7 @@ def ring_drops(look: Look, link: Link) -> Verdict | None:
     return fail(
         f"drops {link.rate(link.dropped)} on the way to its reader{f' ({why})' if why else ''}",
         f"{link.dropped / sent:.1%} of what is sent; TCP slows down at each loss",
-        *(fixes.unheld(link) if link.holds else fixes.lossless(look, link)),
+        *(fixes.unheld(link) if link.holds else fixes.flow_control(look, link)),
     )
 
 
@@ -57,7 +57,7 @@ def ring_dropped(look: Look, link: Link) -> Verdict | None:
     return warn(
         f"dropped {lost:,} packets since it was made, none now",
         f"{share:.1%} of what was sent; the next burst is cut as well",
-        *fixes.lossless(look, link),
+        *fixes.flow_control(look, link),
     )
 
 
@@ -89,7 +89,7 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
         f"txqueuelen is {device.txqueuelen}, {known}",
         f"fewer drops, more latency: a full ring is {link.delay(device.txqueuelen)}, "
         f"one of {usual} {link.wait(usual)}; no qdisc shortens it",
-        *fixes.lossless(look, link),
+        *fixes.flow_control(look, link),
         fixes.txqueuelen(device, usual),
     )
 

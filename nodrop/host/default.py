@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.livepatch import Livepatch
+from nodrop.host.livepatch import Livepatch
 
 MADE = """\
 # Made by 'nodrop disable --default'; 'nodrop enable --default' removes it.
@@ -59,7 +59,7 @@ class Default:
         if self._patch.present:
             raise UnsupportedError(
                 "The livepatch has no default: it is on for every device.",
-                "Switch devices by name, or take it out: 'nodrop uninstall --live'.",
+                "Switch devices by name, or take it out: 'nodrop livepatch unload'.",
             )
         if self.loaded is None and not self.installed and (not on or self.next_load):
             raise UnsupportedError(

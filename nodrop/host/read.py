@@ -14,8 +14,8 @@ from typing import Any
 from nodrop.errors import NodropError
 from nodrop.host import ethtool, netns, owners
 from nodrop.host.kinds import RINGS, is_shown
+from nodrop.host.livepatch import Livepatch
 from nodrop.host.raw import HOLDERS, Raw, RawMachine, RawNamespace
-from nodrop.livepatch import Livepatch
 from nodrop.proc import ask, require
 
 _MACHINE_FILES = (

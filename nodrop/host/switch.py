@@ -18,7 +18,7 @@ _CLASS = Path("/sys/class/net")
 _IFF_BACKPRESSURE = 0x0080
 _IFF_PERSIST = 0x0800
 _ONE_FOR_ALL = "All macvtap and ipvtap have one switch: /sys/module/tap/parameters/nodrop."
-_INSTALL = "'nodrop install --live' changes the driver that runs, 'nodrop install' the next one."
+_INSTALL = "'nodrop livepatch load' changes the driver that runs, 'nodrop install' the next one."
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def require(device: Device, on: bool, default: Default) -> None:
     if default.installed:
         hint = (
             "nodrop's is installed: 'nodrop install' says who has to be restarted, or reboot. "
-            "Or, with all sessions open: 'nodrop install --live'."
+            "Or, with all sessions open: 'nodrop livepatch load'."
         )
     else:
         hint = _INSTALL

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from nodrop import proc
 from nodrop.errors import NodropError
-from nodrop.livepatch import Livepatch
+from nodrop.host.livepatch import Livepatch
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"

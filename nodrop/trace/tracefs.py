@@ -97,7 +97,7 @@ class Tracefs:
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise NodropError(
                         f"{instance} cannot be removed: {error.strerror}.",
-                        "The next 'nodrop why' tries it again.",
+                        "The next 'nodrop drops' tries it again.",
                     ) from error
             time.sleep(0.05)
 

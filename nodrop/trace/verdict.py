@@ -79,7 +79,7 @@ class Verdict:
         return missing if missing > max(_SLACK_PACKETS, _SLACK_SHARE * counted) else 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the command prints it; nodrop/schemas/why.json tells the form."""
+        """Return it as the command prints it; nodrop/schemas/drops.json tells the form."""
         return {
             "device": self.target.name,
             "ifindex": self.target.ifindex,

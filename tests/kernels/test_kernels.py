@@ -40,7 +40,7 @@ VPNS = [REPOSITORY / "tests/kernels/command/vpns"]
 """With the command that looks at them."""
 PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/programs")
 COMPAT_PROGRAMS = find_selftests(REPOSITORY / "tests/compat")
-WHY = REPOSITORY / "proof/programs/cmd_why"
+WHY = REPOSITORY / "proof/programs/cmd_drops"
 LIVE_PROGRAMS = find_selftests(REPOSITORY / "tests/kernels/live")
 ROUNDS = "100"
 """How often the livepatch goes in and out under load."""

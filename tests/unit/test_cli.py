@@ -25,7 +25,7 @@ Capture = pytest.CaptureFixture[str]
         "fly",
         "-n blue install",
         "-n blue status -A",
-        "why lo --seconds -1",
+        "drops lo --seconds -1",
         "top --interval nan",
         "top --count 0",
         "top --limit -1",

@@ -126,10 +126,10 @@ def test_by_scripts_install(host: Host, capsys: pytest.CaptureFixture[str]) -> N
     [
         ("install", 4),  # from nowhere
         ("uninstall", 0),
-        ("install --built /x", 2),
-        ("install --live --kernel all", 2),
         ("install --timeout 5", 2),
-        ("uninstall --timeout 5", 2),
+        ("livepatch load --kernel all", 2),
+        ("livepatch load --source /x --built /y", 2),
+        ("livepatch", 2),
     ],
 )
 def test_without_sources(host: Host, words: str, status: int) -> None:

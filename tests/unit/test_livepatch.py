@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from stubs import write
 
-from nodrop.commands import install
+from nodrop.commands import livepatch as command
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.livepatch import Livepatch
+from nodrop.host.livepatch import Livepatch
 from nodrop.proc import Completed
 
 CORE, PATCH = "nodrop", "nodrop_live"
@@ -223,16 +223,16 @@ def test_insmod_that_does_not_end_is_undone(kernel: Kernel, patched: bool) -> No
         assert kernel.asked == [*IN, OUT[1]]
 
 
-def test_uninstall_takes_out_a_core_that_was_left(
+def test_unload_takes_out_a_core_that_was_left(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a command leaves it that was killed between its two modules."""
     kernel.load(CORE)
-    monkeypatch.setattr(install, "Livepatch", lambda: Livepatch(kernel.root))
+    monkeypatch.setattr(command, "Livepatch", lambda: Livepatch(kernel.root))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     parser = argparse.ArgumentParser()
-    install.register(parser.add_subparsers())
-    words = ["uninstall", "--live"]
+    command.register(parser.add_subparsers())
+    words = ["livepatch", "unload"]
     arguments = parser.parse_args(words, argparse.Namespace(json=False, quiet=True, color="never"))
     assert arguments.run(arguments) == 0
     assert kernel.asked == [OUT[1]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from stubs import before, programs, write
 
-from nodrop.commands.why import start_tracer
+from nodrop.commands.drops import start_tracer
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.trace import bpftrace, events, reasons
 from nodrop.trace.model import Site, Target

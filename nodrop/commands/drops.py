@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop why DEV``: where a device's packets are lost right now, and for which reason."""
+"""``nodrop drops DEV``: where a device's packets are lost right now, and for which reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHORT = {Way.TRANSMIT: "tx", Way.RECEIVE: "rx", None: "?"}
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's arguments."""
     parser = commands.add_parser(
-        "why",
+        "drops",
         description="Watch a device for some seconds and tell where the kernel drops its packets: "
         "reason, function, what that means, what to do; beside it what the device counts itself. "
         "Needs root.",
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Watch the device and tell."""
     verdict = watch(arguments)
     if arguments.json:
-        print_json("why", verdict.to_json())
+        print_json("drops", verdict.to_json())
     else:
         show(screen.console(arguments), verdict)
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nodrop why: what it concludes and prints from what was traced and counted."""
+"""nodrop drops: what it concludes and prints from what was traced and counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from schema import answer, validate
 
 from nodrop import cli, screen
-from nodrop.commands import why
+from nodrop.commands import common, drops
 from nodrop.errors import NodropError
 from nodrop.trace import counters
 from nodrop.trace.counters import Counters
@@ -76,8 +76,8 @@ def test_counted_and_not_traced() -> None:
 )
 def test_what_is_printed(found: Verdict) -> None:
     """By -j what the schema says; whatever is not known, there is a table."""
-    validate("why", {"schema": 2, "command": "why", **found.to_json()})
-    why.show(screen.console(argparse.Namespace(color="never")), found)
+    validate("drops", {"schema": common.SCHEMA, "command": "drops", **found.to_json()})
+    drops.show(screen.console(argparse.Namespace(color="never")), found)
 
 
 def test_difference_of_counters() -> None:
@@ -134,14 +134,14 @@ class FakeTracer(Tracer):
 def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
     """A machine whose tracer works."""
     made = FakeTracer()
-    monkeypatch.setattr("nodrop.commands.why.start_tracer", lambda *_: made)
+    monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr("nodrop.trace.counters.read", lambda *_: NONE)
     return made
 
 
 def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, "-n", "blue", "why", "tun0", "--seconds", "0.15")
+    found = answer(capsys, "-n", "blue", "drops", "tun0", "--seconds", "0.15")
     assert (found["netns"], found["packets"]) == ("blue", 1)
     assert found["interval_s"] >= 0.15
     assert tracer.said[-2:] == ["finish", "close"]
@@ -153,7 +153,7 @@ def test_closed_when_the_tracer_dies(tracer: FakeTracer, monkeypatch: pytest.Mon
         raise NodropError("bpftrace ended too early.")
 
     monkeypatch.setattr(tracer, "poll", die)
-    assert cli.main(["-q", "why", "tun0"]) == 1
+    assert cli.main(["-q", "drops", "tun0"]) == 1
     assert tracer.said[-1] == "close"
 
 

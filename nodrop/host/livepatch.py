@@ -17,7 +17,7 @@ NAME = "nodrop_live"
 CORE = "nodrop"
 TOOL_TIMEOUT_S = 60.0
 LOOK_S = 0.05
-_UNDO = "'nodrop uninstall --live' removes what is left of it."
+_UNDO = "'nodrop livepatch unload' removes what is left of it."
 
 
 class Livepatch:
@@ -77,7 +77,7 @@ class Livepatch:
             )
         if (self._modules / "tun/parameters/nodrop").exists():
             raise NodropError(
-                "The tun module that is loaded is nodrop's own: it is lossless already.",
+                "The tun module that is loaded is nodrop's own: there is nothing to patch.",
                 "The livepatch is for the distribution's.",
             )
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop livepatch load`` and ``unload``: flow control for the drivers that run."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from nodrop import proc
+from nodrop.columns import clean_lines
+from nodrop.commands import common
+from nodrop.errors import NodropError
+from nodrop.host.installation import Installation
+from nodrop.host.livepatch import Livepatch
+
+BUILD_TIMEOUT_S = 600.0
+TIMEOUT_S = 60.0
+"""How long the livepatch may take to go in or out."""
+_KMOD = Path(__file__).resolve().parents[2] / "kmod"
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of the command and of what is below it."""
+    both = commands.add_parser(
+        "livepatch",
+        description="Patch the running kernel's own drivers with all sessions open, until the "
+        "next boot. docs/livepatch.md says what is dangerous.",
+    )
+    below = both.add_subparsers(required=True, metavar="load|unload", dest="action")
+    load = below.add_parser("load", description="Give the running drivers flow control.")
+    source = load.add_mutually_exclusive_group()
+    source.add_argument("--source", type=Path, metavar="DIR", help="the running kernel's source")
+    source.add_argument("--built", type=Path, metavar="DIR", help="where the livepatch was built")
+    unload = below.add_parser("unload", description="Make the running drivers stock again.")
+    for parser, run in ((load, _load), (unload, _unload)):
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+        parser.add_argument(
+            "--timeout",
+            type=common.seconds,
+            default=TIMEOUT_S,
+            metavar="S",
+            help=f"until every task runs it, or none, seconds ({TIMEOUT_S:g})",
+        )
+        parser.set_defaults(run=run)
+
+
+def _tell(
+    arguments: argparse.Namespace,
+    actions: Sequence[str],
+    sentences: Sequence[str],
+    *,
+    changed: bool,
+) -> int:
+    """Print what was done or would be."""
+    if arguments.json:
+        place = Installation()
+        told = {
+            "action": arguments.action,
+            "dry_run": arguments.dry_run,
+            "kernel": place.kernel,
+            "changed": changed,
+            "actions": list(actions),
+            "sentences": list(sentences),
+            "loaded": place.loaded,
+        }
+        common.print_json("livepatch", told)
+    else:
+        shown = [*actions, *sentences] if arguments.dry_run else sentences
+        print(clean_lines("\n".join(shown)))
+    return 0
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    """Patch the running drivers."""
+    patch, kernel = Livepatch(), Installation().kernel
+    patch.require()
+    if patch.enabled and patch.settled:
+        return _tell(arguments, [], ["The running drivers are patched already."], changed=False)
+    actions = [
+        "insmod nodrop.ko",
+        "insmod nodrop_live.ko",
+        f"wait up to {arguments.timeout:g} s until all tasks run it, or take it out again",
+    ]
+    if not arguments.built:
+        build_it = (
+            f"build nodrop.ko and nodrop_live.ko for kernel {kernel}, and check that they fit"
+        )
+        actions.insert(0, build_it)
+    if arguments.dry_run:
+        return _tell(arguments, actions, [], changed=False)
+    common.require_root("change the running drivers")
+    with common.progress(arguments) as progress, ExitStack() as stack:
+        folder = arguments.built
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodrop-live-")))
+            with progress.step(f"Build the livepatch for {kernel}") as step:
+                build(kernel, arguments.source, folder, step.update)
+        with progress.step("Patch the running drivers") as step:
+            patch.enter(folder, arguments.timeout, step.update)
+    end = "The running drivers are patched until the next boot, or 'nodrop livepatch unload'."
+    return _tell(arguments, actions, [end], changed=True)
+
+
+def _unload(arguments: argparse.Namespace) -> int:
+    """Make the running drivers stock again."""
+    patch = Livepatch()
+    if not patch.left:
+        sentences = ["There is no livepatch in the running kernel."]
+        return _tell(arguments, [], sentences, changed=False)
+    actions = [
+        "disable the livepatch nodrop_live",
+        f"wait up to {arguments.timeout:g} s until no task runs it",
+        "rmmod nodrop_live",
+        "rmmod nodrop, when nothing else uses it",
+    ]
+    if arguments.dry_run:
+        return _tell(arguments, actions, [], changed=False)
+    common.require_root("change the running drivers")
+    with common.progress(arguments) as progress, progress.step("Restore the drivers") as step:
+        patch.leave(arguments.timeout, step.update)
+    return _tell(arguments, actions, ["The running drivers are stock again."], changed=True)
+
+
+def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], None]) -> None:
+    """Build the livepatch for an installed kernel and check that it fits.
+
+    Args:
+        kernel: its release.
+        source: its source; None: what kmod/source finds.
+        out: an empty folder; gets the modules.
+        tell: called with each line of output.
+
+    Raises:
+        NodropError: it cannot be built, or does not fit; the text says why.
+    """
+    if source is None:
+        if not (_KMOD / "source").exists():
+            raise NodropError("The kernel's source is not known.", "Give it by --source DIR.")
+        source = out / "source"
+        _make([_KMOD / "source", kernel, source], tell)
+    modules = Path("/lib/modules") / kernel
+    words = [f"KSRC={source}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
+    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], tell)
+
+
+def _make(argv: list[str | Path], tell: Callable[[str], None]) -> None:
+    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=tell)
+    if done.status != 0:
+        said = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
+        reason = "\n".join(said) or proc.tail(done.output, 12)
+        raise NodropError("The livepatch cannot be built; the drivers are what they were.", reason)
