@@ -255,6 +255,7 @@ void nodrop_queue_destroy(struct nodrop_queue *q);
 struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_queue_unaware(struct nodrop_queue *q);
+void nodrop_queue_stale(struct nodrop_queue *q, bool stale);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);
 
@@ -391,20 +392,6 @@ static inline enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q,
 		   READ_ONCE(q->reserved) != READ_ONCE(q->produced)))
 		return NODROP_RESERVED;
 	return nodrop_reserve_slow(q, txq, on);
-}
-
-/**
- * nodrop_queue_stale() - other txqs' qdiscs may hold packets for the ring
- * @q: the queue
- * @stale: the driver assigns packets of other txqs to this ring
- *
- * A kick then runs the qdiscs of all txqs of the device.
- *
- * Context: process context, RTNL held.
- */
-static inline void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
-{
-	WRITE_ONCE(q->stale, stale);
 }
 
 #endif

@@ -206,6 +206,21 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
+ * nodrop_queue_stale() - other txqs' qdiscs may hold packets for the ring
+ * @q: the queue
+ * @stale: the driver assigns packets of other txqs to this ring
+ *
+ * A kick then runs the qdiscs of all txqs of the device.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
+{
+	WRITE_ONCE(q->stale, stale);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_stale);
+
+/**
  * nodrop_queue_unaware() - the ring goes to a consumer that wakes nobody
  * @q: the queue
  *

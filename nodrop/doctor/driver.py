@@ -70,7 +70,7 @@ def default_off(look: Look) -> Verdict | None:
     return warn(
         "nodrop is off for applications that do not ask for it",
         "none of today's asks: their rings drop",
-        "nodrop enable --default",
+        "nodrop set --default backpressure on",
     )
 
 
@@ -84,7 +84,7 @@ def guard_off(look: Look) -> Verdict | None:
     return warn(
         "the guard is off (guard_ms is 0)",
         "a reader that never reads holds its senders for ever",
-        "echo 1000 >/sys/module/nodrop/parameters/guard_ms",
+        "nodrop set --default stall-ms 1000",
     )
 
 

@@ -19,7 +19,8 @@ def enable(device: Device) -> str:
     if device.direct:
         return "echo Y >/sys/module/tap/parameters/nodrop"
     where = ["-n", device.netns] if device.netns else []
-    return join("nodrop", *where, "enable", device.name)
+    now = ["--now"] if device.netns else []
+    return join("nodrop", *where, "set", *now, device.name, "backpressure", "on")
 
 
 def txqueuelen(device: Device, packets: int) -> str:

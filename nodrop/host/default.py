@@ -1,84 +1,108 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What devices do that nobody switched by name: a parameter of tun, now and at its next load."""
+"""What devices do that nobody set by name: parameters of the modules, now and at the next load."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host import etc
 from nodrop.host.livepatch import Livepatch
 
-MADE = """\
-# Made by 'nodrop disable --default'; 'nodrop enable --default' removes it.
-options tun nodrop=0
-"""
-"""The file for modprobe. Whoever removes the modules for good removes it, too."""
+_LINE = re.compile(r"options (?P<module>\S+) (?P<name>\w+)=(?P<value>\d+)")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a module.
+
+    Attributes:
+        module: its name.
+        name: the parameter's.
+        usual: its value, where nothing is set.
+    """
+
+    module: str
+    name: str
+    usual: str
+
+
+BACKPRESSURE = Parameter("tun", "nodrop", "1")
+STALL_MS = Parameter("nodrop", "guard_ms", "1000")
+_SAID = {"Y": "1", "N": "0"}
+"""Values as sysfs prints them."""
 
 
 class Default:
     """The machine's default.
 
     Args:
+        parameter: of which module.
         root: where ``sys``, ``etc`` and ``lib`` are.
         release: the running kernel's; None: what uname says.
     """
 
-    def __init__(self, root: Path = Path("/"), release: str | None = None) -> None:
-        self.parameter = root / "sys/module/tun/parameters/nodrop"
+    def __init__(
+        self, parameter: Parameter, root: Path = Path("/"), release: str | None = None
+    ) -> None:
+        self._known = parameter
+        self.parameter = root / "sys/module" / parameter.module / "parameters" / parameter.name
         self.file = root / "etc/modprobe.d/nodrop.conf"
         self._updates = root / "lib/modules" / (release or os.uname().release) / "updates"
         self._patch = Livepatch(root)
 
     @property
-    def loaded(self) -> bool | None:
-        """Whether it is on in the tun that is loaded; None: that has no such parameter."""
+    def loaded(self) -> str | None:
+        """Its value in the module that is loaded; None: that has no such parameter."""
         try:
-            return self.parameter.read_text().strip() == "Y"
+            said = self.parameter.read_text().strip()
         except OSError:
             return None
+        return _SAID.get(said, said)
 
     @property
-    def next_load(self) -> bool:
-        """Whether it is on when nodrop's tun is loaded next."""
-        return not self.file.exists()
+    def next_load(self) -> str:
+        """Its value when nodrop's module is loaded next.
+
+        Raises:
+            NodropError: the file for modprobe is not as nodrop makes it.
+        """
+        return self._read().get((self._known.module, self._known.name), self._known.usual)
 
     @property
     def installed(self) -> bool:
         """Whether the running kernel would load nodrop's tun next. It has a core beside it."""
         return any(self._updates.rglob("nodrop.ko*"))
 
-    def require(self, on: bool) -> None:
+    def require(self, value: str) -> None:
         """Refuse a machine where the default cannot be set.
 
         Raises:
-            UnsupportedError: nodrop's tun is neither loaded nor installed.
+            UnsupportedError: nodrop's modules are neither loaded nor installed.
             NodropError: the file for modprobe is not as nodrop makes it.
         """
-        if self._patch.present:
+        if self._patch.present and self._known == BACKPRESSURE:
             raise UnsupportedError(
                 "The livepatch has no default: it is on for every device.",
-                "Switch devices by name, or take it out: 'nodrop livepatch unload'.",
+                "Set devices by name, or take it out: 'nodrop livepatch unload'.",
             )
-        if self.loaded is None and not self.installed and (not on or self.next_load):
+        forgets = value == self._known.usual and self.next_load != value
+        if self.loaded is None and not self.installed and not forgets:
             raise UnsupportedError(
-                "nodrop's tun is neither loaded nor installed for this kernel.",
+                "nodrop's modules are neither loaded nor installed for this kernel.",
                 "'nodrop install' does that.",
             )
-        try:
-            text = self.file.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _sentence(self.file, error) from error
-        if text != MADE:
-            raise NodropError(
-                f"{self.file} is not as nodrop makes it.", "Change it by hand, or remove it."
-            )
+        self._read()
 
-    def set_loaded(self, on: bool) -> None:
-        """Set it in the tun that is loaded.
+    def line(self, value: str) -> str:
+        """Return the line for modprobe."""
+        return f"options {self._known.module} {self._known.name}={value}"
+
+    def set_loaded(self, value: str) -> None:
+        """Set it in the module that is loaded.
 
         Raises:
             NodropError: the right is missing, or the module has gone.
@@ -86,32 +110,29 @@ class Default:
         try:
             # Opened as it is: a module that has gone must not get a file.
             with self.parameter.open("r+") as file:
-                file.write("Y" if on else "N")
+                file.write(value)
         except OSError as error:
-            raise _sentence(self.parameter, error) from error
+            raise etc.sentence(self.parameter, error) from error
 
-    def set_next_load(self, on: bool) -> None:
-        """Make or remove the file for modprobe, all of it or nothing.
+    def set_next_load(self, value: str) -> None:
+        """Make, change or remove the file for modprobe, all of it or nothing.
 
         Raises:
             NodropError: the right is missing.
         """
-        new = self.file.with_name(".nodrop.conf.new")
-        try:
-            if on:
-                self.file.unlink(missing_ok=True)
-                return
-            self.file.parent.mkdir(exist_ok=True)
-            new.write_text(MADE)
-            new.chmod(0o644)
-            new.rename(self.file)
-        except OSError as error:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise _sentence(self.file, error) from error
+        kept = self._read()
+        kept.pop((self._known.module, self._known.name), None)
+        if value != self._known.usual:
+            kept[self._known.module, self._known.name] = value
+        etc.write(
+            self.file, [f"options {module} {name}={one}" for (module, name), one in kept.items()]
+        )
 
-
-def _sentence(path: Path, error: OSError) -> NodropError:
-    if isinstance(error, PermissionError):
-        return NodropError("Only root can set the default.", "Run this as root.")
-    return NodropError(f"{path} cannot be changed: {error.strerror}.")
+    def _read(self) -> dict[tuple[str, str], str]:
+        known = {(one.module, one.name) for one in (BACKPRESSURE, STALL_MS)}
+        found = {(one["module"], one["name"]): one["value"] for one in etc.read(self.file, _LINE)}
+        if not found.keys() <= known:
+            raise NodropError(
+                f"{self.file} is not as nodrop makes it.", "Change it by hand, or remove it."
+            )
+        return found

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -36,6 +37,21 @@ class Device:
     on: bool | None
     asked: bool
     persistent: bool
+
+
+def names(where: str | int | Path | None) -> list[str]:
+    """Return the TUN and TAP devices of a network namespace (None: this one).
+
+    Raises:
+        NodropError: no such namespace.
+    """
+
+    def here() -> list[str]:
+        listed = [name for _, name in socket.if_nameindex()]
+        return [name for name in listed if (_CLASS / name / "tun_flags").exists()]
+
+    found: list[str] = netns.run_inside(where, here)
+    return found
 
 
 def look(where: str | int | Path | None, names: Sequence[str]) -> list[Device]:

@@ -66,7 +66,7 @@ RULES = (
         "FULL_RING",
         TX,
         "The device's ring was full: its reader is slower than its senders.",
-        "Let nodrop hold the packets in the qdisc (nodrop install, nodrop enable). A larger "
+        "Let nodrop hold the packets in the qdisc (nodrop install, nodrop set). A larger "
         "txqueuelen only delays them.",
         functions=_TUN_XMIT,
     ),
@@ -261,7 +261,7 @@ CAUSES = {
         "there is no qdisc that could hold packets",
         "tc qdisc replace dev DEV root fq_codel",
     ),
-    "off": ("nodrop is switched off for it", "nodrop enable DEV"),
+    "off": ("nodrop is switched off for it", "nodrop set DEV backpressure on"),
     "foreign": (
         "the kernel's own vhost_net, which reads it, wakes no sender",
         "Load nodrop's vhost_net as well: 'nodrop install' says who has to be restarted.",

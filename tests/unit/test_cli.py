@@ -29,9 +29,8 @@ Capture = pytest.CaptureFixture[str]
         "top --interval nan",
         "top --count 0",
         "top --limit -1",
-        "disable",
-        "disable tun0 --default",
-        "-n blue disable --default",
+        "set",
+        "-n blue set --default backpressure on",
     ],
 )
 def test_usage_errors(line: str, capsys: Capture) -> None:

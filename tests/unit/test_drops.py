@@ -163,7 +163,7 @@ def test_closed_when_the_tracer_dies(tracer: FakeTracer, monkeypatch: pytest.Mon
         ({}, "nodrop install"),
         ({"noqueue": 0, "off": 0}, "nodrop install"),
         ({"noqueue": 30}, "tc qdisc replace dev tun0 root fq_codel"),
-        ({"off": 30}, "nodrop enable tun0"),
+        ({"off": 30}, "nodrop set tun0 backpressure on"),
     ],
 )
 def test_where_nodrop_counts_the_cause_the_advice_is_of_it(

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Files below /etc that are nodrop's alone, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from nodrop.errors import NodropError
+
+HEAD = "# Made by 'nodrop set', which changes it.\n"
+_HEAD = re.compile(r"# Made by 'nodrop .*")
+
+
+def read(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
+    """Return the lines below the head, as a pattern takes them apart; none without a file.
+
+    Raises:
+        NodropError: it cannot be read, or has another line.
+    """
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise sentence(file, error) from error
+    head, *lines = text.splitlines() or [""]
+    found = [line.fullmatch(one) for one in lines]
+    if not _HEAD.fullmatch(head) or None in found:
+        raise NodropError(f"{file} is not as nodrop makes it.", "Change it by hand, or remove it.")
+    return [match for match in found if match]
+
+
+def write(file: Path, lines: list[str]) -> None:
+    """Make a file with a head and lines; without lines remove it.
+
+    Raises:
+        NodropError: the right is missing; the file is what it was.
+    """
+    new = file.with_name(f".{file.name}.new")
+    try:
+        if not lines:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new.open("w", encoding="utf-8") as made:
+            made.write(HEAD + "".join(f"{line}\n" for line in lines))
+            made.flush()
+            os.fsync(made.fileno())
+        new.chmod(0o644)
+        new.rename(file)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise sentence(file, error) from error
+
+
+def sentence(path: Path, error: OSError) -> NodropError:
+    """Return the error that tells a user why a file cannot be read or changed."""
+    if isinstance(error, PermissionError):
+        return NodropError("Only root can change settings.", "Run this as root, or try --dry-run.")
+    return NodropError(f"{path} cannot be changed: {error.strerror}.")

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop set``: what is done, kept and refused.
+
+proof/programs/cmd_set has them with a real kernel; here is what a guest cannot have.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+from schema import answer
+from stubs import write
+
+from nodrop.cli import main
+from nodrop.commands import set as command
+from nodrop.errors import NodropError
+from nodrop.host import etc, ethtool, switch
+from nodrop.host.default import BACKPRESSURE, STALL_MS, Default, Parameter
+from nodrop.host.rules import Rules
+from nodrop.shell import quote
+
+RELEASE = "6.12.1-test"
+PARAMETER = "sys/module/tun/parameters/nodrop"
+Capture = pytest.CaptureFixture[str]
+
+
+class Host:
+    """A machine with devices: name -> whether it is on; None: the kernel's own driver."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.devices: dict[str, bool | None] = {"tun0": True, "tap1": False}
+        self.refused: dict[str, int] = {}
+        """Devices whose flag cannot be set, and why: a number of errno."""
+
+    def driver(self, name: str) -> str:
+        if name == "lo":
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        if name not in self.devices and name != "eth0":
+            raise OSError(errno.ENODEV, "No such device")
+        return "tun" if name in self.devices else "e1000"
+
+    def flags(self, name: str) -> dict[str, bool]:
+        on = self.devices[name]
+        return {} if on is None else {"nodrop": on}
+
+    def set_flag(self, name: str, flag: str, on: bool) -> None:
+        assert flag == "nodrop"
+        if name in self.refused:
+            raise OSError(self.refused[name], "It is refused")
+        self.devices[name] = on
+
+    @property
+    def file(self) -> Path:
+        return self.root / "etc/modprobe.d/nodrop.conf"
+
+    @property
+    def rules(self) -> list[str]:
+        """The patterns that are kept, with their values."""
+        file = self.root / "etc/udev/rules.d/80-nodrop.rules"
+        if not file.exists():
+            return []
+        lines = file.read_text().splitlines()[1:]
+        return [re.sub(r'.*KERNEL=="(.*)", RUN.* (on|off)"', r"\1 \2", line) for line in lines]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path)
+    monkeypatch.setattr(ethtool, "driver", made.driver)
+    monkeypatch.setattr(ethtool, "private_flags", made.flags)
+    monkeypatch.setattr(ethtool, "set_private_flag", made.set_flag)
+    monkeypatch.setattr(switch, "names", lambda _: list(made.devices))
+
+    def default(parameter: Parameter) -> Default:
+        return Default(parameter, tmp_path, RELEASE)
+
+    monkeypatch.setattr(command, "Default", default)
+    monkeypatch.setattr(command, "Rules", lambda: Rules(tmp_path))
+    (tmp_path / "etc/udev").mkdir(parents=True)
+    write(tmp_path / "usr/sbin/ethtool")
+    return made
+
+
+def flag(name: str, on: str) -> str:
+    return f"ethtool --set-priv-flags {name} nodrop {on}"
+
+
+def test_switches_what_is_not_as_wanted(host: Host, capsys: Capture) -> None:
+    host.devices["tun2"] = None
+    off = ("backpressure", "off")
+    told = answer(capsys, "set", "--now", "--dry-run", "tun0", "tap1", "tun2", *off)
+    assert [(one["was"], one["now"], one["switch"]) for one in told["devices"]] == [
+        *(("on", "on", True), ("off", "off", True), ("off", "off", False))
+    ]
+    assert told["actions"] == [flag("tun0", "off")]
+    assert host.devices["tun0"] is True
+    told = answer(capsys, "set", "--now", "tun0", "tap1", *off)
+    assert [one["now"] for one in told["devices"]] == ["off", "off"]
+    assert (told["actions"], told["default"]) == ([flag("tun0", "off")], None)
+    assert answer(capsys, "set", "--now", "tap1", "backpressure", "on")["actions"] == [
+        flag("tap1", "on")
+    ]
+    assert host.devices == {"tun0": False, "tap1": True, "tun2": None}
+    assert host.rules == [], "--now keeps nothing"
+
+
+def test_what_is_kept(host: Host, capsys: Capture) -> None:
+    """A device that is not there, a pattern; the last one set counts; what is kept already."""
+    assert main(["set", "vnet*", "tun7", "backpressure", "off"]) == 0
+    assert host.rules == ["vnet* off", "tun7 off"]
+    assert host.devices == {"tun0": True, "tap1": False}
+    told = answer(capsys, "set", "--dry-run", "t*", "backpressure", "off")
+    assert ([one["name"] for one in told["devices"]], len(told["actions"])) == (["tun0", "tap1"], 2)
+    assert main(["set", "t*", "backpressure", "off"]) == 0
+    assert host.devices == {"tun0": False, "tap1": False}
+    assert answer(capsys, "set", "t*", "backpressure", "off")["actions"] == []
+    assert main(["set", "vnet*", "backpressure", "on"]) == 0
+    assert host.rules == ["tun7 off", "t* off", "vnet* on"]
+    for name in ("t*", "vnet*", "tun7", "tun8"):
+        assert main(["set", name, "backpressure", "default"]) == 0
+    assert not list((host.root / "etc/udev/rules.d").iterdir())
+    assert host.devices == {"tun0": False, "tap1": False}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tun0",
+        "tun0 backpressure",
+        "tun0 backpressure maybe",
+        "--now tun0 backpressure default",
+        "--default backpressure default",
+        "--default tun0 backpressure on",
+        "tun0 stall-ms 5",
+        "--default stall-ms -5",
+        "--default stall-ms 1e3",
+        "-n blue tun0 backpressure on",
+        'a"b backpressure on',
+    ],
+)
+def test_usage(host: Host, words: str) -> None:
+    assert main(["set", *words.split(" ")]) == 2
+    assert host.rules == []
+
+
+def test_what_would_be_applied_by_nobody(host: Host) -> None:
+    (host.root / "usr/sbin/ethtool").unlink()
+    assert main(["set", "tun0", "backpressure", "off"]) == 1
+    write(host.root / "usr/sbin/ethtool")
+    (host.root / "etc/udev").rmdir()
+    assert main(["set", "tun0", "backpressure", "off"]) == 4
+    assert host.devices["tun0"] is True
+
+
+def test_rules_of_the_administrator_stay(host: Host) -> None:
+    file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", etc.HEAD + "# mine\n")
+    assert main(["set", "tun0", "backpressure", "off"]) == 1
+    assert (file.read_text(), host.devices["tun0"]) == (etc.HEAD + "# mine\n", True)
+
+
+@pytest.mark.parametrize(("number", "status"), [(errno.ENODEV, 1), (errno.EOPNOTSUPP, 4)])
+def test_a_device_that_vanishes_or_gets_another_driver(
+    host: Host, capsys: Capture, number: int, status: int
+) -> None:
+    host.devices["tun2"] = True
+    host.refused["tun2"] = number
+    assert main(["set", "--now", "tun0", "tun2", "backpressure", "off"]) == status
+    assert flag("tun0", "off") in capsys.readouterr().err.splitlines(), "what was done before"
+
+
+@pytest.mark.parametrize("name", ["a;id", "$(id)", "e\x1b[31mx"])
+def test_what_is_printed_can_be_copied(host: Host, capsys: Capture, name: str) -> None:
+    host.devices[name] = True
+    assert main(["set", "--now", "--dry-run", name, "backpressure", "off"]) == 0
+    assert capsys.readouterr().out == flag(quote(name), "off") + "\n"
+    assert main(["set", "--now", name, "backpressure", "off"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_default_off_and_on(host: Host, capsys: Capture) -> None:
+    parameter = write(host.root / PARAMETER, "Y\n")
+    told = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
+    assert told["actions"] == [
+        f"echo 'options tun nodrop=0' >> {host.file}",
+        f"echo 0 > {parameter}",
+    ]
+    assert (parameter.read_text(), host.file.exists()) == ("Y\n", False)
+    mask = os.umask(0o077)
+    try:
+        told = answer(capsys, "set", "--default", "backpressure", "off")
+    finally:
+        os.umask(mask)
+    states = [told["default"][f"{when}_now"] for when in ("loaded", "next_load")]
+    assert states == ["off", "off"]
+    assert host.file.read_text() == etc.HEAD + "options tun nodrop=0\n"
+    assert host.file.stat().st_mode & 0o777 == 0o644, "it is for everybody"
+    assert list(host.file.parent.iterdir()) == [host.file]
+    assert answer(capsys, "set", "--default", "backpressure", "off")["actions"] == []
+    answer(capsys, "set", "--default", "backpressure", "on")
+    assert not list(host.file.parent.iterdir())
+    assert parameter.read_text().strip() == "1"
+
+
+def test_default_for_the_next_load_only(host: Host) -> None:
+    updates = host.root / "lib/modules" / RELEASE / "updates/dkms"
+    write(updates / "tun.ko.xz")
+    for word in ("on", "off"):
+        assert main(["set", "--default", "backpressure", word]) == 4, (
+            "another package's tun is not nodrop's"
+        )
+    assert not host.file.exists()
+    core = write(updates / "nodrop.ko.xz")
+    assert main(["set", "--default", "backpressure", "off"]) == 0
+    assert host.file.exists()
+    # A file that was left can go.
+    core.unlink()
+    assert main(["set", "--default", "backpressure", "on"]) == 0
+    assert not host.file.exists()
+
+
+@pytest.mark.parametrize(
+    "text", [etc.HEAD.encode() + b"options nodrop x=5\n", b"options tun \xff\n"]
+)
+def test_a_file_of_the_administrator_stays(host: Host, text: bytes) -> None:
+    write(host.root / PARAMETER, "Y")
+    write(host.file, text)
+    for word in ("on", "off"):
+        assert main(["set", "--default", "backpressure", word]) == 1
+    assert host.file.read_bytes() == text
+
+
+def test_the_livepatch_has_no_default(host: Host) -> None:
+    (host.root / "sys/kernel/livepatch/nodrop_live").mkdir(parents=True)
+    assert main(["set", "--default", "backpressure", "off"]) == 4
+
+
+def test_what_cannot_be_written(host: Host) -> None:
+    (host.root / "etc/modprobe.d").symlink_to("/proc/1/nosuch")
+    made = Default(BACKPRESSURE, host.root, RELEASE)
+    with pytest.raises(NodropError):
+        made.set_next_load("0")
+    with pytest.raises(NodropError):
+        made.set_loaded("0")
+    assert not (host.root / PARAMETER).exists(), "a module that has gone gets no file"
+
+
+def test_the_guards_time(host: Host, capsys: Capture) -> None:
+    """Beside the other default, in one file."""
+    parameter = write(host.root / "sys/module/nodrop/parameters/guard_ms", "1000\n")
+    write(host.root / PARAMETER, "Y\n")
+    assert main(["set", "--default", "backpressure", "off"]) == 0
+    told = answer(capsys, "set", "--default", "stall-ms", "0250")["default"]
+    assert (told["loaded_was"], told["loaded_now"], told["next_load_now"]) == (1000, 250, 250)
+    assert parameter.read_text().startswith("250")
+    kept = ["options tun nodrop=0", "options nodrop guard_ms=250"]
+    assert host.file.read_text().splitlines()[1:] == kept
+    assert main(["set", "--default", "--now", "stall-ms", "0"]) == 0
+    assert parameter.read_text().startswith("0")
+    assert Default(STALL_MS, host.root).next_load == "250"
+    assert main(["set", "--default", "stall-ms", "1000"]) == 0
+    assert host.file.read_text().splitlines()[1:] == kept[:1]
+
+
+def test_a_file_of_an_earlier_version(host: Host) -> None:
+    write(host.root / PARAMETER, "N")
+    write(host.file, "# Made by 'nodrop disable --default'; more.\noptions tun nodrop=0\n")
+    assert main(["set", "--default", "backpressure", "on"]) == 0
+    assert not host.file.exists()
