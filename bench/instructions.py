@@ -21,7 +21,7 @@ from bench.guest.costcases import AXES
 from bench.report import costs
 from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
 from lab import accel, kernels
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from lab.machine import Setup, ensure_machine, ensure_packages
 from lab.roots import kernel_names
 from nodrop import proc

@@ -48,6 +48,7 @@ def describe_source() -> dict[str, Any]:
         found["version"] = (REPOSITORY / "kmod/VERSION").read_text(encoding="utf-8").strip()
         if digest := source.digest(REPOSITORY):
             found["digest"] = digest
+        found["measured_by"] = source.digest(REPOSITORY, source.GUEST)
     except OSError:
         pass
     if commit := _git("rev-parse", "HEAD"):

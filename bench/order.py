@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from bench.guest.plan import Job
 from bench.scenario import Scenario
-from lab.guest.plan import Job, Variant
+from lab.guest.variant import Variant
 
 
 def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job]:

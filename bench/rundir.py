@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import order
+from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, write_plan
 from bench.report.files import META_NAME, META_SCHEMA, NOISE_NAME, parse_noise, parse_raw
 from bench.scenario import Scenario
-from lab.guest.plan import PLAN_NAME, RAW_NAME, Job, Variant, write_plan
+from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 
 

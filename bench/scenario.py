@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from lab.guest.plan import Parameters
+from bench.guest.plan import Parameters
 from nodrop.errors import NodropError, UsageError
 
 DIRECTORY = Path(__file__).resolve().parent / "scenarios"
@@ -71,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One file of ``bench/``.
+    """One file of ``bench/scenarios``.
 
     Attributes:
         name: the file's name without its suffix.

@@ -14,13 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import lab
 from bench import machine, noise, order, programs, rundir
+from bench.guest.plan import Job
 from bench.guest.runner import PROGRESS_MARK
 from bench.report.files import META_SCHEMA
 from bench.scenario import Scenario
-from lab.guest.plan import Job, Variant
+from lab import uml
 from lab.guest.prepare import SYSCTLS
+from lab.guest.variant import Variant
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.artifacts import REPOSITORY
 from nodrop.errors import NodropError
@@ -34,7 +35,10 @@ BOOT_S = 30.0
 RUN_OVERHEAD_S = 20.0
 """Seconds that a run may take beside its window, on a machine that does other things too: a VPN
 starts, and TCP opens its window."""
-SAME = (("machine", "cpu"), ("machine", "cpus"), ("kernel", "build_id"), ("source", "digest"))
+SAME = (
+    *(("machine", "cpu"), ("machine", "cpus"), ("kernel", "build_id")),
+    *(("source", "digest"), ("source", "measured_by")),
+)
 """Metadata that must be the same for runs to be compared."""
 
 
@@ -162,7 +166,7 @@ def _boot(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step
         host.ended(done - 1)
         step.update(f"{job.scenario} {job.case}, pair {job.pair + 1}", done=done)
 
-    result = lab.run(
+    result = uml.run(
         kernel,
         [sys.executable, "-m", "bench.guest"],
         out=out,

@@ -6,22 +6,36 @@ It is of the contents alone: a tree that was measured can be told from others wi
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from lab.kernel.artifacts import REPOSITORY, content_hash
+from lab.kernel.artifacts import REPOSITORY
 
 TREES = ("kmod", "lab/traffic")
-"""What runs in the guest, drivers and programs."""
+"""Drivers and traffic programs."""
+GUEST = ("bench/guest", "bench/scenarios", "lab/guest")
+"""What sets them up and measures them."""
 LENGTH = 16
 """Digits of a digest."""
 
 
-def digest(repository: Path = REPOSITORY) -> str:
-    """Return the digest of what is measured in a tree; empty when a part of it is missing."""
-    trees = [repository / name for name in TREES]
-    return content_hash(*trees)[:LENGTH] if all(tree.is_dir() for tree in trees) else ""
+def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
+    """Return the digest of what is compiled, or runs; empty when a tree is missing.
+
+    What tests, installs or caches leave does not count.
+    """
+    total = hashlib.sha256()
+    for name in trees:
+        if not (repository / name).is_dir():
+            return ""
+        for path in sorted((repository / name).rglob("*")):
+            if path.suffix in (".c", ".h", ".py", ".toml") and "test" not in path.parts:
+                total.update(f"{path.relative_to(repository)}\0".encode())
+                total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:LENGTH]
 
 
 if __name__ == "__main__":
-    print(digest(*map(Path, sys.argv[1:2])))
+    print(digest(Path(sys.argv[1]) if sys.argv[1:] else REPOSITORY))

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from lab import uml
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from lab.hearing import GuestRun
 from lab.kernel import build, ensure_artifacts
-from lab.kernel.artifacts import REPOSITORY
 from nodrop.errors import UnsupportedError
 from nodrop.progress import Progress
 
@@ -42,11 +41,6 @@ def ensure(
         kernel = build.ensure_kernel(progress, flavour)
         return kernel.release, partial(
             uml.run, kernel, artifacts=ensure_artifacts(kernel, progress)
-        )
-    if not (REPOSITORY / "packaging/deb").exists():
-        raise UnsupportedError(
-            "Debian's kernels get nodrop from its packages, which only a clone can build.",
-            "Run this in a clone, or take '--kernel uml'.",
         )
     from lab.machine import Setup, ensure_machine, ensure_packages
 

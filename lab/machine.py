@@ -52,7 +52,7 @@ _LIVE = """\
 mkdir -p {tools}/live/twin
 PYTHONPATH={repository} python3 -c '
 from pathlib import Path
-from nodrop.commands.livepatch import build
+from nodrop.host.livepatch import build
 build("{release}", None, Path("{tools}/live"), print)
 '
 cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
@@ -145,7 +145,8 @@ def ensure_packages(progress: Progress) -> tuple[Path, ...]:
         NodropError: the build failed.
     """
     trees = [REPOSITORY / name for name in _PACKAGED]
-    key = cache.digest(content_hash(*trees), _digest(REPOSITORY / "README.md"))
+    pages = (_digest(REPOSITORY / name) for name in ("README.md", "SECURITY.md"))
+    key = cache.digest(content_hash(*trees), *pages)
 
     def make(temporary: Path, _final: Path) -> None:
         with progress.step("Build nodrop's packages"):
@@ -214,7 +215,7 @@ def _package_layer(
 def _live_layer(kernel: DebianKernel) -> layering.Layer:
     """Built as ``nodrop livepatch load`` does it."""
     script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
-    inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/commands")
+    inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/host")
     return layering.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])
 
 

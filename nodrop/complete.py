@@ -49,7 +49,6 @@ SOURCES: dict[str, Callable[[str | None], Found]] = {
     "NETNS": namespaces,
     "DIR": lambda _: iter([(DIRECTORIES, "")]),
     "FILE": lambda _: iter([(FILES, "")]),
-    "COMMAND": lambda _: iter([(FILES, "")]),
 }
 
 

@@ -13,7 +13,7 @@ from nodrop import streams
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
 # What is not Python's own, and the Debian package that has it.
-_PACKAGES = {"rich": "python3-rich", "matplotlib": "python3-matplotlib"}
+_PACKAGES = {"rich": "python3-rich"}
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _DEBUG = "NODROP_DEBUG"
 _COMPLETE = "__complete"
@@ -57,7 +57,7 @@ def main(cli: str = "nodrop.cli") -> int:
 
 def _run(cli: str) -> int:
     try:
-        if sys.argv[1:2] == [_COMPLETE]:
+        if sys.argv[1:2] == [_COMPLETE] and cli == "nodrop.cli":
             found: int = importlib.import_module("nodrop.complete").main(sys.argv[2:])
             return found
         status: int = importlib.import_module(cli).main()

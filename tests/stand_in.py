@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import pytest
 
-import lab
 from bench import session
 from bench.guest import runner
+from bench.guest.plan import PLAN_NAME, Job, read_plan
+from lab import hearing, splats, uml
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.plan import PLAN_NAME, Job, read_plan
 from lab.kernel import Artifacts, Kernel
 
 
@@ -46,7 +46,7 @@ class Guest:
     def put(cls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Self:
         """Put one in the place of the lab."""
         fake = cls(tmp_path)
-        monkeypatch.setattr(lab, "run", fake.run)
+        monkeypatch.setattr(uml, "run", fake.run)
         monkeypatch.setattr(runner, "run_job", fake.make)
         monkeypatch.setattr(runner, "Drivers", _NoDrivers)
         monkeypatch.setattr(runner, "prepare_system", lambda: None)
@@ -60,7 +60,7 @@ class Guest:
         out: Path,
         on_line: Callable[[str], None],
         **__: Any,
-    ) -> lab.GuestRun:
+    ) -> hearing.GuestRun:
         """Make what the plan lacks."""
         log: list[str] = []
 
@@ -75,8 +75,8 @@ class Guest:
             runner.run_all(read_plan(out / PLAN_NAME), environment, report)
         except GuestError as error:
             on_line(f"bench.guest: {error}")
-            return lab.GuestRun(1, "", "", lab.find_splats(log), 1.0)
-        return lab.GuestRun(0, "", "", lab.find_splats(log), 1.0)
+            return hearing.GuestRun(1, "", "", splats.find_splats(log), 1.0)
+        return hearing.GuestRun(0, "", "", splats.find_splats(log), 1.0)
 
     def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
         """Make one run."""

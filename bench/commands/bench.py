@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import scenario
 from bench.commands import common
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import FAILED, UsageError
 
@@ -56,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
         _alone(arguments)
     elif not arguments.scenario:
         raise UsageError("Which scenario?", f"Known scenarios: {', '.join(scenario.known())}.")
-    common.need_pictures()
     from bench import session
 
     out: Path = arguments.again
@@ -76,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Data, table, picture and page (report.html): {out}")
     wrong = common.check(directory)
     for sentence in wrong:
-        print(f"nodrop: {sentence}", file=sys.stderr)
+        print(f"nodrop-lab: {sentence}", file=sys.stderr)
     return FAILED if wrong else 0
 
 

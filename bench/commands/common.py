@@ -6,11 +6,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 
 if TYPE_CHECKING:
@@ -31,17 +30,6 @@ def default_out(name: str) -> Path:
     """Return ``out/NAME-TIME`` below the current directory."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return Path("out") / f"{name}-{stamp}"
-
-
-def need_pictures() -> None:
-    """Look for what draws pictures before a run, not after it.
-
-    Raises:
-        ModuleNotFoundError: it is not installed.
-    """
-    name = "matplotlib"
-    if find_spec(name) is None:
-        raise ModuleNotFoundError(name=name)
 
 
 def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:

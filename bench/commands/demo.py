@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import scenario
 from bench.commands import common
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from nodrop.commands.common import print_json, progress
 from nodrop.errors import FAILED
 
@@ -34,7 +34,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    common.need_pictures()
     from bench.report.files import MARKDOWN_NAME, PAGE_NAME, PLOT_NAME
     from bench.session import measure
 
@@ -56,5 +55,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Again:   nodrop-lab report {out}")
     wrong = common.check(directory)
     for sentence in wrong:
-        print(f"nodrop: {sentence}", file=sys.stderr)
+        print(f"nodrop-lab: {sentence}", file=sys.stderr)
     return FAILED if wrong else 0

@@ -13,7 +13,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from lab.kernel.kconfig import FLAVOURS
 from nodrop import screen
 from nodrop.commands import common

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import sys
 
+from bench.guest.plan import PLAN_NAME, read_plan
 from bench.guest.runner import PROGRESS_MARK, run_all
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.plan import PLAN_NAME, read_plan
 
 
 def main() -> int:

@@ -20,16 +20,17 @@ from typing import Any
 
 from bench.guest.account import Account
 from bench.guest.costcases import Case, chosen
+from bench.guest.plan import RAW_NAME
 from bench.guest.runner import append_result
 from bench.guest.scenarios.base import drain
 from lab.guest.command import tool
 from lab.guest.drivers import Drivers, device_flags
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError, Unsupported
-from lab.guest.plan import RAW_NAME, Variant
 from lab.guest.prepare import prepare_system
 from lab.guest.slow import patience
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
 LOCAL, REMOTE = "198.18.0.1", "198.18.0.2"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import load
+from bench.guest.plan import RAW_NAME, Job
 from bench.guest.scenarios import KINDS, Scenario
 from lab.guest.drivers import Drivers
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.plan import RAW_NAME, Job
 from lab.guest.prepare import prepare_system
 
 PROGRESS_MARK = "@nodrop-progress "

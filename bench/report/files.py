@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.guest.plan import RAW_NAME
 from bench.scenario import Scenario
-from lab.guest.plan import RAW_NAME, Variant
+from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 
 META_NAME = "meta.json"

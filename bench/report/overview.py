@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from bench.report import files, plot
 from bench.report.summary import summarise
 from bench.report.table import caption
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from lab.kernel.artifacts import REPOSITORY
 from nodrop.errors import NodropError
 

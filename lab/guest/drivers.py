@@ -11,8 +11,8 @@ from pathlib import Path
 from lab.guest.command import tool
 from lab.guest.failure import GuestError, Unsupported
 from lab.guest.modules import ModuleFiles
-from lab.guest.plan import Variant
 from lab.guest.slow import patience
+from lab.guest.variant import Variant
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that asks upstream's driver for flow control, since Linux 7.3."""

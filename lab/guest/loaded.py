@@ -9,7 +9,7 @@ import sys
 from lab.guest.drivers import READER, Drivers, modules
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 
 NOT_FOUND = 127
 

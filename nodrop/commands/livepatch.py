@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from nodrop import proc
 from nodrop.columns import clean_lines
 from nodrop.commands import common
-from nodrop.errors import NodropError
 from nodrop.host.installation import Installation
-from nodrop.host.livepatch import Livepatch
+from nodrop.host.livepatch import Livepatch, build
 
-BUILD_TIMEOUT_S = 600.0
 TIMEOUT_S = 60.0
 """How long the livepatch may take to go in or out."""
-_KMOD = Path(__file__).resolve().parents[2] / "kmod"
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -122,33 +118,3 @@ def _unload(arguments: argparse.Namespace) -> int:
     with common.progress(arguments) as progress, progress.step("Restore the drivers") as step:
         patch.leave(arguments.timeout, step.update)
     return _tell(arguments, actions, ["The running drivers are stock again."], changed=True)
-
-
-def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], None]) -> None:
-    """Build the livepatch for an installed kernel and check that it fits.
-
-    Args:
-        kernel: its release.
-        source: its source; None: what kmod/source finds.
-        out: an empty folder; gets the modules.
-        tell: called with each line of output.
-
-    Raises:
-        NodropError: it cannot be built, or does not fit; the text says why.
-    """
-    if source is None:
-        if not (_KMOD / "source").exists():
-            raise NodropError("The kernel's source is not known.", "Give it by --source DIR.")
-        source = out / "source"
-        _make([_KMOD / "source", kernel, source], tell)
-    modules = Path("/lib/modules") / kernel
-    words = [f"KSRC={source}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
-    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], tell)
-
-
-def _make(argv: list[str | Path], tell: Callable[[str], None]) -> None:
-    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=tell)
-    if done.status != 0:
-        said = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
-        reason = "\n".join(said) or proc.tail(done.output, 12)
-        raise NodropError("The livepatch cannot be built; the drivers are what they were.", reason)

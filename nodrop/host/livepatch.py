@@ -17,6 +17,8 @@ NAME = "nodrop_live"
 CORE = "nodrop"
 TOOL_TIMEOUT_S = 60.0
 LOOK_S = 0.05
+BUILD_TIMEOUT_S = 600.0
+_KMOD = Path(__file__).resolve().parents[2] / "kmod"
 _UNDO = "'nodrop livepatch unload' removes what is left of it."
 
 
@@ -196,3 +198,33 @@ class Livepatch:
             tell(f"waits for {self._names()}")
             time.sleep(LOOK_S)
         return True
+
+
+def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], None]) -> None:
+    """Build the livepatch for an installed kernel and check that it fits.
+
+    Args:
+        kernel: its release.
+        source: its source; None: what kmod/source finds.
+        out: an empty folder; gets the modules.
+        tell: called with each line of output.
+
+    Raises:
+        NodropError: it cannot be built, or does not fit; the text says why.
+    """
+    if source is None:
+        if not (_KMOD / "source").exists():
+            raise NodropError("The kernel's source is not known.", "Give it by --source DIR.")
+        source = out / "source"
+        _make([_KMOD / "source", kernel, source], tell)
+    modules = Path("/lib/modules") / kernel
+    words = [f"KSRC={source}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
+    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], tell)
+
+
+def _make(argv: list[str | Path], tell: Callable[[str], None]) -> None:
+    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=tell)
+    if done.status != 0:
+        said = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
+        reason = "\n".join(said) or proc.tail(done.output, 12)
+        raise NodropError("The livepatch cannot be built; the drivers are what they were.", reason)

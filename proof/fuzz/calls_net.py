@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lab.guest.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, answer, redirect
-from lab.guest.netlink import ACK, CREATE, REPLACE, REQUEST, attribute, message, nested, text
+from proof.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, answer, redirect
 from proof.fuzz.calls_tun import IOCTL, ioctl, tap_index
 from proof.fuzz.memory import Memory, pack
 from proof.fuzz.program import Spec, Specs, System, exact, flags, name, num, packet
+from proof.netlink import ACK, CREATE, REPLACE, REQUEST, attribute, message, nested, text
 
 SOCKET, SENDTO, SETSOCKOPT, SETNS, BPF, NANOSLEEP = 41, 44, 54, 308, 321, 35
 _DONTWAIT = 0x40

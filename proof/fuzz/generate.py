@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from lab.guest.bpf import XDP_DRV_MODE
+from proof.bpf import XDP_DRV_MODE
 from proof.fuzz import calls_tun as tun
 from proof.fuzz import calls_vhost as vhost
 from proof.fuzz.calls_net import NET_CALLS

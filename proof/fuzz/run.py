@@ -18,12 +18,12 @@ from pathlib import Path
 from lab.guest.drivers import Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.leaks import Leaks
-from lab.guest.plan import Variant
 from lab.guest.prepare import prepare_system
+from lab.guest.variant import Variant
 from lab.splats import find_splats
 from proof.fuzz.execute import execute
 from proof.fuzz.generate import program_of
+from proof.leaks import Leaks
 
 FOUND, FAILED = 1, 2
 GUARD = Path("/sys/module/nodrop/parameters/guard_ms")

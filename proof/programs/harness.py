@@ -26,10 +26,10 @@ from lab.guest.command import ip_batch
 from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import Drivers
 from lab.guest.failure import GuestError, Unsupported
-from lab.guest.plan import Variant
 from lab.guest.prepare import prepare_system
 from lab.guest.slow import patience, stretched
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+from lab.guest.variant import Variant
 
 NAME = "ndtest0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"

@@ -8,7 +8,7 @@ import socket
 import struct
 
 from lab.guest.command import tool
-from lab.guest.netlink import DONE, DUMP, ERROR, REQUEST, attributes, message, messages, raise_for
+from proof.netlink import DONE, DUMP, ERROR, REQUEST, attributes, message, messages, raise_for
 
 _GETQDISC, _ROOT = 38, 0xFFFFFFFF
 _TC = struct.Struct("=BxxxiIII")

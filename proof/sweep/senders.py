@@ -10,8 +10,8 @@ import struct
 from contextlib import suppress
 from typing import Self
 
-from lab.guest import bpf
 from lab.guest.slow import happens
+from proof import bpf
 from proof.sweep.devices import NAME
 from proof.sweep.lab import LOWER, VLAN_ID
 from proof.sweep.loops import MOST

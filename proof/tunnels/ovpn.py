@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.guest.command import netns_path
-from lab.guest.netlink import (
+from lab.guest.netns import inside
+from proof.netlink import (
     ACK,
     ERROR,
     REQUEST,
@@ -23,7 +24,6 @@ from lab.guest.netlink import (
     text,
     u32,
 )
-from lab.guest.netns import inside
 
 PORT = 1194
 PEER = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import lab
+from lab import hearing, uml
 from lab.kernel import Kernel
 from lab.kernel.build import make
 
@@ -62,9 +62,9 @@ def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "broken.ko"
 
 
-def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> lab.GuestRun:
+def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> hearing.GuestRun:
     command = ["insmod", str(broken), f"mistake={mistake}"]
-    result = lab.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
+    result = uml.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
     assert result.status == 0, result.output
     return result
 

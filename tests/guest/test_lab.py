@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-import lab
-from lab import again, hearing, namespaces
+from lab import again, hearing, namespaces, uml
 from lab.hearing import DiedAtBoot
 from lab.kernel import Kernel
 from lab.namespaces import Isolation
@@ -37,8 +36,8 @@ def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(again.VARIABLE, raising=False)
 
 
-def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> lab.GuestRun:
-    return lab.run(kernel, ["sh", "-c", script], out=out, timeout=timeout)
+def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> hearing.GuestRun:
+    return uml.run(kernel, ["sh", "-c", script], out=out, timeout=timeout)
 
 
 def remains(mark: Path, pid: int) -> list[str]:
@@ -71,7 +70,7 @@ def scratch() -> set[Path]:
 
 def test_status_output_log_and_time(kernel: Kernel, tmp_path: Path) -> None:
     lines: list[str] = []
-    result = lab.run(
+    result = uml.run(
         kernel,
         ["sh", "-c", 'echo "$GREETING"; echo "a  b"; echo err >&2; exit 7'],
         out=tmp_path,
@@ -89,7 +88,7 @@ def test_status_output_log_and_time(kernel: Kernel, tmp_path: Path) -> None:
 
 def test_command_by_argv_keeps_its_words(kernel: Kernel, tmp_path: Path) -> None:
     words = ["", "two words", "$HOME", "*", "line\nbreak", "'"]
-    result = lab.run(kernel, ["printf", "<%s>", *words], out=tmp_path)
+    result = uml.run(kernel, ["printf", "<%s>", *words], out=tmp_path)
     assert result.output.replace("\n", "") == "<><two words><$HOME><*><linebreak><'>"
 
 
@@ -155,7 +154,7 @@ def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -
                 rights.append(int(lines["CapEff"], 16))
 
     mine = f"umid=nodrop-{os.getpid()}".encode()
-    lab.run(kernel, ["echo", "ready"], out=tmp_path, on_line=look)
+    uml.run(kernel, ["echo", "ready"], out=tmp_path, on_line=look)
     cap_sys_admin = 1 << 21
     assert rights
     assert not any(right & cap_sys_admin for right in rights)
@@ -182,7 +181,7 @@ def test_hanging_guest_is_stopped_and_told(
     monkeypatch.setattr(hearing._Guest, "_deliver", delivered)
     monkeypatch.setattr(hearing, "BLOCKED_S", 600.0)
     before = scratch()
-    with pytest.raises(lab.GuestTimeout, match=r"did not end within \d+ s") as caught:
+    with pytest.raises(hearing.GuestTimeout, match=r"did not end within \d+ s") as caught:
         sh(kernel, tmp_path, f"echo kept >$NODROP_OUT/file; {BLOCKS}", timeout=600)
     assert "last words" in caught.value.hint
     assert "Show Blocked State" in caught.value.hint
@@ -196,7 +195,7 @@ def test_hanging_guest_is_stopped_and_told(
 
 
 def test_panic_is_told(kernel: Kernel, tmp_path: Path) -> None:
-    with pytest.raises(lab.GuestDied, match="ended before the command did") as caught:
+    with pytest.raises(hearing.GuestDied, match="ended before the command did") as caught:
         sh(kernel, tmp_path, "echo going; echo c >/proc/sysrq-trigger; sleep 60")
     assert "Kernel panic - not syncing" in caught.value.hint
     assert not isinstance(caught.value, DiedAtBoot)
@@ -216,7 +215,7 @@ def test_the_commands_own_words_are_no_complaint(kernel: Kernel, tmp_path: Path)
 
 def test_a_guest_that_does_not_boot_shows_its_boot(kernel: Kernel, tmp_path: Path) -> None:
     with pytest.raises(DiedAtBoot, match="ended before the command did") as caught:
-        lab.run(kernel, ["true"], out=tmp_path, memory="17M")
+        uml.run(kernel, ["true"], out=tmp_path, memory="17M")
     assert "Last lines of its log:" in caught.value.hint
 
 
@@ -237,8 +236,8 @@ def test_more_files_than_the_callers_soft_limit(kernel: Kernel, tmp_path: Path) 
 
 def test_kernel_that_cannot_start_is_told(kernel: Kernel, tmp_path: Path) -> None:
     broken = Kernel(Path("/bin/false"), "", kernel.source, kernel.objtree, "", "")
-    with pytest.raises(lab.GuestDied):
-        lab.run(broken, ["true"], out=tmp_path)
+    with pytest.raises(hearing.GuestDied):
+        uml.run(broken, ["true"], out=tmp_path)
 
 
 def test_plain_process_when_there_are_no_namespaces(
@@ -250,7 +249,7 @@ def test_plain_process_when_there_are_no_namespaces(
     assert result.status == 0
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
     assert not Path("/usr/bin/x").exists()
-    with pytest.raises(lab.GuestTimeout):
+    with pytest.raises(hearing.GuestTimeout):
         sh(kernel, tmp_path, "sleep 600", timeout=5)  # bound: it is to run out
     assert settles(tmp_path) == []
     assert scratch() == before
@@ -262,11 +261,11 @@ def test_ending_the_host_side_leaves_nothing(
     kernel: Kernel, tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:
     script = (
-        "import sys; from pathlib import Path; from nodrop import lab, signals;"
+        "import sys; from pathlib import Path; from lab import uml; from nodrop import signals;"
         "from lab.kernel import Kernel; signals.interrupt_on_signals();"
         f"k = Kernel(Path({str(kernel.linux)!r}), '', Path('/'), Path('/'), '', '');"
         "print('starting', flush=True);"
-        f"lab.run(k, ['sh', '-c', 'echo ready; sleep 600'], out=Path({str(tmp_path)!r}),"
+        f"uml.run(k, ['sh', '-c', 'echo ready; sleep 600'], out=Path({str(tmp_path)!r}),"
         " on_line=lambda line: print(line, flush=True))"
     )
     before = scratch()

@@ -12,7 +12,7 @@ import pytest
 
 from bench import scenario, session
 from bench.report import files, summary
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from nodrop.progress import Progress
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")

@@ -36,7 +36,7 @@ class Shell:
         self.before = self.settings()
         self.text = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nodrop", "lab", "run", "--flavour", FLAVOUR, *words],
+            [Path(sys.executable).with_name("nodrop-lab"), "run", "--flavour", FLAVOUR, *words],
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import lab
+from lab import uml
 from lab.again import VARIABLE
 from lab.hearing import GuestRun
 from lab.kernel import Artifacts, Kernel
@@ -78,7 +78,7 @@ DROPPING = (
 def sweep(kernel: Kernel, artifacts: Artifacts, out: Path, *words: str) -> GuestRun:
     command = [sys.executable, "-m", "proof.sweep", *words]
     env = {"PYTHONPATH": str(ROOT)}
-    return lab.run(kernel, command, out=out, artifacts=artifacts, timeout=TIMEOUT_S, env=env)
+    return uml.run(kernel, command, out=out, artifacts=artifacts, timeout=TIMEOUT_S, env=env)
 
 
 def told(run: GuestRun) -> str:

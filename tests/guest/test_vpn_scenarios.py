@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import lab
 from bench import order, scenario
+from bench.guest.plan import PLAN_NAME, RAW_NAME, write_plan
 from bench.report.files import parse_raw
-from lab.guest.plan import PLAN_NAME, RAW_NAME, Variant, write_plan
+from lab import uml
+from lab.guest.variant import Variant
 from lab.guest.vpns import KINDS
 from lab.kernel import Artifacts, Kernel
 from lab.kernel.artifacts import REPOSITORY
@@ -31,7 +32,7 @@ def test_a_short_run(vpn: str, kernel: Kernel, artifacts: Artifacts, tmp_path: P
     chosen = replace(known, parameters=short, matrix={"txqueuelen": [10]})
     jobs = order.jobs([chosen.with_length(1, SECONDS)], VARIANTS)
     write_plan(tmp_path / PLAN_NAME, jobs)
-    done = lab.run(
+    done = uml.run(
         kernel,
         [sys.executable, "-m", "bench.guest"],
         out=tmp_path,

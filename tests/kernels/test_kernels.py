@@ -17,7 +17,7 @@ from bench import instructions
 from bench.guest.costcases import CASES
 from bench.report import costs
 from bench.report.files import read_rows
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from lab.kernel.artifacts import REPOSITORY
 from lab.machine import LIVE_KERNELS, TOOLS, Setup
 from lab.roots import kernel_names

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-import lab
+from lab import uml
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.build import make
 from nodrop.errors import NodropError
@@ -107,7 +107,7 @@ class Bench:
         return self._whole[name]
 
     def _row(self, row: str, out: Path) -> bool:
-        result = lab.run(
+        result = uml.run(
             self.kernel,
             [sys.executable, "-c", SWEEP, "--driver", "nodrop", "--row", row],
             out=out,

@@ -65,7 +65,7 @@ def running(argv: list[str], environment: dict[str, str]) -> Iterator[Terminal]:
         start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         env={**os.environ, **environment},
-        cwd=REPOSITORY / "bench",
+        cwd=REPOSITORY,
     )
     os.close(theirs)
     try:
@@ -117,8 +117,8 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
 
 
 def test_command(shell: Terminal) -> None:
-    shell.type("nodrop ben\t\n")
-    shell.expect(r"got \[bench\]")
+    shell.type("nodrop to\t\n")
+    shell.expect(r"got \[top\]")
 
 
 def test_value_behind_the_equals_sign(shell: Terminal) -> None:
@@ -128,8 +128,8 @@ def test_value_behind_the_equals_sign(shell: Terminal) -> None:
 
 def test_directory(shell: Terminal, tmp_path: Path) -> None:
     (tmp_path / "results-of-mine").mkdir()
-    shell.type(f"nodrop-lab report {tmp_path}/results-of\t\n")
-    shell.expect(r"got \[report\]\[\S*/results-of-mine/?\]")
+    shell.type(f"nodrop install --source {tmp_path}/results-of\t\n")
+    shell.expect(r"got \[install\]\[--source\]\[\S*/results-of-mine/?\]")
 
 
 def test_word_that_cannot_be(shell: Terminal) -> None:

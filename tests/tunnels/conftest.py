@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import lab
+from lab import uml
 from lab.hearing import GuestRun
 from lab.kernel import Kernel, ensure_kernel
 from nodrop.progress import Progress
@@ -29,7 +29,7 @@ class Side:
     ) -> GuestRun:
         """Run a program in a guest; the kernel may not complain."""
         env = {"PYTHONPATH": str(REPOSITORY), **(env or {})}
-        run = lab.run(self.kernel, argv, out=out, timeout=timeout, env=env)
+        run = uml.run(self.kernel, argv, out=out, timeout=timeout, env=env)
         (out / "kernel.log").write_text(run.log, encoding="utf-8")
         assert not run.splats, "\n".join(splat.text for splat in run.splats)
         assert run.status == 0, run.output

@@ -15,14 +15,14 @@ import pytest
 import stubs
 from stand_in import Guest
 
-import lab
 from bench import load, machine, noise, order, programs, rundir, scenario, source
 from bench.cli import PROGRAM, main
 from bench.guest.scenarios import KINDS
 from bench.load import Load
 from bench.report import files
+from lab import hearing
 from lab.guest.environment import Environment
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from nodrop import cli
 from nodrop.errors import NodropError, UsageError
 from nodrop.signals import interrupt_on_signals
@@ -182,7 +182,7 @@ def full(_out: Path) -> None:
 
 
 def die(_out: Path) -> None:
-    raise lab.GuestDied("The guest's kernel ended before the command did.", "Its log")
+    raise hearing.GuestDied("The guest's kernel ended before the command did.", "Its log")
 
 
 def terminate(_out: Path) -> None:

@@ -16,7 +16,7 @@ from nodrop import cli
 from nodrop.signals import INTERRUPTED
 
 LIST = ["--help"]
-HEAVY = ("rich", "matplotlib", "lab", "lab.kernel", "bench.report")
+HEAVY = ("rich", "matplotlib", "lab", "bench", "proof")
 RUN = "import sys; from nodrop.start import main; status = main(); "
 END = RUN + "sys.exit(status)"
 

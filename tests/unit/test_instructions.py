@@ -16,7 +16,7 @@ from bench.guest.costcases import CASES
 from bench.report import costs
 from lab.guest.environment import Environment
 from lab.guest.failure import Unsupported
-from lab.guest.plan import Variant
+from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "instructions"

@@ -134,15 +134,3 @@ def test_it_prints_as_it_would_here(
     assert main([*words, "-q", "run", "--kernel", kernel, "true"]) == 0
     env = guests.booted[0]["env"]
     assert {name: env[name] for name in ("TERM", "COLUMNS", "NO_COLOR") if name in env} == wanted
-
-
-def test_debian_kernels_need_a_clone(
-    guests: Guests,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setattr(kernels, "REPOSITORY", tmp_path)
-    assert main(["-q", "run", "--kernel", "6.12", "true"]) == 4
-    assert "clone" in capsys.readouterr().err
-    assert guests.booted == []

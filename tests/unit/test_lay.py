@@ -17,6 +17,8 @@ assert list(nodrop.__path__) == [sys.argv[1] + "/nodrop"]
 for module in pkgutil.walk_packages(nodrop.__path__, "nodrop."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
+found = {name.split(".")[0] for name in sys.modules}
+assert not found & {"bench", "lab", "matplotlib", "proof"}, found
 """
 
 

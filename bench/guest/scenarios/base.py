@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bench.guest.account import Account
+from bench.guest.plan import Parameters
 from lab.guest.counters import LinkCounters, QdiscCounters, link_counters, qdisc_counters
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.plan import Parameters, Variant
 from lab.guest.slow import patience
+from lab.guest.variant import Variant
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""

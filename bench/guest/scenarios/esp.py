@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from bench.guest.account import Account
+from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import (
     DeviceCounts,
     Metrics,
@@ -31,9 +32,9 @@ from bench.guest.scenarios.base import (
 from lab.guest.command import Service, in_netns, netns_path, parse_last_json, tool
 from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import awake_cpus, flag_words
-from lab.guest.plan import Parameters, Variant
 from lab.guest.slow import patience
 from lab.guest.tundev import configure
+from lab.guest.variant import Variant
 from lab.guest.vpns import End
 from lab.guest.vpns.base import VETH, veth_pair
 

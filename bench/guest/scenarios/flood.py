@@ -21,8 +21,8 @@ from bench.guest.scenarios.base import (
 from lab.guest.counters import driver_counters
 from lab.guest.kreader import Counts
 from lab.guest.pktgen import Pktgen, PktgenResult
-from lab.guest.plan import Variant
 from lab.guest.tundev import configure
+from lab.guest.variant import Variant
 from lab.guest.vhost import VhostCounts
 
 DEVICE = "ndtap0"

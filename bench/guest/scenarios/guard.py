@@ -25,9 +25,9 @@ from lab.guest.command import ip_batch, parse_last_json, tool
 from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import device_flags
 from lab.guest.failure import GuestError
-from lab.guest.plan import Variant
 from lab.guest.slow import patience
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+from lab.guest.variant import Variant
 
 DEVICE = "nddev0"
 MODES = {"tun": IFF_TUN, "tap": IFF_TAP}

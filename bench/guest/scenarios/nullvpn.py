@@ -24,9 +24,9 @@ from lab.guest.command import Service, parse_last_json, tool
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import KernelReader, rates
-from lab.guest.plan import Variant
 from lab.guest.slow import patience
 from lab.guest.tundev import IFF_TUN
+from lab.guest.variant import Variant
 
 WARM_UP_S = 0.4
 """From the start of the TCP flows to the measured window."""

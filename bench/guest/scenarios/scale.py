@@ -24,8 +24,8 @@ from lab.guest.command import Service, tool
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import Counts, KernelReader
-from lab.guest.plan import Variant
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"

@@ -30,9 +30,9 @@ from lab.guest.command import Service, parse_last_json, tool
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, flag_words
 from lab.guest.failure import GuestError
-from lab.guest.plan import Variant
 from lab.guest.slow import patience
 from lab.guest.tundev import configure
+from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"

@@ -22,8 +22,8 @@ from lab.guest.command import Service
 from lab.guest.drivers import device_flags, flag_words
 from lab.guest.failure import GuestError
 from lab.guest.kreader import KernelReader
-from lab.guest.plan import Variant
 from lab.guest.tundev import IFF_TAP, TunDevice
+from lab.guest.variant import Variant
 
 
 class Tap(Flood):

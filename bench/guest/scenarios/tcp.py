@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from bench.guest import cputime, iperf
+from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, driver_metrics
 from bench.guest.vpn import ADDRESSES, DEVICES, NETNS, rest, set_up_ends
 from lab.guest.command import Service, ip_batch, netns_path
@@ -25,8 +26,8 @@ from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags, flag_words
 from lab.guest.failure import GuestError
 from lab.guest.netns import namespaces
-from lab.guest.plan import Parameters, Variant
 from lab.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
+from lab.guest.variant import Variant
 from lab.guest.vhost import VhostClient
 
 WARM_UP_S = 0.4

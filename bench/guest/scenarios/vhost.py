@@ -17,8 +17,8 @@ from contextlib import ExitStack
 
 from bench.guest.scenarios.flood import DEVICE, Counting, Flood
 from lab.guest.drivers import device_flags
-from lab.guest.plan import Variant
 from lab.guest.tundev import IFF_TAP, TunDevice
+from lab.guest.variant import Variant
 from lab.guest.vhost import VhostClient
 
 

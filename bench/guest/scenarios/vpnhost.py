@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.guest.plan import Parameters
 from lab.guest.command import in_netns, tool
 from lab.guest.counters import parse_snmp
-from lab.guest.plan import Parameters
 from lab.guest.vpns import KINDS, End
 
 LIBRARY = "backpressure.so"

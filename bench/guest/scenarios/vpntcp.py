@@ -34,6 +34,7 @@ import time
 from contextlib import ExitStack
 
 from bench.guest import cputime, iperf
+from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, drain, driver_metrics
 from bench.guest.scenarios.vpnhost import (
     BUFFER_MAX,
@@ -47,8 +48,8 @@ from lab.guest.command import in_netns, tool
 from lab.guest.counters import driver_counters, qdisc_counters
 from lab.guest.drivers import IFF_BACKPRESSURE, awake_cpus
 from lab.guest.failure import GuestError
-from lab.guest.plan import Parameters, Variant
 from lab.guest.tundev import configure, opened_flags
+from lab.guest.variant import Variant
 from lab.guest.vpns import FAR, NEAR, End, Options, Vpn, tunnel
 from lab.guest.vpns.base import VETH
 

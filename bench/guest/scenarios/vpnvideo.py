@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.guest.account import Account
+from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import (
     DeviceCounts,
     Metrics,
@@ -31,9 +32,9 @@ from lab.guest.command import netns_path, parse_last_json, tool
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus
 from lab.guest.failure import GuestError
-from lab.guest.plan import Parameters, Variant
 from lab.guest.slow import patience
 from lab.guest.tundev import configure
+from lab.guest.variant import Variant
 from lab.guest.vpns import FAR, KINDS, NEAR, Options, tunnel
 
 CLIPS = Path(__file__).resolve().parents[3] / "bench/scenarios/clips"

@@ -7,21 +7,14 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
+
+from lab.guest.variant import Variant
 
 PLAN_NAME = "plan.json"
 RAW_NAME = "raw.jsonl"
 
 Parameters = Mapping[str, int | float | str | bool]
-
-
-class Variant(StrEnum):
-    """The drivers that are compared."""
-
-    STOCK = "stock"
-    UPSTREAM = "upstream"
-    NODROP = "nodrop"
 
 
 @dataclass(frozen=True)
