@@ -20,7 +20,7 @@ TIMEOUT_S = 180.0
 MARK = "nodrop-lab: begins:"
 """What stands before a program's name in the kernel's log."""
 
-TIMED_OUT = 124
+TIMED_OUT, KILLED = 124, 128
 """The status of a program that was stopped, as timeout(1) has it."""
 
 
@@ -41,7 +41,7 @@ def run_one(program: Path, out: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the programs until one hangs; return 0 when all were run."""
+    """Run the programs until one hangs or is killed; return 0 when all were run."""
     out = Path(os.environ["NODROP_OUT"])
     for word in argv:
         program = Path(word)
@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
         status = run_one(program, out)
         seconds = time.monotonic() - started
         print(f"{program.name}: exit status {status}, {seconds:.0f} s", flush=True)
-        if status == TIMED_OUT:
-            # What hangs may hold what the others need.
-            return TIMED_OUT
+        if status == TIMED_OUT or status >= KILLED:
+            # What hangs, or was killed, may hold what the others need.
+            return status
     return 0
 
 

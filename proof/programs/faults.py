@@ -32,6 +32,8 @@ SETTINGS = {
 MEMORY = {errno.ENOMEM, errno.ENOBUFS}
 MOST = 5000
 """More things than an operation needs."""
+NOTHING, BROKEN = 254, 255
+"""How a child ends in which nothing failed, or that is wrong; else by the errno."""
 
 
 def needed() -> None:
@@ -48,8 +50,13 @@ def seen(errors: Counter[int], *, memory: bool = True) -> None:
     check(bool(MEMORY & set(errors)) or not memory, "no lack of memory was met")
 
 
-def failures(operation: Callable[[], object]) -> Iterator[int]:
+def failures(operation: Callable[[], object], *, apart: bool = False) -> Iterator[int]:
     """Run an operation again and again; each time the next thing that it needs fails.
+
+    Args:
+        operation: what is run.
+        apart: in a process of its own: with other threads in this one the fault may meet the
+            futex by which Python's threads take turns, and that ends the program.
 
     Yields:
         The errno by which it failed; 0 when it did without. The last run, in which nothing
@@ -58,27 +65,41 @@ def failures(operation: Callable[[], object]) -> Iterator[int]:
     needed()
     for name, value in SETTINGS.items():
         (DEBUGFS / name).write_text(value)
-    knob = os.open(KNOB, os.O_RDWR)
-    try:
-        for number in range(1, MOST):
-            error = _run(knob, number, operation)
-            if error is None:
-                return
-            yield error
-    finally:
-        os.close(knob)
+    run = _apart if apart else _run
+    for number in range(1, MOST):
+        error = run(number, operation)
+        if error is None:
+            return
+        yield error
     raise AssertionError(f"more than {MOST} things can fail")
 
 
-def _run(knob: int, number: int, operation: Callable[[], object]) -> int | None:
+def _apart(number: int, operation: Callable[[], object]) -> int | None:
+    """Do the same in a child."""
+    child = os.fork()
+    if not child:
+        status = BROKEN
+        try:
+            error = _run(number, operation)
+            status = NOTHING if error is None else error
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    check(0 <= status < BROKEN, f"the child ended with {status}")
+    return None if status == NOTHING else status
+
+
+def _run(number: int, operation: Callable[[], object]) -> int | None:
     """Let the thing of this number fail; None: there was none such."""
-    error = 0
+    error, knob = 0, os.open(KNOB, os.O_RDWR)
     os.pwrite(knob, b"%d" % number, 0)
     try:
         operation()
-    except OSError as failed:
-        error = failed.errno or 0
-    if _disarm(knob):
+    except OSError as raised:
+        error = raised.errno or 0
+    failed = _disarm(knob)
+    os.close(knob)
+    if failed:
         return error
     check(not error, f"error {error}, and nothing had failed")
     return None
