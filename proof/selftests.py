@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,13 +64,20 @@ def find_selftests(folder: Path) -> list[Path]:
     )
 
 
-def run_selftest(kernel: Kernel, artifacts: Artifacts, program: Path, out: Path) -> Report:
+def run_selftest(
+    kernel: Kernel,
+    artifacts: Artifacts,
+    program: Path,
+    out: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT_S,
+) -> Report:
     """Run one test program in a guest of its own.
 
     Raises:
         GuestTimeout, GuestDied: the guest did not live to its end.
     """
-    result = run(kernel, [program], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
+    result = run(kernel, [program], out=out, artifacts=artifacts, timeout=timeout, env=env)
     return _report(program.name, result, result.output)
 
 
@@ -146,7 +153,9 @@ def find_kunit(artifacts: Artifacts) -> list[Path]:
     return sorted(artifacts.modules.glob("nodrop/*_test.ko"))
 
 
-def run_kunit(kernel: Kernel, artifacts: Artifacts, module: Path, out: Path) -> Report:
+def run_kunit(
+    kernel: Kernel, artifacts: Artifacts, module: Path, out: Path, timeout: float = TIMEOUT_S
+) -> Report:
     """Load one KUnit module in a guest and read its results from the kernel's log.
 
     Raises:
@@ -159,7 +168,7 @@ def run_kunit(kernel: Kernel, artifacts: Artifacts, module: Path, out: Path) -> 
     script = (
         f"insmod {shlex.quote(str(kunit))} enable=1 autorun=1 && insmod {shlex.quote(str(module))}"
     )
-    result = run(kernel, ["sh", "-c", script], out=out, artifacts=artifacts, timeout=TIMEOUT_S)
+    result = run(kernel, ["sh", "-c", script], out=out, artifacts=artifacts, timeout=timeout)
     return _report(module.name, result, result.log)
 
 

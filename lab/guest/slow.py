@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 SLOW = max(1.0, float(os.environ.get("NODROP_SLOW", "1")))
 """How many times longer than under User-Mode Linux things take here."""
-LOAD = 10.0
-"""How many times longer than on an idle machine what must happen may take."""
-LEAST_S = 60.0
+LEAST_S = float(os.environ.get("NODROP_LEAST_S", "60"))
 """No wait ends sooner, however short it is on an idle machine: a machine can stand still."""
+LOAD = 10.0 if LEAST_S >= 60 else 3.0
+"""How many times longer than on an idle machine what must happen may take."""
 
 
 def patience(seconds: float) -> float:

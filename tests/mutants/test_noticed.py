@@ -26,8 +26,9 @@ from proof.selftests import find_kunit, run_kunit, run_selftest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
-ROW_TIMEOUT_S = 330.0
-"""For a guest with a row of the sweep; what does not come is waited for for a minute."""
+PROGRAMS = ROOT / "proof/programs"
+TIMEOUT_S, BROKEN_S = 330.0, 150.0
+"""For a guest with whole modules; with broken ones, where what is waited for never comes."""
 SWEEP = """
 import sys
 from proof.sweep import run
@@ -85,17 +86,28 @@ class Bench:
         finally:
             path.write_text(whole, encoding="utf-8")
 
-    def passes(self, name: str) -> bool:
-        """Whether a test passes with the modules as they were built last."""
+    def passes(self, name: str, wait_s: float, least_s: int = 60) -> bool:
+        """Whether a test passes with the modules as they were built last.
+
+        Args:
+            name: of the test.
+            wait_s: for the whole guest.
+            least_s: how long it waits for what does not come.
+        """
         out = self.folder / "out"
+        env = {"PYTHONPATH": str(ROOT), "NODROP_LEAST_S": str(least_s)}
+        common = (self.kernel, self.artifacts)
         try:
             if "=" in name:
-                return self._row(name, out)
+                argv = [sys.executable, "-c", SWEEP, "--driver", "nodrop", "--row", name]
+                row = uml.run(
+                    self.kernel, argv, out=out, artifacts=self.artifacts, timeout=wait_s, env=env
+                )
+                return row.status == 0 and not row.splats
             if name == KUNIT:
                 tests = find_kunit(self.artifacts)
-                return all(run_kunit(self.kernel, self.artifacts, one, out).ok for one in tests)
-            program = ROOT / "proof/programs" / name
-            return run_selftest(self.kernel, self.artifacts, program, out).ok
+                return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
+            return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
         except NodropError:
             return False  # the guest died, or hung
 
@@ -103,19 +115,8 @@ class Bench:
         """Whether it passes with modules that nothing was changed in; each is asked once."""
         if name not in self._whole:
             self.build()
-            self._whole[name] = self.passes(name)
+            self._whole[name] = self.passes(name, TIMEOUT_S)
         return self._whole[name]
-
-    def _row(self, row: str, out: Path) -> bool:
-        result = uml.run(
-            self.kernel,
-            [sys.executable, "-c", SWEEP, "--driver", "nodrop", "--row", row],
-            out=out,
-            artifacts=self.artifacts,
-            timeout=ROW_TIMEOUT_S,
-            env={"PYTHONPATH": str(ROOT)},
-        )
-        return result.status == 0 and not result.splats
 
 
 def mutated(mutant: Mutant, text: str) -> str:
@@ -140,5 +141,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.file}: {one.name}")
 def test_is_noticed(mutant: Mutant, bench: Bench) -> None:
     with bench.broken(mutant):
-        assert not bench.passes(mutant.noticed_by), f"{mutant.noticed_by} does not notice it"
+        assert not bench.passes(mutant.noticed_by, BROKEN_S, 15), (
+            f"{mutant.noticed_by} does not notice it"
+        )
     assert bench.passes_whole(mutant.noticed_by), f"{mutant.noticed_by} fails without it"
