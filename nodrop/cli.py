@@ -72,6 +72,7 @@ NODROP = Program(
         Command("look", "doctor", "doctor", "what is wrong, what it costs, what to do", netns=True),
         Command("look", "top", "top", "packets, drops, stops and waits, live", netns=True),
         Command("look", "drops", "drops", "where a device's packets are lost, and why", netns=True),
+        Command("look", "monitor", "monitor", "stops, wakes, guard and drops, as they happen"),
         Command("look", "export", "export", "the counters, for Prometheus", netns=True),
         Command("switch", "set", "set", "backpressure of devices, now and later", netns=True),
         Command("switch", "install", "install", "replace the drivers by nodrop's"),

@@ -13,8 +13,8 @@ import pytest
 from stubs import before, programs, write
 
 from nodrop.commands.drops import start_tracer
-from nodrop.errors import NodropError, UnsupportedError
-from nodrop.trace import bpftrace, events, reasons
+from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.trace import bpftrace, events, flow, reasons
 from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
@@ -201,3 +201,27 @@ def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str],
         tracer.poll()
         counted = tracer.finish()
     assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 300})
+
+
+def test_a_line_of_nodrops_tracepoints() -> None:
+    """As the kernel prints it; what could not be read is told, other lines are not."""
+    line = " x-7 [001] b..4. 12.5: nodrop_stop: dev=tun0 queue=1 held=48/48 max=500 cause=limit"
+    event = flow.parse(line, 100.0)
+    assert event
+    assert (event.time_s, event.kind, event.device) == (112.5, "stop", "tun0")
+    assert event.more == {"queue": 1, "held": 48, "limit": 48, "max": 500, "cause": "limit"}
+    kick = flow.parse(line.replace("stop", "kick").replace("cause=limit", "cpu=3"), 0.0)
+    assert kick
+    assert kick.more["cpu"] == 3
+    lost = flow.parse("CPU:1 [LOST 12 EVENTS]", 0.0)
+    assert lost
+    assert (lost.kind, lost.more) == ("lost", {"events": 12})
+    assert flow.parse("# tracer: nop", 0.0) is None
+
+
+def test_monitor_needs_the_core(root: Path) -> None:
+    with pytest.raises(UnsupportedError):
+        flow.Monitor(Tracefs(root), [], flow.EVENTS)
+    (root / "sys/kernel/tracing/events/nodrop").mkdir()
+    with pytest.raises(UsageError):
+        flow.Monitor(Tracefs(root), ['a"b'], flow.EVENTS)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop monitor``: stops, wakes, kicks, guard and drops, as they happen."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from nodrop.commands.common import print_json, seconds_from
+from nodrop.trace.flow import EVENTS, Event, Monitor
+from nodrop.trace.tracefs import Tracefs
+
+KINDS = (*EVENTS, "drop")
+USUAL = ("stop", "wake", "guard", "drop")
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    """Parse ``stop,guard``, for argparse."""
+    words = text.split(",")
+    if unknown := sorted(set(words) - set(KINDS)):
+        raise argparse.ArgumentTypeError(f"unknown event {unknown[0]}; known: {', '.join(KINDS)}")
+    return tuple(words)
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's arguments."""
+    parser = commands.add_parser(
+        "monitor",
+        description="Print what nodrop's drivers decide as it happens, one line each, until "
+        "Ctrl-C; with -j a JSON object each. Needs root.",
+    )
+    parser.add_argument("devices", nargs="*", metavar="DEV", help="TUN and TAP devices (all)")
+    parser.add_argument(
+        "--events",
+        type=_kinds,
+        default=USUAL,
+        metavar="LIST",
+        help=f"of {', '.join(KINDS)} ({','.join(USUAL)})",
+    )
+    parser.add_argument("--seconds", type=seconds_from(0.1, 86400), metavar="S", help="how long")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print events until the end."""
+    files = Tracefs()
+    files.open()
+    with ExitStack() as stack:
+        monitor = Monitor(files, arguments.devices, arguments.events)
+        stack.callback(monitor.close)
+        monitor.start()
+        for event in monitor.events(arguments.seconds):
+            if arguments.json:
+                when = datetime.fromtimestamp(event.time_s, UTC).isoformat(timespec="microseconds")
+                told = {"time": when, "event": event.kind, "device": event.device or None}
+                print_json("monitor", {**told, **event.more}, compact=True)
+            else:
+                print(line(event), flush=True)
+    return 0
+
+
+def line(event: Event) -> str:
+    """Return an event as people read it."""
+    clock = time.strftime("%H:%M:%S", time.localtime(event.time_s))
+    words = [f"{clock}.{int(event.time_s % 1 * 10**6):06}", event.device, event.kind]
+    more = dict(event.more)
+    if "held" in more:
+        limit, most = more.pop("limit"), more.pop("max")
+        more["ring"] = f"{more.pop('held')}/{limit}, at most {most}"
+    words += [f"{name} {value}" for name, value in more.items()]
+    return "  ".join(filter(None, words))

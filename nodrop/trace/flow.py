@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nodrop's own tracepoints, one event after the other, and its counters of drops meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.host import ethtool, switch
+from nodrop.trace.tracefs import Tracefs
+
+EVENTS = ("stop", "wake", "kick", "busy", "guard")
+"""What the drivers say; "drop" is what their counters say, "lost" what was too much to read."""
+COUNT_S = 1.0
+"""How often counters are read."""
+_READ = 65536
+_LINE = re.compile(
+    r" (?P<time>\d+\.\d+): nodrop_(?P<event>\w+): dev=(?P<device>\S*) queue=(?P<queue>\d+) "
+    r"held=(?P<held>\d+)/(?P<limit>\d+) max=(?P<max>\d+) (?P<key>\w+)=(?P<value>\w+)"
+)
+_LOST = re.compile(r"\[LOST (?P<count>\d+) EVENTS\]")
+_DROP = re.compile(r"(?P<queue>tx\d+)_drop_(?P<cause>\w+)")
+_PLAIN = re.compile(r"[\w.:@+-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        time_s: seconds since 1970.
+        kind: one of EVENTS, "drop" or "lost".
+        device: its name; "": of no device.
+        more: what else is known, by name: numbers, and causes as words.
+    """
+
+    time_s: float
+    kind: str
+    device: str
+    more: Mapping[str, int | str]
+
+
+def parse(line: str, offset_s: float) -> Event | None:
+    """Return what a line of the kernel's trace says; None: nothing of ours.
+
+    Args:
+        line: without its end.
+        offset_s: seconds since 1970 at the clock's 0.
+    """
+    if match := _LOST.search(line):
+        return Event(time.time(), "lost", "", {"events": int(match["count"])})
+    match = _LINE.search(line)
+    if not match:
+        return None
+    more: dict[str, int | str] = {
+        name: int(match[name]) for name in ("queue", "held", "limit", "max")
+    }
+    value = match["value"]
+    more[match["key"]] = int(value) if value.isdigit() else value
+    return Event(float(match["time"]) + offset_s, match["event"], match["device"], more)
+
+
+class Monitor:
+    """Watches events from the kernel's tracing files, in an instance of its own.
+
+    Args:
+        files: the kernel's tracing files, open.
+        devices: names; none: all, of all network namespaces.
+        kinds: of EVENTS, and "drop".
+
+    Raises:
+        UnsupportedError: nodrop's core is not loaded.
+        UsageError: a name that the kernel's filter cannot have.
+    """
+
+    def __init__(self, files: Tracefs, devices: Sequence[str], kinds: Sequence[str]) -> None:
+        if not (files.path / "events/nodrop").is_dir():
+            raise UnsupportedError("nodrop's core is not loaded.", "'nodrop status' tells more.")
+        for name in devices:
+            if not _PLAIN.fullmatch(name):
+                raise UsageError(f"'{name}' cannot be filtered for.", "Leave the name out.")
+        self._files, self._devices, self._kinds = files, tuple(devices), tuple(kinds)
+        self._instance = files.instance()
+        self._pipe = -1
+        self._rest = ""
+        self._drops: dict[tuple[str, str], int] = {}
+
+    def start(self) -> None:
+        """Begin.
+
+        Raises:
+            NodropError: the kernel refuses.
+        """
+        instance = self._instance
+        try:
+            instance.mkdir()
+            (instance / "trace_clock").write_text("mono")
+            if self._devices:
+                text = " || ".join(f'dev == "{name}"' for name in self._devices)
+                (instance / "events/nodrop/filter").write_text(text)
+            self._pipe = os.open(instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+            for kind in self._kinds:
+                if kind in EVENTS:
+                    (instance / f"events/nodrop/nodrop_{kind}/enable").write_text("1")
+        except OSError as error:
+            raise self._files.refused(error) from error
+        self._drops = self._counted()
+
+    def events(self, seconds: float | None) -> Iterator[Event]:
+        """Yield what happens, for a time or for ever."""
+        end = time.monotonic() + (seconds or float("inf"))
+        counted = time.monotonic()
+        while (now := time.monotonic()) < end:
+            if now - counted >= COUNT_S:
+                yield from self._dropped()
+                counted = now
+            select.select([self._pipe], [], [], min(COUNT_S / 4, end - now))
+            yield from self._traced()
+        yield from self._dropped()
+
+    def close(self) -> None:
+        """Remove everything; may be called more than once."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        self._files.remove(self._instance)
+
+    def _traced(self) -> Iterator[Event]:
+        offset = time.time() - time.monotonic()
+        try:
+            data = os.read(self._pipe, _READ)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise self._files.refused(error) from error
+        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        for line in lines:
+            if event := parse(line, offset):
+                yield event
+
+    def _counted(self) -> dict[tuple[str, str], int]:
+        """Return the counters of drops of the devices of this namespace."""
+        found: dict[tuple[str, str], int] = {}
+        if "drop" not in self._kinds:
+            return found
+        for name in self._devices or switch.names(None):
+            with suppress(OSError, NodropError):
+                for counter, value in ethtool.stats(name).items():
+                    if _DROP.fullmatch(counter):
+                        found[name, counter] = value
+        return found
+
+    def _dropped(self) -> Iterator[Event]:
+        before, self._drops = self._drops, self._counted()
+        for (name, counter), value in self._drops.items():
+            match = _DROP.fullmatch(counter)
+            packets = value - before.get((name, counter), 0)
+            if match and packets > 0:
+                more = {"queue": int(match["queue"][2:]), "cause": match["cause"]}
+                yield Event(time.time(), "drop", name, {**more, "packets": packets})
