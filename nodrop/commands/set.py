@@ -137,7 +137,9 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
         found = [one for one in here if matches(name, one)] if is_pattern(name) else [name]
         if not is_pattern(name) and not now and name not in here:
             found = []
-            plan.sentences.append(f"There is no {name} now.")
+            if on is not None:
+                comes = f"backpressure is {_word(on)} when it comes"
+                plan.sentences.append(f"There is no {name} now; {comes}.")
         devices.update({one.name: one for one in switch.look(arguments.netns, found)})
         if not now:
             rules.require(name)
@@ -178,6 +180,8 @@ def _plan_device(
         text = netns.prefix(where) + join(*words)
         plan.actions.append((text, partial(switch.turn, where, name, wanted)))
         plan.sentences.append(f"Backpressure of {name} is {_word(wanted)}{stays}.")
+    elif on is None:
+        plan.sentences.append(f"Backpressure of {name} stays {_word(was)} until {until}.")
     else:
         plan.sentences.append(f"Backpressure of {name} is {_word(wanted)} already{own}.")
     plan.devices.append(
