@@ -196,9 +196,19 @@ def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
         looks = next(one.netns for one in program.commands if one.name == name)
         where = "-n NETNS, " if looks else ""
         more = program.more.format(name)
-        command.epilog = f"Also -j, {where}-q, --color WHEN. More: {more}"
-        add_options(command, netns=program.netns)
+        epilog = f"Also -j, {where}-q, --color WHEN. More: {more}"
+        _add_below(command, epilog, netns=program.netns)
     return top
+
+
+def _add_below(parser: argparse.ArgumentParser, epilog: str, *, netns: bool) -> None:
+    """Add the options to a command and to all commands below it."""
+    parser.epilog = epilog
+    add_options(parser, netns=netns)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _add_below(below, epilog, netns=netns)
 
 
 def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:

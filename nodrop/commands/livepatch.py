@@ -6,13 +6,17 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from nodrop.columns import clean_lines
 from nodrop.commands import common
+from nodrop.errors import NodropError
+from nodrop.host import switch
+from nodrop.host.default import STALL_MS, Default
 from nodrop.host.installation import Installation
 from nodrop.host.livepatch import Livepatch, build
+from nodrop.host.rules import Rules
 
 TIMEOUT_S = 60.0
 """How long the livepatch may take to go in or out."""
@@ -95,9 +99,22 @@ def _load(arguments: argparse.Namespace) -> int:
             with progress.step(f"Build the livepatch for {kernel}") as step:
                 build(kernel, arguments.source, folder, step.update)
         with progress.step("Patch the running drivers") as step:
-            patch.enter(folder, arguments.timeout, step.update)
+            stall_ms = Default(STALL_MS).next_load
+            parameters = [] if stall_ms == STALL_MS.usual else [f"{STALL_MS.name}={stall_ms}"]
+            patch.enter(folder, arguments.timeout, step.update, parameters)
+        _apply_kept()
     end = "The running drivers are patched until the next boot, or 'nodrop livepatch unload'."
     return _tell(arguments, actions, [end], changed=True)
+
+
+def _apply_kept() -> None:
+    """Set the devices that are there as they would be if they came now."""
+    rules = Rules()
+    with suppress(NodropError):  # a file that is not nodrop's own
+        for name, tun in switch.names(None).items():
+            on = rules.apply(name) if tun else None
+            if on is not None:
+                switch.turn(None, name, on)
 
 
 def _unload(arguments: argparse.Namespace) -> int:

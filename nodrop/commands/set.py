@@ -11,11 +11,11 @@ from typing import Any
 
 from nodrop.columns import clean
 from nodrop.commands import common
-from nodrop.errors import NodropError, UsageError
-from nodrop.host import netns, switch
+from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.host import etc, netns, switch
 from nodrop.host.default import BACKPRESSURE, STALL_MS, Default
 from nodrop.host.rules import Rules, is_pattern, matches
-from nodrop.shell import join, quote
+from nodrop.shell import join
 
 KEYS = ("backpressure", "stall-ms")
 MOST_MS = 10**6
@@ -32,12 +32,14 @@ class Plan:
     Attributes:
         actions: in this order.
         devices: what -j tells of each device.
+        kept: what udev applies to devices that come; None: that was not looked at.
         default: what -j tells of the default.
         sentences: for people.
     """
 
     actions: list[Action] = field(default_factory=list)
     devices: list[dict[str, Any]] = field(default_factory=list)
+    kept: dict[str, str] | None = None
     default: dict[str, Any] | None = None
     sentences: list[str] = field(default_factory=list)
 
@@ -53,10 +55,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "comes again. 'default' forgets what was kept. stall-ms: how long a reader may take "
         "nothing before its ring drops; 0: for ever.",
     )
-    parser.add_argument("devices", nargs="*", metavar="DEV", help="a name, or a pattern: 'vnet*'")
-    parser.add_argument("key", choices=KEYS, metavar="KEY", help=", ".join(KEYS))
-    parser.add_argument("value", metavar="VALUE", help="on, off, default; milliseconds")
-    parser.add_argument("--default", action="store_true", help="all other devices")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="DEV",
+        help="names, or patterns such as 'vnet*'; then what is set, and its value",
+    )
+    parser.add_argument("--default", action="store_true", help="for devices without a setting")
     parser.add_argument("--now", action="store_true", help="keep nothing")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.set_defaults(run=run)
@@ -64,7 +69,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    names = list(dict.fromkeys(arguments.devices))
+    words = arguments.words if len(arguments.words) > 1 else ["", ""]
+    *names, arguments.key, arguments.value = words
+    names = list(dict.fromkeys(names))
     _check(arguments, names)
     plan = Plan()
     if names:
@@ -79,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             "netns": arguments.netns,
             "key": arguments.key,
             "devices": plan.devices,
+            "kept": plan.kept,
             "default": plan.default,
             "actions": [text for text, _ in plan.actions],
         }
@@ -96,20 +104,27 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
     Raises:
         UsageError: it does not.
     """
-    value = arguments.value
-    if bool(names) == arguments.default:
+    key, value, default = arguments.key, arguments.value, arguments.default
+    if key not in KEYS:
+        raise UsageError(
+            "What is to be set? Options go before the names, or to the end.",
+            f"nodrop set DEV... {KEYS[0]} on|off|default",
+        )
+    if not names and not default:
         raise UsageError("Name devices, or say --default.", "See 'nodrop set --help'.")
-    if arguments.default and arguments.netns is not None:
+    if names and default:
+        raise UsageError("--default is for devices that are not named.", "Leave one of them out.")
+    if default and arguments.netns is not None:
         raise UsageError("The default is for all network namespaces.", "Leave -n out.")
     if names and arguments.netns is not None and not arguments.now:
         raise UsageError(
             "Settings are kept for devices of the machine's own network namespace.", "Say --now."
         )
-    if arguments.key == "stall-ms":
+    if key == "stall-ms":
         if names:
-            raise UsageError("stall-ms is for all devices.", "Say --default.")
-        if not (value.isascii() and value.isdigit() and int(value) <= MOST_MS):
-            raise UsageError(f"'{value}' is no number of milliseconds up to {MOST_MS}.")
+            raise UsageError("stall-ms is one for all devices.", "Say --default in their place.")
+        if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) <= MOST_MS):
+            raise UsageError(f"stall-ms is a number of milliseconds up to {MOST_MS}.")
     elif value not in ("on", "off", *(["default"] if names and not arguments.now else [])):
         known = "on, off or default" if names and not arguments.now else "on or off"
         raise UsageError(f"backpressure is {known}, not '{value}'.")
@@ -129,42 +144,49 @@ def _do(plan: Plan) -> None:
 
 def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
     """Look at all devices before the first is set."""
-    rules, now = Rules(), arguments.now
+    now = arguments.now
     on = None if arguments.value == "default" else arguments.value == "on"
-    here = switch.names(arguments.netns)
-    devices: dict[str, switch.Device] = {}
-    for name in names:
-        found = [one for one in here if matches(name, one)] if is_pattern(name) else [name]
-        if not is_pattern(name) and not now and name not in here:
-            found = []
-            if on is not None:
-                comes = f"backpressure is {_word(on)} when it comes"
-                plan.sentences.append(f"There is no {name} now; {comes}.")
-        devices.update({one.name: one for one in switch.look(arguments.netns, found)})
-        if not now:
-            rules.require(name)
-    if on is not None:
-        for device in devices.values():
-            switch.require(device, on, Default(BACKPRESSURE))
     if not now:
-        _plan_rules(plan, names, on, rules)
-    for device in devices.values():
+        _plan_rules(plan, names, on, arguments)
+    here = switch.names(arguments.netns)
+    found: dict[str, None] = {}
+    for name in names:
+        several = is_pattern(name) and name not in here
+        match = [one for one, tun in here.items() if tun and matches(name, one)] if several else []
+        if several or (name not in here and not now):
+            match = match if several else []
+            if not match:
+                plan.sentences.append(f"No device is called {name} now.")
+        else:
+            match = [name]
+        found.update(dict.fromkeys(match))
+    devices = switch.look(arguments.netns, list(found))
+    for device in devices:
+        if on is not None and (now or device.asked):
+            switch.require(device, on, Default(BACKPRESSURE))
+    for device in devices:
         _plan_device(plan, device, on, arguments)
 
 
-def _plan_rules(plan: Plan, names: list[str], on: bool | None, rules: Rules) -> None:
-    kept = rules.read()
-    if on is None:
-        for name in names:
-            if name in kept:
-                text = f"# remove the line of {name} from {rules.file}"
-                plan.actions.append((text, partial(rules.keep, name, None)))
-            plan.sentences.append(f"Nothing is kept for {name}.")
-    # Of rules that match, the last one counts.
-    elif list(kept.items())[-len(names) :] != [(name, on) for name in names]:
-        for name in names:
-            text = f"echo {quote(rules.line(name, on))} >> {rules.file}"
-            plan.actions.append((text, partial(rules.keep, name, on)))
+def _plan_rules(
+    plan: Plan, names: list[str], on: bool | None, arguments: argparse.Namespace
+) -> None:
+    rules = Rules()
+    kept, before = rules.changed(names, on), rules.read()
+    if on is not None:
+        rules.require()
+    if list(kept.items()) != list(before.items()):
+        text = etc.command(rules.file, rules.lines(kept))
+        plan.actions.append((text, partial(rules.keep, names, on)))
+    for name in names:
+        if on is not None:
+            plan.sentences.append(f"Kept for {name}: backpressure is {_word(on)} when it comes.")
+            continue
+        others = [one for one in kept if matches(one, name)]
+        more = f"; {others[-1]} still counts for it" if others else ""
+        plan.sentences.append(f"Nothing is kept for {name}{more}.")
+    told = before if arguments.dry_run else kept
+    plan.kept = {name: _word(one) for name, one in told.items()}
 
 
 def _plan_device(
@@ -172,18 +194,19 @@ def _plan_device(
 ) -> None:
     name, was, where = device.name, bool(device.on), arguments.netns
     wanted = was if on is None else on
-    own = " (the kernel's own driver)" if device.on is None else ""
     until = "it is deleted" if device.persistent else "its program ends"
-    stays = f" until {until}" if arguments.now else ", and will be when it comes again"
-    if was != wanted:
+    if on is not None and device.on is not None:
+        # Also when it is so already: it must not follow the default any more.
         words = ("ethtool", "--set-priv-flags", name, switch.FLAG, _word(wanted))
         text = netns.prefix(where) + join(*words)
         plan.actions.append((text, partial(switch.turn, where, name, wanted)))
+        stays = f", until {until}" if arguments.now else ""
         plan.sentences.append(f"Backpressure of {name} is {_word(wanted)}{stays}.")
-    elif on is None:
+    elif device.on is not None:
         plan.sentences.append(f"Backpressure of {name} stays {_word(was)} until {until}.")
-    else:
-        plan.sentences.append(f"Backpressure of {name} is {_word(wanted)} already{own}.")
+    elif on is not None:
+        wanted = was
+        plan.sentences.append(f"{name} is driven by the kernel's own tun, which drops.")
     plan.devices.append(
         {
             "name": name,
@@ -201,13 +224,15 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
     default = Default(BACKPRESSURE if key == "backpressure" else STALL_MS)
     default.require(value)
     loaded, next_load = default.loaded, default.next_load
+    if arguments.now and loaded is None:
+        raise UnsupportedError("nodrop's module is not loaded.", "Leave --now out.")
 
     def told(one: str | None) -> str | int | None:
         return one if one is None else _WORDS[one] if key == "backpressure" else int(one)
 
     # The file first: where it cannot be written nothing is changed.
     if next_load != value and not arguments.now:
-        text = f"echo '{default.line(value)}' >> {default.file}"
+        text = etc.command(default.file, default.lines(value))
         plan.actions.append((text, partial(default.set_next_load, value)))
     if loaded not in (None, value):
         text = f"echo {value} > {default.parameter}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
+from nodrop.host.rules import can_keep
 from nodrop.shell import join
 
 
@@ -14,12 +15,12 @@ def inside(device: Device, *words: str) -> str:
     return prefix(device.netns or None) + join(*words)
 
 
-def enable(device: Device) -> str:
+def backpressure(device: Device) -> str:
     """Return what switches nodrop on for a device; all macvtap and ipvtap have one switch."""
     if device.direct:
         return "echo Y >/sys/module/tap/parameters/nodrop"
     where = ["-n", device.netns] if device.netns else []
-    now = ["--now"] if device.netns else []
+    now = [] if can_keep(device.name) and not device.netns else ["--now"]
     return join("nodrop", *where, "set", *now, device.name, "backpressure", "on")
 
 
@@ -77,7 +78,7 @@ def flow_control(look: Look, link: Link) -> tuple[str, ...]:
     """Return what makes one device hold packets back."""
     device = link.now
     if device.driver in (Driver.NODROP, Driver.LIVE):
-        return () if device.enabled else (enable(device),)
+        return () if device.enabled else (backpressure(device),)
     if device.direct:
         return _exchange_tap(look)
     if look.host.tun.driver is Driver.NODROP:

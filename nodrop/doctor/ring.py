@@ -127,5 +127,5 @@ def nodrop_off(_look: Look, link: Link) -> Verdict | None:
     return warn(
         "nodrop is off for this device",
         "a full ring drops, as without it",
-        fixes.enable(link.now),
+        fixes.backpressure(link.now),
     )

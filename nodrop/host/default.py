@@ -84,22 +84,18 @@ class Default:
             UnsupportedError: nodrop's modules are neither loaded nor installed.
             NodropError: the file for modprobe is not as nodrop makes it.
         """
-        if self._patch.present and self._known == BACKPRESSURE:
+        forgets = value == self._known.usual and self.next_load != value
+        if self._patch.present and self._known == BACKPRESSURE and not forgets:
             raise UnsupportedError(
                 "The livepatch has no default: it is on for every device.",
                 "Set devices by name, or take it out: 'nodrop livepatch unload'.",
             )
-        forgets = value == self._known.usual and self.next_load != value
         if self.loaded is None and not self.installed and not forgets:
             raise UnsupportedError(
                 "nodrop's modules are neither loaded nor installed for this kernel.",
                 "'nodrop install' does that.",
             )
         self._read()
-
-    def line(self, value: str) -> str:
-        """Return the line for modprobe."""
-        return f"options {self._known.module} {self._known.name}={value}"
 
     def set_loaded(self, value: str) -> None:
         """Set it in the module that is loaded.
@@ -114,19 +110,22 @@ class Default:
         except OSError as error:
             raise etc.sentence(self.parameter, error) from error
 
+    def lines(self, value: str) -> list[str]:
+        """Return the lines of the file for modprobe, with this value."""
+        kept = self._read()
+        kept.pop((self._known.module, self._known.name), None)
+        if value != self._known.usual:
+            kept[self._known.module, self._known.name] = value
+        return [f"options {module} {name}={one}" for (module, name), one in kept.items()]
+
     def set_next_load(self, value: str) -> None:
         """Make, change or remove the file for modprobe, all of it or nothing.
 
         Raises:
             NodropError: the right is missing.
         """
-        kept = self._read()
-        kept.pop((self._known.module, self._known.name), None)
-        if value != self._known.usual:
-            kept[self._known.module, self._known.name] = value
-        etc.write(
-            self.file, [f"options {module} {name}={one}" for (module, name), one in kept.items()]
-        )
+        with etc.locked(self.file):
+            etc.write(self.file, self.lines(value))
 
     def _read(self) -> dict[tuple[str, str], str]:
         known = {(one.module, one.name) for one in (BACKPRESSURE, STALL_MS)}

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop.errors import NodropError
+from nodrop.shell import join
 
-HEAD = "# Made by 'nodrop set', which changes it.\n"
+HEAD = "# Made by 'nodrop set', which changes it."
 _HEAD = re.compile(r"# Made by 'nodrop .*")
 
 
@@ -33,20 +36,49 @@ def read(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
     return [match for match in found if match]
 
 
+def command(file: Path, lines: list[str]) -> str:
+    """Return what :func:`write` does, as a command line."""
+    if not lines:
+        return join("rm", str(file))
+    printed = join("printf", "%s\\n", HEAD, *lines)
+    return f"{printed} > {join(str(file))}"
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Keep other commands of nodrop from changing the file for the block.
+
+    Raises:
+        NodropError: the right is missing.
+    """
+    folder = file.parent
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            folder.chmod(0o755)
+        lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise sentence(file, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def write(file: Path, lines: list[str]) -> None:
     """Make a file with a head and lines; without lines remove it.
 
     Raises:
         NodropError: the right is missing; the file is what it was.
     """
-    new = file.with_name(f".{file.name}.new")
+    new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         if not lines:
             file.unlink(missing_ok=True)
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
         with new.open("w", encoding="utf-8") as made:
-            made.write(HEAD + "".join(f"{line}\n" for line in lines))
+            made.write("".join(f"{line}\n" for line in (HEAD, *lines)))
             made.flush()
             os.fsync(made.fileno())
         new.chmod(0o644)
@@ -60,5 +92,5 @@ def write(file: Path, lines: list[str]) -> None:
 def sentence(path: Path, error: OSError) -> NodropError:
     """Return the error that tells a user why a file cannot be read or changed."""
     if isinstance(error, PermissionError):
-        return NodropError("Only root can change settings.", "Run this as root, or try --dry-run.")
+        return NodropError(f"Only root can change {path}.", "Run this as root, or try --dry-run.")
     return NodropError(f"{path} cannot be changed: {error.strerror}.")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -96,7 +96,13 @@ class Livepatch:
                         found.append(f"{clean(name)} ({task.name})")
         return sorted(found)
 
-    def enter(self, modules: Path, timeout: float, tell: Callable[[str], None]) -> None:
+    def enter(
+        self,
+        modules: Path,
+        timeout: float,
+        tell: Callable[[str], None],
+        parameters: Sequence[str] = (),
+    ) -> None:
         """Load the patch from a folder of modules and wait until it is complete.
 
         A signal is held while a module is being loaded; then what was done is undone.
@@ -104,6 +110,7 @@ class Livepatch:
         Args:
             timeout: seconds; when they are over the patch is taken out again.
             tell: called now and then with what it waits for.
+            parameters: of the core: insmod does not read what is kept for modprobe.
 
         Raises:
             NodropError: a module cannot be loaded, or the time was over.
@@ -111,7 +118,7 @@ class Livepatch:
         if self.loaded(NAME) and not self.enabled:
             self.leave(timeout, tell)  # an earlier one is on its way out
         try:
-            self._load(modules)
+            self._load(modules, parameters)
             complete = self._wait(lambda: self.settled, timeout, tell)
         except KeyboardInterrupt:
             self._retreat()
@@ -144,14 +151,16 @@ class Livepatch:
             )
         self._unload()
 
-    def _load(self, modules: Path) -> None:
+    def _load(self, modules: Path, parameters: Sequence[str]) -> None:
         """Load both modules, or none."""
         with asked_to_end() as interrupted:
             for name in (CORE, NAME):
                 if self.loaded(name) or interrupted():
                     continue
                 try:
-                    done = proc.run(["insmod", modules / f"{name}.ko"], timeout=TOOL_TIMEOUT_S)
+                    given = parameters if name == CORE else ()
+                    words = ["insmod", str(modules / f"{name}.ko"), *given]
+                    done = proc.run(words, timeout=TOOL_TIMEOUT_S)
                 except NodropError as error:
                     with suppress(NodropError):
                         self._retreat()

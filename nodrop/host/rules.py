@@ -7,7 +7,9 @@ the machine's own network namespace alone.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,19 +18,28 @@ from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import etc
 
-RELOAD_TIMEOUT_S = 10.0
 FILE = "etc/udev/rules.d/80-nodrop.rules"
+ETHTOOL = "/usr/sbin/ethtool"
+RELOAD_TIMEOUT_S = 10.0
+MOST_NAME = 15
+"""Characters of a device's name."""
+_NAMES = r"[A-Za-z0-9_.@+*?\[\]!-]{1,64}"
 _LINE = re.compile(
-    r'ACTION=="add", SUBSYSTEM=="net", TEST=="tun_flags", KERNEL=="(?P<pattern>[^"]+)", '
-    r'RUN\+="(?P<ethtool>\S+) --set-priv-flags \$name nodrop (?P<word>on|off)"'
+    r'ACTION=="add\|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop", '
+    rf'KERNEL=="(?P<pattern>{_NAMES})", RUN\+="\S+ --set-priv-flags \$name nodrop (?:on|off)", '
+    r'RUN\+="\S+ --set-priv-flags \$name nodrop (?P<word>on|off)"'
 )
-_PATTERN = re.compile(r"[A-Za-z0-9_.:@+*?\[\]!-]{1,64}")
-_GLOB = re.compile(r"[*?\[]")
 
 
 def is_pattern(name: str) -> bool:
     """Whether a name stands for several devices."""
-    return bool(_GLOB.search(name))
+    return bool(re.search(r"[*?\[]", name))
+
+
+def can_keep(name: str) -> bool:
+    """Whether udev takes a name or pattern for what it is."""
+    plain = re.fullmatch(_NAMES, name) and "[[" not in name and name not in (".", "..")
+    return bool(plain and (is_pattern(name) or (len(name) <= MOST_NAME and name[0] != "!")))
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -36,11 +47,26 @@ def matches(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern)
 
 
+def line(pattern: str, on: bool) -> str:
+    """Return the rule for a pattern.
+
+    The other value comes first: ethtool leaves a flag alone that is as wanted, and the device
+    would go on to follow the default.
+    """
+    words = [f'RUN+="{ETHTOOL} --set-priv-flags $name nodrop {one}"' for one in _words(on)]
+    tests = 'ACTION=="add|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop"'
+    return ", ".join([tests, f'KERNEL=="{pattern}"', *words])
+
+
+def _words(on: bool) -> tuple[str, str]:
+    return ("off", "on") if on else ("on", "off")
+
+
 class Rules:
     """The file with the rules. Of several that match a device the last one counts.
 
     Args:
-        root: where ``etc`` and ``usr`` are.
+        root: where ``etc``, ``run`` and ``usr`` are.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -53,48 +79,69 @@ class Rules:
         Raises:
             NodropError: the file is not as nodrop makes it.
         """
-        return {one["pattern"]: one["word"] == "on" for one in etc.read(self.file, _LINE)}
+        kept: dict[str, bool] = {}
+        for one in etc.read(self.file, _LINE):
+            kept.pop(one["pattern"], None)
+            kept[one["pattern"]] = one["word"] == "on"
+        return kept
 
-    def require(self, pattern: str) -> None:
-        """Refuse what cannot be kept.
+    def require(self) -> None:
+        """Refuse a machine where nothing applies what is kept.
 
         Raises:
-            UsageError: udev would read the pattern otherwise.
-            UnsupportedError: there is no ethtool, or no udev.
+            UnsupportedError: udev does not run, or sees other devices than we do.
+            NodropError: there is no ethtool.
+        """
+        if not (self._root / "run/udev/control").exists():
+            raise UnsupportedError("udev does not run here, which applies settings.", "Say --now.")
+        with suppress(OSError):
+            own, first = (os.stat(self._root / f"proc/{who}/ns/net") for who in ("self", "1"))
+            if own.st_ino != first.st_ino:
+                raise UnsupportedError(
+                    "udev sees the devices of the machine's own network namespace alone.",
+                    "Say --now.",
+                )
+        if not (self._root / ETHTOOL[1:]).exists():
+            raise NodropError("ethtool is missing, which applies them.", "apt-get install ethtool")
+
+    def changed(self, names: Sequence[str], on: bool | None) -> dict[str, bool]:
+        """Return what is kept when names have a value, as the last ones; None: are forgotten.
+
+        Raises:
+            UsageError: udev would take a name for something else.
             NodropError: the file is not as nodrop makes it.
         """
-        if not _PATTERN.fullmatch(pattern):
-            raise UsageError(f"'{pattern}' cannot be kept.", "Say --now.")
-        self._ethtool()
-        if not (self._root / "etc/udev").is_dir():
-            raise UnsupportedError("There is no udev here, which applies settings.", "Say --now.")
-        self.read()
+        for name in names:
+            if not can_keep(name):
+                raise UsageError(f"udev takes no rule for '{name}'.", "Say --now.")
+        kept = self.read()
+        order = list(kept)
+        if on is not None and {*names} <= {*kept}:
+            first = min(map(order.index, names))
+            if all(kept[name] == on for name in order[first:]):
+                return kept
+        for name in names:
+            kept.pop(name, None)
+        return kept if on is None else {**kept, **dict.fromkeys(names, on)}
 
-    def line(self, pattern: str, on: bool) -> str:
-        """Return the rule for a pattern."""
-        return (
-            f'ACTION=="add", SUBSYSTEM=="net", TEST=="tun_flags", KERNEL=="{pattern}", '
-            f'RUN+="{self._ethtool()} --set-priv-flags $name nodrop {"on" if on else "off"}"'
-        )
+    def lines(self, kept: Mapping[str, bool]) -> list[str]:
+        """Return the file's lines for what is to be kept."""
+        return [line(*one) for one in kept.items()]
 
-    def keep(self, pattern: str, on: bool | None) -> None:
-        """Keep a setting, as the last one; None: forget it.
+    def keep(self, names: Sequence[str], on: bool | None) -> None:
+        """Change the file, all of it or nothing, and have udev read it.
 
         Raises:
             NodropError: the right is missing, or the file is not as nodrop makes it.
         """
-        kept = self.read()
-        kept.pop(pattern, None)
-        if on is not None:
-            kept[pattern] = on
-        etc.write(self.file, [self.line(*one) for one in kept.items()])
+        with etc.locked(self.file):
+            etc.write(self.file, self.lines(self.changed(names, on)))
         # By itself it looks every three seconds.
-        if (self._root / "run/udev/control").exists():
+        if self._root == Path("/"):
             with suppress(NodropError):
                 proc.run(["udevadm", "control", "--reload"], timeout=RELOAD_TIMEOUT_S)
 
-    def _ethtool(self) -> str:
-        for name in ("/usr/sbin/ethtool", "/sbin/ethtool"):
-            if (self._root / name[1:]).exists():
-                return name
-        raise NodropError("ethtool is missing, which applies settings.", "apt-get install ethtool")
+    def apply(self, name: str) -> bool | None:
+        """Return what is kept for a device; None: nothing."""
+        found = [on for pattern, on in self.read().items() if matches(pattern, name)]
+        return found[-1] if found else None

@@ -39,18 +39,18 @@ class Device:
     persistent: bool
 
 
-def names(where: str | int | Path | None) -> list[str]:
-    """Return the TUN and TAP devices of a network namespace (None: this one).
+def names(where: str | int | Path | None) -> dict[str, bool]:
+    """Return the devices of a network namespace (None: this one): which are TUN or TAP.
 
     Raises:
         NodropError: no such namespace.
     """
 
-    def here() -> list[str]:
+    def here() -> dict[str, bool]:
         listed = [name for _, name in socket.if_nameindex()]
-        return [name for name in listed if (_CLASS / name / "tun_flags").exists()]
+        return {name: (_CLASS / name / "tun_flags").exists() for name in listed}
 
-    found: list[str] = netns.run_inside(where, here)
+    found: dict[str, bool] = netns.run_inside(where, here)
     return found
 
 

@@ -149,7 +149,7 @@ class Monitor:
         found: dict[tuple[str, str], int] = {}
         if "drop" not in self._kinds:
             return found
-        for name in self._devices or switch.names(None):
+        for name in self._devices or [name for name, tun in switch.names(None).items() if tun]:
             with suppress(OSError, NodropError):
                 for counter, value in ethtool.stats(name).items():
                     if _DROP.fullmatch(counter):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,7 +67,7 @@ class Host:
         if not file.exists():
             return []
         lines = file.read_text().splitlines()[1:]
-        return [re.sub(r'.*KERNEL=="(.*)", RUN.* (on|off)"', r"\1 \2", line) for line in lines]
+        return [re.sub(r'.*KERNEL=="(.*?)", RUN.* (on|off)"', r"\1 \2", line) for line in lines]
 
 
 @pytest.fixture
@@ -74,14 +76,16 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(ethtool, "driver", made.driver)
     monkeypatch.setattr(ethtool, "private_flags", made.flags)
     monkeypatch.setattr(ethtool, "set_private_flag", made.set_flag)
-    monkeypatch.setattr(switch, "names", lambda _: list(made.devices))
+    monkeypatch.setattr(
+        switch, "names", lambda _: {**dict.fromkeys(made.devices, True), "lo": False}
+    )
 
     def default(parameter: Parameter) -> Default:
         return Default(parameter, tmp_path, RELEASE)
 
     monkeypatch.setattr(command, "Default", default)
     monkeypatch.setattr(command, "Rules", lambda: Rules(tmp_path))
-    (tmp_path / "etc/udev").mkdir(parents=True)
+    write(tmp_path / "run/udev/control")
     write(tmp_path / "usr/sbin/ethtool")
     return made
 
@@ -90,23 +94,23 @@ def flag(name: str, on: str) -> str:
     return f"ethtool --set-priv-flags {name} nodrop {on}"
 
 
-def test_switches_what_is_not_as_wanted(host: Host, capsys: Capture) -> None:
+def test_what_is_set_now(host: Host, capsys: Capture) -> None:
+    """Also what is so already: it must not follow the default any more."""
     host.devices["tun2"] = None
     off = ("backpressure", "off")
     told = answer(capsys, "set", "--now", "--dry-run", "tun0", "tap1", "tun2", *off)
     assert [(one["was"], one["now"], one["switch"]) for one in told["devices"]] == [
         *(("on", "on", True), ("off", "off", True), ("off", "off", False))
     ]
-    assert told["actions"] == [flag("tun0", "off")]
+    assert told["actions"] == [flag("tun0", "off"), flag("tap1", "off")]
     assert host.devices["tun0"] is True
     told = answer(capsys, "set", "--now", "tun0", "tap1", *off)
     assert [one["now"] for one in told["devices"]] == ["off", "off"]
-    assert (told["actions"], told["default"]) == ([flag("tun0", "off")], None)
-    assert answer(capsys, "set", "--now", "tap1", "backpressure", "on")["actions"] == [
-        flag("tap1", "on")
-    ]
+    assert (told["default"], told["kept"]) == (None, None)
+    answer(capsys, "set", "--now", "tap1", "backpressure", "on")
     assert host.devices == {"tun0": False, "tap1": True, "tun2": None}
     assert host.rules == [], "--now keeps nothing"
+    assert main(["set", "--now", "tun2", "backpressure", "on"]) == 4
 
 
 def test_what_is_kept(host: Host, capsys: Capture) -> None:
@@ -115,52 +119,95 @@ def test_what_is_kept(host: Host, capsys: Capture) -> None:
     assert host.rules == ["vnet* off", "tun7 off"]
     assert host.devices == {"tun0": True, "tap1": False}
     told = answer(capsys, "set", "--dry-run", "t*", "backpressure", "off")
-    assert ([one["name"] for one in told["devices"]], len(told["actions"])) == (["tun0", "tap1"], 2)
+    assert ([one["name"] for one in told["devices"]], len(told["actions"])) == (["tun0", "tap1"], 3)
     assert main(["set", "t*", "backpressure", "off"]) == 0
     assert host.devices == {"tun0": False, "tap1": False}
-    assert answer(capsys, "set", "t*", "backpressure", "off")["actions"] == []
+    told = answer(capsys, "set", "vnet*", "backpressure", "off")
+    assert told["actions"] == [], "no later rule has another value"
     assert main(["set", "vnet*", "backpressure", "on"]) == 0
     assert host.rules == ["tun7 off", "t* off", "vnet* on"]
-    for name in ("t*", "vnet*", "tun7", "tun8"):
+    kept = answer(capsys, "set", "tun7", "backpressure", "default")["kept"]
+    assert kept == {"t*": "off", "vnet*": "on"}
+    (host.root / "usr/sbin/ethtool").unlink()
+    (host.root / "run/udev/control").unlink()
+    for name in ("t*", "vnet*", "tun8"):
         assert main(["set", name, "backpressure", "default"]) == 0
     assert not list((host.root / "etc/udev/rules.d").iterdir())
     assert host.devices == {"tun0": False, "tap1": False}
 
 
+def test_what_is_printed_does_it(host: Host, capsys: Capture) -> None:
+    rules = host.root / "etc/udev/rules.d"
+    assert main(["set", "a", "backpressure", "on"]) == 0
+    assert main(["set", "--dry-run", "b*", "c", "backpressure", "off"]) == 0
+    commands = capsys.readouterr().out.splitlines()[-1:]
+    subprocess.run(["sh", "-c", *commands], check=True)
+    assert host.rules == ["a on", "b* off", "c off"]
+    assert [path.name for path in rules.iterdir()] == ["80-nodrop.rules"]
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        "",
         "tun0",
         "tun0 backpressure",
         "tun0 backpressure maybe",
+        "tun0 --now backpressure off",
         "--now tun0 backpressure default",
         "--default backpressure default",
         "--default tun0 backpressure on",
         "tun0 stall-ms 5",
         "--default stall-ms -5",
         "--default stall-ms 1e3",
+        f"--default stall-ms {'9' * 5000}",
         "-n blue tun0 backpressure on",
         'a"b backpressure on',
+        "a|b backpressure on",
+        "[[:alpha:]] backpressure on",
+        "..  backpressure on",
+        "sixteencharacter backpressure on",
     ],
 )
 def test_usage(host: Host, words: str) -> None:
-    assert main(["set", *words.split(" ")]) == 2
+    assert main(["set", *words.split()]) == 2
     assert host.rules == []
 
 
-def test_what_would_be_applied_by_nobody(host: Host) -> None:
+def test_what_nobody_would_apply(host: Host) -> None:
     (host.root / "usr/sbin/ethtool").unlink()
     assert main(["set", "tun0", "backpressure", "off"]) == 1
     write(host.root / "usr/sbin/ethtool")
-    (host.root / "etc/udev").rmdir()
+    (host.root / "run/udev/control").unlink()
     assert main(["set", "tun0", "backpressure", "off"]) == 4
-    assert host.devices["tun0"] is True
+    write(host.root / "run/udev/control")
+    for who in ("self", "1"):
+        write(host.root / f"proc/{who}/ns/net")
+    assert main(["set", "tun0", "backpressure", "off"]) == 4, "in another network namespace"
+    assert main(["set", "lo", "backpressure", "off"]) == 4
+    assert (host.devices["tun0"], host.rules) == (True, [])
+
+
+def test_what_is_no_tun(host: Host) -> None:
+    assert main(["set", "lo", "backpressure", "off"]) == 1
+    assert host.rules == []
 
 
 def test_rules_of_the_administrator_stay(host: Host) -> None:
-    file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", etc.HEAD + "# mine\n")
+    file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", f"{etc.HEAD}\n# mine\n")
     assert main(["set", "tun0", "backpressure", "off"]) == 1
-    assert (file.read_text(), host.devices["tun0"]) == (etc.HEAD + "# mine\n", True)
+    assert (file.read_text(), host.devices["tun0"]) == (f"{etc.HEAD}\n# mine\n", True)
+
+
+def test_several_at_once_lose_nothing(host: Host) -> None:
+    names = [f"tun{number}" for number in range(8)]
+    rules = Rules(host.root)
+    threads = [threading.Thread(target=rules.keep, args=([name], True)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(rules.read()) == names
 
 
 @pytest.mark.parametrize(("number", "status"), [(errno.ENODEV, 1), (errno.EOPNOTSUPP, 4)])
@@ -186,7 +233,7 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
     parameter = write(host.root / PARAMETER, "Y\n")
     told = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
     assert told["actions"] == [
-        f"echo 'options tun nodrop=0' >> {host.file}",
+        f"printf '%s\\n' {quote(etc.HEAD)} 'options tun nodrop=0' > {host.file}",
         f"echo 0 > {parameter}",
     ]
     assert (parameter.read_text(), host.file.exists()) == ("Y\n", False)
@@ -197,7 +244,7 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
         os.umask(mask)
     states = [told["default"][f"{when}_now"] for when in ("loaded", "next_load")]
     assert states == ["off", "off"]
-    assert host.file.read_text() == etc.HEAD + "options tun nodrop=0\n"
+    assert host.file.read_text() == f"{etc.HEAD}\noptions tun nodrop=0\n"
     assert host.file.stat().st_mode & 0o777 == 0o644, "it is for everybody"
     assert list(host.file.parent.iterdir()) == [host.file]
     assert answer(capsys, "set", "--default", "backpressure", "off")["actions"] == []
@@ -224,7 +271,7 @@ def test_default_for_the_next_load_only(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [etc.HEAD.encode() + b"options nodrop x=5\n", b"options tun \xff\n"]
+    "text", [f"{etc.HEAD}\noptions nodrop x=5\n".encode(), b"options tun \xff\n"]
 )
 def test_a_file_of_the_administrator_stays(host: Host, text: bytes) -> None:
     write(host.root / PARAMETER, "Y")
@@ -240,6 +287,7 @@ def test_the_livepatch_has_no_default(host: Host) -> None:
 
 
 def test_what_cannot_be_written(host: Host) -> None:
+    (host.root / "etc").mkdir()
     (host.root / "etc/modprobe.d").symlink_to("/proc/1/nosuch")
     made = Default(BACKPRESSURE, host.root, RELEASE)
     with pytest.raises(NodropError):
