@@ -14,7 +14,7 @@ from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
 from nodrop.screen import Screen
 from nodrop.top import describe, view
-from nodrop.top.look import Look, Looks
+from nodrop.top.refresh import Look, Looks
 from nodrop.top.view import LEAST_S, MOST_S, Sort, View
 
 INTERVAL_S = 3.0

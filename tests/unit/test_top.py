@@ -20,8 +20,8 @@ from nodrop.host.build import build
 from nodrop.host.model import GAUGES
 from nodrop.host.raw import Raw, RawNamespace
 from nodrop.top import view
-from nodrop.top.look import Looks
 from nodrop.top.rates import Meter, Row
+from nodrop.top.refresh import Looks
 from nodrop.top.view import Sort, View
 
 
@@ -251,7 +251,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] = later(now[0], 1.0, sent("ndtest0", 100, 1000, 50), counted("ndtest0", stops=9))
         return now[0]
 
-    monkeypatch.setattr("nodrop.top.look.read", look)
+    monkeypatch.setattr("nodrop.top.refresh.read", look)
 
 
 @pytest.mark.usefixtures("machine")
@@ -274,7 +274,7 @@ def test_json_is_what_the_schema_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in hosts.ALL:
-        monkeypatch.setattr("nodrop.top.look.read", lambda *_, name=name, **__: raw(name))
+        monkeypatch.setattr("nodrop.top.refresh.read", lambda *_, name=name, **__: raw(name))
         assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
         validate("top", json.loads(capsys.readouterr().out))
 
@@ -287,8 +287,8 @@ def test_a_look_that_is_late_does_not_make_others_hurry(monkeypatch: pytest.Monk
         slept.append(seconds)
         now[0] += seconds + (5.0 if len(slept) == 2 else 0.0)
 
-    monkeypatch.setattr("nodrop.top.look.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("nodrop.top.look.time.sleep", sleep)
+    monkeypatch.setattr("nodrop.top.refresh.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("nodrop.top.refresh.time.sleep", sleep)
     assert len(list(Looks().every(2.0, 4))) == 4
     assert slept == [1.0, 2.0, 2.0, 2.0]
 
