@@ -26,15 +26,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the arguments of the command and of what is below it."""
     both = commands.add_parser(
         "livepatch",
-        description="Patch the running kernel's own drivers with all sessions open, until the "
-        "next boot. docs/livepatch.md says what is dangerous.",
+        description="Patch the running kernel's own drivers until the next boot; all sessions "
+        "stay open. docs/livepatch.md describes the dangers.",
     )
     below = both.add_subparsers(required=True, metavar="load|unload", dest="action")
-    load = below.add_parser("load", description="Give the running drivers flow control.")
+    load = below.add_parser("load", description="Add flow control to the running drivers.")
     source = load.add_mutually_exclusive_group()
     source.add_argument("--source", type=Path, metavar="DIR", help="the running kernel's source")
     source.add_argument("--built", type=Path, metavar="DIR", help="where the livepatch was built")
-    unload = below.add_parser("unload", description="Make the running drivers stock again.")
+    unload = below.add_parser("unload", description="Return the running drivers to stock.")
     for parser, run in ((load, _load), (unload, _unload)):
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
         parser.add_argument(
@@ -42,7 +42,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
             type=common.seconds,
             default=TIMEOUT_S,
             metavar="S",
-            help=f"until every task runs it, or none, seconds ({TIMEOUT_S:g})",
+            help=f"seconds to wait until all tasks run it, or none ({TIMEOUT_S:g})",
         )
         parser.set_defaults(run=run)
 
@@ -78,11 +78,11 @@ def _load(arguments: argparse.Namespace) -> int:
     patch, kernel = Livepatch(), Installation().kernel
     patch.require()
     if patch.enabled and patch.settled:
-        return _tell(arguments, [], ["The running drivers are patched already."], changed=False)
+        return _tell(arguments, [], ["The running drivers are already patched."], changed=False)
     actions = [
         "insmod nodrop.ko",
         "insmod nodrop_live.ko",
-        f"wait up to {arguments.timeout:g} s until all tasks run it, or take it out again",
+        f"wait up to {arguments.timeout:g} s until all tasks run it, else take it out again",
     ]
     if not arguments.built:
         build_it = (
@@ -103,7 +103,7 @@ def _load(arguments: argparse.Namespace) -> int:
             parameters = [] if stall_ms == STALL_MS.usual else [f"{STALL_MS.name}={stall_ms}"]
             patch.enter(folder, arguments.timeout, step.update, parameters)
         _apply_kept()
-    end = "The running drivers are patched until the next boot, or 'nodrop livepatch unload'."
+    end = "The running drivers are patched until the next boot or 'nodrop livepatch unload'."
     return _tell(arguments, actions, [end], changed=True)
 
 
@@ -121,13 +121,13 @@ def _unload(arguments: argparse.Namespace) -> int:
     """Make the running drivers stock again."""
     patch = Livepatch()
     if not patch.left:
-        sentences = ["There is no livepatch in the running kernel."]
+        sentences = ["There is no livepatch of nodrop in the running kernel."]
         return _tell(arguments, [], sentences, changed=False)
     actions = [
         "disable the livepatch nodrop_live",
         f"wait up to {arguments.timeout:g} s until no task runs it",
         "rmmod nodrop_live",
-        "rmmod nodrop, when nothing else uses it",
+        "rmmod nodrop, if nothing else uses it",
     ]
     if arguments.dry_run:
         return _tell(arguments, actions, [], changed=False)

@@ -28,8 +28,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "monitor",
-        description="Print what nodrop's drivers decide as it happens, one line each, until "
-        "Ctrl-C; with -j a JSON object each. Needs root.",
+        description="Print what nodrop's drivers decide and drop as it happens, one line each, "
+        "until Ctrl-C; with -j, one JSON object per line. Needs root.",
     )
     parser.add_argument("devices", nargs="*", metavar="DEV", help="TUN and TAP devices (all)")
     parser.add_argument(
@@ -37,9 +37,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         type=_kinds,
         default=USUAL,
         metavar="LIST",
-        help=f"of {', '.join(KINDS)} ({','.join(USUAL)})",
+        help=f"which of {', '.join(KINDS)} ({','.join(USUAL)})",
     )
-    parser.add_argument("--seconds", type=seconds_from(0.1, 86400), metavar="S", help="how long")
+    parser.add_argument(
+        "--seconds", type=seconds_from(0.1, 86400), metavar="S", help="how long (until Ctrl-C)"
+    )
     parser.set_defaults(run=run)
 
 

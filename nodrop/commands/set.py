@@ -51,18 +51,18 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         usage="nodrop set [--now] [--dry-run] DEV|PATTERN... backpressure on|off|default\n"
         "       nodrop set [--now] [--dry-run] --default backpressure on|off\n"
         "       nodrop set [--now] [--dry-run] --default stall-ms MS",
-        description="Set what TUN and TAP devices do, at once, and whenever a device of that name "
-        "comes again. 'default' forgets what was kept. stall-ms: how long a reader may take "
-        "nothing before its ring drops; 0: for ever.",
+        description="Set what TUN and TAP devices do when their ring is full, at once and whenever "
+        "a device of that name appears again. 'default' forgets the kept setting. stall-ms: how "
+        "long a reader may take nothing from a full ring before the ring drops; 0: no limit.",
     )
     parser.add_argument(
         "words",
         nargs="*",
         metavar="DEV",
-        help="names, or patterns such as 'vnet*'; then what is set, and its value",
+        help="names, or patterns such as 'vnet*'; then the setting and its value",
     )
-    parser.add_argument("--default", action="store_true", help="for devices without a setting")
-    parser.add_argument("--now", action="store_true", help="keep nothing")
+    parser.add_argument("--default", action="store_true", help="set the default, not named devices")
+    parser.add_argument("--now", action="store_true", help="do not keep the setting")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.set_defaults(run=run)
 
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         common.print_json("set", told)
     elif arguments.dry_run:
-        print("\n".join([text for text, _ in plan.actions] or ["Nothing is to be done."]))
+        print("\n".join([text for text, _ in plan.actions] or ["Nothing to do."]))
     else:
         print("\n".join(map(clean, plan.sentences)))
     return 0
@@ -107,27 +107,28 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
     key, value, default = arguments.key, arguments.value, arguments.default
     if key not in KEYS:
         raise UsageError(
-            "What is to be set? Options go before the names, or to the end.",
+            "What should be set? Options go before the names or at the end.",
             f"nodrop set DEV... {KEYS[0]} on|off|default",
         )
     if not names and not default:
-        raise UsageError("Name devices, or say --default.", "See 'nodrop set --help'.")
+        raise UsageError("Name devices, or use --default.", "See 'nodrop set --help'.")
     if names and default:
-        raise UsageError("--default is for devices that are not named.", "Leave one of them out.")
+        raise UsageError("--default and device names exclude each other.", "Leave one of them out.")
     if default and arguments.netns is not None:
-        raise UsageError("The default is for all network namespaces.", "Leave -n out.")
+        raise UsageError("The default applies to all network namespaces.", "Leave -n out.")
     if names and arguments.netns is not None and not arguments.now:
         raise UsageError(
-            "Settings are kept for devices of the machine's own network namespace.", "Say --now."
+            "Settings are only kept for devices of the machine's own network namespace.",
+            "Use --now.",
         )
     if key == "stall-ms":
         if names:
-            raise UsageError("stall-ms is one for all devices.", "Say --default in their place.")
+            raise UsageError("stall-ms applies to all devices.", "Use --default instead of names.")
         if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) <= MOST_MS):
-            raise UsageError(f"stall-ms is a number of milliseconds up to {MOST_MS}.")
+            raise UsageError(f"stall-ms must be a whole number of milliseconds, at most {MOST_MS}.")
     elif value not in ("on", "off", *(["default"] if names and not arguments.now else [])):
         known = "on, off or default" if names and not arguments.now else "on or off"
-        raise UsageError(f"backpressure is {known}, not '{value}'.")
+        raise UsageError(f"backpressure must be {known}, not '{value}'.")
 
 
 def _do(plan: Plan) -> None:
@@ -137,7 +138,7 @@ def _do(plan: Plan) -> None:
             do()
         except NodropError as error:
             if done:
-                error.hint = "\n".join(filter(None, [error.hint, "Done before:", *done]))
+                error.hint = "\n".join(filter(None, [error.hint, "Already done:", *done]))
             raise
         done.append(text)
 
@@ -156,7 +157,7 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
         if several or (name not in here and not now):
             match = match if several else []
             if not match:
-                plan.sentences.append(f"No device is called {name} now.")
+                plan.sentences.append(f"No TUN or TAP device matches {name} now.")
         else:
             match = [name]
         found.update(dict.fromkeys(match))
@@ -180,10 +181,12 @@ def _plan_rules(
         plan.actions.append((text, partial(rules.keep, names, on)))
     for name in names:
         if on is not None:
-            plan.sentences.append(f"Kept for {name}: backpressure is {_word(on)} when it comes.")
+            plan.sentences.append(
+                f"Kept for {name}: backpressure is {_word(on)} whenever such a device appears."
+            )
             continue
         others = [one for one in kept if matches(one, name)]
-        more = f"; {others[-1]} still counts for it" if others else ""
+        more = f"; {others[-1]} still applies to it" if others else ""
         plan.sentences.append(f"Nothing is kept for {name}{more}.")
     told = before if arguments.dry_run else kept
     plan.kept = {name: _word(one) for name, one in told.items()}
@@ -237,11 +240,11 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
     if loaded not in (None, value):
         text = f"echo {value} > {default.parameter}"
         plan.actions.append((text, partial(default.set_loaded, value)))
-    stays = "until the module is loaded anew" if arguments.now else "and stays so after a reboot"
+    stays = "until the module is reloaded" if arguments.now else "and stays so after a reboot"
     changed = f", {stays}" if plan.actions else " already"
     plan.sentences.append(f"The default of {key} is {told(value)}{changed}.")
     if loaded is None:
-        plan.sentences.append("It counts from when nodrop's module is loaded; it is not now.")
+        plan.sentences.append("nodrop's module is not loaded; the default takes effect when it is.")
     plan.default = {
         "loaded_was": told(loaded),
         "loaded_now": None if loaded is None else told(loaded if dry else value),

@@ -87,13 +87,13 @@ class Default:
         forgets = value == self._known.usual and self.next_load != value
         if self._patch.present and self._known == BACKPRESSURE and not forgets:
             raise UnsupportedError(
-                "The livepatch has no default: it is on for every device.",
-                "Set devices by name, or take it out: 'nodrop livepatch unload'.",
+                "The livepatch has no default: it is on for all devices that nobody set by name.",
+                "Set devices by name, or unload it: 'nodrop livepatch unload'.",
             )
         if self.loaded is None and not self.installed and not forgets:
             raise UnsupportedError(
                 "nodrop's modules are neither loaded nor installed for this kernel.",
-                "'nodrop install' does that.",
+                "'nodrop install' installs them.",
             )
         self._read()
 
@@ -132,6 +132,6 @@ class Default:
         found = {(one["module"], one["name"]): one["value"] for one in etc.read(self.file, _LINE)}
         if not found.keys() <= known:
             raise NodropError(
-                f"{self.file} is not as nodrop makes it.", "Change it by hand, or remove it."
+                f"{self.file} is not as nodrop writes it.", "Edit it by hand, or remove it."
             )
         return found

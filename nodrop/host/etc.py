@@ -32,7 +32,7 @@ def read(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
     head, *lines = text.splitlines() or [""]
     found = [line.fullmatch(one) for one in lines]
     if not _HEAD.fullmatch(head) or None in found:
-        raise NodropError(f"{file} is not as nodrop makes it.", "Change it by hand, or remove it.")
+        raise NodropError(f"{file} is not as nodrop writes it.", "Edit it by hand, or remove it.")
     return [match for match in found if match]
 
 
@@ -93,4 +93,4 @@ def sentence(path: Path, error: OSError) -> NodropError:
     """Return the error that tells a user why a file cannot be read or changed."""
     if isinstance(error, PermissionError):
         return NodropError(f"Only root can change {path}.", "Run this as root, or try --dry-run.")
-    return NodropError(f"{path} cannot be changed: {error.strerror}.")
+    return NodropError(f"{path} cannot be read or changed: {error.strerror}.")

@@ -93,16 +93,20 @@ class Rules:
             NodropError: there is no ethtool.
         """
         if not (self._root / "run/udev/control").exists():
-            raise UnsupportedError("udev does not run here, which applies settings.", "Say --now.")
+            raise UnsupportedError(
+                "udev, which applies kept settings, does not run here.", "Use --now."
+            )
         with suppress(OSError):
             own, first = (os.stat(self._root / f"proc/{who}/ns/net") for who in ("self", "1"))
             if own.st_ino != first.st_ino:
                 raise UnsupportedError(
-                    "udev sees the devices of the machine's own network namespace alone.",
-                    "Say --now.",
+                    "udev only sees devices of the machine's own network namespace.",
+                    "Use --now.",
                 )
         if not (self._root / ETHTOOL[1:]).exists():
-            raise NodropError("ethtool is missing, which applies them.", "apt-get install ethtool")
+            raise NodropError(
+                "ethtool, which applies kept settings, is missing.", "apt-get install ethtool"
+            )
 
     def changed(self, names: Sequence[str], on: bool | None) -> dict[str, bool]:
         """Return what is kept when names have a value, as the last ones; None: are forgotten.
@@ -113,7 +117,7 @@ class Rules:
         """
         for name in names:
             if not can_keep(name):
-                raise UsageError(f"udev takes no rule for '{name}'.", "Say --now.")
+                raise UsageError(f"nodrop writes no udev rule for '{name}'.", "Use --now.")
         kept = self.read()
         order = list(kept)
         if on is not None and {*names} <= {*kept}:
