@@ -54,7 +54,7 @@ def locked(file: Path) -> Iterator[None]:
     folder = file.parent
     try:
         if not folder.is_dir():
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o755)
         lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
