@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from nodrop.columns import clean_lines
@@ -16,7 +16,7 @@ from nodrop.host import switch
 from nodrop.host.default import STALL_MS, Default
 from nodrop.host.installation import Installation
 from nodrop.host.livepatch import Livepatch, build
-from nodrop.host.rules import Rules
+from nodrop.host.rules import Rules, applied
 
 TIMEOUT_S = 60.0
 """How long the livepatch may take to go in or out."""
@@ -102,19 +102,31 @@ def _load(arguments: argparse.Namespace) -> int:
             stall_ms = Default(STALL_MS).next_load
             parameters = [] if stall_ms == STALL_MS.usual else [f"{STALL_MS.name}={stall_ms}"]
             patch.enter(folder, arguments.timeout, step.update, parameters)
-        _apply_kept()
+        missed = _apply_kept()
     end = "The running drivers are patched until the next boot or 'nodrop livepatch unload'."
-    return _tell(arguments, actions, [end], changed=True)
+    return _tell(arguments, actions, [end, *missed], changed=True)
 
 
-def _apply_kept() -> None:
-    """Set the devices that are there as they would be if they came now."""
-    rules = Rules()
-    with suppress(NodropError):  # a file that is not nodrop's own
-        for name, tun in switch.names(None).items():
-            on = rules.apply(name) if tun else None
-            if on is not None:
-                switch.turn(None, name, on)
+def _apply_kept() -> list[str]:
+    """Set the devices that are there as they would be if they came now.
+
+    Returns:
+        A sentence for each that could not be set.
+    """
+    missed = []
+    try:
+        kept = Rules().read()
+    except NodropError as error:
+        return [f"Settings that 'nodrop set' kept were not applied: {error.message}"]
+    for name, tun in switch.names(None).items():
+        on = applied(kept, name) if tun else None
+        if on is None:
+            continue
+        try:
+            switch.turn(None, name, on)
+        except NodropError as error:
+            missed.append(f"The setting kept for {name} was not applied: {error.message}")
+    return missed
 
 
 def _unload(arguments: argparse.Namespace) -> int:

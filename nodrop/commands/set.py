@@ -14,7 +14,7 @@ from nodrop.commands import common
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import etc, netns, switch
 from nodrop.host.default import BACKPRESSURE, STALL_MS, Default
-from nodrop.host.rules import Rules, is_pattern, matches
+from nodrop.host.rules import Rules, changed, is_pattern, matches
 from nodrop.shell import join
 
 KEYS = ("backpressure", "stall-ms")
@@ -152,14 +152,12 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
     here = switch.names(arguments.netns)
     found: dict[str, None] = {}
     for name in names:
-        several = is_pattern(name) and name not in here
-        match = [one for one, tun in here.items() if tun and matches(name, one)] if several else []
-        if several or (name not in here and not now):
-            match = match if several else []
+        if name in here or (now and not is_pattern(name)):
+            match = [name]
+        else:
+            match = [one for one, tun in here.items() if tun and matches(name, one)]
             if not match:
                 plan.sentences.append(f"No TUN or TAP device matches {name} now.")
-        else:
-            match = [name]
         found.update(dict.fromkeys(match))
     devices = switch.look(arguments.netns, list(found))
     for device in devices:
@@ -173,7 +171,8 @@ def _plan_rules(
     plan: Plan, names: list[str], on: bool | None, arguments: argparse.Namespace
 ) -> None:
     rules = Rules()
-    kept, before = rules.changed(names, on), rules.read()
+    before = rules.read()
+    kept = changed(before, names, on)
     if on is not None:
         rules.require()
     if list(kept.items()) != list(before.items()):
@@ -241,8 +240,8 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
         text = f"echo {value} > {default.parameter}"
         plan.actions.append((text, partial(default.set_loaded, value)))
     stays = "until the module is reloaded" if arguments.now else "and stays so after a reboot"
-    changed = f", {stays}" if plan.actions else " already"
-    plan.sentences.append(f"The default of {key} is {told(value)}{changed}.")
+    when = f", {stays}" if plan.actions else " already"
+    plan.sentences.append(f"The default of {key} is {told(value)}{when}.")
     if loaded is None:
         plan.sentences.append("nodrop's module is not loaded; the default takes effect when it is.")
     plan.default = {

@@ -47,6 +47,30 @@ def matches(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern)
 
 
+def applied(kept: Mapping[str, bool], name: str) -> bool | None:
+    """Return what is kept for a device; None: nothing."""
+    found = [on for pattern, on in kept.items() if matches(pattern, name)]
+    return found[-1] if found else None
+
+
+def changed(kept: Mapping[str, bool], names: Sequence[str], on: bool | None) -> dict[str, bool]:
+    """Return what is kept when names have a value, as the last ones; None: are forgotten.
+
+    Raises:
+        UsageError: udev would take a name for something else.
+    """
+    for name in names:
+        if not can_keep(name):
+            raise UsageError(f"nodrop writes no udev rule for '{name}'.", "Use --now.")
+    order = list(kept)
+    if on is not None and {*names} <= {*kept}:
+        first = min(map(order.index, names))
+        if all(kept[name] == on for name in order[first:]):
+            return dict(kept)
+    others = {name: one for name, one in kept.items() if name not in names}
+    return others if on is None else {**others, **dict.fromkeys(names, on)}
+
+
 def line(pattern: str, on: bool) -> str:
     """Return the rule for a pattern.
 
@@ -108,26 +132,6 @@ class Rules:
                 "ethtool, which applies kept settings, is missing.", "apt-get install ethtool"
             )
 
-    def changed(self, names: Sequence[str], on: bool | None) -> dict[str, bool]:
-        """Return what is kept when names have a value, as the last ones; None: are forgotten.
-
-        Raises:
-            UsageError: udev would take a name for something else.
-            NodropError: the file is not as nodrop makes it.
-        """
-        for name in names:
-            if not can_keep(name):
-                raise UsageError(f"nodrop writes no udev rule for '{name}'.", "Use --now.")
-        kept = self.read()
-        order = list(kept)
-        if on is not None and {*names} <= {*kept}:
-            first = min(map(order.index, names))
-            if all(kept[name] == on for name in order[first:]):
-                return kept
-        for name in names:
-            kept.pop(name, None)
-        return kept if on is None else {**kept, **dict.fromkeys(names, on)}
-
     def lines(self, kept: Mapping[str, bool]) -> list[str]:
         """Return the file's lines for what is to be kept."""
         return [line(*one) for one in kept.items()]
@@ -139,13 +143,8 @@ class Rules:
             NodropError: the right is missing, or the file is not as nodrop makes it.
         """
         with etc.locked(self.file):
-            etc.write(self.file, self.lines(self.changed(names, on)))
+            etc.write(self.file, self.lines(changed(self.read(), names, on)))
         # By itself it looks every three seconds.
         if self._root == Path("/"):
             with suppress(NodropError):
                 proc.run(["udevadm", "control", "--reload"], timeout=RELOAD_TIMEOUT_S)
-
-    def apply(self, name: str) -> bool | None:
-        """Return what is kept for a device; None: nothing."""
-        found = [on for pattern, on in self.read().items() if matches(pattern, name)]
-        return found[-1] if found else None
