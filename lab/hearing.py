@@ -23,7 +23,7 @@ from lab.splats import Splat, find_all
 from lab.terminal import Terminal
 from nodrop import deadline
 from nodrop.errors import NodropError
-from nodrop.proc import GRACE_S, TAIL_LINES, kill_group
+from nodrop.proc import TAIL_LINES, kill_group
 
 STARTS = "lab: the command starts"
 """What a guest's first process writes into the kernel's log; what is before is the boot."""
@@ -33,6 +33,8 @@ BOOT_S = 60.0
 """Until the command starts; an idle machine needs half a second."""
 POWER_OFF_S = 60.0
 """From the command's end until the kernel has powered off."""
+GRACE_S = 5.0
+"""For a guest that has powered off, until its process ends."""
 BLOCKED_S = 3.0
 """For a guest that is about to be killed to print its blocked tasks (sysrq-w)."""
 BLOCKED_LINES = 200

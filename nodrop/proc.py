@@ -20,8 +20,8 @@ from nodrop import deadline
 from nodrop.errors import NodropError
 
 TAIL_LINES = 30
-GRACE_S = 5.0
-"""Seconds a killed process may take to go away before it is given up."""
+KILLED_S = 60.0
+"""Seconds a killed process may take to go away before it is given up; its CPU may be busy."""
 POLL_S = 0.1
 ASK_TIMEOUT_S = 20.0
 _ADMIN = ("/usr/sbin", "/sbin")
@@ -42,7 +42,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
-        process.wait(GRACE_S)
+        process.wait(KILLED_S)
     except subprocess.TimeoutExpired as error:
         raise NodropError(
             f"Process {process.pid} does not go away although it was killed.",

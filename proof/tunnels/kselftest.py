@@ -26,11 +26,15 @@ STOPPED = "stopped"
 _LATE = 1000
 SKIPPED = "4"
 """The exit status by which the kernel's tests say that they were skipped."""
+PASSED = frozenset({"ok", "OK", "PASS", "[+]", "0"})
+"""Outcomes that show something: of a result, or the exit status."""
 _RESULT = re.compile(
     r"^\s*(?:#\s+)*(?P<ok>not ok|ok)\s+\d+\s*(?:- )?(?P<name>[^#]*)(?P<why># *(?:SKIP|XFAIL))?"
 )
 _WORDS = re.compile(r"^\s*(?P<name>.*?)[\s.:]*\[\s*(?P<ok>OK|PASS|FAIL|FAILED|XFAIL|SKIP)\s*\]\s*$")
 _SENTENCE = re.compile(r"^\s*(?P<ok>PASS|FAIL|SKIP):\s*(?P<name>.*)$")
+_STEP = re.compile(r"^(?P<ok>\[\+\]) (?P<name>NS\d): ")
+"""A step of WireGuard's, in a namespace; the test stops at the first that fails."""
 _COUNT = re.compile(r"\s*\((?:received )?\d+/\d+\)")
 """What a test counted, in the name of its result."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -41,7 +45,8 @@ def parse(text: str) -> list[tuple[str, str]]:
     found = []
     for line in text.splitlines():
         plain = _COLOUR.sub("", line)
-        match = _RESULT.match(plain) or _WORDS.match(plain) or _SENTENCE.match(plain)
+        kinds = (_RESULT, _WORDS, _SENTENCE, _STEP)
+        match = next(filter(None, (kind.match(plain) for kind in kinds)), None)
         if not match:
             continue
         why = match.groupdict().get("why")
