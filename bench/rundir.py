@@ -7,18 +7,45 @@ beginning: how many runs were made says which are missing.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import order
 from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, write_plan
 from bench.report.files import META_NAME, META_SCHEMA, NOISE_NAME, parse_noise, parse_raw
 from bench.scenario import Scenario
 from lab.guest.variant import Variant
 from nodrop.errors import NodropError
+from nodrop.host import etc
+
+
+def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job]:
+    """Return all runs of all scenarios, pair by pair: what is compared runs side by side.
+
+    In each pair the drivers of one case run one right after another, so that a change of the
+    machine's speed meets them all. All orders of the drivers take turns in each case, so that
+    none is always the first.
+    """
+    orders = list(itertools.permutations(variants))
+    return [
+        Job(
+            scenario=scenario.name,
+            kind=scenario.kind,
+            case=case.name,
+            parameters=case.parameters,
+            variant=variant,
+            pair=pair,
+            seconds=scenario.seconds,
+        )
+        for pair in range(max(scenario.pairs for scenario in scenarios))
+        for scenario in scenarios
+        if pair < scenario.pairs
+        for number, case in enumerate(scenario.cases())
+        for variant in orders[(pair + number) % len(orders)]
+    ]
 
 
 def group(job: Job) -> tuple[str, str, int]:
@@ -77,7 +104,7 @@ def write_meta(out: Path, meta: Mapping[str, Any]) -> None:
     Raises:
         OSError: they cannot be written.
     """
-    _rewrite(out / META_NAME, json.dumps(meta, indent=2) + "\n")
+    etc.replace(out / META_NAME, json.dumps(meta, indent=2).encode() + b"\n")
 
 
 def read(out: Path) -> tuple[dict[str, Any], list[Job]]:
@@ -91,7 +118,7 @@ def read(out: Path) -> tuple[dict[str, Any], list[Job]]:
         if meta["schema"] != META_SCHEMA:
             raise ValueError("another version of nodrop has made them")
         scenarios = [Scenario.from_data(*item) for item in meta["scenarios"].items()]
-        return meta, order.jobs(scenarios, [Variant(name) for name in meta["variants"]])
+        return meta, jobs(scenarios, [Variant(name) for name in meta["variants"]])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise NodropError(f"{out} has no metadata of a run: {error}.") from error
 
@@ -131,14 +158,4 @@ def cut(out: Path, runs: int) -> None:
         lines = noise.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         # A run that is made again must not get what the host did the first time.
         stays = [line for line in lines if any(number < runs for number in parse_noise(line))]
-        _rewrite(noise, "".join(stays))
-
-
-def _rewrite(path: Path, text: str) -> None:
-    """Give a file other contents so that a crash leaves the old or the new ones."""
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+        etc.replace(noise, "".join(stays).encode())

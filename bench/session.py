@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import machine, noise, order, programs, rundir
+from bench import machine, noise, programs, rundir
 from bench.guest.plan import Job
 from bench.guest.runner import PROGRESS_MARK
 from bench.report.files import META_SCHEMA
@@ -63,7 +63,7 @@ def measure(
     programs.require(scenarios)
     kernel = ensure_kernel(progress, flavour)
     artifacts = ensure_artifacts(kernel, progress)
-    runs = order.jobs(scenarios, variants)
+    runs = rundir.jobs(scenarios, variants)
     meta = {
         "schema": META_SCHEMA,
         "started": machine.now_utc(),

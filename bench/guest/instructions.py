@@ -18,11 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.guest.account import Account
 from bench.guest.costcases import Case, chosen
 from bench.guest.plan import RAW_NAME
 from bench.guest.runner import append_result
-from bench.guest.scenarios.base import drain
+from bench.guest.scenarios.base import account, drain
 from lab.guest.command import tool
 from lab.guest.drivers import Drivers, device_flags
 from lab.guest.environment import Environment
@@ -67,21 +66,15 @@ def measure(case: Case, variant: Variant, environment: Environment) -> dict[str,
         output = tool(command, timeout=patience(TIMEOUT_S), pass_fds=devices)
         loop, *rounds, whole = map(json.loads, output.splitlines())
         counts = drain(DEVICE, whole["sent"])
-    account = Account(
-        offered=whole["sent"],
-        delivered=whole["delivered"],
-        queued=counts.qdisc.queued,
-        lost=counts.link.tx_dropped,
-        qdisc_drops=counts.qdisc.drops,
-    )
+    packets = account(whole["sent"], whole["delivered"], counts)
     return {
         **loop,
         "rounds": rounds,
-        "sent": account.offered,
-        "delivered": account.delivered,
-        "lost": account.lost,
-        "qdisc_drops": account.qdisc_drops,
-        "unaccounted": account.unaccounted,
+        "sent": packets.offered,
+        "delivered": packets.delivered,
+        "lost": packets.lost,
+        "qdisc_drops": packets.qdisc_drops,
+        "unaccounted": packets.unaccounted,
         "used_queues": whole["used_queues"],
     }
 

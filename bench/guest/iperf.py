@@ -35,14 +35,12 @@ class Flows:
 
     Attributes:
         bytes: of all flows, at the receiver.
-        smallest_flow_bytes: of the flow that got least.
         window_s: from the warm-up to the end, seconds.
         retransmits: segments sent again.
         rtt_ms: mean of TCP's own, smoothed, of all flows.
     """
 
     bytes: int
-    smallest_flow_bytes: int
     window_s: float
     retransmits: int
     rtt_ms: float
@@ -66,14 +64,10 @@ class Flows:
             window_s = sum(float(interval["sum"]["seconds"]) for interval in counted)
             if not (window_s and sent):
                 raise GuestError("iperf3 counted nothing after the warm-up")
-            by_flow: dict[int, int] = {}
-            for interval in counted:
-                for flow in interval["streams"]:
-                    by_flow[flow["socket"]] = by_flow.get(flow["socket"], 0) + flow["bytes"]
+            streams = [flow for interval in counted for flow in interval["streams"]]
             rtts_us = [flow["rtt"] for interval in sent for flow in interval["streams"]]
             return cls(
-                bytes=sum(by_flow.values()),
-                smallest_flow_bytes=min(by_flow.values()),
+                bytes=sum(flow["bytes"] for flow in streams),
                 window_s=window_s,
                 retransmits=sum(int(interval["sum"]["retransmits"]) for interval in sent),
                 rtt_ms=fmean(rtts_us) / 1e3,

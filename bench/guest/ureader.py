@@ -3,41 +3,25 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
-from lab.guest.command import Service
+from lab.guest.command import Service, switches
 from lab.guest.kreader import Counts, Way
 
-_SWITCHES = re.compile(r"^(voluntary|nonvoluntary)_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 
-
-def command(
-    program: Path, device: str, flags: str, *, cpu: int, work_ns: int, fifo: bool
-) -> list[str]:
+def command(program: Path, tap_fd: int, *, cpu: int, work_ns: int, fifo: bool) -> list[str]:
     """Return the command that reads a TAP.
 
     Args:
-        flags: for the program's ``--flags``.
+        tap_fd: which is open, and passed on.
         cpu: CPU to stay on, -1 for any.
         work_ns: busy time per packet, ns.
         fifo: run as SCHED_FIFO, ahead of a sender on the same CPU.
     """
     words = ["taskset", "--cpu-list", str(cpu)] if cpu >= 0 else []
     words += ["chrt", "--fifo", "1"] if fifo else []
-    words += [str(program), "--mode", "tap", "--name", device]
-    return [*words, "--flags", flags, "--work-ns", str(work_ns)]
-
-
-def switches(texts: Iterable[str]) -> tuple[int, int]:
-    """Return voluntary and involuntary switches of threads, by their /proc/PID/status."""
-    total = {"voluntary": 0, "nonvoluntary": 0}
-    for text in texts:
-        for name, number in _SWITCHES.findall(text):
-            total[name] += int(number)
-    return total["voluntary"], total["nonvoluntary"]
+    return [*words, str(program), "--tap", "--fd", str(tap_fd), "--work-ns", str(work_ns)]
 
 
 class UserReader:
@@ -54,8 +38,7 @@ class UserReader:
 
     def read(self) -> Counts:
         """Return the counts so far; not all are known."""
-        texts = [path.read_text(errors="replace") for path in self._tasks.glob("*/status")]
-        voluntary, involuntary = switches(texts)
+        voluntary, involuntary = switches(self._tasks.glob("*/status"))
         return Counts(
             there=Way(int(self._packets.read_text())),
             back=Way(0),

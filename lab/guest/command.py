@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -18,6 +20,8 @@ from lab.guest.slow import patience
 TOOL_TIMEOUT_S = patience(10.0)
 ANSWER_TIMEOUT_S = patience(5.0)
 STOP_TIMEOUT_S = patience(5.0)
+_PROCESS_CLOCK = 2
+_SWITCHES = re.compile(r"^(voluntary|nonvoluntary)_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 
 
 def in_netns(netns: str | None, argv: Sequence[str]) -> list[str]:
@@ -90,6 +94,20 @@ def parse_last_json(output: str, program: str) -> dict[str, Any]:
     return result
 
 
+def finished(argv: Sequence[str], *, timeout: float) -> dict[str, Any]:
+    """Run a traffic program to its end and return its JSON result; as :func:`tool`."""
+    return parse_last_json(tool(argv, timeout=timeout), argv[0])
+
+
+def switches(threads: Iterable[Path]) -> tuple[int, int]:
+    """Return voluntary and involuntary switches of threads, by their /proc/PID/status."""
+    total = {"voluntary": 0, "nonvoluntary": 0}
+    for path in threads:
+        for name, number in _SWITCHES.findall(path.read_text(errors="replace")):
+            total[name] += int(number)
+    return total["voluntary"], total["nonvoluntary"]
+
+
 class Service:
     """A program that runs until it is told to stop; a context manager.
 
@@ -151,6 +169,12 @@ class Service:
     def pid(self) -> int:
         """The program's process id; nsenter becomes the program that it starts."""
         return self._running().pid
+
+    @property
+    def cpu_ns(self) -> int:
+        """CPU time of all its threads so far, ns; in user-mode Linux in ticks of 10 ms."""
+        # The number of a process's clock, as clock_getcpuclockid(3) makes it.
+        return time.clock_gettime_ns(~self.pid << 3 | _PROCESS_CLOCK)
 
     @property
     def runs(self) -> bool:

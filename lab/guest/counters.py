@@ -15,11 +15,12 @@ from nodrop.host import ethtool
 
 @dataclass(frozen=True)
 class LinkCounters:
-    """Transmit side of ``ip -s link``: what was read from it and what the driver dropped."""
+    """``ip -s link``: what was read from it and what the driver dropped, both ways."""
 
     tx_packets: int
     tx_bytes: int
     tx_dropped: int
+    rx_dropped: int
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class QdiscCounters:
 def parse_link(text: str) -> LinkCounters:
     """Parse the output of ``ip -j -s link show dev NAME``."""
     try:
-        tx = json.loads(text)[0]["stats64"]["tx"]
-        return LinkCounters(int(tx["packets"]), int(tx["bytes"]), int(tx["dropped"]))
+        stats = json.loads(text)[0]["stats64"]
+        tx, rx = stats["tx"], stats["rx"]
+        return LinkCounters(
+            int(tx["packets"]), int(tx["bytes"]), int(tx["dropped"]), int(rx["dropped"])
+        )
     except (ValueError, LookupError, TypeError) as error:
         raise GuestError("'ip -j -s link' printed something unknown") from error
 

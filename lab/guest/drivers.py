@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,6 @@ from pathlib import Path
 
 from lab.guest.command import tool
 from lab.guest.failure import GuestError, Unsupported
-from lab.guest.modules import ModuleFiles
 from lab.guest.slow import patience
 from lab.guest.variant import Variant
 
@@ -41,11 +41,6 @@ def device_flags(variant: Variant) -> int:
     Only upstream's driver must be asked; nodrop's is on for everybody.
     """
     return IFF_BACKPRESSURE if variant is Variant.UPSTREAM else 0
-
-
-def flag_words(variant: Variant) -> str:
-    """Return the same for the traffic programs' ``--flags``."""
-    return "backpressure" if variant is Variant.UPSTREAM else ""
 
 
 @contextmanager
@@ -86,6 +81,27 @@ def tap_modules(driver: str) -> list[str]:
     return [*names[:2], f"{driver}/tap.ko", *names[2:]]
 
 
+def module_file(folder: Path, name: str) -> Path | None:
+    """Return a module's file, which may be compressed; None when there is none.
+
+    The lab of User-Mode Linux hands over one folder with all modules in it. In a Debian
+    root the folder holds what the tests have built for themselves; the kernel's own modules
+    ("stock/") and those that DKMS has built ("nodrop/") are where they were installed.
+
+    Args:
+        folder: NODROP_MODULES.
+    """
+    path = folder / name
+    if path.exists():
+        return path
+    kind, _, file = name.rpartition("/")
+    below = {"stock": "kernel", "nodrop": "updates"}.get(kind)
+    if below is None or (folder / kind).is_dir():
+        return None
+    installed = Path("/lib/modules", os.uname().release, below)
+    return next(iter(sorted(installed.rglob(f"{file}*"))), None)
+
+
 class Drivers:
     """Keeps one list of modules loaded at a time.
 
@@ -94,7 +110,7 @@ class Drivers:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._files = ModuleFiles(folder)
+        self._folder = folder
         self._loaded: list[str] = []
 
     def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
@@ -119,7 +135,7 @@ class Drivers:
         while self._loaded != wanted[: len(self._loaded)]:
             self._unload_last()
         for name in wanted[len(self._loaded) :]:
-            path = self._files.find(name)
+            path = module_file(self._folder, name)
             if path:
                 tool(["insmod", str(path)])
             elif name.startswith(("stock/macv", "stock/ipv")):

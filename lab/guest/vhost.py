@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
-from lab.guest.command import Service, parse_last_json
+from lab.guest.command import Service, parse_last_json, switches
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 
@@ -22,10 +23,10 @@ class VhostCounts:
         refused: of these, what the far TAP did not take.
         sent: packets of its own that vhost-net took.
         errors: packets that vhost-net lost, because it could not write what comes before them.
-        voluntary_switches: of vhost's thread, to sleep.
-        involuntary_switches: of vhost's thread, because it had to.
         worker_cpu_ns: CPU time of vhost's thread, in user-mode Linux in ticks of 10 ms; 0
             before Linux 6.4.
+        voluntary_switches: of vhost's thread, to sleep; 0 once it is gone.
+        involuntary_switches: of vhost's thread, because it had to.
     """
 
     packets: int
@@ -36,17 +37,17 @@ class VhostCounts:
     sent: int
     errors: int
     now_ns: int
-    voluntary_switches: int
-    involuntary_switches: int
     worker_cpu_ns: int
+    voluntary_switches: int = 0
+    involuntary_switches: int = 0
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
         """Read one of the client's lines; GuestError when a field is missing there."""
         try:
-            return cls(**{name: int(data[name]) for name in cls.__dataclass_fields__})
-        except KeyError as missing:
-            raise GuestError(f"vhost_client does not tell {missing.args[0]}") from missing
+            return cls(**{one.name: int(data[one.name]) for one in fields(cls) if one.name in data})
+        except TypeError as error:
+            raise GuestError(f"vhost_client does not tell all: {error}") from error
 
 
 class VhostClient(Service):
@@ -117,7 +118,11 @@ class VhostClient(Service):
                 "show": make them memory again, and kick: vhost-net stops at the first that it
                 cannot write.
         """
-        return VhostCounts.from_data(self.ask(what))
+        told = self.ask(what)
+        # Threads can be looked up there, too, though they are not listed.
+        worker = [Path(f"/proc/{told['worker']}/status")] if told["worker"] else []
+        names = ("voluntary_switches", "involuntary_switches")
+        return VhostCounts.from_data(told | dict(zip(names, switches(worker), strict=True)))
 
     def end(self) -> VhostCounts:
         """Stop the client and return its last counts."""

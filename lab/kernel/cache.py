@@ -34,7 +34,7 @@ NEEDED_BYTES = 2 << 30
 _LOCK_POLL_S = 0.2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _ELSEWHERE = "Set NODROP_CACHE to a directory that you may write to."
-_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 def root() -> Path:
@@ -127,7 +127,8 @@ class Cache:
         if entry := self.find(key):
             return entry
         entry = self.place / key
-        self._make_place()
+        with explain_disk(self.place):
+            self.place.mkdir(parents=True, exist_ok=True)
         with explain_disk(self.place), self._lock(key):
             if found := self.find(key):
                 return found
@@ -145,16 +146,6 @@ class Cache:
                 _remove(temporary)
             self._evict(entry)
         return entry
-
-    def _make_place(self) -> None:
-        try:
-            self.place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            if error.errno in _FULL:
-                raise full(self.place) from error
-            raise NodropError(
-                f"The cache {self.place} cannot be made: {error.strerror}.", _ELSEWHERE
-            ) from error
 
     def _temporary(self, key: str) -> Path:
         return self.place / f".{key}.making"

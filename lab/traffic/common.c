@@ -152,3 +152,31 @@ void enter_netns(const char *path)
 		    path, strerror(errno));
 	close(fd);
 }
+
+static int compare(const void *left, const void *right)
+{
+	const __u64 a = *(const __u64 *)left;
+	const __u64 b = *(const __u64 *)right;
+
+	return (a > b) - (a < b);
+}
+
+__u64 sort_known(__u64 *values, __u64 count)
+{
+	__u64 got = 0;
+	__u64 i;
+
+	for (i = 0; i < count; i++) {
+		if (values[i])
+			values[got++] = values[i];
+	}
+	qsort(values, got, sizeof(*values), compare);
+	return got;
+}
+
+__u64 percentile(const __u64 *sorted, __u64 count, __u64 per_thousand)
+{
+	__u64 rank = (count * per_thousand + 999) / 1000;
+
+	return count ? sorted[rank ? rank - 1 : 0] : 0;
+}

@@ -52,6 +52,12 @@ void start_thread(pthread_t *thread, void *(*run)(void *), void *arg);
 void wait_for_end(__u64 deadline);
 void join_threads(pthread_t *threads, unsigned int count);
 
+/* Moves values other than 0 to the front, sorted; returns how many. */
+__u64 sort_known(__u64 *values, __u64 count);
+
+/* The smallest value that @per_thousand of the sorted values do not exceed. */
+__u64 percentile(const __u64 *sorted, __u64 count, __u64 per_thousand);
+
 /* Moves the calling thread into the network namespace at @path. */
 void enter_netns(const char *path);
 

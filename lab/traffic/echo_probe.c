@@ -6,20 +6,19 @@
  * A probe that is late is still sent and still counted; its time runs from
  * when it was given to the socket, and how late the latest was is reported.
  */
-#include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "common.h"
 #include "json.h"
 #include "options.h"
+#include "socket.h"
 
 #define PROBES_MAX	10000000ULL
+#define PORT		7
 
 struct probe {
 	__u64 index;
@@ -29,7 +28,7 @@ struct probe {
 struct settings {
 	const char *netns_client;
 	const char *netns_server;
-	struct sockaddr_in to;
+	const char *address;
 	__u64 interval_ns;
 	__u64 grace_ns;
 	__u64 count;
@@ -45,36 +44,20 @@ struct run {
 	int server;
 	__u64 *rtt_ns;
 	__u64 sent;
-	__u64 send_errors;
 	__u64 latest_ns;
 };
-
-static int open_in(const char *netns)
-{
-	int fd;
-
-	if (netns)
-		enter_netns(netns);
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		die(EXIT_FAILED, "cannot open a UDP socket: %s",
-		    strerror(errno));
-	return fd;
-}
 
 static void open_sockets(struct run *run)
 {
 	const struct settings *settings = run->settings;
-	const struct sockaddr *to = (const struct sockaddr *)&settings->to;
 
-	run->server = open_in(settings->netns_server);
-	if (bind(run->server, to, sizeof(settings->to)))
-		die(EXIT_FAILED, "cannot listen for probes: %s",
-		    strerror(errno));
-	run->client = open_in(settings->netns_client);
-	if (connect(run->client, to, sizeof(settings->to)))
-		die(EXIT_FAILED, "cannot reach the echo address: %s",
-		    strerror(errno));
+	if (settings->netns_server)
+		enter_netns(settings->netns_server);
+	run->server = open_udp(settings->address, PORT, 0);
+	if (settings->netns_client)
+		enter_netns(settings->netns_client);
+	run->client = open_udp("0.0.0.0", 0, 0);
+	connect_udp(run->client, settings->address, PORT);
 }
 
 static void *echo(void *arg)
@@ -127,28 +110,10 @@ static void send_probes(struct run *run)
 		probe.sent_ns = now_ns();
 		if (probe.sent_ns > due + run->latest_ns)
 			run->latest_ns = probe.sent_ns - due;
-		if (send(run->client, &probe, sizeof(probe), 0) < 0)
-			run->send_errors++;
-		else
+		if (send(run->client, &probe, sizeof(probe), 0) >= 0)
 			run->sent++;
 		probe.index++;
 	}
-}
-
-static int compare(const void *left, const void *right)
-{
-	const __u64 a = *(const __u64 *)left;
-	const __u64 b = *(const __u64 *)right;
-
-	return (a > b) - (a < b);
-}
-
-/* The smallest value that @per_thousand of the sorted values do not exceed. */
-static __u64 percentile(const __u64 *sorted, __u64 count, __u64 per_thousand)
-{
-	__u64 rank = (count * per_thousand + 999) / 1000;
-
-	return count ? sorted[rank ? rank - 1 : 0] : 0;
 }
 
 /* Where the distribution is told, per thousand: denser at its upper end. */
@@ -173,25 +138,13 @@ static void print_distribution(const __u64 *sorted, __u64 count)
 static void print_result(const struct run *run)
 {
 	__u64 *rtt = run->rtt_ns;
-	__u64 got = 0;
-	__u64 i;
+	__u64 got = sort_known(rtt, run->settings->count);
 
-	for (i = 0; i < run->settings->count; i++) {
-		if (rtt[i])
-			rtt[got++] = rtt[i];
-	}
-	qsort(rtt, got, sizeof(*rtt), compare);
 	json_open(NULL);
 	json_count("sent", run->sent);
 	json_count("received", got);
 	json_count("lost", run->sent - got);
-	json_count("send_errors", run->send_errors);
 	json_count("latest_send_ns", run->latest_ns);
-	json_count("p50_ns", percentile(rtt, got, 500));
-	json_count("p90_ns", percentile(rtt, got, 900));
-	json_count("p99_ns", percentile(rtt, got, 990));
-	json_count("p999_ns", percentile(rtt, got, 999));
-	json_count("max_ns", percentile(rtt, got, 1000));
 	print_distribution(rtt, got);
 	json_close();
 }
@@ -202,15 +155,11 @@ int main(int argc, char **argv)
 		.grace_ns = NSEC_PER_SEC / 2,
 	};
 	static struct run run = { .settings = &settings };
-	const char *address = NULL;
 	__u64 duration = NSEC_PER_SEC;
 	__u64 interval_us = 2000;
-	__u64 port = 7;
 	const struct option_spec specs[] = {
-		{ .name = "address", .text = &address,
+		{ .name = "address", .text = &settings.address,
 		  .help = "IPv4 address of the echo side" },
-		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "UDP port of the echo side" },
 		{ .name = "netns-client", .text = &settings.netns_client,
 		  .help = "file of the namespace that sends" },
 		{ .name = "netns-server", .text = &settings.netns_server,
@@ -226,12 +175,7 @@ int main(int argc, char **argv)
 	pthread_t threads[2];
 
 	parse_options(argc, argv, "measure round-trip times", specs);
-	require_text("address", address);
-	settings.to.sin_family = AF_INET;
-	settings.to.sin_port = htons(port);
-	if (inet_pton(AF_INET, address, &settings.to.sin_addr) != 1)
-		die(EXIT_USAGE, "--address must be an IPv4 address, not '%s'",
-		    address);
+	require_text("address", settings.address);
 	settings.interval_ns = interval_us * NSEC_PER_USEC;
 	settings.count = duration / settings.interval_ns;
 	if (!settings.count || settings.count > PROBES_MAX)

@@ -33,16 +33,12 @@ void json_count(const char *name, __u64 value)
 	printf("%llu", value);
 }
 
-void json_text(const char *name, const char *value)
+void json_ready(void)
 {
-	json_name(name);
-	printf("\"%s\"", value);
-}
-
-void json_true(const char *name)
-{
-	json_name(name);
+	json_open(NULL);
+	json_name("ready");
 	printf("true");
+	json_close();
 }
 
 void json_seconds(const char *name, __u64 duration_ns)

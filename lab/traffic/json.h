@@ -9,9 +9,8 @@
 /* Opens an object; @name is NULL for the outermost one. */
 void json_open(const char *name);
 void json_count(const char *name, __u64 value);
-/* @value must not need escaping. */
-void json_text(const char *name, const char *value);
-void json_true(const char *name);
+/* A line of its own: whoever started us may go on now. */
+void json_ready(void);
 /* Writes @duration_ns as seconds. */
 void json_seconds(const char *name, __u64 duration_ns);
 /*

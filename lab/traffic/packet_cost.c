@@ -32,6 +32,7 @@
 #define SEGMENTS_MAX	64
 #define QUEUES_MAX	8
 #define FLOWS_MAX	64
+#define PORT		9
 
 /**
  * struct sender - what the sending process shares with us
@@ -326,7 +327,6 @@ int main(int argc, char **argv)
 	const char *remote = NULL;
 	__u64 size = 64, segments = 1;
 	__u64 sndbuf = 0;
-	__u64 port = 9;
 	__u64 count = 5;
 	const struct option_spec specs[] = {
 		{ .name = "device", .text = &devices,
@@ -335,8 +335,6 @@ int main(int argc, char **argv)
 		  .help = "IPv4 address to send from" },
 		{ .name = "remote", .text = &remote,
 		  .help = "IPv4 address behind the device" },
-		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "UDP port there" },
 		{ .name = "size", .number = &size, .min = 1,
 		  .max = PAYLOAD_MAX, .help = "payload, bytes" },
 		{ .name = "segments", .number = &segments, .min = 1,
@@ -371,7 +369,7 @@ int main(int argc, char **argv)
 	if (cost.queues > 1 && !cost.batch)
 		die(EXIT_USAGE, "--batch 0 reads one queue only");
 	cost.uptime = open("/proc/uptime", O_RDONLY | O_CLOEXEC);
-	open_sockets(&cost, local, remote, port, sndbuf,
+	open_sockets(&cost, local, remote, PORT, sndbuf,
 		     segments > 1 ? size : 0);
 	cost.sender = mmap(NULL, sizeof(*cost.sender), PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -18,7 +18,7 @@
 #define UDP_SEGMENT 103
 #endif
 
-static struct sockaddr_in parse_address(const char *text, __u64 port)
+struct sockaddr_in parse_address(const char *text, __u64 port)
 {
 	struct sockaddr_in address = {
 		.sin_family = AF_INET,

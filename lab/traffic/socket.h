@@ -4,12 +4,16 @@
 #define TRAFFIC_SOCKET_H
 
 #include <linux/types.h>
+#include <netinet/in.h>
 
 /*
  * A UDP socket at the IPv4 address @local. @rcvbuf: bytes of packets that it
  * holds, 0: the system's choice; only root gets more than the system allows.
  */
 int open_udp(const char *local, __u64 port, __u64 rcvbuf);
+
+/* Dies unless @text is an IPv4 address. */
+struct sockaddr_in parse_address(const char *text, __u64 port);
 
 /* From now on the socket knows nobody else. */
 void connect_udp(int fd, const char *remote, __u64 port);

@@ -8,7 +8,7 @@
  * After the warm-up it says that it is ready; what is reported happened in the
  * window that begins there.
  */
-#include <arpa/inet.h>
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,9 +21,11 @@
 #include "common.h"
 #include "json.h"
 #include "options.h"
+#include "socket.h"
 
 #define FLOWS_MAX	64
-#define SEND_MAX	1048576
+#define PORT		5201
+#define SEND_BYTES	131072
 #define RECEIVE_MAX	1048576
 
 struct settings {
@@ -31,7 +33,6 @@ struct settings {
 	const char *netns_server;
 	struct sockaddr_in to;
 	__u64 flows;
-	__u64 size;
 	__u64 sndbuf;
 	__u64 rcvbuf;
 };
@@ -109,11 +110,11 @@ static void open_flow(const struct settings *settings, int listener,
 
 static void *send_bulk(void *arg)
 {
-	static const char zeros[SEND_MAX];
+	static const char zeros[SEND_BYTES];
 	struct flow *flow = arg;
 
 	while (!stop_asked()) {
-		if (send(flow->sender, zeros, flow->settings->size, 0) < 0 &&
+		if (send(flow->sender, zeros, SEND_BYTES, 0) < 0 &&
 		    errno != EINTR) {
 			flow->error = errno;
 			break;
@@ -176,19 +177,13 @@ static void take_sample(const struct flow *flows, __u64 count,
 static void print_result(const struct sample *from, const struct sample *to,
 			 __u64 count)
 {
-	__u64 smallest = ~0ULL;
 	__u64 total = 0;
-	__u64 bytes, i;
+	__u64 i;
 
-	for (i = 0; i < count; i++) {
-		bytes = to->received[i] - from->received[i];
-		total += bytes;
-		if (bytes < smallest)
-			smallest = bytes;
-	}
+	for (i = 0; i < count; i++)
+		total += to->received[i] - from->received[i];
 	json_open(NULL);
 	json_count("bytes", total);
-	json_count("smallest_flow_bytes", smallest);
 	json_count("retransmits", to->retransmits - from->retransmits);
 	json_seconds("seconds", to->when - from->when);
 	json_close();
@@ -196,27 +191,22 @@ static void print_result(const struct sample *from, const struct sample *to,
 
 int main(int argc, char **argv)
 {
-	static struct settings settings = { .flows = 1, .size = 131072 };
+	static struct settings settings = { .flows = 1 };
 	static struct flow flows[FLOWS_MAX];
 	static struct sample first, last;
 	pthread_t threads[2 * FLOWS_MAX];
 	const char *address = NULL;
 	__u64 duration = NSEC_PER_SEC;
 	__u64 warm_up = 0;
-	__u64 port = 5201;
 	const struct option_spec specs[] = {
 		{ .name = "address", .text = &address,
 		  .help = "IPv4 address of the receiving end" },
-		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "its TCP port" },
 		{ .name = "netns-client", .text = &settings.netns_client,
 		  .help = "file of the senders' network namespace" },
 		{ .name = "netns-server", .text = &settings.netns_server,
 		  .help = "file of the receivers' network namespace" },
 		{ .name = "flows", .number = &settings.flows, .min = 1,
 		  .max = FLOWS_MAX, .help = "connections" },
-		{ .name = "size", .number = &settings.size, .min = 1,
-		  .max = SEND_MAX, .help = "bytes of one send()" },
 		{ .name = "sndbuf", .number = &settings.sndbuf,
 		  .max = 1 << 29, .help = "send buffer, bytes, 0: grows" },
 		{ .name = "rcvbuf", .number = &settings.rcvbuf,
@@ -232,11 +222,7 @@ int main(int argc, char **argv)
 
 	parse_options(argc, argv, "carry bulk TCP flows", specs);
 	require_text("address", address);
-	settings.to.sin_family = AF_INET;
-	settings.to.sin_port = htons(port);
-	if (inet_pton(AF_INET, address, &settings.to.sin_addr) != 1)
-		die(EXIT_USAGE, "--address must be an IPv4 address, not '%s'",
-		    address);
+	settings.to = parse_address(address, PORT);
 	catch_stop_signals();
 	listener = listen_for_flows(&settings);
 	for (i = 0; i < settings.flows; i++)
@@ -247,9 +233,7 @@ int main(int argc, char **argv)
 	}
 	sleep_until_ns(now_ns() + warm_up);
 	take_sample(flows, settings.flows, &first);
-	json_open(NULL);
-	json_true("ready");
-	json_close();
+	json_ready();
 	sleep_until_ns(first.when + duration);
 	take_sample(flows, settings.flows, &last);
 	join_threads(threads, 2 * settings.flows);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tun_reader: reads a TUN or TAP device as a VPN or a VMM would, with an
- * adjustable amount of work on each packet, one thread for each queue.
+ * tun_reader: reads an open queue of a TUN or TAP device as a VPN or a VMM
+ * would, with an adjustable amount of work on each packet.
  */
 #include <errno.h>
-#include <linux/if_tun.h>
-#include <net/if.h>
-#include <poll.h>
+#include <linux/if_ether.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,6 @@
 #include "options.h"
 #include "tun.h"
 
-#define QUEUES_MAX	64
-#define SENDERS_MAX	64
 #define LOG_MAX		1000000ULL
 
 /* One marked packet; times are CLOCK_MONOTONIC in ns. */
@@ -29,237 +27,145 @@ struct entry {
 	__u64 read_ns;
 };
 
-struct settings {
-	unsigned int flags;
-	__u64 work_ns;
-	__u64 rest_ns;
-	__u64 packets;
-	bool poll;
-	const char *log;
-};
-
 /**
- * struct queue - one queue and its reading thread
- * @gaps: sequence numbers that a sender used and that never arrived here,
- *	  as far as the next ones show
- * @voluntary: times the thread went to sleep
+ * struct reader - the thread that reads, and what it saw
  * @involuntary: times the thread was made to yield its CPU
  * @log: the marked packets in their order, LOG_MAX at most; NULL: not wanted
  */
-struct queue {
-	const struct settings *settings;
-	int fd;
+struct reader {
+	__u64 fd;
+	bool tap;
+	__u64 work_ns;
+	__u64 rest_ns;
 	__u64 packets;
-	__u64 bytes;
 	__u64 marked;
-	__u64 gaps;
-	__u64 next[SENDERS_MAX];
 	__u64 first_ns;
 	__u64 last_ns;
 	int error;
-	long voluntary;
 	long involuntary;
 	struct entry *log;
 };
 
-static void count_packet(struct queue *queue, const char *packet, size_t length)
+/* The mark inside a packet as read from a tun file, or false. */
+static bool find_mark(const void *packet, size_t length, bool tap,
+	       struct probe_mark *mark)
+{
+	const char *at = packet;
+	size_t skip = tap ? ETH_HLEN : 0;
+	struct iphdr ip;
+
+	if (length < skip + sizeof(ip))
+		return false;
+	memcpy(&ip, at + skip, sizeof(ip));
+	if (ip.version != 4 || ip.protocol != IPPROTO_UDP)
+		return false;
+	skip += ip.ihl * 4 + sizeof(struct udphdr);
+	if (length < skip + sizeof(*mark))
+		return false;
+	memcpy(mark, at + skip, sizeof(*mark));
+	return mark->magic == PROBE_MAGIC;
+}
+
+static void count_packet(struct reader *reader, const char *packet,
+			 size_t length)
 {
 	struct probe_mark mark;
-	__u64 *next;
 
-	queue->last_ns = now_ns();
-	if (!queue->packets)
-		queue->first_ns = queue->last_ns;
-	queue->packets++;
-	queue->bytes += length;
-	if (!find_mark(packet, length, queue->settings->flags, &mark) ||
-	    mark.sender >= SENDERS_MAX)
+	reader->last_ns = now_ns();
+	if (!reader->packets++)
+		reader->first_ns = reader->last_ns;
+	if (!find_mark(packet, length, reader->tap, &mark))
 		return;
-	if (queue->log && queue->marked < LOG_MAX)
-		queue->log[queue->marked] = (struct entry){
+	if (reader->log && reader->marked < LOG_MAX)
+		reader->log[reader->marked] = (struct entry){
 			.sender = mark.sender,
 			.sent_ns = mark.sent_ns,
-			.read_ns = queue->last_ns,
+			.read_ns = reader->last_ns,
 		};
-	queue->marked++;
-	next = &queue->next[mark.sender];
-	if (mark.sequence >= *next) {
-		queue->gaps += mark.sequence - *next;
-		*next = mark.sequence + 1;
-	} else if (queue->gaps) {
-		/* Late, not lost. */
-		queue->gaps--;
-	}
+	reader->marked++;
 }
 
 static void *read_queue(void *arg)
 {
-	struct queue *queue = arg;
-	const struct settings *settings = queue->settings;
-	struct pollfd readable = { .fd = queue->fd, .events = POLLIN };
+	struct reader *reader = arg;
 	char packet[TUN_PACKET_MAX];
 	struct rusage usage;
 	ssize_t length;
 
 	while (!stop_asked()) {
-		if (settings->poll && poll(&readable, 1, -1) < 0)
-			continue;
-		length = read(queue->fd, packet, sizeof(packet));
+		length = read(reader->fd, packet, sizeof(packet));
 		if (length < 0) {
 			if (errno == EINTR || errno == EAGAIN)
 				continue;
-			queue->error = errno;
+			reader->error = errno;
 			break;
 		}
-		count_packet(queue, packet, length);
-		work_for_ns(settings->work_ns);
-		rest_for_ns(settings->rest_ns);
-		if (settings->packets && queue->packets >= settings->packets)
-			stop_now();
+		count_packet(reader, packet, length);
+		work_for_ns(reader->work_ns);
+		rest_for_ns(reader->rest_ns);
 	}
-	if (!getrusage(RUSAGE_THREAD, &usage)) {
-		queue->voluntary = usage.ru_nvcsw;
-		queue->involuntary = usage.ru_nivcsw;
-	}
+	if (!getrusage(RUSAGE_THREAD, &usage))
+		reader->involuntary = usage.ru_nivcsw;
 	return NULL;
 }
 
-static int print_result(const struct queue *queues, __u64 count,
-			__u64 elapsed)
+static void write_log(const struct reader *reader, const char *path)
 {
-	struct queue sum = {};
-	__u64 i;
-
-	for (i = 0; i < count; i++) {
-		sum.packets += queues[i].packets;
-		sum.bytes += queues[i].bytes;
-		sum.marked += queues[i].marked;
-		sum.gaps += queues[i].gaps;
-		sum.voluntary += queues[i].voluntary;
-		sum.involuntary += queues[i].involuntary;
-		if (queues[i].packets &&
-		    (!sum.first_ns || queues[i].first_ns < sum.first_ns))
-			sum.first_ns = queues[i].first_ns;
-		if (queues[i].last_ns > sum.last_ns)
-			sum.last_ns = queues[i].last_ns;
-		if (queues[i].error)
-			sum.error = queues[i].error;
-	}
-	json_open(NULL);
-	json_count("packets", sum.packets);
-	json_count("bytes", sum.bytes);
-	json_count("marked", sum.marked);
-	json_count("gaps", sum.gaps);
-	json_seconds("seconds", elapsed);
-	json_seconds("active_seconds", sum.last_ns - sum.first_ns);
-	json_count("voluntary_switches", sum.voluntary);
-	json_count("involuntary_switches", sum.involuntary);
-	json_close();
-	if (sum.error)
-		die(EXIT_FAILED, "reading failed: %s", strerror(sum.error));
-	return EXIT_FINE;
-}
-
-static void write_log(const struct settings *settings,
-		      const struct queue *queues, __u64 count)
-{
-	FILE *file = fopen(settings->log, "w");
+	FILE *file = fopen(path, "w");
 	const struct entry *entry;
-	__u64 i;
 
 	if (!file)
-		die(EXIT_FAILED, "cannot write %s: %s", settings->log,
-		    strerror(errno));
-	for (i = 0; i < count; i++) {
-		if (queues[i].marked > LOG_MAX)
-			die(EXIT_FAILED, "too many packets for a log: %llu",
-			    queues[i].marked);
-		for (entry = queues[i].log;
-		     entry < queues[i].log + queues[i].marked; entry++)
-			fprintf(file, "%llu %llu %llu\n", entry->sender,
-				entry->sent_ns, entry->read_ns);
-	}
+		die(EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
+	if (reader->marked > LOG_MAX)
+		die(EXIT_FAILED, "too many packets for a log: %llu",
+		    reader->marked);
+	for (entry = reader->log; entry < reader->log + reader->marked; entry++)
+		fprintf(file, "%llu %llu %llu\n", entry->sender,
+			entry->sent_ns, entry->read_ns);
 	if (fclose(file))
-		die(EXIT_FAILED, "cannot write %s: %s", settings->log,
-		    strerror(errno));
-}
-
-static unsigned int device_flags(const char *mode, const char *words,
-				 __u64 queues)
-{
-	unsigned int flags = parse_tun_flags(words);
-
-	if (!strcmp(mode, "tun"))
-		flags |= IFF_TUN;
-	else if (!strcmp(mode, "tap"))
-		flags |= IFF_TAP;
-	else
-		die(EXIT_USAGE, "--mode must be tun or tap, not '%s'", mode);
-	if (queues > 1)
-		flags |= IFF_MULTI_QUEUE;
-	return flags;
+		die(EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
 }
 
 int main(int argc, char **argv)
 {
-	static struct queue queues[QUEUES_MAX];
-	static struct settings settings;
-	pthread_t threads[QUEUES_MAX];
-	const char *name = "nodrop0";
-	const char *flags = "";
-	const char *mode = "tun";
-	__u64 duration = 0;
-	__u64 count = 1;
-	__u64 fd = 0;
+	static struct reader reader;
+	const char *log = NULL;
+	pthread_t thread;
 	const struct option_spec specs[] = {
-		{ .name = "mode", .text = &mode, .help = "tun or tap" },
-		{ .name = "name", .text = &name, .help = "device to create" },
-		{ .name = "fd", .number = &fd, .max = 1 << 20,
-		  .help = "an open device to read instead, 0: none" },
-		{ .name = "queues", .number = &count, .min = 1,
-		  .max = QUEUES_MAX, .help = "queues, one thread each" },
-		{ .name = "flags", .text = &flags,
-		  .help = "any of backpressure,vnet_hdr,napi" },
-		{ .name = "work-ns", .number = &settings.work_ns,
+		{ .name = "fd", .number = &reader.fd, .max = 1 << 20,
+		  .help = "an open device" },
+		{ .name = "tap", .flag = &reader.tap,
+		  .help = "it is a TAP, and not a TUN" },
+		{ .name = "work-ns", .number = &reader.work_ns,
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
-		{ .name = "rest-ns", .number = &settings.rest_ns,
+		{ .name = "rest-ns", .number = &reader.rest_ns,
 		  .max = NSEC_PER_SEC, .help = "sleep after each packet, ns" },
-		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "how long to read, 0: until a signal" },
-		{ .name = "packets", .number = &settings.packets,
-		  .max = ~0ULL,
-		  .help = "stop after this many in a queue, 0: never" },
-		{ .name = "poll", .flag = &settings.poll,
-		  .help = "wait in poll() instead of in read()" },
-		{ .name = "log", .text = &settings.log,
+		{ .name = "log", .text = &log,
 		  .help = "file of marked packets: sender, sent, read (ns)" },
 		{}
 	};
-	__u64 started, i;
+	__u64 started;
 
 	parse_options(argc, argv, "read a TUN or TAP device", specs);
-	settings.flags = device_flags(mode, flags, count);
 	catch_stop_signals();
-	for (i = 0; i < count; i++) {
-		queues[i].settings = &settings;
-		queues[i].fd = fd ? (int)fd : open_tun(name, settings.flags);
-		if (!settings.log)
-			continue;
-		queues[i].log = calloc(LOG_MAX, sizeof(*queues[i].log));
-		if (!queues[i].log)
-			die(EXIT_FAILED, "no memory for a log");
-	}
-	/* The device exists: who started us may configure it now. */
-	json_open(NULL);
-	json_true("ready");
-	json_text("name", name);
-	json_close();
+	if (log && !(reader.log = calloc(LOG_MAX, sizeof(*reader.log))))
+		die(EXIT_FAILED, "no memory for a log");
+	json_ready();
 	started = now_ns();
-	for (i = 0; i < count; i++)
-		start_thread(&threads[i], read_queue, &queues[i]);
-	wait_for_end(duration ? started + duration : 0);
-	join_threads(threads, count);
-	if (settings.log)
-		write_log(&settings, queues, count);
-	return print_result(queues, count, now_ns() - started);
+	start_thread(&thread, read_queue, &reader);
+	wait_for_end(0);
+	join_threads(&thread, 1);
+	if (log)
+		write_log(&reader, log);
+
+	json_open(NULL);
+	json_count("packets", reader.packets);
+	json_count("marked", reader.marked);
+	json_seconds("seconds", now_ns() - started);
+	json_seconds("active_seconds", reader.last_ns - reader.first_ns);
+	json_count("involuntary_switches", reader.involuntary);
+	json_close();
+	if (reader.error)
+		die(EXIT_FAILED, "reading failed: %s", strerror(reader.error));
+	return EXIT_FINE;
 }

@@ -63,14 +63,11 @@ static void take_all(struct sink *sink)
 int main(int argc, char **argv)
 {
 	static struct sink sink;
-	const char *netns = NULL;
 	const char *local = "0.0.0.0";
 	__u64 interval = 1000;
 	__u64 rcvbuf = 0;
 	__u64 port = 9;
 	const struct option_spec specs[] = {
-		{ .name = "netns", .text = &netns,
-		  .help = "file of the network namespace" },
 		{ .name = "local", .text = &local,
 		  .help = "IPv4 address to receive at" },
 		{ .name = "port", .number = &port, .min = 1, .max = 65535,
@@ -84,12 +81,8 @@ int main(int argc, char **argv)
 
 	parse_options(argc, argv, "count UDP packets", specs);
 	catch_stop_signals();
-	if (netns)
-		enter_netns(netns);
 	sink.fd = open_udp(local, port, rcvbuf);
-	json_open(NULL);
-	json_true("ready");
-	json_close();
+	json_ready();
 	while (!stop_asked()) {
 		sleep_until_ns(now_ns() + interval * NSEC_PER_USEC);
 		take_all(&sink);
@@ -101,7 +94,6 @@ int main(int argc, char **argv)
 	json_count("payload_bytes", sink.bytes);
 	json_count("socket_drops", socket_drops(sink.fd));
 	json_seconds("active_seconds", sink.last - sink.first);
-	json_usage();
 	json_close();
 	return EXIT_FINE;
 }

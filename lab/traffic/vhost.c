@@ -310,33 +310,6 @@ void vhost_wait(const struct vhost_ring *ring)
 	__atomic_store_n(flags, VRING_AVAIL_F_NO_INTERRUPT, __ATOMIC_RELAXED);
 }
 
-bool vhost_worker_switches(const struct vhost_device *dev,
-			   struct vhost_switches *switches)
-{
-	char path[64], line[128];
-	unsigned int found = 0;
-	unsigned long long n;
-	FILE *status;
-
-	/* Threads can be looked up there, too, though they are not listed. */
-	snprintf(path, sizeof(path), "/proc/%d/status", dev->worker);
-	status = dev->worker ? fopen(path, "re") : NULL;
-	if (!status)
-		return false;
-	while (fgets(line, sizeof(line), status)) {
-		if (sscanf(line, "voluntary_ctxt_switches: %llu", &n) == 1) {
-			switches->voluntary = n;
-			found++;
-		} else if (sscanf(line, "nonvoluntary_ctxt_switches: %llu",
-				  &n) == 1) {
-			switches->involuntary = n;
-			found++;
-		}
-	}
-	fclose(status);
-	return found == 2;
-}
-
 __u64 vhost_worker_cpu_ns(const struct vhost_device *dev)
 {
 	/* As pthread_getcpuclockid() makes it, for a thread of this process. */

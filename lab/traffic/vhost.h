@@ -45,16 +45,6 @@ struct vhost_device {
 };
 
 /**
- * struct vhost_switches - how often a thread left its CPU
- * @voluntary: to sleep
- * @involuntary: because it had to
- */
-struct vhost_switches {
-	__u64 voluntary;
-	__u64 involuntary;
-};
-
-/**
  * struct vhost_counts - each written by one thread and read by all
  * @packets: received
  * @others: of them, those that are no IPv4
@@ -131,10 +121,6 @@ __u64 vhost_errors(const struct vhost_ring *ring);
 
 /* Sleeps until a used entry is there or a signal comes. */
 void vhost_wait(const struct vhost_ring *ring);
-
-/* False when they cannot be had. */
-bool vhost_worker_switches(const struct vhost_device *dev,
-			   struct vhost_switches *switches);
 
 /* CPU time of vhost's thread, ns; 0 when it cannot be had: before Linux 6.4. */
 __u64 vhost_worker_cpu_ns(const struct vhost_device *dev);

@@ -26,7 +26,6 @@
 #include "vhost.h"
 #include "vhost_far.h"
 
-#define FRAME_BYTES	60
 #define VLAN_TAG	4
 #define STEP_MS		10
 #define SEND_STEP_NS	(1000 * 1000ULL)
@@ -45,13 +44,11 @@
 struct client {
 	struct vhost_device dev;
 	struct vhost_counts counts;
-	__u64 rate;
 	__u64 work_ns;
 	__u64 rest_ns;
 	bool paused;
 	__u64 busyloop;
 	__u64 far;
-	__u64 started_ns;
 };
 
 /* Whether a frame is one of IPv4, with a VLAN's tag or without one. */
@@ -116,56 +113,11 @@ static void *receive(void *arg)
 	return NULL;
 }
 
-/* One frame in every buffer, of a type that nobody answers. */
-static void fill_frames(struct client *client)
-{
-	const struct vhost_ring *ring = &client->dev.rings[VHOST_TX];
-	struct ether_header frame = {
-		.ether_dhost = { 0x02, 0, 0, 0, 0, 1 },
-		.ether_shost = { 0x02, 0, 0, 0, 0, 2 },
-		.ether_type = htons(ETHERTYPE_LOOPBACK),
-	};
-	unsigned int i;
-
-	for (i = 0; i < ring->vring.num; i++) {
-		memcpy(vhost_buffer(ring, i) + client->dev.header, &frame,
-		       sizeof(frame));
-		ring->vring.desc[i].len = client->dev.header + FRAME_BYTES;
-	}
-}
-
-/* Descriptors go round in their order: vhost takes them in theirs. */
-static void transmit_frames(struct client *client)
-{
-	struct vhost_counts *counts = &client->counts;
-	struct vhost_ring *ring = &client->dev.rings[VHOST_TX];
-	__u64 given = 0, due;
-	__u16 used;
-
-	fill_frames(client);
-	while (!stop_asked()) {
-		used = vhost_used(ring);
-		vhost_take(ring, used);
-		add_count(&counts->sent, used);
-		due = (now_ns() - client->started_ns) * client->rate /
-		      NSEC_PER_SEC;
-		if (due - given > ring->vring.num - (given - counts->sent))
-			due = counts->sent + ring->vring.num;
-		if (due > given)
-			vhost_give(ring, due - given);
-		given = due > given ? due : given;
-		sleep_until_ns(now_ns() + SEND_STEP_NS);
-	}
-}
-
 static void *transmit(void *arg)
 {
 	struct client *client = arg;
 
-	if (client->far)
-		vhost_far_transmit(&client->dev, client->far, &client->counts);
-	else
-		transmit_frames(client);
+	vhost_far_transmit(&client->dev, client->far, &client->counts);
 	add_count(&client->counts.sent,
 		  vhost_used(&client->dev.rings[VHOST_TX]));
 	return NULL;
@@ -174,8 +126,6 @@ static void *transmit(void *arg)
 static void print_counts(struct client *client)
 {
 	struct vhost_counts *counts = &client->counts;
-	struct vhost_switches switches;
-	__u64 now = now_ns();
 
 	add_count(&counts->errors, vhost_errors(&client->dev.rings[VHOST_RX]));
 
@@ -187,12 +137,8 @@ static void print_counts(struct client *client)
 	json_count("refused", get_count(&counts->refused));
 	json_count("sent", get_count(&counts->sent));
 	json_count("errors", get_count(&counts->errors));
-	json_count("now_ns", now);
-	json_seconds("seconds", now - client->started_ns);
-	if (vhost_worker_switches(&client->dev, &switches)) {
-		json_count("voluntary_switches", switches.voluntary);
-		json_count("involuntary_switches", switches.involuntary);
-	}
+	json_count("now_ns", now_ns());
+	json_count("worker", client->dev.worker);
 	json_count("worker_cpu_ns", vhost_worker_cpu_ns(&client->dev));
 	json_close();
 }
@@ -296,8 +242,6 @@ int main(int argc, char **argv)
 		{ .name = "busyloop-us", .number = &client.busyloop,
 		  .max = 1000000,
 		  .help = "how long vhost polls before it sleeps, us" },
-		{ .name = "rate", .number = &client.rate, .max = NSEC_PER_SEC,
-		  .help = "packets/s to send, 0: none" },
 		{ .name = "cpu", .text = &cpu, .help = "where to run" },
 		{ .name = "fifo", .flag = &fifo,
 		  .help = "run ahead of others, as SCHED_FIFO" },
@@ -316,8 +260,6 @@ int main(int argc, char **argv)
 		    slots);
 	if (!fd)
 		die(EXIT_USAGE, "--fd is required; --help lists the options");
-	if (client.far && client.rate)
-		die(EXIT_USAGE, "--far-fd goes without --rate");
 	catch_stop_signals();
 	vhost_open(&client.dev, fd, slots, client.far);
 	if (client.busyloop)
@@ -333,12 +275,9 @@ int main(int argc, char **argv)
 
 	vhost_give(&client.dev.rings[VHOST_RX], slots);
 	vhost_attach(&client.dev);
-	json_open(NULL);
-	json_true("ready");
-	json_close();
-	client.started_ns = now_ns();
+	json_ready();
 	start_thread(&threads[count++], receive, &client);
-	if (client.rate || client.far)
+	if (client.far)
 		start_thread(&threads[count++], transmit, &client);
 	obey_until_stopped(&client);
 	join_threads(threads, count);

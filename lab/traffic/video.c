@@ -21,6 +21,8 @@
 
 #define SIZES_MAX	100000
 #define PAYLOAD_MAX	1472
+#define PORT		5004
+#define GRACE_NS	(NSEC_PER_SEC / 2)
 #define MAGIC		0x6e6f64726f707672ULL
 
 /**
@@ -54,7 +56,6 @@ struct stream {
 	__u64 sent;
 	__u64 send_errors;
 	__u64 received;
-	__u64 again;
 	__u64 latest_ns;
 	__u64 last_came;
 };
@@ -123,10 +124,8 @@ static void *receive(void *arg)
 			continue;
 		now = now_ns();
 		__atomic_store_n(&stream->last_came, now, __ATOMIC_RELAXED);
-		if (stream->delays[head.sequence]) {
-			stream->again++;
+		if (stream->delays[head.sequence])
 			continue;
-		}
 		stream->delays[head.sequence] = now - head.due_ns;
 		stream->missing[head.picture]--;
 		stream->received++;
@@ -184,47 +183,23 @@ static void wait_for_the_last(struct stream *stream, __u64 grace)
 	}
 }
 
-static int compare(const void *left, const void *right)
-{
-	const __u64 a = *(const __u64 *)left;
-	const __u64 b = *(const __u64 *)right;
-
-	return (a > b) - (a < b);
-}
-
-static __u64 percentile(const __u64 *sorted, __u64 count, __u64 per_hundred)
-{
-	__u64 rank = (count * per_hundred + 99) / 100;
-
-	return count ? sorted[rank ? rank - 1 : 0] : 0;
-}
-
 static void print_result(struct stream *stream)
 {
 	__u64 damaged = 0;
-	__u64 got = 0;
+	__u64 got = sort_known(stream->delays, stream->packets);
 	__u64 i;
 
 	for (i = 0; i < stream->pictures; i++)
 		damaged += stream->missing[i] != 0;
-	for (i = 0; i < stream->packets; i++) {
-		if (stream->delays[i])
-			stream->delays[got++] = stream->delays[i];
-	}
-	qsort(stream->delays, got, sizeof(*stream->delays), compare);
 	json_open(NULL);
 	json_count("pictures", stream->pictures);
 	json_count("damaged", damaged);
 	json_count("sent", stream->sent);
 	json_count("send_errors", stream->send_errors);
 	json_count("received", stream->received);
-	json_count("again", stream->again);
-	json_count("socket_drops", socket_drops(stream->in));
 	json_count("latest_send_ns", stream->latest_ns);
-	json_count("p50_ns", percentile(stream->delays, got, 50));
-	json_count("p99_ns", percentile(stream->delays, got, 99));
-	json_count("max_ns", percentile(stream->delays, got, 100));
-	json_usage();
+	json_count("p50_ns", percentile(stream->delays, got, 500));
+	json_count("p99_ns", percentile(stream->delays, got, 990));
 	json_close();
 }
 
@@ -235,16 +210,11 @@ int main(int argc, char **argv)
 	const char *netns = NULL;
 	const char *path = NULL;
 	__u64 duration = NSEC_PER_SEC;
-	__u64 grace = NSEC_PER_SEC / 2;
-	__u64 rcvbuf = 0;
-	__u64 port = 5004;
 	__u64 rate = 30;
 	__u64 count;
 	const struct option_spec specs[] = {
 		{ .name = "address", .text = &address,
 		  .help = "IPv4 address of the receiver" },
-		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "its UDP port" },
 		{ .name = "netns-server", .text = &netns,
 		  .help = "file of the namespace that receives" },
 		{ .name = "pictures", .text = &path,
@@ -254,12 +224,8 @@ int main(int argc, char **argv)
 		{ .name = "payload", .number = &stream.payload,
 		  .min = sizeof(struct fragment), .max = PAYLOAD_MAX,
 		  .help = "most bytes in a packet" },
-		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30,
-		  .help = "receive buffer, bytes, 0: the system's" },
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to send" },
-		{ .name = "grace", .duration_ns = &grace,
-		  .help = "how long to wait for more packets, s" },
 		{}
 	};
 	pthread_t receiver;
@@ -275,13 +241,13 @@ int main(int argc, char **argv)
 
 	catch_stop_signals();
 	stream.out = open_udp("0.0.0.0", 0, 0);
-	connect_udp(stream.out, address, port);
+	connect_udp(stream.out, address, PORT);
 	if (netns)
 		enter_netns(netns);
-	stream.in = open_udp(address, port, rcvbuf);
+	stream.in = open_udp(address, PORT, 0);
 	start_thread(&receiver, receive, &stream);
 	send_all(&stream, sizes, count, rate);
-	wait_for_the_last(&stream, grace);
+	wait_for_the_last(&stream, GRACE_NS);
 	join_threads(&receiver, 1);
 	print_result(&stream);
 	return EXIT_FINE;

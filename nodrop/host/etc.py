@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,21 +73,34 @@ def write(file: Path, lines: list[str]) -> None:
     Raises:
         NodropError: the right is missing; the file is what it was.
     """
-    new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        if not lines:
+        if lines:
+            replace(file, "".join(f"{line}\n" for line in (HEAD, *lines)).encode())
+        else:
             file.unlink(missing_ok=True)
-            return
-        with new.open("w", encoding="utf-8") as made:
-            made.write("".join(f"{line}\n" for line in (HEAD, *lines)))
-            made.flush()
-            os.fsync(made.fileno())
-        new.chmod(0o644)
-        new.rename(file)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
         raise sentence(file, error) from error
+
+
+def replace(file: Path, content: bytes) -> None:
+    """Give a file other contents; a crash leaves the old or the new ones, and nothing beside.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    # Prometheus' collector takes what ends in .prom.
+    number, new = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
+    try:
+        with os.fdopen(number, "wb") as made:
+            made.write(content)
+            made.flush()
+            os.fchmod(number, 0o644)
+            os.fsync(number)
+        Path(new).replace(file)
+    except BaseException:
+        with suppress(OSError):
+            Path(new).unlink()
+        raise
 
 
 def sentence(path: Path, error: OSError) -> NodropError:

@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from nodrop.errors import NodropError
-
-_MODE = 0o644
+from nodrop.host import etc
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -35,25 +31,9 @@ def replace(path: Path, content: bytes) -> None:
     if not stat.S_ISREG(mode):
         raise NodropError(f"{path} is no regular file.", "Without --out, stdout gets it all.")
     try:
-        _replace(path, content)
+        etc.replace(path, content)
     except OSError as error:
         raise _cannot(path, error) from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # The collector takes what ends in .prom.
-    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), _MODE)
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
 
 
 def _cannot(path: Path, error: OSError) -> NodropError:

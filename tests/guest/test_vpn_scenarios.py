@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import order, scenario
+from bench import rundir, scenario
 from bench.guest.plan import PLAN_NAME, RAW_NAME, write_plan
 from bench.report.files import parse_raw
 from lab import uml
@@ -30,7 +30,7 @@ def test_a_short_run(vpn: str, kernel: Kernel, artifacts: Artifacts, tmp_path: P
     known = scenario.load("vpn")
     short = {**known.parameters, "vpn": vpn, "rtt_ms": RTT_MS, "warm_up_s": 1}
     chosen = replace(known, parameters=short, matrix={"txqueuelen": [10]})
-    jobs = order.jobs([chosen.with_length(1, SECONDS)], VARIANTS)
+    jobs = rundir.jobs([chosen.with_length(1, SECONDS)], VARIANTS)
     write_plan(tmp_path / PLAN_NAME, jobs)
     done = uml.run(
         kernel,

@@ -15,7 +15,7 @@ import pytest
 import stubs
 from stand_in import Guest
 
-from bench import load, machine, noise, order, programs, rundir, scenario, source
+from bench import load, machine, noise, programs, rundir, scenario, source
 from bench.cli import PROGRAM, main
 from bench.guest.scenarios import KINDS
 from bench.load import Load
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = tuple(Variant)
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 PAIRS = 2
-JOBS = order.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], VARIANTS)
+JOBS = rundir.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], VARIANTS)
 BENCH = ["-q", "bench", "tap", "--pairs", str(PAIRS), "--seconds", "0.1", "--out"]
 CONTINUE = ["-q", "bench", "--continue"]
 
@@ -81,7 +81,7 @@ def test_a_broken_scenario(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["nullvpn", "tap", "multiflow"])
 def test_order(name: str) -> None:
-    runs = order.jobs([scenario.load(name).with_length(6, 0.1)], VARIANTS)
+    runs = rundir.jobs([scenario.load(name).with_length(6, 0.1)], VARIANTS)
     for start in range(0, len(runs), 3):
         group = runs[start : start + 3]
         assert {run.variant for run in group} == set(VARIANTS)

@@ -15,7 +15,6 @@ import pytest
 from bench.guest import iperf
 from bench.guest.scenarios.base import DeviceCounts
 from bench.guest.scenarios.flood import flood_metrics
-from bench.guest.scenarios.vpntcp import parse_dropped
 from bench.guest.shares import due
 from lab.guest.counters import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
 from lab.guest.failure import GuestError
@@ -31,7 +30,7 @@ def counts(
     read: int, lost: int, given: int = 0, drops: int = 0, queued: int = 0, kind: str = "fq_codel"
 ) -> DeviceCounts:
     return DeviceCounts(
-        LinkCounters(tx_packets=read, tx_bytes=0, tx_dropped=lost),
+        LinkCounters(tx_packets=read, tx_bytes=0, tx_dropped=lost, rx_dropped=0),
         QdiscCounters(kind, packets=given, drops=drops, requeues=0, queued=queued),
     )
 
@@ -71,15 +70,15 @@ def test_what_the_kernel_counted() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '[{"root": true}]', "not JSON"])
 def test_unknown_output_is_an_error(text: str) -> None:
     parse_udp = partial(parse_snmp, protocol="Udp")
-    for parse in (parse_qdisc, parse_link, parse_device, parse_dropped, parse_udp, iperf.parse):
+    for parse in (parse_qdisc, parse_link, parse_device, parse_udp, iperf.parse):
         if (parse, text) != (iperf.parse, "{}"):
             with pytest.raises(GuestError):
                 parse(text)
 
 
 def test_drops_at_the_other_places() -> None:
-    stats = {"rx": {"packets": 9, "dropped": 3}, "tx": {"packets": 8, "dropped": 4}}
-    assert parse_dropped(json.dumps([{"stats64": stats}])) == 7
+    stats = {"rx": {"dropped": 3}, "tx": {"packets": 8, "bytes": 9, "dropped": 4}}
+    assert parse_link(json.dumps([{"stats64": stats}])) == LinkCounters(8, 9, 4, 3)
     udp = "Udp: InDatagrams InErrors SndbufErrors\nUdp: 100 7 2\nUdpLite: InErrors\nUdpLite: 0\n"
     assert parse_snmp(udp, "Udp") == {"InDatagrams": 100, "InErrors": 7, "SndbufErrors": 2}
 
@@ -100,7 +99,7 @@ SENT = {"intervals": [sent(0.0, 0.5, 9, 700_000, 900_000), sent(0.5, 1.0, 3, 120
 def test_iperf_counts_what_lies_after_the_warm_up() -> None:
     came = [interval(0.0, 0.3, 900, 900), interval(0.3, 0.4, 90, 90), interval(0.35, 0.9, 5, 7)]
     found = iperf.Flows.from_data(SENT, {"intervals": came}, warm_up_s=0.4)
-    assert (found.bytes, found.smallest_flow_bytes) == (12, 5)
+    assert found.bytes == 12
     assert (found.retransmits, found.rtt_ms) == (3, 130)
     assert found.window_s == pytest.approx(0.55)
     early: dict[str, Any] = {"intervals": came[:1]}

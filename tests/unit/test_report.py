@@ -19,9 +19,9 @@ from bench import scenario
 from bench.cli import main
 from bench.commands import common
 from bench.guest.plan import RAW_NAME
-from bench.order import jobs
 from bench.report import files, noise, overview, page, plot, rows, stats, summary, table
 from bench.report.files import Run
+from bench.rundir import jobs
 from lab.guest.variant import Variant
 from lab.kernel.artifacts import REPOSITORY
 from nodrop.errors import NodropError

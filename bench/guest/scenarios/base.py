@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bench.guest.account import Account
 from bench.guest.plan import Parameters
 from lab.guest.counters import LinkCounters, QdiscCounters, link_counters, qdisc_counters
 from lab.guest.environment import Environment
@@ -83,6 +82,33 @@ class Scenario(ABC):
 
 
 @dataclass(frozen=True)
+class Account:
+    """Where the packets of one run went.
+
+    Attributes:
+        offered: given to the device's qdisc by the senders.
+        delivered: read from the device.
+        queued: left in the qdisc and in the ring at the end.
+        lost: dropped by the driver although a qdisc could have held them.
+        qdisc_drops: dropped by the qdisc itself, at its limit or by its AQM.
+        unqueued: dropped by the driver where no qdisc could have held them (noqueue).
+    """
+
+    offered: int
+    delivered: int
+    queued: int
+    lost: int
+    qdisc_drops: int
+    unqueued: int = 0
+
+    @property
+    def unaccounted(self) -> int:
+        """Packets that nobody counted; negative when some were counted twice."""
+        found = self.delivered + self.queued + self.lost + self.qdisc_drops + self.unqueued
+        return self.offered - found
+
+
+@dataclass(frozen=True)
 class DeviceCounts:
     """The counters of a device and of its qdisc at one moment."""
 
@@ -132,6 +158,19 @@ def drain(
         if counts.is_drained(offered, before) or time.monotonic() > deadline:
             return counts
         time.sleep(DRAIN_STEP_S)
+
+
+def account(
+    offered: int, delivered: int, after: DeviceCounts, before: DeviceCounts | None = None
+) -> Account:
+    """Return the account of a device that had no others' packets since ``before``."""
+    return Account(
+        offered=offered,
+        delivered=delivered,
+        queued=after.qdisc.queued,
+        lost=after.link.tx_dropped - (before.link.tx_dropped if before else 0),
+        qdisc_drops=after.qdisc.drops,
+    )
 
 
 def driver_metrics(counters: Mapping[str, int]) -> Metrics:

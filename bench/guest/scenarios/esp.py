@@ -19,21 +19,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from bench.guest.account import Account
 from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import (
     DeviceCounts,
     Metrics,
     Scenario,
+    account,
     account_metrics,
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, in_netns, netns_path, parse_last_json, tool
+from lab.guest.command import Service, finished, in_netns, ip_batch, tool
 from lab.guest.counters import driver_counters, link_counters
-from lab.guest.drivers import awake_cpus, flag_words
+from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.slow import patience
-from lab.guest.tundev import configure
+from lab.guest.tundev import IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 from lab.guest.vpns import End
 from lab.guest.vpns.base import VETH, veth_pair
@@ -62,27 +62,20 @@ def esp_metrics(
     """
     sender, near, sink = said
     behind = {
-        "lost_near_end": near["sealed"]["refused"],
+        "lost_near_end": near["refused"],
         "lost_veth": veth_dropped,
         "lost_outer_socket": sink["socket_drops"],
     }
     elsewhere = sum(behind.values())
-    account = Account(
-        offered=sender["sent"],
-        delivered=sink["packets"] + elsewhere,
-        queued=counts.qdisc.queued,
-        lost=counts.link.tx_dropped,
-        qdisc_drops=counts.qdisc.drops,
-    )
     delivered = sink["packets"]
+    whole = account(sender["sent"], delivered + elsewhere, counts)
     mbit = payload_bytes * 8 / 1e6
     metrics: Metrics = {
         "sent_mbit_per_s": sender["sent"] * mbit / sender["seconds"],
         "received_mbit_per_s": delivered * mbit / max(sink["active_seconds"], 1e-6),
         "loss_percent": 100 * (sender["sent"] - delivered) / max(sender["sent"], 1),
-        "refused": sender["eagain"] + sender["enobufs"] + sender["other_errors"],
+        "refused": sender["errors"],
         "longest_send_ms": sender["longest_send_ns"] / 1e6,
-        "vpn_polls": near["sealed"]["polls"],
         "lost_elsewhere": elsewhere,
     }
     for name, program in (("sender", sender), ("vpn", near)):
@@ -91,7 +84,7 @@ def esp_metrics(
         for kind in ("voluntary", "involuntary"):
             per_s = program[f"{kind}_switches"] / sender["seconds"]
             metrics[f"{name}_{kind}_switches_per_s"] = per_s
-    return metrics | behind | account_metrics(account) | {"delivered": delivered}
+    return metrics | behind | account_metrics(whole) | {"delivered": delivered}
 
 
 class Esp(Scenario):
@@ -123,7 +116,9 @@ class Esp(Scenario):
             for end in (NEAR, FAR):
                 tool(in_netns(end.netns, ["sh", "-c", NO_IPV6]))
             sink = stack.enter_context(Service(self._sink()))
-            near = stack.enter_context(Service(self._vpn(variant)))
+            tun = stack.enter_context(TunDevice(NEAR.device, IFF_TUN | device_flags(variant)))
+            ip_batch([f"link set dev {NEAR.device} netns {NEAR.netns}"])
+            near = stack.enter_context(Service(self._vpn(tun.fd), pass_fds=[tun.fd]))
             configure(
                 NEAR.device,
                 txqueuelen=self.number("txqueuelen"),
@@ -131,9 +126,7 @@ class Esp(Scenario):
                 address=f"{NEAR.inner} peer {FAR.inner}/32",
                 netns=NEAR.netns,
             )
-            sent = parse_last_json(
-                tool(self._sender(seconds), timeout=seconds + SENDER_GRACE_S), "sender"
-            )
+            sent = finished(self._sender(seconds), timeout=seconds + SENDER_GRACE_S)
             counts = drain(NEAR.device, sent["sent"], netns=NEAR.netns)
             driver = driver_counters(NEAR.device, netns=NEAR.netns)
             read = near.result()
@@ -146,16 +139,11 @@ class Esp(Scenario):
     def _program(self, name: str, end: End, cpu: str, *, first: bool = False) -> list[str]:
         words = ["taskset", "--cpu-list", self.text(cpu)]
         words += ["chrt", "--fifo", "1"] if first else []
-        return [
-            *words,
-            str(self.environment.bin / name),
-            "--netns",
-            str(netns_path(str(end.netns))),
-        ]
+        return in_netns(end.netns, [*words, str(self.environment.bin / name)])
 
-    def _vpn(self, variant: Variant) -> list[str]:
+    def _vpn(self, tun_fd: int) -> list[str]:
         words = self._program("esp", NEAR, "vpn_cpu")
-        words += ["--name", NEAR.device, "--flags", flag_words(variant)]
+        words += ["--fd", str(tun_fd)]
         words += ["--local", NEAR.outer, "--remote", FAR.outer, "--port", str(ESP_PORT)]
         return [*words, "--batch", self.text("batch")]
 
@@ -165,14 +153,7 @@ class Esp(Scenario):
         return [*words, "--rcvbuf", self.text("buffer_bytes")]
 
     def _sender(self, seconds: float) -> list[str]:
-        words = ["taskset", "--cpu-list", self.text("sender_cpu")]
-        words += [
-            str(self.environment.bin / "udp_sender"),
-            "--dest",
-            FAR.inner,
-            "--port",
-            str(PORT),
-        ]
+        words = self._program("udp_sender", NEAR, "sender_cpu")
+        words += ["--dest", FAR.inner, "--port", str(PORT)]
         words += ["--size", self.text("payload_bytes"), "--seconds", str(seconds)]
-        words += ["--batch", self.text("sender_batch")]
-        return in_netns(NEAR.netns, words)
+        return [*words, "--batch", self.text("sender_batch")]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import ClassVar
 
-from bench.guest.account import Account
 from bench.guest.scenarios.base import (
+    Account,
     DeviceCounts,
     Metrics,
     Scenario,
@@ -68,7 +68,6 @@ def flood_metrics(
     sleeps = last.voluntary_switches - first.voluntary_switches
     metrics: Metrics = {
         "delivered_pps": (last.packets - first.packets) / window_s,
-        "offered_pps": account.offered / active_s,
         "lost_pps": account.lost / active_s,
         "unqueued_pps": account.unqueued / active_s,
         "refused": sum(sender.refused for sender in sent),

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
-from lab.guest.command import ip_batch, parse_last_json, tool
+from lab.guest.command import finished, ip_batch
 from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import device_flags
 from lab.guest.failure import GuestError
@@ -81,9 +81,7 @@ class Guard(Scenario):
             raise GuestError(f"a device is tun or tap, not '{mode}'")
         with TunDevice(DEVICE, MODES[mode] | device_flags(variant)):
             self._configure(mode)
-            sent = parse_last_json(
-                tool(self._command(seconds), timeout=seconds + SENDER_GRACE_S), "udp_sender"
-            )
+            sent = finished(self._command(seconds), timeout=seconds + SENDER_GRACE_S)
             longest_ms, held = multicast(DEVICE, MULTICAST_PACKETS)
             link = link_counters(DEVICE)
             driver = driver_counters(DEVICE)
@@ -96,7 +94,7 @@ class Guard(Scenario):
             "multicast_not_released": held,
             "trips": sum(value for name, value in driver.items() if name.endswith("_guard_trips")),
             "sent": sent["sent"],
-            "refused": sent["eagain"] + sent["enobufs"] + sent["other_errors"],
+            "refused": sent["errors"],
             "dropped": link.tx_dropped,
             "window_s": sent["seconds"],
         }

@@ -72,15 +72,11 @@ class Multiflow(Scenario):
             end = forwarder.read()
         metrics: Metrics = {
             "goodput_mbit_per_s": flows["bytes"] * 8 / flows["seconds"] / 1e6,
-            "smallest_flow_share": flows["smallest_flow_bytes"]
-            * self.number("flows")
-            / max(flows["bytes"], 1),
             "retransmits": flows["retransmits"],
             "lost": there.link.tx_dropped + back.link.tx_dropped,
             "delivered": end.packets,
             "qdisc_drops": there.qdisc.drops + back.qdisc.drops,
             "requeues": there.qdisc.requeues + back.qdisc.requeues,
-            "send_errors": end.send_errors - first.send_errors,
             "bytes_per_packet": (last.there.bytes - first.there.bytes)
             / max(last.there.packets - first.there.packets, 1),
             "window_s": flows["seconds"],

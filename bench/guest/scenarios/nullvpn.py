@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options
-from lab.guest.command import Service, parse_last_json, tool
+from lab.guest.command import Service, finished, parse_last_json
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import KernelReader, rates
@@ -90,18 +90,15 @@ class NullVpn(Scenario):
         metrics: Metrics = {
             "goodput_mbit_per_s": flows["bytes"] * 8 / flows["seconds"] / 1e6,
             "retransmits": flows["retransmits"],
-            "latency_p50_ms": probe["p50_ns"] / 1e6,
-            "latency_p90_ms": probe["p90_ns"] / 1e6,
-            "latency_p99_ms": probe["p99_ns"] / 1e6,
-            "latency_p999_ms": probe["p999_ns"] / 1e6,
-            "latency_max_ms": probe["max_ns"] / 1e6,
+            "latency_p50_ms": probe["distribution_ns"]["500"] / 1e6,
+            "latency_p90_ms": probe["distribution_ns"]["900"] / 1e6,
+            "latency_p99_ms": probe["distribution_ns"]["990"] / 1e6,
+            "latency_p999_ms": probe["distribution_ns"]["999"] / 1e6,
             "probes": probe["sent"],
             "probes_lost": probe["lost"],
             "latest_probe_ms": probe["latest_send_ns"] / 1e6,
             "lost": lost,
-            "given_to_driver": given,
             "delivered": forwarded.packets,
-            "send_errors": forwarded.send_errors,
             "unaccounted": given - forwarded.packets - lost,
             "qdisc_drops": sum(count.qdisc.drops for count in counts),
             "requeues": sum(count.qdisc.requeues for count in counts),
@@ -127,7 +124,7 @@ class NullVpn(Scenario):
         probe += ["--seconds", str(max(seconds - 2 * PROBE_GRACE_S, seconds / 2))]
         with Service(send) as service:
             first = forwarder.read()
-            echoed = tool(probe, timeout=seconds + END_GRACE_S)
+            echoed = finished(probe, timeout=seconds + END_GRACE_S)
             rated = rates(first, forwarder.read())
             flows = parse_last_json(service.wait(seconds + END_GRACE_S), "tcp_flows")
-        return parse_last_json(echoed, "echo_probe"), flows, {**rated}
+        return echoed, flows, {**rated}

@@ -17,9 +17,15 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from bench.guest.account import Account
 from bench.guest.payload import Payload
-from bench.guest.scenarios.base import Metrics, Scenario, account_metrics, drain, driver_metrics
+from bench.guest.scenarios.base import (
+    Metrics,
+    Scenario,
+    account,
+    account_metrics,
+    drain,
+    driver_metrics,
+)
 from lab.guest.command import Service, tool
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
@@ -82,23 +88,16 @@ class Scale(Scenario):
             counts = drain(DEVICE, sent["sent"])
             driver = driver_counters(DEVICE)
             read = [reader.read().packets for reader in readers]
-        account = Account(
-            offered=sent["sent"],
-            delivered=sum(read),
-            queued=counts.qdisc.queued,
-            lost=counts.link.tx_dropped,
-            qdisc_drops=counts.qdisc.drops,
-        )
+        whole = account(sent["sent"], sum(read), counts)
         pps = delivered_pps(first, last)
         metrics: Metrics = {
             "delivered_pps": pps,
-            "delivered_mbit_per_s": pps * payload.bytes * 8 / 1e6,
-            "sender_cpu_us_per_packet": sent["cpu_seconds"] * 1e6 / max(account.delivered, 1),
-            "busiest_queue_share": max(read) / max(account.delivered, 1),
-            "refused": sent["eagain"] + sent["enobufs"] + sent["other_errors"],
+            "sender_cpu_us_per_packet": sent["cpu_seconds"] * 1e6 / max(whole.delivered, 1),
+            "busiest_queue_share": max(read) / max(whole.delivered, 1),
+            "refused": sent["errors"],
             "longest_send_ms": sent["longest_send_ns"] / 1e6,
         }
-        return metrics | account_metrics(account) | driver_metrics(driver)
+        return metrics | account_metrics(whole) | driver_metrics(driver)
 
     def _sender(self, payload: Payload, seconds: float) -> list[str]:
         command = [str(self.environment.bin / "udp_sender"), "--dest", DESTINATION, "--announce"]

@@ -24,14 +24,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.guest import shares
-from bench.guest.account import Account
-from bench.guest.scenarios.base import Metrics, Scenario, account_metrics, drain, driver_metrics
-from lab.guest.command import Service, parse_last_json, tool
+from bench.guest.scenarios.base import (
+    Metrics,
+    Scenario,
+    account,
+    account_metrics,
+    drain,
+    driver_metrics,
+)
+from lab.guest.command import Service, finished, tool
 from lab.guest.counters import driver_counters
-from lab.guest.drivers import awake_cpus, flag_words
+from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
 from lab.guest.slow import patience
-from lab.guest.tundev import configure
+from lab.guest.tundev import IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
@@ -142,7 +148,8 @@ class Shaping(Scenario):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory()))
             log = folder / "log"
-            reader = stack.enter_context(Service(self._reader(variant, log)))
+            tun = stack.enter_context(TunDevice(DEVICE, IFF_TUN | device_flags(variant)))
+            reader = stack.enter_context(Service(self._reader(tun.fd, log), pass_fds=[tun.fd]))
             stack.enter_context(awake_cpus(self.environment.modules))
             configure(
                 DEVICE,
@@ -157,24 +164,14 @@ class Shaping(Scenario):
             driver = driver_counters(DEVICE)
             read = reader.result()
             arrivals = shares.parse_log(log.read_text())
-        account = Account(
-            offered=first["sent"] + rest["sent"],
-            delivered=read["marked"],
-            queued=counts.qdisc.queued,
-            lost=counts.link.tx_dropped,
-            qdisc_drops=counts.qdisc.drops,
-        )
-        metrics = self._metrics(chosen, arrivals, first, rest)
+        whole = account(first["sent"] + rest["sent"], read["marked"], counts)
+        metrics = self._metrics(chosen, arrivals, first)
         metrics |= {
             "delivered_pps": read["marked"] / read["active_seconds"],
-            "refused": sum(
-                sent[name]
-                for sent in (first, rest)
-                for name in ("eagain", "enobufs", "other_errors")
-            ),
+            "refused": first["errors"] + rest["errors"],
             "reader_involuntary_switches_per_s": read["involuntary_switches"] / read["seconds"],
         }
-        return metrics | account_metrics(account) | driver_metrics(driver)
+        return metrics | account_metrics(whole) | driver_metrics(driver)
 
     def _shaper(self) -> Shaper:
         bottleneck = self.text("bottleneck")
@@ -187,11 +184,10 @@ class Shaping(Scenario):
             is_bottleneck=bottleneck == "shaper",
         )
 
-    def _reader(self, variant: Variant, log: Path) -> list[str]:
+    def _reader(self, tun_fd: int, log: Path) -> list[str]:
         command = ["taskset", "--cpu-list", self.text("reader_cpu")]
-        command += [str(self.environment.bin / "tun_reader"), "--mode", "tun", "--name", DEVICE]
-        command += ["--flags", flag_words(variant), "--work-ns", self.text("work_ns")]
-        return [*command, "--log", str(log)]
+        command += [str(self.environment.bin / "tun_reader"), "--fd", str(tun_fd)]
+        return [*command, "--work-ns", self.text("work_ns"), "--log", str(log)]
 
     def _send(self, chosen: Shaper, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what the senders of both classes say."""
@@ -207,16 +203,13 @@ class Shaping(Scenario):
         many += ["--seconds", str(seconds + END_GRACE_S), "--first", self.text("first_senders")]
         many += ["--priority", str(chosen.priorities[1])]
         with Service(many) as rest:
-            first = tool(one, timeout=seconds + END_GRACE_S)
-            last = rest.stop()
-        return parse_last_json(first, "udp_sender"), parse_last_json(last, "udp_sender")
+            return finished(one, timeout=seconds + END_GRACE_S), rest.result()
 
     def _metrics(
         self,
         chosen: Shaper,
         arrivals: list[shares.Arrival],
         first: dict[str, Any],
-        rest: dict[str, Any],
     ) -> Metrics:
         """Return what each class got while both sent."""
         senders = self.number("first_senders")
@@ -236,7 +229,6 @@ class Shaping(Scenario):
             "first_goodput_mbit_per_s": got[0] * mbit,
             "rest_goodput_mbit_per_s": got[1] * mbit,
             "first_loss_percent": 100 * (1 - len(ours) / first["sent"]),
-            "rest_loss_percent": 100 * (1 - len(theirs) / rest["sent"]),
             "first_latency_p50_ms": shares.percentile(waited, 0.5),
             "first_latency_p99_ms": shares.percentile(waited, 0.99),
             "window_s": seconds,

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from bench.guest.scenarios.flood import DEVICE, Counting, Flood
 from bench.guest.ureader import UserReader, command
 from lab.guest.command import Service
-from lab.guest.drivers import device_flags, flag_words
+from lab.guest.drivers import device_flags
 from lab.guest.failure import GuestError
 from lab.guest.kreader import KernelReader
 from lab.guest.tundev import IFF_TAP, TunDevice
@@ -37,14 +37,13 @@ class Tap(Flood):
         cpu, work_ns = self.number("reader_cpu"), self.number("work_ns")
         fifo, kind = self.flag("reader_fifo"), self.text("reader")
         reader: KernelReader | UserReader
+        tap = stack.enter_context(TunDevice(DEVICE, IFF_TAP | device_flags(variant)))
         if kind == "kernel":
-            tap = stack.enter_context(TunDevice(DEVICE, IFF_TAP | device_flags(variant)))
             reader = stack.enter_context(KernelReader(tap.fd, cpu=cpu, work_ns=work_ns, fifo=fifo))
         elif kind == "user":
             program = self.environment.bin / "tun_reader"
-            flags = flag_words(variant)
-            words = command(program, DEVICE, flags, cpu=cpu, work_ns=work_ns, fifo=fifo)
-            reader = UserReader(stack.enter_context(Service(words)), DEVICE)
+            words = command(program, tap.fd, cpu=cpu, work_ns=work_ns, fifo=fifo)
+            reader = UserReader(stack.enter_context(Service(words, pass_fds=[tap.fd])), DEVICE)
         else:
             raise GuestError(f"a reader is kernel or user, not '{kind}'")
         self.set_up()

@@ -15,15 +15,14 @@ VPN: packets of 1500 bytes, a ``read()`` and a ``write()`` for each.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Protocol
 
-from bench.guest import cputime, iperf
+from bench.guest import iperf
 from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, driver_metrics
 from bench.guest.vpn import ADDRESSES, DEVICES, NETNS, rest, set_up_ends
-from lab.guest.command import Service, ip_batch, netns_path
+from lab.guest.command import Service, ip_batch
 from lab.guest.counters import driver_counters
-from lab.guest.drivers import awake_cpus, device_flags, flag_words
+from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
 from lab.guest.netns import namespaces
 from lab.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
@@ -44,16 +43,6 @@ def outside(value: int, low: int, high: int) -> int:
     return value - min(max(value, low), high)
 
 
-class Reader(Protocol):
-    """Who carries the packets of both ways."""
-
-    def carried(self) -> int:
-        """Return how many packets it carried so far, as far as it tells."""
-
-    def metrics(self, ends: Ends) -> Metrics:
-        """End it and return what it did, and the account; when nothing moves any more."""
-
-
 class VhostReader:
     """vhost-net and its client."""
 
@@ -72,15 +61,13 @@ class VhostReader:
         packet: so each that is lost may be up to SEGMENTS_MAX that are missing.
         """
         there, back = ends
-        cpu_ns = cputime.process_ns(self._client.pid)
+        cpu_ns = self._client.cpu_ns
         end = self._client.end()
         lost = there.link.tx_dropped
         missing = there.qdisc.packets - end.segments
         return {
             "delivered": end.packets,
-            "delivered_back": end.sent,
             "bytes_per_packet": end.bytes / max(end.packets, 1),
-            "missing_segments": missing,
             "refused_by_client": end.refused,
             "unaccounted": abs(there.link.tx_packets - end.packets)
             + abs(back.link.tx_packets - end.sent)
@@ -102,14 +89,13 @@ class UserReader:
 
     def metrics(self, ends: Ends) -> Metrics:
         """Account for what the qdiscs gave to the drivers; without offloads they agree."""
-        cpu_ns = cputime.process_ns(self._program.pid)
+        cpu_ns = self._program.cpu_ns
         result = self._program.result()
         there, back = (result[way] for way in ("a_to_b", "b_to_a"))
         given = sum(end.qdisc.packets for end in ends)
         lost = sum(end.link.tx_dropped for end in ends)
         return {
             "delivered": there["packets"],
-            "delivered_back": back["packets"],
             "bytes_per_packet": there["bytes"] / max(there["packets"], 1),
             "unaccounted": given - there["packets"] - back["packets"] - lost,
             "reader_cpu_us_per_packet": cpu_ns / 1e3 / max(there["packets"], 1),
@@ -163,9 +149,6 @@ class Tcp(Scenario):
             carried = reader.metrics((there, back))
         metrics: Metrics = {
             "goodput_mbit_per_s": flows.bytes * 8 / flows.window_s / 1e6,
-            "smallest_flow_share": flows.smallest_flow_bytes
-            * self.number("flows")
-            / max(flows.bytes, 1),
             "retransmits": flows.retransmits,
             "lost": there.link.tx_dropped,
             "lost_back": back.link.tx_dropped,
@@ -175,7 +158,7 @@ class Tcp(Scenario):
         }
         return metrics | carried | driver_metrics(driver)
 
-    def _reader(self, variant: Variant, stack: ExitStack) -> Reader:
+    def _reader(self, variant: Variant, stack: ExitStack) -> VhostReader | UserReader:
         kind = self.text("reader")
         if kind == "vhost":
             return VhostReader(self._client(variant, stack))
@@ -183,25 +166,26 @@ class Tcp(Scenario):
             raise GuestError(f"a reader is vhost or user, not '{kind}'")
         command = ["taskset", "--cpu-list", self.text("reader_cpu")]
         command.append(str(self.environment.bin / "forwarder"))
-        for side, netns, device in zip("ab", NETNS, DEVICES, strict=True):
-            command += [f"--netns-{side}", str(netns_path(netns)), f"--name-{side}", device]
-        command += ["--flags", flag_words(variant)]
-        return UserReader(stack.enter_context(Service(command)))
+        fds = self._taps(variant, stack, 0)
+        command += ["--fd-a", str(fds[0]), "--fd-b", str(fds[1])]
+        return UserReader(stack.enter_context(Service(command, pass_fds=fds)))
+
+    def _taps(self, variant: Variant, stack: ExitStack, offloads: int) -> list[int]:
+        """Open both TAPs and put each into its namespace."""
+        flags = IFF_TAP | device_flags(variant)
+        taps = [stack.enter_context(TunDevice(name, flags, offloads=offloads)) for name in DEVICES]
+        ends = zip(DEVICES, NETNS, strict=True)
+        ip_batch([f"link set dev {name} netns {netns}" for name, netns in ends])
+        return [tap.fd for tap in taps]
 
     def _client(self, variant: Variant, stack: ExitStack) -> VhostClient:
-        flags = IFF_TAP | device_flags(variant)
-        taps = [
-            stack.enter_context(TunDevice(name, flags, offloads=TSO_OFFLOADS)) for name in DEVICES
-        ]
+        near, far = self._taps(variant, stack, TSO_OFFLOADS)
         client = VhostClient(
             self.environment,
-            taps[0].fd,
-            far_fd=taps[1].fd,
+            near,
+            far_fd=far,
             slots=self.number("slots"),
             cpu=self.number("client_cpu"),
             worker_cpu=self.number("reader_cpu"),
         )
-        stack.enter_context(client)
-        ends = zip(DEVICES, NETNS, strict=True)
-        ip_batch([f"link set dev {name} netns {netns}" for name, netns in ends])
-        return client
+        return stack.enter_context(client)

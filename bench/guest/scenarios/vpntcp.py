@@ -29,11 +29,10 @@ Devices have no offloads: a slot of a ring is a packet, whatever the VPN.
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 
-from bench.guest import cputime, iperf
+from bench.guest import iperf
 from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, drain, driver_metrics
 from bench.guest.scenarios.vpnhost import (
@@ -45,7 +44,7 @@ from bench.guest.scenarios.vpnhost import (
     vpn_programs,
 )
 from lab.guest.command import in_netns, tool
-from lab.guest.counters import driver_counters, qdisc_counters
+from lab.guest.counters import driver_counters, link_counters, qdisc_counters
 from lab.guest.drivers import IFF_BACKPRESSURE, awake_cpus
 from lab.guest.failure import GuestError
 from lab.guest.tundev import configure, opened_flags
@@ -57,15 +56,6 @@ HERE = End("ndnear", NEAR.device, NEAR.outer, NEAR.inner)
 THERE = FAR
 PATH_LIMIT = 100_000
 """Packets that netem may hold: more than all ACKs of a second."""
-
-
-def parse_dropped(text: str) -> int:
-    """Return the packets dropped both ways from the output of ``ip -j -s link show dev NAME``."""
-    try:
-        stats = json.loads(text)[0]["stats64"]
-        return int(stats["rx"]["dropped"]) + int(stats["tx"]["dropped"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise GuestError("'ip -j -s link' printed something unknown") from error
 
 
 class VpnTcp(Scenario):
@@ -134,7 +124,6 @@ class VpnTcp(Scenario):
             "rtt_over_path": flows.rtt_ms / idle_rtt_ms,
             "lost": here.link.tx_dropped - before.link.tx_dropped,
             "delivered": delivered,
-            "given_to_driver": here.qdisc.packets,
             "unaccounted": here.qdisc.packets - (here.gone - before.gone),
             "qdisc_drops": here.qdisc.drops,
             "requeues": here.qdisc.requeues,
@@ -172,18 +161,15 @@ class VpnTcp(Scenario):
             raise GuestError("'ping' printed something unknown") from error
 
     def _cpu_seconds(self, vpn: Vpn) -> tuple[float, float]:
-        return cputime.process_ns(vpn.near.pid) / 1e9, cputime.process_ns(vpn.far.pid) / 1e9
+        return vpn.near.cpu_ns / 1e9, vpn.far.cpu_ns / 1e9
 
     def _drops_elsewhere(self) -> Metrics:
         """Return what was dropped at the places that are not looked at."""
         ends = list(zip((HERE, THERE), VETH, strict=True))
-        shown = [
-            tool(["ip", "-n", str(end.netns), "-j", "-s", "link", "show", "dev", device])
-            for end, device in ends
-        ]
+        veths = [link_counters(device, netns=end.netns) for end, device in ends]
         return {
             "udp_drops": sum(udp_drops(end) for end, _ in ends),
-            "veth_drops": sum(map(parse_dropped, shown)),
+            "veth_drops": sum(veth.tx_dropped + veth.rx_dropped for veth in veths),
             "netem_drops": qdisc_counters(VETH[1], netns=THERE.netns).drops,
         }
 

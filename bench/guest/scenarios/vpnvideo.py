@@ -17,18 +17,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.guest.account import Account
 from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import (
     DeviceCounts,
     Metrics,
     Scenario,
+    account,
     account_metrics,
     drain,
     driver_metrics,
 )
 from bench.guest.scenarios.vpnhost import LIBRARY, SETTINGS, settings, udp_drops, vpn_programs
-from lab.guest.command import netns_path, parse_last_json, tool
+from lab.guest.command import finished, netns_path
 from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus
 from lab.guest.failure import GuestError
@@ -52,28 +52,22 @@ def video_metrics(said: dict[str, Any], before: DeviceCounts, after: DeviceCount
         before: of the near device, when its qdisc was new.
         after: when it has come to rest.
     """
-    account = Account(
-        offered=said["sent"],
-        delivered=after.link.tx_packets - before.link.tx_packets,
-        queued=after.qdisc.queued,
-        lost=after.link.tx_dropped - before.link.tx_dropped,
-        qdisc_drops=after.qdisc.drops,
-    )
+    delivered = after.link.tx_packets - before.link.tx_packets
+    whole = account(said["sent"], delivered, after, before)
     missing = said["sent"] - said["received"]
     metrics: Metrics = {
         "lost_percent": 100 * missing / max(said["sent"], 1),
         "damaged_frames_percent": 100 * said["damaged"] / said["pictures"],
         "delay_p50_ms": said["p50_ns"] / 1e6,
         "delay_p99_ms": said["p99_ns"] / 1e6,
-        "delay_max_ms": said["max_ns"] / 1e6,
         "latest_send_ms": said["latest_send_ns"] / 1e6,
         "refused": said["send_errors"],
         "received": said["received"],
         # In the VPN, and in its sockets and the receiver's.
-        "lost_elsewhere": account.delivered - said["received"],
+        "lost_elsewhere": delivered - said["received"],
         "pictures": said["pictures"],
     }
-    return metrics | account_metrics(account)
+    return metrics | account_metrics(whole)
 
 
 class VpnVideo(Scenario):
@@ -102,9 +96,7 @@ class VpnVideo(Scenario):
             configure(NEAR.device, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
             before, dropped = DeviceCounts.of(NEAR.device), self._udp_drops()
             stack.enter_context(awake_cpus(self.environment.modules))
-            said = parse_last_json(
-                tool(self._stream(seconds), timeout=seconds + END_GRACE_S), "video"
-            )
+            said = finished(self._stream(seconds), timeout=seconds + END_GRACE_S)
             after = drain(NEAR.device, said["sent"], before=before.gone)
             driver = driver_counters(NEAR.device)
             dropped = self._udp_drops() - dropped

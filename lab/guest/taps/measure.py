@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
@@ -114,10 +113,8 @@ def by_sockets(flood: Flood, environment: Environment) -> Sent:
         # A socket that is held ends with a signal at the latest.
         said = program.finish(patience(flood.seconds + 5))
     told = parse_last_json(said, "udp_sender")
-    errors = int(told["enobufs"]) + int(told["other_errors"])
-    return Sent(
-        int(told["sent"]), errors, int(told["longest_send_ns"]) / 1e6, int(told["held_at_the_end"])
-    )
+    longest_ms = int(told["longest_send_ns"]) / 1e6
+    return Sent(int(told["sent"]), int(told["errors"]), longest_ms, int(told["held_at_the_end"]))
 
 
 def frame(number: int, size: int) -> bytes:
@@ -173,21 +170,15 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
 
             yield came
         return
-    words = [str(environment.bin / "tun_reader"), "--mode", "tap", "--fd", str(tap.fd)]
+    words = [str(environment.bin / "tun_reader"), "--tap", "--fd", str(tap.fd)]
     words += ["--work-ns", str(1000 * flood.work_us)]
     with Service(on_cpu(1, flood, words), pass_fds=[tap.fd]) as program:
 
         def read() -> int:
-            until_still(lambda: cpu_ticks(program.pid))
-            return int(json.loads(program.stop().strip().splitlines()[-1])["packets"])
+            until_still(lambda: program.cpu_ns)
+            return int(program.result()["packets"])
 
         yield read
-
-
-def cpu_ticks(pid: int) -> int:
-    """Return how much CPU time a program has used; it grows while it reads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 def until_still(count: Callable[[], int]) -> None:
