@@ -132,7 +132,8 @@ def test_the_kernels_own_tests_have_their_dialects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "TAP version 13\nok 1 a\nnot ok 2 - b\n# ok 3 c # SKIP no tool\nnot okay\nis it ok?\n"
-    text += "  TEST: d (received 101/100)   [ OK ]\n\x1b[32mTEST: e\x1b[0m  [FAIL]\nPASS: f\n\x1b[1m[+] NS0: g\n"
+    text += "  TEST: d (received 101/100)   [ OK ]\n\x1b[32mTEST: e\x1b[0m  [FAIL]\nPASS: f\n"
+    text += "\x1b[1m[+] NS0: g\n"
     assert kselftest.parse(text) == [
         *(("a", "ok"), ("b", "not ok"), ("c", "SKIP")),
         *(("TEST: d", "OK"), ("TEST: e", "FAIL"), ("f", "PASS"), ("NS0", "[+]")),
