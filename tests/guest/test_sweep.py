@@ -92,7 +92,7 @@ def hold(run: GuestRun) -> None:
     assert not run.splats, "\n".join(splat.text for splat in run.splats)
 
 
-@pytest.mark.parametrize("part", ["1/2", "2/2"])
+@pytest.mark.parametrize("part", ["1/4", "2/4", "3/4", "4/4"])
 def test_fixed_seed(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: str) -> None:
     hold(sweep(kernel, artifacts, tmp_path, "--seed", str(FIXED), "--part", part))
 
