@@ -16,13 +16,10 @@ import pytest
 from lab.kernel.source import find_source
 from proof.tunnels.kselftest import PASSED, RESULTS_NAME
 
-from .conftest import Side
+from .conftest import ATTEMPTS, Side
 
 SECONDS, MARGIN_S = 600.0, 60.0
 """Of a test, and of the guest besides."""
-ATTEMPTS = 3
-"""Some of them are about time as well: on a busy machine a result comes and goes. A difference
-that stays is one."""
 TESTS = (
     *("net/bareudp", "net/gre_gso", "net/gre_ipv6_lladdr", "net/ip6_gre_headroom"),
     *("net/ip6_tunnel", "net/srv6_iptunnel_cache", "net/test_vxlan_fdb_changelink"),

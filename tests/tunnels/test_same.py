@@ -14,7 +14,7 @@ import pytest
 
 from proof.tunnels.kinds import BEARERS, KINDS
 
-from .conftest import Side
+from .conftest import ATTEMPTS, Side
 
 TIMEOUT_S = 300.0
 FEWEST, FEWEST_OF_BEARERS = 80, 4
@@ -27,13 +27,22 @@ def record(side: Side, kind: str, out: Path) -> list[str]:
     return (out / f"record-{kind}.txt").read_text(encoding="ascii").splitlines()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *BEARERS])
-def test_same_packets(sides: tuple[Side, ...], kind: str, tmp_path: Path) -> None:
-    stock, series = (record(side, kind, tmp_path) for side in sides)
+def differences(sides: tuple[Side, ...], kind: str, out: Path) -> list[str]:
+    out.mkdir()
+    stock, series = (record(side, kind, out) for side in sides)
     fewest = FEWEST_OF_BEARERS if kind in BEARERS else FEWEST
     assert len([line for line in series if line.startswith("  out") or kind in BEARERS]) >= fewest
     # A packet with DF has no ID with the series, and any without it.
     assert not [line for line in series if "df:1" in line]
     stock, series = ([one.replace("df:1", "df:0") for one in lines] for lines in (stock, series))
-    found = list(difflib.unified_diff(stock, series, "stock", "series", lineterm="", n=1))
-    assert not found, "\n".join(found[:40])
+    return list(difflib.unified_diff(stock, series, "stock", "series", lineterm="", n=1))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *BEARERS])
+def test_same_packets(sides: tuple[Side, ...], kind: str, tmp_path: Path) -> None:
+    """What threads encrypt may come late on a busy machine, and count for the next packet."""
+    for attempt in range(ATTEMPTS):
+        found = differences(sides, kind, tmp_path / str(attempt))
+        if not found:
+            break
+    assert not found, "\n".join(line[:200] for line in found[:40])
