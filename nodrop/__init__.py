@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nodrop: Linux TUN and TAP devices that hold packets back instead of dropping them."""
+"""nodrop: Linux TUN and TAP devices that push back instead of dropping packets."""

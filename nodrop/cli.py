@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
 NODROP = Program(
     "nodrop",
-    "Linux TUN and TAP devices that hold packets back instead of dropping them.",
+    "Linux TUN and TAP devices that push back instead of dropping packets.",
     "nodrop.commands",
     (
         Command("look", "status", "status", "devices, who reads them, drivers, drops", netns=True),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import tomllib
 from collections.abc import Callable
 from dataclasses import asdict
 from html.parser import HTMLParser
@@ -19,7 +18,7 @@ from bench import scenario
 from bench.cli import main
 from bench.commands import common
 from bench.guest.plan import RAW_NAME
-from bench.report import files, noise, overview, page, plot, rows, stats, summary, table
+from bench.report import files, noise, page, plot, rows, stats, summary, table
 from bench.report.files import Run
 from bench.rundir import jobs
 from lab.guest.variant import Variant
@@ -258,15 +257,6 @@ def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
     text = '{"run": 0, "wall_s": 1}\n[]\n{"run": 1, "wa\n{"run": 0, "wall_s": 2}\n{"run": 2}\n'
     text += '{"run": 0, "wall_s": NaN}\n{"run": 1.5}\n'
     assert files.parse_noise(text) == {0: {"wall_s": 2.0}, 2: {}}
-
-
-def test_the_overview_is_of_enough_pairs() -> None:
-    wanted = tomllib.loads((RESULTS / "overview.toml").read_text(encoding="utf-8"))
-    left, right = overview.draw(wanted).axes
-    assert len(left.patches) == 3 * len(wanted["loss"])
-    assert len(right.patches) == 6
-    with pytest.raises(NodropError, match="pairs"):
-        overview.draw({**wanted, "latency": {"run": "latency"}})
 
 
 def test_interval_of_known_samples() -> None:
