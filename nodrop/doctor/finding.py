@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -27,17 +27,24 @@ class Verdict:
         seen: what was seen, a sentence; of SKIPPED: why it could not be looked at.
         cost: what that costs, a sentence; "" when nothing.
         fix: command lines; those that begin with ``#`` are for people.
+        numbers: what ``seen`` and ``cost`` are based on, for programs; units as in docs/json.md.
     """
 
     severity: Severity
     seen: str
     cost: str = ""
     fix: tuple[str, ...] = ()
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The lines of ``fix`` that a shell can run."""
+        return tuple(line for line in self.fix if not line.startswith("#"))
 
 
-def ok(seen: str) -> Verdict:
+def ok(seen: str, **numbers: float) -> Verdict:
     """Nothing is wrong."""
-    return Verdict(Severity.OK, seen)
+    return Verdict(Severity.OK, seen, numbers=numbers)
 
 
 def skipped(why: str) -> Verdict:
@@ -45,14 +52,14 @@ def skipped(why: str) -> Verdict:
     return Verdict(Severity.SKIPPED, why)
 
 
-def warn(seen: str, cost: str, *fix: str) -> Verdict:
+def warn(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:
     """It may cost something."""
-    return Verdict(Severity.WARN, seen, cost, fix)
+    return Verdict(Severity.WARN, seen, cost, fix, numbers)
 
 
-def fail(seen: str, cost: str, *fix: str) -> Verdict:
+def fail(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:
     """It costs packets, or time, now."""
-    return Verdict(Severity.FAIL, seen, cost, fix)
+    return Verdict(Severity.FAIL, seen, cost, fix, numbers)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def restart(look: Look) -> tuple[str, ...]:
     if names:
         lines.append(f"systemctl stop {names}")
     if "tap" in loaded:
-        lines.append("modprobe -r macvtap ipvtap # their devices go with them: make these again")
+        lines.append("# macvtap and ipvtap devices go with their modules: make them again")
+        lines.append("modprobe -r macvtap ipvtap")
     lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
     if names:
         lines.append(f"systemctl start {names}")

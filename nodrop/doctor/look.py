@@ -53,6 +53,16 @@ class Link:
         return f"{packets / self.seconds:,.0f}/s"
 
     @property
+    def rates(self) -> dict[str, float]:
+        """What went to the reader, or through the tunnel, a second."""
+        return {
+            "delivered_packets_per_s": self.delivered / self.seconds,
+            "delivered_bytes_per_s": self.bytes_s,
+            "dropped_packets_per_s": self.dropped / self.seconds,
+            "dropped_share": self.dropped / max(self.dropped + self.delivered, 1),
+        }
+
+    @property
     def bytes_s(self) -> float:
         """Bytes a second that reached the reader."""
         return max(0, self.now.tx_bytes - self.before.tx_bytes) / self.seconds
@@ -76,10 +86,14 @@ class Link:
     def _mbits(self) -> float:
         return self.bytes_s * 8 / 1e6 if self._moves else _NOMINAL_MBITS
 
-    def wait(self, packets: int) -> str:
+    def wait_ms(self, packets: int) -> float:
         """Return how long the last of so many packets waits at the rate of :meth:`delay`."""
         size = self.packet_bytes if self._moves else float(self.now.mtu)
-        return f"{packets * size * 8 / self._mbits / 1e3:,.0f} ms"
+        return packets * size * 8 / self._mbits / 1e3
+
+    def wait(self, packets: int) -> str:
+        """Return that as people read it: ``240 ms``."""
+        return f"{self.wait_ms(packets):,.0f} ms"
 
     def delay(self, packets: int) -> str:
         """Return that with the rate, or 100 Mbit/s when idle: ``240 ms at 50 Mbit/s``."""

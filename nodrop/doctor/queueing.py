@@ -56,13 +56,14 @@ def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     limit = device.qdisc.limit_packets or device.txqueuelen
     if not kinds or "bfifo" in kinds:
         return ok(f"{device.qdisc.label} holds the packets")
-    wait = link.delay(limit)
+    wait, full_ms = link.delay(limit), link.wait_ms(limit)
     if limit < _LONG_PACKETS:
-        return ok(f"{device.qdisc.label} of {limit} packets: {wait} when full")
+        return ok(f"{device.qdisc.label} of {limit} packets: {wait} when full", full_ms=full_ms)
     return warn(
         f"{device.qdisc.label} holds up to {limit} packets, {device.qdisc.queued_packets} now",
         f"bufferbloat: the last of them waits for {wait}",
         fixes.fq_codel(device),
+        full_ms=full_ms,
     )
 
 
@@ -72,15 +73,18 @@ def qdisc_drops(_look: Look, link: Link) -> Verdict:
     """The qdisc drops packets."""
     device = link.now
     kinds = {device.qdisc.kind, *device.qdisc.leaves}
-    if not link.qdisc_drops:
-        return ok(f"{device.qdisc.label} dropped {device.qdisc.drops} packets since it was set up")
-    rate = link.rate(link.qdisc_drops)
+    drops, label = link.qdisc_drops, device.qdisc.label
+    numbers = {"dropped_packets_per_s": drops / link.seconds}
+    if not drops:
+        return ok(f"{label} dropped {device.qdisc.drops} packets since it was set up", **numbers)
+    rate = link.rate(drops)
     if kinds & MANAGED:
-        return ok(f"{device.qdisc.label} drops {rate}: queue management at work")
+        return ok(f"{label} drops {rate}: queue management at work", **numbers)
     return warn(
-        f"{device.qdisc.label} drops {rate}",
+        f"{label} drops {rate}",
         "its queue is full: senders are faster than the reader, and each waits for the whole queue",
         fixes.fq_codel(device),
+        **numbers,
     )
 
 
@@ -94,11 +98,13 @@ def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
             f"drops {link.rate(link.dropped)}",
             "no route to its other end, or packets that do not fit; TCP slows down at each loss",
             show,
+            **link.rates,
         )
     if lost:
         return warn(
             f"dropped {lost:,} packets since it was made, none now",
             f"{lost / (lost + link.now.tx_packets):.1%} of what was sent",
             show,
+            **link.rates,
         )
-    return ok("has never dropped a packet")
+    return ok("has never dropped a packet", **link.rates)

@@ -88,7 +88,9 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
         return _unseen(look, link)
     worst = max(loads, key=lambda load: load.wait)
     if worst.wait < _WAIT:
-        return ok(f"{worst.label} waits for a CPU {worst.wait:.0%} of the time")
+        return ok(
+            f"{worst.label} waits for a CPU {worst.wait:.0%} of the time", wait_share=worst.wait
+        )
     judge = fail if worst.wait >= _WAIT_LONG else warn
     policy = POLICIES.get(worst.thread.policy, "")
     how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"
@@ -96,6 +98,7 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
         f"{worst.label}{how} is ready to run but waits for a CPU {worst.wait:.0%} of the time",
         "packets wait for their reader, not for the network; a longer queue does not help",
         *_more_cpu(look, worst),
+        wait_share=worst.wait,
     )
 
 
@@ -119,7 +122,7 @@ def reader_saturated(look: Look, link: Link) -> Verdict | None:
         return _unseen(look, link)
     busiest = loads[0]
     if busiest.run < _SATURATED:
-        return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU")
+        return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU", run_share=busiest.run)
     name = _owner(link, busiest)
     fix = "# cheaper work for each packet (cipher, offloads, a larger MTU), or more queues"
     if name == "openvpn":
@@ -128,6 +131,7 @@ def reader_saturated(look: Look, link: Link) -> Verdict | None:
         f"{busiest.label} uses {busiest.run:.0%} of one CPU",
         f"the link can be no faster than that thread: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
         fix,
+        run_share=busiest.run,
     )
 
 

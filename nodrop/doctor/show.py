@@ -42,6 +42,8 @@ def as_json(look: Look, findings: Sequence[Finding]) -> dict[str, Any]:
                 "seen": one.verdict.seen,
                 "cost": one.verdict.cost or None,
                 "fix": list(map(clean, one.verdict.fix)),
+                "commands": list(map(clean, one.verdict.commands)),
+                "numbers": {name: round(value, 4) for name, value in one.verdict.numbers.items()},
             }
             for one in findings
         ],
