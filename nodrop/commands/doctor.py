@@ -12,13 +12,15 @@ from nodrop.commands.status import headline
 from nodrop.doctor import show
 from nodrop.doctor.examine import count, examine
 from nodrop.doctor.sample import record
-from nodrop.errors import NodropError
+from nodrop.errors import NodropError, UsageError
 from nodrop.host.build import build
 from nodrop.host.raw import Raw
 
 FOUND = 3
 """Exit status when there is a warning, or worse."""
 _LONG_S = 2.0
+_UNKNOWN = 3
+"""Exit status of a monitoring plugin that could not look."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,18 +40,35 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="S",
         help="between the two looks (1)",
     )
+    parser.add_argument(
+        "--nagios",
+        action="store_true",
+        help="print one line for Nagios and Icinga; exit status 0 to 3 as these define it",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge, tell."""
+    if not arguments.nagios:
+        return _run(arguments)
+    try:
+        if arguments.json:
+            raise UsageError("--nagios and -j exclude each other.")
+        return _run(arguments)
+    except NodropError as error:
+        print(show.nagios(_UNKNOWN, error.message))
+        return _UNKNOWN
+
+
+def _run(arguments: argparse.Namespace) -> int:
     where.check(arguments)
 
     talk = screen.talk(arguments)
 
     def known(raw: Raw) -> None:
         where.pick(build(raw), arguments.device)
-        if arguments.seconds >= _LONG_S and not arguments.quiet:
+        if arguments.seconds >= _LONG_S and not arguments.quiet and not arguments.nagios:
             talk.print(f"Watching for {arguments.seconds:g} s ...", "dim")
 
     seen = record(
@@ -62,6 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.device and not look.links:
         raise NodropError(f"{', '.join(look.gone)} went away while it was looked at.")
     findings = examine(look)
+    if arguments.nagios:
+        status, line = show.as_nagios(findings)
+        print(line)
+        return status
     if arguments.json:
         print_json("doctor", show.as_json(look, findings))
     else:

@@ -14,6 +14,8 @@ class Severity(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
+    NOTE = "note"
+    """Nothing is wrong, but it is worth knowing."""
     SKIPPED = "skipped"
     """It could not be found out."""
 
@@ -50,6 +52,11 @@ def ok(seen: str, **numbers: float) -> Verdict:
 def skipped(why: str) -> Verdict:
     """It could not be found out."""
     return Verdict(Severity.SKIPPED, why)
+
+
+def note(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:
+    """Nothing is wrong, but it is worth knowing."""
+    return Verdict(Severity.NOTE, seen, cost, fix, numbers)
 
 
 def warn(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:

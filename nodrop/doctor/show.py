@@ -18,9 +18,11 @@ _STYLES = {
     Severity.OK: "green",
     Severity.WARN: "yellow",
     Severity.FAIL: "bold red",
+    Severity.NOTE: "cyan",
     Severity.SKIPPED: "dim",
 }
-_WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.SKIPPED, Severity.OK)
+_WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.NOTE, Severity.SKIPPED, Severity.OK)
+_NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _INDENT = " " * 8
 _WIDEST = 110
 
@@ -72,6 +74,28 @@ def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: 
                 _print(screen, one)
             screen.print()
     screen.text(summary(findings))
+
+
+def as_nagios(findings: Sequence[Finding]) -> tuple[int, str]:
+    """Return the exit status and the line of a monitoring plugin."""
+    counts = count(findings)
+    status = 2 if counts["fail"] else 1 if counts["warn"] else 0
+    data: dict[str, float] = {"fail": counts["fail"], "warn": counts["warn"]}
+    bad = []
+    for one in sorted(findings, key=lambda one: _WORST_FIRST.index(one.verdict.severity)):
+        name = f"{one.device or 'machine'} {one.id}"
+        if one.verdict.severity in _WORST_FIRST[:2]:
+            bad.append(name)
+        data.update({f"{name} {key}": value for key, value in one.verdict.numbers.items()})
+    told = f"{summary(findings)} {'; '.join(bad)}".strip()
+    labels = {clean(name).translate({39: "''", 61: "_", 124: "_"}): data[name] for name in data}
+    values = " ".join(f"'{name}'={round(value, 4)}" for name, value in labels.items())
+    return status, f"{nagios(status, told)} | {values}"
+
+
+def nagios(status: int, told: str) -> str:
+    """Return the text of a monitoring plugin, which may have no bar."""
+    return f"NODROP {_NAGIOS[status]} - {clean(told).replace('|', '_')}"
 
 
 def _title(look: Look, label: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from doctor_cases import (
     DEVICE,
+    FULL,
     MACHINE,
     NAME,
     NODROP_KERNEL,
@@ -24,6 +26,7 @@ from doctor_cases import (
     TAP_DROPS,
     Change,
     Row,
+    both,
     files,
     load,
     machine,
@@ -182,6 +185,28 @@ def test_json_is_what_the_schema_says(
     lost = rates["dropped_packets_per_s"] * shown["interval_s"]
     assert lost == pytest.approx(second - first, rel=0.01)
     assert shown["counts"]["warn"] == sum(one["severity"] == "warn" for one in shown["checks"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "status"),
+    [("nodrop", [], 0), ("nodrop", [FULL], 1), ("stock", [], 2)],
+)
+def test_line_for_nagios(
+    name: str, change: list[Change], status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    odd = "a|b'c=d"
+    data = changed(name, *change, both("links.0.ifname", odd), both("qdiscs.0.dev", odd))
+    doctor(monkeypatch, data)
+    assert cli.main(["doctor", "--nagios"]) == status
+    (line,) = capsys.readouterr().out.splitlines()
+    text, values = line.split(" | ")
+    assert text.split()[1] == ("OK", "WARNING", "CRITICAL")[status]
+    label = "'a_b''c_d ring-drops dropped_packets_per_s'"
+    found = dict(re.findall(r"('(?:[^']|'')*')=([\d.]+)(?: |$)", values))
+    assert (float(found[label]) > 0) is (status == 2)
+    assert (float(found["'fail'"]) > 0) is (status == 2)
+    assert cli.main(["doctor", "--nagios", "nothing0"]) == 3
+    assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
 
 
 def test_device_that_goes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
