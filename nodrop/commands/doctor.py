@@ -12,7 +12,7 @@ from nodrop.commands.status import headline
 from nodrop.doctor import show
 from nodrop.doctor.examine import count, examine
 from nodrop.doctor.sample import record
-from nodrop.errors import NodropError, UsageError
+from nodrop.errors import NodropError
 from nodrop.host.build import build
 from nodrop.host.raw import Raw
 
@@ -40,23 +40,18 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="S",
         help="between the two looks (1)",
     )
-    parser.add_argument(
-        "--nagios",
-        action="store_true",
-        help="print one line for Nagios and Icinga; exit status 0 to 3 as these define it",
-    )
+    plugin = "one line, and an exit status, for Nagios and Icinga"
+    parser.add_argument("--nagios", action="store_true", help=plugin)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge, tell."""
-    if not arguments.nagios:
-        return _run(arguments)
     try:
-        if arguments.json:
-            raise UsageError("--nagios and -j exclude each other.")
         return _run(arguments)
     except NodropError as error:
+        if not arguments.nagios:
+            raise
         print(show.nagios(_UNKNOWN, error.message))
         return _UNKNOWN
 

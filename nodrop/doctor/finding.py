@@ -13,7 +13,9 @@ class Severity(StrEnum):
 
     OK = "ok"
     WARN = "warn"
+    """It may cost something."""
     FAIL = "fail"
+    """It costs packets, or time, now."""
     NOTE = "note"
     """Nothing is wrong, but it is worth knowing."""
     SKIPPED = "skipped"
@@ -44,29 +46,18 @@ class Verdict:
         return tuple(line for line in self.fix if not line.startswith("#"))
 
 
-def ok(seen: str, **numbers: float) -> Verdict:
-    """Nothing is wrong."""
-    return Verdict(Severity.OK, seen, numbers=numbers)
+def _of(severity: Severity) -> Callable[..., Verdict]:
+    """Return what makes a verdict of a severity: of seen, cost, the lines of fix, and numbers."""
+
+    def made(seen: str, cost: str = "", *fix: str, **numbers: float) -> Verdict:
+        return Verdict(severity, seen, cost, fix, numbers)
+
+    return made
 
 
-def skipped(why: str) -> Verdict:
-    """It could not be found out."""
-    return Verdict(Severity.SKIPPED, why)
-
-
-def note(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:
-    """Nothing is wrong, but it is worth knowing."""
-    return Verdict(Severity.NOTE, seen, cost, fix, numbers)
-
-
-def warn(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:
-    """It may cost something."""
-    return Verdict(Severity.WARN, seen, cost, fix, numbers)
-
-
-def fail(seen: str, cost: str, *fix: str, **numbers: float) -> Verdict:
-    """It costs packets, or time, now."""
-    return Verdict(Severity.FAIL, seen, cost, fix, numbers)
+ok, note, warn, fail, skipped = map(
+    _of, (Severity.OK, Severity.NOTE, Severity.WARN, Severity.FAIL, Severity.SKIPPED)
+)
 
 
 @dataclass(frozen=True)

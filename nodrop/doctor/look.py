@@ -86,14 +86,10 @@ class Link:
     def _mbits(self) -> float:
         return self.bytes_s * 8 / 1e6 if self._moves else _NOMINAL_MBITS
 
-    def wait_ms(self, packets: int) -> float:
+    def wait(self, packets: int) -> str:
         """Return how long the last of so many packets waits at the rate of :meth:`delay`."""
         size = self.packet_bytes if self._moves else float(self.now.mtu)
-        return packets * size * 8 / self._mbits / 1e3
-
-    def wait(self, packets: int) -> str:
-        """Return that as people read it: ``240 ms``."""
-        return f"{self.wait_ms(packets):,.0f} ms"
+        return f"{packets * size * 8 / self._mbits / 1e3:,.0f} ms"
 
     def delay(self, packets: int) -> str:
         """Return that with the rate, or 100 Mbit/s when idle: ``240 ms at 50 Mbit/s``."""

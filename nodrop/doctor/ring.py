@@ -47,20 +47,17 @@ def ring_dropped(look: Look, link: Link) -> Verdict | None:
     if not lost:
         return ok("has never dropped a packet")
     share = lost / (lost + link.now.tx_packets)
-    numbers = {"dropped_packets": lost, "dropped_share": share}
+    why, next_time, fix = "", "; the next burst is cut as well", fixes.flow_control(look, link)
     if link.holds:
         causes = ", ".join(f"{name} {count}" for name, count in link.now.drops_by_cause.items())
-        return warn(
-            f"dropped {lost:,} packets since it was made, none now ({causes or 'cause unknown'})",
-            f"{share:.1%} of what was sent",
-            fixes.inside(link.now, "ethtool", "-S", link.now.name),
-            **numbers,
-        )
+        why, next_time = f" ({causes or 'cause unknown'})", ""
+        fix = (fixes.inside(link.now, "ethtool", "-S", link.now.name),)
     return warn(
-        f"dropped {lost:,} packets since it was made, none now",
-        f"{share:.1%} of what was sent; the next burst is cut as well",
-        *fixes.flow_control(look, link),
-        **numbers,
+        f"dropped {lost:,} packets since it was made, none now{why}",
+        f"{share:.1%} of what was sent{next_time}",
+        *fix,
+        dropped_packets=lost,
+        dropped_share=share,
     )
 
 
@@ -94,8 +91,6 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
         f"one of {usual} {link.wait(usual)}; no qdisc shortens it",
         *fixes.flow_control(look, link),
         fixes.txqueuelen(device, usual),
-        full_ms=link.wait_ms(device.txqueuelen),
-        usual_ms=link.wait_ms(usual),
     )
 
 

@@ -23,6 +23,7 @@ _STYLES = {
 }
 _WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.NOTE, Severity.SKIPPED, Severity.OK)
 _NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+_LABEL = str.maketrans({"'": "''", "=": "_", "|": "_"})
 _INDENT = " " * 8
 _WIDEST = 110
 
@@ -80,17 +81,13 @@ def as_nagios(findings: Sequence[Finding]) -> tuple[int, str]:
     """Return the exit status and the line of a monitoring plugin."""
     counts = count(findings)
     status = 2 if counts["fail"] else 1 if counts["warn"] else 0
+    bad = [one for one in findings if one.verdict.severity in _WORST_FIRST[:2]]
+    told = "; ".join([summary(findings), *(f"{one.device or 'machine'} {one.id}" for one in bad)])
     data: dict[str, float] = {"fail": counts["fail"], "warn": counts["warn"]}
-    bad = []
-    for one in sorted(findings, key=lambda one: _WORST_FIRST.index(one.verdict.severity)):
-        name = f"{one.device or 'machine'} {one.id}"
-        if one.verdict.severity in _WORST_FIRST[:2]:
-            bad.append(name)
-        data.update({f"{name} {key}": value for key, value in one.verdict.numbers.items()})
-    told = f"{summary(findings)} {'; '.join(bad)}".strip()
-    labels = {clean(name).translate({39: "''", 61: "_", 124: "_"}): data[name] for name in data}
-    values = " ".join(f"'{name}'={round(value, 4)}" for name, value in labels.items())
-    return status, f"{nagios(status, told)} | {values}"
+    for one in findings:
+        data |= {f"{one.device} {one.id} {key}": of for key, of in one.verdict.numbers.items()}
+    values = [f"'{clean(name).translate(_LABEL)}'={round(of, 4)}" for name, of in data.items()]
+    return status, f"{nagios(status, told)} | {' '.join(values)}"
 
 
 def nagios(status: int, told: str) -> str:
