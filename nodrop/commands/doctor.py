@@ -40,8 +40,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="S",
         help="between the two looks (1)",
     )
-    plugin = "one line, and an exit status, for Nagios and Icinga"
-    parser.add_argument("--nagios", action="store_true", help=plugin)
+    parser.add_argument("--nagios", action="store_true", help="be a plugin for Nagios and Icinga")
     parser.set_defaults(run=run)
 
 

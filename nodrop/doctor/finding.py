@@ -48,11 +48,7 @@ class Verdict:
 
 def _of(severity: Severity) -> Callable[..., Verdict]:
     """Return what makes a verdict of a severity: of seen, cost, the lines of fix, and numbers."""
-
-    def made(seen: str, cost: str = "", *fix: str, **numbers: float) -> Verdict:
-        return Verdict(severity, seen, cost, fix, numbers)
-
-    return made
+    return lambda seen, cost="", *fix, **numbers: Verdict(severity, seen, cost, fix, numbers)
 
 
 ok, note, warn, fail, skipped = map(

@@ -47,8 +47,7 @@ def kernel_instead(look: Look, link: Link) -> Verdict | None:
         if owner.name == "tailscaled":
             how = "# tailscaled cannot use it; hosts with known addresses can, without tailscaled"
         elif owner.name == "openvpn" and link.now.kind == "tun":
-            options = look.system.openvpn.get(owner.pid)
-            if options:
+            if options := look.system.openvpn.get(owner.pid):
                 return ok(f"openvpn({owner.pid}) needs user space for {', '.join(options)}")
             module, how = "ovpn", "# OpenVPN 2.7 uses it by itself, with AEAD ciphers"
             if options is None:

@@ -15,7 +15,6 @@ _PROMPT = MANAGED - {"fq", "cake", "cake_mq"} | _PLAIN | {"mq", "sfq", "ingress"
 """Qdiscs that neither shape nor starve: a packet waits for the device's queue alone."""
 _LONG_PACKETS = 1000
 _SURE_S = 0.9
-_SYSCTL = "/etc/sysctl.d/90-qdisc.conf"
 
 
 @MACHINE("default-qdisc")
@@ -30,7 +29,7 @@ def default_qdisc(look: Look) -> Verdict | None:
         f"new devices get {kind}",
         "a plain queue: one bulk flow delays all others by the whole queue",
         "sysctl -w net.core.default_qdisc=fq_codel",
-        f"echo net.core.default_qdisc=fq_codel >{_SYSCTL}",
+        "echo net.core.default_qdisc=fq_codel >/etc/sysctl.d/90-qdisc.conf",
     )
 
 

@@ -88,9 +88,7 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
         return _unseen(look, link)
     worst = max(loads, key=lambda load: load.wait)
     if worst.wait < _WAIT:
-        return ok(
-            f"{worst.label} waits for a CPU {worst.wait:.0%} of the time", wait_share=worst.wait
-        )
+        return ok(f"{worst.label} waits for a CPU {worst.wait:.0%} of time", wait_share=worst.wait)
     judge = fail if worst.wait >= _WAIT_LONG else warn
     policy = POLICIES.get(worst.thread.policy, "")
     how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"

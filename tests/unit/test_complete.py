@@ -42,11 +42,9 @@ def words(*typed: str) -> list[str]:
         ("install --source ", [":dirs"]),
         ("set tun0 b", ["backpressure"]),
         ("-n blue set tun0 backpressure ", ["on", "off", "default"]),
-        ("set --now tun0 backpressure o", ["on", "off"]),
+        ("set --now tun0 backpressure ", ["on", "off"]),
         ("set tun0 backpressure on ", []),
         ("set --default ", ["backpressure", "stall-ms"]),
-        ("set --default backpressure ", ["on", "off"]),
-        ("set --default stall-ms ", []),
     ],
 )
 def test_words(typed: str, wanted: list[str]) -> None:
