@@ -384,7 +384,6 @@ DEVICE: list[Row] = [
     ("several-queues", "stock", QUEUES, "note"),
     ("several-queues", "stock", [*QUEUES, owner(vhost=1)], None),
     ("offloads-left", "stock", [KEPT, LEFT], "warn"),
-    ("offloads-left", "stock", [KEPT], "ok"),
     ("offloads-left", "stock", [KEPT, LEFT, both(f"{INFO}.vnet_hdr", True)], None),
     ("kernel-instead", "stock", [owner(name="openvpn"), HAS], "note"),
     ("kernel-instead", "stock", [owner(name="openvpn"), HAS, FRAGMENT], "ok"),

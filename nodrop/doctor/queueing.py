@@ -14,7 +14,6 @@ _PLAIN = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
 _PROMPT = MANAGED - {"fq", "cake", "cake_mq"} | _PLAIN | {"mq", "sfq", "ingress", "clsact"}
 """Qdiscs that neither shape nor starve: a packet waits for the device's queue alone."""
 _LONG_PACKETS = 1000
-_SURE_S = 0.9
 
 
 @MACHINE("default-qdisc")
@@ -77,7 +76,7 @@ def qdisc_stalled(_look: Look, link: Link) -> Verdict | None:
     rings = [queue.ring_packets for one in (link.before, device) for queue in one.queue]
     stopped = device.driver is Driver.UPSTREAM or (link.holds and any(one != 0 for one in rings))
     here = device.up and device.carrier and not device.direct
-    if stopped or not here or link.seconds < _SURE_S:
+    if stopped or not here or link.seconds < 0.9:
         return None
     stalled = [
         one

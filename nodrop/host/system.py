@@ -6,6 +6,7 @@ from __future__ import annotations
 import lzma
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,8 +20,6 @@ from nodrop.host.livepatch import Livepatch
 from nodrop.host.rules import Rules
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
-IN_KERNEL = ("ovpn", "wireguard")
-"""Modules that do what some programs with a TUN device do."""
 _NO_DCO = re.compile(
     r"^\s*[<-]*(comp-lzo|compress|fragment|http-proxy|socks-proxy|secret|shaper|disable-dco)\b",
     re.MULTILINE,
@@ -79,7 +78,7 @@ class System:
         container: what kind of container this is; "": none.
         units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
-        in_kernel: those of IN_KERNEL that the running kernel has.
+        in_kernel: of ovpn and wireguard, those that the running kernel has.
         kept: what 'nodrop set' keeps (:meth:`Rules.read`).
         obstacle: what keeps that from being applied (:meth:`Rules.obstacle`).
         openvpn: pid of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
@@ -152,7 +151,7 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         with suppress(NodropError):
             words = ("apt-cache", "show", "--no-all-versions", f"linux-headers-{release}")
             offered = bool(proc.ask(*words).stdout)
-    others = [_module(root, release, name) for name in IN_KERNEL]
+    others = [_module(root, release, name) for name in ("ovpn", "wireguard")]
     kept, rules = {}, Rules(root)
     with suppress(NodropError):
         kept = rules.read()
@@ -258,11 +257,15 @@ def _openvpn(root: Path, pid: int) -> list[str] | None:
             return None
         for name in re.findall(r"^--config\n(.+)", text, re.MULTILINE) or words[len(words) > 1 :]:
             place = folder / ("root" if name.startswith("/") else "cwd") / name.lstrip("/")
-            # Anybody may call a program so: no FIFO may block, no file fill the memory.
-            if not place.is_file():
-                return None
-            with place.open(errors="replace") as file:
-                text += file.read(1 << 20)
+            # Anybody may call a program so: no FIFO may block, no device be opened.
+            pinned = os.open(place, os.O_PATH | os.O_CLOEXEC)
+            try:
+                if not stat.S_ISREG(os.fstat(pinned).st_mode):
+                    return None
+                with open(f"/proc/self/fd/{pinned}", errors="replace") as file:
+                    text += file.read(1 << 20)
+            finally:
+                os.close(pinned)
         # It may name any file: nothing of that but these words is kept.
         return sorted({*_NO_DCO.findall(text)})
     return None
