@@ -71,6 +71,7 @@ class _Line:
     def __init__(self) -> None:
         self.netns: str | None = None
         self.waiting: argparse.Action | None = None
+        self.typed: list[str] = []
         self.only_positionals = False
         self._enter(cli.top_parser())
         self._positionals = [_COMMAND]
@@ -91,12 +92,14 @@ class _Line:
             self.only_positionals = True
         elif word.startswith("-") and not self.only_positionals:
             name, equals, value = word.partition("=")
+            self.typed.append(name)
             action = self._options.get(name)
             if action and action.nargs != 0:
                 self.waiting = action
                 if equals:
                     self.take(value)
         elif self._positionals:
+            self.typed.append(word)
             action = self._positionals[0]
             if action.nargs in (None, "?"):
                 del self._positionals[0]
@@ -130,7 +133,23 @@ class _Line:
                 for command in cli.NODROP.commands:
                     yield command.name, command.summary
             else:
-                yield from _values(action, self.netns)
+                yield from (
+                    self._setting() if action.dest == "words" else _values(action, self.netns)
+                )
+
+    def _setting(self) -> Found:
+        """Return what may follow in ``nodrop set``: devices, the setting, its value."""
+        names = [word for word in self.typed if word[:1] != "-"][1:]
+        default = "--default" in self.typed
+        keys = ["backpressure", "stall-ms"] if default else ["backpressure"]
+        if not set(keys) & set(names):
+            if not default:
+                yield from devices(self.netns)
+            if default or names:
+                yield from ((key, "") for key in keys)
+        elif names[-1] == "backpressure":
+            kept = not default and "--now" not in self.typed
+            yield from ((value, "") for value in ["on", "off", *(["default"] if kept else [])])
 
 
 _COMMAND = argparse.Action([], "command")

@@ -207,6 +207,18 @@ def tap(kind: str = "macvtap", *, on: str | None = "Y") -> Change:
     return change
 
 
+def stalled(root: str = "mq") -> Change:
+    """A qdisc below the root has packets and sends none; the others do."""
+
+    def change(data: dict[str, Any]) -> None:
+        for space in spaces(data):
+            leaf = {"kind": "pfifo_fast", "parent": "1:1", "root": False, "qlen": 6, "packets": 40}
+            space["qdiscs"].append({**space["qdiscs"][0], **leaf})
+            space["qdiscs"][0]["kind"] = root
+
+    return change
+
+
 def guard_is_quiet(data: dict[str, Any]) -> None:
     """The ring stays as full as it was, and nobody tells of the guard."""
     first, second = (space["stats"][NAME] for space in spaces(data))
@@ -253,6 +265,14 @@ TAP_DROPS = later("links.0.stats64.rx.dropped", 60)
 FULL = later("qdiscs.0.drops", 50)
 DOWN = both("links.0.flags", ["POINTOPOINT"])
 OFF = both(f"flags.{NAME}.nodrop", False)
+INFO = "links.0.linkinfo.info_data"
+QUEUES = [both(f"{INFO}.multi_queue", True), both(f"{INFO}.numqueues", 2)]
+KEPT = both(f"{INFO}.persist", True)
+LEFT = both("flags", {NAME: {"tx-checksumming": True}})
+HAS = system(in_kernel=["ovpn", "wireguard"])
+FRAGMENT = system(openvpn={"64": ["fragment"]})
+TREE = system(tree=True)
+RULE = system(kept={"nd*": True})
 EMPTY = both(f"stats.{NAME}.tx0_ring", 0)
 STALE = modules("bb")
 
@@ -260,6 +280,12 @@ Row = tuple[str, str, list[Change], str | None]
 """A check, a machine, what is changed in it, and how bad that is."""
 
 MACHINE: list[Row] = [
+    ("kept-settings", "nodrop", [RULE, OFF], "warn"),
+    ("kept-settings", "nodrop", [RULE], "ok"),
+    ("kept-settings", "nodrop", [RULE, OFF, both("name", "blue")], "ok"),
+    ("kept-settings", "nodrop", [RULE, later(f"flags.{NAME}.nodrop", -1)], "ok"),
+    ("kept-settings", "nodrop", [RULE, system(obstacle="udev")], "warn"),
+    ("kept-settings", "stock", [RULE], "warn"),
     ("driver-stock", "stock", [], "warn"),
     ("driver-stock", "stock", [files(initstate=None)], "warn"),
     ("driver-stock", "stock", [NODROP_KERNEL], None),
@@ -281,15 +307,10 @@ MACHINE: list[Row] = [
     ("headers-missing", "stock", [kernels({"headers": False})], "warn"),
     ("headers-missing", "stock", [], "ok"),
     ("headers-missing", "nodrop", [kernels({"headers": False})], None),
-    ("not-built", "stock", [system(tree=True)], "warn"),
-    ("not-built", "stock", [kernels({"why_not": "no gcc"}), system(tree=True)], "warn"),
-    (
-        "not-built",
-        "nodrop",
-        [kernels({"nodrop": True}, {"release": "7.3.10"}), system(tree=True)],
-        "warn",
-    ),
-    ("not-built", "nodrop", [NODROP_KERNEL, system(tree=True)], "ok"),
+    ("not-built", "stock", [TREE], "warn"),
+    ("not-built", "stock", [kernels({"why_not": "no gcc"}), TREE], "warn"),
+    ("not-built", "nodrop", [kernels({"nodrop": True}, {"release": "7.4.1"}), TREE], "warn"),
+    ("not-built", "nodrop", [NODROP_KERNEL, TREE], "ok"),
     ("not-built", "stock", [], None),
     ("kernel-pending", "stock", [NEWER], "warn"),
     ("kernel-pending", "stock", [kernels({}, {"release": "7.3.3"})], "ok"),
@@ -337,6 +358,11 @@ DEVICE: list[Row] = [
     ("bufferbloat", "stock", [tap()], None),
     ("qdisc-drops", "nodrop", [FULL], "warn"),
     ("qdisc-drops", "nodrop", [FULL, both("qdiscs.0.kind", "fq_codel")], "ok"),
+    ("qdisc-stalled", "stock", [stalled()], "warn"),
+    ("qdisc-stalled", "stock", [stalled("hfsc")], "note"),
+    ("qdisc-stalled", "stock", [stalled(), later("qdiscs.1.packets", 1)], "ok"),
+    ("qdisc-stalled", "nodrop", [stalled(), EMPTY], "warn"),
+    ("qdisc-stalled", "nodrop", [stalled()], None),
     ("no-reader", "stock", [nobody], "warn"),
     ("no-reader", "stock", [], "ok"),
     ("no-reader", "stock", [nobody, DOWN], None),
@@ -355,6 +381,14 @@ DEVICE: list[Row] = [
     ("reader-starved", "stock", [], "ok"),
     ("reader-saturated", "nodrop", [busy], "warn"),
     ("reader-saturated", "stock", [], "ok"),
+    ("several-queues", "stock", QUEUES, "note"),
+    ("several-queues", "stock", [*QUEUES, owner(vhost=1)], None),
+    ("offloads-left", "stock", [KEPT, LEFT], "warn"),
+    ("offloads-left", "stock", [KEPT, LEFT, both(f"{INFO}.vnet_hdr", True)], None),
+    ("kernel-instead", "stock", [owner(name="openvpn"), HAS], "note"),
+    ("kernel-instead", "stock", [owner(name="openvpn"), HAS, FRAGMENT], "ok"),
+    ("kernel-instead", "stock", [owner(name="openvpn"), HAS, both(f"{INFO}.type", "tap")], None),
+    ("kernel-instead", "stock", [owner(name="wireguard-go"), HAS], "note"),
     ("tunnel-drops", "stock", [tunnel(), later("links.0.stats64.tx.dropped", 3)], "fail"),
     ("tunnel-drops", "stock", [tunnel(dropped=3)], "warn"),
     ("tunnel-drops", "stock", [tunnel()], "ok"),

@@ -19,6 +19,8 @@ from nodrop.host.raw import Raw
 FOUND = 3
 """Exit status when there is a warning, or worse."""
 _LONG_S = 2.0
+_UNKNOWN = 3
+"""Exit status of a monitoring plugin that could not look."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,18 +40,29 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="S",
         help="between the two looks (1)",
     )
+    parser.add_argument("--nagios", action="store_true", help="be a plugin for Nagios and Icinga")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge, tell."""
+    try:
+        return _run(arguments)
+    except NodropError as error:
+        if not arguments.nagios:
+            raise
+        print(show.nagios(_UNKNOWN, error.message))
+        return _UNKNOWN
+
+
+def _run(arguments: argparse.Namespace) -> int:
     where.check(arguments)
 
     talk = screen.talk(arguments)
 
     def known(raw: Raw) -> None:
         where.pick(build(raw), arguments.device)
-        if arguments.seconds >= _LONG_S and not arguments.quiet:
+        if arguments.seconds >= _LONG_S and not arguments.quiet and not arguments.nagios:
             talk.print(f"Watching for {arguments.seconds:g} s ...", "dim")
 
     seen = record(
@@ -62,6 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.device and not look.links:
         raise NodropError(f"{', '.join(look.gone)} went away while it was looked at.")
     findings = examine(look)
+    if arguments.nagios:
+        status, line = show.as_nagios(findings)
+        print(line)
+        return status
     if arguments.json:
         print_json("doctor", show.as_json(look, findings))
     else:

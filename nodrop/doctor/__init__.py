@@ -2,6 +2,6 @@
 """What is wrong with a machine's virtual links, and what to do about it.
 
 ``sample`` looks twice, ``look`` is what came of it, the checks (``ring``, ``queueing``,
-``reader``, ``driver``, ``kernels``) judge it, each under an id that
+``reader``, ``program``, ``driver``, ``kernels``) judge it, each under an id that
 docs/doctor.md explains, ``fixes`` writes the commands.
 """

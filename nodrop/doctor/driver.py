@@ -7,6 +7,7 @@ from nodrop.doctor import fixes
 from nodrop.doctor.finding import MACHINE, Verdict, ok, skipped, warn
 from nodrop.doctor.look import Look
 from nodrop.host.model import Driver
+from nodrop.host.rules import applied
 
 _STOCK = "a full ring drops, and no qdisc sees a queue"
 
@@ -21,15 +22,10 @@ def driver_stock(look: Look) -> Verdict | None:
         return ok(f"tun is nodrop's ({host.tun.version or 'livepatch'})")
     if running and running.nodrop:
         return None  # module-old
+    seen = "tun is the kernel's own, and nodrop is not installed for this kernel"
     if host.tun.built_in:
-        return warn(
-            "tun is built into this kernel: nothing can replace it", _STOCK, *fixes.install(look)
-        )
-    return warn(
-        "tun is the kernel's own, and nodrop is not installed for this kernel",
-        _STOCK,
-        *fixes.install(look),
-    )
+        seen = "tun is built into this kernel: nothing can replace it"
+    return warn(seen, _STOCK, *fixes.install(look))
 
 
 @MACHINE("module-old")
@@ -54,10 +50,9 @@ def module_old(look: Look) -> Verdict | None:
     else:
         seen = f"nodrop was removed, but its {names} is still in memory"
         cost = "it stays until the next boot or a restart of the readers"
-    live = ("nodrop livepatch load",) if installed and system.livepatch else ()
-    return warn(
-        seen, cost, *(live if host.tun.driver is Driver.STOCK else ()), *fixes.restart(look)
-    )
+    patch = installed and system.livepatch and host.tun.driver is Driver.STOCK
+    live = ("nodrop livepatch load",) if patch else ()
+    return warn(seen, cost, *live, *fixes.restart(look))
 
 
 @MACHINE("default-off")
@@ -72,6 +67,33 @@ def default_off(look: Look) -> Verdict | None:
         "none of today's asks: their rings drop",
         "nodrop set --default backpressure on",
     )
+
+
+@MACHINE("kept-settings")
+def kept_settings(look: Look) -> Verdict | None:
+    """What 'nodrop set' keeps is not what devices have, or nothing applies it."""
+    kept, tun, obstacle = look.system.kept, look.host.tun, look.system.obstacle
+    if not kept or not tun.loaded or obstacle == "netns":
+        return None
+    cost = f"what is kept for {', '.join(kept)} has no effect"
+    if obstacle:
+        fix = "apt install ethtool" if obstacle == "ethtool" else "# have udev run"
+        return warn(f"{obstacle}, which applies kept settings, is missing", cost, fix)
+    if tun.driver is Driver.STOCK and not look.host.moving:
+        return warn("settings are kept, and tun is the kernel's own", cost, *fixes.install(look))
+    for link in look.links:
+        device, on = link.now, applied(kept, link.now.name)
+        # udev has the machine's own devices alone, and may take a moment.
+        ours = device.driver in (Driver.NODROP, Driver.LIVE) and not (device.direct or device.netns)
+        if ours and on is not None and {link.before.enabled, device.enabled} == {not on}:
+            has, word = ("off", "on") if on else ("on", "off")
+            return warn(
+                f"{word} is kept for {device.name}, which is {has}",
+                "it was set with --now or by another program, or udev did not apply it",
+                fixes.backpressure(device, word, keep=False),
+                f"# or keep what it is: {fixes.backpressure(device, has)}",
+            )
+    return ok("devices have the settings that are kept for them")
 
 
 @MACHINE("guard-off")

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # What these modules define are checks: importing them puts them on the list.
-from nodrop.doctor import driver, kernels, queueing, reader, ring
+from nodrop.doctor import driver, kernels, program, queueing, reader, ring
 from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
 from nodrop.doctor.look import Look
 
-MODULES = (driver, kernels, ring, queueing, reader)
+MODULES = (driver, kernels, ring, queueing, reader, program)
 
 
 def examine(look: Look) -> list[Finding]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -13,7 +13,11 @@ class Severity(StrEnum):
 
     OK = "ok"
     WARN = "warn"
+    """It may cost something."""
     FAIL = "fail"
+    """It costs packets, or time, now."""
+    NOTE = "note"
+    """Nothing is wrong, but it is worth knowing."""
     SKIPPED = "skipped"
     """It could not be found out."""
 
@@ -27,32 +31,29 @@ class Verdict:
         seen: what was seen, a sentence; of SKIPPED: why it could not be looked at.
         cost: what that costs, a sentence; "" when nothing.
         fix: command lines; those that begin with ``#`` are for people.
+        numbers: what ``seen`` and ``cost`` are based on, for programs; units as in docs/json.md.
     """
 
     severity: Severity
     seen: str
     cost: str = ""
     fix: tuple[str, ...] = ()
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The lines of ``fix`` that a shell can run."""
+        return tuple(line for line in self.fix if not line.startswith("#"))
 
 
-def ok(seen: str) -> Verdict:
-    """Nothing is wrong."""
-    return Verdict(Severity.OK, seen)
+def _of(severity: Severity) -> Callable[..., Verdict]:
+    """Return what makes a verdict of a severity: of seen, cost, the lines of fix, and numbers."""
+    return lambda seen, cost="", *fix, **numbers: Verdict(severity, seen, cost, fix, numbers)
 
 
-def skipped(why: str) -> Verdict:
-    """It could not be found out."""
-    return Verdict(Severity.SKIPPED, why)
-
-
-def warn(seen: str, cost: str, *fix: str) -> Verdict:
-    """It may cost something."""
-    return Verdict(Severity.WARN, seen, cost, fix)
-
-
-def fail(seen: str, cost: str, *fix: str) -> Verdict:
-    """It costs packets, or time, now."""
-    return Verdict(Severity.FAIL, seen, cost, fix)
+ok, note, warn, fail, skipped = map(
+    _of, (Severity.OK, Severity.NOTE, Severity.WARN, Severity.FAIL, Severity.SKIPPED)
+)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ def inside(device: Device, *words: str) -> str:
     return prefix(device.netns or None) + join(*words)
 
 
-def backpressure(device: Device) -> str:
-    """Return what switches nodrop on for a device; all macvtap and ipvtap have one switch."""
+def backpressure(device: Device, word: str = "on", *, keep: bool = True) -> str:
+    """Return what switches nodrop for a device; all macvtap and ipvtap have one switch."""
     if device.direct:
         return "echo Y >/sys/module/tap/parameters/nodrop"
     where = ["-n", device.netns] if device.netns else []
-    now = [] if can_keep(device.name) and not device.netns else ["--now"]
-    return join("nodrop", *where, "set", *now, device.name, "backpressure", "on")
+    now = [] if keep and can_keep(device.name) and not device.netns else ["--now"]
+    return join("nodrop", *where, "set", *now, device.name, "backpressure", word)
 
 
 def txqueuelen(device: Device, packets: int) -> str:
@@ -67,7 +67,8 @@ def restart(look: Look) -> tuple[str, ...]:
     if names:
         lines.append(f"systemctl stop {names}")
     if "tap" in loaded:
-        lines.append("modprobe -r macvtap ipvtap # their devices go with them: make these again")
+        lines.append("# macvtap and ipvtap devices go with their modules: make them again")
+        lines.append("modprobe -r macvtap ipvtap")
     lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
     if names:
         lines.append(f"systemctl start {names}")

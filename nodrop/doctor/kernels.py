@@ -19,13 +19,13 @@ def headers_missing(look: Look) -> Verdict | None:
     if running and running.headers:
         return ok("the running kernel's headers are here")
     fix = [f"apt install linux-headers-{system.release}"]
-    if system.distribution == "debian" and not system.headers_offered:
+    if system.distribution != "debian":
+        fix = [f"# install the package with the headers of {system.release}"]
+    elif not system.headers_offered:
         fix = [
             f"# apt has no linux-headers-{system.release}: 'apt update', or run another",
             "# kernel; for your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=FOLDER",
         ]
-    elif system.distribution != "debian":
-        fix = [f"# install the package with the headers of {system.release}"]
     return warn(
         f"the headers of the running kernel {system.release} are missing",
         "nodrop cannot be built for it",

@@ -53,6 +53,16 @@ class Link:
         return f"{packets / self.seconds:,.0f}/s"
 
     @property
+    def rates(self) -> dict[str, float]:
+        """What went to the reader, or through the tunnel, a second."""
+        return {
+            "delivered_packets_per_s": self.delivered / self.seconds,
+            "delivered_bytes_per_s": self.bytes_s,
+            "dropped_packets_per_s": self.dropped / self.seconds,
+            "dropped_share": self.dropped / max(self.dropped + self.delivered, 1),
+        }
+
+    @property
     def bytes_s(self) -> float:
         """Bytes a second that reached the reader."""
         return max(0, self.now.tx_bytes - self.before.tx_bytes) / self.seconds

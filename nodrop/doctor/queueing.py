@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Verdict, fail, note, ok, skipped, warn
 from nodrop.doctor.look import Link, Look
+from nodrop.host.model import Driver
 
 MANAGED = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
 """Qdiscs that keep themselves short, or give each flow its own place."""
 _PLAIN = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
+_PROMPT = MANAGED - {"fq", "cake", "cake_mq"} | _PLAIN | {"mq", "sfq", "ingress", "clsact"}
+"""Qdiscs that neither shape nor starve: a packet waits for the device's queue alone."""
 _LONG_PACKETS = 1000
-_SYSCTL = "/etc/sysctl.d/90-qdisc.conf"
 
 
 @MACHINE("default-qdisc")
@@ -26,7 +28,7 @@ def default_qdisc(look: Look) -> Verdict | None:
         f"new devices get {kind}",
         "a plain queue: one bulk flow delays all others by the whole queue",
         "sysctl -w net.core.default_qdisc=fq_codel",
-        f"echo net.core.default_qdisc=fq_codel >{_SYSCTL}",
+        "echo net.core.default_qdisc=fq_codel >/etc/sysctl.d/90-qdisc.conf",
     )
 
 
@@ -66,21 +68,59 @@ def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     )
 
 
+@RING("qdisc-stalled")
+def qdisc_stalled(_look: Look, link: Link) -> Verdict | None:
+    """Packets wait in a qdisc, and none leaves it, though nothing stops the device's queue."""
+    device, was = link.now, {(one.handle, one.parent): one for one in link.before.qdiscs}
+    # A stopped queue has packets in its ring; the kernel's own driver never stops one.
+    rings = [queue.ring_packets for one in (link.before, device) for queue in one.queue]
+    stopped = device.driver is Driver.UPSTREAM or (link.holds and any(one != 0 for one in rings))
+    here = device.up and device.carrier and not device.direct
+    if stopped or not here or link.seconds < 0.9:
+        return None
+    stalled = [
+        one
+        for one in device.qdiscs
+        if (old := was.get((one.handle, one.parent))) and one.sent_packets == old.sent_packets
+        if one.queued_packets >= old.queued_packets > 0
+    ]
+    if not stalled:
+        return ok("what waits in its qdisc moves on")
+    leaf = stalled[-1]
+    judge, advice = note, "# its rate or priority may be too low, or it delays on purpose (netem)"
+    if {one.kind for one in device.qdiscs} <= _PROMPT:
+        judge, advice = warn, "# the qdisc does not send by itself: 'tc qdisc replace' renews it"
+    if link.holds:
+        off = fixes.backpressure(device, "off", keep=False)
+        advice += f"; report it if '{off}' makes them leave"
+    return judge(
+        f"none of {leaf.queued_packets} packets left {leaf.kind} ({leaf.parent or 'root'}) in "
+        f"{link.seconds:.1f} s, and nothing stops the device",
+        "they are late, and neither the ring nor its reader is why",
+        fixes.inside(device, "tc", "-s", "qdisc", "show", "dev", device.name),
+        advice,
+        queued_packets=leaf.queued_packets,
+    )
+
+
 @TUNNEL("tunnel-qdisc-drops")
 @RING("qdisc-drops")
 def qdisc_drops(_look: Look, link: Link) -> Verdict:
     """The qdisc drops packets."""
     device = link.now
     kinds = {device.qdisc.kind, *device.qdisc.leaves}
-    if not link.qdisc_drops:
-        return ok(f"{device.qdisc.label} dropped {device.qdisc.drops} packets since it was set up")
-    rate = link.rate(link.qdisc_drops)
+    drops, label = link.qdisc_drops, device.qdisc.label
+    numbers = {"dropped_packets_per_s": drops / link.seconds}
+    if not drops:
+        return ok(f"{label} dropped {device.qdisc.drops} packets since it was set up", **numbers)
+    rate = link.rate(drops)
     if kinds & MANAGED:
-        return ok(f"{device.qdisc.label} drops {rate}: queue management at work")
+        return ok(f"{label} drops {rate}: queue management at work", **numbers)
     return warn(
-        f"{device.qdisc.label} drops {rate}",
+        f"{label} drops {rate}",
         "its queue is full: senders are faster than the reader, and each waits for the whole queue",
         fixes.fq_codel(device),
+        **numbers,
     )
 
 
@@ -89,16 +129,11 @@ def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
     """A tunnel drops packets."""
     lost = link.now.tx_dropped
     show = fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name)
+    if not lost:
+        return ok("has never dropped a packet", **link.rates)
     if link.dropped:
-        return fail(
-            f"drops {link.rate(link.dropped)}",
-            "no route to its other end, or packets that do not fit; TCP slows down at each loss",
-            show,
-        )
-    if lost:
-        return warn(
-            f"dropped {lost:,} packets since it was made, none now",
-            f"{lost / (lost + link.now.tx_packets):.1%} of what was sent",
-            show,
-        )
-    return ok("has never dropped a packet")
+        cost = "no route to its other end, or packets that do not fit; TCP slows down at each loss"
+        return fail(f"drops {link.rate(link.dropped)}", cost, show, **link.rates)
+    seen = f"dropped {lost:,} packets since it was made, none now"
+    cost = f"{lost / (lost + link.now.tx_packets):.1%} of what was sent"
+    return warn(seen, cost, show, **link.rates)

@@ -30,9 +30,9 @@ def no_reader(look: Look, link: Link) -> Verdict | None:
         return ok("is open: " + (", ".join(owner.name for owner in device.owners) or "by somebody"))
     if device.carrier and look.host.hidden_processes:
         return skipped(_HIDDEN)
-    fix = ["# start the program that reads it, or:"]
-    fix.append(fixes.inside(device, "ip", "link", "set", "dev", device.name, "down"))
-    return warn("is up, and nobody has it open", "what is sent to it is lost", *fix)
+    down = fixes.inside(device, "ip", "link", "set", "dev", device.name, "down")
+    start = "# start the program that reads it, or:"
+    return warn("is up, and nobody has it open", "what is sent to it is lost", start, down)
 
 
 @RING("reader-stuck")
@@ -88,7 +88,7 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
         return _unseen(look, link)
     worst = max(loads, key=lambda load: load.wait)
     if worst.wait < _WAIT:
-        return ok(f"{worst.label} waits for a CPU {worst.wait:.0%} of the time")
+        return ok(f"{worst.label} waits for a CPU {worst.wait:.0%} of time", wait_share=worst.wait)
     judge = fail if worst.wait >= _WAIT_LONG else warn
     policy = POLICIES.get(worst.thread.policy, "")
     how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"
@@ -96,6 +96,7 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
         f"{worst.label}{how} is ready to run but waits for a CPU {worst.wait:.0%} of the time",
         "packets wait for their reader, not for the network; a longer queue does not help",
         *_more_cpu(look, worst),
+        wait_share=worst.wait,
     )
 
 
@@ -119,29 +120,20 @@ def reader_saturated(look: Look, link: Link) -> Verdict | None:
         return _unseen(look, link)
     busiest = loads[0]
     if busiest.run < _SATURATED:
-        return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU")
-    name = _owner(link, busiest)
-    fix = "# cheaper work for each packet (cipher, offloads, a larger MTU), or more queues"
-    if name == "openvpn":
-        fix = "# OpenVPN 2.6: data channel offload (ovpn-dco) keeps the packets in the kernel"
+        return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU", run_share=busiest.run)
     return warn(
         f"{busiest.label} uses {busiest.run:.0%} of one CPU",
         f"the link can be no faster than that thread: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
-        fix,
+        "# cheaper work for each packet (cipher, offloads, a larger MTU), or more queues",
+        run_share=busiest.run,
     )
-
-
-def _owner(link: Link, load: Load) -> str:
-    """Return the name of the process that a thread reads for."""
-    return next(owner.name for owner in link.now.owners if owner.pid == load.thread.pid)
 
 
 def _readers(look: Look, link: Link) -> list[Load]:
     """Return the threads that may be the ones that read; the busiest first."""
     loads = look.loads(link.now)
     if link.now.vhost:
-        vhost = [load for load in loads if load.thread.vhost]
-        loads = vhost or loads
+        loads = [load for load in loads if load.thread.vhost] or loads
     return [load for load in loads if not _VCPU.match(load.thread.name)]
 
 

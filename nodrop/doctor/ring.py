@@ -23,8 +23,7 @@ REMEDIES = {
 def ring_drops(look: Look, link: Link) -> Verdict | None:
     """Packets are lost on their way to the reader now."""
     if not link.dropped:
-        return ok("nothing dropped while it was watched")
-    sent = link.dropped + link.delivered
+        return ok("nothing dropped while it was watched", **link.rates)
     causes = {
         name: grown
         for name, count in link.now.drops_by_cause.items()
@@ -33,8 +32,9 @@ def ring_drops(look: Look, link: Link) -> Verdict | None:
     why = ", ".join(f"{name} {link.rate(count)}" for name, count in sorted(causes.items()))
     return fail(
         f"drops {link.rate(link.dropped)} on the way to its reader{f' ({why})' if why else ''}",
-        f"{link.dropped / sent:.1%} of what is sent; TCP slows down at each loss",
+        f"{link.rates['dropped_share']:.1%} of what is sent; TCP slows down at each loss",
         *(fixes.unheld(link) if link.holds else fixes.flow_control(look, link)),
+        **link.rates,
     )
 
 
@@ -47,17 +47,17 @@ def ring_dropped(look: Look, link: Link) -> Verdict | None:
     if not lost:
         return ok("has never dropped a packet")
     share = lost / (lost + link.now.tx_packets)
+    why, next_time, fix = "", "; the next burst is cut as well", fixes.flow_control(look, link)
     if link.holds:
         causes = ", ".join(f"{name} {count}" for name, count in link.now.drops_by_cause.items())
-        return warn(
-            f"dropped {lost:,} packets since it was made, none now ({causes or 'cause unknown'})",
-            f"{share:.1%} of what was sent",
-            fixes.inside(link.now, "ethtool", "-S", link.now.name),
-        )
+        why, next_time = f" ({causes or 'cause unknown'})", ""
+        fix = (fixes.inside(link.now, "ethtool", "-S", link.now.name),)
     return warn(
-        f"dropped {lost:,} packets since it was made, none now",
-        f"{share:.1%} of what was sent; the next burst is cut as well",
-        *fixes.flow_control(look, link),
+        f"dropped {lost:,} packets since it was made, none now{why}",
+        f"{share:.1%} of what was sent{next_time}",
+        *fix,
+        dropped_packets=lost,
+        dropped_share=share,
     )
 
 

@@ -18,9 +18,12 @@ _STYLES = {
     Severity.OK: "green",
     Severity.WARN: "yellow",
     Severity.FAIL: "bold red",
+    Severity.NOTE: "cyan",
     Severity.SKIPPED: "dim",
 }
-_WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.SKIPPED, Severity.OK)
+_WORST_FIRST = (Severity.FAIL, Severity.WARN, Severity.NOTE, Severity.SKIPPED, Severity.OK)
+_NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+_LABEL = str.maketrans({"'": "''", "=": "_", "|": "_"})
 _INDENT = " " * 8
 _WIDEST = 110
 
@@ -42,6 +45,8 @@ def as_json(look: Look, findings: Sequence[Finding]) -> dict[str, Any]:
                 "seen": one.verdict.seen,
                 "cost": one.verdict.cost or None,
                 "fix": list(map(clean, one.verdict.fix)),
+                "commands": list(map(clean, one.verdict.commands)),
+                "numbers": {name: round(value, 4) for name, value in one.verdict.numbers.items()},
             }
             for one in findings
         ],
@@ -70,6 +75,24 @@ def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: 
                 _print(screen, one)
             screen.print()
     screen.text(summary(findings))
+
+
+def as_nagios(findings: Sequence[Finding]) -> tuple[int, str]:
+    """Return the exit status and the line of a monitoring plugin."""
+    counts = count(findings)
+    status = 2 if counts["fail"] else 1 if counts["warn"] else 0
+    bad = [one for one in findings if one.verdict.severity in _WORST_FIRST[:2]]
+    told = "; ".join([summary(findings), *(f"{one.device or 'machine'} {one.id}" for one in bad)])
+    data: dict[str, float] = {"fail": counts["fail"], "warn": counts["warn"]}
+    for one in findings:
+        data |= {f"{one.device} {one.id} {key}": of for key, of in one.verdict.numbers.items()}
+    values = [f"'{clean(name).translate(_LABEL)}'={round(of, 4)}" for name, of in data.items()]
+    return status, f"{nagios(status, told)} | {' '.join(values)}"
+
+
+def nagios(status: int, told: str) -> str:
+    """Return the text of a monitoring plugin, which may have no bar."""
+    return f"NODROP {_NAGIOS[status]} - {clean(told).replace('|', '_')}"
 
 
 def _title(look: Look, label: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodrop.host.kinds import DIRECT, RINGS, kind_of
 from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
-from nodrop.host.raw import HOLDERS, Holder, Raw, RawMachine, RawNamespace
+from nodrop.host.raw import CHECKSUMS, HOLDERS, Holder, Raw, RawMachine, RawNamespace
 
 IFF_BACKPRESSURE = 0x0080
 """What an application sets to ask 7.3's own driver to hold packets back."""
@@ -122,6 +122,8 @@ def _device(
         rx_packets=rx["packets"],
         rx_bytes=rx["bytes"],
         rx_dropped=rx["dropped"],
+        qdiscs=tuple(_one_qdisc(one, ()) for one in qdiscs),
+        checksums=flags.get(CHECKSUMS, False),
     )
 
 
@@ -217,6 +219,8 @@ def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...]) -> Qdisc:
         sent_bytes=said.get("bytes", 0),
         flows=_flows([said]),
         ecn_marks=said.get("ecn_mark"),
+        handle=said.get("handle", ""),
+        parent=said.get("parent", ""),
     )
 
 

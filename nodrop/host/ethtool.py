@@ -16,6 +16,7 @@ import struct
 
 _SIOCETHTOOL = 0x8946
 _GDRVINFO = 0x03
+_GTXCSUM = 0x16
 _GSTRINGS = 0x1B
 _GSTATS = 0x1D
 _GPFLAGS = 0x27
@@ -65,10 +66,15 @@ def _values(name: str, names: list[str]) -> dict[str, int]:
     return dict(zip(names, values, strict=False))
 
 
+def checksums(name: str) -> bool:
+    """Whether tx-checksumming is on (``ethtool -k``)."""
+    return bool(_number(name, _GTXCSUM))
+
+
 def private_flags(name: str) -> dict[str, bool]:
     """Return the private flags (``ethtool --show-priv-flags``); empty when it has none."""
     names = _strings(name, _SS_PRIV_FLAGS)
-    bits = _flags(name) if names else 0
+    bits = _number(name, _GPFLAGS) if names else 0
     return {flag: bool(bits >> i & 1) for i, flag in enumerate(names)}
 
 
@@ -78,12 +84,12 @@ def set_private_flag(name: str, flag: str, on: bool) -> None:
     if flag not in names:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), name)
     bit = 1 << names.index(flag)
-    bits = _flags(name)
+    bits = _number(name, _GPFLAGS)
     _ioctl(name, struct.pack("=II", _SPFLAGS, bits | bit if on else bits & ~bit))
 
 
-def _flags(name: str) -> int:
-    return int(struct.unpack("=4xI", _ioctl(name, struct.pack("=II", _GPFLAGS, 0)))[0])
+def _number(name: str, command: int) -> int:
+    return int(struct.unpack("=4xI", _ioctl(name, struct.pack("=II", command, 0)))[0])
 
 
 def _strings(name: str, kind: int) -> list[str]:

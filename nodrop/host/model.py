@@ -85,6 +85,7 @@ class Qdisc:
         sent_packets, sent_bytes: given to the driver, since it was set up.
         flows: how many of fq_codel's flows have packets now; None: it has no such number.
         ecn_marks: packets that it marked and did not drop; None: it has no such number.
+        handle, parent: its place among the device's, as tc has it; "": it has none.
     """
 
     kind: str
@@ -98,6 +99,8 @@ class Qdisc:
     sent_bytes: int = 0
     flows: int | None = None
     ecn_marks: int | None = None
+    handle: str = ""
+    parent: str = ""
 
     @property
     def label(self) -> str:
@@ -127,6 +130,8 @@ class Device:
             received where a macvtap or ipvtap is concerned (DIRECT).
         tx_dropped: packets lost on their way to the reader: by the ring, and the driver.
         rx_packets, rx_bytes, rx_dropped: the other way.
+        qdiscs: each of its qdiscs by itself.
+        checksums: whether its reader is left to fill in checksums, which takes vnet_hdr.
     """
 
     name: str
@@ -155,6 +160,8 @@ class Device:
     rx_packets: int
     rx_bytes: int
     rx_dropped: int
+    qdiscs: tuple[Qdisc, ...] = ()
+    checksums: bool = False
 
     @property
     def direct(self) -> bool:

@@ -12,6 +12,9 @@ from typing import Any, Self
 HOLDERS = "sys/module/nodrop/holders"
 """Among a machine's files: the modules that use nodrop's core, in one line."""
 
+CHECKSUMS = "tx-checksumming"
+"""Among a device's flags: an offload that only its reader can switch on."""
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -49,7 +52,7 @@ class RawNamespace:
         qdiscs: ``tc -j -s qdisc``.
         sysfs: device -> file below /sys/class/net/DEVICE -> content.
         stats: device -> ``ethtool -S``, where the driver has counters.
-        flags: device -> private flags, where the driver has some.
+        flags: device -> private flags, where the driver has some, and CHECKSUMS.
         time_s: when all that was read, monotonic.
     """
 

@@ -15,7 +15,7 @@ from nodrop.errors import NodropError
 from nodrop.host import ethtool, netns, owners
 from nodrop.host.kinds import RINGS, is_shown
 from nodrop.host.livepatch import Livepatch
-from nodrop.host.raw import HOLDERS, Raw, RawMachine, RawNamespace
+from nodrop.host.raw import CHECKSUMS, HOLDERS, Raw, RawMachine, RawNamespace
 from nodrop.proc import ask, require
 
 _MACHINE_FILES = (
@@ -122,6 +122,7 @@ def namespace(name: str) -> RawNamespace:
             stats[device] = ethtool.stats(device)
         with suppress(OSError):
             flags[device] = ethtool.private_flags(device)
+            flags[device][CHECKSUMS] = ethtool.checksums(device)
     return RawNamespace(
         name=name,
         inode=netns.own(),

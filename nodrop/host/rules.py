@@ -109,6 +109,16 @@ class Rules:
             kept[one["pattern"]] = one["word"] == "on"
         return kept
 
+    def obstacle(self) -> str:
+        """Return what keeps all from being applied: "udev", "netns", "ethtool"; "": nothing."""
+        if not (self._root / "run/udev/control").exists():
+            return "udev"
+        with suppress(OSError):
+            own, first = (os.stat(self._root / f"proc/{who}/ns/net") for who in ("self", "1"))
+            if own.st_ino != first.st_ino:
+                return "netns"
+        return "" if (self._root / ETHTOOL[1:]).exists() else "ethtool"
+
     def require(self) -> None:
         """Refuse a machine where nothing applies what is kept.
 
@@ -116,21 +126,16 @@ class Rules:
             UnsupportedError: udev does not run, or sees other devices than we do.
             NodropError: there is no ethtool.
         """
-        if not (self._root / "run/udev/control").exists():
-            raise UnsupportedError(
-                "udev, which applies kept settings, does not run here.", "Use --now."
-            )
-        with suppress(OSError):
-            own, first = (os.stat(self._root / f"proc/{who}/ns/net") for who in ("self", "1"))
-            if own.st_ino != first.st_ino:
-                raise UnsupportedError(
-                    "udev only sees devices of the machine's own network namespace.",
-                    "Use --now.",
-                )
-        if not (self._root / ETHTOOL[1:]).exists():
+        obstacle = self.obstacle()
+        if obstacle == "ethtool":
             raise NodropError(
                 "ethtool, which applies kept settings, is missing.", "apt-get install ethtool"
             )
+        if obstacle:
+            why = "udev only sees devices of the machine's own network namespace."
+            if obstacle == "udev":
+                why = "udev, which applies kept settings, does not run here."
+            raise UnsupportedError(why, "Use --now.")
 
     def lines(self, kept: Mapping[str, bool]) -> list[str]:
         """Return the file's lines for what is to be kept."""

@@ -6,18 +6,25 @@ from __future__ import annotations
 import lzma
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.host.livepatch import Livepatch
+from nodrop.host.rules import Rules
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
+_NO_DCO = re.compile(
+    r"^\s*[<-]*(comp-lzo|compress|fragment|http-proxy|socks-proxy|secret|shaper|disable-dco)\b",
+    re.MULTILINE,
+)
+"""OpenVPN's options that keep it from handing its data to the kernel."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note that has the build id."""
 
@@ -71,6 +78,10 @@ class System:
         container: what kind of container this is; "": none.
         units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
+        in_kernel: of ovpn and wireguard, those that the running kernel has.
+        kept: what 'nodrop set' keeps (:meth:`Rules.read`).
+        obstacle: what keeps that from being applied (:meth:`Rules.obstacle`).
+        openvpn: pid of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
     """
 
     distribution: str
@@ -83,6 +94,10 @@ class System:
     container: str
     units: dict[int, str]
     headers_offered: bool = True
+    in_kernel: list[str] = field(default_factory=list)
+    kept: dict[str, bool] = field(default_factory=dict)
+    obstacle: str = ""
+    openvpn: dict[int, list[str] | None] = field(default_factory=dict)
 
     @property
     def running(self) -> Kernel | None:
@@ -105,8 +120,10 @@ class System:
         """Return what was recorded as JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         modules = [ModuleFile(**one) for one in data["modules"]]
-        units = {int(pid): unit for pid, unit in data["units"].items()}
-        return cls(**{**data, "kernels": kernels, "modules": modules, "units": units})
+        made = {"kernels": kernels, "modules": modules}
+        for name in ("units", "openvpn"):
+            made[name] = {int(pid): one for pid, one in data.get(name, {}).items()}
+        return cls(**{**data, **made})
 
 
 def order(release: str) -> list[int]:
@@ -131,8 +148,13 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
     distribution = _distribution(root)
     offered = (root / f"lib/modules/{release}/build/Module.symvers").exists()
     if distribution == "debian" and not offered:
-        package = f"linux-headers-{release}"
-        offered = bool(_tool("apt-cache", "show", "--no-all-versions", package))
+        with suppress(NodropError):
+            words = ("apt-cache", "show", "--no-all-versions", f"linux-headers-{release}")
+            offered = bool(proc.ask(*words).stdout)
+    others = [_module(root, release, name) for name in ("ovpn", "wireguard")]
+    kept, rules = {}, Rules(root)
+    with suppress(NodropError):
+        kept = rules.read()
     return System(
         distribution=distribution,
         release=release,
@@ -144,6 +166,10 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         container=_container(root),
         units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
         headers_offered=offered,
+        in_kernel=[one.name for one in others if one.path or one.loaded != ""],
+        kept=kept,
+        obstacle=rules.obstacle(),
+        openvpn={pid: _openvpn(root, pid) for pid in sorted(set(pids))},
     )
 
 
@@ -221,10 +247,28 @@ def _build_id(data: bytes) -> str | None:
     return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
 
 
-def _tool(*argv: str) -> str:
-    with suppress(NodropError):
-        return proc.ask(*argv).stdout
-    return ""
+def _openvpn(root: Path, pid: int) -> list[str] | None:
+    """Return which of _NO_DCO an OpenVPN has; None: it is none, or its files cannot be read."""
+    folder = root / f"proc/{pid}"
+    with suppress(OSError, ValueError):
+        text = (folder / "cmdline").read_text(errors="replace").replace("\0", "\n")
+        program, *words = text.splitlines()
+        if program.rpartition("/")[2] != "openvpn":
+            return None
+        for name in re.findall(r"^--config\n(.+)", text, re.MULTILINE) or words[len(words) > 1 :]:
+            place = folder / ("root" if name.startswith("/") else "cwd") / name.lstrip("/")
+            # Anybody may call a program so: no FIFO may block, no device be opened.
+            pinned = os.open(place, os.O_PATH | os.O_CLOEXEC)
+            try:
+                if not stat.S_ISREG(os.fstat(pinned).st_mode):
+                    return None
+                with open(f"/proc/self/fd/{pinned}", errors="replace") as file:
+                    text += file.read(1 << 20)
+            finally:
+                os.close(pinned)
+        # It may name any file: nothing of that but these words is kept.
+        return sorted({*_NO_DCO.findall(text)})
+    return None
 
 
 def _container(root: Path) -> str:

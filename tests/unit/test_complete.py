@@ -40,6 +40,11 @@ def words(*typed: str) -> list[str]:
         ("top --color=ne", ["--color=never"]),
         ("top --interval ", []),
         ("install --source ", [":dirs"]),
+        ("set tun0 b", ["backpressure"]),
+        ("-n blue set tun0 backpressure ", ["on", "off", "default"]),
+        ("set --now tun0 backpressure ", ["on", "off"]),
+        ("set tun0 backpressure on ", []),
+        ("set --default ", ["backpressure", "stall-ms"]),
     ],
 )
 def test_words(typed: str, wanted: list[str]) -> None:

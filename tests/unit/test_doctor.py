@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from doctor_cases import (
     DEVICE,
+    FULL,
     MACHINE,
     NAME,
     NODROP_KERNEL,
@@ -24,6 +26,7 @@ from doctor_cases import (
     TAP_DROPS,
     Change,
     Row,
+    both,
     files,
     load,
     machine,
@@ -43,12 +46,13 @@ from nodrop.doctor.sample import Record
 from nodrop.host.model import Driver
 
 Capture = pytest.CaptureFixture[str]
-BAD = ("warn", "fail")
+BAD = ("note", "warn", "fail")
 
 FIXES = {
     "driver-stock": ["nodrop install"],
     "module-old": ["rmmod vhost_net tun nodrop", "modprobe tun"],
     "default-off": ["nodrop set --default backpressure on"],
+    "kept-settings": ["nodrop set --now ndtest0 backpressure on"],
     "guard-off": ["nodrop set --default stall-ms 1000"],
     "livepatch-moving": ["nodrop livepatch unload"],
     "livepatch-and-package": ["nodrop livepatch unload"],
@@ -69,11 +73,11 @@ FIXES = {
     "noqueue": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "bufferbloat": ["tc qdisc replace dev ndtest0 root fq_codel"],
     "qdisc-drops": ["tc qdisc replace dev ndtest0 root fq_codel"],
+    "qdisc-stalled": ["tc -s qdisc show dev ndtest0"],
     "no-reader": ["ip link set dev ndtest0 down"],
     "reader-stuck": ["cat /proc/64/status /proc/64/wchan"],
     "guard-tripped": ["echo 5000 >/sys/module/nodrop/parameters/guard_ms"],
     "reader-starved": ["chrt --other --pid 0 226", "renice -n -5 -p 226"],
-    "reader-saturated": [],
     "tunnel-drops": ["ip -s -s link show dev ndtest0"],
     "tunnel-qdisc-drops": ["tc qdisc replace dev ndtest0 root fq_codel"],
 }
@@ -92,10 +96,6 @@ def found_by(row: Row) -> Verdict | None:
     return verdict(changed(name, *changes), check, NAME if row in DEVICE else None)
 
 
-def typed(found: Verdict) -> list[str]:
-    return [line for line in found.fix if not line.startswith("#")]
-
-
 @pytest.mark.parametrize(
     "check", sorted({*finding.MACHINE, *finding.RING, *finding.TUNNEL} - {"namespaces"})
 )
@@ -109,7 +109,7 @@ def test_check(check: str) -> None:
     first = found_by(next(row for row in rows if row[3] in BAD))
     assert first
     assert first.fix
-    assert typed(first) == FIXES[check]
+    assert list(first.commands) == FIXES.get(check, [])
 
 
 def test_what_an_ordinary_user_may_not_see_is_skipped_and_does_not_count() -> None:
@@ -158,7 +158,7 @@ def test_what_repairs_a_tap() -> None:
     inside = changed("stock", tap(on=None), TAP_DROPS, system(container="docker"))
     found = verdict(inside, "ring-drops", NAME)
     assert found
-    assert typed(found) == [], "nothing of it helps in there"
+    assert found.commands == (), "nothing of it helps in there"
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]) -> None:
@@ -181,7 +181,32 @@ def test_json_is_what_the_schema_says(
     assert Record.from_json(json.loads(json.dumps(asdict(seen)))) == seen
     doctor(monkeypatch, data)
     shown = answer(capsys, "doctor", status=3)
+    (rates,) = (one["numbers"] for one in shown["checks"] if one["id"] == "ring-drops")
+    first, second = (space["links"][0]["stats64"]["tx"]["dropped"] for space in spaces(data))
+    lost = pytest.approx(second - first, rel=0.01)
+    assert rates["dropped_packets_per_s"] * shown["interval_s"] == lost
     assert shown["counts"]["warn"] == sum(one["severity"] == "warn" for one in shown["checks"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "status"),
+    [("nodrop", [], 0), ("nodrop", [FULL], 1), ("stock", [], 2)],
+)
+def test_line_for_nagios(
+    name: str, change: list[Change], status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    odd = "a|b'c=d"
+    data = changed(name, *change, both("links.0.ifname", odd), both("qdiscs.0.dev", odd))
+    doctor(monkeypatch, data)
+    assert cli.main(["doctor", "--nagios"]) == status
+    (line,) = capsys.readouterr().out.splitlines()
+    text, values = line.split(" | ")
+    assert text.split()[1] == ("OK", "WARNING", "CRITICAL")[status]
+    label = "'a_b''c_d ring-drops dropped_packets_per_s'"
+    found = dict(re.findall(r"('(?:[^']|'')*')=([\d.]+)(?: |$)", values))
+    assert (float(found[label]) > 0) is (status == 2)
+    assert cli.main(["doctor", "--nagios", "nothing0"]) == 3
+    assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
 
 
 def test_device_that_goes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -76,6 +76,10 @@ def test_rules() -> None:
     )
     assert len(expressions) == 4
     assert [wrong for text in expressions for wrong in unknown(text)] == []
+    names = re.findall(r"alert: (\w+)", RULES.read_text())
+    page = (REPOSITORY / "docs/prometheus.md").read_text()
+    assert re.findall(r"prometheus\.md#(.*)", RULES.read_text()) == [one.lower() for one in names]
+    assert re.findall(r"^### (.*)", page, re.MULTILINE) == names
     promtool("check", "rules", RULES)
     promtool("test", "rules", Path(__file__).parent / "prometheus/nodrop.test.yml")
 
@@ -88,6 +92,11 @@ def test_dashboard_asks_for_what_is_exported(tmp_path: Path) -> None:
     for number, text in enumerate(one for one in asked if not one.startswith("label_values")):
         plain = text.replace("$__rate_interval", "5m").replace("$__range", "3h")
         lines += [f"  - record: x:y{number}", f"    expr: {json.dumps(plain)}"]
+    stock = host("stock")
+    there = {one.name for one in collect(stock, stock.devices, 0.0) if one.samples}
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        lacks = not there & set(_METRIC.findall(" ".join(queries(panel))))
+        assert lacks is ("nodrop's driver" in str(panel["fieldConfig"])), panel["title"]
     path = tmp_path / "all.yml"
     path.write_text("\n".join(lines))
     promtool("check", "rules", "--lint-fatal", path)

@@ -66,6 +66,18 @@ def test_modules_in_memory_and_on_disk(tmp_path: Path) -> None:
     assert system.read([], tmp_path).module("tun").on_disk is None
 
 
+def test_what_the_kernel_could_do_instead(tmp_path: Path) -> None:
+    kernel(tmp_path, RELEASE, "kernel/drivers/net/ovpn/ovpn.ko.xz")
+    said = ("--config\0/a.conf\0--secret\0k\0", "b.conf\0", "--config\0/gone\0")
+    for pid, words in enumerate(said, 1):
+        write(tmp_path / f"proc/{pid}/cmdline", f"openvpn\0{words}")
+    write(tmp_path / "proc/1/root/a.conf", "# fragment\n\nroot:x:1\nfragment 1300\n")
+    write(tmp_path / "proc/2/cwd/b.conf", "dev tun\n")
+    found = system.read([1, 2, 3], tmp_path)
+    assert found.in_kernel == ["ovpn"]
+    assert found.openvpn == {1: ["fragment", "secret"], 2: [], 3: None}
+
+
 def test_containers_and_services(tmp_path: Path) -> None:
     empty = system.read([], tmp_path)
     assert (empty.container, empty.kernels, empty.tree, empty.livepatch) == ("", [], False, False)
