@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Lockless transmit is a bit of the device where there is no feature flag for
- * it any more.
+ * Lockless transmit: dev->lltx where there is no feature flag any more.
  */
 #ifndef NODROP_COMPAT_LLTX_H
 #define NODROP_COMPAT_LLTX_H

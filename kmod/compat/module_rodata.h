@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where a module's read-only data are, its notes among them. Until Linux 6.4
- * all that stays of a module is one piece of memory.
+ * A module's read-only data, its notes among them. Before Linux 6.4 all of a
+ * module but its init sections is one allocation.
  */
 #ifndef NODROP_COMPAT_MODULE_RODATA_H
 #define NODROP_COMPAT_MODULE_RODATA_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Several rings are resized by a function of another name where there is one
- * for readers in process context.
+ * Newer kernels resize several rings by ptr_ring_resize_multiple_bh(), which
+ * disables softirqs instead of interrupts.
  */
 #ifndef NODROP_COMPAT_PTR_RING_RESIZE_H
 #define NODROP_COMPAT_PTR_RING_RESIZE_H

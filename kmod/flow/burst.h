@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Notify once: while a burst goes on (xmit_more), the consumer is not notified;
- * the burst's last packet does that.
+ * Notify once: a burst (xmit_more) notifies the consumer with its last packet.
  */
 #ifndef NODROP_BURST_H
 #define NODROP_BURST_H
@@ -15,10 +14,10 @@
  * While a burst goes on, nodrop_burst_holds() defers the consumer's
  * notification.
  *
- * @burst_cpu and @notice are read and written by READ_ONCE and WRITE_ONCE: XDP
- * reads them without the transmit lock, and while a queue changes its index two
- * txqs, with a lock each, feed one ring for a moment. The driver notifies the
- * consumer after such a change.
+ * @burst_cpu and @notice need READ_ONCE() and WRITE_ONCE(): XDP reads
+ * @burst_cpu without the transmit lock, and while a queue changes its index,
+ * two txqs with a lock each feed one ring. The driver notifies the consumer
+ * after such a change.
  *
  * Context: as nodrop_reserve(), from here to nodrop_burst_end().
  */
@@ -33,8 +32,8 @@ static inline void nodrop_burst_begin(struct nodrop_queue *q)
  * @q: the queue
  *
  * Context: the caller has put a packet into the ring.
- * Return: true if nodrop_burst_end() will ask for it. Never for XDP frames:
- * none comes on this CPU between a burst's begin and end.
+ * Return: true if nodrop_burst_end() will request it. Never for XDP frames:
+ * none comes on this CPU between nodrop_burst_begin() and nodrop_burst_end().
  */
 static inline bool nodrop_burst_holds(struct nodrop_queue *q)
 {
@@ -50,8 +49,8 @@ static inline bool nodrop_burst_holds(struct nodrop_queue *q)
  * @txq: the txq that the packet came through
  *
  * A burst ends with its last packet or when its txq is stopped. The caller's
- * notification needs a full barrier before it looks for a sleeping consumer, as
- * wq_has_sleeper() has.
+ * notification needs a full barrier before it checks for a sleeping consumer,
+ * as wq_has_sleeper() has.
  * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
  *
  * Return: true if the caller must notify the consumer now.
@@ -64,10 +63,7 @@ static inline bool nodrop_burst_end(struct nodrop_queue *q,
 	WRITE_ONCE(q->burst_cpu, -1);
 	if (!READ_ONCE(q->notice))
 		return false;
-	/*
-	 * Racing with a wake is harmless: notified once too often, or the burst
-	 * goes on and ends later.
-	 */
+	/* A race with a wake is harmless: one notification more, or later. */
 	if (netdev_xmit_more() && !data_race(netif_xmit_stopped(txq)))
 		return false;
 	WRITE_ONCE(q->notice, false);

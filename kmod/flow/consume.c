@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The consumer's side: when enough is read, see to it that the senders go on,
- * on their own CPU if there is any way.
+ * The consumer: wake the txq once enough is read, and have the qdisc run on the
+ * senders' CPU if possible.
  */
 #include "internal.h"
 #include "trace.h"
 
-/* How long a consumer with nothing to read waits for a sender, in pauses. */
+/* Bound of a busy-wait for a sender, in calls of cpu_relax(). */
 #define NODROP_PATIENCE 256
 
 /* Context: consumer_lock held. */
@@ -24,16 +24,16 @@ static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 	spin_unlock(&q->ring->consumer_lock);
 }
 
-/* The next sender runs the qdisc. */
+/* Wake the txq; the next sender runs the qdisc. */
 static void nodrop_wake(struct nodrop_queue *q)
 {
 	WRITE_ONCE(q->stopped, false);
 	/*
-	 * Between @stopped and XON. Pairs with the barrier in nodrop_stop().
+	 * Clear @stopped before XOFF. Pairs with the barrier in nodrop_stop().
 	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
 	 */
 	smp_mb();
-	/* A device that goes down stopped its txqs for another reason. */
+	/* While the device is down, its driver keeps the txqs stopped. */
 	if (unlikely(!netif_running(q->txq->dev)))
 		return;
 	WRITE_ONCE(q->woken, true);
@@ -43,9 +43,9 @@ static void nodrop_wake(struct nodrop_queue *q)
 }
 
 /*
- * No sender has come since the last stop, and half of what was left to read at
- * the wake is read. Until then, have it looked at in time. Not with a lower
- * limit than that: the ring would be empty before the kick is heard.
+ * Kick once half of what was left at the wake is read, if no packet has come
+ * since the stop; schedule a check at that point. With a limit below
+ * NODROP_FLOOR the ring would be empty before the IPI arrives.
  */
 static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
 {
@@ -63,9 +63,9 @@ static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
 }
 
 /**
- * nodrop_check() - look after the senders
+ * nodrop_check() - wake the txq or request a kick, if due
  * @q: the queue
- * @dry: there is nothing to read
+ * @dry: the ring is empty
  *
  * Context: consumer_lock held.
  */
@@ -84,15 +84,15 @@ void nodrop_check(struct nodrop_queue *q, bool dry)
 		return;
 
 	/*
-	 * Between writing @taken and reading @stopped. Pairs with the barrier
-	 * in nodrop_stop().
+	 * Write @taken before reading @stopped. Pairs with the barrier in
+	 * nodrop_stop().
 	 * Litmus: SB+stop-mb-taken+take-mb-stopped
 	 */
 	smp_mb();
 	if (READ_ONCE(q->stopped)) {
 		/*
-		 * Between @stopped and what was written before it. Pairs with
-		 * the barriers in nodrop_stop().
+		 * Read @stopped before @wake_at. Pairs with smp_wmb() in
+		 * nodrop_stop().
 		 * Litmus: MP+mark-wmb-stopped+stopped-rmb-mark
 		 */
 		smp_rmb();
@@ -110,9 +110,9 @@ void nodrop_check(struct nodrop_queue *q, bool dry)
 	if (dry)
 		WRITE_ONCE(q->woken, false);
 	/*
-	 * Between waking the txq and saying what is left to do, which either of
-	 * two consumers may. Pairs with xchg() in nodrop_act_slow(): who looks
-	 * what the qdisc holds does so after the wake.
+	 * Wake the txq before setting @todo, on which another consumer may act.
+	 * Pairs with xchg() in nodrop_act_slow(): that consumer reads the
+	 * qdisc's length after the wake.
 	 * Litmus: ISA2+xon-release-todo+take-lock-qlen+enqueue-lock-xoff
 	 */
 	smp_store_release(&q->todo, true);
@@ -120,10 +120,10 @@ void nodrop_check(struct nodrop_queue *q, bool dry)
 EXPORT_SYMBOL_GPL(nodrop_check);
 
 /*
- * The qdisc's lock is between waking the txq and the look at what the qdisc
- * holds, and between an enqueue and its run's look at XOFF: one of the two
- * sees the other. A lockless qdisc (pfifo_fast) gives no such promise on
- * weakly ordered machines; there the guard's next sample makes it run.
+ * The qdisc's lock orders the wake before reading the qdisc's length here, and
+ * an enqueue before its run reads XOFF: at least one sees the other. A lockless
+ * qdisc (pfifo_fast) gives no such order on weakly ordered machines; there the
+ * guard's next sample runs it.
  * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
  */
 static bool nodrop_has_backlog(struct netdev_queue *txq)
@@ -139,7 +139,7 @@ static bool nodrop_has_backlog(struct netdev_queue *txq)
 	return backlog;
 }
 
-/* Make somebody run the qdisc. */
+/* Have the qdisc run: by a kick, or else on this CPU. */
 static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	int cpu = READ_ONCE(q->cpu);
@@ -151,23 +151,20 @@ static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 		return;
 	}
 
-	/*
-	 * With softirqs off, so that transmit runs here, at the end, and not
-	 * in ksoftirqd.
-	 */
+	/* local_bh_enable() transmits here; else ksoftirqd would. */
 	nodrop_count_kick(q, NODROP_KICKS_HERE, raw_smp_processor_id());
 	local_bh_disable();
 	nodrop_run_qdiscs(q, txq);
 	local_bh_enable();
 }
 
-/* Is there something to read? Without a lock, so that it is soon no news. */
+/* Does the ring hold packets? Lockless: may be outdated at once. */
 static bool nodrop_has_packets(const struct nodrop_queue *q)
 {
 	return !READ_ONCE(q->unaware) && nodrop_came(q) != READ_ONCE(q->taken);
 }
 
-/* For less time than to sleep and be woken takes. */
+/* Wait for a packet, for less time than sleeping and a wake-up take. */
 static void nodrop_wait(const struct nodrop_queue *q)
 {
 	int i;
@@ -180,8 +177,7 @@ static void nodrop_wait(const struct nodrop_queue *q)
  * nodrop_act_slow() - the part of nodrop_act() that does something
  * @q: the queue
  *
- * Two consumers of one queue may be here at the same time: one of them has it
- * to do.
+ * Of two consumers that are here at the same time, xchg() lets one act.
  *
  * Context: as nodrop_act().
  * Return: as nodrop_act().
@@ -194,18 +190,18 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 		return false;
 	rcu_read_lock();
 	/*
-	 * A txq lives for a grace period after nodrop_queue_bind() took it.
+	 * The txq lives for a grace period after nodrop_queue_bind(q, NULL).
 	 * Litmus: MP+unbind-sync-free+rcu-txq-use
 	 */
 	txq = READ_ONCE(q->txq);
 	if (!txq)
 		goto out;
-	/* A sender that is at it needs less time than an interrupt. */
+	/* A sender that is under way is faster than an IPI. */
 	if (READ_ONCE(q->max) >= NODROP_SMALL)
 		nodrop_wait(q);
 	if (READ_ONCE(q->stopped) ||
 	    (nodrop_has_packets(q) && nodrop_came(q) != READ_ONCE(q->mark)))
-		/* The senders go on. Look again when these packets are read. */
+		/* Senders are active: decide again at a later check. */
 		WRITE_ONCE(q->woken, true);
 	else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq))
 		nodrop_restart(q, txq);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The guard: a consumer that takes nothing must not hold its senders for ever.
+ * The stall guard: a consumer that takes nothing must not block senders for
+ * ever.
  *
- * A stopped txq keeps its packets in the qdisc and their sockets charged, so
- * senders block. That is right while the consumer works and wrong when it was
- * left alone or hangs. The guard looks at a stopped queue NODROP_GUARD_SAMPLES
- * times in nodrop_guard_ms. When it finds all the time that the consumer took
- * nothing, the consumer is gone: the txq is opened and the full ring drops, as
- * it does without nodrop, until the consumer takes a packet.
+ * A stopped txq keeps packets in the qdisc and their sockets charged, so
+ * senders block. That is the point while the consumer works, and wrong when it
+ * hangs or never reads. The guard samples a stopped txq NODROP_GUARD_SAMPLES
+ * times in nodrop_guard_ms. If the consumer took nothing in all of them, it is
+ * stalled: the guard wakes the txq, and a full ring drops until the consumer
+ * takes a packet.
  *
- * Many looks and not one, because time jumps: a virtual machine that was
- * paused finds a timer expired before its consumer could run. A jump is one
- * look, however long it was.
+ * Samples and not one timeout, because time jumps: after a pause of a virtual
+ * machine the timer has expired before the consumer could run. A jump is one
+ * sample, however long.
  */
 #include <linux/module.h>
 
@@ -24,14 +25,14 @@
  */
 unsigned int nodrop_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
-MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is taken for gone and the ring drops again, 0: never (default 1000)");
+MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is stalled and the ring drops, 0: never (default 1000)");
 
 #define NODROP_GUARD_SAMPLES 8
 
-/* How often it looks while it is switched off, in case it is switched on. */
+/* Sets the period while the guard is off: guard_ms may change any time. */
 #define NODROP_GUARD_IDLE_MS 1000
 
-/* A sixteenth less, because each look is up to a jiffy late. */
+/* A sixteenth less, because each sample is up to a jiffy late. */
 static unsigned long nodrop_guard_period(void)
 {
 	unsigned int ms = READ_ONCE(nodrop_guard_ms) ?: NODROP_GUARD_IDLE_MS;
@@ -46,17 +47,17 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	unsigned int taken;
 
 	/*
-	 * The lock under which senders stop: none of them takes this look for
-	 * one that is still to come.
+	 * Senders stop the txq under this lock: a stop precedes this sample, or
+	 * finds the timer not pending and arms it.
 	 * Litmus: SB+expire-lock-xoff+stop-lock-pending
 	 */
 	spin_lock(&q->ring->producer_lock);
-	/* Of a device that is down all txqs are stopped, and opened at "up". */
+	/* The driver stops the txqs on "down" and starts them on "up". */
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
 	if (!netif_tx_queue_stopped(q->txq)) {
-		/* A consumer that woke it and went leaves its kick to us. */
+		/* The consumer may have woken it and not come back to kick. */
 		nodrop_run_qdiscs(q, q->txq);
 		goto out;
 	}
@@ -69,17 +70,17 @@ static void nodrop_guard_sample(struct timer_list *timer)
 		q->guard_samples = 0;
 	} else if (++q->guard_samples >= NODROP_GUARD_SAMPLES) {
 		/*
-		 * A consumer that takes a packet at this very moment may clear
-		 * @stalled before it is set; its next packet clears it again.
-		 * A sender that sees it cleared stops after what we open here.
+		 * A consumer that takes a packet right now may clear @stalled
+		 * before it is set; its next packet clears it again. A sender
+		 * that sees it cleared stops the txq after the wake below.
 		 * Litmus: ISA2+trip-lock-open+clear+stop-lock-xoff
 		 */
 		WRITE_ONCE(q->stalled, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
 		trace_nodrop_guard(q, taken);
 		/*
-		 * And look once more: if the consumer itself has just woken
-		 * it, and goes now, nobody else runs the qdisc.
+		 * This runs no qdisc if the consumer has just woken the txq,
+		 * and the consumer may not come back to kick: sample once more.
 		 */
 		netif_tx_wake_queue(q->txq);
 	}
@@ -88,15 +89,15 @@ out:
 	spin_unlock(&q->ring->producer_lock);
 }
 
-/* Context: as nodrop_queue_init(). */
+/* Context: as nodrop_queue_create(). */
 void nodrop_guard_init(struct nodrop_queue *q)
 {
 	timer_setup(&q->guard, nodrop_guard_sample, 0);
 }
 
 /*
- * The txq was just stopped. One timer serves many stops: it runs as long as
- * it finds the txq stopped.
+ * The txq was just stopped. One timer serves many stops: it is armed again as
+ * long as it finds the txq stopped.
  *
  * Context: producer_lock held.
  */

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files of the core know of each other.
+ * Shared by the files of the core.
  */
 #ifndef NODROP_INTERNAL_H
 #define NODROP_INTERNAL_H
 
 #include "nodrop_flow.h"
 
-/* Below it the consumer runs the qdisc itself: an interrupt costs more. */
+/* Below this txqueuelen the consumer runs the qdisc: an IPI costs more. */
 #define NODROP_SMALL 32
 
-/* What is always allowed below txqueuelen, packets; GSO packets: more. */
+/* Lower bounds of the limit, and from which mean size on the GSO one is used */
 #define NODROP_FLOOR 48
 #define NODROP_FLOOR_GSO 512
 #define NODROP_GSO_BYTES 4096
 
-/* Frames of XDP that find room beyond txqueuelen. */
+/* XDP frames for which there are slots beyond txqueuelen. */
 #define NODROP_XDP_SLACK 32
 
 extern unsigned int nodrop_guard_ms;
@@ -54,15 +54,15 @@ static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
 	return n < 0 ? n + ring->size : n;
 }
 
-/* All packets that came into the ring. */
+/* All packets that have entered the ring. */
 static inline unsigned int nodrop_came(const struct nodrop_queue *q)
 {
 	return READ_ONCE(q->produced) + READ_ONCE(q->extra);
 }
 
 /*
- * How many packets the ring holds; exact under both locks. An unaware consumer
- * does not count what it takes.
+ * Packets in the ring; exact under both locks. An unaware consumer does not
+ * advance @taken.
  */
 static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 {
@@ -72,8 +72,8 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 }
 
 /*
- * Others took slots: what is reserved may not be there any more, but for the
- * one slot that a sender under way relies on.
+ * Reserved slots may be taken by now: void them, except for the one that a
+ * sender under way relies on.
  *
  * Context: producer_lock held.
  */
@@ -83,7 +83,7 @@ static inline void nodrop_keep_one(struct nodrop_queue *q)
 		WRITE_ONCE(q->reserved, q->produced + 1);
 }
 
-/* Copies the device's name, IFNAMSIZ bytes. Return: the txq's index. */
+/* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */
 static inline unsigned int nodrop_name(const struct nodrop_queue *q, char *name)
 {
 	if (!q->txq) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Makes another CPU run a qdisc.
- *
- * An interrupt on the senders' CPU raises the transmit softirq there, and
- * their work stays with them. The consumer pays for sending the interrupt only.
+ * The kick: an IPI raises the transmit softirq on the senders' CPU. Transmit
+ * stays there, and the consumer pays only for sending the IPI.
  */
 #include "internal.h"
 
@@ -11,13 +9,13 @@
 enum {
 	NODROP_KICK_NONE,
 	NODROP_KICK_SENT,	/* on its way */
-	NODROP_KICK_BEGUN,	/* looking at the txq */
+	NODROP_KICK_BEGUN,	/* its handler runs */
 };
 
 /*
  * Raise the transmit softirq for all qdiscs that may hold packets for @q.
  *
- * Context: @q bound to @txq, or about to wait for us in nodrop_kick_cancel().
+ * Context: any; producer_lock, RCU or nodrop_kick_cancel() keeps @txq.
  */
 void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
 {
@@ -27,7 +25,7 @@ void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
 	netif_schedule_queue(txq);
 	if (likely(!READ_ONCE(q->stale)))
 		return;
-	/* RTNL may change it: a txq that comes or goes is looked after. */
+	/* After a change under RTNL nodrop_queue_bind() schedules again. */
 	n = data_race(dev->real_num_tx_queues);
 	for (i = 0; i < n; i++)
 		netif_schedule_queue(netdev_get_tx_queue(dev, i));
@@ -40,9 +38,9 @@ static void nodrop_kick_run(void *data)
 
 	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
 	/*
-	 * Between being seen on its way and looking at XOFF. Pairs with the
-	 * barrier in nodrop_kick(): a consumer that still relies on this
-	 * kick has woken the txq, and we see that.
+	 * Write NODROP_KICK_BEGUN before reading XOFF. Pairs with the barrier
+	 * in nodrop_kick(): if a consumer still relies on this kick, it has
+	 * woken the txq, and this run sees that.
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();
@@ -50,31 +48,32 @@ static void nodrop_kick_run(void *data)
 	if (txq)
 		nodrop_run_qdiscs(q, txq);
 	/*
-	 * Pairs with smp_load_acquire() in nodrop_kick_cancel(): all done.
+	 * Finish all uses of the txq first. Pairs with smp_load_acquire() in
+	 * nodrop_kick_cancel().
 	 * Litmus: LB+use-release+acquire-free
 	 */
 	smp_store_release(&q->kicking, NODROP_KICK_NONE);
 }
 
-/* Context: as nodrop_queue_init(). */
+/* Context: as nodrop_queue_create(). */
 void nodrop_kick_init(struct nodrop_queue *q)
 {
 	INIT_CSD(&q->kick, nodrop_kick_run, q);
 }
 
 /*
- * Run the qdisc on @cpu. True also when that is about to happen already, false
- * when @cpu is gone, or looking at the txq right now: it may have seen it
- * stopped. Two consumers may be here at the same time: one of them sends it.
+ * Run the qdisc on @cpu. Return true also if an earlier kick is on its way,
+ * false if @cpu is offline or an earlier kick runs, which may have seen XOFF.
+ * Of two consumers that are here at the same time, cmpxchg() lets one send it.
  *
  * Context: RCU read lock held.
  */
 bool nodrop_kick(struct nodrop_queue *q, int cpu)
 {
 	/*
-	 * Between waking the txq and seeing an earlier kick still on its way.
-	 * Pairs with the barrier in nodrop_kick_run(): that kick sees the txq
-	 * run. cmpxchg() orders nothing when it fails.
+	 * Wake the txq before finding an earlier kick on its way. Pairs with
+	 * the barrier in nodrop_kick_run(): that kick sees the txq woken. A
+	 * failed cmpxchg() orders nothing.
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();
@@ -93,9 +92,9 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
 }
 
 /*
- * Wait for a kick that is on its way: @q may go afterwards. A consumer that
- * found the txq before it was taken may still send one; the txq lives for a
- * grace period, and nodrop_queue_destroy() waits once more.
+ * Wait for a kick that is on its way. A consumer that read the old txq may
+ * still send one: the txq lives for a grace period, and nodrop_queue_destroy()
+ * waits again.
  *
  * Context: process context, no lock held, @q bound to no txq.
  */

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How many packets the ring may hold: as many as the consumer takes in a time.
+ * The limit: as many packets as the consumer takes in target_us.
  *
  * A fast consumer gets a ring that outlasts a moment in which it does not run,
- * a slow one a short queue. Its pace is measured over at least a batch of
- * packets, and not over a time in which it found nothing to read. A limit
- * grows by a quarter of what is missing, at most to its double, and shrinks by
- * a sixteenth of what is too much: too short costs throughput, too long costs
- * a moment of latency.
+ * a slow one a short queue. A sample of its pace is at least a batch of
+ * packets; one in which the ring ran empty is discarded. The limit grows by a
+ * quarter of the difference, at most to its double, and shrinks by a sixteenth:
+ * too short a ring costs throughput, one too long a moment of latency.
  */
 #include <linux/module.h>
 #include <linux/timekeeping.h>
@@ -18,12 +17,12 @@ static unsigned int nodrop_target_us = 500;
 module_param_named(target_us, nodrop_target_us, uint, 0644);
 MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consumer busy (default 500)");
 
-/* What is always allowed. */
+/* The lower bound of the limit. */
 static unsigned int nodrop_floor(const struct nodrop_queue *q)
 {
 	unsigned int floor = q->floor;
 
-	/* They cost the consumer little more than others, senders much. */
+	/* GSO packets cost the consumer little more, blocked senders much. */
 	if (READ_ONCE(q->mean) > NODROP_GSO_BYTES)
 		floor = max_t(unsigned int, floor, NODROP_FLOOR_GSO);
 	return min(floor, q->max);
@@ -38,7 +37,7 @@ static unsigned int nodrop_wanted(const struct nodrop_queue *q,
 	return max_t(u64, nodrop_floor(q), min_t(u64, q->max, packets));
 }
 
-/* The consumer takes a packet in so much time: allow what that means. */
+/* Move the limit towards what a consumer of this pace takes in target_us. */
 static void nodrop_adapt(struct nodrop_queue *q, unsigned int pace_ns)
 {
 	unsigned int wanted = nodrop_wanted(q, pace_ns);
@@ -54,7 +53,7 @@ static void nodrop_adapt(struct nodrop_queue *q, unsigned int pace_ns)
 }
 
 /**
- * nodrop_measure() - a sample of the consumer's pace is complete
+ * nodrop_measure() - complete a sample of the consumer's pace
  * @q: the queue
  *
  * Context: consumer_lock held.
@@ -73,8 +72,8 @@ void nodrop_measure(struct nodrop_queue *q)
 EXPORT_SYMBOL_GPL(nodrop_measure);
 
 /*
- * The consumer found nothing to read: the sample under way is void. One that
- * does so again and again has no pace, and what is always allowed.
+ * The ring is empty: discard the sample under way. A consumer that often finds
+ * it empty completes none, so raise the limit to its lower bound here.
  *
  * Context: consumer_lock held.
  */

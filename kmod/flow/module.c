@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The core as a module of its own: drivers and in-kernel readers use it.
+ * The core as a module, for drivers and for consumers in the kernel.
  */
 #include <linux/module.h>
 

@@ -28,27 +28,26 @@
  *   So a smaller txqueuelen only changes @max.
  * Reserve. @reserved is how far @produced may advance before a sender reads
  *   @taken again. Below it the sender has a slot, and nodrop_reserve() takes no
- *   lock of the ring. Only the txq's own packets use these slots up: XDP frames
- *   stay within the slack, and a resize keeps the slot of a sender that is
- *   under way. At @reserved a sender takes producer_lock and reads @taken, in
- *   nodrop_produce() after its packet is in the ring, or in nodrop_reserve(),
- *   which returns NODROP_BUSY then. It advances @reserved, or stops the txq if
- *   fewer than 16 slots (a quarter of a limit below 64) are free.
+ *   lock of the ring. XDP frames and a resize may take reserved slots, but keep
+ *   one for a sender that is under way. At @reserved a sender takes
+ *   producer_lock and reads @taken: in nodrop_produce() after its packet is in
+ *   the ring, or in nodrop_reserve(). It advances @reserved, or stops the txq
+ *   if fewer than 16 slots (a quarter of a limit below 64) are free;
+ *   nodrop_reserve() then returns NODROP_BUSY.
  * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
  *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
  *   txq itself and has the qdisc run. The consumer writes @taken and then reads
  *   @stopped. There is a full barrier on both sides (nodrop_stop(),
  *   nodrop_check()), so at least one of them sees what the other wrote. The
  *   consumer reads @stopped every 16 packets (every quarter of @limit if that
- *   is less) and when the ring is empty. Once it has seen @stopped, it looks
- *   next exactly at @wake_at.
+ *   is less) and when the ring is empty. Once it has seen @stopped, it also
+ *   checks exactly at @wake_at.
  *   Litmus: SB+stop-mb-taken+take-mb-stopped (proof/litmus)
  *   To wake a txq is to clear @stopped, then XOFF. The consumer's wake does not
  *   schedule the qdisc: the next sender, or else the kick, runs it. As a stop
  *   writes XOFF first and a wake @stopped first, XOFF never remains set while
  *   @stopped is clear. The reverse is harmless, as is a wake too many: the next
- *   sender finds no slot, stops the txq again and gives its packet back to the
- *   qdisc.
+ *   sender finds no slot, stops the txq again and returns NETDEV_TX_BUSY.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
  * Kick. If no sender has come by the time half of what was in the ring at the
  *   wake is read, the consumer kicks: an IPI makes the CPU that sent last run
@@ -69,7 +68,7 @@
  *
  * Locks: the ring's own; consumer_lock nests outside producer_lock. Fields
  * written with both held may be read with either. consumer_lock is never taken
- * in softirq context. Senders run with softirqs off, and so does anyone who
+ * in softirq context. Senders run with softirqs off, and so does any path that
  * takes both locks.
  */
 #ifndef NODROP_FLOW_H
@@ -172,7 +171,7 @@ enum nodrop_stat {
  * @limit: packets that the ring may hold now; a resize clamps it
  * @floor: lower bound of @limit; @max takes precedence
  * @woken: the txq was woken, and no sender has been seen since
- * @todo: work for nodrop_act(), which claims it with xchg()
+ * @todo: work for nodrop_act(), which takes it over with xchg()
  * @pace: last sample of the consumer's pace, ns a packet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
@@ -342,7 +341,7 @@ static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 }
 
 /**
- * nodrop_peek() - look at the next packet without taking it
+ * nodrop_peek() - get the next packet without taking it
  * @q: the queue
  *
  * Context: as nodrop_consume().
@@ -362,8 +361,8 @@ static inline void *nodrop_peek(struct nodrop_queue *q)
  * @q: the queue
  *
  * Context: process context, softirqs on, no lock of the ring held.
- * Return: true if that brought packets, so that the caller looks again; false
- * also when there was nothing to do.
+ * Return: true if the ring holds packets after that, so that the caller reads
+ * again; false also if there was nothing to do.
  */
 static inline bool nodrop_act(struct nodrop_queue *q)
 {
@@ -377,8 +376,8 @@ static inline bool nodrop_act(struct nodrop_queue *q)
  * @on: whether flow control is wanted for the device
  *
  * After NODROP_RESERVED the caller may produce one packet, or none. Takes no
- * lock of the ring as long as slots are reserved: only who holds the transmit
- * lock uses them up.
+ * lock of the ring as long as slots are reserved: only the holder of the
+ * transmit lock uses up the last one.
  * Litmus: MP+stop-lock-xoff+xon-lock-reserved
  *
  * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The senders' side: a slot first, then the packet, then stop early.
+ * Senders: reserve a slot, produce the packet, stop the txq early.
  */
 #include "internal.h"
 #include "trace.h"
 
 /*
- * The qdisc takes as many bytes at once as dql allows, which knows nothing of
- * us: what there are slots for, but no more than a long time on a lock. What
- * it takes beyond that would wait before all that comes later, whatever its
- * flow.
+ * Limit bulk dequeue to the reserved slots, less the packet by which it exceeds
+ * its limit: a packet without a slot is requeued ahead of all other flows.
+ * 64 kB at most, because the txq's lock is held for the whole burst.
  */
 static void nodrop_hint(const struct nodrop_queue *q)
 {
@@ -26,7 +25,7 @@ static void nodrop_hint(const struct nodrop_queue *q)
 #endif
 }
 
-/* How far may senders go? A batch of slots, or none. */
+/* Reserve all free slots if they are enough for a batch. */
 static bool nodrop_look(struct nodrop_queue *q)
 {
 	unsigned int limit = READ_ONCE(q->limit);
@@ -42,9 +41,9 @@ static bool nodrop_look(struct nodrop_queue *q)
 }
 
 /*
- * Stop the txq: no slot is reserved. False when the consumer has come so far
- * meanwhile that it would not be woken: then the txq runs and one slot is
- * reserved.
+ * Stop the txq, with no slot reserved. Return false if the consumer has reached
+ * @wake_at meanwhile, when it may have missed @stopped: then the txq runs, with
+ * at least one slot reserved.
  */
 static bool nodrop_stop(struct nodrop_queue *q)
 {
@@ -56,22 +55,23 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	WRITE_ONCE(q->wake_at, came - limit / 2);
 	netif_tx_stop_queue(q->txq);
 	/*
-	 * Between XOFF and @stopped. Pairs with the barrier in nodrop_wake():
-	 * who takes @stopped back clears this XOFF.
+	 * Write XOFF and @wake_at before @stopped. Pairs with the barriers in
+	 * nodrop_wake() and nodrop_check(): a wake that clears @stopped also
+	 * clears this XOFF, and the consumer uses this @wake_at.
 	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
 	 * Litmus: MP+mark-wmb-stopped+stopped-rmb-mark
 	 */
 	smp_wmb();
 	WRITE_ONCE(q->stopped, true);
 	/*
-	 * Between @stopped and reading @taken. Pairs with the barrier in
-	 * nodrop_check(): either we see what the consumer took, or it sees
-	 * @stopped.
+	 * Write @stopped before reading @taken. Pairs with the barrier in
+	 * nodrop_check(): either this sender sees what the consumer took, or
+	 * the consumer sees @stopped.
 	 * Litmus: SB+stop-mb-taken+take-mb-stopped
 	 */
 	smp_mb();
 	if ((int)(READ_ONCE(q->taken) - q->wake_at) >= 0) {
-		/* A run of the qdisc elsewhere may have seen XOFF and left. */
+		/* Another CPU's qdisc run may have seen XOFF and ended. */
 		nodrop_reopen(q, q->txq);
 		if (!nodrop_look(q))
 			WRITE_ONCE(q->reserved, q->produced + 1);
@@ -114,9 +114,9 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
 	} else if (q->txq != txq) {
 		/*
-		 * The ring is new to this txq, and packets come already.
-		 * nodrop_queue_bind() is about to follow and wakes the txq.
-		 * What the one before has reserved stays as it is.
+		 * The driver assigned @txq to the ring before it calls
+		 * nodrop_queue_bind(), which wakes @txq. The previous txq's
+		 * reserved slots stay.
 		 */
 		netif_tx_stop_queue(txq);
 		verdict = NODROP_BUSY;
@@ -141,9 +141,9 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 EXPORT_SYMBOL_GPL(nodrop_reserve_slow);
 
 /*
- * No slot is reserved: is there one below txqueuelen? While there is flow
- * control, a slot was reserved, and is void because the queue has another txq
- * since: the slack has one.
+ * No slot is reserved. Without flow control, use those below txqueuelen. With
+ * it, nodrop_reserve() did reserve one and a change of the txq voided it: use
+ * one of the slack.
  */
 static bool nodrop_has_slot(struct nodrop_queue *q)
 {
@@ -178,10 +178,10 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q)))
 		return nodrop_count_drop(q);
 	/*
-	 * The driver has read the packet's fields, before it took the lock, and
-	 * __ptr_ring_produce() orders writes only: the consumer could free the
-	 * packet, and somebody fill it anew, before these reads are done. Pairs
-	 * with the consumer's dependency on the packet. Free on x86.
+	 * Complete the driver's reads of the packet, made before it took the
+	 * lock, before the consumer can free the packet for reuse:
+	 * __ptr_ring_produce() orders writes only. Pairs with the consumer's
+	 * dependency on the packet. Free on x86.
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();
@@ -204,15 +204,15 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 EXPORT_SYMBOL_GPL(nodrop_produce);
 
 /**
- * nodrop_produce_xdp() - put in what no qdisc could queue
+ * nodrop_produce_xdp() - put an XDP frame into the ring
  * @q: the queue
  * @frame: the frame
  *
- * Takes no reserved slot: it has slack of its own.
+ * No qdisc can queue it, so the ring has slack for XDP frames. A sender that is
+ * under way keeps its slot.
  *
  * Context: softirqs off, producer_lock held.
- * Return: 0, or a negative error when there is no slot for it: the drop is
- * counted here, the caller keeps the frame.
+ * Return: 0, or -ENOSPC: the drop is counted here, the caller keeps the frame.
  */
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 {

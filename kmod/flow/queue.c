@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A queue's life: which txq feeds the ring, who reads it, what it counted.
+ * The life of a queue: its txq, its consumer, its statistics.
  */
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
@@ -32,21 +32,22 @@ const char *const nodrop_stat_names[NODROP_STATS] = {
 EXPORT_SYMBOL_GPL(nodrop_stat_names);
 
 /*
- * The livepatch looks here with each packet, and an ordinary user has as many
- * queues as he may open files: 2^12 rows keep him from slowing down others.
+ * The livepatch looks up the queue of each packet, and an unprivileged user may
+ * have as many queues as open files: 2^12 rows keep the lookup short.
  */
 static DEFINE_HASHTABLE(nodrop_queues, 12);
 static DEFINE_MUTEX(nodrop_queues_lock);
 
 /**
- * nodrop_queue_create() - a queue that nothing feeds
+ * nodrop_queue_create() - create a queue, bound to no txq
  * @ring: its ring, initialised, empty or in use by senders and a consumer that
- *	take its locks; must live until nodrop_queue_detach()
- * @key: what nodrop_queue_find() is to know it by
- * @destroy: frees a packet; called in process context
+ *	take its locks; nodrop_queue_destroy() alone does not need it
+ * @key: for nodrop_queue_find()
+ * @destroy: frees a packet; called in process context, also with the ring's
+ *	locks held
  *
  * Context: process context.
- * Return: the queue, NULL when there is no memory.
+ * Return: the queue, NULL without memory.
  */
 struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 					 const void *key,
@@ -80,11 +81,11 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 EXPORT_SYMBOL_GPL(nodrop_queue_create);
 
 /**
- * nodrop_queue_hide() - nodrop_queue_find() finds it no more
+ * nodrop_queue_hide() - hide a queue from nodrop_queue_find()
  * @q: the queue
  *
- * Before the owner of its key may be freed. Who relies on RCU to use it may
- * still do so for a grace period.
+ * Call it before the owner of the key is freed. A caller that relies on RCU may
+ * use the queue until it releases the read lock.
  *
  * Context: process context.
  */
@@ -98,10 +99,9 @@ EXPORT_SYMBOL_GPL(nodrop_queue_hide);
 
 /**
  * nodrop_queue_destroy() - free a queue
- * @q: the queue, which has left its device if it ever had one; its ring may be
- *	gone already
+ * @q: the queue, bound to no txq; its ring may be freed already
  *
- * Context: process context; nobody else uses @q any more.
+ * Context: process context; @q has no other user.
  */
 void nodrop_queue_destroy(struct nodrop_queue *q)
 {
@@ -109,13 +109,13 @@ void nodrop_queue_destroy(struct nodrop_queue *q)
 
 	nodrop_kick_cancel(q);
 	nodrop_queue_hide(q);
-	/* nodrop_queue_find() may be looking past it at the next one. */
+	/* nodrop_queue_find() may be passing it on its way to the next one. */
 	kfree_rcu(q, rcu);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_destroy);
 
 /**
- * nodrop_queue_find() - the queue of a consumer that knows the protocol
+ * nodrop_queue_find() - find a queue by its key
  * @key: as given to nodrop_queue_create()
  *
  * Context: any. Either the caller keeps the owner of @key alive, and its queue
@@ -136,11 +136,11 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
- * Whatever stopped the txq before, the next reservation finds out anew. Needs
- * no order between @stopped and XON: no sender stops the txq meanwhile, and a
- * consumer that wakes it orders its own.
+ * Wake @txq, whatever stopped it, and run its qdisc; the next sender stops it
+ * again if there is no slot. Needs no order between @stopped and XON: no sender
+ * stops the txq meanwhile, and a consumer orders its own wake.
  *
- * Context: producer_lock held; @txq feeds the ring, or did so.
+ * Context: producer_lock held; @txq feeds the ring, or did until now.
  */
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
@@ -148,14 +148,14 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 		return;
 	WRITE_ONCE(q->stopped, false);
 	/*
-	 * Not wake, which does nothing for a txq that runs: the consumer may
-	 * have woken it and not have kicked yet.
+	 * Not netif_tx_wake_queue(), which runs no qdisc if the txq was not
+	 * stopped: the consumer may have woken it and not kicked yet.
 	 */
 	netif_tx_start_queue(txq);
 	nodrop_run_qdiscs(q, txq);
 }
 
-/* What nodrop_hint() has told the qdisc is void. */
+/* Undo nodrop_hint(). */
 static void nodrop_unhint(struct netdev_queue *txq)
 {
 #ifdef CONFIG_BQL
@@ -165,14 +165,14 @@ static void nodrop_unhint(struct netdev_queue *txq)
 }
 
 /**
- * nodrop_queue_bind() - say which txq feeds the ring from now on
+ * nodrop_queue_bind() - set the txq that feeds the ring
  * @q: the queue
- * @txq: the txq, or NULL when the ring leaves its device
+ * @txq: the txq, or NULL when the queue is detached
  *
- * Wakes @txq, and the one before it, whatever their state, so that a change of
- * index or of the consumer can leave no txq stopped for ever. Must be called
- * with NULL before the txq goes away; nothing of the core runs on behalf of
- * @q afterwards.
+ * Wakes @txq and the previous one, so that a change of index or consumer leaves
+ * no txq stopped for ever. Must be called with NULL before the txq is freed.
+ * After that the guard and kicks use it no more, and a consumer only for a
+ * grace period.
  *
  * Context: process context, RTNL held.
  */
@@ -188,7 +188,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 		WRITE_ONCE(q->reserved, q->produced);
 		if (!txq)
 			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
-		/* A consumer that comes back gets the whole guard_ms again. */
+		/* The consumer gets the whole guard_ms again. */
 		WRITE_ONCE(q->stalled, false);
 		if (before) {
 			nodrop_unhint(before);
@@ -210,7 +210,7 @@ EXPORT_SYMBOL_GPL(nodrop_queue_bind);
  * @q: the queue
  * @stale: the driver assigns packets of other txqs to this ring
  *
- * A kick then runs the qdiscs of all txqs of the device.
+ * If @stale, running the qdisc runs those of all txqs of the device.
  *
  * Context: process context, RTNL held.
  */
@@ -221,11 +221,11 @@ void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
 EXPORT_SYMBOL_GPL(nodrop_queue_stale);
 
 /**
- * nodrop_queue_unaware() - the ring goes to a consumer that wakes nobody
+ * nodrop_queue_unaware() - the ring is given to an unaware consumer
  * @q: the queue
  *
- * From now on a full ring drops, as it does without nodrop. It stays so for
- * the life of @q: such a consumer does not say when it is done.
+ * From now on a full ring drops, as it does without nodrop. This is for the
+ * life of @q: such a consumer does not report when it is done.
  *
  * Context: process context.
  */
@@ -242,9 +242,9 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 EXPORT_SYMBOL_GPL(nodrop_queue_unaware);
 
 /**
- * nodrop_queue_stats() - a consistent copy of the counters, and the ring's fill
+ * nodrop_queue_stats() - copy the statistics of a queue
  * @q: the queue
- * @stats: where to, indexed by enum nodrop_stat
+ * @stats: a consistent copy, indexed by enum nodrop_stat
  *
  * Context: process context.
  */

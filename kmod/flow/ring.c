@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The ring's length, and packets that come into it from elsewhere.
+ * The ring's length, and packets that come into it past the senders.
  *
- * Its array is longer than txqueuelen by slack for what may be in it beyond:
- * slots that ptr_ring gives back in batches (two cache lines), frames of XDP
- * (32), what a consumer puts back (a batch of 64). With another txqueuelen it
- * changes only when it is too short.
+ * The array is longer than txqueuelen by a slack: for slots that ptr_ring
+ * releases in batches (two cache lines), XDP frames (32) and packets that the
+ * consumer puts back (a batch of 64). A new txqueuelen resizes it only if it is
+ * too short.
  */
 #include <linux/mutex.h>
 #include <linux/rtnetlink.h>
@@ -16,13 +16,12 @@
 #define NODROP_SLACK (112 + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
 /**
- * nodrop_grow() - see to it that the ring's array is long enough
+ * nodrop_grow() - make the ring's array long enough
  * @q: the queue
- * @max: the txqueuelen that it is to have. More than memory could ever hold is
- *	refused.
+ * @max: the new txqueuelen
  *
- * Of several queues, all are grown before the first is resized: either all get
- * their new size, or none.
+ * The caller grows all queues of a device before it resizes the first, so that
+ * all get their new size, or none.
  *
  * Context: process context, RTNL held.
  * Return: 0 or -ENOMEM.
@@ -42,11 +41,11 @@ int nodrop_grow(struct nodrop_queue *q, unsigned int max)
 EXPORT_SYMBOL_GPL(nodrop_grow);
 
 /**
- * nodrop_resize() - give a ring another size
- * @q: the queue, grown to that size
- * @max: txqueuelen; a ring has one slot at least
+ * nodrop_resize() - set txqueuelen
+ * @q: the queue, grown for it
+ * @max: txqueuelen; 0 counts as 1
  *
- * No packet is dropped, and a slot that is reserved stays so.
+ * Drops no packet, and a sender that is under way keeps its slot.
  *
  * Context: process context, RTNL held.
  */
@@ -64,11 +63,11 @@ void nodrop_resize(struct nodrop_queue *q, unsigned int max)
 EXPORT_SYMBOL_GPL(nodrop_resize);
 
 /**
- * nodrop_shrink() - make the ring's array what it would be without nodrop
+ * nodrop_shrink() - shorten the ring's array to txqueuelen
  * @q: the queue, unaware and bound to no txq
  *
- * If there is no memory, or more in it than that, it stays as it is. What comes
- * into a ring whose consumer is unaware finds no slot beyond that.
+ * The array stays as it is without memory, or if it holds more packets. None
+ * can enter beyond txqueuelen meanwhile, as the consumer is unaware.
  *
  * Context: process context, RTNL held.
  */
@@ -86,9 +85,9 @@ void nodrop_shrink(struct nodrop_queue *q)
 EXPORT_SYMBOL_GPL(nodrop_shrink);
 
 /**
- * nodrop_unconsume() - a consumer puts back what it has not used
+ * nodrop_unconsume() - put packets back that the consumer did not use
  * @q: the queue
- * @packets: in the order in which nodrop_consume() gave them
+ * @packets: in the order in which nodrop_consume() returned them
  * @n: how many, a batch at most
  *
  * Context: process context, no lock of the ring held.
@@ -107,7 +106,7 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 	nodrop_unlock(q);
 	ptr_ring_unconsume(q->ring, packets, n, q->destroy);
 
-	/* Several consumers may have more in hand than fits. */
+	/* Several consumers together may put back more than fits. */
 	nodrop_lock(q);
 	lost = nodrop_held(q) - nodrop_ring_count(q->ring);
 	WRITE_ONCE(q->taken, q->taken + lost);
@@ -119,10 +118,9 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 EXPORT_SYMBOL_GPL(nodrop_unconsume);
 
 /*
- * Packets of @q go to @target as far as its array has slots: beyond txqueuelen
- * if that is short, for they were taken from senders that are not to blame.
- * An unprivileged user who fills a queue and detaches it, again and again,
- * gets no further.
+ * Migrate packets of @q to @target while its array has slots, even beyond
+ * txqueuelen: their senders are not at fault. The array bounds what filling and
+ * detaching queues again and again can occupy.
  */
 static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
 {
@@ -146,16 +144,15 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
 }
 
 /**
- * nodrop_queue_detach() - the queue leaves its device
+ * nodrop_queue_detach() - detach a queue from its device
  * @q: the queue; no sender reaches it any more
- * @target: a queue of the same device whose consumer is to get what @q holds,
- *	or NULL when there is none: then it is thrown away, as is what @target
- *	has no slot for
+ * @target: a queue of the same device to which packets of @q migrate, or NULL.
+ *	Those for which it has no slot are purged; all if it is unaware or NULL.
  *
- * As nodrop_queue_bind() with NULL. The caller calls @target's consumer.
+ * Includes nodrop_queue_bind(q, NULL). The caller notifies @target's consumer.
  *
  * Context: process context, RTNL held.
- * Return: how many packets were thrown away.
+ * Return: how many packets were purged.
  */
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
 {

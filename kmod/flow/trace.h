@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tracepoints, in events/nodrop/ of tracefs: what a queue decided, how many
- * packets it held of how many allowed then, and at most.
+ * Tracepoints, in events/nodrop/ of tracefs: what a queue decided, with the
+ * packets in the ring, the limit and txqueuelen.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM nodrop
@@ -47,28 +47,28 @@ DEFINE_EVENT_PRINT(nodrop_queue, nodrop_stop,
 		   NODROP_PRINT("cause=%s", __entry->why ? "limit" : "ring")
 );
 
-/* The consumer opened it */
+/* The consumer woke it */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_wake,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
 		   NODROP_PRINT("cause=%s", __entry->held ? "half" : "empty")
 );
 
-/* A packet went back to the qdisc; 0: the txq has no ring yet, 1: it is full */
+/* NETDEV_TX_BUSY; 0: the txq is not bound to the ring, 1: there is no slot */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_busy,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
 		   NODROP_PRINT("cause=%s", __entry->why ? "ring" : "unbound")
 );
 
-/* The consumer was taken for gone */
+/* The consumer is stalled; the value of its @taken */
 DEFINE_EVENT_PRINT(nodrop_queue, nodrop_guard,
 		   TP_PROTO(const struct nodrop_queue *q, int why),
 		   TP_ARGS(q, why),
 		   NODROP_PRINT("taken=%u", __entry->why)
 );
 
-/* The consumer makes a CPU run the qdisc; its own if it knows no other */
+/* The consumer has this CPU run the qdisc: a kick, or its own CPU */
 DEFINE_EVENT(nodrop_queue, nodrop_kick,
 	     TP_PROTO(const struct nodrop_queue *q, int why),
 	     TP_ARGS(q, why)

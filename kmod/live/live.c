@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The livepatch as a module: when it begins, when it ends, for whom.
+ * The livepatch as a module: its transitions, and the queues of devices.
  *
- * While the kernel moves its tasks from the old functions to ours or back, some
- * run these and some those, so no queue may exist: without one both do the
- * same. Queues are made when the way in is complete and go before the way out
- * begins. A notifier does both: the kernel tells a new one of every device of
- * every network namespace, and one that goes of the same again.
+ * During a transition some tasks run the old functions and some the new ones.
+ * Without a queue both do the same, so queues are created after the transition
+ * to the new functions and destroyed before the one back. A notifier does both:
+ * when it is registered or unregistered, the kernel calls it for every device
+ * of every network namespace.
  */
 #include <linux/livepatch.h>
 #include <linux/module.h>
@@ -19,7 +19,7 @@
 #include "live.h"
 #include "proof.h"
 
-/* How often sleeping readers are looked for while a transition goes on. */
+/* The interval at which sleeping consumers are woken during a transition. */
 #define NODROP_LIVE_NUDGE_MS 20
 
 /* A note: lengths of name and content, type, name, content. */
@@ -39,7 +39,7 @@ static struct nodrop_live_build_id nodrop_live_vhost_id = {
 	4, 20, 3, "GNU", NODROP_LIVE_VHOST_ID
 };
 
-/* Is it the very module that was looked at when we were built? */
+/* Does the build id match the module that kmod/live/prove has checked? */
 static bool nodrop_live_fits(const struct module *module,
 			     const struct nodrop_live_build_id *id)
 {
@@ -54,7 +54,7 @@ static bool nodrop_live_fits(const struct module *module,
 	return false;
 }
 
-/* The notifier is there and is to stay; events come with RTNL. */
+/* The notifier is registered and stays so. Events come with RTNL held. */
 static bool nodrop_live_on;
 
 static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
@@ -67,7 +67,7 @@ static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
 	switch (event) {
 	case NETDEV_REGISTER:	/* with its first queue */
 	case NETDEV_UP:
-	case NETDEV_CHANGE:	/* tun.c says so when a queue comes or goes */
+	case NETDEV_CHANGE:	/* sent when a queue is attached or detached */
 		nodrop_live_join(dev);
 		break;
 	case NETDEV_UNREGISTER:
@@ -114,7 +114,7 @@ static int nodrop_live_pre_patch(struct klp_object *obj)
 	return 0;
 }
 
-/* All tasks run our functions. */
+/* All tasks run the new functions. */
 static void nodrop_live_post_patch(struct klp_object *obj)
 {
 	int err;
@@ -139,7 +139,7 @@ static void nodrop_live_pre_unpatch(struct klp_object *obj)
 	nodrop_live_nudge_begin();
 }
 
-/* No task runs our functions, or tun.ko has gone. */
+/* No task runs the new functions, or tun.ko is unloaded. */
 static void nodrop_live_post_unpatch(struct klp_object *obj)
 {
 	cancel_delayed_work_sync(&nodrop_live_nudger);
@@ -182,7 +182,7 @@ static int __init nodrop_live_init(void)
 }
 module_init(nodrop_live_init);
 
-/* Only when the patch is disabled, which is when nobody runs our functions. */
+/* The kernel calls this only if no task runs the new functions. */
 static void __exit nodrop_live_exit(void)
 {
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files of the livepatch know of each other.
+ * Shared by the files of the livepatch.
  */
 #ifndef NODROP_LIVE_H
 #define NODROP_LIVE_H
@@ -11,7 +11,7 @@
 
 #include "../flow/nodrop_flow.h"
 
-/* One function of the running driver and what stands in for it. */
+/* A function of the running driver, and its replacement. */
 #define NODROP_LIVE(name, instead) { .old_name = #name, .new_func = (instead) }
 
 extern struct klp_func nodrop_live_tun_funcs[];

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included before a driver of the kernel whose functions are to stand in for
- * those of the running one. What would make a module of it is taken away: no
- * init, no parameters, no exports, no description. What nothing refers to then
- * is left out by the compiler: kmod/live/prove sees to it that none of the
- * driver's data is among what is left.
+ * Included before a driver of the kernel whose functions replace those of the
+ * running one. Removes what would make it a module: init, parameters, exports,
+ * description. The compiler then omits all that is unused; kmod/live/prove
+ * refuses an object in which data of the driver are left.
  */
 #ifndef NODROP_LIVE_STOCK_H
 #define NODROP_LIVE_STOCK_H
@@ -48,7 +47,7 @@
 #define MODULE_PARM_DESC NODROP_LIVE_NOTHING
 #define MODULE_VERSION NODROP_LIVE_NOTHING
 
-/* What tun.c exports and vhost_net imports: a reference would pin tun.ko. */
+/* tun.c exports this and vhost_net imports it: a reference would pin tun.ko. */
 void nodrop_live_ptr_free(void *packet);
 
 #define tun_ptr_free nodrop_live_ptr_free

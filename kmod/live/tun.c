@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Stand-ins for those functions of a running stock tun.ko that touch the ring:
- * compiled from the kernel's own tun.c, and between them and the ring the
- * core. A ring that has no nodrop_queue is treated as the stock driver does.
+ * Replacements for the functions of a running stock tun.ko that access the
+ * ring: the kernel's own tun.c, whose accesses go to the core. A ring without a
+ * nodrop_queue is treated as the stock driver does.
  *
- * None of the data of tun.c exist here: they are the running module's. It is
- * reached through the objects that it made, and no address of a function of
- * ours is left in any of them, but for the ethtool operations, which
- * nodrop_live_leave() puts back.
+ * tun.c's data do not exist here: they are the running module's, and reached
+ * through its objects. No address of a function here remains in these objects
+ * except the ethtool operations, which nodrop_live_leave() restores.
  */
 #include "stock.h"
 #include "live.h"
@@ -15,7 +14,7 @@
 #include "../flow/nodrop_flow.h"
 #include "../tun/flags.h"
 
-/* Before the hooks change the meaning of these names. */
+/* Before the hooks, which redirect these names. */
 static int nodrop_live_plain_resize(struct ptr_ring *ring, int size)
 {
 	return ptr_ring_resize(ring, size, GFP_KERNEL, nodrop_live_ptr_free);
@@ -52,7 +51,7 @@ static bool nodrop_tun_enabled(const struct tun_struct *tun)
 	return !(READ_ONCE(tun->flags) & NODROP_TUN_OFF);
 }
 
-/* The ring. Producers hold the RCU read lock. */
+/* The ring. Senders hold the RCU read lock. */
 
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
 {
@@ -144,17 +143,17 @@ static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 	return nodrop_tun_resize_all(&ring, 1, size);
 }
 
-/* What stands in for functions of the same name */
+/* Replacements for functions of the same name */
 
 /*
- * A stock device is lockless: several senders may come for one txq, and the
- * core wants them one by one. What tun_net_xmit() calls does not transmit, but
- * for a console on the network that prints from here or from an interrupt. That
- * one must not wait for the lock, and keeps a packet that comes back.
+ * A stock device is lockless, but the core needs senders of a txq serialised.
+ * Nothing within tun_net_xmit() transmits except netconsole, which may print
+ * from here or from an interrupt. It must not wait for the lock, and keeps a
+ * packet for which transmit returns NETDEV_TX_BUSY.
  *
- * The lock comes before the lookup. A queue may be made after this finds none
- * and before the packet reaches the ring, which it then fills without a claim.
- * Nobody else of the txq can have claimed a slot meanwhile that this takes.
+ * The lock comes before the lookup. A queue may be created after this finds
+ * none, and the packet then enters the ring without a reserved slot. No other
+ * sender of the txq can have reserved that slot meanwhile.
  */
 static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 					struct net_device *dev)
@@ -204,7 +203,7 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 	}
 }
 
-/* A queue leaves its device; another one may have its index now. */
+/* A queue is detached; another one may have its index now. */
 static void nodrop_live_queue_purge(struct tun_file *tfile)
 {
 	struct nodrop_queue *q = nodrop_tun_queue(tfile);
@@ -222,7 +221,7 @@ static void nodrop_live_queue_purge(struct tun_file *tfile)
 	tun_queue_purge(tfile);
 }
 
-/* tun.c's own looks at tun_link_ops, which are not the running module's. */
+/* tun.c's own needs tun_link_ops, but only the running module's is valid. */
 static int nodrop_live_device_event(struct notifier_block *nb,
 				    unsigned long event, void *info)
 {
@@ -258,7 +257,7 @@ struct klp_func nodrop_live_tun_funcs[] = {
 
 #include "../tun/ethtool.h"
 
-/* The running module's operations, and the same with ours. RTNL. */
+/* The running module's operations, and a copy with nodrop's. RTNL. */
 static const struct ethtool_ops *nodrop_live_stock_ops;
 static struct ethtool_ops nodrop_live_ops;
 
@@ -267,7 +266,7 @@ bool nodrop_live_is_tun(const struct net_device *dev)
 	return dev->rtnl_link_ops && !strcmp(dev->rtnl_link_ops->kind, "tun");
 }
 
-/* tun.ko was loaded anew: what was kept of the last one is void. */
+/* Forget the operations of a tun.ko that may have been reloaded. */
 void nodrop_live_begin(void)
 {
 	nodrop_live_stock_ops = NULL;
@@ -288,10 +287,10 @@ static struct nodrop_queue *nodrop_live_create(struct net_device *dev,
 }
 
 /**
- * nodrop_live_join() - see to it that each queue of a device has flow control
+ * nodrop_live_join() - add flow control to all queues of a device
  * @dev: a device of tun.ko
  *
- * A queue for which there is no memory stays as it was.
+ * A queue for which there is no memory stays stock.
  *
  * Context: process context, RTNL held.
  */
@@ -309,7 +308,7 @@ void nodrop_live_join(struct net_device *dev)
 		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
 		if (q && q->txq != txq)
 			nodrop_queue_bind(q, txq);
-		/* A sender may have met the queue that was given up again. */
+		/* The queue that failed may have stopped the txq. */
 		if (!q && netif_running(dev))
 			netif_tx_wake_queue(txq);
 	}
@@ -325,12 +324,12 @@ void nodrop_live_join(struct net_device *dev)
 }
 
 /**
- * nodrop_live_leave() - make a device what it was
+ * nodrop_live_leave() - remove flow control from a device
  * @dev: a device of tun.ko
- * @for_good: forget what was asked for it. Else it may be on its way to
- *	another network namespace.
+ * @for_good: also clear the administrator's flags. Else the device may be
+ *	moving to another network namespace.
  *
- * What its rings hold stays there for their readers.
+ * Queued packets stay in the rings.
  *
  * Context: process context, RTNL held.
  */
@@ -356,7 +355,7 @@ void nodrop_live_leave(struct net_device *dev, bool for_good)
 		dev->ethtool_ops = nodrop_live_stock_ops;
 }
 
-/* A reader that sleeps in the function that is to go: let it come back. */
+/* Make a task that sleeps in an old function return from it. */
 static void nodrop_live_nudge_file(struct tun_file *tfile)
 {
 	wait_queue_head_t *readers = sk_sleep(&tfile->sk);
@@ -379,11 +378,11 @@ static void nodrop_live_nudge_file(struct tun_file *tfile)
 }
 
 /**
- * nodrop_live_nudge() - send sleeping readers of a device through user space
+ * nodrop_live_nudge() - make sleeping consumers pass through user space
  * @dev: a device of tun.ko
  *
- * As livepatch itself does after 15 s, but only those readers, and now. Their
- * system call starts again and their program does not notice.
+ * As livepatch does after 15 s to all tasks. Their system call is restarted,
+ * and their program does not notice.
  *
  * Context: process context, RTNL held.
  */

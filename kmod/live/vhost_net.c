@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Stand-ins for those functions of a running stock vhost_net.ko that take from
- * a ring and put back into it. Rings without a nodrop_queue (macvtap's, and
- * tun's while there are none) are treated as the stock driver does.
+ * Replacements for the functions of a running stock vhost_net.ko that consume
+ * from a ring and put back. Rings without a nodrop_queue (macvtap's, and tun's
+ * while there are none) are treated as the stock driver does.
  */
 #include "stock.h"
 #include "live.h"
@@ -13,7 +13,7 @@
 #include "../flow/nodrop_flow.h"
 #include "../vhost_net/stock/vhost.h"
 
-/* How net.c takes packets, with and without the ring's lock, and back. */
+/* Consume, with and without net.c holding the lock, and put back. */
 static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n);
 static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 				  void (*destroy)(void *packet));
@@ -61,10 +61,7 @@ static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
 	return n;
 }
 
-/*
- * net.c's owner of the ring may be about to detach it, and this may sleep: RTNL
- * keeps the queue.
- */
+/* Sleeps, so RTNL and not RCU keeps the queue from being detached. */
 static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 				  void (*destroy)(void *packet))
 {

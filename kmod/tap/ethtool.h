@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included after tap.c: counters of each queue by "ethtool -S". The devices
- * are macvlan's and ipvlan's, and so are their operations: ours are these and
- * the counters, put together when a device is opened for the first time.
+ * Included after tap.c: the counters of each queue ("ethtool -S DEV"). The
+ * devices and their operations are macvlan's and ipvlan's. Opening a device
+ * gives it a copy of these operations with the counters added.
  */
 #include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
 
-/* By the kind of the device. */
+/* For each kind of device. */
 static struct nodrop_tap_ops {
 	const char *kind;
 	const struct ethtool_ops *theirs;
@@ -57,7 +57,7 @@ static void nodrop_tap_stats(struct net_device *dev,
 	}
 }
 
-/* RTNL. A kind that came anew, by its module, has no device with ours yet. */
+/* RTNL held. If a kind's module was reloaded, no device has the old copy. */
 static void nodrop_tap_add_ops(struct nodrop_tap_ops *ops,
 			       struct net_device *dev)
 {
@@ -73,7 +73,7 @@ static void nodrop_tap_add_ops(struct nodrop_tap_ops *ops,
 	dev->ethtool_ops = &ops->ours;
 }
 
-/* The counters of @q's device can be seen from now on. */
+/* Make the counters of @q's device visible. */
 static void nodrop_tap_show(struct tap_queue *q)
 {
 	struct tap_dev *tap;

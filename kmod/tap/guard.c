@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stall guard: a reader that takes nothing must not block senders for ever.
+ * The stall guard: a consumer that takes nothing must not block senders for
+ * ever.
  *
- * While the ring holds something, the guard samples at least NODROP_HOLD_LOOKS
- * times in guard_ms whether the reader took a frame. If it never did, all
- * frames in the ring are uncharged, and so is what comes until the reader
- * reads on: by the sender, or by the next sample if the reader stalled just
- * then. Samples and not one timeout, because time jumps: a virtual machine
- * that was paused finds a timer expired before its reader could run. A sample
- * is never far away, because guard_ms may be lowered at any time.
+ * While the ring holds frames, the guard samples at least NODROP_HOLD_LOOKS
+ * times in guard_ms whether the consumer took one. If it never did, it is
+ * stalled: all frames in the ring are uncharged. Until it takes a frame, new
+ * ones are, too: by their sender, or by the next sample. Samples and not one
+ * timeout, because time jumps: after a pause of a virtual machine a timer has
+ * expired before the consumer could run. The period is bounded, because
+ * guard_ms may be lowered at any time.
  *
- * Work and not a timer: it takes the consumer's lock, which readers hold with
+ * Work and not a timer: it takes consumer_lock, which consumers hold with
  * softirqs on.
  */
 #include <linux/module.h>
@@ -20,7 +21,7 @@
 
 static unsigned int nodrop_hold_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_hold_guard_ms, uint, 0644);
-MODULE_PARM_DESC(guard_ms, "Milliseconds after which a reader that takes nothing blocks nobody any more, 0: never (default 1000)");
+MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing is stalled and blocks no sender, 0: never (default 1000)");
 
 #define NODROP_HOLD_LOOKS	8
 #define NODROP_HOLD_LONG_MS	1000U
@@ -52,11 +53,7 @@ void nodrop_hold_unlock(struct ptr_ring *ring)
 	spin_unlock_bh(&ring->consumer_lock);
 }
 
-/*
- * A frame comes. The ring holds something from now on.
- *
- * Context: producer_lock held.
- */
+/* Sample from now on: a frame comes. Context: producer_lock held. */
 void nodrop_hold_guard_arm(struct nodrop_hold *hold)
 {
 	if (hold->armed || hold->closed)
@@ -72,11 +69,10 @@ void nodrop_hold_guard_arm(struct nodrop_hold *hold)
 }
 
 /*
- * Uncharge one frame after another. The end of a closed socket may take the
- * locks of a ring of its own, so it is put off until these are free.
+ * Uncharge one frame after another. The last charge keeps a closed socket, and
+ * freeing a tap's socket takes a lock of its ring: drop these locks before.
  *
- * Context: process context, both locks held; they are free for a moment after
- * each frame.
+ * Context: process context, both locks held; dropped after each frame.
  */
 static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 {
@@ -103,8 +99,8 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 }
 
 /*
- * Frames are counted: after a resize, or once around, the reader is where it
- * was and has taken some.
+ * Counts frames: after a resize or a full turn, consumer_head may be the same
+ * although some were taken.
  *
  * Context: both locks held.
  */
@@ -149,7 +145,7 @@ void nodrop_hold_guard_init(struct nodrop_hold *hold)
 	INIT_DELAYED_WORK(&hold->guard, nodrop_hold_sample);
 }
 
-/* The reader goes. Context: process context. */
+/* The consumer closes its file. Context: process context. */
 void nodrop_hold_guard_end(struct nodrop_hold *hold)
 {
 	nodrop_hold_lock(hold->ring);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which frames a ring takes, and the counters. See hold.h.
+ * Which frames a ring accepts, and the counters. See hold.h.
  */
 #include <linux/log2.h>
 #include <linux/module.h>
@@ -11,9 +11,9 @@
 
 static bool nodrop_hold_on = true;
 module_param_named(nodrop, nodrop_hold_on, bool, 0644);
-MODULE_PARM_DESC(nodrop, "Queue frames of blocking sockets beyond txqueuelen instead of dropping them (default on)");
+MODULE_PARM_DESC(nodrop, "Queue frames that are charged to a socket beyond txqueuelen instead of dropping them (default on)");
 
-/* A larger send buffer blocks nobody. */
+/* A socket with a larger send buffer does not block in practice. */
 #define NODROP_HOLD_SNDBUF_MAX	(64 << 20)
 
 const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS] = {
@@ -35,12 +35,12 @@ void nodrop_hold_init(struct nodrop_hold *hold, struct ptr_ring *ring)
 }
 
 /**
- * nodrop_hold_grow() - prepare for a ring of another size
- * @hold: beside the ring, which has its old size yet
+ * nodrop_hold_grow() - make @before long enough for a new size of the ring
+ * @hold: of the ring, which still has its old size
  * @size: slots of the ring
  *
- * Context: process context; nobody else changes the ring's size.
- * Return: 0 or -ENOMEM, with which nothing has changed.
+ * Context: process context; nothing else changes the ring's size.
+ * Return: 0 or -ENOMEM, with nothing changed.
  */
 int nodrop_hold_grow(struct nodrop_hold *hold, int size)
 {
@@ -48,7 +48,7 @@ int nodrop_hold_grow(struct nodrop_hold *hold, int size)
 
 	if (size > NODROP_HOLD_MAX)
 		return -ENOMEM;
-	/* One more than slots: before the first frame and after the last. */
+	/* One more than slots: before the first and after the last frame. */
 	entries = roundup_pow_of_two(size + 1);
 	if (old && entries <= hold->mask + 1)
 		return 0;
@@ -75,8 +75,8 @@ void nodrop_hold_free(struct nodrop_hold *hold)
 }
 
 /*
- * TCP has a destructor of its own for what it sends; these are not for that.
- * An acknowledgment is charged with next to nothing, and so blocks nobody.
+ * Is the frame TCP data, whose destructor is TCP's own and none of these? A
+ * pure ACK is charged too little to block its socket.
  */
 static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 {
@@ -88,7 +88,7 @@ static bool nodrop_hold_is_tcp(const struct sk_buff *skb)
 	       skb->destructor != sock_pfree;
 }
 
-/* Is a socket charged with the frame that blocks in the end? */
+/* Is the frame charged to a socket that blocks at its send buffer's limit? */
 static bool nodrop_hold_is_charged(const struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
@@ -101,8 +101,8 @@ static bool nodrop_hold_is_charged(const struct sk_buff *skb)
 }
 
 /*
- * Is a socket charged with the frame that answers everybody for the kernel?
- * Its few hundred kB are all that a CPU has for answers to pings, say.
+ * Is the frame charged to a socket of the kernel, for example an echo reply?
+ * All replies of a CPU share that socket's send buffer.
  */
 static bool nodrop_hold_is_answer(const struct sk_buff *skb)
 {
@@ -111,7 +111,7 @@ static bool nodrop_hold_is_answer(const struct sk_buff *skb)
 }
 
 /*
- * How many of the ring's frames is no socket charged with?
+ * How many frames in the ring are not charged to a socket.
  *
  * Context: producer_lock held.
  */
@@ -123,13 +123,13 @@ static int nodrop_hold_plain(const struct nodrop_hold *hold, int frames)
 }
 
 /**
- * nodrop_hold_limit() - how many frames are queued by themselves from now on
- * @hold: beside the ring
+ * nodrop_hold_limit() - set the limit for frames that are not charged
+ * @hold: of the ring
  * @limit: txqueuelen, no more than NODROP_HOLD_MAX
  *
- * Context: process context; nobody else changes the limit.
- * Return: slots for what the ring holds and for what may come with this limit:
- * a ring that gets so many loses nothing.
+ * Context: process context; nothing else changes the limit.
+ * Return: slots for the frames in the ring and for those that the limit allows:
+ * a resize to so many drops none.
  */
 int nodrop_hold_limit(struct nodrop_hold *hold, int limit)
 {
@@ -156,11 +156,11 @@ static enum nodrop_hold_stat nodrop_hold_cause(const struct nodrop_hold *hold)
 
 /**
  * nodrop_hold_produce() - put a frame into the ring
- * @hold: beside the ring
- * @skb: the frame; nobody else may have it
+ * @hold: of the ring
+ * @skb: the frame, not shared
  *
  * Context: softirqs off.
- * Return: 0, or -ENOSPC: the frame is still the caller's, and counted.
+ * Return: 0, or -ENOSPC: the drop is counted here, the caller keeps the frame.
  */
 int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 {
@@ -168,7 +168,7 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 	int frames, plain, err = -ENOSPC;
 	bool charged, beyond, on = READ_ONCE(nodrop_hold_on);
 
-	/* Outside of the lock: it wakes the sender. */
+	/* Before the lock is taken: this may wake the sender. */
 	if (unlikely(nodrop_hold_stalls(hold)) ||
 	    (on && nodrop_hold_is_answer(skb)))
 		skb_orphan(skb);
@@ -176,8 +176,8 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 
 	spin_lock(&ring->producer_lock);
 	/*
-	 * The frame's fields have been read before the reader can free it;
-	 * __ptr_ring_produce() orders writes only. Pairs with the reader's
+	 * Complete the reads of the frame before the consumer can free it:
+	 * __ptr_ring_produce() orders writes only. Pairs with the consumer's
 	 * dependency on the frame.
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
@@ -189,7 +189,7 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 		hold->stats[nodrop_hold_cause(hold)]++;
 		goto out;
 	}
-	/* Beyond txqueuelen the slots of the others stay theirs. */
+	/* Beyond txqueuelen, leave other frames their slots. */
 	beyond = charged && frames >= hold->limit;
 	if (beyond && frames - plain >= NODROP_HOLD_MOST) {
 		hold->stats[NODROP_HOLD_DROP_FULL]++;
@@ -210,7 +210,7 @@ out:
 	return err;
 }
 
-/* Segments of a large frame, of which one was dropped just now, are, too. */
+/* Count the segments that are dropped after one of their large frame. */
 void nodrop_hold_rest(struct nodrop_hold *hold, unsigned int segments)
 {
 	spin_lock(&hold->ring->producer_lock);

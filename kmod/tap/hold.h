@@ -3,28 +3,26 @@
  * Backpressure for a ring that no qdisc feeds.
  *
  * A frame for a macvtap or ipvtap comes through a receive handler. There is no
- * TX queue to stop, and stopping the sender's own would stop all else that
- * goes through it. But a frame of a user's socket stays charged to that socket
- * until the reader has taken it: the socket blocks when its send buffer is
- * used up. The stock driver has that backpressure, too, and defeats it by
- * dropping such frames as soon as txqueuelen are queued. So:
+ * txq to stop, and stopping the sender's own would stop all else that goes
+ * through it. But a frame of a user's socket stays charged to that socket until
+ * the consumer has taken it: the socket blocks when its send buffer is full.
+ * The stock driver defeats this backpressure: it drops such frames as soon as
+ * txqueuelen frames are queued. So:
  *
  * 1. The array has NODROP_HOLD_RESERVE slots more than txqueuelen. Frames that
- *    are charged to a socket ("charged frames") may exceed txqueuelen until
- *    NODROP_HOLD_MOST of them are there. All other frames are counted by
- *    themselves against txqueuelen, as many as the stock driver queues, and do
- *    not compete with charged frames.
- * 2. Nobody pays more than with the stock driver: no frame's truesize changes.
- *    Sockets by which the kernel answers everybody pay nothing: a guest that
- *    does not read would keep the others from being answered.
- * 3. When a reader takes nothing for guard_ms, the stall guard uncharges all
- *    frames in the ring, and until the reader takes something no frame counts
- *    as charged. Frames that vhost-net has taken and not yet given to its
- *    guest, at most 64, are not in the ring: they stay charged, as with the
- *    stock driver.
- * 4. What the ring holds when its file is closed is freed there and then. Two
- *    rings with frames of each other's sockets would otherwise keep each other
- *    for ever.
+ *    are charged to a socket ("charged frames") may exceed txqueuelen until the
+ *    ring holds NODROP_HOLD_MOST of them. All other frames are counted by
+ *    themselves against txqueuelen and do not compete with charged frames. The
+ *    ring takes as many of them as the stock driver's.
+ * 2. There is no wmem surcharge: no frame's truesize changes. The kernel's own
+ *    sockets, except TCP's, are not charged: a guest that does not read would
+ *    keep the kernel from replying (ICMP) to others.
+ * 3. When a consumer takes nothing for guard_ms, the stall guard uncharges all
+ *    frames in the ring, and until the consumer takes one no frame is charged.
+ *    Frames that vhost-net has taken and not yet given to its guest, at most
+ *    64, are not in the ring: they stay charged, as with the stock driver.
+ * 4. Frames in the ring are freed when its file is closed. Otherwise two rings
+ *    with frames of each other's sockets keep each other for ever.
  */
 #ifndef NODROP_HOLD_H
 #define NODROP_HOLD_H
@@ -36,18 +34,18 @@
 /* 40 UDP sockets with the default send buffer of 208 kB and full frames. */
 #define NODROP_HOLD_RESERVE	4096
 
-/* What ethtool -S shows of one ring. */
+/* Statistics of a ring (ethtool -S). */
 enum nodrop_hold_stat {
 	NODROP_HOLD_OVER,		/* charged frames beyond txqueuelen */
-	NODROP_HOLD_GUARD_TRIPS,	/* times the reader stalled */
-	NODROP_HOLD_DROP_UNHELD,	/* frames: no socket to block */
-	NODROP_HOLD_DROP_OFF,		/* frames: switched off */
-	NODROP_HOLD_DROP_GUARD,		/* frames: the reader stalls */
-	NODROP_HOLD_DROP_FULL,		/* charged frames: too many */
-	NODROP_HOLD_DROP_REST,		/* segments behind a dropped one */
+	NODROP_HOLD_GUARD_TRIPS,	/* times the consumer was stalled */
+	NODROP_HOLD_DROP_UNHELD,	/* drops: not charged to a socket */
+	NODROP_HOLD_DROP_OFF,		/* drops: backpressure is off */
+	NODROP_HOLD_DROP_GUARD,		/* drops: the consumer is stalled */
+	NODROP_HOLD_DROP_FULL,		/* drops: too many charged frames */
+	NODROP_HOLD_DROP_REST,		/* drops: segments after a drop */
 	NODROP_HOLD_COUNTERS,
 
-	/* No counters: frames in the ring, txqueuelen. */
+	/* Gauges: frames in the ring, txqueuelen. */
 	NODROP_HOLD_RING = NODROP_HOLD_COUNTERS,
 	NODROP_HOLD_LIMIT,
 	NODROP_HOLD_STATS
@@ -56,22 +54,23 @@ enum nodrop_hold_stat {
 extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
 
 /**
- * struct nodrop_hold - what stands beside one ring
+ * struct nodrop_hold - backpressure of one ring
  * @ring: the ring; never changes
  * @limit: txqueuelen; producer_lock
- * @stalled: the reader has taken nothing for guard_ms; producer_lock to write
+ * @stalled: the consumer has taken nothing for guard_ms; producer_lock to write
  * @armed: @guard is to sample again; producer_lock
  * @closed: nothing arms @guard any more; producer_lock
- * @samples: how often @guard has found the same @taken; producer_lock
- * @uncharged: frames behind @taken that @guard has uncharged; producer_lock
- * @taken: frames that the reader had taken at the last sample; producer_lock
- * @head: where the reader was then; producer_lock to write
- * @produced: frames, since the ring was made; producer_lock
- * @plain: those of @produced that no socket is charged with; producer_lock
- * @before: by number of a frame, @plain before it; producer_lock
- * @mask: entries of @before, a power of two and no less than the ring's, - 1
- * @stats: producer_lock
- * @guard: samples the reader while the ring holds something
+ * @samples: consecutive samples with the same @taken; producer_lock
+ * @uncharged: frames after @taken that @guard has uncharged; producer_lock
+ * @taken: nodrop_hold_taken() in the last sample; producer_lock
+ * @head: consumer_head then; producer_lock to write
+ * @produced: frames that entered the ring; producer_lock
+ * @plain: those of @produced that are not charged; producer_lock
+ * @before: at n & @mask, the @plain of the time when @produced was n;
+ *	producer_lock
+ * @mask: entries of @before, a power of two above the ring's slots, minus 1
+ * @stats: the counters; producer_lock
+ * @guard: samples the consumer while the ring holds frames
  */
 struct nodrop_hold {
 	struct ptr_ring *ring;
@@ -95,12 +94,12 @@ struct nodrop_hold {
 #define NODROP_HOLD_MAX		((int)(KMALLOC_MAX_SIZE / sizeof(void *)))
 
 /*
- * Charged frames in a ring that is longer than txqueuelen for them; a batch of
- * slots may be read and not given back.
+ * Charged frames that may exceed txqueuelen. ptr_ring releases slots in batches
+ * of 16.
  */
 #define NODROP_HOLD_MOST	(NODROP_HOLD_RESERVE - 16)
 
-/* Slots for a txqueuelen; too many where the kernel's own driver refuses it. */
+/* Slots for a txqueuelen; INT_MAX, which is refused, if it is too large. */
 static inline int nodrop_hold_size(unsigned int txqueuelen)
 {
 	if (txqueuelen > NODROP_HOLD_MAX)
@@ -109,8 +108,8 @@ static inline int nodrop_hold_size(unsigned int txqueuelen)
 }
 
 /*
- * How many frames the ring holds. Slots that were read and not given back yet
- * still have their pointers; what these point to is gone.
+ * Frames in the ring. Slots that were consumed and not yet released still have
+ * their pointers, to frames that may be freed, and do not count.
  *
  * Context: producer_lock held; exact with consumer_lock, too.
  */
@@ -124,8 +123,7 @@ static inline int nodrop_hold_frames(struct ptr_ring *ring)
 }
 
 /*
- * How many frames are no longer in the ring, since it was made: read, or
- * dropped by a resize.
+ * Frames that have left the ring: consumed, or dropped by a resize.
  *
  * Context: as of nodrop_hold_frames().
  */
@@ -135,8 +133,8 @@ static inline u32 nodrop_hold_taken(const struct nodrop_hold *hold)
 }
 
 /*
- * Has the reader stalled? Without a lock this may be wrong for a moment; the
- * next sample of the guard uncharges frames that came in by mistake.
+ * Is the consumer stalled? Lockless, and so wrong for a moment: the guard's
+ * next sample uncharges frames that were charged by mistake.
  */
 static inline bool nodrop_hold_stalls(const struct nodrop_hold *hold)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which names of the kernel's own tap.c go to nodrop.
+ * Hooks into the kernel's own tap.c.
  *
- * wrap.c includes this and then the kernel's tap.c, unchanged. Everything here
- * either renames a definition (the driver's own becomes stock_NAME and NAME is
- * ours) or sends an access to the ring to us. Nothing here decides anything.
+ * wrap.c includes this and then the kernel's tap.c, unchanged. Each hook either
+ * renames a definition (the driver's becomes stock_NAME, and NAME is nodrop's)
+ * or redirects an access to the ring. There is no policy here.
  *
- * A hook that does not take fails the build: a renamed function that tap.c
- * does not define is undefined, one of ours that nothing calls is an unused
- * function, and kmod/prepare refuses a tap.c that reaches its ring by a name
- * not listed here.
+ * A hook without effect fails the build. A renamed function that tap.c does not
+ * define is undefined. A function of nodrop that nothing calls is an unused
+ * one. kmod/prepare refuses a tap.c that accesses its ring by a name not listed
+ * here.
  */
 #ifndef NODROP_TAP_HOOKS_H
 #define NODROP_TAP_HOOKS_H
 
-/* Before the hooks: nothing in a header may be renamed. */
+/* Before the hooks, which must rename nothing in a header. */
 #include <linux/if_tap.h>
 #include <linux/if_tun.h>
 #include <linux/module.h>
@@ -25,20 +25,20 @@
 
 #include "../compat/ptr_ring_resize.h"
 
-/* Definitions that become ours. */
+/* Definitions that nodrop replaces. */
 static int tap_open(struct inode *inode, struct file *file);
 static int tap_release(struct inode *inode, struct file *file);
 
 #define tap_open(inode, file)		stock_tap_open(inode, file)
 #define tap_release(inode, file)	stock_tap_release(inode, file)
 
-/* Into the ring. */
+/* Produce. */
 static int nodrop_tap_produce(struct ptr_ring *ring, struct sk_buff *skb);
 
 #undef ptr_ring_produce
 #define ptr_ring_produce(ring, skb) nodrop_tap_produce(ring, skb)
 
-/* Its life: made, resized when txqueuelen changes, freed with what it holds. */
+/* The ring's life: init, resize when txqueuelen changes, cleanup. */
 static int nodrop_tap_ring_init(struct ptr_ring *ring, unsigned int txqueuelen);
 static int nodrop_tap_resize(struct ptr_ring **rings, int n,
 			     unsigned int txqueuelen);
@@ -54,7 +54,7 @@ static void nodrop_tap_ring_cleanup(struct ptr_ring *ring);
 	nodrop_tap_resize(rings, n, size)
 #define ptr_ring_resize_multiple_bh ptr_ring_resize_multiple
 
-/* The rest of a large frame's segments, when one found no room in q's ring. */
+/* The rest of a large frame's segments, when q's ring dropped one. */
 static void nodrop_tap_free_rest(struct tap_queue *q, struct sk_buff *segments,
 				 enum skb_drop_reason reason);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * After tap.c: the hooked names mean what they say again.
+ * After tap.c: remove the hooks.
  */
 #undef tap_open
 #undef tap_release

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The library of macvtap and ipvtap: the kernel's own tap.c, and between its
- * functions and its rings hold.c. No policy here.
+ * The library of macvtap and ipvtap: the kernel's own tap.c, whose accesses to
+ * the ring go to hold.c. No policy here.
  *
- * Each tap_queue has its nodrop_hold behind it. The ring stays an ordinary
- * one, so who reads it (vhost_net, too) need not know.
+ * Each tap_queue has its nodrop_hold behind it. The ring stays an ordinary one:
+ * its consumers, vhost_net among them, need not be aware.
  */
 #include "hooks.h"
 #include "stock/tap.c"
@@ -67,7 +67,7 @@ static int nodrop_tap_resize(struct ptr_ring **rings, int n,
 	if (size > NODROP_HOLD_MAX)
 		return -ENOMEM;
 
-	/* All rings of a device have its limit. */
+	/* All rings of a device have the same limit. */
 	old = nodrop_tap_ring_hold(rings[0])->limit;
 	for (i = 0; i < n; i++) {
 		slots = nodrop_hold_limit(nodrop_tap_ring_hold(rings[i]),
@@ -84,7 +84,7 @@ static int nodrop_tap_resize(struct ptr_ring **rings, int n,
 	return err;
 }
 
-/* tap.c counts none of the segments, not even the first. */
+/* tap.c counts no dropped segment, not even the one before @segments. */
 static void nodrop_tap_free_rest(struct tap_queue *q, struct sk_buff *segments,
 				 enum skb_drop_reason reason)
 {
@@ -114,9 +114,9 @@ static int tap_open(struct inode *inode, struct file *file)
 }
 
 /*
- * No sender reaches the queue once stock_tap_release() is done. Frames in the
- * ring are freed now and not with the queue's socket: that one may live until
- * others have read frames that it has sent.
+ * No sender reaches the queue once stock_tap_release() is done. Free the frames
+ * in the ring now and not with the queue's socket, which lives as long as
+ * frames that it has sent.
  */
 static int tap_release(struct inode *inode, struct file *file)
 {

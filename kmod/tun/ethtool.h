@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included after tun.c: counters of each queue by "ethtool -S", and the switch
- * of a device by "ethtool --set-priv-flags DEV nodrop on|off".
+ * Included after tun.c: the counters of each queue ("ethtool -S DEV"), and the
+ * switch of a device ("ethtool --set-priv-flags DEV nodrop on|off").
  */
 
 static const char nodrop_tun_flag_name[ETH_GSTRING_LEN] = "nodrop";
@@ -12,7 +12,7 @@ static int nodrop_tun_sset_count(struct net_device *dev, int set)
 
 	switch (set) {
 	case ETH_SS_STATS:
-		/* The network core warns of statistics that are none. */
+		/* The ethtool core warns about an empty set. */
 		if (!tun->numqueues)
 			return -EOPNOTSUPP;
 		return tun->numqueues * NODROP_STATS;
@@ -62,7 +62,7 @@ static u32 nodrop_tun_get_flags(struct net_device *dev)
 	return nodrop_tun_enabled(netdev_priv(dev));
 }
 
-/* Switched off, it wakes all txqs, and a full ring drops. */
+/* Binding wakes all txqs: none stays stopped once this is off. */
 static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -74,7 +74,7 @@ static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 	return 0;
 }
 
-/* @ops: tun.c's own; get ours besides */
+/* Add nodrop's operations to tun.c's own. */
 static void nodrop_tun_ethtool_add(struct ethtool_ops *ops)
 {
 	ops->get_sset_count = nodrop_tun_sset_count;

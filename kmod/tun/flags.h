@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * In tun->flags, where tun.c leaves room.
+ * Bits of tun->flags that tun.c does not use.
  */
 #ifndef NODROP_TUN_FLAGS_H
 #define NODROP_TUN_FLAGS_H
 
-/* What the administrator said. */
+/* Set by the administrator: ethtool --set-priv-flags. */
 #define NODROP_TUN_ON		0x01000000
 #define NODROP_TUN_OFF		0x02000000
 /* Other txqs' qdiscs may hold packets for it: nodrop_queue_stale(). */

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which names of the kernel's own tun.c go to nodrop.
+ * Hooks into the kernel's own tun.c.
  *
- * wrap.c includes this and then the kernel's tun.c, unchanged. Everything here
- * either renames a definition (the driver's own becomes stock_NAME and NAME is
- * ours) or sends an access to the ring to the core. Nothing here decides
- * anything.
+ * wrap.c includes this and then the kernel's tun.c, unchanged. Each hook either
+ * renames a definition (the driver's becomes stock_NAME, and NAME is nodrop's)
+ * or redirects an access to the ring to the core. There is no policy here.
  *
- * A hook that does not take fails the build: a renamed function that tun.c
- * does not define is undefined, one that tun.c defines in another form is
- * defined twice, one of ours that nothing calls is an unused function, and
- * kmod/prepare refuses a tun.c that reaches its ring by a name not listed
- * here.
+ * A hook without effect fails the build. A renamed function that tun.c does not
+ * define is undefined, and one that it defines in another form is defined
+ * twice. A function of nodrop that nothing calls is an unused one. kmod/prepare
+ * refuses a tun.c that accesses its ring by a name not listed here.
  */
 #ifndef NODROP_TUN_HOOKS_H
 #define NODROP_TUN_HOOKS_H
@@ -19,7 +17,7 @@
 /* As tun.c defines it, before the first header is read. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-/* Before the hooks: nothing in a header may be renamed. */
+/* Before the hooks, which must rename nothing in a header. */
 #include <linux/if_tun.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
@@ -27,7 +25,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/skb_array.h>
 
-/* Definitions that become ours. */
+/* Definitions that nodrop replaces. */
 static int __init tun_init(void);
 static void __exit tun_cleanup(void);
 static void tun_setup(struct net_device *dev);
@@ -47,8 +45,8 @@ struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 #define tun_get_tx_ring(args)		stock_tun_get_tx_ring(args)
 
 /*
- * What a queue that leaves its device still holds. Told apart by the first
- * word: tun.c's definition becomes stock_NAME, its calls come to us.
+ * The purge of a detached queue. The first word tells tun.c's definition, which
+ * becomes stock_NAME, from its calls, which are redirected.
  */
 struct tun_file;
 static void nodrop_tun_queue_purge(struct tun_file *tfile);
@@ -60,15 +58,15 @@ static void nodrop_tun_queue_purge(struct tun_file *tfile);
 #include "lookup.h"
 #include "ring.h"
 
-/* At every change of the set of queues, with RTNL held. */
+/* Called at every change of the set of queues, with RTNL held. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n);
 
 #define netif_set_real_num_tx_queues(dev, n) nodrop_tun_set_queues(dev, n)
 
 /*
- * The flag by which an application asks for flow control. Kernels that know it
- * get their own code for it compiled out; kernels that do not know it accept
- * it. tun.c uses IFF_ONE_QUEUE in the set of known flags and nowhere else.
+ * The flag by which an application requests flow control. The code of kernels
+ * that know it is compiled out; other kernels accept it. tun.c uses
+ * IFF_ONE_QUEUE in the set of known flags and nowhere else.
  */
 #define NODROP_IFF_BACKPRESSURE		0x0080
 #undef IFF_BACKPRESSURE

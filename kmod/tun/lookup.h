@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which tun_file tun_net_xmit() finds. Included before tun.c.
+ * The tun_file that tun_net_xmit() finds. Included before tun.c.
  *
- * It looks a tun_file up by the txq's index after we did so and reserved a slot
- * of that one's ring. In between the tun_file may be detached, and another one
- * or none get its index. So the second lookup finds what the first one found.
- * That stays until the RCU read lock is released: a tun_file leaves its index,
- * then comes a grace period, then its ring is purged.
+ * nodrop looks the tun_file up by the txq's index, reserves a slot of its ring
+ * and then calls tun.c's function, which looks it up again. In between the
+ * tun_file may be detached, and another one or none be at its index. So the
+ * second lookup returns the first one's result. That stays valid under the RCU
+ * read lock: a ring is purged a grace period after its tun_file left its index.
  *
- * Of all that tun.c dereferences so, only tun->tfiles[] has this type.
+ * Of tun.c's uses of rcu_dereference() only tun->tfiles[] has this type.
  */
 #ifndef NODROP_TUN_LOOKUP_H
 #define NODROP_TUN_LOOKUP_H
@@ -19,7 +19,7 @@
 
 struct tun_file;
 
-/* What this CPU transmits to, softirqs off; NULL: look it up by index. */
+/* What this CPU transmits to, softirqs off; NULL: look up by index. */
 static DEFINE_PER_CPU(struct tun_file *, nodrop_tun_target);
 
 static struct tun_file *nodrop_tun_lookup(struct tun_file __rcu **place)
@@ -27,7 +27,7 @@ static struct tun_file *nodrop_tun_lookup(struct tun_file __rcu **place)
 	return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);
 }
 
-/* A console on the network may print in @xmit, to another device. */
+/* netconsole may print within @xmit, through another device. */
 static netdev_tx_t nodrop_tun_xmit_to(struct tun_file *tfile,
 				      netdev_tx_t (*xmit)(struct sk_buff *skb,
 							  struct net_device *),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How tun.c reaches its ring, and which function of ours it reaches instead.
- * Included before tun.c by the files that define these functions.
+ * Redirects tun.c's accesses to its ring. Included before tun.c by the files
+ * that define these functions.
  */
 #ifndef NODROP_TUN_RING_H
 #define NODROP_TUN_RING_H
@@ -9,8 +9,8 @@
 #include <linux/ptr_ring.h>
 
 /*
- * Into the ring and out of it, with and without tun.c holding the ring's lock.
- * Into: the name of the argument says what it is.
+ * Produce and consume, with and without tun.c holding the ring's lock. The name
+ * of produce's argument tells an skb from an XDP frame.
  */
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
@@ -28,7 +28,7 @@ static bool nodrop_tun_act(struct ptr_ring *ring);
 	__err;							\
 })
 
-/* Out of it: what the core has to do without the lock is done after it. */
+/* nodrop_act() follows without the lock. If it brings packets, try again. */
 #define nodrop_tun_acted(ring, take) ({				\
 	struct ptr_ring *__acts = (ring);			\
 	void *__packet = NULL;					\
@@ -57,8 +57,8 @@ static bool nodrop_tun_act(struct ptr_ring *ring);
 })
 
 /*
- * Where tun.c takes the lock in a function of its own. Told apart by the first
- * word: its definition becomes stock_NAME, what calls it acts.
+ * Where tun.c takes the lock in a function of its own. The first word tells its
+ * definition, which becomes stock_NAME, from its calls, which also act.
  */
 #define tun_ring_consume(arg, tfile)	nodrop_recv_##arg, tfile)
 #define nodrop_recv_struct		stock_tun_ring_consume(struct
@@ -70,7 +70,7 @@ static bool nodrop_tun_act(struct ptr_ring *ring);
 			 stock_tun_ring_consume(tun, __tfile));	\
 })
 
-/* How poll() looks into the ring, and how vhost_net asks for a length. */
+/* How poll() tests the ring, and how vhost_net reads a packet's length. */
 static bool nodrop_tun_empty(struct ptr_ring *ring);
 static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet));
 
@@ -78,7 +78,7 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet));
 #define ptr_ring_empty(ring) nodrop_tun_empty(ring)
 #define PTR_RING_PEEK_CALL(ring, length) nodrop_tun_peek(ring, length)
 
-/* Another size, when a queue joins the device and when txqueuelen changes. */
+/* Resize, when a queue is attached and when txqueuelen changes. */
 static int nodrop_tun_resize(struct ptr_ring *ring, int size);
 static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * After tun.c: the hooked names mean what they say again.
+ * After tun.c: remove the hooks.
  */
 #undef tun_init
 #undef tun_cleanup

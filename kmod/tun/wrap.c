@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * TUN/TAP with nodrop flow control: the kernel's own tun.c, and between its
- * functions and its ring the core. No policy here.
+ * TUN/TAP with nodrop flow control: the kernel's own tun.c, whose accesses to
+ * the ring go to the core. No policy here.
  *
- * Each tun_file has its nodrop_queue, and a pointer to it behind it. The queue
- * is bound to the txq of the tun_file's index whenever the set of queues
- * changes, and to none when it leaves the device.
+ * Each tun_file has a nodrop_queue; the pointer to it lies behind the tun_file.
+ * The queue is bound to the txq of the tun_file's index whenever the set of
+ * queues changes, and to none when it is detached.
  */
 #include "hooks.h"
 #include "stock/tun.c"
@@ -18,7 +18,7 @@
 
 static bool nodrop_default = true;
 module_param_named(nodrop, nodrop_default, bool, 0644);
-MODULE_PARM_DESC(nodrop, "Flow control for devices whose application did not ask for it by IFF_BACKPRESSURE (default on)");
+MODULE_PARM_DESC(nodrop, "Flow control also for devices whose application did not set IFF_BACKPRESSURE (default on)");
 MODULE_INFO(nodrop, NODROP_VERSION);
 MODULE_INFO(version, NODROP_VERSION);
 
@@ -115,10 +115,10 @@ static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 
 /* Transmit */
 
-/* What sock_init_data() gives each socket: wakes who reads or polls. */
+/* As sock_init_data() sets it: wakes the consumer that sleeps or polls. */
 static void (*nodrop_tun_data_ready_before)(struct sock *sk);
 
-/* A file is being opened that gets the same again. */
+/* READ_ONCE: each open writes it, the same value again. */
 static void nodrop_tun_call_reader(struct sock *sk)
 {
 	READ_ONCE(nodrop_tun_data_ready_before)(sk);
@@ -132,7 +132,7 @@ static void nodrop_tun_data_ready(struct sock *sk)
 		nodrop_tun_call_reader(sk);
 }
 
-/* The queue went while packets for it were on their way: to another one. */
+/* The packet's queue was detached: requeue the packet for another one. */
 static netdev_tx_t nodrop_tun_redirect(struct sk_buff *skb,
 				       struct net_device *dev)
 {
@@ -190,7 +190,7 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 	}
 }
 
-/* A burst that was cut off has called nobody. */
+/* A burst that was cut off has not notified its consumer. */
 static void nodrop_tun_call_all(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -204,10 +204,9 @@ static void nodrop_tun_call_all(struct net_device *dev)
 }
 
 /*
- * The kernel empties the qdiscs of txqs that fall out of use, and one qdisc
- * for the whole device is the qdisc of those, too. So a device keeps its txqs
- * until it goes down; nodrop_tun_redirect() leads their packets to queues that
- * are read.
+ * The kernel resets the qdiscs of txqs that are no longer used, and a qdisc of
+ * the whole device is one of them. So a device keeps its txqs until it goes
+ * down; nodrop_tun_redirect() assigns their packets to the remaining queues.
  */
 static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 {
@@ -215,7 +214,7 @@ static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 	       nodrop_tun_enabled(netdev_priv(dev));
 }
 
-/* A function of its own, so that a hook that does not take leaves it unused. */
+/* Not part of the macro: unused, and so an error, if the hook has no effect. */
 static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -240,7 +239,7 @@ static void nodrop_tun_purge(struct nodrop_queue *q,
 		dev_core_stats_tx_dropped_inc(dev);
 }
 
-/* No sender reaches the queue any more; its index may have a new owner. */
+/* No sender reaches the queue any more; another one may have its index. */
 static void nodrop_tun_queue_purge(struct tun_file *tfile)
 {
 	struct nodrop_queue *q = nodrop_tun_queue(tfile);
@@ -281,7 +280,7 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* What vhost-net put back after the queue was detached. */
+/* Purge what vhost-net put back after the queue was detached. */
 static void nodrop_tun_purge_detached(struct tun_file *tfile)
 {
 	struct tun_struct *tun;
@@ -308,7 +307,7 @@ static int tun_chr_close(struct inode *inode, struct file *file)
 	return err;
 }
 
-/* Who does not know the protocol asks for the ring and reads it past us. */
+/* Callers do not know the protocol and consume past the core. */
 struct ptr_ring *tun_get_tx_ring(struct file *file)
 {
 	struct ptr_ring *ring = stock_tun_get_tx_ring(file);
@@ -348,8 +347,8 @@ static struct notifier_block nodrop_tun_notifier = {
 /* The device and the module */
 
 /*
- * The core serialises transmit for each txq: no two senders meet between
- * claim and produce, and byte_queue_limits appear in sysfs.
+ * Have the stack serialise transmit on each txq: no other sender comes between
+ * reserve and produce. A side effect: byte_queue_limits appear in sysfs.
  */
 static int tun_net_init(struct net_device *dev)
 {
@@ -362,7 +361,7 @@ static int tun_net_init(struct net_device *dev)
 
 #include "ethtool.h"
 
-/* tun.c's own operations and ours, put together when the module loads. */
+/* tun.c's own operations and nodrop's, combined when the module loads. */
 static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
 
 static void tun_setup(struct net_device *dev)

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which names of the kernel's own vhost net.c go to nodrop.
+ * Hooks into the kernel's own vhost net.c.
  *
  * wrap.c includes this and then the kernel's net.c, unchanged. net.c keeps the
- * ring of its backend in rx_ring. A ring that has a nodrop_queue travels
- * through net.c as its queue, marked by the lowest bit; every other one (the
- * kernel's own tun, tap) as itself. What touches the ring goes through a name
- * below, which tells the two apart. Nothing here decides
- * anything.
+ * ring of its backend in rx_ring. If the ring has a nodrop_queue, rx_ring
+ * points to that queue, marked by the lowest bit; else (the kernel's own tun,
+ * tap) to the ring. Each access goes through a name below, which tells the two
+ * apart. There is no policy here.
  *
- * A hook that does not take fails the build: one of ours that nothing calls is
- * an unused function, and kmod/prepare refuses a net.c that reaches its ring
- * in a way that is not listed here.
+ * A hook without effect fails the build: a function of nodrop that nothing
+ * calls is an unused one, and kmod/prepare refuses a net.c that accesses its
+ * ring in a way that is not listed here.
  */
 #ifndef NODROP_VHOST_NET_HOOKS_H
 #define NODROP_VHOST_NET_HOOKS_H
 
-/* Before the hooks: nothing in a header may be renamed. */
+/* Before the hooks, which must rename nothing in a header. */
 #include <linux/if_tun.h>
 #include <linux/module.h>
 #include <linux/ptr_ring.h>
@@ -32,8 +31,8 @@ static struct ptr_ring *nodrop_vhost_ring(struct file *file);
 #define tun_get_tx_ring(file) nodrop_vhost_ring(file)
 
 /*
- * The consumer's lock, named by its place in what rx_ring points to. net.c
- * takes no other lock by these names.
+ * consumer_lock, given by its place in what rx_ring points to. net.c takes no
+ * other lock by these names.
  */
 static void nodrop_vhost_lock(spinlock_t *place);
 static void nodrop_vhost_unlock(spinlock_t *place);
@@ -41,7 +40,7 @@ static void nodrop_vhost_unlock(spinlock_t *place);
 #define spin_lock(place) nodrop_vhost_lock(place)
 #define spin_unlock(place) nodrop_vhost_unlock(place)
 
-/* Out of the ring, with and without net.c holding the lock, and back. */
+/* Consume, with and without net.c holding the lock, and put back. */
 static int nodrop_vhost_consume(struct ptr_ring *ring, void **packets, int n);
 static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,
 				   int n, void (*destroy)(void *packet));
@@ -62,8 +61,8 @@ static void nodrop_vhost_unconsume(struct ptr_ring *ring, void **packets,
 	nodrop_vhost_unconsume(ring, packets, n, destroy)
 
 /*
- * Where net.c asks for a packet; told apart by the first word: its definition
- * becomes stock_NAME, its calls come to us.
+ * Where net.c peeks at the next packet. The first word tells its definition,
+ * which becomes stock_NAME, from its calls, which are redirected.
  */
 struct vhost_net_virtqueue;
 static int nodrop_vhost_peek(struct vhost_net_virtqueue *nvq, struct sock *sk);
@@ -72,7 +71,7 @@ static int nodrop_vhost_peek(struct vhost_net_virtqueue *nvq, struct sock *sk);
 #define nodrop_peek_struct		stock_peek_head_len(struct
 #define nodrop_peek_rnvq		nodrop_vhost_peek(rnvq
 
-/* Ours says which version it is, and DKMS goes by that. */
+/* wrap.c sets nodrop's version, which DKMS compares. */
 #undef MODULE_VERSION
 #define MODULE_VERSION(version)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * After net.c: the hooked names mean what they say again.
+ * After net.c: remove the hooks.
  */
 #undef tun_get_tx_ring
 #undef spin_lock

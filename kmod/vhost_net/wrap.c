@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * vhost-net with nodrop flow control: the kernel's own net.c, and between it
- * and the rings of nodrop's tun the core. No policy here.
+ * vhost-net with nodrop flow control: the kernel's own net.c, whose accesses to
+ * the rings of nodrop's tun go to the core. No policy here.
  *
- * Who holds what: net.c holds a reference on the file of its backend for as
- * long as rx_ring is set, and a queue lives as long as its file. So no queue
- * goes while it travels through net.c, whatever happens to its device. Packets
- * that net.c has taken and not delivered go back to the head of the ring when
- * the backend changes; the next reader, of whatever kind, gets them first.
+ * net.c holds a reference on the file of its backend while rx_ring is set, and
+ * a queue lives as long as its file. So no queue is freed while net.c uses it,
+ * even if its device is. Packets that net.c has taken and not delivered go back
+ * to the head of the ring when the backend changes; the next consumer, of any
+ * kind, takes them first.
  */
 #include "hooks.h"
 #include "stock/net.c"
@@ -20,7 +20,7 @@ MODULE_INFO(version, NODROP_VERSION);
 
 #define NODROP_VHOST_MARK 1UL
 
-/* NULL: an ordinary ring. */
+/* The queue that @ring stands for; NULL: an ordinary ring. */
 static struct nodrop_queue *nodrop_vhost_queue(const struct ptr_ring *ring)
 {
 	unsigned long value = (unsigned long)ring;
@@ -42,7 +42,7 @@ static struct ptr_ring *nodrop_vhost_ring(struct file *file)
 	return (struct ptr_ring *)((unsigned long)q | NODROP_VHOST_MARK);
 }
 
-/* The lock that net.c means by its place in rx_ring. */
+/* The lock that net.c means by @place in what rx_ring points to. */
 static spinlock_t *nodrop_vhost_consumer_lock(spinlock_t *place)
 {
 	unsigned long ring = (unsigned long)place -
@@ -64,7 +64,7 @@ static void nodrop_vhost_unlock(spinlock_t *place)
 	spin_unlock(nodrop_vhost_consumer_lock(place));
 }
 
-/* What the core has to do without the lock may bring packets: look again. */
+/* nodrop_act() may bring packets: if so, peek again. */
 static int nodrop_vhost_peek(struct vhost_net_virtqueue *nvq, struct sock *sk)
 {
 	struct nodrop_queue *q = nodrop_vhost_queue(nvq->rx_ring);

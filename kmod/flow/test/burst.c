@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Bursts: the reader is called at their end, and always then.
+ * Bursts: the consumer is notified at their end, and always then.
  */
 #include "fixture.h"
 #include "../burst.h"
 
-static unsigned int burst_calls;	/* of the reader */
+static unsigned int burst_calls;	/* notifications of the consumer */
 static bool burst_drops;		/* the driver drops what it transmits */
 
 static void call_unless_held(struct flow *f)
@@ -14,7 +14,7 @@ static void call_unless_held(struct flow *f)
 		burst_calls++;
 }
 
-/* What a driver does with a packet. */
+/* As a driver's transmit function. */
 static netdev_tx_t burst_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct flow *f = *(struct flow **)netdev_priv(dev);
@@ -79,7 +79,7 @@ static void test_calls_once_at_the_end(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, f->q->notice);
 }
 
-/* XDP comes between the packets of a burst, and from elsewhere. */
+/* XDP frames come between the packets of a burst, and on other CPUs. */
 static void test_others_are_not_held(struct kunit *test)
 {
 	struct flow *f = burst_new(test, 50);
@@ -95,7 +95,7 @@ static void test_others_are_not_held(struct kunit *test)
 	f->q->burst_cpu = -1;
 }
 
-/* The last packet is one that the driver drops. */
+/* The driver drops the last packet. */
 static void test_burst_that_ends_in_a_drop(struct kunit *test)
 {
 	struct flow *f = burst_new(test, 50);
@@ -119,7 +119,7 @@ static void test_burst_that_is_dropped(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, burst_calls, 0U);
 }
 
-/* The packet that stops the txq is the last, whatever was announced. */
+/* The packet that stops the txq is the last, despite xmit_more. */
 static void test_burst_that_stops(struct kunit *test)
 {
 	struct flow *f = burst_new(test, 3);
@@ -132,7 +132,7 @@ static void test_burst_that_stops(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, burst_calls, 1U);
 }
 
-/* No room in the middle of it. */
+/* No slot in the middle of it. */
 static void test_burst_that_goes_back(struct kunit *test)
 {
 	struct flow *f = burst_new(test, 3);
@@ -146,7 +146,7 @@ static void test_burst_that_goes_back(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, f->q->notice);
 }
 
-/* The rest of it never came; the next packet is alone. */
+/* The rest of it never comes; the next packet is alone. */
 static void test_burst_that_was_cut_off(struct kunit *test)
 {
 	struct flow *f = burst_new(test, 50);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the core's tests share; and the core itself, built into their module.
+ * Shared by the core's tests, whose module includes the core.
  */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
@@ -8,7 +8,7 @@
 
 #include "fixture.h"
 
-/* Nothing of it is exported. */
+/* This copy exports nothing. */
 #undef EXPORT_SYMBOL_GPL
 #define EXPORT_SYMBOL_GPL(symbol)
 #include "../queue.c"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the core's tests share: a ring, a txq with a qdisc, and no driver.
+ * Shared by the core's tests: a ring, a txq with a qdisc, and no driver.
  *
- * The qdisc holds nothing; tests say what it holds by its qlen. It is
- * scheduled for ever unless a test clears that, so that a wake leaves nothing
- * in a CPU's output queue.
+ * The qdisc holds no packet; tests set its qlen. It counts as scheduled unless
+ * a test clears that, so that a wake leaves nothing in a CPU's output queue.
  */
 #ifndef NODROP_TEST_FIXTURE_H
 #define NODROP_TEST_FIXTURE_H
@@ -13,7 +12,7 @@
 
 #include "../internal.h"
 
-/* Later than any test ends: guard.c's tests look themselves. */
+/* Longer than any test: those in guard.c expire the timer themselves. */
 #define GUARD_MS 600000
 
 struct flow {
@@ -27,20 +26,20 @@ struct flow {
 /* The bytes of a packet are 1 to 7 times this; 0 when a test begins. */
 extern unsigned int flow_unit;
 
-/* How often the core has destroyed a packet since the test began. */
+/* Packets that the core has destroyed since the test began. */
 extern unsigned int flow_destroyed;
 
-/* The CPU on which the qdisc ran last, -1: it did not. */
+/* The CPU on which the qdisc ran last, -1: it did not run. */
 extern int flow_ran_on;
 
-/* Waits until it ran, and keeps it from running again. Return: flow_ran_on. */
+/* Wait until it has run, and keep it from running again. Return flow_ran_on. */
 int flow_ran(struct flow *f);
 
-/* How long to wait for what must happen; little once something has not. */
+/* How long to wait for what must happen; shorter after the first timeout. */
 #define FLOW_IMPATIENT_MS 2000
 extern unsigned int flow_patience_ms;
 
-/* The flow for which the qdisc's next run sends packet(FLOW_SENT), or NULL. */
+/* The flow to which the qdisc's next run sends packet(FLOW_SENT), or NULL. */
 #define FLOW_SENT 12345
 extern struct flow *flow_sends;
 
@@ -48,10 +47,7 @@ int flow_init(struct kunit *test);
 void flow_exit(struct kunit *test);
 int flow_suite_init(struct kunit_suite *suite);
 
-/*
- * The test's own flow gets a queue whose ring has so many slots, all of them
- * at any pace.
- */
+/* Create the test's queue: @size slots, and a limit of all at any pace. */
 struct flow *flow_new(struct kunit *test, int size);
 
 /* Another queue of @f's device, for txq 1; flow_free() before the test ends. */
@@ -60,7 +56,7 @@ void flow_free(struct flow *f);
 
 void flow_bind(struct flow *f, struct netdev_queue *txq);
 
-/* The guard's timer expires @n times, as long as it is armed again. */
+/* Let the guard's timer expire @n times, as long as it is armed. */
 void guard_samples(struct flow *f, int n);
 extern const int guard_samples_to_trip;
 int flow_resize(struct flow *f, int size);
@@ -83,7 +79,7 @@ extern const int flow_sizes[FLOW_SIZES];
 void size_desc(const int *size, char *desc);
 int param_size(struct kunit *test);
 
-/* Packets are told apart by their address alone; XDP's are odd. */
+/* Packets differ by their address alone; XDP frames are odd. */
 static inline void *packet(unsigned int n)
 {
 	return (void *)(unsigned long)(0x1000 + n * 8);
@@ -116,7 +112,7 @@ static inline enum nodrop_verdict reserve(struct flow *f)
 	return reserve_by(f, f->txq, true);
 }
 
-/* What a driver's transmit function does. */
+/* As a driver's transmit function. */
 static inline enum nodrop_verdict transmit(struct flow *f, unsigned int n,
 					   int *err)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The guard: a reader that takes nothing.
+ * The stall guard: a consumer that takes nothing.
  */
 #include "fixture.h"
 
-/* The guard kicks for a consumer that woke the txq and went. */
+/* The guard runs the qdisc if the consumer woke the txq and did not kick. */
 static void test_guard_kicks(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
@@ -18,7 +18,7 @@ static void test_guard_kicks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
-/* A reader that takes a packet now and then is not gone. */
+/* A consumer that takes a packet now and then is not stalled. */
 static void test_guard_counts_single_packets(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
@@ -60,13 +60,13 @@ static void test_guard(struct kunit *test)
 	KUNIT_EXPECT_NE(test, err, 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 
-	/* The reader is back: flow control is, too. */
+	/* The consumer resumes, and so does flow control. */
 	KUNIT_EXPECT_NOT_NULL(test, consume(f));
 	KUNIT_EXPECT_EQ(test, transmit(f, 9, &err), NODROP_RESERVED);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
-/* So many looks are no longer than its time. */
+/* All samples together take no longer than guard_ms. */
 static void test_guard_samples_often(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -92,7 +92,7 @@ static void test_guard_ends_with_the_txq(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q->guard));
 }
 
-/* Switched off and on while a txq is stopped. */
+/* guard_ms is set to 0 and back while a txq is stopped. */
 static void test_guard_is_switched(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);

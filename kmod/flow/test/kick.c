@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whom the reader kicks, and what is left of it when the txq goes.
+ * Kicks: which CPU runs the qdisc, and none after the queue is detached.
  */
 #include <linux/delay.h>
 
@@ -23,7 +23,7 @@ static void kick_exit(struct kunit *test)
 	flow_exit(test);
 }
 
-/* The qdisc has packets, and runs when it is scheduled. */
+/* The qdisc has a packet, and runs when it is scheduled. */
 static void hold_one(struct flow *f)
 {
 	f->qdisc->q.qlen = 1;
@@ -53,7 +53,7 @@ static void test_kicks_the_sender(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, READ_ONCE(f->q->kicking));
 }
 
-/* A small ring's reader sends what the qdisc holds, and reads that at once. */
+/* A small ring's consumer runs the qdisc, and takes its packet at once. */
 static void test_small_ring_serves_itself(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 31);
@@ -89,7 +89,7 @@ static void test_small_ring_is_not_empty(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(FLOW_SENT));
 }
 
-/* Who has packets works on them; the ring fills up again meanwhile. */
+/* The batch that is short runs the qdisc, and the next one has its packet. */
 static void test_small_ring_ends_a_batch(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -134,7 +134,7 @@ static void test_never_kicks_the_reader(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
 }
 
-/* The reader's CPU stops the txq now and then; it is no sender for that. */
+/* Sending on the consumer's CPU does not make that the CPU to kick. */
 static void test_remembers_the_sender(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
@@ -147,7 +147,7 @@ static void test_remembers_the_sender(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, f->q->cpu, SENDER);
 }
 
-/* Also who has never stopped it. */
+/* The sender that is kicked need not have stopped the txq. */
 static void test_remembers_who_sent(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
@@ -180,7 +180,7 @@ static void test_no_such_cpu(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
 }
 
-/* One that is on its way serves this kick, too. */
+/* A kick that is on its way serves this consumer, too. */
 static void test_one_kick_at_a_time(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
@@ -198,7 +198,7 @@ static void test_one_kick_at_a_time(struct kunit *test)
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
 
-/* Reading on, the owner of a queue without a txq disturbs nobody. */
+/* The consumer of a detached queue kicks no CPU. */
 static void test_no_kick_without_a_txq(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
@@ -212,7 +212,7 @@ static void test_no_kick_without_a_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
 }
 
-/* After bind(NULL) no kick is on its way, whenever it was sent. */
+/* After nodrop_queue_bind(q, NULL) no kick is on its way. */
 static void test_bind_waits_for_a_kick(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);

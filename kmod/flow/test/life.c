@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A queue's life: made, found, bound, handed to an unaware consumer, detached.
+ * A queue's life: create, find, bind, an unaware consumer, detach.
  */
 #include <linux/rtnetlink.h>
 
@@ -56,7 +56,7 @@ static void test_find(struct kunit *test)
 	queues = kunit_kcalloc(test, QUEUES, sizeof(*queues), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, queues);
 	KUNIT_EXPECT_NULL(test, nodrop_queue_find(&queues[0]));
-	/* More than the table has rows: some share one. */
+	/* More queues than the table has rows: some share one. */
 	for (i = 0; i < QUEUES; i++)
 		queues[i] = nodrop_queue_create(&ring, &queues[i], NULL);
 	for (i = 0; i < QUEUES; i++)
@@ -73,7 +73,7 @@ static void test_find(struct kunit *test)
 	ptr_ring_cleanup(&ring, NULL);
 }
 
-/* An ordinary user has one for each tun file that he may open. */
+/* An unprivileged user may have as many queues as open files. */
 static void test_size(struct kunit *test)
 {
 	KUNIT_EXPECT_LE(test, sizeof(struct nodrop_queue), 1024UL);
@@ -118,7 +118,7 @@ static void test_unaware_is_no_target(struct kunit *test)
 	flow_free(target);
 }
 
-/* As when a running driver's ring gets a queue. */
+/* As the livepatch creates queues for a running driver's rings. */
 static void test_create_in_use(struct kunit *test)
 {
 	const int size = 40;
@@ -148,7 +148,7 @@ static void test_create_in_use(struct kunit *test)
 	}
 }
 
-/* After what the target has, as far as its array has slots. */
+/* Packets migrate behind the target's own, as far as its array has slots. */
 static void test_target_gets_what_it_can(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 2000);
@@ -165,7 +165,7 @@ static void test_target_gets_what_it_can(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), (u64)lost);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_NULL(test, consume(f));
-	/* Its slot is still there. */
+	/* The target's reserved slot is still there. */
 	KUNIT_EXPECT_EQ(test, produce(target, packet(10)), 0);
 	for (i = 8; i < 10; i++)
 		KUNIT_EXPECT_PTR_EQ(test, consume(target), packet(i));
@@ -177,7 +177,7 @@ static void test_target_gets_what_it_can(struct kunit *test)
 	flow_free(target);
 }
 
-/* What comes from another queue takes reserved slots, but for one. */
+/* Migrated packets take reserved slots, except for one. */
 static void test_target_drops_nothing_after_that(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
@@ -193,7 +193,7 @@ static void test_target_drops_nothing_after_that(struct kunit *test)
 	flow_free(target);
 }
 
-/* The queue left its device while its consumer had packets in hand. */
+/* The queue was detached while its consumer had a batch in hand. */
 static void test_unconsume_after_detaching(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);

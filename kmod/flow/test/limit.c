@@ -29,7 +29,7 @@ static void test_limit_follows_the_pace(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
 	adapt(f, 2 * US, 200);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 250U);
-	/* No more than txqueuelen, no fewer than what is always allowed. */
+	/* No more than txqueuelen, and no less than the lower bound. */
 	adapt(f, 1, 50);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 1000U);
 	adapt(f, 100 * US, 400);
@@ -39,7 +39,7 @@ static void test_limit_follows_the_pace(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_LIMIT), 1000ULL);
 }
 
-/* One sample among many changes little, and doubles it at most. */
+/* One sample changes little, and doubles the limit at most. */
 static void test_limit_changes_slowly(struct kunit *test)
 {
 	struct flow *f = limited(test, 5000);
@@ -86,7 +86,7 @@ static void test_mean_of_sizes(struct kunit *test)
 	KUNIT_EXPECT_GT(test, f->q->mean, (unsigned int)NODROP_GSO_BYTES);
 }
 
-/* The limit stops the txq below txqueuelen, and wakes it by its own half. */
+/* The limit stops the txq below txqueuelen, and its half wakes it. */
 static void test_stops_at_the_limit(struct kunit *test)
 {
 	struct flow *f = limited(test, 1000);
@@ -104,7 +104,7 @@ static void test_stops_at_the_limit(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, taken, NODROP_FLOOR / 2U);
 }
 
-/* A consumer that found nothing to read was not slow. */
+/* A consumer that found the ring empty was not slow. */
 static void test_waiting_is_no_pace(struct kunit *test)
 {
 	struct flow *f = limited(test, 500);
@@ -121,7 +121,7 @@ static void test_waiting_is_no_pace(struct kunit *test)
 	}
 }
 
-/* Nor does it need a pace for what is always allowed. */
+/* The lower bound needs no pace. */
 static void test_large_packets_without_a_pace(struct kunit *test)
 {
 	struct flow *f = limited(test, 1000);

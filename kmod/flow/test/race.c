@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Two CPUs: a sender that stops and a reader that only wakes; and with them
- * one that changes the ring's size and puts packets back.
+ * Two CPUs: a sender that stops and a consumer that only wakes; and with them a
+ * thread that resizes the ring and puts packets back.
  */
 #include <linux/delay.h>
 #include <linux/hash.h>
@@ -18,10 +18,10 @@ struct race {
 	struct flow *f;
 	unsigned int sent;
 	unsigned int lost;
-	bool stalled;	/* written by the sender while the reader looks */
-	bool churning;	/* else the third leaves the queue alone */
+	bool stalled;	/* written by the sender while the consumer reads it */
+	bool churning;	/* else the third thread leaves the queue alone */
 	unsigned int churned;
-	struct mutex reading;	/* one reader at a time */
+	struct mutex reading;	/* one consumer at a time */
 };
 
 static int race_send(void *data)
@@ -105,7 +105,7 @@ static int race_churn(void *data)
 	return 0;
 }
 
-/* Until enough has churned, or nobody churns and the txq is open. */
+/* Until @churned is reached or, without churning, the txq is not stopped. */
 static bool race_goes_on(struct race *race, unsigned int churned)
 {
 	if (READ_ONCE(race->stalled))
@@ -114,7 +114,7 @@ static bool race_goes_on(struct race *race, unsigned int churned)
 					   stopped(race->f);
 }
 
-/* For @ms at least. */
+/* Consume for @ms at least. */
 static void race_read(struct race *race, unsigned int ms, unsigned int churned,
 		      unsigned int *taken, unsigned int *wrong)
 {
@@ -152,7 +152,7 @@ static void test_race_with_churn(struct kunit *test)
 		WRITE_ONCE(race.churning, true);
 		race_read(&race, CHURN_MS, (i + 1) * CHURN_TIMES, &taken,
 			  &wrong);
-		/* A resize opens the txq, and would hide a lost wake. */
+		/* A resize wakes the txq, and would hide a lost wake. */
 		WRITE_ONCE(race.churning, false);
 		race_read(&race, CHURN_MS, 0, &taken, &wrong);
 	}
@@ -169,7 +169,7 @@ static void test_race_with_churn(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 0U);
 }
 
-/* The guard and a reader that comes back, again and again. */
+/* A consumer that stalls and resumes, again and again. */
 static int race_come_and_go(void *data)
 {
 	struct flow *f = data;
@@ -183,7 +183,7 @@ static int race_come_and_go(void *data)
 	return 0;
 }
 
-/* A full ring drops because the reader was gone, whatever is so by then. */
+/* A drop counts as the guard's even if the consumer has resumed by then. */
 static void test_race_with_a_reader_that_returns(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -209,7 +209,7 @@ static void test_race_with_a_reader_that_returns(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
 }
 
-/* Queues of other drivers' files come and go, in the same row of the table. */
+/* Other queues come and go in the same row of the table. */
 #define RACE_ROW_BITS 12
 #define RACE_BESIDE 8
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The senders' side: room first, stop early, and why a full ring drops.
+ * Senders: reserve a slot first, stop early; and the causes of drops.
  */
 #include "fixture.h"
 
@@ -29,7 +29,7 @@ static void test_busy_leaves_the_ring_alone(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, consume(f));
 }
 
-/* A wake that comes late opens a full ring: the next packet must not drop. */
+/* A late wake meets a full ring: the next packet must not be dropped. */
 static void test_stale_wake(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -41,7 +41,7 @@ static void test_stale_wake(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
-/* Packets that a filter drops after the claim take no slot. */
+/* Packets that a filter drops after reserve use no slot. */
 static void test_reserve_without_produce(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -53,7 +53,7 @@ static void test_reserve_without_produce(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
 }
 
-/* The ring is about to move to another txq, whose packets come already. */
+/* Packets of another txq come before nodrop_queue_bind(). */
 static void test_reserve_by_another_txq(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -81,7 +81,7 @@ static void test_no_qdisc_drops(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 }
 
-/* As for a moment when txqueuelen changes: who is under way finds no qdisc. */
+/* While txqueuelen changes, a sender that is under way finds noop_qdisc. */
 static void test_deactivated_is_not_stopped(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -95,7 +95,7 @@ static void test_deactivated_is_not_stopped(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 }
 
-/* The queue has left its device, and packets come still. */
+/* The queue is detached, and packets still come. */
 static void test_reserve_without_a_txq(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -110,7 +110,7 @@ static void test_reserve_without_a_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_RESERVED);
 }
 
-/* Switched off, a ring drops; switched on again, it does not. */
+/* While flow control is off, a full ring drops; on again, it does not. */
 static void test_reserve_while_off(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -127,7 +127,7 @@ static void test_reserve_while_off(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
 }
 
-/* Each drop has its counter, and each counter its name. */
+/* Each cause of a drop has a counter, and each counter a name. */
 static void test_drop_causes(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 1);
@@ -158,7 +158,7 @@ static void test_drop_causes(struct kunit *test)
 		KUNIT_EXPECT_NOT_NULL(test, nodrop_stat_names[i]);
 }
 
-/* What let a packet through is over when the packet is dropped. */
+/* The cause is that of the reserve, although it has passed by the drop. */
 static void test_drop_cause_is_that_of_the_reserve(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 32);
@@ -167,7 +167,7 @@ static void test_drop_cause_is_that_of_the_reserve(struct kunit *test)
 	fill(test, f);
 	f->q->stalled = true;
 	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
-	/* The consumer is back, and has taken nothing yet. */
+	/* The consumer has resumed, and the ring is still full. */
 	f->q->stalled = false;
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
@@ -181,7 +181,7 @@ static void test_drop_cause_is_that_of_the_reserve(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
 }
 
-/* The queue gets another txq between reserve and produce. */
+/* The queue is bound to another txq between reserve and produce. */
 static void test_void_reservation_uses_the_slack(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -204,7 +204,7 @@ static void test_void_reservation_uses_the_slack(struct kunit *test)
 	flow_bind(f, f->txq);
 }
 
-/* Two txqs lead to one ring for a moment; one of them has reserved a slot. */
+/* Two txqs feed one ring for a moment; one of them has reserved a slot. */
 static void test_another_txq_leaves_the_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -218,7 +218,7 @@ static void test_another_txq_leaves_the_slot(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
-/* Frames of XDP have slack of their own, and take no reserved slot. */
+/* XDP frames have slack, and leave a sender its reserved slot. */
 static void test_xdp_leaves_the_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -254,7 +254,7 @@ static void test_xdp_takes_what_nobody_relies_on(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
-/* Who leaves the device shrinks the array to txqueuelen. */
+/* nodrop_shrink() relies on this. */
 static void test_xdp_has_no_slack_with_an_unaware_consumer(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The ring's length: no packet is dropped by another one, nor by what is put
- * back, and their order is kept.
+ * The ring's length: neither a resize nor packets that are put back drop one,
+ * and the order is kept.
  */
 #include "fixture.h"
 
@@ -28,7 +28,7 @@ static void test_resize_keeps_all(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
 }
 
-/* The array grows when it must, with what is in it. */
+/* The array grows if it must, and keeps its packets. */
 static void test_resize_beyond_the_array(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -44,7 +44,7 @@ static void test_resize_beyond_the_array(struct kunit *test)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
 }
 
-/* A ring that has grown is as it was until it is resized. */
+/* nodrop_grow() leaves txqueuelen as it is. */
 static void test_grow(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -71,7 +71,7 @@ static void test_resize_to_nothing(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
 }
 
-/* What no memory could hold is refused, and changes nothing. */
+/* A size that overflows is refused, and changes nothing. */
 static void test_resize_to_too_much(struct kunit *test)
 {
 	static const int sizes[] = { INT_MAX, INT_MIN, -1 };
@@ -87,7 +87,7 @@ static void test_resize_to_too_much(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 5U);
 }
 
-/* A slot that is reserved stays so, however short the ring gets. */
+/* A sender keeps its reserved slot, however short the ring gets. */
 static void test_reserved_slot_stands(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
@@ -126,7 +126,7 @@ static void test_unconsume(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, empty(f));
 }
 
-/* A batch, a flood of XDP and a full queue fit all together. */
+/* The array takes a full queue, a flood of XDP and a batch put back. */
 static void test_slack(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5000);
@@ -146,7 +146,7 @@ static void test_slack(struct kunit *test)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
 }
 
-/* An unaware consumer takes from the array; the limit is txqueuelen still. */
+/* With an unaware consumer the ring still drops at txqueuelen. */
 static void test_unaware_ring_is_no_longer(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The consumer's side: wake the txq, and kick when nobody comes.
+ * The consumer: wake the txq, and kick if no sender comes.
  */
 #include "fixture.h"
 
@@ -19,7 +19,7 @@ static void test_reader_wakes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
 }
 
-/* Whatever the order of events, nobody may find a stopped txq and no packet. */
+/* In any order of events, an empty ring's txq is not stopped. */
 static void test_never_stopped_when_empty(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -29,7 +29,7 @@ static void test_never_stopped_when_empty(struct kunit *test)
 
 	for (step = 0; step < 20000; step++) {
 		state = state * 1664525 + 1013904223;
-		/* Long runs of either side reach both ends of the ring. */
+		/* Long runs of either side fill the ring and empty it. */
 		if (state >> 31 ^ (step >> 10 & 1)) {
 			if (transmit(f, sent, &err) != NODROP_BUSY) {
 				KUNIT_ASSERT_EQ(test, err, 0);
@@ -48,7 +48,7 @@ static void test_never_stopped_when_empty(struct kunit *test)
 	KUNIT_EXPECT_GT(test, seen, 1000U);
 }
 
-/* A reader that opened the txq and then finds nothing sees to it itself. */
+/* A consumer that woke the txq and then finds the ring empty kicks. */
 static void test_dry_reader_kicks(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -63,7 +63,7 @@ static void test_dry_reader_kicks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_RESERVED);
 }
 
-/* So does one that polls after the last packet and reads no more. */
+/* So does one that only polls after the last packet. */
 static void test_polling_reader_kicks(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
@@ -79,7 +79,7 @@ static void test_polling_reader_kicks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_RESERVED);
 }
 
-/* Takes packets until @n were taken in all; how many wakes and kicks then? */
+/* Take packets until @n were taken in all. */
 static void take_until(struct flow *f, unsigned int *taken, unsigned int n)
 {
 	while (*taken < n && consume(f))
@@ -119,7 +119,7 @@ static void test_small_ring_kicks_when_dry(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 }
 
-/* Senders that left nothing in the qdisc come by themselves. */
+/* With an empty qdisc the next sender needs no kick. */
 static void test_kicks_for_no_empty_qdisc(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 512);
@@ -131,7 +131,7 @@ static void test_kicks_for_no_empty_qdisc(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
 }
 
-/* Its txqs were stopped for another reason. */
+/* While it is down, its driver keeps the txqs stopped. */
 static void test_leaves_a_device_that_is_down(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -147,7 +147,7 @@ static void test_leaves_a_device_that_is_down(struct kunit *test)
 	set_bit(__LINK_STATE_START, &f->dev->state);
 }
 
-/* Somebody sent since: no kick, until there is nothing left to read. */
+/* A packet has come since the wake: no kick until the ring is empty. */
 static void test_sender_that_goes_on(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 512);
@@ -167,7 +167,7 @@ static void test_sender_that_goes_on(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 }
 
-/* The consumer has come past the point of waking while the txq was stopped. */
+/* The consumer has passed @wake_at before the txq is stopped. */
 static void test_stop_that_comes_too_late(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 8);
@@ -176,7 +176,7 @@ static void test_stop_that_comes_too_late(struct kunit *test)
 
 	for (i = 0; i < 7; i++)
 		transmit(f, i, &err);
-	/* What nodrop_look() saw is old by the time nodrop_stop() looks. */
+	/* As if @taken had advanced between nodrop_look() and nodrop_stop(). */
 	f->q->limit = 1;
 	KUNIT_EXPECT_EQ(test, transmit(f, 7, &err), NODROP_RESERVED);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
