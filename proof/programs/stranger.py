@@ -34,18 +34,14 @@ class Stranger:
     Args:
         part: a function that the program named in parts().
         words: its arguments; it gets them as text.
-        root: of new user, network and mount namespaces; else nobody, where we are.
     """
 
-    def __init__(self, part: Part, *words: object, root: bool = True) -> None:
-        self._argv = [*UNSHARE] if root else []
-        self._argv += [sys.executable, str(Path(sys.argv[0]).resolve()), part.__name__]
+    def __init__(self, part: Part, *words: object) -> None:
+        self._argv = [*UNSHARE, sys.executable, str(Path(sys.argv[0]).resolve()), part.__name__]
         self._argv += [str(word) for word in words]
-        self._root = root
 
     def __enter__(self) -> Self:
-        if self._root:
-            _namespaces_allowed()
+        _namespaces_allowed()
         for name in FOR_EVERYBODY:
             # As udev has it on Debian; vhost-net there is for the group kvm.
             if Path(name).exists():
