@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from harness import Skip
 
-from lab.guest.command import tool
 from lab.guest.slow import patience
 
 NOBODY = 65534
@@ -137,17 +136,3 @@ def silence() -> None:
         knob = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
         if knob.exists():
             knob.write_text("1")
-
-
-def own_sys() -> None:
-    """Mount the sysfs of the part's own namespace over /sys."""
-    tool(["mount", "-t", "sysfs", "sysfs", "/sys"])
-
-
-def refused(action: Callable[[], object]) -> str:
-    """Return the name of the error that an action ends with; empty when there is none."""
-    try:
-        action()
-    except OSError as error:
-        return os.strerror(error.errno or 0)
-    return ""
