@@ -76,7 +76,7 @@ mkdir -p {tools}/upstream
 cd {tools}/upstream
 below=linux-source-{name}/tools/testing/selftests
 tar --strip-components=4 --wildcards -xf /usr/src/linux-source-{name}.tar.xz \\
-	"$below/kselftest*" "$below/lib.sh" "$below/lib/*.sh" "$below/net/*" || test -d net
+	"$below/kselftest*" "$below/net/*" || test -d net
 for program in tun tap; do
 	gcc -O2 -I. -Inet -o net/$program net/$program.c || echo "$program is not built"
 done

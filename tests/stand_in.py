@@ -15,7 +15,6 @@ from bench.guest import runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
 from lab import hearing, splats, uml
 from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
 from lab.kernel import Artifacts, Kernel
 
 
@@ -25,7 +24,6 @@ class Guest:
     Attributes:
         stop_after: runs of the plan after which ``stop`` is called.
         ran: the runs that were begun.
-        fail: the text of the failure of a run; None: it succeeds.
         log: lines of the kernel's log, by how many runs are made when they appear.
     """
 
@@ -33,7 +31,6 @@ class Guest:
         self.stop_after = -1
         self.stop: Callable[[Path], None] = lambda _: None
         self.ran: list[Job] = []
-        self.fail: Callable[[Job], str | None] = lambda _: None
         self.log: dict[int, list[str]] = {}
         self.kernel = Kernel(tmp_path, "7.3.4", tmp_path, tmp_path, "b1", "linux-source-7.3")
         self.artifacts = Artifacts(modules=tmp_path / "modules", bin=tmp_path / "bin")
@@ -71,18 +68,12 @@ class Guest:
                 self.stop(out)
 
         environment = Environment(out, self.artifacts.modules, self.artifacts.bin)
-        try:
-            runner.run_all(read_plan(out / PLAN_NAME), environment, report)
-        except GuestError as error:
-            on_line(f"bench.guest: {error}")
-            return hearing.GuestRun(1, "", "", splats.find_splats(log), 1.0)
+        runner.run_all(read_plan(out / PLAN_NAME), environment, report)
         return hearing.GuestRun(0, "", "", splats.find_splats(log), 1.0)
 
     def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
         """Make one run."""
         self.ran.append(job)
-        if text := self.fail(job):
-            raise GuestError(f"{job.scenario} {job.case} {job.variant} pair {job.pair}: {text}")
         names = {"scenario": job.scenario, "case": job.case, "pair": job.pair}
         metrics = {"delivered_pps": 1000.0 + len(self.ran), "lost": 0, "unaccounted": 0}
         return {**names, "variant": str(job.variant), "metrics": metrics}

@@ -42,7 +42,7 @@ def needed() -> None:
         raise Skip("this kernel injects no faults")
 
 
-def seen(errors: Counter[int], *, memory: bool = True) -> None:
+def _report(errors: Counter[int], *, memory: bool) -> None:
     """Tell what failed; fail the case when nothing did, or no allocation."""
     names = {errno.errorcode.get(number, "done"): count for number, count in errors.items()}
     print(f"# {errors.total()} faults: {names}", flush=True)
@@ -50,13 +50,16 @@ def seen(errors: Counter[int], *, memory: bool = True) -> None:
     check(bool(MEMORY & set(errors)) or not memory, "no lack of memory was met")
 
 
-def failures(operation: Callable[[], object], *, apart: bool = False) -> Iterator[int]:
+def failures(
+    operation: Callable[[], object], *, apart: bool = False, memory: bool = True
+) -> Iterator[int]:
     """Run an operation again and again; each time the next thing that it needs fails.
 
     Args:
         operation: what is run.
         apart: in a process of its own: with other threads in this one the fault may meet the
             futex by which Python's threads take turns, and that ends the program.
+        memory: whether allocations must be among what failed.
 
     Yields:
         The errno by which it failed; 0 when it did without. The last run, in which nothing
@@ -66,10 +69,13 @@ def failures(operation: Callable[[], object], *, apart: bool = False) -> Iterato
     for name, value in SETTINGS.items():
         (DEBUGFS / name).write_text(value)
     run = _apart if apart else _run
+    errors = Counter[int]()
     for number in range(1, MOST):
         error = run(number, operation)
         if error is None:
+            _report(errors, memory=memory)
             return
+        errors[error] += 1
         yield error
     raise AssertionError(f"more than {MOST} things can fail")
 

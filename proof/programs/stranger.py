@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from harness import Skip
 
-from lab.guest.command import tool
 from lab.guest.slow import patience
 
 NOBODY = 65534
@@ -34,18 +33,14 @@ class Stranger:
     Args:
         part: a function that the program named in parts().
         words: its arguments; it gets them as text.
-        root: of new user, network and mount namespaces; else nobody, where we are.
     """
 
-    def __init__(self, part: Part, *words: object, root: bool = True) -> None:
-        self._argv = [*UNSHARE] if root else []
-        self._argv += [sys.executable, str(Path(sys.argv[0]).resolve()), part.__name__]
+    def __init__(self, part: Part, *words: object) -> None:
+        self._argv = [*UNSHARE, sys.executable, str(Path(sys.argv[0]).resolve()), part.__name__]
         self._argv += [str(word) for word in words]
-        self._root = root
 
     def __enter__(self) -> Self:
-        if self._root:
-            _namespaces_allowed()
+        _namespaces_allowed()
         for name in FOR_EVERYBODY:
             # As udev has it on Debian; vhost-net there is for the group kvm.
             if Path(name).exists():
@@ -141,17 +136,3 @@ def silence() -> None:
         knob = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
         if knob.exists():
             knob.write_text("1")
-
-
-def own_sys() -> None:
-    """Mount the sysfs of the part's own namespace over /sys."""
-    tool(["mount", "-t", "sysfs", "sysfs", "/sys"])
-
-
-def refused(action: Callable[[], object]) -> str:
-    """Return the name of the error that an action ends with; empty when there is none."""
-    try:
-        action()
-    except OSError as error:
-        return os.strerror(error.errno or 0)
-    return ""

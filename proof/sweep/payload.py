@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 
 from proof.tunnels.kinds import checksum
+from proof.tunnels.packets import ip4
 
 MAGIC = b"ndSw"
 _NUMBER = struct.Struct("!I")
@@ -32,26 +32,19 @@ def right(data: bytes, at: int) -> bool:
     return data[at : at + SIZE] == payload(number_of(data, at))
 
 
-def ipv4(protocol: int, source: str, to: str, contents: bytes) -> bytes:
-    """Return an IPv4 packet."""
-    addresses = socket.inet_aton(source) + socket.inet_aton(to)
-    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(contents), 0, 0, 64, protocol, 0)
-    head = head[:10] + struct.pack("!H", checksum(head + addresses)) + addresses
-    return head + contents
-
-
 def udp(source: str, to: str, number: int, port: int = PORT) -> bytes:
     """Return a packet of ours as UDP without a checksum."""
     contents = payload(number)
     head = struct.pack("!HHHH", PORT, port, 8 + len(contents), 0)
-    return ipv4(UDP, source, to, head + contents)
+    return ip4(head + contents, UDP, at=(source, to))
 
 
 def echo(source: str, to: str, number: int) -> bytes:
     """Return a request for an echo of a packet of ours."""
     rest = struct.pack("!HH", 1, number & 0xFFFF) + payload(number)
     head = struct.pack("!BBH", 8, 0, 0)
-    return ipv4(ICMP, source, to, struct.pack("!BBH", 8, 0, checksum(head + rest)) + rest)
+    contents = struct.pack("!BBH", 8, 0, checksum(head + rest)) + rest
+    return ip4(contents, ICMP, at=(source, to))
 
 
 def ethernet(to: bytes, source: bytes, vlan: int = 0) -> bytes:

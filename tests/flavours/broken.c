@@ -26,13 +26,9 @@
 /* How long two threads race: KCSAN looks at few of all accesses. */
 #define BROKEN_RACE_MS 10000
 
-static char *mistake = "none";
+static char *mistake = "";
 module_param(mistake, charp, 0);
-MODULE_PARM_DESC(mistake, "What to do wrong (default none)");
-
-static void broken_none(void)
-{
-}
+MODULE_PARM_DESC(mistake, "What to do wrong");
 
 /*
  * No mistake: areas from both ends of the vmalloc space are released at once.
@@ -76,21 +72,6 @@ static DEFINE_SPINLOCK(broken_spinlock);
 
 static void broken_tick(struct timer_list *timer)
 {
-	spin_lock(&broken_spinlock);
-	spin_unlock(&broken_spinlock);
-}
-
-/* A softirq may come while its lock is held here. */
-static void broken_softirq(void)
-{
-	struct timer_list timer;
-
-	timer_setup_on_stack(&timer, broken_tick, 0);
-	mod_timer(&timer, jiffies + 1);
-	msleep(100);
-	timer_delete_sync(&timer);
-	timer_destroy_on_stack(&timer);
-
 	spin_lock(&broken_spinlock);
 	spin_unlock(&broken_spinlock);
 }
@@ -150,15 +131,6 @@ static void broken_use_after_free(void)
 	broken_read(place);
 }
 
-static void broken_vmalloc(void)
-{
-	char *memory = vmalloc(100);
-
-	if (memory)
-		broken_read(memory + 200);
-	vfree(memory);
-}
-
 static void broken_leak(void)
 {
 	char *memory = kzalloc(1000, GFP_KERNEL);
@@ -169,14 +141,6 @@ static void broken_leak(void)
 
 /* Undefined behaviour */
 
-static void broken_shift(void)
-{
-	unsigned int by = 40;
-
-	OPTIMIZER_HIDE_VAR(by);
-	pr_info("broken: %u\n", 1U << by);
-}
-
 static int broken_array[4];
 
 static void broken_index(void)
@@ -185,16 +149,6 @@ static void broken_index(void)
 
 	OPTIMIZER_HIDE_VAR(at);
 	pr_info("broken: %d\n", broken_array[at]);
-}
-
-static u8 broken_byte = 2;
-
-static void broken_bool(void)
-{
-	bool *truth = (bool *)&broken_byte;
-
-	OPTIMIZER_HIDE_VAR(truth);
-	pr_info("broken: %d\n", *truth);
 }
 
 /* Data races */
@@ -264,20 +218,15 @@ static const struct {
 	const char *name;
 	void (*make)(void);
 } broken_mistakes[] = {
-	{ "none", broken_none },
 	{ "none_far_apart", broken_none_far_apart },
 	{ "lock_order", broken_lock_order },
-	{ "softirq", broken_softirq },
 	{ "atomic_sleep", broken_atomic_sleep },
 	{ "rcu", broken_rcu },
 	{ "timer_again", broken_timer_again },
 	{ "list_twice", broken_list_twice },
 	{ "use_after_free", broken_use_after_free },
-	{ "vmalloc", broken_vmalloc },
 	{ "leak", broken_leak },
-	{ "shift", broken_shift },
 	{ "index", broken_index },
-	{ "bool", broken_bool },
 	{ "data_race", broken_data_race },
 	{ "no_barrier", broken_no_barrier },
 };

@@ -7,7 +7,6 @@ come to their end there have one of their own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +14,9 @@ import pytest
 from accounting import account
 from sharing import PROGRAMS, guest_of
 
+from guest.conftest import FLAVOUR
 from lab.kernel import Artifacts, Kernel
 from proof.selftests import Report, find_kunit, run_kunit, run_selftest, run_together
-
-FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 
 
 @pytest.fixture(scope="module")

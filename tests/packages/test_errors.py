@@ -152,22 +152,6 @@ def test_killed_build_is_cleared(ready: Root) -> None:
     )
 
 
-def test_lockdown(ready: Root) -> None:
-    """Modules that would not load do not take the place of those that do."""
-    folder = "/tmp/sys/kernel/security"
-    spoil = (
-        f"mkdir -p {folder}; echo 'none [integrity] confidentiality' >{folder}/lockdown; "
-        "printf '#!/bin/sh\\necho error: Key was rejected by service\\n' >/tmp/insmod; "
-        "chmod 755 /tmp/insmod; export NODROP_SYS=/tmp/sys PATH=/tmp:$PATH"
-    )
-    done = ready.run(f"{spoil}; {OURS}/fit $KERNEL")
-    assert done.status == 1
-    assert "mokutil --import /var/lib/dkms/mok.pub" in done.output
-    done = ready.run(f"{spoil}; dkms install -m nodrop -v 0.0.1 -k $KERNEL")
-    assert done.status in (1, 77)
-    assert "updates" not in ready.module(ready.releases[0], "tun")
-
-
 def test_a_driver_of_another_package_stays(ready: Root) -> None:
     theirs = "/lib/modules/$KERNEL/updates/dkms/tun.ko"
     done = ready.run(

@@ -3,26 +3,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import re
-import select
 import shutil
-import struct
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from terminal import Terminal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
 PROMPT = "ready>"
 STUB = """\
 #!/bin/sh
@@ -31,49 +21,6 @@ printf 'got '
 printf '[%s]' "$@"
 """
 """In the place of the command: completes as it does, and tells what else it is given."""
-ESCAPES = re.compile(r"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[=>()][0B]?|\x1b\][^\a\x1b]*(?:\a|\x1b\\)|\r")
-
-
-@dataclass
-class Terminal:
-    """A shell on a terminal."""
-
-    fd: int
-
-    def type(self, keys: str) -> None:
-        os.write(self.fd, keys.encode())
-
-    def expect(self, pattern: str) -> str:
-        """Return what was shown until the pattern came."""
-        shown, late = "", time.monotonic() + PATIENCE_S
-        while not re.search(pattern, ESCAPES.sub("", shown)):
-            ready, _, _ = select.select([self.fd], [], [], max(late - time.monotonic(), 0))
-            assert ready, f"no {pattern!r} in {ESCAPES.sub('', shown)!r}"
-            shown += os.read(self.fd, 4096).decode(errors="replace")
-        return ESCAPES.sub("", shown)
-
-
-@contextmanager
-def running(argv: list[str], environment: dict[str, str]) -> Iterator[Terminal]:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
-    process = subprocess.Popen(
-        argv,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        env={**os.environ, **environment},
-        cwd=REPOSITORY,
-    )
-    os.close(theirs)
-    try:
-        yield Terminal(ours)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 @pytest.fixture(params=["bash", "zsh", "fish"])
@@ -111,28 +58,28 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
         f"function fish_prompt; echo -n '{PROMPT}'; end\nset -g fish_greeting\n"
         "set -g fish_autosuggestion_enabled 0\n"
     )
-    with running([name, "-i"], environment) as terminal:
-        terminal.expect(PROMPT)
+    with Terminal([name, "-i"], environment, columns=200) as terminal:
+        terminal.sees(PROMPT)
         yield terminal
 
 
 def test_command(shell: Terminal) -> None:
-    shell.type("nodrop to\t\n")
-    shell.expect(r"got \[top\]")
+    shell.press("nodrop to\t\n")
+    shell.sees(r"got \[top\]")
 
 
 def test_value_behind_the_equals_sign(shell: Terminal) -> None:
-    shell.type("nodrop --color=nev\t\n")
-    shell.expect(r"got \[--color=never\]")
+    shell.press("nodrop --color=nev\t\n")
+    shell.sees(r"got \[--color=never\]")
 
 
 def test_directory(shell: Terminal, tmp_path: Path) -> None:
     (tmp_path / "results-of-mine").mkdir()
-    shell.type(f"nodrop install --source {tmp_path}/results-of\t\n")
-    shell.expect(r"got \[install\]\[--source\]\[\S*/results-of-mine/?\]")
+    shell.press(f"nodrop install --source {tmp_path}/results-of\t\n")
+    shell.sees(r"got \[install\]\[--source\]\[\S*/results-of-mine/?\]")
 
 
 def test_word_that_cannot_be(shell: Terminal) -> None:
-    shell.type("nodrop fly \t\n")
-    shown = shell.expect(r"got \[fly\]")
+    shell.press("nodrop fly \t\n")
+    shown = shell.sees(r"got \[fly\]")
     assert "nodrop:" not in shown

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import stubs
 
 from lab import accel, again, hearing
-from lab import init as plan
 from lab.hearing import GuestRun
 from lab.roots import sources_of
 from lab.splats import find_splats
@@ -88,13 +86,6 @@ def test_a_boot_that_proved_nothing_is_repeated_once(
         with pytest.raises(comes):  # type: ignore[call-overload]
             again.insist(boot, listened=listened)
     assert len(ends) == left
-
-
-def test_the_plans_words_are_the_commands(tmp_path: Path) -> None:
-    words = ["", "two words", "$HOME", "*", "line\nbreak", "'"]
-    text = plan.render(words, tmp_path, {"A": "it's"}, None)
-    assert shlex.split(text.partition("set -- ")[2]) == words
-    assert "export A='it'\"'\"'s'" in text
 
 
 @pytest.mark.parametrize("works", [True, False])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from schema import answer
 
 from bench import scenario, session
 from bench.cli import main
-from nodrop.errors import UnsupportedError
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 Capture = pytest.CaptureFixture[str]
@@ -35,19 +33,6 @@ def test_usage_errors(line: str, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert err
-
-
-def raise_(error: BaseException) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise error
-
-    return fail
-
-
-def test_a_run_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(session, "measure", raise_(UnsupportedError("Not here.")))
-    assert main(["-q", "bench", "tap"]) == 4
-    assert capsys.readouterr().out == ""
 
 
 def test_list(capsys: Capture) -> None:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The sweep's rows: what a seed has, and what a row is printed as."""
+"""The sweep's rows: what a seed has."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import asdict
 
-import pytest
-
 from proof.sweep.pairs import choose
-from proof.sweep.rows import NAMES, VALUES, excluded, parse
+from proof.sweep.rows import NAMES, VALUES, excluded
 
 
 def test_a_seed_has_every_pair_that_can_be() -> None:
@@ -34,12 +32,3 @@ def test_a_seed_has_every_pair_that_can_be() -> None:
             names = [name for name in rest if name != "ring"]
             given = {one: first, other: second, **dict(zip(names, values, strict=True))}
             assert excluded(given), given
-
-
-def test_a_row_is_read_as_it_is_printed() -> None:
-    for row in choose(1)[:20]:
-        assert parse(str(row)) == row
-    with pytest.raises(ValueError, match="qdisc"):
-        parse("qdisc=none")
-    with pytest.raises(ValueError, match="no such row"):
-        parse("kind=tun reader=vhost")

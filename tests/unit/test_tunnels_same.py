@@ -7,7 +7,7 @@ import struct
 
 from proof.tunnels.kinds import HERE4, KINDS, MAC, THERE4, checksum
 from proof.tunnels.masked import Masker
-from proof.tunnels.packets import VNET, few, fitting, ip4, summed, udp
+from proof.tunnels.packets import VNET, ip4, summed, udp
 from proof.tunnels.pmtu import message
 
 LINK = MAC + bytes(6) + b"\x08\x00"
@@ -59,13 +59,6 @@ def test_what_packets_of_a_step_share() -> None:
 def test_an_id_with_df_is_seen() -> None:
     assert "df:0" in text(outer(0, 4, df=True))[0]
     assert "df:1" in text(outer(9, 4, df=True))[0]
-
-
-def test_a_kind_has_packets_of_what_it_carries() -> None:
-    for kind in KINDS.values():
-        for shots in (fitting(kind, 1400), few(kind)):
-            assert {shot.protocol for shot in shots} >= set(kind.carries)
-            assert len({shot.name for shot in shots}) == len(shots)
 
 
 def test_the_message_about_a_smaller_mtu() -> None:

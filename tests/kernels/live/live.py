@@ -9,53 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import tool
-from lab.guest.failure import GuestError
 from lab.guest.slow import patience
+from nodrop.host.livepatch import Livepatch
 
-PATCH = Path("/sys/kernel/livepatch/nodrop_live")
+MODULES = Path(os.environ["NODROP_MODULES"])
+PATCH = Livepatch()
 TRANSITION_S = patience(20.0)
 """Longer than the 15 s after which livepatch itself wakes readers."""
 
 
-def loaded(module: str) -> bool:
-    """Whether a module is in the kernel."""
-    return Path("/sys/module", module).exists()
-
-
 def load() -> float:
     """Make the running drivers lossless; return how long it took, seconds."""
-    folder = Path(os.environ["NODROP_MODULES"])
     start = time.monotonic()
-    if not loaded("nodrop"):
-        tool(["insmod", str(folder / "nodrop.ko")])
-    tool(["insmod", str(folder / "nodrop_live.ko")])
-    _wait(lambda: (PATCH / "transition").read_text() == "0\n", "the way in does not end")
+    PATCH.enter(MODULES, TRANSITION_S, lambda _: None)
     return time.monotonic() - start
 
 
 def unload() -> float:
     """Make the running drivers what they were; return how long it took, seconds."""
     start = time.monotonic()
-    (PATCH / "enabled").write_text("0")
-    _wait(lambda: not PATCH.exists(), "the way out does not end")
-    took = time.monotonic() - start
-    tool(["rmmod", "nodrop_live"])
-    tool(["rmmod", "nodrop"])
-    return took
-
-
-def holders() -> list[str]:
-    """Names of the tasks that a transition waits for."""
-    found = []
-    target = "1" if (PATCH / "enabled").read_text() == "1\n" else "0"
-    for state in Path("/proc").glob("[0-9]*/task/[0-9]*/patch_state"):
-        try:
-            if state.read_text().strip() not in ("-1", target):
-                found.append((state.parent / "comm").read_text(errors="replace").strip())
-        except OSError:
-            continue
-    return found
+    PATCH.leave(TRANSITION_S, lambda _: None)
+    return time.monotonic() - start
 
 
 @contextmanager
@@ -66,11 +40,3 @@ def live() -> Iterator[None]:
         yield
     finally:
         unload()
-
-
-def _wait(condition, text: str) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + TRANSITION_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise GuestError(f"{text}: {', '.join(holders()) or 'nobody'} holds it up")
-        time.sleep(0.02)
