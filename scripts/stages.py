@@ -246,12 +246,12 @@ def table(ended: Sequence[Ended]) -> str:
 
 def git(*words: str) -> str:
     """Return what git prints; "" where there is no repository."""
-    command = ["git", "-C", ROOT, *words]
+    command = ["git", "-C", str(ROOT), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=END_S, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=END_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip()
+    return done.stdout.decode(errors="replace").strip()
 
 
 def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict[str, Any]]:
