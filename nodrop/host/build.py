@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +17,8 @@ from nodrop.host.raw import HOLDERS, Holder, Raw, RawMachine, RawNamespace
 IFF_BACKPRESSURE = 0x0080
 """What an application sets to ask 7.3's own driver to hold packets back."""
 
+_Owners = dict[tuple[int, str | int], list[Owner]]
+"""Inode of a namespace, and name of a TUN or TAP device or ifindex of a macvtap or ipvtap."""
 _COUNTER = re.compile(r"[tr]x(?P<queue>\d+)_(?P<name>\w+)")
 _TAP_ON = "sys/module/tap/parameters/nodrop"
 """Only nodrop's tap has it; it is the switch of all macvtap and ipvtap devices."""
@@ -26,6 +29,7 @@ def build(raw: Raw) -> Host:
     machine = raw.machine
     files = machine.files
     guard = files.get("sys/module/nodrop/parameters/guard_ms")
+    owners = _owners(machine.holders)
     return Host(
         release=machine.release,
         tun=_module(machine, "tun"),
@@ -36,7 +40,9 @@ def build(raw: Raw) -> Host:
         hidden_processes=machine.hidden,
         unread=raw.unread,
         time_s=max((space.time_s for space in raw.namespaces), default=0.0),
-        devices=tuple(device for space in raw.namespaces for device in _devices(machine, space)),
+        devices=tuple(
+            device for space in raw.namespaces for device in _devices(machine, space, owners)
+        ),
         moving=machine.livepatch == "moving",
         root=machine.root,
         tap=_tap(machine),
@@ -68,12 +74,12 @@ def _default(machine: RawMachine) -> bool | None:
     return True if machine.livepatch == "in" else None
 
 
-def _devices(machine: RawMachine, space: RawNamespace) -> Iterable[Device]:
+def _devices(machine: RawMachine, space: RawNamespace, owners: _Owners) -> Iterable[Device]:
     qdiscs: dict[str, list[dict[str, Any]]] = {}
     for one in space.qdiscs:
         qdiscs.setdefault(one["dev"], []).append(one)
     for link in space.links:
-        yield _device(machine, space, link, qdiscs.get(link["ifname"], []))
+        yield _device(machine, space, link, qdiscs.get(link["ifname"], []), owners)
 
 
 def _device(
@@ -81,6 +87,7 @@ def _device(
     space: RawNamespace,
     link: Mapping[str, Any],
     qdiscs: list[dict[str, Any]],
+    all_owners: _Owners,
 ) -> Device:
     name = link["ifname"]
     info = link["linkinfo"]
@@ -92,7 +99,8 @@ def _device(
     files = space.sysfs.get(name, {})
     flags = space.flags.get(name, {})
     driver = _driver(machine, info["info_kind"], flags, files)
-    owners = tuple(_owners(machine.holders, space.inode, link)) if ring else ()
+    key = name if info["info_kind"] == "tun" else link["ifindex"]
+    owners = tuple(all_owners.get((space.inode, key), ())) if ring else ()
     attached = _attached(link, data, owners)
     flag = link["flags"]
     return Device(
@@ -150,18 +158,20 @@ def _enabled(
     return flags.get("nodrop", False) or driver is Driver.UPSTREAM
 
 
-def _owners(holders: list[Holder], inode: int, link: Mapping[str, Any]) -> Iterable[Owner]:
-    name = link["ifname"]
-    tun = link["linkinfo"]["info_kind"] == "tun"
+def _owners(holders: Iterable[Holder]) -> _Owners:
+    """Return the owners of each device."""
+    found: _Owners = {}
     for holder in holders:
-        if tun:
-            here = holder.device_netns.get(name, holder.netns) == inode
-            queues = holder.tun.count(name) if here else 0
-        else:
-            here = holder.netns == inode
-            queues = holder.tap.count(link["ifindex"]) if here else 0
-        if queues:
-            yield Owner(holder.pid, holder.name, holder.user, queues, holder.vhost > 0)
+        for name, queues in Counter(holder.tun).items():
+            place = (holder.device_netns.get(name, holder.netns), name)
+            found.setdefault(place, []).append(_owner(holder, queues))
+        for ifindex, queues in Counter(holder.tap).items():
+            found.setdefault((holder.netns, ifindex), []).append(_owner(holder, queues))
+    return found
+
+
+def _owner(holder: Holder, queues: int) -> Owner:
+    return Owner(holder.pid, holder.name, holder.user, queues, holder.vhost > 0)
 
 
 def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Owner, ...]) -> int:

@@ -8,7 +8,7 @@ import fcntl
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -110,64 +110,66 @@ def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
         names: inode of each namespace that was read -> its TUN and TAP devices.
     """
     return [
-        replace(holder, device_netns=_answers(holder, doubtful))
-        if (doubtful := unclear(holder, holders, names))
-        else holder
-        for holder in holders
+        replace(holder, device_netns=_answers(holder.pid, doubtful)) if doubtful else holder
+        for holder, doubtful in zip(holders, unclear(holders, names), strict=True)
     ]
 
 
-def unclear(holder: Holder, holders: list[Holder], names: Mapping[int, Set[str]]) -> list[str]:
-    """Return those devices of a holder that may be in another namespace than it is in itself."""
-    claims = Counter((other.netns, name) for other in holders for name in set(other.tun))
-    own = names.get(holder.netns)
-    found = []
-    for name in sorted(set(holder.tun)):
-        elsewhere = [inode for inode in names if inode != holder.netns and name in names[inode]]
-        if own is not None and name in own:
-            doubtful = claims[holder.netns, name] > 1
-        else:
-            doubtful = bool(elsewhere) and (
-                own is not None or any(not claims[inode, name] for inode in elsewhere)
+def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[list[str]]:
+    """Yield, for each holder, its devices that may be in another namespace than it is in itself.
+
+    The cost grows with the number of devices, not with its square.
+    """
+    claims = Counter((holder.netns, name) for holder in holders for name in set(holder.tun))
+    present = {name for here in names.values() for name in here}
+    unclaimed = {name for inode in names for name in names[inode] if not claims[inode, name]}
+    for holder in holders:
+        own = names.get(holder.netns)
+        yield [
+            name
+            for name in sorted(set(holder.tun))
+            if (
+                claims[holder.netns, name] > 1
+                if own is not None and name in own
+                else name in (unclaimed if own is None else present)
             )
-        if doubtful:
-            found.append(name)
+        ]
+
+
+def _answers(pid: int, names: Iterable[str]) -> dict[str, int]:
+    """Return the namespaces of a process's devices, as far as they may be asked for: as root."""
+    wanted = set(names)
+    found: dict[str, int] = {}
+    folder = f"/proc/{pid}/fd"
+    with suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            for number in os.listdir(folder):
+                with suppress(OSError):
+                    if not os.readlink(f"{folder}/{number}").endswith(_TUN):
+                        continue
+                    for name in wanted.intersection(_attached(Path("/proc"), str(pid), number)):
+                        found[name] = _device_netns(process, int(number))
+                        wanted.remove(name)
+        finally:
+            os.close(process)
     return found
 
 
-def _answers(holder: Holder, names: list[str]) -> dict[str, int]:
-    found = {}
-    for name in names:
-        with suppress(OSError):
-            found[name] = _device_netns(holder.pid, name)
-    return found
-
-
-def _device_netns(pid: int, name: str) -> int:
-    """Inode of the namespace that a process's device is in; needs root.
+def _device_netns(process: int, number: int) -> int:
+    """Return the inode of the namespace that the device of a process's file is in.
 
     The file is borrowed for two system calls, since only the driver knows.
     """
-    folder = f"/proc/{pid}/fd"
-    for number in os.listdir(folder):
-        if not os.readlink(f"{folder}/{number}").endswith(_TUN):
-            continue
-        if name not in _attached(Path("/proc"), str(pid), number):
-            continue
-        process = os.pidfd_open(pid)
-        try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            borrowed = libc.syscall(_PIDFD_GETFD, process, int(number), 0)
-            if borrowed < 0:
-                raise OSError(ctypes.get_errno(), "pidfd_getfd")
-            try:
-                space = fcntl.ioctl(borrowed, _TUNGETDEVNETNS)
-            finally:
-                os.close(borrowed)
-            try:
-                return os.fstat(space).st_ino
-            finally:
-                os.close(space)
-        finally:
-            os.close(process)
-    raise FileNotFoundError(name)
+    libc = ctypes.CDLL(None, use_errno=True)
+    borrowed = libc.syscall(_PIDFD_GETFD, process, number, 0)
+    if borrowed < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    try:
+        space = fcntl.ioctl(borrowed, _TUNGETDEVNETNS)
+    finally:
+        os.close(borrowed)
+    try:
+        return os.fstat(space).st_ino
+    finally:
+        os.close(space)

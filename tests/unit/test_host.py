@@ -58,7 +58,7 @@ def test_owners(tmp_path: Path) -> None:
 
 def test_only_what_a_name_does_not_tell_is_asked() -> None:
     def unclear(holder: Holder, *others: Holder, names: dict[int, set[str]]) -> list[str]:
-        return owners.unclear(holder, [holder, *others], names)
+        return next(owners.unclear([holder, *others], names))
 
     here = Holder(1, "a", 0, netns=100, tun=["tun0"])
     there = Holder(2, "b", 0, netns=200, tun=["tun0"])
