@@ -102,5 +102,5 @@ def record(
         threads_before=threads_before,
         threads_after=threads_after,
         ready={tid: count / max(peeks, 1) for tid, count in ready.items()},
-        system=host_system.read(pids),
+        system=host_system.read(),
     )

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from nodrop.host import cgroup
 from nodrop.host.kinds import DIRECT, RINGS, kind_of
 from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
 from nodrop.host.raw import HOLDERS, Holder, Raw, RawMachine, RawNamespace
@@ -45,6 +46,7 @@ def build(raw: Raw) -> Host:
         ),
         moving=machine.livepatch == "moving",
         root=machine.root,
+        unreached=raw.unreached,
         tap=_tap(machine),
     )
 
@@ -162,16 +164,22 @@ def _owners(holders: Iterable[Holder]) -> _Owners:
     """Return the owners of each device."""
     found: _Owners = {}
     for holder in holders:
-        for name, queues in Counter(holder.tun).items():
-            place = (holder.device_netns.get(name, holder.netns), name)
-            found.setdefault(place, []).append(_owner(holder, queues))
-        for ifindex, queues in Counter(holder.tap).items():
-            found.setdefault((holder.netns, ifindex), []).append(_owner(holder, queues))
+        devices = Counter[Any]([*holder.tun, *holder.tap])
+        known = len(devices) == 1 and not holder.vhost_others
+        one = Owner(
+            pid=holder.pid,
+            name=holder.name,
+            user=holder.user,
+            queues=1,
+            vhost=holder.vhost > 0,
+            place=cgroup.place(holder.cgroup, holder.guest),
+            vhost_workers=[{**worker, "device_known": known} for worker in holder.workers],
+        )
+        for device, queues in devices.items():
+            inode = holder.device_netns.get(device, holder.netns)
+            owner = one if queues == 1 else replace(one, queues=queues)
+            found.setdefault((inode, device), []).append(owner)
     return found
-
-
-def _owner(holder: Holder, queues: int) -> Owner:
-    return Owner(holder.pid, holder.name, holder.user, queues, holder.vhost > 0)
 
 
 def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Owner, ...]) -> int:
@@ -193,10 +201,9 @@ def _queues(count: int, stats: Mapping[str, int], bands: Mapping[int, Qdisc]) ->
 def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:
     root = next((one for one in qdiscs if one.get("root")), {})
     leaves = {one["kind"] for one in qdiscs if not one.get("root") and one.get("kind")}
-    made = _one_qdisc(
-        {"kind": link.get("qdisc", ""), **root}, tuple(sorted(leaves - {"clsact", "ingress"}))
-    )
-    return replace(made, flows=_flows(qdiscs))
+    leaves -= {"clsact", "ingress"}
+    said = {"kind": link.get("qdisc", ""), **root}
+    return _one_qdisc(said, tuple(sorted(leaves)), _flows(qdiscs))
 
 
 def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
@@ -209,11 +216,11 @@ def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
         major, _, minor = one.get("parent", "").partition(":")
         if minor and major in ("", root.get("handle", "").rstrip(":")):
             with suppress(ValueError):
-                found[int(minor, 16) - 1] = _one_qdisc(one, ())
+                found[int(minor, 16) - 1] = _one_qdisc(one, (), _flows([one]))
     return found
 
 
-def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...]) -> Qdisc:
+def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...], flows: int | None) -> Qdisc:
     limit = said.get("options", {}).get("limit")
     return Qdisc(
         kind=said["kind"],
@@ -225,7 +232,7 @@ def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...]) -> Qdisc:
         requeues=said.get("requeues", 0),
         sent_packets=said.get("packets", 0),
         sent_bytes=said.get("bytes", 0),
-        flows=_flows([said]),
+        flows=flows,
         ecn_marks=said.get("ecn_mark"),
     )
 

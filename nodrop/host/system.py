@@ -69,7 +69,6 @@ class System:
         livepatch: the running kernel can be livepatched.
         waiting: tasks that nodrop's livepatch waits for.
         container: what kind of container this is; "": none.
-        units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
     """
 
@@ -81,7 +80,6 @@ class System:
     livepatch: bool
     waiting: list[str]
     container: str
-    units: dict[int, str]
     headers_offered: bool = True
 
     @property
@@ -105,8 +103,7 @@ class System:
         """Return what was recorded as JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         modules = [ModuleFile(**one) for one in data["modules"]]
-        units = {int(pid): unit for pid, unit in data["units"].items()}
-        return cls(**{**data, "kernels": kernels, "modules": modules, "units": units})
+        return cls(**{**data, "kernels": kernels, "modules": modules})
 
 
 def order(release: str) -> list[int]:
@@ -120,11 +117,10 @@ def _flavour(release: str) -> str:
     return "-".join(word for word in words if not word[:1].isdigit())
 
 
-def read(pids: Iterable[int], root: Path = Path("/")) -> System:
+def read(root: Path = Path("/")) -> System:
     """Read it.
 
     Args:
-        pids: processes whose services are wanted.
         root: of the file system.
     """
     release = os.uname().release
@@ -142,7 +138,6 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),
-        units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
         headers_offered=offered,
     )
 
@@ -233,13 +228,3 @@ def _container(root: Path) -> str:
     if (root / ".dockerenv").exists():
         return "docker"
     return "podman" if (root / "run/.containerenv").exists() else ""
-
-
-def _unit(root: Path, pid: int) -> str:
-    with suppress(OSError):
-        text = (root / f"proc/{pid}/cgroup").read_text(errors="replace")
-        for line in text.splitlines():
-            for part in reversed(line.rpartition(":")[2].split("/")):
-                if part.endswith(".service") and not part.startswith("user@"):
-                    return part
-    return ""
