@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables that fit: as wide as a terminal is, or as wide as they are where nobody looks.
 
-On a terminal the least important columns go first. Nothing is ever cut.
+On a terminal columns stay by their importance, as far as they fit. Nothing is ever cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Column:
 
     Attributes:
         title: its heading.
-        importance: the lowest goes first, of equals the rightmost; ESSENTIAL ones stay.
+        importance: the highest stays first, of equals the leftmost; ESSENTIAL ones always.
         right: whether it is aligned to the right, as numbers are.
     """
 
@@ -84,23 +84,23 @@ def layout(
         available: columns of the terminal; None: as many as it takes.
         paint: puts a style on a text.
     """
-    table = [[_parts(cell) for cell in row] for row in rows]
-    widths = [
-        max([width(column.title), *(width(row[index][0]) for row in table)])
-        for index, column in enumerate(columns)
-    ]
+    head = [(column.title, "bold") for column in columns]
+    table = [[_parts(cell) for cell in row] for row in (head, *rows)]
+    taken = [[width(text) for text, _ in row] for row in table]
+    widths = [max(column) for column in zip(*taken, strict=True)]
     shown = list(range(len(columns)))
     if available is not None:
-        for index in _leaving(columns):
-            if _total(widths, shown) <= available:
-                break
-            shown.remove(index)
+        shown = [index for index in shown if columns[index].importance == ESSENTIAL]
+        for index in _optional(columns):
+            if _total(widths, [*shown, index]) <= available:
+                shown.append(index)
+        shown.sort()
 
-    def line(cells: Sequence[tuple[str, str]]) -> str:
+    def line(cells: Sequence[tuple[str, str]], sizes: Sequence[int]) -> str:
         parts, blank = [], ""
         for index in shown:
             text, style = cells[index]
-            pad = " " * (widths[index] - width(text))
+            pad = " " * (widths[index] - sizes[index])
             before, after = (pad, "") if columns[index].right else ("", pad)
             # Blanks wait until something follows them.
             if text:
@@ -110,7 +110,7 @@ def layout(
                 blank += pad + GAP
         return "".join(parts)
 
-    lines = [line([(column.title, "bold") for column in columns]), *map(line, table)]
+    lines = list(map(line, table, taken))
     left = [column.title for index, column in enumerate(columns) if index not in shown]
     return Layout(lines, left)
 
@@ -120,10 +120,10 @@ def _parts(cell: Cell) -> tuple[str, str]:
     return clean(text), style
 
 
-def _leaving(columns: Sequence[Column]) -> list[int]:
-    """Return the columns that may be left out, those that go first in front."""
+def _optional(columns: Sequence[Column]) -> list[int]:
+    """Return the columns that may be left out, the most important in front."""
     may = [index for index, column in enumerate(columns) if column.importance < ESSENTIAL]
-    return sorted(may, key=lambda index: (columns[index].importance, -index))
+    return sorted(may, key=lambda index: (-columns[index].importance, index))
 
 
 def _total(widths: Sequence[int], shown: Sequence[int]) -> int:

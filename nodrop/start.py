@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -26,6 +27,8 @@ def main(cli: str = "nodrop.cli") -> int:
     Args:
         cli: the module that has it.
     """
+    # Ten thousand devices are a million objects, and none of them garbage.
+    gc.set_threshold(100_000)
     interrupt_on_signals()
     streams.prepare()
     try:

@@ -15,7 +15,7 @@ from nodrop.errors import NodropError
 if TYPE_CHECKING:
     from nodrop.progress import Progress
 
-_SURROGATE = re.compile(r"\\udc([89a-f][0-9a-f])")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 SCHEMA = 3
 """Number of the form that ``-j`` prints; docs/json.md says when it changes."""
 
@@ -67,9 +67,16 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
         compact: in one line, for commands that print an object again and again.
     """
     whole = {"schema": SCHEMA, "command": command, **data}
-    text = json.dumps(whole, indent=None if compact else 2)
-    # Bytes of names that are no UTF-8, which JSON cannot have: as \xff, in readable form.
-    print(_SURROGATE.sub(r"\\\\x\1", text), flush=compact)
+    text = json.dumps(whole, indent=None if compact else 2, ensure_ascii=False)
+    print(_NOT_ASCII.sub(_escaped, text), flush=compact)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    one = match[0]
+    if "\udc80" <= one <= "\udcff":
+        # A byte of a name that is no UTF-8, which JSON cannot have: as \xff, in readable form.
+        return rf"\\x{ord(one) - 0xDC00:02x}"
+    return json.dumps(one)[1:-1]
 
 
 def require_root(what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import compress
 
 from nodrop import screen
 from nodrop.columns import Cell, Column
@@ -30,6 +31,8 @@ _COLUMNS = (
     Column("STOPS", 6, right=True),
     Column("GUARD", 3, right=True),
     Column("LIMIT", 2, right=True),
+    Column("VHOST", 1),
+    Column("UNIT", 5),
 )
 
 
@@ -59,7 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     console.text(headline(host), "dim")
     hidden = host.hidden_processes > 0
     if devices:
-        console.table(_COLUMNS, [row(device, hidden=hidden) for device in devices])
+        rows = [row(device, hidden=hidden) for device in devices]
+        # Many machines have no vhost, or neither systemd nor containers.
+        used = [any(cells[index] for cells in rows) for index in range(len(_COLUMNS))]
+        console.table([*compress(_COLUMNS, used)], [[*compress(cells, used)] for cells in rows])
     else:
         console.print("There is no TUN, TAP, macvtap, ipvtap or tunnel device here.")
     console.stream.flush()
@@ -109,6 +115,8 @@ def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
         _number(device.counter("stops")),
         (_number(trips), "yellow" if trips else ""),
         _limits(device),
+        _workers(device),
+        next(filter(None, (owner.place.label for owner in device.owners)), ""),
     )
 
 
@@ -126,6 +134,12 @@ def _owner(device: Device, hidden: bool) -> Cell:
         text += "+vhost"
     more = len(device.owners) - 1
     return f"{text} +{more}" if more else text
+
+
+def _workers(device: Device) -> str:
+    """Return vhost's threads, and the CPU that each ran on last: ``830@3,831@0``."""
+    found = [one for owner in device.owners for one in owner.vhost_workers]
+    return ",".join(f"{one['tid']}@{one['cpu']}" for one in found)
 
 
 def _limits(device: Device) -> str:
@@ -157,11 +171,10 @@ def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> li
     unknown = [one for one in devices if not one.tunnel and not one.owners and one.carrier]
     if unknown and host.hidden_processes:
         said.append(
-            f"Owners shown as '?' belong to other users ({host.hidden_processes} processes cannot "
-            "be looked into); root sees them."
+            f"Owners shown as '?' are among the {host.hidden_processes} processes that cannot be "
+            f"looked into{'.' if host.root else '; root sees those of other users.'}"
         )
-    for name, reason in sorted(host.unread.items()):
-        said.append(f"Namespace {name} is not shown: {reason}")
+    said += where.unread(host)
     losing = [one for one in devices if one.tx_dropped and not one.tunnel]
     if losing:
         names = ", ".join(one.label for one in losing[:3]) + (" ..." if len(losing) > 3 else "")

@@ -105,6 +105,7 @@ def _print_json(look: Look, chosen: View, number: int) -> None:
             "kernel": look.host.release,
             "hidden_processes": look.host.hidden_processes,
             "unread_namespaces": look.host.unread,
+            "unreached_namespaces": look.host.unreached,
             "devices_in_all": len(look.rows),
             "devices": [describe.row(one, queues=chosen.queues) for one in rows],
         },
@@ -134,5 +135,5 @@ def _remark(arguments: argparse.Namespace, look: Look, *, first: bool) -> None:
             "owners may be missing; root sees them.",
             "dim",
         )
-    for name, reason in sorted(look.host.unread.items()):
-        talk.print(f"Namespace {name} is not shown: {reason}", "dim")
+    for line in where.unread(look.host):
+        talk.print(line, "dim")

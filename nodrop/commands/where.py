@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from nodrop.errors import NodropError, UsageError
 from nodrop.host.build import build
 from nodrop.host.model import Device, Host
-from nodrop.host.read import read
+from nodrop.host.read import SPACES_S, read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,3 +52,15 @@ def pick(host: Host, names: Sequence[str]) -> tuple[Device, ...]:
                 f"There are: {known}." if known else "There are none at all.",
             )
     return tuple(device for device in host.devices if {device.name, device.label} & set(names))
+
+
+def unread(host: Host) -> list[str]:
+    """Return what is to be said of namespaces that were not read."""
+    said = [f"Namespace {name} is not shown: {why}" for name, why in sorted(host.unread.items())]
+    if more := len(said[5:]):
+        said[5:] = [f"{more} more namespaces could not be read; -j has their names."]
+    if host.unreached:
+        said.append(
+            f"{host.unreached} more namespaces were not read within {SPACES_S:g} s: -n shows one."
+        )
+    return said

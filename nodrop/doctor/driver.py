@@ -145,6 +145,8 @@ def livepatch_and_package(look: Look) -> Verdict | None:
 def namespaces(look: Look) -> Verdict | None:
     """Some namespaces were not looked into."""
     unread = look.host.unread
+    if look.host.unreached:
+        return skipped(f"no time for {len(unread) + look.host.unreached} namespaces")
     if not unread:
         return None
     names = ", ".join(sorted(unread)[:5]) + (" ..." if len(unread) > 5 else "")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from nodrop.doctor.look import Link, Look
+from nodrop.host import cgroup
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
 from nodrop.host.rules import can_keep
@@ -54,7 +55,7 @@ def restart(look: Look) -> tuple[str, ...]:
     loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
     units, others = [], []
     for holder in look.host_holders:
-        if unit := look.system.units.get(holder.pid):
+        if unit := cgroup.place(holder.cgroup).service:
             units.append(unit)
         else:
             others.append(f"{holder.name}({holder.pid})")

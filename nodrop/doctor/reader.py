@@ -8,8 +8,9 @@ import re
 from nodrop.doctor import fixes
 from nodrop.doctor.finding import RING, Verdict, fail, ok, skipped, warn
 from nodrop.doctor.look import Link, Load, Look
-from nodrop.host.model import Driver
+from nodrop.host.model import Driver, Owner
 from nodrop.host.threads import POLICIES
+from nodrop.shell import join
 
 _WAIT = 0.25
 _WAIT_LONG = 0.5
@@ -95,19 +96,19 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
     return judge(
         f"{worst.label}{how} is ready to run but waits for a CPU {worst.wait:.0%} of the time",
         "packets wait for their reader, not for the network; a longer queue does not help",
-        *_more_cpu(look, worst),
+        *_more_cpu(link, worst),
         wait_share=worst.wait,
     )
 
 
-def _more_cpu(look: Look, load: Load) -> list[str]:
+def _more_cpu(link: Link, load: Load) -> list[str]:
     thread = load.thread
     fix = []
     if thread.policy in (_IDLE_POLICY, _BATCH_POLICY):
         fix.append(f"chrt --other --pid 0 {thread.tid}")
     fix.append(f"renice -n {max(min(thread.nice, 0) - 5, -20)} -p {thread.tid}")
-    if unit := look.system.units.get(thread.pid):
-        fix.append(f"systemctl set-property {unit} CPUWeight=1000")
+    if unit := _owner(link, load).place.service:
+        fix.append(join("systemctl", "set-property", unit, "CPUWeight=1000"))
     fix.append("# or give it a CPU of its own: taskset -cp N " + str(thread.tid))
     return fix
 
@@ -127,6 +128,11 @@ def reader_saturated(look: Look, link: Link) -> Verdict | None:
         "# cheaper work for each packet (cipher, offloads, a larger MTU), or more queues",
         run_share=busiest.run,
     )
+
+
+def _owner(link: Link, load: Load) -> Owner:
+    """Return the process that a thread reads for."""
+    return next(owner for owner in link.now.owners if owner.pid == load.thread.pid)
 
 
 def _readers(look: Look, link: Link) -> list[Load]:

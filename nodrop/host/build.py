@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from nodrop.host import cgroup
 from nodrop.host.kinds import DIRECT, RINGS, kind_of
 from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
 from nodrop.host.raw import CHECKSUMS, HOLDERS, Holder, Raw, RawMachine, RawNamespace
@@ -16,6 +18,8 @@ from nodrop.host.raw import CHECKSUMS, HOLDERS, Holder, Raw, RawMachine, RawName
 IFF_BACKPRESSURE = 0x0080
 """What an application sets to ask 7.3's own driver to hold packets back."""
 
+_Owners = dict[tuple[int, str | int], list[Owner]]
+"""Inode of a namespace, and name of a TUN or TAP device or ifindex of a macvtap or ipvtap."""
 _COUNTER = re.compile(r"[tr]x(?P<queue>\d+)_(?P<name>\w+)")
 _TAP_ON = "sys/module/tap/parameters/nodrop"
 """Only nodrop's tap has it; it is the switch of all macvtap and ipvtap devices."""
@@ -26,6 +30,7 @@ def build(raw: Raw) -> Host:
     machine = raw.machine
     files = machine.files
     guard = files.get("sys/module/nodrop/parameters/guard_ms")
+    owners = _owners(machine.holders)
     return Host(
         release=machine.release,
         tun=_module(machine, "tun"),
@@ -36,9 +41,12 @@ def build(raw: Raw) -> Host:
         hidden_processes=machine.hidden,
         unread=raw.unread,
         time_s=max((space.time_s for space in raw.namespaces), default=0.0),
-        devices=tuple(device for space in raw.namespaces for device in _devices(machine, space)),
+        devices=tuple(
+            device for space in raw.namespaces for device in _devices(machine, space, owners)
+        ),
         moving=machine.livepatch == "moving",
         root=machine.root,
+        unreached=raw.unreached,
         tap=_tap(machine),
     )
 
@@ -68,12 +76,12 @@ def _default(machine: RawMachine) -> bool | None:
     return True if machine.livepatch == "in" else None
 
 
-def _devices(machine: RawMachine, space: RawNamespace) -> Iterable[Device]:
+def _devices(machine: RawMachine, space: RawNamespace, owners: _Owners) -> Iterable[Device]:
     qdiscs: dict[str, list[dict[str, Any]]] = {}
     for one in space.qdiscs:
         qdiscs.setdefault(one["dev"], []).append(one)
     for link in space.links:
-        yield _device(machine, space, link, qdiscs.get(link["ifname"], []))
+        yield _device(machine, space, link, qdiscs.get(link["ifname"], []), owners)
 
 
 def _device(
@@ -81,6 +89,7 @@ def _device(
     space: RawNamespace,
     link: Mapping[str, Any],
     qdiscs: list[dict[str, Any]],
+    all_owners: _Owners,
 ) -> Device:
     name = link["ifname"]
     info = link["linkinfo"]
@@ -92,7 +101,8 @@ def _device(
     files = space.sysfs.get(name, {})
     flags = space.flags.get(name, {})
     driver = _driver(machine, info["info_kind"], flags, files)
-    owners = tuple(_owners(machine.holders, space.inode, link)) if ring else ()
+    key = name if info["info_kind"] == "tun" else link["ifindex"]
+    owners = tuple(all_owners.get((space.inode, key), ())) if ring else ()
     attached = _attached(link, data, owners)
     flag = link["flags"]
     return Device(
@@ -122,7 +132,7 @@ def _device(
         rx_packets=rx["packets"],
         rx_bytes=rx["bytes"],
         rx_dropped=rx["dropped"],
-        qdiscs=tuple(_one_qdisc(one, ()) for one in qdiscs),
+        qdiscs=tuple(_one_qdisc(one, (), _flows([one])) for one in qdiscs),
         checksums=flags.get(CHECKSUMS, False),
     )
 
@@ -152,18 +162,26 @@ def _enabled(
     return flags.get("nodrop", False) or driver is Driver.UPSTREAM
 
 
-def _owners(holders: list[Holder], inode: int, link: Mapping[str, Any]) -> Iterable[Owner]:
-    name = link["ifname"]
-    tun = link["linkinfo"]["info_kind"] == "tun"
+def _owners(holders: Iterable[Holder]) -> _Owners:
+    """Return the owners of each device."""
+    found: _Owners = {}
     for holder in holders:
-        if tun:
-            here = holder.device_netns.get(name, holder.netns) == inode
-            queues = holder.tun.count(name) if here else 0
-        else:
-            here = holder.netns == inode
-            queues = holder.tap.count(link["ifindex"]) if here else 0
-        if queues:
-            yield Owner(holder.pid, holder.name, holder.user, queues, holder.vhost > 0)
+        devices = Counter[Any]([*holder.tun, *holder.tap])
+        known = len(devices) == 1 and not holder.vhost_others
+        one = Owner(
+            pid=holder.pid,
+            name=holder.name,
+            user=holder.user,
+            queues=1,
+            vhost=holder.vhost > 0,
+            place=cgroup.place(holder.cgroup, holder.guest),
+            vhost_workers=[{**worker, "device_known": known} for worker in holder.workers],
+        )
+        for device, queues in devices.items():
+            inode = holder.device_netns.get(device, holder.netns)
+            owner = one if queues == 1 else replace(one, queues=queues)
+            found.setdefault((inode, device), []).append(owner)
+    return found
 
 
 def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Owner, ...]) -> int:
@@ -185,10 +203,9 @@ def _queues(count: int, stats: Mapping[str, int], bands: Mapping[int, Qdisc]) ->
 def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:
     root = next((one for one in qdiscs if one.get("root")), {})
     leaves = {one["kind"] for one in qdiscs if not one.get("root") and one.get("kind")}
-    made = _one_qdisc(
-        {"kind": link.get("qdisc", ""), **root}, tuple(sorted(leaves - {"clsact", "ingress"}))
-    )
-    return replace(made, flows=_flows(qdiscs))
+    leaves -= {"clsact", "ingress"}
+    said = {"kind": link.get("qdisc", ""), **root}
+    return _one_qdisc(said, tuple(sorted(leaves)), _flows(qdiscs))
 
 
 def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
@@ -201,11 +218,11 @@ def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
         major, _, minor = one.get("parent", "").partition(":")
         if minor and major in ("", root.get("handle", "").rstrip(":")):
             with suppress(ValueError):
-                found[int(minor, 16) - 1] = _one_qdisc(one, ())
+                found[int(minor, 16) - 1] = _one_qdisc(one, (), _flows([one]))
     return found
 
 
-def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...]) -> Qdisc:
+def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...], flows: int | None) -> Qdisc:
     limit = said.get("options", {}).get("limit")
     return Qdisc(
         kind=said["kind"],
@@ -217,7 +234,7 @@ def _one_qdisc(said: Mapping[str, Any], leaves: tuple[str, ...]) -> Qdisc:
         requeues=said.get("requeues", 0),
         sent_packets=said.get("packets", 0),
         sent_bytes=said.get("bytes", 0),
-        flows=_flows([said]),
+        flows=flows,
         ecn_marks=said.get("ecn_mark"),
         handle=said.get("handle", ""),
         parent=said.get("parent", ""),

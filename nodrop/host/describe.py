@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from nodrop.columns import Cell
-from nodrop.host.model import GAUGES, Device, Driver, Host, Module, Qdisc, Queue
+from nodrop.host.model import GAUGES, Device, Driver, Host, Module, Owner, Qdisc, Queue
 
 
 def driver_cell(found: Device) -> Cell:
@@ -29,6 +28,7 @@ def host(found: Host) -> dict[str, Any]:
         "default_qdisc": found.default_qdisc or None,
         "hidden_processes": found.hidden_processes,
         "unread_namespaces": found.unread,
+        "unreached_namespaces": found.unreached,
     }
 
 
@@ -64,7 +64,7 @@ def device(found: Device) -> dict[str, Any]:
         "vnet_hdr": found.vnet_hdr,
         "persist": found.persist,
         "vhost": found.vhost,
-        "owners": [asdict(one) for one in found.owners],
+        "owners": [{**owner(one), **_place(found, one)} for one in found.owners],
         "tx_packets": found.tx_packets,
         "tx_bytes": found.tx_bytes,
         "tx_dropped_packets": found.tx_dropped,
@@ -77,6 +77,18 @@ def device(found: Device) -> dict[str, Any]:
         "drops_by_cause_packets": found.drops_by_cause,
         "queue": [queue(one) for one in found.queue],
     }
+
+
+def owner(found: Owner) -> dict[str, Any]:
+    """Return one of a device's owners."""
+    return {name: vars(found)[name] for name in ("pid", "name", "user", "queues", "vhost")}
+
+
+def _place(found: Device, one: Owner) -> dict[str, Any]:
+    workers = one.vhost_workers
+    # The only worker serves the only queue of the only device.
+    queue = 0 if found.queues == len(workers) == 1 and workers[0]["device_known"] else None
+    return {**vars(one.place), "vhost_workers": [{**each, "queue": queue} for each in workers]}
 
 
 def qdisc(found: Qdisc) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from nodrop.host.cgroup import Place
 from nodrop.host.kinds import DIRECT
 
 GAUGES = frozenset({"ring", "limit", "pace_ns"})
@@ -63,6 +65,9 @@ class Owner:
     Attributes:
         queues: how many queues of the device it has open.
         vhost: it has /dev/vhost-net open, so the kernel reads for it.
+        place: the unit, container or virtual machine that it belongs to.
+        vhost_workers: vhost's threads that work for the process: "name", "tid", "cpu" that it ran
+            on last, "device_known": it serves this device, since the process has no other open.
     """
 
     pid: int
@@ -70,6 +75,8 @@ class Owner:
     user: int
     queues: int
     vhost: bool
+    place: Place
+    vhost_workers: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -225,6 +232,7 @@ class Host:
         default_qdisc: for new devices with a queue.
         hidden_processes: how many processes could not be looked into, so owners may be missing.
         unread: namespaces that could not be read -> why.
+        unreached: how many others there was no time for.
         time_s: when it was read, monotonic.
         moving: nodrop's livepatch is on its way in or out.
         root: it was read with all rights.
@@ -242,4 +250,5 @@ class Host:
     devices: tuple[Device, ...]
     moving: bool = False
     root: bool = True
+    unreached: int = 0
     tap: Module = Module(loaded=False, built_in=False, driver=Driver.STOCK, version="")

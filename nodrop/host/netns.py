@@ -14,11 +14,10 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodrop.errors import NodropError
 from nodrop.shell import quote
@@ -39,15 +38,8 @@ def named() -> list[str]:
     return []
 
 
-@dataclass(frozen=True)
-class Space:
-    """A network namespace.
-
-    Attributes:
-        name: what people call it: its name, or the pid of its first process.
-        path: the file that stands for it.
-        inode: what the kernel knows it by.
-    """
+class Space(NamedTuple):
+    """A network namespace: what people call it, the file that stands for it, and its inode."""
 
     name: str
     path: str
@@ -56,28 +48,21 @@ class Space:
 
 def find(proc: Path = Path("/proc")) -> list[Space]:
     """Return all that can be seen, each once; those with a name first."""
+    paths = [(name, f"{NAMED}/{name}") for name in named()]
+    with suppress(OSError):
+        pids = sorted(filter(str.isdigit, os.listdir(proc)), key=int)
+        paths += [(pid, f"{proc}/{pid}/ns/net") for pid in pids]
     found: dict[int, Space] = {}
-    for space in (*_named(), *_of_processes(proc)):
-        found.setdefault(space.inode, space)
+    for name, path in paths:
+        with suppress(OSError):
+            inode = os.stat(path).st_ino
+            found.setdefault(inode, Space(name, path, inode))
     return list(found.values())
 
 
-def _named() -> Iterator[Space]:
-    for name in named():
-        path = NAMED / name
-        with suppress(OSError):
-            yield Space(name, str(path), path.stat().st_ino)
-
-
-def _of_processes(proc: Path) -> Iterator[Space]:
-    with suppress(OSError):
-        for pid in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
-            path = f"{proc}/{pid}/ns/net"
-            with suppress(OSError):
-                yield Space(pid, path, os.stat(path).st_ino)
-
-
-def run_inside(where: str | int | Path | None, function: Callable[[], Any]) -> Any:
+def run_inside(
+    where: str | int | Path | None, function: Callable[[], Any], seconds: float | None = None
+) -> Any:
     """Call a function in a network namespace and return its result.
 
     It runs in a child process whose /sys shows the namespace's devices; in the caller's own
@@ -86,6 +71,7 @@ def run_inside(where: str | int | Path | None, function: Callable[[], Any]) -> A
     Args:
         where: a name, a pid or a path; None: the caller's own.
         function: what it returns must survive JSON.
+        seconds: after which a child process is stopped; None: it may take any time.
 
     Raises:
         NodropError: no such namespace, it is gone, no right to enter it; or what the function
@@ -100,7 +86,7 @@ def run_inside(where: str | int | Path | None, function: Callable[[], Any]) -> A
         if _same(fd):
             own_sys()
             return function()
-        return _in_child(lambda: _call(fd, where, function), where)
+        return _in_child(lambda: _call(fd, where, function), where, seconds)
     finally:
         os.close(fd)
 
@@ -210,7 +196,9 @@ def _mount_sys(libc: ctypes.CDLL) -> None:
     check(libc.mount(b"nodrop", b"/sys", b"sysfs", flags, None))
 
 
-def _in_child(call: Callable[[], dict[str, Any]], where: str | int | Path) -> Any:
+def _in_child(
+    call: Callable[[], dict[str, Any]], where: str | int | Path, seconds: float | None
+) -> Any:
     """Fork, let the child tell by a pipe what came out of the call, and return or raise it."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
@@ -220,8 +208,10 @@ def _in_child(call: Callable[[], dict[str, Any]], where: str | int | Path) -> An
         status = 1
         try:
             os.close(reader)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds or 0)
             with os.fdopen(writer, "w", encoding="utf-8") as pipe:
-                json.dump(call(), pipe)
+                pipe.write(json.dumps(call()))
             status = 0
         finally:
             os._exit(status)

@@ -8,19 +8,23 @@ import fcntl
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from nodrop.host import threads
 from nodrop.host.raw import Holder
+from nodrop.host.threads import content
 
 # As a process with another root sees them, their paths begin with that root's.
 _TUN = "/dev/net/tun"
-_VHOST = "/dev/vhost-net"
-_TAP = re.compile(r".*/dev/tap(?P<ifindex>\d+)")
+_VHOST = "/dev/vhost-"
+_TAP = re.compile(r".*/dev/tap(?P<ifindex>[0-9]+)")
 _TUNGETDEVNETNS = 0x54E3
 _PIDFD_GETFD = 438
+_GONE = (FileNotFoundError, ProcessLookupError)
 
 
 def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
@@ -30,66 +34,79 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
     """
     holders = []
     hidden = 0
-    for pid in _processes(proc):
+    workers: dict[int, list[dict[str, Any]]] = {}
+    try:
+        pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
+    except OSError:
+        return [], 1
+    for pid in pids:
         try:
-            holder = _holder(proc, pid)
-        except PermissionError:
-            hidden += 1
-        except OSError:
+            holder = _holder(f"{proc}/{pid}", pid)
+        except _GONE:
             continue
+        except OSError:
+            hidden += 1
         else:
             if holder:
                 holders.append(holder)
-    return holders, hidden
+    for one in threads.read([holder.pid for holder in holders if holder.vhost], proc):
+        if one.vhost:
+            workers.setdefault(one.pid, []).append(
+                {"name": one.name, "tid": one.tid, "cpu": one.cpu}
+            )
+    return [replace(one, workers=workers.get(one.pid, [])) for one in holders], hidden
 
 
-def _processes(proc: Path) -> list[str]:
-    try:
-        return sorted((name for name in os.listdir(proc) if name.isdigit()), key=int)
-    except OSError:
-        return []
-
-
-def _holder(proc: Path, pid: str) -> Holder | None:
-    folder = f"{proc}/{pid}/fd"
-    tun, tap, vhost = [], [], 0
-    for number in os.listdir(folder):
+def _holder(folder: str, pid: int) -> Holder | None:
+    tun, tap, vhost, others = [], [], 0, 0
+    for number in os.listdir(f"{folder}/fd"):
         try:
-            target = os.readlink(f"{folder}/{number}")
-        except OSError:
+            target = os.readlink(f"{folder}/fd/{number}")
+            if target.endswith(_TUN):
+                tun.extend(_attached(folder, number))
+        except _GONE:
             continue
-        if target.endswith(_TUN):
-            tun.extend(_attached(proc, pid, number))
-        elif target.endswith(_VHOST):
-            vhost += 1
-        elif match := _TAP.fullmatch(target):
+        if _VHOST in target:
+            vhost += target.endswith("/dev/vhost-net")
+            others += not target.endswith("/dev/vhost-net")
+        elif "/dev/tap" in target and (match := _TAP.fullmatch(target)):
             tap.append(int(match["ifindex"]))
     if not tun and not tap:
         return None
+    name = content(f"{folder}/comm").removesuffix("\n")
+    group = ""
+    with suppress(*_GONE):  # a kernel without control groups
+        group = content(f"{folder}/cgroup")
     return Holder(
-        pid=int(pid),
-        name=_read(f"{proc}/{pid}/comm", "replace").strip(),
-        user=os.stat(f"{proc}/{pid}").st_uid,
-        netns=_inode(f"{proc}/{pid}/ns/net"),
+        pid=pid,
+        name=name,
+        user=os.stat(folder).st_uid,
+        netns=_inode(f"{folder}/ns/net"),
         tun=sorted(tun),
         tap=sorted(tap),
         vhost=vhost,
+        vhost_others=others,
+        cgroup=group,
+        guest=_guest(folder) if name == "kvm" or "qemu" in name + group else "",
     )
 
 
-def _attached(proc: Path, pid: str, number: str) -> list[str]:
+def _attached(folder: str, number: str) -> list[str]:
     """The device of an open /dev/net/tun; none before TUNSETIFF, or when it is gone."""
-    with suppress(OSError):
-        for line in _read(f"{proc}/{pid}/fdinfo/{number}").splitlines():
-            key, _, value = line.partition(":")
-            if key == "iff":
-                return [value.strip()] if value.strip() else []
+    for line in content(f"{folder}/fdinfo/{number}").split("\n"):
+        if line.startswith("iff:\t"):
+            return [name] if (name := line.removeprefix("iff:\t")) else []
     return []
 
 
-def _read(path: str, errors: str = "surrogateescape") -> str:
-    with open(path, encoding="utf-8", errors=errors) as file:
-        return file.read()
+def _guest(folder: str) -> str:
+    """The name on QEMU's command line; "": none. Each comma of it is doubled there."""
+    with suppress(OSError, ValueError, IndexError):
+        words = content(f"{folder}/cmdline").split("\0")
+        for option in words[words.index("-name") + 1].replace(",,", "\0").split(","):
+            if option.startswith("guest=") or "=" not in option:
+                return option.removeprefix("guest=").replace("\0", ",")
+    return ""
 
 
 def _inode(path: str) -> int:
@@ -110,64 +127,58 @@ def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
         names: inode of each namespace that was read -> its TUN and TAP devices.
     """
     return [
-        replace(holder, device_netns=_answers(holder, doubtful))
-        if (doubtful := unclear(holder, holders, names))
-        else holder
-        for holder in holders
+        replace(holder, device_netns=_answers(holder.pid, set(doubtful))) if doubtful else holder
+        for holder, doubtful in zip(holders, unclear(holders, names), strict=True)
     ]
 
 
-def unclear(holder: Holder, holders: list[Holder], names: Mapping[int, Set[str]]) -> list[str]:
-    """Return those devices of a holder that may be in another namespace than it is in itself."""
-    claims = Counter((other.netns, name) for other in holders for name in set(other.tun))
-    own = names.get(holder.netns)
-    found = []
-    for name in sorted(set(holder.tun)):
-        elsewhere = [inode for inode in names if inode != holder.netns and name in names[inode]]
-        if own is not None and name in own:
-            doubtful = claims[holder.netns, name] > 1
-        else:
-            doubtful = bool(elsewhere) and (
-                own is not None or any(not claims[inode, name] for inode in elsewhere)
-            )
-        if doubtful:
-            found.append(name)
+def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[list[str]]:
+    """Yield, for each holder, its devices that may be in another namespace than it is in itself."""
+    claims = Counter((holder.netns, name) for holder in holders for name in set(holder.tun))
+    present = {name for here in names.values() for name in here}
+    unclaimed = {name for inode in names for name in names[inode] if not claims[inode, name]}
+    for holder in holders:
+        own = names.get(holder.netns)
+        doubtful = unclaimed if own is None else present
+        yield [
+            name
+            for name in sorted(set(holder.tun))
+            if (claims[holder.netns, name] > 1 if name in (own or ()) else name in doubtful)
+        ]
+
+
+def _answers(pid: int, names: set[str]) -> dict[str, int]:
+    """Return the namespaces of a process's devices, as far as they may be asked for: as root."""
+    found: dict[str, int] = {}
+    folder = f"/proc/{pid}/fd"
+    with suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            for number in os.listdir(folder):
+                with suppress(OSError):
+                    if not os.readlink(f"{folder}/{number}").endswith(_TUN):
+                        continue
+                    for name in names.intersection(_attached(f"/proc/{pid}", number)):
+                        found[name] = _device_netns(process, int(number))
+        finally:
+            os.close(process)
     return found
 
 
-def _answers(holder: Holder, names: list[str]) -> dict[str, int]:
-    found = {}
-    for name in names:
-        with suppress(OSError):
-            found[name] = _device_netns(holder.pid, name)
-    return found
-
-
-def _device_netns(pid: int, name: str) -> int:
-    """Inode of the namespace that a process's device is in; needs root.
+def _device_netns(process: int, number: int) -> int:
+    """Return the inode of the namespace that the device of a process's file is in.
 
     The file is borrowed for two system calls, since only the driver knows.
     """
-    folder = f"/proc/{pid}/fd"
-    for number in os.listdir(folder):
-        if not os.readlink(f"{folder}/{number}").endswith(_TUN):
-            continue
-        if name not in _attached(Path("/proc"), str(pid), number):
-            continue
-        process = os.pidfd_open(pid)
-        try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            borrowed = libc.syscall(_PIDFD_GETFD, process, int(number), 0)
-            if borrowed < 0:
-                raise OSError(ctypes.get_errno(), "pidfd_getfd")
-            try:
-                space = fcntl.ioctl(borrowed, _TUNGETDEVNETNS)
-            finally:
-                os.close(borrowed)
-            try:
-                return os.fstat(space).st_ino
-            finally:
-                os.close(space)
-        finally:
-            os.close(process)
-    raise FileNotFoundError(name)
+    libc = ctypes.CDLL(None, use_errno=True)
+    borrowed = libc.syscall(_PIDFD_GETFD, process, number, 0)
+    if borrowed < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    try:
+        space = fcntl.ioctl(borrowed, _TUNGETDEVNETNS)
+    finally:
+        os.close(borrowed)
+    try:
+        return os.fstat(space).st_ino
+    finally:
+        os.close(space)

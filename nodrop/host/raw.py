@@ -28,6 +28,10 @@ class Holder:
         tun: names of TUN and TAP devices, one for each open queue.
         tap: ifindexes of macvtap and ipvtap devices, one for each open queue.
         vhost: how many times it has /dev/vhost-net open.
+        vhost_others: how many times it has others of vhost's devices open, such as vhost-vsock.
+        workers: vhost's threads that work for it: "name", "tid", and "cpu" that it ran on last.
+        cgroup: the content of its cgroup file.
+        guest: the name of the virtual machine on its command line, where it is QEMU.
         device_netns: inode of the namespace that a name of ``tun`` is in, where that was asked.
     """
 
@@ -38,6 +42,10 @@ class Holder:
     tun: list[str] = field(default_factory=list)
     tap: list[int] = field(default_factory=list)
     vhost: int = 0
+    vhost_others: int = 0
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    cgroup: str = ""
+    guest: str = ""
     device_netns: dict[str, int] = field(default_factory=dict)
 
 
@@ -93,11 +101,13 @@ class Raw:
 
     Attributes:
         unread: namespaces that could not be read -> why, in a sentence.
+        unreached: how many others there was no time for.
     """
 
     machine: RawMachine
     namespaces: list[RawNamespace]
     unread: dict[str, str] = field(default_factory=dict)
+    unreached: int = 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -109,4 +119,4 @@ class Raw:
         machine = dict(data["machine"])
         machine["holders"] = [Holder(**holder) for holder in machine["holders"]]
         namespaces = [RawNamespace(**namespace) for namespace in data["namespaces"]]
-        return cls(RawMachine(**machine), namespaces, dict(data["unread"]))
+        return cls(**{**data, "machine": RawMachine(**machine), "namespaces": namespaces})

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from nodrop.host import ethtool, netns, owners
 from nodrop.host.kinds import RINGS, is_shown
 from nodrop.host.livepatch import Livepatch
 from nodrop.host.raw import CHECKSUMS, HOLDERS, Raw, RawMachine, RawNamespace
+from nodrop.host.threads import content
 from nodrop.proc import ask, require
 
 _MACHINE_FILES = (
@@ -34,40 +35,54 @@ _MACHINE_FILES = (
 )
 
 
+SPACES_S = 20.0
+"""Seconds that all network namespaces together may take."""
+
+
 def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
     """Read a machine.
 
     Args:
         where: a network namespace: name, pid, or file; None: the one that this runs in.
-        everywhere: all that there are; those that cannot be read are named in the result.
+        everywhere: all that there are; those that cannot be read are named in the result, and
+            those that SPACES_S is too short for are counted.
 
     Raises:
         NodropError: the namespace is not there or may not be entered, or iproute2 is missing.
     """
-    unread: dict[str, str] = {}
     if everywhere:
-        spaces = list(_all_namespaces(unread))
-    elif where is None:
-        spaces = [namespace("")]
-    else:
-        spaces = [_inside(where, where)]
-    return Raw(machine(spaces), spaces, unread)
+        spaces, unread, unreached = _all_namespaces()
+        return Raw(machine(spaces), spaces, unread, unreached)
+    spaces = [namespace("") if where is None else _inside(where, where)]
+    return Raw(machine(spaces), spaces)
 
 
-def _all_namespaces(unread: dict[str, str]) -> Iterable[RawNamespace]:
-    own = namespace("")
-    yield own
-    for space in netns.find():
-        if space.inode == own.inode:
+def _all_namespaces() -> tuple[list[RawNamespace], dict[str, str], int]:
+    """Return what was read, why the rest could not be, and how many there was no time for."""
+    require("ip", "iproute2")
+    end = time.monotonic() + SPACES_S
+    found: list[RawNamespace] = []
+    unread: dict[str, str] = {}
+    unreached = 0
+    own = netns.Space("", "/proc/self/ns/net", netns.own())
+    for space in (own, *(one for one in netns.find() if one.inode != own.inode)):
+        left = end - time.monotonic()
+        if left <= 0:
+            unreached += 1
             continue
         try:
-            yield _inside(space.path, space.name)
+            found.append(_inside(space.path, space.name, left))
         except NodropError as error:
             unread[space.name] = error.message
+        except OSError as error:
+            unread[space.name] = f"{error.strerror}."
+    if not found:
+        raise NodropError("No network namespace could be read.", next(iter(unread.values()), ""))
+    return found, unread, unreached
 
 
-def _inside(path: str, name: str) -> RawNamespace:
-    return RawNamespace(**netns.run_inside(path, lambda: vars(namespace(name))))
+def _inside(path: str, name: str, seconds: float | None = None) -> RawNamespace:
+    return RawNamespace(**netns.run_inside(path, lambda: vars(namespace(name)), seconds))
 
 
 def machine(spaces: list[RawNamespace], root: Path = Path("/")) -> RawMachine:
@@ -109,7 +124,7 @@ def namespace(name: str) -> RawNamespace:
     sure = netns.own_sys()
     found = [link for link in tool("ip", "-d", "-s", "link") if is_shown(link)]
     names = {link["ifname"] for link in found}
-    queued = [one for one in tool("tc", "-s", "qdisc") if one.get("dev") in names]
+    queued = [one for one in tool("tc", "-s", "qdisc") if one.get("dev") in names] if names else []
     now = time.monotonic()
     sysfs, stats, flags = {}, {}, {}
     for link in found:
@@ -142,14 +157,14 @@ def _folder(device: str) -> bytes:
 
 def _is_here(link: Mapping[str, Any]) -> bool:
     """Whether /sys shows that very link, and not one of another namespace by the same name."""
-    with suppress(OSError, ValueError), open(_folder(link["ifname"]) + b"/ifindex") as file:
-        return int(file.read()) == int(link["ifindex"])
+    with suppress(OSError, ValueError):
+        return int(content(_folder(link["ifname"]) + b"/ifindex")) == int(link["ifindex"])
     return False
 
 
 def _sysfs(device: str) -> dict[str, str]:
-    with suppress(OSError), open(_folder(device) + b"/tun_flags", encoding="ascii") as file:
-        return {"tun_flags": file.read().strip()}
+    with suppress(OSError):
+        return {"tun_flags": content(_folder(device) + b"/tun_flags").strip()}
     return {}
 
 

@@ -76,7 +76,6 @@ class System:
         livepatch: the running kernel can be livepatched.
         waiting: tasks that nodrop's livepatch waits for.
         container: what kind of container this is; "": none.
-        units: pid -> systemd's service, for processes that hold devices.
         headers_offered: the running kernel's headers are here, or apt has them.
         in_kernel: of ovpn and wireguard, those that the running kernel has.
         kept: what 'nodrop set' keeps (:meth:`Rules.read`).
@@ -92,7 +91,6 @@ class System:
     livepatch: bool
     waiting: list[str]
     container: str
-    units: dict[int, str]
     headers_offered: bool = True
     in_kernel: list[str] = field(default_factory=list)
     kept: dict[str, bool] = field(default_factory=dict)
@@ -120,9 +118,8 @@ class System:
         """Return what was recorded as JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         modules = [ModuleFile(**one) for one in data["modules"]]
-        made = {"kernels": kernels, "modules": modules}
-        for name in ("units", "openvpn"):
-            made[name] = {int(pid): one for pid, one in data.get(name, {}).items()}
+        openvpn = {int(pid): one for pid, one in data.get("openvpn", {}).items()}
+        made = {"kernels": kernels, "modules": modules, "openvpn": openvpn}
         return cls(**{**data, **made})
 
 
@@ -141,7 +138,7 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
     """Read it.
 
     Args:
-        pids: processes whose services are wanted.
+        pids: processes that hold devices; where OpenVPN is one, its options are looked at.
         root: of the file system.
     """
     release = os.uname().release
@@ -164,7 +161,6 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),
-        units={pid: unit for pid in sorted(set(pids)) if (unit := _unit(root, pid))},
         headers_offered=offered,
         in_kernel=[one.name for one in others if one.path or one.loaded != ""],
         kept=kept,
@@ -277,13 +273,3 @@ def _container(root: Path) -> str:
     if (root / ".dockerenv").exists():
         return "docker"
     return "podman" if (root / "run/.containerenv").exists() else ""
-
-
-def _unit(root: Path, pid: int) -> str:
-    with suppress(OSError):
-        text = (root / f"proc/{pid}/cgroup").read_text(errors="replace")
-        for line in text.splitlines():
-            for part in reversed(line.rpartition(":")[2].split("/")):
-                if part.endswith(".service") and not part.startswith("user@"):
-                    return part
-    return ""

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_KERNEL = 0x4000 | 0x200000
+"""PF_USER_WORKER and PF_KTHREAD: threads that run the kernel's code only."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 POLICIES = {0: "", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "IDLE", 6: "DEADLINE"}
 """Names of scheduling policies; "": the usual one."""
@@ -27,6 +29,8 @@ class Thread:
         wait_s: how long it was ready to run and did not; None: this kernel does not tell.
         policy: its scheduling policy, a key of POLICIES.
         nice: -20 to 19.
+        cpu: that it ran on last.
+        vhost: it is the kernel's, and reads for the process.
     """
 
     pid: int
@@ -36,11 +40,8 @@ class Thread:
     wait_s: float | None
     policy: int
     nice: int
-
-    @property
-    def vhost(self) -> bool:
-        """Whether it is the kernel's, and reads for the process."""
-        return self.name.startswith("vhost-")
+    cpu: int = 0
+    vhost: bool = False
 
 
 def read(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
@@ -50,12 +51,13 @@ def read(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
     """
     wanted = set(pids)
     found = [thread for pid in sorted(wanted) for thread in _threads(proc, pid, pid)]
-    names = {f"vhost-{pid}": pid for pid in wanted}
-    # Until Linux 6.4 they are processes of their own.
-    for entry in _numbers(f"{proc}"):
+    # Until Linux 6.4, and where vhost is told so, vhost's are processes of their own. Their names
+    # have the number of the thread that made them.
+    names = {f"vhost-{thread.tid}": thread.pid for thread in found}
+    for entry in _numbers(f"{proc}") if names else ():
         with suppress(OSError):
-            if name := names.get(_text(f"{proc}/{entry}/comm").strip()):
-                found += _threads(proc, entry, name)
+            if name := names.get(content(f"{proc}/{entry}/comm").strip()):
+                found += (one for one in _threads(proc, entry, name) if one.vhost)
     return found
 
 
@@ -79,27 +81,35 @@ def _thread(folder: str, pid: int, tid: int) -> Thread:
     fields = _fields(f"{folder}/stat")
     run_s, wait_s = (int(fields[11]) + int(fields[12])) / _TICKS, None
     with suppress(OSError):
-        words = _text(f"{folder}/schedstat").split()
+        words = content(f"{folder}/schedstat").split()
         run_s, wait_s = int(words[0]) / 1e9, int(words[1]) / 1e9
+    name = content(f"{folder}/comm").strip()
     return Thread(
         pid=pid,
         tid=tid,
-        name=_text(f"{folder}/comm").strip(),
+        name=name,
         run_s=run_s,
         wait_s=wait_s,
         policy=int(fields[38]),
         nice=int(fields[16]),
+        cpu=int(fields[36]),
+        # A program may choose such a name, but no such flag.
+        vhost=name.startswith("vhost-") and bool(int(fields[6]) & _KERNEL),
     )
 
 
 def _fields(path: str) -> list[str]:
     """Return what follows the name in a stat file: the state comes first."""
-    return _text(path).rpartition(")")[2].split()
+    return content(path).rpartition(")")[2].split()
 
 
-def _text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+def content(path: str | bytes) -> str:
+    """Return what a file of the kernel says, or the first 64 KiB of that."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 16).decode(errors="surrogateescape")
+    finally:
+        os.close(fd)
 
 
 def _numbers(folder: str) -> list[int]:

@@ -84,8 +84,8 @@ MACHINE: tuple[Metric[Host], ...] = (
               "ring until it counts as stalled; 0: for ever.", _guard),
     Metric("nodrop_default_backpressure", GAUGE, "Whether devices push back when "
               "their application did not ask for it.", _default),
-    Metric("nodrop_unread_namespaces", GAUGE, "Network namespaces that could not be read.",
-              lambda host: len(host.unread)),
+    Metric("nodrop_unread_namespaces", GAUGE, "Network namespaces that were not read.",
+              lambda host: len(host.unread) + host.unreached),
     Metric("nodrop_hidden_processes", GAUGE, "Processes that could not be looked into, so "
               "that owners may be missing.", lambda host: host.hidden_processes),
 )  # fmt: skip

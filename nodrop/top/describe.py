@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
+from nodrop.host.describe import owner
 from nodrop.host.model import Qdisc
 from nodrop.top.rates import QueueRow, Rates, Row, Waits
 
@@ -27,7 +27,7 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
         "kind": device.kind,
         "driver": str(device.driver) if device.driver else None,
         "backpressure": device.enabled,
-        "owners": [asdict(one) for one in device.owners],
+        "owners": [owner(one) for one in device.owners],
         "interval_s": found.interval_s,
         "tx_packets_per_s": found.link.get("tx_packets"),
         "tx_bytes_per_s": found.link.get("tx_bytes"),

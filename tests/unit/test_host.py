@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +14,9 @@ from hosts import device, host, raw
 from stubs import before, programs
 
 from nodrop.errors import NodropError
-from nodrop.host import owners, read
+from nodrop.host import netns, owners, read
 from nodrop.host.build import build
-from nodrop.host.raw import Holder
+from nodrop.host.raw import Holder, RawNamespace
 
 
 def test_namespaces_and_who_is_where() -> None:
@@ -33,14 +36,20 @@ def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> Non
     folder = proc / str(pid)
     for name in ("fd", "fdinfo", "ns"):
         (folder / name).mkdir(parents=True)
-    (folder / "comm").write_text("openvpn\n")
+    (folder / "comm").write_text("qemu-system-x86\n")
+    (folder / "cgroup").write_text("0::/\n")
+    (folder / "cmdline").write_text("qemu\0-name\0guest=a,,b,debug-threads=on\0-m\0\0")
     (folder / "ns/net").write_text("")
     for number, (target, info) in files.items():
         (folder / "fd" / str(number)).symlink_to(target)
         (folder / "fdinfo" / str(number)).write_text(info)
 
 
-def test_owners(tmp_path: Path) -> None:
+def no_descriptor_left(*_: object) -> None:
+    raise OSError(errno.EMFILE, "")
+
+
+def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tun = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\niff:\ttun0\n")
     unset = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\n")
     fake_process(tmp_path, 7, {0: ("/dev/null", ""), 3: tun, 4: tun, 5: unset})
@@ -48,17 +57,24 @@ def test_owners(tmp_path: Path) -> None:
     fake_process(tmp_path, 12, {3: ("/dev/tap9", ""), 4: ("/dev/vhost-net", ""), 5: ("/gone", "")})
     fake_process(tmp_path, 20, {3: unset, 4: ("/dev/vhost-net", "")})
     (tmp_path / "30").mkdir()  # ended meanwhile
+    odd = ("/dev/net/tun", "pos:\t0\niff:\t \x1c\x85\n")
+    fake_process(tmp_path, 40, {3: odd, 4: ("/dev/vhost-vsock", "")})
     found, hidden = owners.find(tmp_path)
-    assert [(one.pid, one.name, one.tun, one.tap, one.vhost) for one in found] == [
-        (7, "\ufffdvpn", ["tun0", "tun0"], [], 0),
-        (12, "openvpn", [], [9], 1),
+    assert [(one.pid, one.name, one.tun, one.tap, one.vhost, one.guest) for one in found] == [
+        (7, "\udcffvpn", ["tun0", "tun0"], [], 0, ""),
+        (12, "qemu-system-x86", [], [9], 1, "a,b"),
+        (40, "qemu-system-x86", [" \x1c\x85"], [], 0, "a,b"),
     ]
-    assert hidden == 0
+    assert (hidden, found[2].vhost_others) == (0, 1)
+    monkeypatch.setattr(os, "open", no_descriptor_left)
+    assert owners.find(tmp_path) == ([], 4)
+    monkeypatch.setattr(os, "listdir", no_descriptor_left)
+    assert owners.find(tmp_path) == ([], 1)
 
 
 def test_only_what_a_name_does_not_tell_is_asked() -> None:
     def unclear(holder: Holder, *others: Holder, names: dict[int, set[str]]) -> list[str]:
-        return owners.unclear(holder, [holder, *others], names)
+        return next(owners.unclear([holder, *others], names))
 
     here = Holder(1, "a", 0, netns=100, tun=["tun0"])
     there = Holder(2, "b", 0, netns=200, tun=["tun0"])
@@ -70,6 +86,26 @@ def test_only_what_a_name_does_not_tell_is_asked() -> None:
     # A namespace that was not read: asked only when the device has no other holder.
     assert unclear(there, here, names={100: {"tun0"}}) == []
     assert unclear(there, names={100: {"tun0"}}) == ["tun0"]
+
+
+def test_some_namespaces_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = raw("spaces")
+    clock = [0.0]
+
+    def inside(_path: str, name: str, seconds: float) -> RawNamespace:
+        if name == "full":
+            no_descriptor_left()
+        clock[0] += seconds if name == "slow" else 0
+        return recorded.namespaces[0]
+
+    spaces = [netns.Space(name, name, 0) for name in ("full", "a", "slow", "b", "c\udcff")]
+    monkeypatch.setattr(netns, "find", lambda: spaces)
+    monkeypatch.setattr(read, "_inside", inside)
+    monkeypatch.setattr(read, "machine", lambda *_: recorded.machine)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    found = read.read(everywhere=True)
+    assert (len(found.namespaces), list(found.unread), found.unreached) == (3, ["full"], 2)
+    assert build(found).unreached == 2
 
 
 @pytest.mark.parametrize("script", ["echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"])

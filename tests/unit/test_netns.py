@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def test_errors_come_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         netns.run_inside("/proc/self/ns/net", lambda: fail(missing))
     assert raised.value.filename == "/x"
+    with pytest.raises(NodropError):
+        netns.run_inside("/proc/self/ns/net", signal.pause, 0.01)
 
 
 def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from schema import answer
 
 from nodrop import cli
 from nodrop.commands import status
+from nodrop.host import cgroup
 from nodrop.host.model import Device
 
 
@@ -53,3 +54,53 @@ def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert cli.main(["status", "nix"]) == 1
     recorded(monkeypatch, replace(raw("stock"), namespaces=[]))
     assert cli.main(["status"]) == 0
+
+
+ID = "0123456789abcdef" * 4
+VM = "machine-qemu\\x2d1\\x2dmyvm.scope"
+PLACES = f"""
+0::/system.slice/x.slice/openvpn@a.service              openvpn@a.service - -
+0::/system.slice/a.service/sub/ssh.service              a.service - -
+9:cpu:/|1:name=systemd:/x.slice/_cpu.x.service|0::/     cpu.x.service - -
+0::/../system.slice/a:b.service                         a:b.service - -
+0::/user@7.service/libpod-{ID}.scope         user@7.service/libpod-{ID}.scope podman:{ID} -
+3:memory:/docker/{ID}                                   - docker:{ID} -
+0::/x.slice/docker-{ID}.scope/a                         docker-{ID}.scope docker:{ID} -
+0::/kubepods/burstable/pod1/{ID}                        - kubepods:{ID} -
+0::/kubepods.slice/p.slice/crio-{ID}.scope/a            crio-{ID}.scope kubepods:{ID} -
+0::/kubepods-pod1_2.slice:cri-containerd:{ID}           - kubepods:{ID} -
+4:pids:/lxc/web|0::/lxc.monitor.web                     - lxc:web -
+0::/lxc.payload.w\x1b/a.slice/docker-{ID}.scope         - lxc:w\x1b -
+0::/machine.slice/{VM}/libvirt/emulator                 {VM} - my_vm
+0::/machine/qemu-1-other.libvirt-qemu/emulator          - - other
+:|::|0:||\udcff:a:\udcff/lxc/                           - - my_vm
+"""
+
+
+def test_what_a_process_belongs_to() -> None:
+    for line in PLACES.strip().split("\n"):
+        text, *words = line.split()
+        place = cgroup.Place(*(None if word == "-" else word for word in words))
+        guest = "my_vm" if place.vm else ""
+        assert cgroup.place(text.replace("|", "\n"), guest) == place
+    assert cgroup.place("0::/a.service (deleted)\n").unit == "a.service"
+
+
+def test_vhost_workers_and_odd_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = {"name": "vhost-7", "tid": 9, "cpu": 3}
+    odd = {"name": "\\udc80\U0001f4a9\udcff\x1b", "cgroup": "0::/lxc/\x1b\udcff\n"}
+    some: tuple[dict[str, Any], ...] = ({}, {"vhost_others": 1}, {"tap": [4711]})
+    for words in some:
+        found = raw("stock")
+        holders = found.machine.holders
+        holders[0] = replace(holders[0], vhost=1, workers=[worker], **{**odd, **words})
+        recorded(monkeypatch, found)
+        owner = answer(capsys, "status", "ndtest0")["devices"][0]["owners"][0]
+        assert owner["name"] == "\\udc80\U0001f4a9\\xff\x1b"
+        assert owner["container"] == "lxc:\x1b\\xff"
+        known = {"device_known": not words, "queue": None if words else 0}
+        assert owner["vhost_workers"] == [{**worker, **known}]
+        assert cli.main(["status"]) == 0
+        assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))

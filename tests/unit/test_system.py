@@ -78,20 +78,20 @@ def test_what_the_kernel_could_do_instead(tmp_path: Path) -> None:
     assert found.openvpn == {1: ["fragment", "secret"], 2: [], 3: None}
 
 
-def test_containers_and_services(tmp_path: Path) -> None:
+def test_containers(tmp_path: Path) -> None:
     empty = system.read([], tmp_path)
     assert (empty.container, empty.kernels, empty.tree, empty.livepatch) == ("", [], False, False)
     write(tmp_path / "run/systemd/container", "lxc\n")
-    write(tmp_path / "proc/7/cgroup", b"0::/system.slice/\xff.slice/openvpn@a.service\n")
-    write(tmp_path / "proc/8/cgroup", "0::/user.slice/user-0.slice/user@0.service/app.slice\n")
     write(tmp_path / "usr/src/nodrop-0.3.0/dkms.conf")
-    found = system.read([7, 8], tmp_path)
+    found = system.read([], tmp_path)
     assert (found.container, found.tree) == ("lxc", True)
-    assert found.units == {7: "openvpn@a.service"}
 
 
-def thread(proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told: bool) -> None:
-    fields = [state, *["0"] * 10, "150", "50", "0", "0", "20", "-5", *["0"] * 21, "5", "0"]
+def thread(
+    proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told: bool, flags: int = 0
+) -> None:
+    fields = [state, *["0"] * 5, str(flags), *["0"] * 4, "150", "50", "0", "0", "20", "-5"]
+    fields += [*["0"] * 19, "3", "0", "5", "0"]
     stat = f"{tid} ({name}) {' '.join(fields)}\n"
     for folder in (proc / f"{pid}/task/{tid}", proc / f"{tid}"):
         write(folder / "stat", stat)
@@ -103,12 +103,14 @@ def thread(proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told:
 def test_threads(tmp_path: Path) -> None:
     thread(tmp_path, 7, 7, "qemu) R (", told=True)
     thread(tmp_path, 7, 9, "CPU 0/KVM", "R", told=False)
-    thread(tmp_path, 30, 30, "vhost-7", told=True)
-    thread(tmp_path, 31, 31, "vhost-70", told=True)
+    thread(tmp_path, 7, 10, "vhost-9", told=False, flags=0x4040)
+    thread(tmp_path, 30, 30, "vhost-9", told=True, flags=0x208040)
+    thread(tmp_path, 31, 31, "vhost-70", told=True, flags=0x208040)
+    thread(tmp_path, 32, 32, "vhost-7", told=True)  # a program that chose that name
     found = {one.tid: one for one in threads.read([7, 4711], tmp_path)}
-    assert set(found) == {7, 9, 30}
+    assert set(found) == {7, 9, 10, 30}
     assert (found[7].name, found[7].run_s, found[7].wait_s) == ("qemu) R (", 1.5, 0.25)
     assert (found[7].policy, found[7].nice) == (5, -5)
     assert (found[9].run_s, found[9].wait_s) == (200 / os.sysconf("SC_CLK_TCK"), None)
-    assert (found[30].pid, found[30].vhost, found[7].vhost) == (7, True, False)
+    assert [(one.pid, one.cpu) for one in found.values() if one.vhost] == [(7, 3), (7, 3)]
     assert dict(threads.states(found.values(), tmp_path)) == {9: 1}
