@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache
-from lab.kernel.apt import KEYRING, inrelease_files, kept_settings, os_codename, render_settings
+from lab.kernel.apt import KEYRING, configured, inrelease_files, kept_settings, render_settings
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host.system import order
@@ -178,7 +178,9 @@ def ensure_root(release: Release, progress: Progress) -> Root:
 def _bootstrap(release: Release, place: Path) -> None:
     proc.require("mmdebstrap", "mmdebstrap")
     sources = place / "sources.list"
-    sources.write_text("\n".join(_sources(release)) + "\n", encoding="utf-8")
+    own, uris = configured()
+    lines = sources_of(uris, own, release.codename, backports=release.backports)
+    sources.write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = place / "apt.conf"
     dump = proc.run(["apt-config", "dump"], timeout=QUERY_TIMEOUT_S).output
     settings.write_text(
@@ -212,23 +214,6 @@ def _bootstrap(release: Release, place: Path) -> None:
             "Without them there are none of Debian's kernels here. mmdebstrap said:\n"
             + proc.tail(result.output, 12),
         )
-
-
-def _sources(release: Release) -> list[str]:
-    """Return a release's apt sources: the suites that this machine has of its own release.
-
-    Raises:
-        NodropError: the machine's apt names no mirror.
-    """
-    own = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
-    listed = proc.run(["apt-get", "update", "--print-uris"], timeout=QUERY_TIMEOUT_S).output
-    found = sources_of(listed, own, release.codename, backports=release.backports)
-    if not found:
-        raise NodropError(
-            f"This machine's apt names no mirror of Debian {own}.",
-            "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
-        )
-    return found
 
 
 def sources_of(uris: str, own: str, wanted: str, *, backports: bool) -> list[str]:

@@ -24,12 +24,9 @@ DEFAULT_WIDTH = 80
 _CODES = {
     "bold": 1,
     "dim": 2,
-    "reverse": 7,
     "red": 31,
     "green": 32,
     "yellow": 33,
-    "blue": 34,
-    "magenta": 35,
     "cyan": 36,
 }
 
@@ -85,7 +82,7 @@ class Screen:
     width: int | None
 
     def paint(self, text: str, style: str) -> str:
-        """Return a text in a style: names of colours, ``bold``, ``dim``, ``reverse``.
+        """Return a text in a style: names of colours, ``bold``, ``dim``.
 
         Raises:
             KeyError: there is no such style.

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from bench import scenario
 from bench.commands import common
 from lab.guest.variant import Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
-from nodrop.errors import FAILED, UsageError
+from nodrop.errors import UsageError
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,10 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         common.print_table(arguments, directory, summaries)
         print(f"Data, table, picture and page (report.html): {out}")
-    wrong = common.check(directory)
-    for sentence in wrong:
-        print(f"nodrop-lab: {sentence}", file=sys.stderr)
-    return FAILED if wrong else 0
+    return common.check(directory)
 
 
 def _alone(arguments: argparse.Namespace) -> None:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.guest.variant import Variant
-from nodrop.errors import NodropError
+from nodrop.errors import FAILED, NodropError
 
 if TYPE_CHECKING:
     from bench.report.files import RunDirectory
@@ -61,8 +62,8 @@ def print_table(
     table.print_to(screen.console(arguments), table.sections(directory, summaries), below)
 
 
-def check(directory: RunDirectory) -> Sequence[str]:
-    """Return what is wrong with a run's result, in sentences."""
+def check(directory: RunDirectory) -> int:
+    """Print what is wrong with a run's result; return the exit status."""
     from bench.report import summary
 
     wrong = []
@@ -75,4 +76,6 @@ def check(directory: RunDirectory) -> Sequence[str]:
             f"{first.scenario} {first.case} {first.variant} pair {first.pair}: "
             f"{first.metrics['unaccounted']:.0f} packets."
         )
-    return wrong
+    for sentence in wrong:
+        print(f"nodrop-lab: {sentence}", file=sys.stderr)
+    return FAILED if wrong else 0

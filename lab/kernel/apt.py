@@ -56,6 +56,23 @@ def parse_sites(uris: str, codename: str) -> list[str]:
     )
 
 
+def configured() -> tuple[str, str]:
+    """Return the machine's codename, and the output of ``apt-get update --print-uris``.
+
+    Raises:
+        NodropError: there is no apt, or it names no mirror of this release.
+    """
+    proc.require("apt-get", "apt")
+    codename = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
+    uris = proc.run(["apt-get", "update", "--print-uris"], timeout=QUERY_TIMEOUT_S).output
+    if not parse_sites(uris, codename):
+        raise NodropError(
+            f"This machine's apt names no mirror of Debian {codename}.",
+            "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
+        )
+    return codename, uris
+
+
 def inrelease_files(uris: str) -> list[tuple[str, str]]:
     """Return site and suite of each in the output of ``apt-get update --print-uris``."""
     matches = (_INRELEASE.match(line) for line in uris.splitlines())
@@ -158,15 +175,8 @@ class PrivateApt:
             NodropError: no mirror is configured or none answers.
             UnsupportedError: the machine is not a Debian one.
         """
-        proc.require("apt-get", "apt")
-        codename = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
-        listed = proc.run(["apt-get", "update", "--print-uris"], timeout=QUERY_TIMEOUT_S)
-        sites = parse_sites(listed.output, codename)
-        if not sites:
-            raise NodropError(
-                f"This machine's apt names no mirror of Debian {codename}.",
-                "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
-            )
+        codename, uris = configured()
+        sites = parse_sites(uris, codename)
         if not KEYRING.exists():
             raise NodropError(
                 f"{KEYRING} is missing, so nothing from the mirror can be trusted.",

@@ -27,7 +27,7 @@ from nodrop import cli
 from nodrop.errors import NodropError, UsageError
 from nodrop.signals import interrupt_on_signals
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 VARIANTS = tuple(Variant)
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 PAIRS = 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stubs import Done, programs, run, write
 
-KMOD = Path(__file__).resolve().parents[2] / "kmod"
+KMOD = Path(__file__).resolve().parents[3] / "kmod"
 KERNEL = "6.12.99-amd64"
 ALL = ("nodrop", "tun", "vhost_net", "tap")
 STOCK = {

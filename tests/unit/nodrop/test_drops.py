@@ -22,7 +22,7 @@ from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import Tracefs
 from nodrop.trace.verdict import Verdict, conclude
 
-SAMPLES = Path(__file__).parent / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples"
 FULL = Site("tun_net_xmit+0x2c5", "tun", "FULL_RING")
 QDISC = Site("__dev_xmit_skb+0x2c5", "", "QDISC_DROP")
 SOCKET = Site("udp_queue_rcv_one_skb+0x9", "", "NO_SOCKET")

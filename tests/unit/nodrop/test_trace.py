@@ -19,7 +19,7 @@ from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
 
-SAMPLES = Path(__file__).parent / "samples/trace"
+SAMPLES = Path(__file__).parents[1] / "samples/trace"
 TARGET = Target("tun0", 2, 4026531840)
 REASONS = {
     release: reason_names((SAMPLES / f"format-{release}").read_text()) for release in ("6.1", "7.3")

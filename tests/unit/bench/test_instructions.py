@@ -19,7 +19,7 @@ from lab.guest.failure import Unsupported
 from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "instructions"
+RESULTS = Path(__file__).resolve().parents[3] / "results" / "instructions"
 NOWHERE = Environment(Path("/none"), Path("/none"), Path("/none"))
 
 

@@ -14,7 +14,7 @@ import pytest
 from lab.guest.command import Service, parse_last_json, tool
 from lab.guest.failure import GuestError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 TRAFFIC = REPOSITORY / "lab/traffic"
 TIMEOUT_S = 120
 USED = ("udp_sender", "udp_sink")

@@ -13,7 +13,7 @@ from schema import answer
 from bench import scenario, session
 from bench.cli import main
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "results"
 Capture = pytest.CaptureFixture[str]
 
 

@@ -81,7 +81,7 @@ def test_rules() -> None:
     assert re.findall(r"prometheus\.md#(.*)", RULES.read_text()) == [one.lower() for one in names]
     assert re.findall(r"^### (.*)", page, re.MULTILINE) == names
     promtool("check", "rules", RULES)
-    promtool("test", "rules", Path(__file__).parent / "prometheus/nodrop.test.yml")
+    promtool("test", "rules", Path(__file__).parents[1] / "prometheus/nodrop.test.yml")
 
 
 def test_dashboard_asks_for_what_is_exported(tmp_path: Path) -> None:

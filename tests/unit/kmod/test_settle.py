@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stubs import Done, programs, run, write
 
-KMOD = Path(__file__).resolve().parents[2] / "kmod"
+KMOD = Path(__file__).resolve().parents[3] / "kmod"
 OLD, NEW = "ab" * 20, "cd" * 20
 """Build ids: of what is in memory, and of what is on disk."""
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"

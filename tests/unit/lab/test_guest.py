@@ -23,7 +23,7 @@ from lab.guest.pktgen import PktgenResult, parse_device
 from nodrop import proc
 from proof.tunnels import kselftest
 
-SAMPLES = Path(__file__).with_name("samples")
+SAMPLES = Path(__file__).parents[1] / "samples"
 
 
 def counts(

@@ -15,7 +15,7 @@ from bench import cli as lab
 from bench import scenario
 from nodrop import cli
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = REPOSITORY / "packaging/man"
 ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "COPYING")
 """Links that hold in a clone only: the pages name the place of these in words."""

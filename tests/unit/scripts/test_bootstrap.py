@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from stubs import Done, programs, write
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 USUAL = "/usr/sbin:/usr/bin:/sbin:/bin"
 ALWAYS_THERE = "bash cat cmp dirname flock grep mktemp rm sed tail timeout"
 VENV = """

@@ -16,7 +16,7 @@ from nodrop.cli import main
 from nodrop.commands import install as command
 from nodrop.host.installation import Installation
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 KERNEL = "6.1.0-99-amd64"
 ADD = "dkms add -m nodrop -v 0.3.0"
 INSTALL = f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}"

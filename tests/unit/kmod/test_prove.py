@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from script import load
 
-KMOD = Path(__file__).resolve().parents[2] / "kmod"
+KMOD = Path(__file__).resolve().parents[3] / "kmod"
 
 DRIVER = """
 struct ptr_ring { int n; };

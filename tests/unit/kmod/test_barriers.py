@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 LITMUS = {
     path.stem: path.read_text(encoding="utf-8")
     for path in (REPOSITORY / "proof/litmus").glob("*.litmus")

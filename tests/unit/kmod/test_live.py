@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stubs import write
 
-KMOD = Path(__file__).resolve().parents[2] / "kmod"
+KMOD = Path(__file__).resolve().parents[3] / "kmod"
 
 TRANSMIT = r"""
 #include <assert.h>

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from script import load
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sharing import PROGRAMS
 from proof.mutants import KUNIT, MUTANTS
 from proof.sweep.rows import parse
 
-KMOD = Path(__file__).resolve().parents[2] / "kmod"
+KMOD = Path(__file__).resolve().parents[3] / "kmod"
 
 
 def test_each_changes_its_file() -> None:
