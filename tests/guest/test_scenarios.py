@@ -55,8 +55,6 @@ PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
         "rtt_idle_ms": (20, math.inf),
         "rtt_mean_ms": (20, math.inf),
         "netem_drops": (0, 0),
-        "near_vpn_cpu_percent": ANY,
-        "far_vpn_cpu_percent": ANY,
     },
     "vpn-video": {"delay_p50_ms": ANY, "pictures": (9, 9)},
 }

@@ -98,7 +98,7 @@ def test_vpns(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
 
 @pytest.mark.skipif(MOST not in KERNELS, reason=f"not on {MOST}")
 def test_command(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """The kernel of user mode has neither the types nor the probes of events that why uses."""
+    """The kernel of user mode has neither the types nor the probes of events that drops uses."""
     # Tracing changes the kernel's code under load.
     machine = machine_of(MOST, Setup.INSTALLED)
     run_batch(machine, [WHY], tmp_path, subtests, timeout=240.0, code_changes=True)

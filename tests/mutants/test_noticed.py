@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from lab import uml
+from lab.hearing import DiedAtBoot, NeverAnswered
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.build import make
 from nodrop.errors import NodropError
@@ -108,6 +109,8 @@ class Bench:
                 tests = find_kunit(self.artifacts)
                 return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
             return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
+        except (DiedAtBoot, NeverAnswered):
+            raise  # it says nothing about the mutant
         except NodropError:
             return False  # the guest died, or hung
 

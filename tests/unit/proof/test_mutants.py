@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from guest.test_sweep import ROWS
 from mutants.test_noticed import mutated
 from sharing import PROGRAMS
 
@@ -24,6 +25,8 @@ def test_each_is_noticed_by_a_test_that_there_is() -> None:
     programs = {path.name for path in PROGRAMS}
     rows = [parse(mutant.noticed_by) for mutant in MUTANTS if "=" in mutant.noticed_by]
     assert rows
+    tried = [parse(row) for row in ROWS]
+    assert all(row in tried for row in rows)
     named = {mutant.noticed_by for mutant in MUTANTS if "=" not in mutant.noticed_by}
     assert named <= programs | {KUNIT}
 

@@ -10,17 +10,16 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 PROGRAM = """
-import os, signal, sys, threading
+import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from stages import Stage, report, run
 out = Path(sys.argv[2])
 (out / "repeated.txt").touch()
-if sys.argv[3] == "interrupt":
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+signals = "kill -INT $PPID; " if sys.argv[3] == "interrupt" else ""
 stages = (
     Stage("aside", 3600, ("sleep", sys.argv[4]), aside=True),
-    Stage("tests", 3600, ("sh", "-c", f"echo hello; sleep {sys.argv[4]}")),
+    Stage("tests", 3600, ("sh", "-c", f"echo hello; {signals}sleep {sys.argv[4]}")),
     Stage("last", 3600, ("true",), needs="aside"),
 )
 with (out / "log.txt").open("wb") as log:
