@@ -105,14 +105,15 @@ def test_private_flags(kernel: Kernel) -> None:
     assert kernel.flags == 0b11
     ethtool.set_private_flag("tun0", "nodrop", False)
     assert kernel.flags == 0b01
-    with pytest.raises(OSError, match="not supported"):
+    with pytest.raises(OSError) as raised:  # noqa: PT011
         ethtool.set_private_flag("tun0", "other", True)
+    assert raised.value.errno == errno.EOPNOTSUPP
 
 
 @pytest.mark.parametrize("name", ["nosuch", "", "x" * 16])
 def test_no_such_device(kernel: Kernel, name: str) -> None:
     assert kernel.operations
-    with pytest.raises(OSError, match="No such device") as raised:
+    with pytest.raises(OSError) as raised:  # noqa: PT011
         ethtool.stats(name)
     assert raised.value.errno == errno.ENODEV
     assert raised.value.filename == name
