@@ -23,7 +23,7 @@ from proof.fuzz.program import AWAY, HERE, Call, Data, Program, Ref, Value
 
 NOT_MADE = -0x10000
 """The result of a call that was not made, or did not end; others are numbers and -errno."""
-LIMIT_S, SETTLE_S = 6.0, 1.5
+LIMIT_S, SETTLE_S = 4.5, 1.5
 _TICK_S = 0.02
 """A call that waits is interrupted after this, and again."""
 _LINGER_S = 0.015
@@ -56,12 +56,13 @@ def settles(program: Program) -> bool:
     return all(call.name != "set_backend" for call in program)
 
 
-def execute(program: Program, *, settle: bool | None = None) -> Answer:
+def execute(program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S) -> Answer:
     """Run a program and return what became of it; one that takes too long is killed.
 
     Args:
         settle: read its queues in the end until no packet is on the way; None: if it
             :func:`settles`.
+        settle_s: how long at most.
 
     Raises:
         GuestError: it cannot be run here.
@@ -74,7 +75,8 @@ def execute(program: Program, *, settle: bool | None = None) -> Answer:
     pid = os.fork()
     if not pid:
         try:
-            _Run(program, shared).run(settles(program) if settle is None else settle)
+            wanted = settles(program) if settle is None else settle
+            _Run(program, shared).run(settle_s if wanted else 0.0)
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -82,7 +84,7 @@ def execute(program: Program, *, settle: bool | None = None) -> Answer:
         finally:
             os._exit(_FAILED)
     fd = os.pidfd_open(pid)
-    if not select.select([fd], [], [], LIMIT_S)[0]:
+    if not select.select([fd], [], [], LIMIT_S + settle_s)[0]:
         os.kill(pid, signal.SIGKILL)
     os.close(fd)
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _FAILED:
@@ -118,7 +120,7 @@ class _Run:
         for number in (signal.SIGALRM, signal.SIGIO):
             signal.signal(number, lambda *_: None)
 
-    def run(self, settle: bool) -> None:
+    def run(self, settle_s: float) -> None:
         pending: list[threading.Thread] = []
         for number, call in enumerate(self._program):
             signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
@@ -133,8 +135,8 @@ class _Run:
         deadline = time.monotonic() + _LINGER_S
         for thread in pending:
             thread.join(max(0.0, deadline - time.monotonic()))
-        deadline = time.monotonic() + SETTLE_S
-        while settle and self._on_the_way() and time.monotonic() < deadline:
+        deadline = time.monotonic() + settle_s
+        while settle_s and self._on_the_way() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def _make(self, number: int, call: Call) -> None:
