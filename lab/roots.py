@@ -9,11 +9,12 @@ afterwards.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache
-from lab.kernel.apt import KEYRING, configured, inrelease_files, kept_settings, render_settings
+from lab.kernel.apt import KEYRING, configured, kept_settings, render_settings
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host.system import order
@@ -178,8 +179,8 @@ def ensure_root(release: Release, progress: Progress) -> Root:
 def _bootstrap(release: Release, place: Path) -> None:
     proc.require("mmdebstrap", "mmdebstrap")
     sources = place / "sources.list"
-    own, uris = configured()
-    lines = sources_of(uris, own, release.codename, backports=release.backports)
+    own, machines = configured()
+    lines = sources_of(machines, own, release.codename, backports=release.backports)
     sources.write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = place / "apt.conf"
     dump = proc.run(["apt-config", "dump"], timeout=QUERY_TIMEOUT_S).output
@@ -216,17 +217,19 @@ def _bootstrap(release: Release, place: Path) -> None:
         )
 
 
-def sources_of(uris: str, own: str, wanted: str, *, backports: bool) -> list[str]:
+def sources_of(
+    machines: Iterable[tuple[str, str]], own: str, wanted: str, *, backports: bool
+) -> list[str]:
     """Return apt's source lines of a release, from where a machine gets its own.
 
     Args:
-        uris: output of ``apt-get update --print-uris``.
+        machines: site and suite of each source of the machine.
         own: codename of the machine's release.
         wanted: codename of the release to get.
         backports: whether to add the release's backports.
     """
     suites: list[tuple[str, str]] = []
-    for site, suite in inrelease_files(uris):
+    for site, suite in machines:
         if suite == own and backports:
             suites.append((site, f"{wanted}-backports"))
         if suite == own or suite in (f"{own}-updates", f"{own}-security"):

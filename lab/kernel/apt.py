@@ -44,20 +44,19 @@ class Candidate:
         return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
-def parse_sites(uris: str, codename: str) -> list[str]:
-    """Return the mirrors in the output of ``apt-get update --print-uris``.
+def parse_suites(uris: str, codename: str) -> list[tuple[str, str]]:
+    """Return site and suite of each in the output of ``apt-get update --print-uris``.
 
-    Only those that carry the machine's own release count: others are not Debian's archive.
+    Args:
+        uris: the output.
+        codename: of the machine's release, which stands for "stable" in what is returned.
     """
-    return list(
-        dict.fromkeys(
-            site for site, suite in inrelease_files(uris) if suite in (codename, "stable")
-        )
-    )
+    matches = (_INRELEASE.match(line) for line in uris.splitlines())
+    return [(m[1], re.sub(r"^stable\b", codename, m[2])) for m in matches if m]
 
 
-def configured() -> tuple[str, str]:
-    """Return the machine's codename, and the output of ``apt-get update --print-uris``.
+def configured() -> tuple[str, list[tuple[str, str]]]:
+    """Return the machine's codename, and site and suite of each source of its apt.
 
     Raises:
         NodropError: there is no apt, or it names no mirror of this release.
@@ -65,18 +64,13 @@ def configured() -> tuple[str, str]:
     proc.require("apt-get", "apt")
     codename = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
     uris = proc.run(["apt-get", "update", "--print-uris"], timeout=QUERY_TIMEOUT_S).output
-    if not parse_sites(uris, codename):
+    suites = parse_suites(uris, codename)
+    if codename not in (suite for _, suite in suites):
         raise NodropError(
             f"This machine's apt names no mirror of Debian {codename}.",
             "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
         )
-    return codename, uris
-
-
-def inrelease_files(uris: str) -> list[tuple[str, str]]:
-    """Return site and suite of each in the output of ``apt-get update --print-uris``."""
-    matches = (_INRELEASE.match(line) for line in uris.splitlines())
-    return [(m[1], m[2]) for m in matches if m]
+    return codename, suites
 
 
 def parse_madison(text: str) -> list[Candidate]:
@@ -175,8 +169,9 @@ class PrivateApt:
             NodropError: no mirror is configured or none answers.
             UnsupportedError: the machine is not a Debian one.
         """
-        codename, uris = configured()
-        sites = parse_sites(uris, codename)
+        codename, suites = configured()
+        # Others are not Debian's archive.
+        sites = list(dict.fromkeys(site for site, suite in suites if suite == codename))
         if not KEYRING.exists():
             raise NodropError(
                 f"{KEYRING} is missing, so nothing from the mirror can be trusted.",

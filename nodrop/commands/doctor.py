@@ -12,7 +12,7 @@ from nodrop.commands.status import headline
 from nodrop.doctor import show
 from nodrop.doctor.examine import count, examine
 from nodrop.doctor.sample import record
-from nodrop.errors import NodropError
+from nodrop.errors import NodropError, UsageError
 from nodrop.host.build import build
 from nodrop.host.raw import Raw
 
@@ -49,13 +49,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _run(arguments)
     except NodropError as error:
-        if not arguments.nagios:
+        if not arguments.nagios or arguments.json:
             raise
         print(show.nagios(_UNKNOWN, error.message))
         return _UNKNOWN
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.nagios and arguments.json:
+        raise UsageError("--nagios and --json exclude each other.")
     where.check(arguments)
 
     talk = screen.talk(arguments)

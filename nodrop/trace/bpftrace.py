@@ -31,6 +31,7 @@ _TYPES = "sys/kernel/btf/vmlinux"
 
 _PROGRAM = """\
 interval:ms:50 /@on == 0/ {{ @on = 1; printf("ready\\n"); }}
+interval:s:1 /@on == 1/ {{ printf("on\\n"); }}
 tracepoint:skb:kfree_skb /@on == 1/ {{
 	$device = ((struct sk_buff *)args->skbaddr)->dev;
 	if ($device->ifindex == {ifindex} && $device->nd_net.net->ns.inum == {netns}) {{
@@ -38,6 +39,8 @@ tracepoint:skb:kfree_skb /@on == 1/ {{
 	}}
 }}
 """
+"""Counts once it has said "ready". The second probe is there since bpftrace before 0.21 forgets a
+SIGINT that comes outside of its poll, until a probe prints."""
 
 
 def available(root: Path = Path("/")) -> bool:

@@ -20,12 +20,6 @@ from lab.kernel.source import Source
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.progress import Progress
 
-URIS = """\
-'http://m.example/debian/dists/bookworm/InRelease' mirror.example_debian_InRelease 0
-'http://security.example/dists/bookworm-security/InRelease' security.example_sec 0
-'http://m.example/debian/dists/bookworm/main/binary-amd64/Packages.xz' mirror.example_p 0
-'https://vendor.example/apt/dists/nodistro/InRelease' vendor.example_apt 0
-"""
 MADISON = """\
 linux-source-6.12 | 6.12.107-1 | http://m.example trixie/main amd64 Packages
 linux-source-6.12 | 6.12.95-1~bpo12+1 | http://m.example bookworm-backports/main amd64 Packages
@@ -36,8 +30,6 @@ linux-source-7.4 | 7.4~rc2-1~exp1 | http://m.example rc-buggy/main amd64 Package
 
 
 def test_which_mirror_and_which_suites() -> None:
-    assert apt.parse_sites(URIS, "bookworm") == ["http://m.example/debian"]
-    assert apt.parse_sites(URIS, "trixie") == []
     releases = {"bookworm": "bookworm", "stable": "trixie", "unstable": "sid"}
     suites = apt.candidate_suites(releases | {"experimental": "rc-buggy"})
     assert {"trixie-backports", "sid", "experimental"} < set(suites)

@@ -11,6 +11,7 @@ import stubs
 
 from lab import accel, again, hearing
 from lab.hearing import GuestRun
+from lab.kernel.apt import parse_suites
 from lab.roots import sources_of
 from lab.splats import find_splats
 from nodrop.errors import NodropError
@@ -151,7 +152,9 @@ URIS = """\
 
 
 def test_sources_come_from_the_machines_mirrors_and_are_signed() -> None:
-    lines = sources_of(URIS, "bookworm", "trixie", backports=True)
+    machines = parse_suites(URIS, "bookworm")
+    assert parse_suites(URIS.replace("bookworm", "stable"), "bookworm") == machines
+    lines = sources_of(machines, "bookworm", "trixie", backports=True)
     assert all("[signed-by=/" in line for line in lines)
     assert [line.split("] ")[1] for line in lines] == [
         "http://one.test/debian trixie-backports main",
@@ -159,4 +162,3 @@ def test_sources_come_from_the_machines_mirrors_and_are_signed() -> None:
         "http://one.test/debian trixie-updates main",
         "http://two.test/debian-security trixie-security main",
     ]
-    assert sources_of("", "bookworm", "trixie", backports=True) == []

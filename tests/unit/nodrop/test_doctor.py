@@ -176,6 +176,7 @@ def test_line_for_nagios(
     assert (float(found[label]) > 0) is (status == 2)
     assert cli.main(["doctor", "--nagios", "nothing0"]) == 3
     assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
+    assert cli.main(["doctor", "--nagios", "-j"]) == 2
 
 
 def test_device_that_goes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
