@@ -63,7 +63,7 @@ def test_every_row_can_be_run(script: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_part_is_found_and_else_the_days(script: ModuleType) -> None:
-    assert script.find("mutants", "2").name == script.find("mutants-2").name == "mutants-2"
+    assert script.find("mutants", "3").name == script.find("mutants-3").name == "mutants-3"
     assert script.find("mutants").name.startswith("mutants-")
     assert script.find("kernels").name == "kernels"
     assert script.find("nothing") is None
