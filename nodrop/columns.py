@@ -85,9 +85,8 @@ def layout(
         paint: puts a style on a text.
     """
     head = [(column.title, "bold") for column in columns]
-    table = [[_parts(cell) for cell in row] for row in (head, *rows)]
-    taken = [[width(text) for text, _ in row] for row in table]
-    widths = [max(column) for column in zip(*taken, strict=True)]
+    table = [[_parts(cell) for cell in column] for column in zip(head, *rows, strict=True)]
+    widths = [max(size for _, _, size in column) for column in table]
     shown = list(range(len(columns)))
     if available is not None:
         shown = [index for index in shown if columns[index].importance == ESSENTIAL]
@@ -96,28 +95,27 @@ def layout(
                 shown.append(index)
         shown.sort()
 
-    def line(cells: Sequence[tuple[str, str]], sizes: Sequence[int]) -> str:
-        parts, blank = [], ""
-        for index in shown:
-            text, style = cells[index]
-            pad = " " * (widths[index] - sizes[index])
-            before, after = (pad, "") if columns[index].right else ("", pad)
-            # Blanks wait until something follows them.
-            if text:
-                parts.append(blank + before + paint(text, style))
-                blank = after + GAP
-            else:
-                blank += pad + GAP
-        return "".join(parts)
-
-    lines = list(map(line, table, taken))
+    cells = []
+    for index in shown:
+        most, right = widths[index], columns[index].right
+        padded = []
+        for text, style, size in table[index]:
+            pad = " " * (most - size)
+            painted = paint(text, style) if style else text
+            padded.append(pad + painted if right else painted + pad)
+        cells.append(padded)
+    lines = [GAP.join(row).rstrip(" ") for row in zip(*cells, strict=True)]
     left = [column.title for index, column in enumerate(columns) if index not in shown]
     return Layout(lines, left)
 
 
-def _parts(cell: Cell) -> tuple[str, str]:
+def _parts(cell: Cell) -> tuple[str, str, int]:
+    """Return a cell's text, its style, and the columns that the text takes."""
     text, style = cell if isinstance(cell, tuple) else (cell, "")
-    return clean(text), style
+    if not (text.isascii() and text.isprintable()):
+        text = clean(text)
+        return text, style, width(text)
+    return text, style, len(text)
 
 
 def _optional(columns: Sequence[Column]) -> list[int]:

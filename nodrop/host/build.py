@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from nodrop.host import cgroup
@@ -94,7 +95,7 @@ def _device(
     name = link["ifname"]
     info = link["linkinfo"]
     data = info.get("info_data", {})
-    kind = kind_of(dict(link))
+    kind = kind_of(link)
     ring = info["info_kind"] in RINGS
     direct = info["info_kind"] in DIRECT
     tx, rx = (link["stats64"][way] for way in (("rx", "tx") if direct else ("tx", "rx")))
@@ -105,6 +106,8 @@ def _device(
     owners = tuple(all_owners.get((space.inode, key), ())) if ring else ()
     attached = _attached(link, data, owners)
     flag = link["flags"]
+    each = tuple(_one_qdisc(one, (), _flows([one])) for one in qdiscs)
+    alone = len(each) == 1 and qdiscs[0].get("root")
     return Device(
         name=name,
         ifindex=link["ifindex"],
@@ -118,7 +121,7 @@ def _device(
         driver=driver,
         enabled=_enabled(machine, flags, driver, direct=direct),
         txqueuelen=link.get("txqlen", 0),
-        qdisc=_qdisc(link, qdiscs),
+        qdisc=each[0] if alone else _qdisc(link, qdiscs),
         queues=attached,
         queues_max=link.get("num_tx_queues", 1),
         queue=_queues(attached if ring else 0, space.stats.get(name, {}), _bands(qdiscs)),
@@ -132,7 +135,7 @@ def _device(
         rx_packets=rx["packets"],
         rx_bytes=rx["bytes"],
         rx_dropped=rx["dropped"],
-        qdiscs=tuple(_one_qdisc(one, (), _flows([one])) for one in qdiscs),
+        qdiscs=each,
         checksums=flags.get(CHECKSUMS, False),
     )
 
@@ -195,9 +198,16 @@ def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Ow
 def _queues(count: int, stats: Mapping[str, int], bands: Mapping[int, Qdisc]) -> tuple[Queue, ...]:
     counters: dict[int, dict[str, int]] = {index: {} for index in range(count)}
     for name, value in stats.items():
-        if match := _COUNTER.fullmatch(name):
-            counters.setdefault(int(match["queue"]), {})[match["name"]] = value
+        if place := _place(name):
+            counters.setdefault(place[0], {})[place[1]] = value
     return tuple(Queue(index, counters[index], bands.get(index)) for index in sorted(counters))
+
+
+@lru_cache(8192)
+def _place(counter: str) -> tuple[int, str] | None:
+    """Return the queue and the name of a counter; most devices have the same."""
+    match = _COUNTER.fullmatch(counter)
+    return (int(match["queue"]), match["name"]) if match else None
 
 
 def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 RINGS = frozenset({"tun", "macvtap", "ipvtap"})
@@ -53,7 +54,7 @@ def is_shown(link: dict[str, Any]) -> bool:
     return kind in TUNNELS and not idle
 
 
-def kind_of(link: dict[str, Any]) -> str:
+def kind_of(link: Mapping[str, Any]) -> str:
     """Return the kind as people know it: a link of the tun driver is a "tun" or a "tap"."""
     info = link["linkinfo"]
     if info["info_kind"] == "tun":

@@ -9,10 +9,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nodrop.host import threads
 from nodrop.host.raw import Holder
@@ -34,14 +33,14 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
     """
     holders = []
     hidden = 0
-    workers: dict[int, list[dict[str, Any]]] = {}
     try:
         pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
     except OSError:
         return [], 1
     for pid in pids:
         try:
-            holder = _holder(f"{proc}/{pid}", pid)
+            with _files(f"{proc}/{pid}") as fd:
+                holder = _holder(fd, pid)
         except _GONE:
             continue
         except OSError:
@@ -49,21 +48,31 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
         else:
             if holder:
                 holders.append(holder)
-    for one in threads.read([holder.pid for holder in holders if holder.vhost], proc):
+    vhost = {holder.pid: holder for holder in holders if holder.vhost}
+    for one in threads.read(vhost, proc):
         if one.vhost:
-            workers.setdefault(one.pid, []).append(
-                {"name": one.name, "tid": one.tid, "cpu": one.cpu}
-            )
-    return [replace(one, workers=workers.get(one.pid, [])) for one in holders], hidden
+            vhost[one.pid].workers.append({"name": one.name, "tid": one.tid, "cpu": one.cpu})
+    return holders, hidden
 
 
-def _holder(folder: str, pid: int) -> Holder | None:
+@contextmanager
+def _files(process: str) -> Iterator[int]:
+    """Open a process's folder of files. In /proc a path from there is quicker than from "/"."""
+    fd = os.open(f"{process}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _holder(fd: int, pid: int) -> Holder | None:
     tun, tap, vhost, others = [], [], 0, 0
-    for number in os.listdir(f"{folder}/fd"):
+    for number in os.listdir(fd):
         try:
-            target = os.readlink(f"{folder}/fd/{number}")
+            target = os.readlink(number, dir_fd=fd)
             if target.endswith(_TUN):
-                tun.extend(_attached(folder, number))
+                tun += _attached(number, fd)
+                continue
         except _GONE:
             continue
         if _VHOST in target:
@@ -73,47 +82,47 @@ def _holder(folder: str, pid: int) -> Holder | None:
             tap.append(int(match["ifindex"]))
     if not tun and not tap:
         return None
-    name = content(f"{folder}/comm").removesuffix("\n")
+    name = content("../comm", fd).removesuffix("\n")
     group = ""
     with suppress(*_GONE):  # a kernel without control groups
-        group = content(f"{folder}/cgroup")
+        group = content("../cgroup", fd)
     return Holder(
         pid=pid,
         name=name,
-        user=os.stat(folder).st_uid,
-        netns=_inode(f"{folder}/ns/net"),
+        user=os.stat("..", dir_fd=fd).st_uid,  # that of "fd" is root's of many that changed theirs
+        netns=_netns(fd),
         tun=sorted(tun),
         tap=sorted(tap),
         vhost=vhost,
         vhost_others=others,
         cgroup=group,
-        guest=_guest(folder) if name == "kvm" or "qemu" in name + group else "",
+        guest=_guest(fd) if name == "kvm" or "qemu" in name + group else "",
     )
 
 
-def _attached(folder: str, number: str) -> list[str]:
+def _attached(number: str, fd: int) -> list[str]:
     """The device of an open /dev/net/tun; none before TUNSETIFF, or when it is gone."""
-    for line in content(f"{folder}/fdinfo/{number}").split("\n"):
+    for line in content(f"../fdinfo/{number}", fd).split("\n"):
         if line.startswith("iff:\t"):
             return [name] if (name := line.removeprefix("iff:\t")) else []
     return []
 
 
-def _guest(folder: str) -> str:
+def _guest(fd: int) -> str:
     """The name on QEMU's command line; "": none. Each comma of it is doubled there."""
     with suppress(OSError, ValueError, IndexError):
-        words = content(f"{folder}/cmdline").split("\0")
+        words = content("../cmdline", fd).split("\0")
         for option in words[words.index("-name") + 1].replace(",,", "\0").split(","):
             if option.startswith("guest=") or "=" not in option:
                 return option.removeprefix("guest=").replace("\0", ",")
     return ""
 
 
-def _inode(path: str) -> int:
-    try:
-        return os.stat(path).st_ino
-    except OSError:
-        return 0
+def _netns(fd: int) -> int:
+    """The inode of a process's network namespace; 0: it may not be seen."""
+    with suppress(OSError):
+        return os.stat("../ns/net", dir_fd=fd).st_ino
+    return 0
 
 
 def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
@@ -150,15 +159,14 @@ def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[li
 def _answers(pid: int, names: set[str]) -> dict[str, int]:
     """Return the namespaces of a process's devices, as far as they may be asked for: as root."""
     found: dict[str, int] = {}
-    folder = f"/proc/{pid}/fd"
-    with suppress(OSError):
+    with suppress(OSError), _files(f"/proc/{pid}") as fd:
         process = os.pidfd_open(pid)
         try:
-            for number in os.listdir(folder):
+            for number in os.listdir(fd):
                 with suppress(OSError):
-                    if not os.readlink(f"{folder}/{number}").endswith(_TUN):
+                    if not os.readlink(number, dir_fd=fd).endswith(_TUN):
                         continue
-                    for name in names.intersection(_attached(f"/proc/{pid}", number)):
+                    for name in names.intersection(_attached(number, fd)):
                         found[name] = _device_netns(process, int(number))
         finally:
             os.close(process)

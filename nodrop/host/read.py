@@ -127,17 +127,18 @@ def namespace(name: str) -> RawNamespace:
     queued = [one for one in tool("tc", "-s", "qdisc") if one.get("dev") in names] if names else []
     now = time.monotonic()
     sysfs, stats, flags = {}, {}, {}
-    for link in found:
-        device = link["ifname"]
-        if link["linkinfo"]["info_kind"] not in RINGS:
-            continue
-        if sure or _is_here(link):
-            sysfs[device] = _sysfs(device)
-        with suppress(OSError):
-            stats[device] = ethtool.stats(device)
-        with suppress(OSError):
-            flags[device] = ethtool.private_flags(device)
-            flags[device][CHECKSUMS] = ethtool.checksums(device)
+    with ethtool.Socket() as sock:
+        for link in found:
+            device = link["ifname"]
+            if link["linkinfo"]["info_kind"] not in RINGS:
+                continue
+            if sure or _is_here(link):
+                sysfs[device] = _sysfs(device)
+            with suppress(OSError):
+                stats[device] = ethtool.stats(device, sock)
+            with suppress(OSError):
+                flags[device] = ethtool.private_flags(device, sock)
+                flags[device][CHECKSUMS] = ethtool.checksums(device, sock)
     return RawNamespace(
         name=name,
         inode=netns.own(),

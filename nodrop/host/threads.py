@@ -103,9 +103,9 @@ def _fields(path: str) -> list[str]:
     return content(path).rpartition(")")[2].split()
 
 
-def content(path: str | bytes) -> str:
+def content(path: str | bytes, dir_fd: int | None = None) -> str:
     """Return what a file of the kernel says, or the first 64 KiB of that."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         return os.read(fd, 1 << 16).decode(errors="surrogateescape")
     finally:

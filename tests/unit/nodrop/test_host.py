@@ -67,7 +67,7 @@ def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert (hidden, found[2].vhost_others) == (0, 1)
     monkeypatch.setattr(os, "open", no_descriptor_left)
-    assert owners.find(tmp_path) == ([], 4)
+    assert owners.find(tmp_path) == ([], 5)
     monkeypatch.setattr(os, "listdir", no_descriptor_left)
     assert owners.find(tmp_path) == ([], 1)
 
