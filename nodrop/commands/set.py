@@ -123,7 +123,10 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
         )
     if key == "stall-ms":
         if names:
-            raise UsageError("stall-ms applies to all devices.", "Use --default instead of names.")
+            raise UsageError(
+                "stall-ms is one setting for all devices: the parameter guard_ms of module nodrop.",
+                "nodrop set --default stall-ms MS",
+            )
         if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) <= MOST_MS):
             raise UsageError(f"stall-ms must be a whole number of milliseconds, at most {MOST_MS}.")
     elif value not in ("on", "off", *(["default"] if names and not arguments.now else [])):
