@@ -13,6 +13,9 @@ _WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscale
 def several_queues(look: Look, link: Link) -> Verdict | None:
     """A program reads several queues, so that it may put a flow's packets out of order."""
     device = link.now
+    # The rps_cpus of its receive queues would not change the verdict. TUN assigns a flow to a queue
+    # as the program writes, and RPS comes after that: it can neither keep a flow in its queue, nor
+    # restore the order in which threads wrote. It only has one CPU handle what was written.
     if device.queues < 2 or not device.multi_queue or not device.owners or device.vhost:
         return None
     return note(
