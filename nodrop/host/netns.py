@@ -61,7 +61,11 @@ def find(proc: Path = Path("/proc")) -> list[Space]:
 
 
 def run_inside(
-    where: str | int | Path | None, function: Callable[[], Any], seconds: float | None = None
+    where: str | int | Path | None,
+    function: Callable[[], Any],
+    seconds: float | None = None,
+    *,
+    sysfs: bool = True,
 ) -> Any:
     """Call a function in a network namespace and return its result.
 
@@ -72,6 +76,8 @@ def run_inside(
         where: a name, a pid or a path; None: the caller's own.
         function: what it returns must survive JSON.
         seconds: after which a child process is stopped; None: it may take any time.
+        sysfs: False: the function calls :func:`own_sys` where it needs /sys. That copies all
+            mounts, of which a machine with many named namespaces has many.
 
     Raises:
         NodropError: no such namespace, it is gone, no right to enter it; or what the function
@@ -86,7 +92,7 @@ def run_inside(
         if _same(fd):
             own_sys()
             return function()
-        return _in_child(lambda: _call(fd, where, function), where, seconds)
+        return _in_child(lambda: _call(fd, where, function, sysfs), where, seconds)
     finally:
         os.close(fd)
 
@@ -113,18 +119,23 @@ def own_sys() -> bool:
         Whether /sys is known to be that of the process' namespace.
     """
     with suppress(OSError):
-        if _looked_at.get(pid := os.getpid(), 0) == (inode := os.stat(_OWN).st_ino):
-            return True
-        # The first process is where /sys was mounted.
-        if inode != os.stat("/proc/1/ns/net").st_ino:
-            _mount_sys(ctypes.CDLL(None, use_errno=True))
-        _looked_at[pid] = inode
+        _see_sys()
         return True
     return False
 
 
+def _see_sys() -> None:
+    """Have /sys show the devices of this process's namespace, or raise OSError."""
+    pid, inode = os.getpid(), os.stat(_OWN).st_ino
+    if _looked_at.get(pid) != inode:
+        # The first process is where /sys was mounted; one that entered a namespace was elsewhere.
+        if pid in _looked_at or inode != os.stat("/proc/1/ns/net").st_ino:
+            _mount_sys(ctypes.CDLL(None, use_errno=True))
+        _looked_at[pid] = inode
+
+
 _looked_at: dict[int, int] = {}
-"""Process -> the namespace that its /sys shows, once that is known."""
+"""Process -> the namespace that its /sys shows, once that is known; 0: another one."""
 
 
 def prefix(where: str | int | Path | None) -> str:
@@ -169,7 +180,7 @@ def _same(fd: int) -> bool:
     return False
 
 
-def _enter(fd: int, where: str | int | Path) -> None:
+def _enter(fd: int, where: str | int | Path, sysfs: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def check(result: int) -> None:
@@ -177,10 +188,12 @@ def _enter(fd: int, where: str | int | Path) -> None:
             raise _sentence(where, ctypes.get_errno())
 
     check(libc.setns(fd, _CLONE_NEWNET))
-    try:
-        _mount_sys(libc)
-    except OSError as error:
-        raise _sentence(where, error.errno or 0) from error
+    _looked_at[os.getpid()] = 0
+    if sysfs:
+        try:
+            _see_sys()
+        except OSError as error:
+            raise _sentence(where, error.errno or 0) from error
 
 
 def _mount_sys(libc: ctypes.CDLL) -> None:
@@ -236,9 +249,11 @@ def _in_child(
     return told["result"]
 
 
-def _call(fd: int, where: str | int | Path, function: Callable[[], Any]) -> dict[str, Any]:
+def _call(
+    fd: int, where: str | int | Path, function: Callable[[], Any], sysfs: bool
+) -> dict[str, Any]:
     try:
-        _enter(fd, where)
+        _enter(fd, where, sysfs)
         return {"result": function()}
     except NodropError as error:
         return {"error": [error.message, error.hint, error.status]}

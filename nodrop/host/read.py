@@ -82,7 +82,9 @@ def _all_namespaces() -> tuple[list[RawNamespace], dict[str, str], int]:
 
 
 def _inside(path: str, name: str, seconds: float | None = None) -> RawNamespace:
-    return RawNamespace(**netns.run_inside(path, lambda: vars(namespace(name)), seconds))
+    return RawNamespace(
+        **netns.run_inside(path, lambda: vars(namespace(name)), seconds, sysfs=False)
+    )
 
 
 def machine(spaces: list[RawNamespace], root: Path = Path("/")) -> RawMachine:
@@ -121,17 +123,16 @@ def namespace(name: str) -> RawNamespace:
     Raises:
         NodropError: iproute2 is missing or prints something unknown.
     """
-    sure = netns.own_sys()
     found = [link for link in tool("ip", "-d", "-s", "link") if is_shown(link)]
     names = {link["ifname"] for link in found}
     queued = [one for one in tool("tc", "-s", "qdisc") if one.get("dev") in names] if names else []
     now = time.monotonic()
     sysfs, stats, flags = {}, {}, {}
+    rings = [link for link in found if link["linkinfo"]["info_kind"] in RINGS]
+    sure = bool(rings) and netns.own_sys()
     with ethtool.Socket() as sock:
-        for link in found:
+        for link in rings:
             device = link["ifname"]
-            if link["linkinfo"]["info_kind"] not in RINGS:
-                continue
             if sure or _is_here(link):
                 sysfs[device] = _sysfs(device)
             with suppress(OSError):
