@@ -200,7 +200,8 @@ def _mount_sys(libc: ctypes.CDLL) -> None:
     """Mount a sysfs, which shows the namespace of who mounts it, where nobody else sees it."""
 
     def check(result: int) -> None:
-        if result != 0:
+        # EBUSY: it is what /sys shows already.
+        if result != 0 and ctypes.get_errno() != errno.EBUSY:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "/sys")
 
     check(libc.unshare(_CLONE_NEWNS))

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ _VHOST = "/dev/vhost-"
 _TAP = re.compile(r".*/dev/tap(?P<ifindex>[0-9]+)")
 _TUNGETDEVNETNS = 0x54E3
 _PIDFD_GETFD = 438
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
@@ -39,8 +40,11 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
         return [], 1
     for pid in pids:
         try:
-            with _files(f"{proc}/{pid}") as fd:
+            fd = os.open(f"{proc}/{pid}/fd", _FOLDER)
+            try:
                 holder = _holder(fd, pid)
+            finally:
+                os.close(fd)
         except _GONE:
             continue
         except OSError:
@@ -55,24 +59,16 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
     return holders, hidden
 
 
-@contextmanager
-def _files(process: str) -> Iterator[int]:
-    """Open a process's folder of files. In /proc a path from there is quicker than from "/"."""
-    fd = os.open(f"{process}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _holder(fd: int, pid: int) -> Holder | None:
+    # In /proc a path from an open folder is quicker than one from "/".
     tun, tap, vhost, others = [], [], 0, 0
     for number in os.listdir(fd):
         try:
             target = os.readlink(number, dir_fd=fd)
+            if "/dev/" not in target:
+                continue
             if target.endswith(_TUN):
                 tun += _attached(number, fd)
-                continue
         except _GONE:
             continue
         if _VHOST in target:
@@ -121,7 +117,7 @@ def _guest(fd: int) -> str:
 def _netns(fd: int) -> int:
     """The inode of a process's network namespace; 0: it may not be seen."""
     with suppress(OSError):
-        return os.stat("../ns/net", dir_fd=fd).st_ino
+        return int(os.readlink("../ns/net", dir_fd=fd).strip("net:[]"))
     return 0
 
 
@@ -159,17 +155,17 @@ def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[li
 def _answers(pid: int, names: set[str]) -> dict[str, int]:
     """Return the namespaces of a process's devices, as far as they may be asked for: as root."""
     found: dict[str, int] = {}
-    with suppress(OSError), _files(f"/proc/{pid}") as fd:
+    with suppress(OSError), ExitStack() as stack:
         process = os.pidfd_open(pid)
-        try:
-            for number in os.listdir(fd):
-                with suppress(OSError):
-                    if not os.readlink(number, dir_fd=fd).endswith(_TUN):
-                        continue
-                    for name in names.intersection(_attached(number, fd)):
-                        found[name] = _device_netns(process, int(number))
-        finally:
-            os.close(process)
+        stack.callback(os.close, process)
+        fd = os.open(f"/proc/{pid}/fd", _FOLDER)
+        stack.callback(os.close, fd)
+        for number in os.listdir(fd):
+            with suppress(OSError):
+                if not os.readlink(number, dir_fd=fd).endswith(_TUN):
+                    continue
+                for name in names.intersection(_attached(number, fd)):
+                    found[name] = _device_netns(process, int(number))
     return found
 
 

@@ -97,6 +97,17 @@ def test_stats(kernel: Kernel, change: dict[str, object], told: dict[str, int]) 
     assert ethtool.stats("tun0") == told
 
 
+def test_one_socket_for_all(kernel: Kernel) -> None:
+    """What an answer leaves in its buffer is in no other one."""
+    with ethtool.Socket() as sock:
+        assert len(ethtool.stats("tun0", sock)) == 2
+        kernel.strings[STATS], kernel.values = ["tx1_busy"], [3]
+        assert ethtool.private_flags("tun0", sock) == {"nodrop": True}
+        assert ethtool.stats("tun0", sock) == {"tx1_busy": 3}
+        del kernel.strings[STATS]
+        assert ethtool.stats("tun0", sock) == {}
+
+
 def test_private_flags(kernel: Kernel) -> None:
     kernel.strings[FLAGS] = ["legacy", "nodrop"]
     kernel.flags = 0b01

@@ -116,6 +116,17 @@ def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scri
         read.namespace("")
 
 
+def test_sysfs_is_mounted_for_rings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = [link for space in raw("spaces").namespaces for link in space.links]
+    mounted: list[str] = []
+    monkeypatch.setattr(netns, "own_sys", lambda: mounted.append("/sys"))
+    for kind, count in (("vxlan", 0), ("tun", 1)):
+        found = [link for link in links if link["linkinfo"]["info_kind"] == kind]
+        monkeypatch.setattr(read, "tool", lambda name, *_, found=found: found * (name == "ip"))
+        assert read.namespace("").links == found != []
+        assert len(mounted) == count
+
+
 def test_mq() -> None:
     recorded = raw("stock")
     leaf = {"kind": "fq_codel", "dev": "ndtest0", "parent": ":1", "options": {}}
