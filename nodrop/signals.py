@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes every polite way to end the command clean up like Ctrl-C does."""
+"""Handle SIGTERM and SIGHUP like Ctrl-C, so that the command cleans up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 from nodrop.errors import NodropError
 
 INTERRUPTED = 130
-"""Exit status of a command that was interrupted, as shells have it."""
+"""Exit status of an interrupted command, by convention of shells."""
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -28,10 +28,10 @@ def interrupt_on_signals() -> None:
 
 @contextmanager
 def asked_to_end() -> Iterator[Callable[[], bool]]:
-    """Run the body, which Ctrl-C, SIGTERM and SIGHUP are to end and not to interrupt.
+    """Defer Ctrl-C, SIGTERM and SIGHUP during the body.
 
     Yields:
-        What tells whether one of them came.
+        A function that returns whether one of them arrived.
     """
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +46,7 @@ def asked_to_end() -> Iterator[Callable[[], bool]]:
 
 
 def guarded(program: Callable[[], int]) -> int:
-    """Run a program's main function; return its exit status, or that of its error."""
+    """Run a program's main function, and return its exit status or that of its error."""
     interrupt_on_signals()
     try:
         return program()

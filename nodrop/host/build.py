@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes a model of what was read."""
+"""Builds the model from what was read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
 from nodrop.host.raw import CHECKSUMS, HOLDERS, Holder, Raw, RawMachine, RawNamespace
 
 IFF_BACKPRESSURE = 0x0080
-"""What an application sets to ask 7.3's own driver to hold packets back."""
+"""Flag by which an application requests backpressure from the stock driver of Linux 7.3."""
 
 _Owners = dict[tuple[int, str | int], list[Owner]]
-"""Inode of a namespace, and name of a TUN or TAP device or ifindex of a macvtap or ipvtap."""
+"""Key: inode of the namespace; name of a TUN or TAP device, or ifindex of a macvtap or ipvtap."""
 _COUNTER = re.compile(r"[tr]x(?P<queue>\d+)_(?P<name>\w+)")
 _TAP_ON = "sys/module/tap/parameters/nodrop"
-"""Only nodrop's tap has it; it is the switch of all macvtap and ipvtap devices."""
+"""The switch of all macvtap and ipvtap devices; only nodrop's tap has it."""
 
 
 def build(raw: Raw) -> Host:
-    """Return the model of a machine that was read."""
+    """Return the model of a machine."""
     machine = raw.machine
     files = machine.files
     guard = files.get("sys/module/nodrop/parameters/guard_ms")
@@ -209,7 +209,7 @@ def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:
 
 
 def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
-    """Return the children of mq, by the index of their queues: the first one's parent is :1."""
+    """Return the children of mq by queue index; the parent of the first is ``:1``."""
     root = next((one for one in qdiscs if one.get("root")), {})
     if root.get("kind") != "mq":
         return {}

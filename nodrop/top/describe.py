@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One refresh as JSON: units in the keys, null for what cannot be known (docs/json.md)."""
+"""One refresh as JSON: units in the keys, null for unknown values (docs/json.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
     """Return a device.
 
     Args:
-        queues: with each of its queues.
+        queues: include each of its queues.
     """
     device = found.device
     return {

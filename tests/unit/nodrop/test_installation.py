@@ -175,12 +175,12 @@ def test_the_script_changes_nothing_when_it_only_prints(
     monkeypatch.setenv("HOST", str(tmp_path))
     there = made.everything()
     place = Installation(tmp_path, copy, KERNEL)
-    told = place.told(place.to_install())
+    told = place.as_text(place.to_install())
     version = (copy / "kmod/VERSION").read_text().strip()
     fit, built = f"kmod/fit {KERNEL}", f"dkms install -m nodrop -v {version} -k {KERNEL}"
     assert told.index(fit) < told.index(built), "built and checked before anything is installed"
     made.tree()
-    assert place.told(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
+    assert place.as_text(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
     assert made.ran == []
     assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == there
 
