@@ -52,12 +52,12 @@ CASES = {
     "no compiler": (
         "mv /usr/bin/gcc-12 /var/",
         "mv /var/gcc-12 /usr/bin/",
-        "there is no compiler gcc-12",
+        "the compiler gcc-12 is missing",
     ),
     "unknown driver": (
         f"{COPY}; echo 'int x = ptr_ring_consume_any(NULL);' >>{TUN}",
         RESTORE,
-        "reaches its ring by ptr_ring_consume_any(), which no hook knows",
+        "accesses its ring by ptr_ring_consume_any(), which no hook covers",
     ),
     "hook that does not take": (
         f"{COPY}; sed -i 's/tun_net_xmit/tun_net_xmit_other/g' {TUN}",
@@ -72,7 +72,7 @@ CASES = {
     "full disk": (
         "mount -t tmpfs -o size=2M tmpfs /var/cache/nodrop",
         "true",
-        "there is no room left in /var/cache/nodrop",
+        "there is no space left in /var/cache/nodrop",
     ),
 }
 
