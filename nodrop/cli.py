@@ -236,8 +236,8 @@ def _run(argv: Sequence[str] | None, program: Program) -> int:
     command = named(argv, program)
     arguments, unknown = parser(command, program).parse_known_args(argv)
     if unknown:
-        text = f"Unknown argument: {unknown[0]}."
-        raise UsageError(text, f"See '{program.name} {command.name} --help'.")
+        see = f"See '{program.name} {command.name} --help'."
+        raise UsageError(f"Unknown argument: {unknown[0]}.", see)
     if arguments.netns is not None and not command.netns:
         raise UsageError(f"'{program.name} {command.name}' has no option -n.", "Leave -n out.")
     status: int = arguments.run(arguments)

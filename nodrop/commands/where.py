@@ -51,9 +51,7 @@ def pick(host: Host, names: Sequence[str]) -> tuple[Device, ...]:
             known = ", ".join(sorted(device.label for device in host.devices)[:10])
             raise NodropError(
                 f"There is no TUN, TAP, macvtap, ipvtap or tunnel device {name} here.",
-                f"Devices here: {known}."
-                if known
-                else "'nodrop status -A' lists the devices of all network namespaces.",
+                f"Devices here: {known}." if known else "'nodrop status -A' lists all devices.",
             )
     return tuple(device for device in host.devices if {device.name, device.label} & set(names))
 

@@ -46,10 +46,7 @@ def module_old(look: Look) -> Verdict | None:
         seen = f"nodrop is installed, but the stock {names} still loaded"
         cost = f"until the next boot or a restart of the readers, {_STOCK}"
     elif installed:
-        seen, cost = (
-            f"an older nodrop's {names} loaded",
-            "fixes in the installed one have no effect",
-        )
+        seen, cost = f"an older nodrop's {names} loaded", "later fixes are not in effect"
     else:
         seen = f"nodrop was removed, but its {names} still loaded"
         cost = "this lasts until the next boot or a restart of the readers"

@@ -28,9 +28,7 @@ def no_reader(look: Look, link: Link) -> Verdict | None:
     if not device.up:
         return None
     if device.owners or device.queues:
-        return ok(
-            "is open: " + (", ".join(owner.name for owner in device.owners) or "owner unknown")
-        )
+        return ok(f"is open: {', '.join(owner.name for owner in device.owners) or 'owner unknown'}")
     if device.carrier and look.host.hidden_processes:
         return skipped(_HIDDEN)
     down = fixes.inside(device, "ip", "link", "set", "dev", device.name, "down")
@@ -91,8 +89,7 @@ def reader_starved(look: Look, link: Link) -> Verdict | None:
         return _unseen(look, link)
     worst = max(loads, key=lambda load: load.wait)
     if worst.wait < _WAIT:
-        seen = f"{worst.label} waits for a CPU {worst.wait:.0%} of the time"
-        return ok(seen, wait_share=worst.wait)
+        return ok(f"{worst.label} lacks a CPU {worst.wait:.0%} of the time", wait_share=worst.wait)
     judge = fail if worst.wait >= _WAIT_LONG else warn
     policy = POLICIES.get(worst.thread.policy, "")
     how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodrop.errors import UnsupportedError
+from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import etc
 from nodrop.host.livepatch import Livepatch
 
@@ -131,5 +131,6 @@ class Default:
         known = {(one.module, one.name) for one in (BACKPRESSURE, STALL_MS)}
         found = {(one["module"], one["name"]): one["value"] for one in etc.read(self.file, _LINE)}
         if not found.keys() <= known:
-            raise etc.foreign(self.file)
+            text = f"{self.file} has lines that nodrop did not write."
+            raise NodropError(text, "Edit or remove it.")
         return found

@@ -33,15 +33,8 @@ def read(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
     head, *lines = text.splitlines() or [""]
     found = [line.fullmatch(one) for one in lines]
     if not _HEAD.fullmatch(head) or None in found:
-        raise foreign(file)
+        raise NodropError(f"{file} has lines that nodrop did not write.", "Edit or remove it.")
     return [match for match in found if match]
-
-
-def foreign(file: Path) -> NodropError:
-    """Return the error for a file with lines that nodrop does not write."""
-    return NodropError(
-        f"{file} has lines that nodrop did not write.", "Remove them, or the file, by hand."
-    )
 
 
 def command(file: Path, lines: list[str]) -> str:

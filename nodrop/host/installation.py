@@ -90,9 +90,7 @@ class Installation:
             UsageError: "all" outside of a clone.
         """
         if source is not None and not source.is_dir():
-            raise NodropError(
-                f"There is no directory {source}.", "--source needs the kernel's source tree."
-            )
+            raise NodropError(f"There is no directory {source}.", "--source needs a source tree.")
         given = [] if source is None else [str(source.absolute())]
         if self._clone and not self.packaged:
             proc.require("dkms", "dkms")
@@ -106,9 +104,7 @@ class Installation:
                 "or 'make install' in a clone.",
             )
         if self.kernel == "all":
-            raise UsageError(
-                "--kernel all works in a clone only.", "Name one kernel, or leave --kernel out."
-            )
+            raise UsageError("'--kernel all' needs a clone.", "Name one kernel, or none.")
         version = tree.name.removeprefix("nodrop-")
         which = ["-m", "nodrop", "-v", version]
         proc.require("dkms", "dkms")
@@ -207,7 +203,5 @@ def _ran(argv: Sequence[str], timeout: float | None, tell: Callable[[str], None]
         return done.output
     reason = "\n".join(sentences(done.output)) or proc.tail(done.output, 8)
     if done.status == _NOT_BUILT:
-        raise UnsupportedError(
-            "nodrop does not support this kernel, which keeps its own modules.", reason
-        )
+        raise UnsupportedError("nodrop does not support this kernel, which keeps its own.", reason)
     raise NodropError(f"'{shlex.join(argv)}' failed.", reason)

@@ -61,9 +61,7 @@ def changed(kept: Mapping[str, bool], names: Sequence[str], on: bool | None) -> 
     """
     for name in names:
         if not can_keep(name):
-            raise UsageError(
-                f"No setting can be kept for '{name}': a udev rule cannot name it.", "Use --now."
-            )
+            raise UsageError(f"No udev rule can name '{name}', so it is not kept.", "Use --now.")
     order = list(kept)
     if on is not None and {*names} <= {*kept}:
         first = min(map(order.index, names))

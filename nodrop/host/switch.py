@@ -133,8 +133,7 @@ def _turn(name: str, on: bool) -> None:
 def _sentence(name: str, error: OSError) -> NodropError:
     if error.errno == errno.ENODEV:
         return NodropError(
-            f"There is no device {name} here.",
-            "'ip link' lists the devices; -n selects a network namespace.",
+            f"There is no device {name} here.", "See 'ip link', or select a namespace with -n."
         )
     if error.errno in (errno.EPERM, errno.EACCES):
         return NodropError(f"Only root can switch {name} (CAP_NET_ADMIN).", "Run this as root.")

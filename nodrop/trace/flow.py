@@ -81,15 +81,10 @@ class Monitor:
 
     def __init__(self, files: Tracefs, devices: Sequence[str], kinds: Sequence[str]) -> None:
         if not (files.path / "events/nodrop").is_dir():
-            raise UnsupportedError(
-                "nodrop's driver is not loaded.", "Use 'nodrop livepatch load' or 'nodrop install'."
-            )
+            raise UnsupportedError("nodrop's driver is not loaded.", "See 'nodrop install --help'.")
         for name in devices:
             if not _PLAIN.fullmatch(name):
-                raise UsageError(
-                    f"The kernel's event filter does not support the name '{name}'.",
-                    "Leave it out to get the events of all devices.",
-                )
+                raise UsageError(f"The kernel cannot filter for '{name}'.", "Leave the name out.")
         self._files, self._devices, self._kinds = files, tuple(devices), tuple(kinds)
         self._instance = files.instance()
         self._pipe = -1

@@ -255,7 +255,7 @@ _WAYS = (
 
 CAUSES = {
     "noqueue": (
-        "the device has no qdisc to queue packets",
+        "there is no qdisc to queue packets",
         "tc qdisc replace dev DEV root fq_codel",
     ),
     "off": ("backpressure is off for the device", "nodrop set DEV backpressure on"),
