@@ -252,6 +252,6 @@ def main(argv: Sequence[str] | None = None, program: Program = NODROP) -> int:
         print(clean_lines(f"{program.name}: {error}"), file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
-        streams.drop()
+        streams.discard()
         print(f"{program.name}: interrupted", file=sys.stderr)
         return INTERRUPTED

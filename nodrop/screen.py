@@ -136,6 +136,6 @@ def console(arguments: argparse.Namespace) -> Screen:
     return _screen(arguments, sys.stdout)
 
 
-def talk(arguments: argparse.Namespace) -> Screen:
+def messages(arguments: argparse.Namespace) -> Screen:
     """Return the screen for everything else: stderr."""
     return _screen(arguments, sys.stderr)

@@ -27,19 +27,19 @@ def interrupt_on_signals() -> None:
 
 
 @contextmanager
-def asked_to_end() -> Iterator[Callable[[], bool]]:
+def deferred() -> Iterator[Callable[[], bool]]:
     """Defer Ctrl-C, SIGTERM and SIGHUP during the body.
 
     Yields:
         A function that returns whether one of them arrived.
     """
-    came: list[int] = []
+    arrived: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         for number in numbers:
-            signal.signal(number, lambda seen, _frame: came.append(seen))
-        yield lambda: bool(came)
+            signal.signal(number, lambda seen, _frame: arrived.append(seen))
+        yield lambda: bool(arrived)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

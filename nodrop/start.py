@@ -35,12 +35,12 @@ def main(cli: str = "nodrop.cli") -> int:
         try:
             return _run(cli)
         except KeyboardInterrupt:
-            streams.drop()
+            streams.discard()
             raise
         finally:
             if sys.stdout:
                 sys.stdout.flush()
-    except streams.Lost as error:
+    except streams.WriteError as error:
         if error.closed:
             return streams.CLOSED
         return _failed(f"Cannot write to standard output: {error}.")

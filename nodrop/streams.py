@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """stdout and stderr with defined behaviour on errors.
 
-If stdout cannot be written, the command ends (:class:`Lost`). If stderr cannot be written, its
-text is discarded and the command continues. Characters that a stream cannot encode become ``?``.
+If stdout cannot be written, the command ends (:class:`WriteError`). If stderr cannot be written,
+its text is discarded and the command continues. Characters that cannot be encoded become ``?``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLOSED = 141
 """Exit status if stdout's pipe was closed, as shells report SIGPIPE."""
 
 
-class Lost(Exception):
+class WriteError(Exception):
     """stdout cannot be written any more.
 
     Args:
@@ -30,29 +30,29 @@ class Lost(Exception):
 
 
 class _Raw(io.FileIO):
-    """A file descriptor for data: the first failed write raises Lost."""
+    """A file descriptor for data: the first failed write raises WriteError."""
 
-    lost = False
+    failed = False
 
     def write(self, data: Any, /) -> int:
         """Write bytes."""
-        if self.lost:
+        if self.failed:
             return len(data)
         try:
             return super().write(data)
         except OSError as error:
-            self.lost = True
-            self._failed(error)
+            self.failed = True
+            self._on_error(error)
             return len(data)
 
-    def _failed(self, error: OSError) -> None:
-        raise Lost(error) from error
+    def _on_error(self, error: OSError) -> None:
+        raise WriteError(error) from error
 
 
 class _Messages(_Raw):
     """A file descriptor for messages: what cannot be written is discarded."""
 
-    def _failed(self, error: OSError) -> None:
+    def _on_error(self, error: OSError) -> None:
         pass
 
 
@@ -62,14 +62,14 @@ def _wrapped(raw: _Raw, encoding: str, *, by_line: bool) -> io.TextIOWrapper:
     )
 
 
-def drop() -> None:
+def discard() -> None:
     """Discard stdout's buffer.
 
     After an interrupt during a write, it is unknown how much of the buffer was written.
     """
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Raw):
-        raw.lost = True
+        raw.failed = True
 
 
 def prepare() -> None:

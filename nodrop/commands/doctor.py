@@ -60,12 +60,12 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("--nagios and --json cannot be combined.")
     where.check(arguments)
 
-    talk = screen.talk(arguments)
+    messages = screen.messages(arguments)
 
     def known(raw: Raw) -> None:
         where.pick(build(raw), arguments.device)
         if arguments.seconds >= _LONG_S and not arguments.quiet and not arguments.nagios:
-            talk.print(f"Watching for {arguments.seconds:g} s ...", "dim")
+            messages.print(f"Watching for {arguments.seconds:g} s ...", "dim")
 
     seen = record(
         arguments.netns,
@@ -89,6 +89,6 @@ def _run(arguments: argparse.Namespace) -> int:
         show.to_people(console, look, findings, fine=arguments.all)
         console.stream.flush()
         for label in look.gone:
-            talk.print(f"{label} disappeared during the check.", "dim")
+            messages.print(f"{label} disappeared during the check.", "dim")
     counts = count(findings)
     return FOUND if counts["warn"] or counts["fail"] else 0

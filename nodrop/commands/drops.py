@@ -14,7 +14,7 @@ from nodrop.commands.common import print_json, seconds_from
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.screen import Screen
-from nodrop.signals import asked_to_end
+from nodrop.signals import deferred
 from nodrop.trace import bpftrace, counters
 from nodrop.trace.events import EventsTracer
 from nodrop.trace.model import Target, Tracer
@@ -92,7 +92,7 @@ def watch(arguments: argparse.Namespace) -> Verdict:
         began = time.monotonic()
         title = f"Watch {name}" + ("" if arguments.seconds else " until Ctrl-C")
         # Handle signals before the step's title offers Ctrl-C.
-        ending = nullcontext(_never) if arguments.seconds else asked_to_end()
+        ending = nullcontext(_never) if arguments.seconds else deferred()
         with ending as ended, progress.step(title, arguments.seconds or None) as step:
             _wait(tracer, arguments.seconds, ended, lambda done: step.update(done=done))
         after = None

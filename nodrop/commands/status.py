@@ -69,9 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         console.print(where.NONE)
     console.stream.flush()
-    talk = screen.talk(arguments)
+    messages = screen.messages(arguments)
     for line in remarks(host, devices, _words(arguments)):
-        talk.text(line, "dim")
+        messages.text(line, "dim")
     return 0
 
 

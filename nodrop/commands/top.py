@@ -128,8 +128,8 @@ def _remark(arguments: argparse.Namespace, look: Look, *, first: bool) -> None:
     """Print once what could not be read."""
     if not first or arguments.quiet:
         return
-    talk = screen.talk(arguments)
+    messages = screen.messages(arguments)
     if look.host.hidden_processes:
-        talk.print(where.hidden(look.host), "dim")
+        messages.print(where.hidden(look.host), "dim")
     for line in where.unread(look.host):
-        talk.print(line, "dim")
+        messages.print(line, "dim")

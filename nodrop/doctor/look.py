@@ -97,7 +97,7 @@ class Link:
         return f"{self.wait(packets)} at {now}{self._mbits:,.4g} Mbit/s"
 
     @property
-    def holds(self) -> bool:
+    def backpressure(self) -> bool:
         """Whether nodrop's flow control is on."""
         return self.now.driver in (Driver.NODROP, Driver.LIVE) and self.now.enabled
 

@@ -73,8 +73,8 @@ def qdisc_stalled(_look: Look, link: Link) -> Verdict | None:
     """No packet leaves a qdisc that has some, though the device's queue is not stopped."""
     device, was = link.now, {(one.handle, one.parent): one for one in link.before.qdiscs}
     # A stopped queue has packets in its ring; the stock driver never stops one.
-    rings = [queue.ring_packets for one in (link.before, device) for queue in one.queue]
-    stopped = device.driver is Driver.UPSTREAM or (link.holds and any(one != 0 for one in rings))
+    rings = any(queue.ring_packets != 0 for one in (link.before, device) for queue in one.queue)
+    stopped = device.driver is Driver.UPSTREAM or (link.backpressure and rings)
     here = device.up and device.carrier and not device.direct
     if stopped or not here or link.seconds < 0.9:
         return None
@@ -90,7 +90,7 @@ def qdisc_stalled(_look: Look, link: Link) -> Verdict | None:
     judge, advice = note, "# its rate or priority may be too low, or it delays on purpose (netem)"
     if {one.kind for one in device.qdiscs} <= _PROMPT:
         judge, advice = warn, "# the qdisc does not transmit: 'tc qdisc replace' resets it"
-    if link.holds:
+    if link.backpressure:
         off = fixes.backpressure(device, "off", keep=False)
         advice += f"; if '{off}' makes them leave, report a bug"
     return judge(

@@ -47,7 +47,7 @@ def reader_stuck(_look: Look, link: Link) -> Verdict | None:
     guarded = link.counted("guard_trips") or link.counted("drop_guard")
     idle = not link.delivered
     waits = idle and bool(full) and sum(full) >= max(sum(had), 1) and bool(had)
-    if not (idle and (guarded or (link.dropped and not link.holds))) and not waits:
+    if not (idle and (guarded or (link.dropped and not link.backpressure))) and not waits:
         return ok(f"its reader takes {link.rate(link.delivered)}")
     who = ", ".join(f"{owner.name}({owner.pid})" for owner in device.owners) or "its reader"
     ring = f"; {sum(full)} packets wait in its ring" if full else ""
@@ -144,8 +144,8 @@ def _readers(look: Look, link: Link) -> list[Load]:
 
 
 def _unseen(look: Look, link: Link) -> Verdict | None:
-    held = link.now.carrier or link.now.queues
-    if held and not link.now.owners and look.host.hidden_processes:
+    opened = link.now.carrier or link.now.queues
+    if opened and not link.now.owners and look.host.hidden_processes:
         return skipped(_HIDDEN)
     return None
 

@@ -33,7 +33,7 @@ def ring_drops(look: Look, link: Link) -> Verdict | None:
     return fail(
         f"its driver drops {link.rate(link.dropped)}{f' ({why})' if why else ''}",
         f"{link.rates['dropped_share']:.1%} of what is sent; TCP slows down at each drop",
-        *(fixes.unheld(link) if link.holds else fixes.flow_control(look, link)),
+        *(fixes.unheld(link) if link.backpressure else fixes.flow_control(look, link)),
         **link.rates,
     )
 
@@ -48,7 +48,7 @@ def ring_dropped(look: Look, link: Link) -> Verdict | None:
         return ok("has never dropped a packet")
     share = drops / (drops + link.now.tx_packets)
     why, next_time, fix = "", "; the next burst may drop, too", fixes.flow_control(look, link)
-    if link.holds:
+    if link.backpressure:
         causes = ", ".join(f"{name} {count}" for name, count in link.now.drops_by_cause.items())
         why, next_time = f" ({causes or 'cause unknown'})", ""
         fix = (fixes.inside(link.now, "ethtool", "-S", link.now.name),)
@@ -82,7 +82,7 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
     usual = USUAL.get(device.kind, 500)
     if device.txqueuelen <= usual:
         return ok(f"a full ring of {device.txqueuelen} delays {link.delay(device.txqueuelen)}")
-    if link.holds:
+    if link.backpressure:
         by = "its senders' socket buffers" if device.direct else "its reader's rate"
         return ok(f"a ring of {device.txqueuelen}, whose fill is limited by {by}")
     known = REMEDIES.get(device.txqueuelen, "more than usual")

@@ -150,11 +150,11 @@ class Installation:
                 lines.append(shlex.join(step))
         return lines
 
-    def run(self, steps: Sequence[Sequence[str]], tell: Callable[[str], None]) -> list[str]:
+    def run(self, steps: Sequence[Sequence[str]], on_line: Callable[[str], None]) -> list[str]:
         """Run the commands in order and return the sentences of nodrop's own scripts.
 
         Args:
-            tell: called with each line of output.
+            on_line: called with each line of output.
 
         Raises:
             NodropError: a command failed; the hint is its message.
@@ -163,7 +163,7 @@ class Installation:
         output = []
         for step in steps:
             try:
-                output.append(_ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, tell))
+                output.append(_ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, on_line))
             except NodropError:
                 if step[:2] == ["dkms", "install"]:
                     for check in filter(_is_verify, steps):
@@ -193,12 +193,12 @@ def _query(argv: Sequence[str]) -> proc.Completed:
     return proc.run(argv, timeout=QUERY_TIMEOUT_S)
 
 
-def _ran(argv: Sequence[str], timeout: float | None, tell: Callable[[str], None] | None) -> str:
+def _ran(argv: Sequence[str], timeout: float | None, on_line: Callable[[str], None] | None) -> str:
     """Run a command and return its output; without a timeout it cannot be interrupted."""
     if timeout is None:
-        done = proc.run_whole(argv, on_line=tell)
+        done = proc.run_whole(argv, on_line=on_line)
     else:
-        done = proc.run(argv, timeout=timeout, on_line=tell)
+        done = proc.run(argv, timeout=timeout, on_line=on_line)
     if done.status == 0:
         return done.output
     reason = "\n".join(sentences(done.output)) or proc.tail(done.output, 8)

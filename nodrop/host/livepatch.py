@@ -11,7 +11,7 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.columns import clean
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.signals import asked_to_end
+from nodrop.signals import deferred
 
 NAME = "nodrop_live"
 CORE = "nodrop"
@@ -100,7 +100,7 @@ class Livepatch:
         self,
         modules: Path,
         timeout: float,
-        tell: Callable[[str], None],
+        update: Callable[[str], None],
         parameters: Sequence[str] = (),
     ) -> None:
         """Load the patch from a directory of modules and wait until the transition ends.
@@ -109,42 +109,42 @@ class Livepatch:
 
         Args:
             timeout: seconds after which the patch is unloaded again.
-            tell: called repeatedly with what the transition waits for.
+            update: called repeatedly with what the transition waits for.
             parameters: of the core, since insmod does not read modprobe's configuration.
 
         Raises:
             NodropError: a module cannot be loaded, or the transition timed out.
         """
         if self.loaded(NAME) and not self.enabled:
-            self.leave(timeout, tell)  # an earlier one is being unloaded
+            self.leave(timeout, update)  # an earlier one is being unloaded
         try:
             self._load(modules, parameters)
-            complete = self._wait(lambda: self.settled, timeout, tell)
+            complete = self._wait(lambda: self.settled, timeout, update)
         except KeyboardInterrupt:
             self._retreat()
             raise
         if complete:
             return
         waited = self._names()
-        self.leave(timeout, tell)
+        self.leave(timeout, update)
         raise NodropError(
             f"The livepatch was not complete after {timeout:g} s and was unloaded again.",
             f"It waited for {waited}. Try again when they are less busy.",
         )
 
-    def leave(self, timeout: float, tell: Callable[[str], None]) -> None:
+    def leave(self, timeout: float, update: Callable[[str], None]) -> None:
         """Disable the patch, wait until the transition ends, and unload the modules.
 
         Args:
             timeout: seconds.
-            tell: called repeatedly with what the transition waits for.
+            update: called repeatedly with what the transition waits for.
 
         Raises:
             NodropError: the transition timed out; the kernel keeps trying.
         """
         if self.enabled:
             (self._patch / "enabled").write_text("0")
-        if not self._wait(lambda: not self.present, timeout, tell):
+        if not self._wait(lambda: not self.present, timeout, update):
             raise NodropError(
                 f"The livepatch is still in use after {timeout:g} s.",
                 f"It waits for {self._names()}. The kernel keeps trying: run this again later.",
@@ -153,7 +153,7 @@ class Livepatch:
 
     def _load(self, modules: Path, parameters: Sequence[str]) -> None:
         """Load both modules, or none."""
-        with asked_to_end() as interrupted:
+        with deferred() as interrupted:
             for name in (CORE, NAME):
                 if self.loaded(name) or interrupted():
                     continue
@@ -198,25 +198,25 @@ class Livepatch:
         return ", ".join(self.holders()[:8]) or "the kernel's idle tasks"
 
     def _wait(
-        self, condition: Callable[[], bool], timeout: float, tell: Callable[[str], None]
+        self, condition: Callable[[], bool], timeout: float, update: Callable[[str], None]
     ) -> bool:
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() >= deadline:
                 return False
-            tell(f"waiting for {self._names()}")
+            update(f"waiting for {self._names()}")
             time.sleep(LOOK_S)
         return True
 
 
-def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], None]) -> None:
+def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], None]) -> None:
     """Build the livepatch for an installed kernel and check that it fits.
 
     Args:
         kernel: kernel release.
         source: its source tree; None: kmod/source finds it.
         out: an empty directory, which gets the modules.
-        tell: called with each line of output.
+        on_line: called with each line of output.
 
     Raises:
         NodropError: it cannot be built, or does not fit; the hint has the reason.
@@ -225,14 +225,14 @@ def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], Non
         if not (_KMOD / "source").exists():
             raise NodropError("The kernel's source is unknown.", "Name it with --source DIR.")
         source = out / "source"
-        _make([_KMOD / "source", kernel, source], tell)
+        _make([_KMOD / "source", kernel, source], on_line)
     modules = Path("/lib/modules") / kernel
     words = [f"KSRC={source}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
-    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], tell)
+    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], on_line)
 
 
-def _make(argv: list[str | Path], tell: Callable[[str], None]) -> None:
-    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=tell)
+def _make(argv: list[str | Path], on_line: Callable[[str], None]) -> None:
+    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=on_line)
     if done.status != 0:
         ours = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
         reason = "\n".join(ours) or proc.tail(done.output, 12)

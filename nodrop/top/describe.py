@@ -34,7 +34,7 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
         "rx_packets_per_s": found.link.get("rx_packets"),
         "rx_bytes_per_s": found.link.get("rx_bytes"),
         "rx_dropped_packets_per_s": found.link.get("rx_dropped"),
-        "tx_dropped_packets_per_s": found.lost,
+        "tx_dropped_packets_per_s": found.dropped,
         "drops_by_cause_packets_per_s": found.drops if found.link else None,
         **_counters(found.counters),
         "ring_packets": found.ring_packets,

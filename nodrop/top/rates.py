@@ -128,7 +128,7 @@ class Row:
     waits: Waits = field(default_factory=Waits)
 
     @property
-    def lost(self) -> float | None:
+    def dropped(self) -> float | None:
         """Packets per second that the driver dropped; None: unknown."""
         return sum(self.drops.values()) if self.link else None
 

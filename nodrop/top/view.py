@@ -61,7 +61,7 @@ def _known(value: float | None) -> float:
 
 
 _KEYS: dict[Sort, Callable[[Row], float | None]] = {
-    Sort.DROPS: lambda row: row.lost if row.lost is None else row.lost + row.qdisc.get("drops", 0),
+    Sort.DROPS: lambda row: None if (n := row.dropped) is None else n + row.qdisc.get("drops", 0),
     Sort.PACKETS: lambda row: row.link.get("tx_packets"),
     Sort.BYTES: lambda row: row.link.get("tx_bytes"),
     Sort.STOPS: lambda row: row.counters.get("stops"),
@@ -93,7 +93,7 @@ def summary(every: Sequence[Row], shown: Sequence[Row], chosen: View) -> str:
     """Return one line of totals, with the number of devices and the sort key."""
     packets = sum(row.link.get("tx_packets", 0.0) for row in shown)
     bits = sum(row.link.get("tx_bytes", 0.0) for row in shown) * 8
-    drops = sum(row.lost or 0.0 for row in shown)
+    drops = sum(row.dropped or 0.0 for row in shown)
     stops = sum(row.counters.get("stops", 0.0) for row in shown)
     of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
     return (
@@ -150,13 +150,13 @@ def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
         _owner(device),
         short(row.link.get("tx_packets")),
         short(_bits(row.link.get("tx_bytes"))),
-        _lost(row.lost),
+        _drops(row.dropped),
         _causes(row.drops),
         *_flow_control(row.counters),
         _ring(row.ring_packets, device.txqueuelen * max(device.queues, 1)),
         _limit(device.counter("limit")),
         str(device.qdisc.queued_packets),
-        _lost(row.qdisc.get("drops"), "yellow"),
+        _drops(row.qdisc.get("drops"), "yellow"),
         UNKNOWN if device.qdisc.flows is None else str(device.qdisc.flows),
         wait(row.waits.both_ms),
     )
@@ -176,13 +176,13 @@ def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
         "",
         short(found.packets),
         short(_bits(found.bytes)),
-        _lost(sum(drops.values()) if drops else None),
+        _drops(sum(drops.values()) if drops else None),
         _causes(drops),
         *_flow_control(found.counters),
         _ring(queue.ring_packets, row.device.txqueuelen),
         _limit(queue.limit_packets),
         str(queue.qdisc.queued_packets) if queue.qdisc else UNKNOWN,
-        _lost(found.qdisc.get("drops"), "yellow") if queue.qdisc else UNKNOWN,
+        _drops(found.qdisc.get("drops"), "yellow") if queue.qdisc else UNKNOWN,
         UNKNOWN if queue.qdisc is None or queue.qdisc.flows is None else str(queue.qdisc.flows),
         wait(found.waits.both_ms),
     )
@@ -194,7 +194,7 @@ def _owner(device: Device) -> str:
     return device.owners[0].name + ("+vhost" if device.vhost else "")
 
 
-def _lost(rate: float | None, style: str = "red") -> Cell:
+def _drops(rate: float | None, style: str = "red") -> Cell:
     return (short(rate), style if rate else "")
 
 

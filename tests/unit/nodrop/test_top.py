@@ -105,7 +105,7 @@ def test_nodrop() -> None:
     assert {cause: rate for cause, rate in row.drops.items() if rate} == {
         **{"guard": 40.0, "other": 20.0}
     }
-    assert row.lost == 60.0
+    assert row.dropped == 60.0
     # 20,000 bytes at 400,000 a second, and 8 packets at 2000 a second.
     assert (row.waits.qdisc_ms, row.waits.ring_ms) == pytest.approx((50.0, 4.0))
     assert row.waits.both_ms == pytest.approx(54.0)
@@ -118,7 +118,7 @@ def test_nodrop() -> None:
 def test_counters_that_were_read_a_moment_apart_are_no_cause() -> None:
     before = raw("nodrop")
     after = later(before, 1.0, sent("ndtest0", 0, 0, 105), counted("ndtest0", drop_guard=100))
-    assert rows(before, after)["ndtest0"].lost == 100.0
+    assert rows(before, after)["ndtest0"].dropped == 100.0
 
 
 def test_a_device_comes_goes_and_comes_back() -> None:
