@@ -71,7 +71,7 @@ def require(program: str, package: str) -> str:
     if path is None:
         raise NodropError(
             f"The program {program} is missing.",
-            f"apt-get install {package}",
+            f"apt install {package}",
         )
     return path
 

@@ -50,7 +50,7 @@ def main(cli: str = "nodrop.cli") -> int:
     except ModuleNotFoundError as error:
         if error.name in _PACKAGES:
             package = _PACKAGES[error.name]
-            return _failed(f"Python's module {error.name} is missing.\napt-get install {package}")
+            return _failed(f"Python's module {error.name} is missing.\napt install {package}")
         return _unexpected(error)
     except Exception as error:
         return _unexpected(error)

@@ -137,7 +137,7 @@ def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str]
         raise UnsupportedError(
             "bpftrace cannot be used: it is not installed, or the kernel has no type information "
             "(BTF).",
-            "apt-get install bpftrace, or leave --tracer out.",
+            "apt install bpftrace, or leave --tracer out.",
         )
     return _started(EventsTracer(files))
 

@@ -129,7 +129,7 @@ class Rules:
         obstacle = self.obstacle()
         if obstacle == "ethtool":
             raise NodropError(
-                "ethtool, which applies kept settings, is missing.", "apt-get install ethtool"
+                "ethtool, which applies kept settings, is missing.", "apt install ethtool"
             )
         if obstacle:
             why = "udev only covers the machine's own network namespace."
