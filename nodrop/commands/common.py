@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 SCHEMA = 3
-"""Number of the form that ``-j`` prints; docs/json.md says when it changes."""
+"""Number of the form that ``-j`` prints; docs/guide.md says when it changes."""
 
 
 def positive_int(text: str) -> int:
@@ -63,7 +63,7 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
 
     Args:
         command: its name; the object says so.
-        data: all else; see docs/json.md for the names of keys.
+        data: all else; see docs/guide.md for the names of keys.
         compact: in one line, for commands that print an object again and again.
     """
     whole = {"schema": SCHEMA, "command": command, **data}

@@ -3,5 +3,5 @@
 
 ``sample`` looks twice, ``look`` is what came of it, the checks (``ring``, ``queueing``,
 ``reader``, ``program``, ``driver``, ``kernels``) judge it, each under an id that
-docs/doctor.md explains, ``fixes`` writes the commands.
+docs/guide.md explains, ``fixes`` writes the commands.
 """

@@ -31,7 +31,7 @@ class Verdict:
         seen: what was seen, a sentence; of SKIPPED: why it could not be looked at.
         cost: what that costs, a sentence; "" when nothing.
         fix: command lines; those that begin with ``#`` are for people.
-        numbers: what ``seen`` and ``cost`` are based on, for programs; units as in docs/json.md.
+        numbers: what ``seen`` and ``cost`` are based on, for programs; units as in docs/guide.md.
     """
 
     severity: Severity
