@@ -17,7 +17,7 @@ from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = REPOSITORY / "packaging/man"
-ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "series/", "COPYING")
+ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "COPYING")
 """Links that hold in a clone only: the pages name the place of these in words."""
 _LINE = re.compile(
     r"(?:`|^\$ |^    |'|sudo |\.venv/bin/)(nodrop(?:-lab)?) ([^`'\n|;>#\\()]+)", re.MULTILINE
