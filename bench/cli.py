@@ -19,7 +19,7 @@ PROGRAM = Program(
         Command("measure", "report", "report", "table, picture and page of a run again"),
         Command("try", "run", "run", "a shell or a command in a guest"),
     ),
-    "docs/lab.md",
+    "docs/benchmarking.md",
 )
 
 

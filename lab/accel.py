@@ -38,7 +38,7 @@ KVM = Accel(("-accel", "kvm", "-cpu", "host"), 1.0)
 # Debian 6.12 and later do not come up with the emulated cmpxchg16b of QEMU 7.2.
 TCG = Accel(("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"), 10.0)
 # All CPUs in one thread. With a thread for each, QEMU 7.2 was seen to run a breakpoint that the
-# kernel had taken out of its code again (docs/lab.md).
+# kernel had taken out of its code again (docs/testing.md).
 TCG_IN_TURNS = Accel(("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
 # One instruction is one nanosecond of the guest and one tick of its time stamp counter, whatever
 # the host does meanwhile. For one CPU; an idle one waits as long as on a real machine.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 SCHEMA = 3
-"""Version of the JSON output; docs/json.md describes when it changes."""
+"""Version of the JSON output; docs/guide.md describes when it changes."""
 
 
 def positive_int(text: str) -> int:
@@ -63,7 +63,7 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
 
     Args:
         command: the value of "command".
-        data: the other keys; docs/json.md explains their names.
+        data: the other keys; docs/guide.md explains their names.
         compact: print one line, for commands that print several objects.
     """
     whole = {"schema": SCHEMA, "command": command, **data}

@@ -31,7 +31,7 @@ class Verdict:
         seen: the observation; if SKIPPED, why the check could not run.
         cost: the consequence; "" if there is none.
         fix: command lines; those that begin with ``#`` are comments for the user.
-        numbers: the figures behind ``seen`` and ``cost``; units as in docs/json.md.
+        numbers: the figures behind ``seen`` and ``cost``; units as in docs/guide.md.
     """
 
     severity: Severity

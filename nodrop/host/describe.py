@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The model as JSON: units in the keys, null for unknown values (docs/json.md)."""
+"""The model as JSON: units in the keys, null for unknown values (docs/guide.md)."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def fuzz(
 def main(argv: list[str]) -> int:
     """Run it; FOUND when something was found, FAILED when it cannot be run."""
     parser = argparse.ArgumentParser(
-        prog="nodrop-fuzz", description="Run made-up programs of system calls (docs/fuzzing.md)."
+        prog="nodrop-fuzz", description="Run made-up programs of system calls (docs/testing.md)."
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")

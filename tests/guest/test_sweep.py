@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The sweep (docs/sweep.md): rows that always run, a seed that is always the same, the day's."""
+"""The sweep (docs/testing.md): rows that always run, a seed that is always the same, the day's."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_make_install(bare: Root) -> None:
     install = f"make -s -C {REPOSITORY} install KVER={kernel}"
     assert f"is installed for kernel {kernel}" in bare.succeed(install)
     assert "/updates/dkms/" in bare.module(kernel, "tun")
-    page = "/usr/local/share/doc/nodrop/docs/json.md"
+    page = "/usr/local/share/doc/nodrop/docs/guide.md"
     bare.succeed(f"test -f {page} -a -d /usr/local/share/doc/nodrop/examples/systemd")
     assert bare.succeed(install) == ""
     # The newer kernel never had ours.
@@ -162,7 +162,7 @@ def test_the_commands_package_has_what_there_is_to_read(bare: Root) -> None:
     (package,) = (path for path in build() if path.name.startswith("nodrop_"))
     bare.succeed(f"dpkg -i {package}")
     doc = "/usr/share/doc/nodrop"
-    bare.succeed(f"test -f {doc}/README.md -a -f {doc}/docs/json.md -a -f {doc}/docs/testing.md")
+    bare.succeed(f"test -f {doc}/README.md -a -f {doc}/docs/guide.md -a -f {doc}/docs/testing.md")
     bare.succeed(f"test -f {doc}/examples/systemd/nodrop-export.service")
     bare.succeed("nodrop --version; test -f /usr/share/man/man1/nodrop-status.1.gz")
     bare.succeed("test -f /usr/share/bash-completion/completions/nodrop")

@@ -77,8 +77,8 @@ def test_rules() -> None:
     assert len(expressions) == 4
     assert [wrong for text in expressions for wrong in unknown(text)] == []
     names = re.findall(r"alert: (\w+)", RULES.read_text())
-    page = (REPOSITORY / "docs/prometheus.md").read_text()
-    assert re.findall(r"prometheus\.md#(.*)", RULES.read_text()) == [one.lower() for one in names]
+    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    assert re.findall(r"monitoring\.md#(.*)", RULES.read_text()) == [one.lower() for one in names]
     assert re.findall(r"^### (.*)", page, re.MULTILINE) == names
     promtool("check", "rules", RULES)
     promtool("test", "rules", Path(__file__).parents[1] / "prometheus/nodrop.test.yml")
