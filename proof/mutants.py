@@ -16,16 +16,16 @@ class Mutant(NamedTuple):
         name: what is broken.
         old: a text that occurs in the file once.
         new: what replaces it.
-        noticed_by: KUNIT, a program of proof/programs, or a row of the sweep.
-        wider: another change of the file that harms nobody alone: it gives a race time.
+        caught_by: KUNIT, a program of proof/programs, or a row of the sweep.
+        delay: another change of the file that harms nobody alone: it gives a race time.
     """
 
     file: str
     name: str
     old: str
     new: str
-    noticed_by: str
-    wider: tuple[str, str] = ("", "")
+    caught_by: str
+    delay: tuple[str, str] = ("", "")
 
 
 FLOW = (

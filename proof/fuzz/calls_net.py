@@ -36,7 +36,7 @@ def _ethtool(m: Memory, fd: int, device: bytes, *numbers: int) -> System:
     return IOCTL, fd, 0x8946, m.put(device + pack("<Q16x", inner))
 
 
-def _tell(m: Memory, fd: int, kind: int, how: int, body: bytes) -> System:
+def _rtnetlink(m: Memory, fd: int, kind: int, how: int, body: bytes) -> System:
     """Send a message to rtnetlink."""
     data = message(kind, how | REQUEST | ACK, 1, body)
     return SENDTO, fd, m.put(data), len(data), _DONTWAIT, 0, 0
@@ -44,18 +44,18 @@ def _tell(m: Memory, fd: int, kind: int, how: int, body: bytes) -> System:
 
 def _move(m: Memory, fd: int, device: bytes, space: int) -> System:
     body = bytes(16) + attribute(_IFNAME, device) + attribute(_NETNS_FD, pack("<I", space))
-    return _tell(m, fd, _NEWLINK, 0, body)
+    return _rtnetlink(m, fd, _NEWLINK, 0, body)
 
 
 def _delete(m: Memory, fd: int, device: bytes) -> System:
-    return _tell(m, fd, _DELLINK, 0, bytes(16) + attribute(_IFNAME, device))
+    return _rtnetlink(m, fd, _DELLINK, 0, bytes(16) + attribute(_IFNAME, device))
 
 
 def _macvtap(m: Memory, fd: int, device: bytes, index: int) -> System:
     """A macvtap above the device of an index."""
     body = pack("<IIII", 0, tap_index(), 0, 0) + attribute(_IFNAME, device)
     body += attribute(_LINK, pack("<I", index)) + nested(_LINKINFO, text(_KIND, "macvtap"))
-    return _tell(m, fd, _NEWLINK, CREATE, body)
+    return _rtnetlink(m, fd, _NEWLINK, CREATE, body)
 
 
 def _qdisc(m: Memory, fd: int, index: int, which: int, child: int) -> System:
@@ -63,11 +63,11 @@ def _qdisc(m: Memory, fd: int, index: int, which: int, child: int) -> System:
     kind = _QDISCS[which % len(_QDISCS)]
     parent = 0x10000 | (child & 0xFFFF) if child else 0xFFFFFFFF
     body = pack("<IIIII", 0, index, 0x10000 if kind == "mq" else 0, parent, 0)
-    return _tell(m, fd, _NEWQDISC, CREATE | REPLACE, body + text(_TCA_KIND, kind))
+    return _rtnetlink(m, fd, _NEWQDISC, CREATE | REPLACE, body + text(_TCA_KIND, kind))
 
 
 def _del_qdisc(m: Memory, fd: int, index: int) -> System:
-    return _tell(m, fd, _DELQDISC, 0, pack("<IIIII", 0, index, 0, 0xFFFFFFFF, 0))
+    return _rtnetlink(m, fd, _DELQDISC, 0, pack("<IIIII", 0, index, 0, 0xFFFFFFFF, 0))
 
 
 def _sendto(m: Memory, fd: int, data: bytes, network: int, how: int) -> System:

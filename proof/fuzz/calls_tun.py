@@ -63,7 +63,7 @@ def _set_at(m: Memory, fd: int, number: int, value: int) -> System:
 
 
 def _get(m: Memory, fd: int, number: int) -> System:
-    return IOCTL, fd, _tun(2, number & 0xFF, 16 if number == 219 else 4), m.room(40)
+    return IOCTL, fd, _tun(2, number & 0xFF, 16 if number == 219 else 4), m.buffer(40)
 
 
 def _filter(m: Memory, fd: int, number: int, count: int, value: int) -> System:
@@ -77,7 +77,7 @@ def _bytes(size: int) -> int:
 
 
 def _read(m: Memory, fd: int, size: int) -> System:
-    return READ, fd, m.room(_bytes(size)), _bytes(size)
+    return READ, fd, m.buffer(_bytes(size)), _bytes(size)
 
 
 def _write(m: Memory, fd: int, data: bytes) -> System:
@@ -92,7 +92,7 @@ def _vector(m: Memory, at: int, size: int, parts: int) -> tuple[int, int]:
 
 
 def _preadv2(m: Memory, fd: int, size: int, parts: int, how: int) -> System:
-    return PREADV2, fd, *_vector(m, m.room(_bytes(size)), _bytes(size), parts), -1, -1, how
+    return PREADV2, fd, *_vector(m, m.buffer(_bytes(size)), _bytes(size), parts), -1, -1, how
 
 
 def _pwritev2(m: Memory, fd: int, data: bytes, parts: int, how: int) -> System:

@@ -39,16 +39,16 @@ _libc.syscall.argtypes = [ctypes.c_long] * 7
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_void_p]
 
 
-class Answer(NamedTuple):
+class Outcome(NamedTuple):
     """What became of a program.
 
     Attributes:
         results: of each call.
-        held: bytes of packets that its sockets still had on the way at the end.
+        pending: bytes of packets that its sockets still had on the way at the end.
     """
 
     results: tuple[int, ...]
-    held: int
+    pending: int
 
 
 def settles(program: Program) -> bool:
@@ -56,7 +56,7 @@ def settles(program: Program) -> bool:
     return all(call.name != "set_backend" for call in program)
 
 
-def execute(program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S) -> Answer:
+def execute(program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S) -> Outcome:
     """Run a program and return what became of it; one that takes too long is killed.
 
     Args:
@@ -89,8 +89,8 @@ def execute(program: Program, *, settle: bool | None = None, settle_s: float = S
     os.close(fd)
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _FAILED:
         raise GuestError("a program could not be run; its process says why")
-    held, *results = form.unpack_from(shared)
-    return Answer(tuple(results), held)
+    pending, *results = form.unpack_from(shared)
+    return Outcome(tuple(results), pending)
 
 
 def _must(result: int, what: str) -> None:
@@ -121,22 +121,22 @@ class _Run:
             signal.signal(number, lambda *_: None)
 
     def run(self, settle_s: float) -> None:
-        pending: list[threading.Thread] = []
+        threads: list[threading.Thread] = []
         for number, call in enumerate(self._program):
             signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
-            if not call.aside:
+            if not call.background:
                 self._make(number, call)
                 continue
             # Ticks are for the calls that are waited for.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            pending.append(threading.Thread(target=self._make, args=(number, call), daemon=True))
-            pending[-1].start()
+            threads.append(threading.Thread(target=self._make, args=(number, call), daemon=True))
+            threads[-1].start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
         deadline = time.monotonic() + _LINGER_S
-        for thread in pending:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         deadline = time.monotonic() + settle_s
-        while settle_s and self._on_the_way() and time.monotonic() < deadline:
+        while settle_s and self._pending_bytes() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def _make(self, number: int, call: Call) -> None:
@@ -159,9 +159,9 @@ class _Run:
             return memory.content(value.kind, value.size)
         return value.encode()[:16].ljust(16, b"\0") if isinstance(value, str) else value
 
-    def _on_the_way(self) -> int:
+    def _pending_bytes(self) -> int:
         """Read all queues; return the bytes that the sockets have sent and not got rid of."""
-        held = 0
+        pending = 0
         for number, call in enumerate(self._program):
             fd, kind = self._slots.get(number, -1), SPECS[call.name].makes
             try:
@@ -170,8 +170,8 @@ class _Run:
                     for _ in range(_MOST_READ):
                         os.read(fd, 1 << 17)
                 elif kind in ("udp", "packet"):
-                    held += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
+                    pending += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
             except (OSError, ValueError):
                 continue
-        self._shared[0] = held
-        return held
+        self._shared[0] = pending
+        return pending

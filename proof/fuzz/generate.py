@@ -49,8 +49,8 @@ class _Maker:
         spec = SPECS[name]
         values = tuple(self._value(param) for param in spec.params)
         times = self.rng.choice(_TIMES) if spec.repeats and self.rng.random() < 0.4 else 1
-        aside = self.rng.random() < (0.03 if spec.makes else 0.14)
-        self.calls.append(Call(name, values, aside, times))
+        background = self.rng.random() < (0.03 if spec.makes else 0.14)
+        self.calls.append(Call(name, values, background, times))
         return Ref(len(self.calls) - 1)
 
     def _value(self, param: Param) -> Value:

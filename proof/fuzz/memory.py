@@ -108,7 +108,7 @@ class Memory:
         ctypes.memmove(at, data, min(len(data), MOST_BYTES))
         return at
 
-    def room(self, size: int) -> int:
+    def buffer(self, size: int) -> int:
         """Return the address of so many bytes, for the kernel to write to."""
         return self._place(size, _ROOM)
 

@@ -40,16 +40,16 @@ Value = int | str | Ref | Data
 
 
 class Call(NamedTuple):
-    """A call, so often until it fails; the next one does not wait for one aside."""
+    """A call, so often until it fails; the next one does not wait for one background."""
 
     name: str
     values: tuple[Value, ...] = ()
-    aside: bool = False
+    background: bool = False
     times: int = 1
 
     def __str__(self) -> str:
         words = [hex(one) if isinstance(one, int) and one > 9 else str(one) for one in self.values]
-        text = f"{'& ' if self.aside else ''}{self.name}({', '.join(words)})"
+        text = f"{'& ' if self.background else ''}{self.name}({', '.join(words)})"
         return text + (f" *{self.times}" if self.times > 1 else "")
 
 

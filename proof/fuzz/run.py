@@ -37,7 +37,7 @@ KINDS = ("tun", "guard", "stock-vhost", "tap")
 vhost_net is the kernel's own and knows nothing of tun's protocol; nodrop's tap with macvtap."""
 _ROUND = 200
 """Programs, after which the memory is looked at first."""
-_TELL_S = 10.0
+_REPORT_S = 10.0
 _AGAIN = 5
 """How often a program runs again before its packets count as held."""
 
@@ -90,28 +90,31 @@ def fuzz(
         many programs ran.
     """
     log, done, leaks = Log(), Counter[str](), Leaks()
-    told, end = time.monotonic(), time.monotonic() + seconds
+    reported_s, end = time.monotonic(), time.monotonic() + seconds
     running = Environment.from_environ().out / RUNNING
     for number in count(first):
         program = program_of(seed, number)
         text = "".join(f"r{at} = {call}\n" for at, call in enumerate(program))
         again = f"{words}--seed {seed} --first {number} --programs 1"
         running.write_text(f"# {again}\n{text}", encoding="utf-8")
-        results, held = execute(program)
+        results, pending = execute(program)
         if found := log.complaint():
             return found, done
         # Packets may have been late: each further time they have a minute.
-        again_held = (execute(program, settle_s=LEAST_S).held > 0 for _ in range(_AGAIN))
-        if held and (times := sum(again_held)):
-            return f"held: {held} bytes that no reader gets, {times} of {_AGAIN} times again", done
+        again_pending = (execute(program, settle_s=LEAST_S).pending > 0 for _ in range(_AGAIN))
+        if pending and (times := sum(again_pending)):
+            return (
+                f"stuck: {pending} bytes that no reader gets, {times} of {_AGAIN} times again",
+                done,
+            )
         done[""] += 1
         done.update(c.name for c, result in zip(program, results, strict=True) if result >= 0)
         if done[""] % _ROUND == 0:
             leaks.round_ends()
         if time.monotonic() >= end or done[""] == most:
             return leaks.end(), done
-        if time.monotonic() - told >= _TELL_S:
-            told = time.monotonic()
+        if time.monotonic() - reported_s >= _REPORT_S:
+            reported_s = time.monotonic()
             print(f"# {done['']} programs, {len(done) - 1} kinds of calls", flush=True)
     raise AssertionError
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from harness import HOLD, NAME, Reader, Sender, check, dropped, equal, soon
+from harness import DEEP_QDISC, NAME, Reader, Sender, check, dropped, equal, soon
 
 from lab.guest.command import tool
 from lab.guest.counters import driver_counters, qdisc_counters
@@ -52,7 +52,7 @@ class Account:
         """How many packets of all senders came."""
         return sum(map(len, self.came.values()))
 
-    def lost(self, senders: Iterable[Sender]) -> int:
+    def missing(self, senders: Iterable[Sender]) -> int:
         """How many packets of the senders have not come; fails when one came twice."""
         missing = 0
         for sender in senders:
@@ -69,14 +69,14 @@ class Account:
             equal(late, 0, f"port {sender.port}: packets out of order")
 
 
-class Adds(Protocol):
+class PacketSink(Protocol):
     """What accounts for packets."""
 
     def add(self, packet: bytes) -> object:
         """Account for one."""
 
 
-class Teller(Reader):
+class Recorder(Reader):
     """A reader that accounts for what it reads.
 
     Args:
@@ -85,11 +85,11 @@ class Teller(Reader):
         pause_s: as for Reader.
     """
 
-    def __init__(self, fd: int, account: Adds, *, pause_s: float = 0.0) -> None:
+    def __init__(self, fd: int, account: PacketSink, *, pause_s: float = 0.0) -> None:
         super().__init__(fd, pause_s=pause_s)
         self._account = account
 
-    def took(self, packet: bytes) -> None:
+    def on_packet(self, packet: bytes) -> None:
         """Account for what was read."""
         self._account.add(packet)
 
@@ -99,10 +99,10 @@ def mq(queues: int) -> None:
     tool(["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "mq"])
     for number in range(1, queues + 1):
         parent = f"1:{number:x}"
-        tool(["tc", "qdisc", "replace", "dev", NAME, "parent", parent, *HOLD.split()])
+        tool(["tc", "qdisc", "replace", "dev", NAME, "parent", parent, *DEEP_QDISC.split()])
 
 
-def held() -> int:
+def in_rings() -> int:
     """Packets in all rings of the device."""
     return sum(value for name, value in driver_counters(NAME).items() if name.endswith("_ring"))
 
@@ -123,7 +123,7 @@ def all_finish(senders: Iterable[Sender], timeout: float = 15) -> None:
         check(sender.finished(timeout), f"the sender to port {sender.port} hangs")
 
 
-def losses(since: dict[str, int] | None = None) -> dict[str, int]:
+def all_drops(since: dict[str, int] | None = None) -> dict[str, int]:
     """Packets of the device that are known to be lost, by who dropped them, without zeros.
 
     The driver's causes by their names. "stack": what the device counts beside them, which
@@ -154,7 +154,7 @@ def settled(
     The readers still read, the senders have ended.
 
     Args:
-        allowed: the causes, as losses() names them, by which packets may be lost.
+        allowed: the causes, as all_drops() names them, by which packets may be lost.
         order: whether each sender's packets must have come in order.
         since: what was lost before the senders began.
 
@@ -163,7 +163,7 @@ def settled(
     """
 
     def rest() -> int:
-        return account.lost(senders) - sum(losses(since).values())
+        return account.missing(senders) - sum(all_drops(since).values())
 
     came, moved = -1, time.monotonic()
     while rest() > 0 or qdisc_counters(NAME).queued:
@@ -172,22 +172,22 @@ def settled(
         check(
             time.monotonic() - moved < STILL_S,
             f"{rest()} packets neither come nor were counted as lost, "
-            f"{qdisc_counters(NAME).queued} are in the qdisc, {held()} in rings; "
-            f"lost: {losses(since)}",
+            f"{qdisc_counters(NAME).queued} are in the qdisc, {in_rings()} in rings; "
+            f"lost: {all_drops(since)}",
         )
         time.sleep(0.02)
-    lost = losses(since)
+    lost = all_drops(since)
     equal(set(lost) - set(allowed.split()), set(), f"causes of losses {lost}")
     equal(rest(), 0, "packets counted as lost that came")
     if order:
         account.in_order(senders)
-    soon(lambda: held() == 0, lambda: f"{held()} packets stay in rings", 2)
+    soon(lambda: in_rings() == 0, lambda: f"{in_rings()} packets stay in rings", 2)
     return sum(lost.values())
 
 
-def goes_on(account: Account, *, first_port: int = 2000, flows: int = 4) -> None:
+def check_delivery(account: Account, *, first_port: int = 2000, flows: int = 4) -> None:
     """Fail unless new packets of several senders all come: nothing is stopped."""
-    before = losses()
+    before = all_drops()
     senders = [Sender(100, port=first_port + number) for number in range(flows)]
     all_finish(senders)
     settled(senders, account, since=before)

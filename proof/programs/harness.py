@@ -35,7 +35,7 @@ NAME = "ndtest0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"
 SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
 """How often a sender that is held looks whether it must stop, as a struct timeval."""
-HOLD = "pfifo limit 20000"
+DEEP_QDISC = "pfifo limit 20000"
 """A qdisc that keeps all it gets; fq_codel's AQM would drop from a slow queue."""
 LATE_MS = "600000"
 """The guard's time, where the guard is not what is tested."""
@@ -123,7 +123,7 @@ def parameter(name: str | Path, value: str) -> Iterator[None]:
 
 
 @contextmanager
-def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDevice]:
+def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = DEEP_QDISC) -> Iterator[TunDevice]:
     """A TUN or TAP device with an address, up; THERE is behind it."""
     with TunDevice(NAME, flags) as device:
         configure(NAME, txqueuelen=ring, qdisc=qdisc, address=f"{HERE} peer {THERE}/32")
@@ -255,7 +255,7 @@ class Reader:
         poll.register(self._stop, select.POLLIN)
         while self._stop not in dict(poll.poll()):
             try:
-                self.took(os.read(self._fd, 65536))
+                self.on_packet(os.read(self._fd, 65536))
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -268,7 +268,7 @@ class Reader:
             if self._pause_s:
                 time.sleep(self._pause_s)
 
-    def took(self, packet: bytes) -> None:
+    def on_packet(self, packet: bytes) -> None:
         """Called in the thread, for each packet."""
 
     def reaches(self, packets: int, timeout: float = 10.0) -> bool:

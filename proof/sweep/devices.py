@@ -46,7 +46,7 @@ def dropped(device: str, way: str) -> int:
     return int(Path(f"/sys/class/net/{device}/statistics/{way}_dropped").read_text())
 
 
-class Victim:
+class Dut:
     """The device of a row; a context manager.
 
     Attributes:

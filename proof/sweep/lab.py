@@ -148,7 +148,7 @@ class Bystander:
         self._socket.close()
         self._device.close()
 
-    def goes_on(self) -> bool:
+    def delivers(self) -> bool:
         """Whether a packet of its own comes soon."""
         self._socket.sendto(b"bystander", ("198.18.9.2", 9))
         poll = select.poll()

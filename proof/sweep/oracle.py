@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from lab.guest.slow import happens
 from proof.sweep import qdisc
-from proof.sweep.devices import NAME, Victim, dropped
+from proof.sweep.devices import NAME, Dut, dropped
 from proof.sweep.events import LOSES
 from proof.sweep.lab import LOWER
 from proof.sweep.loops import Tally
@@ -40,12 +40,12 @@ CAUSES = frozenset(
 """The drivers' words for why a packet found no room."""
 
 
-class Broken(Exception):
+class Violation(Exception):
     """Something is not so; the text says what."""
 
 
 @dataclass
-class Seen:
+class Result:
     """What was seen of a row.
 
     Attributes:
@@ -65,20 +65,20 @@ class Oracle:
     """Watches a row from before its first packet."""
 
     def __init__(
-        self, victim: Victim, sender: Sender, readers: Readers, tally: Tally, *, ours: bool
+        self, dut: Dut, sender: Sender, readers: Readers, tally: Tally, *, ours: bool
     ) -> None:
-        self.row: Row = victim.row
-        self.victim, self.sender, self.readers, self.tally = victim, sender, readers, tally
+        self.row: Row = dut.row
+        self.dut, self.sender, self.readers, self.tally = dut, sender, readers, tally
         self.ours = ours
         """It is nodrop's driver."""
-        lab = victim.lab
+        lab = dut.lab
         self._counts = {"freed": lab.freed, "full": lab.full, "backlog": lab.backlogged}
         if self.row.sender == "xdp":
             # A frame of XDP is no packet yet when it is lost.
             self._counts["veth"] = lambda: dropped(LOWER, "rx")
-            self._counts["device"] = victim.dropped
+            self._counts["device"] = dut.dropped
         if isinstance(sender, Icmp):
-            self._counts["unmade"] = lab.unmade[bool(victim.netns)]
+            self._counts["unmade"] = lab.unmade[bool(dut.netns)]
         self._before = {name: count() for name, count in self._counts.items()}
         self._vague = self.row.sender == "multicast" or (
             self.row.sender == "xdp" and self.row.event == "reattach"
@@ -94,7 +94,7 @@ class Oracle:
         return self.readers.came if by_sender is None else by_sender
 
     def _qdisc_dropped(self) -> int:
-        return 0 if self.row.above else qdisc.look(NAME)[1]
+        return 0 if self.row.above else qdisc.sample(NAME)[1]
 
     def missing(self) -> tuple[int, int]:
         """Return how many neither came nor were lost, at the least and at the most.
@@ -121,80 +121,80 @@ class Oracle:
 
     def left(self) -> dict[str, int]:
         """Return what is left somewhere; empty: nothing."""
-        victim = self.victim
-        found = {"charged": self.sender.charged(), "ring": victim.counters().get("ring", 0)}
+        dut = self.dut
+        found = {"charged": self.sender.charged(), "ring": dut.counters().get("ring", 0)}
         # pfifo_fast goes on counting what it lost when it was resized.
         resized = self.row.event == "resize" and self.row.qdisc in ("pfifo_fast", "mq")
         if not self.row.above and not resized:
-            found["qdisc"] = qdisc.look(NAME)[0]
+            found["qdisc"] = qdisc.sample(NAME)[0]
         return {name: value for name, value in found.items() if value}
 
     def arrives(self, what: str) -> None:
         """Send one packet and wait for it; without a qdisc it needs a ring that has room for it.
 
         Raises:
-            Broken: it does not come.
+            Violation: it does not come.
         """
         row, step = self.row, self.sender.step
         # cake drops what waited for long, as a busy machine lets it.
         gone = self._qdisc_dropped if row.qdisc == "cake" else int
         before = self.came() + gone()
         if not happens(self.sender.send):
-            raise Broken(f"{what} cannot be sent: {self.state()}")
-        room = row.held or row.slots >= step
+            raise Violation(f"{what} cannot be sent: {self.state()}")
+        room = row.has_qdisc or row.slots >= step
 
         def arrived() -> bool:
             return self.came() + gone() >= before + step
 
         if not happens(arrived if room else self.balanced):
-            raise Broken(f"{what} does not come: {self.state()}")
+            raise Violation(f"{what} does not come: {self.state()}")
 
     def settle(self) -> None:
         """Wait until all are accounted for and nothing is left.
 
         Raises:
-            Broken: some are not.
+            Violation: some are not.
         """
         if not happens(lambda: self.balanced() and not self.left()):
-            raise Broken(f"packets are missing, or something is left: {self.state()}")
+            raise Violation(f"packets are missing, or something is left: {self.state()}")
 
     def check(self) -> None:
         """Look at what was lost, and why.
 
         Raises:
-            Broken: it should not have been.
+            Violation: it should not have been.
         """
         if self.tally.wrong:
-            raise Broken(f"{self.tally.wrong}: {self.state()}")
+            raise Violation(f"{self.tally.wrong}: {self.state()}")
         if self.sender.errors and self.row.event not in LOSES:
-            raise Broken(f"{self.sender.errors} calls failed: {self.state()}")
+            raise Violation(f"{self.sender.errors} calls failed: {self.state()}")
         causes = self.causes()
-        if self.row.held and causes["full"]:
-            raise Broken(f"{causes['full']} that a qdisc can hold found no room: {self.state()}")
+        if self.row.has_qdisc and causes["full"]:
+            raise Violation(f"{causes['full']} that a qdisc can hold found no room: {self.state()}")
         if self.ours:
             self._check_ours(causes)
         if self.row.event in LOSES or self.row.sender in ("multicast", "xdp"):
             return
         others = causes["freed"] - causes["full"] - causes["backlog"]
-        # Who goes past the qdisc is told that the queue is stopped.
+        # Who goes past the qdisc is counted that the queue is stopped.
         others -= self.sender.refused if self.row.sender == "bypass" else 0
         by_qdisc = self._qdisc_dropped()
         if others > by_qdisc:
-            raise Broken(f"{others - by_qdisc} were lost by nobody's word: {self.state()}")
+            raise Violation(f"{others - by_qdisc} were lost by nobody's word: {self.state()}")
 
     def _check_ours(self, causes: dict[str, int]) -> None:
         if self.row.charged and causes["full"]:
-            raise Broken(f"{causes['full']} of a blocking socket found no room: {self.state()}")
-        counters = self.victim.counters()
-        told = sum(value for name, value in counters.items() if name in CAUSES)
-        if told != causes["full"]:
-            raise Broken(f"the driver says that {told} found no room: {self.state()}")
-        if self.victim.dropped() < causes["full"]:
-            raise Broken(f"the device says that {self.victim.dropped()} were lost: {self.state()}")
+            raise Violation(f"{causes['full']} of a blocking socket found no room: {self.state()}")
+        counters = self.dut.counters()
+        counted = sum(value for name, value in counters.items() if name in CAUSES)
+        if counted != causes["full"]:
+            raise Violation(f"the driver says that {counted} found no room: {self.state()}")
+        if self.dut.dropped() < causes["full"]:
+            raise Violation(f"the device says that {self.dut.dropped()} were lost: {self.state()}")
 
     def state(self) -> str:
         """Return all numbers, for a report."""
-        counters = {name: value for name, value in self.victim.counters().items() if value}
+        counters = {name: value for name, value in self.dut.counters().items() if value}
         return (
             f"sent {self.sender.sent} ({self.sender.refused} refused, {self.sender.errors} errors, "
             f"{self.sender.unsure} unsure), came {self.came()}, lost {self.causes()}, "
@@ -202,7 +202,7 @@ class Oracle:
         )
 
 
-def compare(ours: Seen, stock: Seen) -> str:
+def compare(ours: Result, stock: Result) -> str:
     """Return what is worse than with the kernel's own driver in the same row; "": nothing."""
     if ours.lost > stock.lost:
         return f"{ours.lost} of {ours.sent} were lost, with stock {stock.lost}"
@@ -223,4 +223,4 @@ def known(row: Row) -> str:
 
 def comparable(row: Row) -> bool:
     """Whether a row has a number that is to be compared: an exact one, of what nothing can hold."""
-    return not row.held and row.pace == "burst" and row.event == "none" and row.sender != "tcp"
+    return not row.has_qdisc and row.pace == "burst" and row.event == "none" and row.sender != "tcp"

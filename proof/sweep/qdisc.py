@@ -44,7 +44,7 @@ def replace(device: str, kind: str) -> None:
     tool(["tc", "-batch", "-"], text="\n".join(lines) + "\n")
 
 
-def look(device: str) -> tuple[int, int]:
+def sample(device: str) -> tuple[int, int]:
     """Return how many packets wait in a device's qdiscs, and how many these have dropped."""
     index = socket.if_nametoindex(device)
     waiting = drops = 0

@@ -13,7 +13,7 @@ from lab.guest.failure import GuestError
 from lab.guest.kreader import Counts, KernelReader
 from lab.guest.slow import happens
 from lab.guest.vhost import VhostClient, VhostCounts
-from proof.sweep.devices import Victim
+from proof.sweep.devices import Dut
 from proof.sweep.loops import IN_FLIGHT, MOST, Loop, Taker, Tally
 
 RESTS = 50
@@ -85,10 +85,10 @@ class Readers:
         unsure: packets that readers which were killed may have taken and not counted.
     """
 
-    def __init__(self, victim: Victim, tally: Tally) -> None:
-        self.victim, self.tally = victim, tally
+    def __init__(self, dut: Dut, tally: Tally) -> None:
+        self.dut, self.tally = dut, tally
         self.unsure = 0
-        self._row = victim.row
+        self._row = dut.row
         self._loops: list[InThread | InProcess] = []
         self._kernel: KernelReader | None = None
         self._client: VhostClient | None = None
@@ -113,12 +113,12 @@ class Readers:
         Args:
             mortal: they are going to be killed.
         """
-        fds = self.victim.fds
+        fds = self.dut.fds
         if self._row.reader == "kernel":
             self._kernel = KernelReader(fds[0]).__enter__()
         elif self._row.vhost:
             busyloop = 50 if self._row.reader == "busyloop" else 0
-            environment = self.victim.lab.environment
+            environment = self.dut.lab.environment
             client = VhostClient(environment, fds[0], slots=64, busyloop_us=busyloop)
             self._client = client.__enter__()
         else:
@@ -131,7 +131,7 @@ class Readers:
         os.set_blocking(fd, kind not in ("poll", "epoll"))
         taker = Taker(
             self.tally,
-            ordered=kind not in ("threads", "uring") and len(self.victim.fds) == 1,
+            ordered=kind not in ("threads", "uring") and len(self.dut.fds) == 1,
             answer=fd if self._row.sender == "tcp" else -1,
             skip=0 if self._row.kind == "tun" else 14,
         )

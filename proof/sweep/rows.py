@@ -60,7 +60,7 @@ class Row:
         return self.reader in ("vhost", "busyloop")
 
     @property
-    def held(self) -> bool:
+    def has_qdisc(self) -> bool:
         """Whether a qdisc stands between all senders and the ring."""
         return not self.above and self.qdisc != "noqueue" and self.sender not in ("bypass", "xdp")
 

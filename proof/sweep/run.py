@@ -14,11 +14,11 @@ from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.slow import LEAST_S, happens
-from proof.sweep.devices import Victim
+from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER
 from proof.sweep.lab import Bystander, Lab, laboratory
 from proof.sweep.loops import Tally
-from proof.sweep.oracle import Broken, Oracle, Seen, comparable, compare, known
+from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare, known
 from proof.sweep.pairs import shrink
 from proof.sweep.readers import Readers
 from proof.sweep.rows import Row
@@ -102,28 +102,28 @@ class Sweep:
         self._tally = Tally()
         self.last = ""
 
-    def run(self, row: Row) -> Seen:
+    def run(self, row: Row) -> Result:
         """Try a row."""
         # What the kernel complains of belongs to a row.
         with suppress(OSError):
             Path("/dev/kmsg").write_text(f"sweep: {row}\n", encoding="ascii")
-        seen = Seen()
+        seen = Result()
         started = time.monotonic()
         self._tally.clear()
         try:
-            with Victim(row, self._lab) as victim, KINDS[row.sender](victim) as sender:
-                readers = Readers(victim, self._tally)
+            with Dut(row, self._lab) as dut, KINDS[row.sender](dut) as sender:
+                readers = Readers(dut, self._tally)
                 try:
-                    oracle = Oracle(victim, sender, readers, self._tally, ours=self._ours)
+                    oracle = Oracle(dut, sender, readers, self._tally, ours=self._ours)
                     try:
-                        self._try(row, victim, sender, readers, oracle)
+                        self._try(row, dut, sender, readers, oracle)
                     finally:
                         seen.sent = sender.sent
                         seen.lost = seen.sent - oracle.came()
                 finally:
                     readers.stop()
-        except (Broken, AssertionError, GuestError, OSError) as error:
-            seen.wrong = seen.wrong or (str(error) if isinstance(error, Broken) else repr(error))
+        except (Violation, AssertionError, GuestError, OSError) as error:
+            seen.wrong = seen.wrong or (str(error) if isinstance(error, Violation) else repr(error))
         seen.seconds = time.monotonic() - started
         return seen
 
@@ -137,11 +137,9 @@ class Sweep:
         end = time.monotonic() + SHRINK_S
         return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
 
-    def _try(
-        self, row: Row, victim: Victim, sender: Sender, readers: Readers, oracle: Oracle
-    ) -> None:
+    def _try(self, row: Row, dut: Dut, sender: Sender, readers: Readers, oracle: Oracle) -> None:
         def event() -> None:
-            EVENTS[row.event](victim, readers)
+            EVENTS[row.event](dut, readers)
 
         mortal = row.event == "killed"
         if row.pace != "burst":
@@ -170,14 +168,14 @@ class Sweep:
         oracle.settle()
 
     def _others(self) -> None:
-        if not self._bystander.goes_on():
-            raise Broken("a packet to another device does not come")
+        if not self._bystander.delivers():
+            raise Violation("a packet to another device does not come")
 
     @staticmethod
     def _burst(row: Row, sender: Sender) -> None:
         while sender.sent <= row.slots:
             if not happens(sender.send):
-                raise Broken(f"the burst ends at {sender.sent}")
+                raise Violation(f"the burst ends at {sender.sent}")
 
     @staticmethod
     def _flood(row: Row, sender: Sender, oracle: Oracle, event: Callable[[], None]) -> None:
@@ -185,10 +183,10 @@ class Sweep:
         flood = _Flood(sender, count)
         try:
             if not happens(lambda: sender.sent > count // 2 or flood.ended()):
-                raise Broken(f"the sender is blocked: {oracle.state()}")
+                raise Violation(f"the sender is blocked: {oracle.state()}")
             event()
             if not happens(flood.ended):
-                raise Broken(f"the sender is blocked for ever: {oracle.state()}")
+                raise Violation(f"the sender is blocked for ever: {oracle.state()}")
             if flood.error:
                 raise flood.error
         finally:
@@ -207,7 +205,7 @@ def run_all(
     """
     prepare_system()
     failed = 0
-    found: dict[Row, Seen] = {}
+    found: dict[Row, Result] = {}
     for driver in drivers:
         again = driver == "stock" and len(drivers) > 1
         with loaded(driver), laboratory() as lab, Bystander() as bystander:

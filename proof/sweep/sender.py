@@ -12,7 +12,7 @@ from typing import Self
 
 from lab.guest.command import netns_path
 from lab.guest.netns import inside
-from proof.sweep.devices import Victim
+from proof.sweep.devices import Dut
 from proof.sweep.payload import PORT
 
 SIOCOUTQ = 0x5411
@@ -50,16 +50,16 @@ class Sender:
 
     step = 1
 
-    def __init__(self, victim: Victim) -> None:
-        self.victim, self.row = victim, victim.row
+    def __init__(self, dut: Dut) -> None:
+        self.dut, self.row = dut, dut.row
         self.sent = self.refused = self.unsure = self.errors = 0
         self._stack = ExitStack()
         self.sockets: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         try:
-            if self.victim.netns:
-                with inside(netns_path(self.victim.netns)):
+            if self.dut.netns:
+                with inside(netns_path(self.dut.netns)):
                     self._set_up()
             else:
                 self._set_up()

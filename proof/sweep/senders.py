@@ -35,14 +35,14 @@ class Udp(Sender):
         self.sock = self.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def _one(self, number: int) -> None:
-        self.sock.sendto(payload(number), (self.victim.address, self.port(number)))
+        self.sock.sendto(payload(number), (self.dut.address, self.port(number)))
 
 
 class Forwarded(Udp):
     """The same from a namespace whose packets are forwarded: they lose their socket."""
 
     def __enter__(self) -> Self:
-        self.victim.netns = self.victim.netns or "far"
+        self.dut.netns = self.dut.netns or "far"
         return super().__enter__()
 
 
@@ -57,7 +57,7 @@ class Gso(Udp):
 
     def _one(self, number: int) -> None:
         data = b"".join(payload(number + at) for at in range(SEGMENTS))
-        self.sock.sendto(data, (self.victim.address, self.port(number)))
+        self.sock.sendto(data, (self.dut.address, self.port(number)))
 
 
 class Zerocopy(Udp):
@@ -71,7 +71,7 @@ class Zerocopy(Udp):
         """What was sent: a packet that waits reads from it."""
 
     def _one(self, number: int) -> None:
-        to = (self.victim.address, self.port(number))
+        to = (self.dut.address, self.port(number))
         self._memory.append(payload(number))
         self.sock.sendto(self._memory[-1], MSG_ZEROCOPY, to)
         self._waiting += 1
@@ -91,7 +91,7 @@ class Zerocopy(Udp):
     def charged(self) -> int:
         """Return the same, and packets whose memory is not given back yet."""
         self._complete()
-        # What fails when it was made, and is reported as lost, is told as complete, too.
+        # What fails when it was made, and is reported as lost, is counted as complete, too.
         return super().charged() + max(self._waiting, 0)
 
 
@@ -101,7 +101,7 @@ class Multicast(Sender):
     def _set_up(self) -> None:
         self.sock = self.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         self.sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 0)
-        self.scope = socket.if_nametoindex(self.victim.out)
+        self.scope = socket.if_nametoindex(self.dut.out)
 
     def _one(self, number: int) -> None:
         self.sock.sendto(payload(number), (GROUP, self.port(number), 0, self.scope))
@@ -114,21 +114,21 @@ class Packet(Sender):
 
     def _set_up(self) -> None:
         self.sock = self.socket(socket.AF_PACKET, socket.SOCK_RAW)
-        victim = self.victim
-        out = victim.out
+        dut = self.dut
+        out = dut.out
         if self.bypass:
             self.sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
-            out = out if victim.netns else NAME
+            out = out if dut.netns else NAME
         elif self.row.sender == "xdp":
             out = "up1"
         self.to = (out, 0x0800)
         vlan = VLAN_ID if out == NAME and self.row.neighbour == "vlan" else 0
-        source = victim.lab.up1_mac if victim.netns else victim.peer_mac
-        self.head = b"" if self.row.kind == "tun" else ethernet(victim.mac, source, vlan)
+        source = dut.lab.up1_mac if dut.netns else dut.peer_mac
+        self.head = b"" if self.row.kind == "tun" else ethernet(dut.mac, source, vlan)
 
     def _one(self, number: int) -> None:
-        victim = self.victim
-        packet = udp(victim.peer, victim.address, number, self.port(number))
+        dut = self.dut
+        packet = udp(dut.peer, dut.address, number, self.port(number))
         self.sock.sendto(self.head + packet, self.to)
 
 
@@ -142,7 +142,7 @@ class Xdp(Packet):
     """Frames that come over a veth, and that XDP redirects there into the device."""
 
     def __enter__(self) -> Self:
-        self.victim.netns = "far"
+        self.dut.netns = "far"
         self._stack.enter_context(bpf.xdp(LOWER, bpf.redirect(socket.if_nametoindex(NAME))))
         return super().__enter__()
 
@@ -154,28 +154,28 @@ class Icmp(Sender):
     """
 
     def _set_up(self) -> None:
-        victim = self.victim
+        dut = self.dut
         vlan = VLAN_ID if self.row.neighbour == "vlan" and not self.row.above else 0
-        head = ethernet(victim.peer_mac, victim.mac, vlan)
+        head = ethernet(dut.peer_mac, dut.mac, vlan)
         self.head = b"" if self.row.kind == "tun" else head
         if self.row.event in ("down", "netns"):
             # Meanwhile there is no way back; nobody counts an answer that is not made for that.
             self.unsure = MOST
 
     def _one(self, number: int) -> None:
-        victim = self.victim
-        request = self.head + echo(victim.address, victim.peer, number)
-        os.pwritev(victim.fds[0], [request], -1, os.RWF_NOWAIT)
+        dut = self.dut
+        request = self.head + echo(dut.address, dut.peer, number)
+        os.pwritev(dut.fds[0], [request], -1, os.RWF_NOWAIT)
 
 
 class Tcp(Sender):
     """A connection whose packets the reader sends back, so that both ends are here."""
 
     def _set_up(self) -> None:
-        victim = self.victim
+        dut = self.dut
         self.listener = self.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((victim.peer, TCP_PORT))
+        self.listener.bind((dut.peer, TCP_PORT))
         self.listener.listen(1)
         self.listener.setblocking(False)
         self.client = self.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -189,7 +189,7 @@ class Tcp(Sender):
     def begin(self) -> None:
         """Connect."""
         self.sockets = [self.client]
-        self.client.connect_ex((self.victim.address, TCP_PORT))
+        self.client.connect_ex((self.dut.address, TCP_PORT))
 
         def accepted() -> bool:
             with suppress(BlockingIOError):

@@ -18,7 +18,7 @@ from proof.tunnels.kinds import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import payload
 from proof.tunnels.topology import BELOW, BEYOND, FAR, below
-from proof.tunnels.wire import be_quiet, packet_socket, take
+from proof.tunnels.wire import packet_socket, set_sysctls, take
 
 _SIZES = (1, 10, 1000, 1380, 1400, 1452, 3000, 9000)
 _QUIET_S, _TIMEOUT_S, _LINK_S = 0.06, 60.0, 20.0
@@ -72,7 +72,7 @@ def _sctp(family: int, here: str, there: str) -> None:
 
 
 def _tipc(_family: int, here: str, there: str) -> None:
-    """Let two nodes find each other; data between namespaces of one kernel takes a shorter way."""
+    """Let two nodes find each other; data between namespaces of one kernel takes a shorter case."""
     for number, (netns, own, other) in enumerate(((None, here, there), (FAR, there, here))):
         tool(in_netns(netns, ["tipc", "node", "set", "identity", f"node{number}"]))
         udp = f"media udp name nd localip {own} remoteip {other}"
@@ -91,12 +91,12 @@ def record(name: str) -> list[str]:
     Raises:
         GuestError, OSError: it cannot be set up.
     """
-    be_quiet()
+    set_sysctls()
     kind = BEARERS[name]
     protocol = _sctp if name.startswith("sctp") else _tipc
     with below():
-        be_quiet(FAR)
-        with packet_socket(BEYOND, FAR, sees=True) as tap:
+        set_sysctls(FAR)
+        with packet_socket(BEYOND, FAR, receive=True) as tap:
             if kind.outer6:
                 protocol(socket.AF_INET6, HERE6, THERE6)
             else:

@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
         print(f"tunnel-compare: {error}", file=sys.stderr)
         return 2
     off, on = (median(pair[variant] for pair in both) for variant in (0, 1))
-    told = {
+    summary = {
         **vars(given),
         "packets": sum(sample.packets for sample in samples),
         "refused": sum(sample.refused for sample in samples),
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
         "saved": round(median(pair[0] - pair[1] for pair in both), 2),
         "ratio": round(median(pair[0] / pair[1] for pair in both), 4),
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(summary), flush=True)
     return 0
 
 

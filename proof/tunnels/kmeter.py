@@ -102,8 +102,8 @@ class Meter(device.DeviceFile):
             )
         )
         fcntl.ioctl(self._fd, IOC_RUN, run)
-        told = struct.unpack_from("=I", run, _ROOM_AT)[0]
-        found = memoryview(samples)[: told * _SAMPLE.size]
+        written = struct.unpack_from("=I", run, _ROOM_AT)[0]
+        found = memoryview(samples)[: written * _SAMPLE.size]
         return [Sample(*fields) for fields in _SAMPLE.iter_unpack(found)]
 
 

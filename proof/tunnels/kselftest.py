@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
     found, text = results([*words, *arguments], where.parent, seconds)
     out = Path(os.environ["NODROP_OUT"])
     (out / "kselftest.output").write_text(text, encoding="utf-8")
-    told = {"results": found, "seconds": round(time.monotonic() - started, 1)}
-    (out / RESULTS_NAME).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    summary = {"results": found, "seconds": round(time.monotonic() - started, 1)}
+    (out / RESULTS_NAME).write_text(json.dumps(summary) + "\n", encoding="utf-8")
     print(f"{program}: {len(found) - 1} results, {EXIT_STATUS} {found[-1][1]}", flush=True)
     return 0
 

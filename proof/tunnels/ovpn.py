@@ -37,7 +37,7 @@ _CIPHER_KEY, _NONCE_TAIL = 1, 2
 _AES_GCM = 1
 
 
-def _ask(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
+def _request(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
     """Send a request; return the attributes that come before its acknowledgement.
 
     Raises:
@@ -82,14 +82,14 @@ def peer(
         index = attribute(_IFINDEX, u32(socket.if_nametoindex(device)))
     with carrier, generic:
         generic.settimeout(60)
-        told = _ask(generic, _CTRL, _GETFAMILY, text(_FAMILY_NAME, "ovpn"))
-        ovpn = struct.unpack("=H", dict(attributes(told))[_FAMILY_ID])[0]
+        reply = _request(generic, _CTRL, _GETFAMILY, text(_FAMILY_NAME, "ovpn"))
+        ovpn = struct.unpack("=H", dict(attributes(reply))[_FAMILY_ID])[0]
         carrier.bind((addresses[0], PORT))
         remote = _REMOTE4 if family == socket.AF_INET else _REMOTE6
         body = attribute(_ID, u32(PEER)) + attribute(_TX_ID, u32(PEER))
         body += attribute(remote, socket.inet_pton(family, addresses[1]))
         body += attribute(_REMOTE_PORT, struct.pack("!H", PORT))
         body += attribute(_SOCKET, u32(carrier.fileno()))
-        _ask(generic, ovpn, _PEER_NEW, index + nested(_PEER, body))
-        _ask(generic, ovpn, _KEY_NEW, index + nested(_KEYCONF, _key(here)))
+        _request(generic, ovpn, _PEER_NEW, index + nested(_PEER, body))
+        _request(generic, ovpn, _KEY_NEW, index + nested(_KEYCONF, _key(here)))
         yield

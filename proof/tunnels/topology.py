@@ -26,7 +26,7 @@ _HERE_MAC, FAR_MAC = "02:00:00:00:04:01", "02:00:00:00:04:02"
 _PORT = 51820
 
 
-def speaks_ipv6(device: str, netns: str | None = None) -> None:
+def enable_ipv6(device: str, netns: str | None = None) -> None:
     """The lab's guests switch IPv6 off where they can."""
     setting = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
     tool(in_netns(netns, ["tee", setting]), text="0\n")
@@ -42,7 +42,7 @@ def below() -> Iterator[None]:
         ip_batch([f"{pair} netns {FAR}"])
         try:
             for netns, device, own, others, mac in (here, there):
-                speaks_ipv6(device, netns)
+                enable_ipv6(device, netns)
                 lines = [f"link set {device} up"]
                 lines += [f"address add {own[0]}/24 dev {device}"]
                 lines += [f"address add {own[1]}/64 dev {device} nodad"]

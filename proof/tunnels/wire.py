@@ -36,14 +36,14 @@ _SETTINGS = {
 _COUNTED = ("IpOut", "IpFrag", "IpExtOut", "Ip6Out", "Ip6Frag")
 
 
-def be_quiet(netns: str | None = None, more: Sequence[str] = ()) -> None:
+def set_sysctls(netns: str | None = None, more: Sequence[str] = ()) -> None:
     """Set the sysctls that this kernel has, and ``more`` of them to 1."""
     settings = _SETTINGS | dict.fromkeys(more, "1")
     lines = (f"test ! -e {name} || echo {value} >{name}" for name, value in settings.items())
     tool(in_netns(netns, ["sh", "-ec", "cd /proc/sys\n" + "\n".join(lines)]))
 
 
-def packet_socket(device: str, netns: str | None = None, *, sees: bool = False) -> socket.socket:
+def packet_socket(device: str, netns: str | None = None, *, receive: bool = False) -> socket.socket:
     """Return a socket that puts frames into a device, or sees those that it receives.
 
     A struct virtio_net_hdr is in front of each frame.
@@ -53,7 +53,7 @@ def packet_socket(device: str, netns: str | None = None, *, sees: bool = False) 
         sock.setsockopt(_PACKET, _VNET_HDR, 1)
         sock.setsockopt(_PACKET, _IGNORE_OUTGOING, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
-        sock.bind((device, _ALL if sees else 0))
+        sock.bind((device, _ALL if receive else 0))
     return sock
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from guest.test_sweep import ROWS
-from mutants.test_noticed import mutated
+from mutants.test_caught import mutated
 from sharing import PROGRAMS
 
 from proof.mutants import KUNIT, MUTANTS
@@ -21,13 +21,13 @@ def test_each_changes_its_file() -> None:
         assert mutated(mutant, text) != text
 
 
-def test_each_is_noticed_by_a_test_that_there_is() -> None:
+def test_each_is_caught_by_an_existing_test() -> None:
     programs = {path.name for path in PROGRAMS}
-    rows = [parse(mutant.noticed_by) for mutant in MUTANTS if "=" in mutant.noticed_by]
+    rows = [parse(mutant.caught_by) for mutant in MUTANTS if "=" in mutant.caught_by]
     assert rows
     tried = [parse(row) for row in ROWS]
     assert all(row in tried for row in rows)
-    named = {mutant.noticed_by for mutant in MUTANTS if "=" not in mutant.noticed_by}
+    named = {mutant.caught_by for mutant in MUTANTS if "=" not in mutant.caught_by}
     assert named <= programs | {KUNIT}
 
 

@@ -28,7 +28,7 @@ from proof.selftests import find_kunit, run_kunit, run_selftest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
 PROGRAMS = ROOT / "proof/programs"
-TIMEOUT_S, BROKEN_S = 330.0, 150.0
+TIMEOUT_S, MUTANT_S = 330.0, 150.0
 """For a guest with whole modules; with broken ones, where what is waited for never comes."""
 SWEEP = """
 import sys
@@ -41,7 +41,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @dataclass
-class Bench:
+class BuildTree:
     """A folder in which the modules are built, and what the tests say of them."""
 
     kernel: Kernel
@@ -114,7 +114,7 @@ class Bench:
         except NodropError:
             return False  # the guest died, or hung
 
-    def passes_whole(self, name: str) -> bool:
+    def passes_unmodified(self, name: str) -> bool:
         """Whether it passes with modules that nothing was changed in; each is asked once."""
         if name not in self._whole:
             self.build()
@@ -124,7 +124,7 @@ class Bench:
 
 def mutated(mutant: Mutant, text: str) -> str:
     """Return a file's text with the change."""
-    for old, new in ((mutant.old, mutant.new), mutant.wider):
+    for old, new in ((mutant.old, mutant.new), mutant.delay):
         if old:
             assert text.count(old) == 1, f"{old!r} is not in kmod/{mutant.file} once"
             text = text.replace(old, new)
@@ -132,19 +132,19 @@ def mutated(mutant: Mutant, text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildTree]:
     folder = tmp_path_factory.mktemp("mutants")
     with Progress() as progress:
         kernel = ensure_kernel(progress, "debug")
         artifacts = ensure_artifacts(kernel, progress)
-    yield Bench(kernel, artifacts, folder)
+    yield BuildTree(kernel, artifacts, folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.file}: {one.name}")
-def test_is_noticed(mutant: Mutant, bench: Bench) -> None:
-    with bench.broken(mutant):
-        assert not bench.passes(mutant.noticed_by, BROKEN_S, 15), (
-            f"{mutant.noticed_by} does not notice it"
+def test_is_caught(mutant: Mutant, tree: BuildTree) -> None:
+    with tree.broken(mutant):
+        assert not tree.passes(mutant.caught_by, MUTANT_S, 15), (
+            f"{mutant.caught_by} does not notice it"
         )
-    assert bench.passes_whole(mutant.noticed_by), f"{mutant.noticed_by} fails without it"
+    assert tree.passes_unmodified(mutant.caught_by), f"{mutant.caught_by} fails without it"

@@ -23,11 +23,11 @@ from lab.guest.slow import patience
 
 NOBODY = 65534
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
-FOR_EVERYBODY = ("/dev/net/tun", "/dev/vhost-net")
+WORLD_WRITABLE = ("/dev/net/tun", "/dev/vhost-net")
 Part = Callable[..., None]
 
 
-class Stranger:
+class Unprivileged:
     """A process of nobody that runs a part; a context manager that kills it in the end.
 
     Args:
@@ -41,11 +41,11 @@ class Stranger:
 
     def __enter__(self) -> Self:
         _namespaces_allowed()
-        for name in FOR_EVERYBODY:
+        for name in WORLD_WRITABLE:
             # As udev has it on Debian; vhost-net there is for the group kvm.
             if Path(name).exists():
                 Path(name).chmod(0o666)
-        self._process = _nobody(self._argv)
+        self._process = _as_nobody(self._argv)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,7 +64,7 @@ class Stranger:
         """End it in the middle of things, and its namespaces with it."""
         self._process.kill()
 
-    def heard(self, timeout: float = 20.0) -> dict[str, Any]:
+    def next_report(self, timeout: float = 20.0) -> dict[str, Any]:
         """Return what it tells next; fails the case when it says nothing in time, or ends."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], patience(timeout))
@@ -76,13 +76,13 @@ class Stranger:
         assert isinstance(found, dict), found
         return found
 
-    def go(self) -> None:
-        """Let it go on from wait()."""
+    def resume(self) -> None:
+        """Let it go on from wait_for_resume()."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
 
 
-def _nobody(argv: list[str]) -> subprocess.Popen[bytes]:
+def _as_nobody(argv: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
         bufsize=0,
@@ -97,7 +97,7 @@ def _nobody(argv: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _namespaces_allowed() -> None:
-    with _nobody([*UNSHARE, "true"]) as process:
+    with _as_nobody([*UNSHARE, "true"]) as process:
         process.communicate(timeout=patience(10))
     if process.returncode:
         raise Skip("ordinary users may not have namespaces here")
@@ -110,12 +110,12 @@ def parts(*functions: Part) -> None:
         sys.exit(0)
 
 
-def tell(**found: object) -> None:
+def report(**found: object) -> None:
     """Tell the program, from a part."""
     print(json.dumps(found), flush=True)
 
 
-def wait() -> None:
+def wait_for_resume() -> None:
     """Wait until the program says go(), in a part; end with it."""
     if not sys.stdin.readline():
         sys.exit(0)
@@ -130,7 +130,7 @@ def open_programs() -> None:
     os.environ["NODROP_BIN"] = str(place)
 
 
-def silence() -> None:
+def disable_ipv6() -> None:
     """Let the kernel send nothing by itself in the part's own namespace."""
     for name in ("all", "default"):
         knob = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")

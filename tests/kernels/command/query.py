@@ -19,7 +19,7 @@ from schema import validate
 from lab.guest.slow import patience
 
 
-def told(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
+def query(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
     """Run ``nodrop -j WORDS`` and return the object that it prints; it fits its schema."""
     data = answer(*words, status=status)
     validate(data["command"], data)
