@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a tunnel's packets meet on their way: routes, neighbours, policies, hooks, devices."""
+"""The cases in which packets are recorded: routes, neighbours, policies, hooks, devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proof.tunnels.topology import BELOW, FAR, FAR_MAC, NAME
 
 _GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"
 LONG = 1280
-"""Bytes of a packet that fits into every tunnel, and not through an MTU of 1300."""
+"""Bytes of a packet that fits every tunnel's MTU, but not through an MTU of 1300."""
 _OFFLOADS = (
     *("tx", "sg", "tso", "gso", "tx-udp-segmentation", "tx-udp_tnl-segmentation"),
     *("tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation"),
@@ -21,11 +21,11 @@ _ESP = f"proto esp spi 0x99 reqid 1 aead rfc4106(gcm(aes)) 0x{'11' * 20} 128"
 
 
 class Case(NamedTuple):
-    """Something that is so for some packets.
+    """A change of what a tunnel's packets meet.
 
     Attributes:
-        do: commands that make it so, one a line.
-        undo: commands that end it.
+        do: commands that make the change, one a line.
+        undo: commands that revert it.
         long: bytes of the longest packets.
     """
 
@@ -64,7 +64,7 @@ def _hooks(kind: Kind, there: str) -> list[Case]:
 
 
 def cases(kind: Kind, mtu: int) -> list[Case]:
-    """Return all ways of a kind of tunnel; the last one ends with the device below down.
+    """Return all cases for a kind of tunnel; the last one leaves the device below down.
 
     Args:
         mtu: of the tunnel's device.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Peers of the kernel's own OpenVPN device, by generic netlink (linux/ovpn.h)."""
+"""Configure peers of the kernel's OpenVPN device by generic netlink (linux/ovpn.h)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AES_GCM = 1
 
 
 def _request(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
-    """Send a request; return the attributes that come before its acknowledgement.
+    """Send a request; return the attributes in the reply before its acknowledgement.
 
     Raises:
         OSError: the kernel's errno.
@@ -65,16 +65,16 @@ def _key(here: bool) -> bytes:
 def peer(
     device: str, family: int, addresses: tuple[str, str], *, here: bool, netns: str | None
 ) -> Iterator[None]:
-    """The peer of a point-to-point device; a socket carries it.
+    """Add a peer to a point-to-point device for the block, with a UDP socket to carry it.
 
     Args:
         family: AF_INET or AF_INET6.
-        addresses: own and the peer's.
-        here: one of both ends says so; the keys' directions follow from it.
-        netns: where the device is (None: here).
+        addresses: the local one and the peer's.
+        here: True at one end, False at the other; determines the keys' directions.
+        netns: the device's namespace; None: this one.
 
     Raises:
-        OSError: the kernel does not want it.
+        OSError: the kernel refused it.
     """
     with inside(netns_path(netns) if netns else Path("/proc/self/ns/net")):
         carrier = socket.socket(family, socket.SOCK_DGRAM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The packets that are put into a tunnel: for each kind one list, the same on every kernel."""
+"""The packets to send through a tunnel: a fixed list for each kind of tunnel."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proof.tunnels.kinds import INNER4, INNER6, IPV4, IPV6, MAC, Kind, checksum
 from proof.tunnels.kmeter import Frame
 
 OWN4, OWN6 = "198.18.5.1", "fd00:5::1"
-"""The near end's addresses in the tunnel."""
+"""Inner addresses of the near end."""
 Ends = tuple[str, str]
 _AT4: Ends = (OWN4, INNER4)
 _AT6: Ends = (OWN6, INNER6)
 OWN_MAC = bytes.fromhex("020000000501")
 IDENT = 0x1234
-"""IPv4 ID of what is put in: no kernel chooses it."""
+"""IPv4 ID of inner packets: fixed, so that the kernel chooses none."""
 VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr: flags, GSO type, header, segment, start and offset of the checksum."""
 _SEGMENT = 1000
@@ -28,12 +28,12 @@ _PLAIN = (0, 0, 0, 0, 0, 0)
 
 
 class Probe(NamedTuple):
-    """A packet to put into a device.
+    """A packet to send through a device.
 
     Attributes:
-        data: from its link header on, or from its network header where the device has none.
-        protocol: ethertype of what it carries.
-        vnet: what is not finished yet.
+        data: from its link header on, or from its network header if the device has no link header.
+        protocol: the payload's ethertype.
+        vnet: struct virtio_net_hdr: the offloads to do.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Probe(NamedTuple):
 
 
 def payload(count: int) -> bytes:
-    """Return bytes that differ from their neighbours."""
+    """Return ``count`` bytes, each different from its neighbours."""
     return bytes((7 * at + 3) & 0xFF for at in range(count))
 
 
 def ip4(
     data: bytes, proto: int = _UDP, tos: int = 0, ttl: int = 64, fragment: int = 0, at: Ends = _AT4
 ) -> bytes:
-    """Return an IPv4 packet; ``fragment`` is the field with IP_DF (0x4000) and IP_MF (0x2000)."""
+    """Return an IPv4 packet; ``fragment`` is its field with IP_DF (0x4000) and IP_MF (0x2000)."""
     fields = (0x45, tos, 20 + len(data), IDENT, fragment, ttl, proto, 0)
     head = struct.pack("!BBHHHBBH4s4s", *fields, *map(socket.inet_aton, at))
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + data
@@ -65,14 +65,14 @@ def ip6(
 
 
 def pseudo(packet: bytes, proto: int, count: int) -> bytes:
-    """Return the pseudo header of what an IP packet carries, without a checksum."""
+    """Return the pseudo header for the payload of an IP packet."""
     if packet[0] >> 4 == 4:
         return packet[12:20] + struct.pack("!HH", proto, count)
     return packet[8:40] + struct.pack("!II", count, proto)
 
 
 def udp(count: int) -> bytes:
-    """Return a UDP datagram of so many bytes of payload, with no checksum."""
+    """Return a UDP datagram with ``count`` bytes of payload and no checksum."""
     return struct.pack("!4H", 1000, 9, 8 + count, 0) + payload(count)
 
 
@@ -101,7 +101,7 @@ def _put(kind: Kind, name: str, packet: bytes, vnet: tuple[int, ...] = _PLAIN) -
 
 
 def _segments(kind: Kind, version: int, proto: int, fragment: int = 0) -> Probe:
-    """Return a packet that the tunnel or the device below has to cut into segments."""
+    """Return a GSO packet, which the tunnel or the device below segments."""
     size = 3 * _SEGMENT - 100
     if proto == _UDP:
         data, header, offset, gso = udp(size), 8, 6, 5
@@ -145,7 +145,7 @@ def _ipv6(kind: Kind, mtu: int) -> Iterator[Probe]:
 
 
 def _odd(kind: Kind) -> Iterator[Probe]:
-    """Give what a tunnel may refuse."""
+    """Yield packets that a tunnel may refuse."""
     if kind.ethernet:
         yield Probe("broadcast", bytes((255,)) * 6 + OWN_MAC + b"\x08\0" + ip4(udp(64)), IPV4)
         yield Probe("vlan", MAC + OWN_MAC + b"\x81\0\0\x05\x08\0" + ip4(udp(64), tos=0xB8), 0x8100)
@@ -158,7 +158,7 @@ def _odd(kind: Kind) -> Iterator[Probe]:
 
 
 def fitting(kind: Kind, mtu: int) -> list[Probe]:
-    """Return packets that fit into a tunnel's device, by its MTU, and some that it may refuse."""
+    """Return packets that fit the MTU of a tunnel's device, and some that it may refuse."""
     probes = [*_ipv4(kind, mtu)] if IPV4 in kind.carries else []
     if IPV6 in kind.carries:
         probes += _ipv6(kind, max(mtu, 1280))
@@ -166,7 +166,7 @@ def fitting(kind: Kind, mtu: int) -> list[Probe]:
 
 
 def few(kind: Kind, long: int = 1280) -> list[Probe]:
-    """Return the packets that everything below the tunnel is tried with.
+    """Return the packets to send in each case (cases.py).
 
     Args:
         long: bytes of the longest ones.
@@ -188,7 +188,7 @@ def few(kind: Kind, long: int = 1280) -> list[Probe]:
 
 
 def frame(kind: Kind) -> Frame:
-    """Return the packet that a tunnel of a kind is measured with."""
+    """Return the packet to measure a kind of tunnel with."""
     packet = ip4(udp(64)) if IPV4 in kind.carries else summed(ip6(udp(64)))
     probe = _put(kind, "", packet)
     return Frame(probe.data, probe.protocol, len(probe.data) - len(packet))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m proof.tunnels.record TYPE ...``: all that tunnels send, byte for byte.
+"""``python3 -m proof.tunnels.record TYPE ...``: record all frames that tunnels send.
 
     here                              ndfar
     ndin0     ---------------------- ndin1
     ndtunnel0 ...................... ndtunnel0
     ndbelow0  ---------------------- ndbelow1
 
-Packets are put into ndtunnel0, or come in by ndin0 and are forwarded. What leaves by ndbelow0 is
-seen as it comes in at ndbelow1, and errors for the sender at ndin1. Nothing in ndfar answers.
-The same packets are sent in the same order on every kernel; ``record-TYPE.txt`` in NODROP_OUT
-has them as text, so that two kernels' files are compared with ``diff``.
+Packets are sent into ndtunnel0, or arrive at ndin0 and are forwarded. Frames that leave by ndbelow0
+are recorded at ndbelow1, and ICMP errors for the sender at ndin1. Nothing in ndfar replies.
+The packets and their order are the same on every kernel. ``record-TYPE.txt`` in NODROP_OUT has the
+frames as text, to compare two kernels' files with ``diff``.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _SOURCE4, _SOURCE6 = "198.18.6.2", "fd00:6::2"
 _AT4, _AT6 = (_SOURCE4, INNER4), (_SOURCE6, INNER6)
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 _QUIET_S, _QUIET_SEALED_S = 0.015, 0.05
-"""Seconds without a frame after which a packet has had all its effects. Encryption is a thread's
-work; everything else has happened when the sending system call returns."""
+"""Seconds without a frame after which all frames that a packet causes are there. Encryption runs in
+a worker; everything else has happened when the sending system call returns."""
 _SETTLE_S = 0.4
 _HANDSHAKE_S = 12.0
 
 
 @dataclass
 class _Stage:
-    """A tunnel, ready to be recorded, and what was recorded."""
+    """A tunnel that is set up, and its record."""
 
     kind: Kind
     inject: socket.socket
@@ -63,7 +63,7 @@ class _Stage:
         return _QUIET_SEALED_S if self.kind.sealed else _QUIET_S
 
     def send(self, probe: Probe, *, forward: bool = False) -> None:
-        """Send a packet, and record its error and the frames that it causes."""
+        """Send a packet; record its error and the frames that it causes."""
         sock, device = (self.source, _IN_FAR) if forward else (self.inject, NAME)
         result = ""
         try:
@@ -78,7 +78,7 @@ class _Stage:
 
 
 def _forwarded(kind: Kind, size: int) -> Iterator[Probe]:
-    """Give packets that come from elsewhere and are routed into the tunnel."""
+    """Yield packets from another host that are routed into the tunnel."""
     link = bytes.fromhex((_IN_MAC + _SOURCE_MAC).replace(":", ""))
     for length in (100, size):
         if IPV4 in kind.carries:
@@ -91,7 +91,7 @@ def _forwarded(kind: Kind, size: int) -> Iterator[Probe]:
 
 
 def _record(on: _Stage) -> None:
-    """Send everything on each case."""
+    """Send and record all packets, and some of them in each case."""
     mtu = min(1500, int(Path(f"/sys/class/net/{NAME}/mtu").read_text(encoding="ascii")))
     for probe in fitting(on.kind, mtu):
         on.send(probe)
@@ -113,23 +113,23 @@ def _record(on: _Stage) -> None:
 
 
 def _handshake(on: _Stage) -> None:
-    """Let the ends of an encrypted tunnel find each other: the first packet asks for it.
+    """Complete an encrypted tunnel's handshake, which the first packet starts.
 
     Raises:
-        GuestError: they do not.
+        GuestError: it does not complete.
     """
     first = few(on.kind)[2]
     on.inject.sendto(first.vnet + first.data, (NAME, first.protocol, 0, 0, first.data[:6]))
     deadline = time.monotonic() + patience(_HANDSHAKE_S)
     while time.monotonic() < deadline:
-        # A handshake's messages are shorter than the packet that waits for it.
+        # Handshake messages are shorter than the packet.
         if any(len(frame) > len(first.data) for _, frame in take(on.seen, _QUIET_S)[0]):
             return
-    raise GuestError("the ends of the tunnel do not find each other")
+    raise GuestError("the tunnel's handshake does not complete")
 
 
 def _neighbours(kind: Kind) -> None:
-    """Give the devices here addresses, and neighbours that need no asking."""
+    """Give the near devices addresses and permanent neighbours."""
     enable_ipv6(NAME)
     enable_ipv6(_IN_HERE)
     lines = [f"address add {OWN4}/24 dev {NAME}", f"address add {OWN6}/64 dev {NAME} nodad"]
@@ -172,7 +172,7 @@ def _stage(kind: Kind) -> Iterator[_Stage]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Record the tunnels of these types, and print how many lines each has."""
+    """Record tunnels of these types; print the number of lines of each."""
     out = Path(os.environ["NODROP_OUT"])
     prepare_system()
     for name in names:
