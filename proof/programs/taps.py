@@ -181,7 +181,7 @@ class Flow:
         for index, numbers in enumerate(self.came):
             equal(numbers, sorted(set(numbers)), f"order of socket {index}")
 
-    def given_back(self) -> None:
+    def uncharged(self) -> None:
         """Fail unless no socket is charged with anything any more."""
 
         def rest() -> list[int]:
@@ -192,7 +192,7 @@ class Flow:
 
 def counters(queue: int = 0) -> dict[str, int]:
     """The counters of a queue."""
-    return harness.counters(queue, device=NAME, way="rx")
+    return harness.counters(queue, device=NAME, direction="rx")
 
 
 def drops() -> dict[str, int]:
