@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab run`` on a terminal: a shell in the guest has it, and gives it back."""
+"""``nodrop-lab run`` on a terminal: a shell in the guest uses it, and it is restored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_ctrl_c_is_the_guests(shell: Terminal) -> None:
     shell.press("\x03")
     shell.sees(PROMPT)
     shell.press("echo status $?\r")
-    # Before its next prompt a shell does not take this for the end, on any terminal.
+    # Wait for the prompt: before it, Ctrl-D may not end the shell.
     shell.sees(f"status 130[^$]*{PROMPT}")
     shell.press("\x04")
     assert shell.ends() == 0
@@ -93,7 +93,7 @@ def test_the_terminal_comes_back_after_a_panic(shell: Terminal) -> None:
 def test_a_time_limit_holds_for_shells(artifacts: Artifacts) -> None:
     assert artifacts
     with lab("--timeout", "5") as shell:
-        # Whether it has come to its prompt by then or not.
+        # Whether or not it has printed a prompt by then.
         assert shell.ends() == 1
         assert re.search(r"did not end within \d+ s", shell.text)
         assert shell.settings() == shell.before
