@@ -72,6 +72,12 @@ def equal(got: object, wanted: object, what: str) -> None:
     check(got == wanted, f"{what}: got {got}, wanted {wanted}")
 
 
+def all_cases() -> list[Callable[[], None]]:
+    """Return the functions case_... of the program, in the order of their definitions."""
+    names = vars(sys.modules["__main__"])
+    return [value for name, value in names.items() if name.startswith("case_")]
+
+
 def run(
     *cases: Callable[[], None],
     vhost: Variant | None = None,
@@ -81,10 +87,12 @@ def run(
     """Run the cases, each with nodrop's driver loaded; print KTAP and exit.
 
     Args:
+        cases: by default all of the program.
         vhost: the variant of vhost_net to load, too; None: none.
         tun: the variant of tun; None: the cases load modules themselves.
         at_end: unloads the modules, for the programs that follow.
     """
+    cases = cases or tuple(all_cases())
     prepare_system()
     print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
     failed = 0

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 
 import harness
-from harness import check, drivers, equal, run, soon
+from harness import all_cases, check, drivers, equal, run, soon
 from sockets import charged
 
 from lab.guest.command import ip_batch, netns_path
@@ -44,8 +44,8 @@ def use(driver: str) -> None:
         guard.write_text(LATE_MS, encoding="ascii")
 
 
-def run_taps(*cases: Callable[[], None]) -> None:
-    """Run cases with nodrop's tap.
+def run_taps() -> None:
+    """Run the program's cases with nodrop's tap.
 
     NODROP_TAP=stock in the environment selects the stock one, to see which cases it fails.
     """
@@ -58,7 +58,7 @@ def run_taps(*cases: Callable[[], None]) -> None:
         with_driver.__name__ = case.__name__
         return with_driver
 
-    run(*map(prepared, cases), tun=None)
+    run(*map(prepared, all_cases()), tun=None)
 
 
 def parameter(name: str, value: str) -> AbstractContextManager[None]:
