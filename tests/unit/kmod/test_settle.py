@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What kmod/settle does with modules in memory, and which machines kmod/signed refuses."""
+"""kmod/settle's handling of loaded modules, and the machines that kmod/signed refuses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from stubs import Done, programs, run, write
 
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 OLD, NEW = "ab" * 20, "cd" * 20
-"""Build ids: of what is in memory, and of what is on disk."""
+"""Build IDs: of the loaded module, and of the file on disk."""
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 STUBS = {
     "modinfo": 'test -e "$NODROP_SYS/../disk/$2.ko" && echo "$NODROP_SYS/../disk/$2.ko"',
     "readelf": 'echo "    Build ID: $(cat "$2")"',
-    # Whom it used has one use less.
+    # Decrements the reference counts of the modules that it used.
     "rmmod": """echo "$1" >>"$NODROP_SYS/asked"; rm -r "$NODROP_SYS/module/$1"
     for f in "$NODROP_SYS"/module/*/holders/"$1"; do
         [ ! -e "$f" ] || { rm "$f"; f=${f%/holders/*}/refcnt; echo $(($(cat "$f") - 1)) >"$f"; }
     done""",
-    # A file's last lines are whose signature it has.
+    # A file's last lines stand for its signature.
     "insmod": """words="Required key not available" taken=$NODROP_SYS/taken
     ! tail -c "$(stat -c %s "$taken")" "$1" | cmp -s - "$taken" || words="Invalid module format"
     echo "insmod: ERROR: could not insert module $1: $words" >&2; exit 1""",
@@ -53,7 +53,7 @@ class Machine:
         self.write(f"sys/module/{name}/refcnt", f"{uses}\n")
 
     def uses(self, module: str, *others: str) -> None:
-        """Module uses others; that counts as one use of each."""
+        """Let a module use others, with a reference to each."""
         for other in others:
             self.write(f"sys/module/{other}/holders/{module}")
             count = self.sys / f"module/{other}/refcnt"
@@ -108,7 +108,7 @@ VHOST_TOO = {"tun": ("nodrop",), "vhost_net": ("nodrop", "tun")}
         ({"tun": IN_USE}, {}, []),
         ({"tun": IDLE, "vhost_net": IDLE}, {}, ["vhost_net", "tun"]),
         ({"tap": IDLE}, {}, ["tap"]),
-        ({"tap": IN_USE, "macvtap": IDLE}, {}, []),  # whose devices would go with it
+        ({"tap": IN_USE, "macvtap": IDLE}, {}, []),  # its devices would be deleted
         ({"nodrop": (NEW, 1), "tun": (NEW, 2), "vhost_net": IDLE}, {}, ["vhost_net"]),
         ({"nodrop": IDLE, "tun": IDLE}, TUN_HAS_CORE, ["tun", "nodrop"]),
         (
@@ -116,7 +116,7 @@ VHOST_TOO = {"tun": ("nodrop",), "vhost_net": ("nodrop", "tun")}
             VHOST_TOO,
             ["vhost_net", "tun", "nodrop"],
         ),
-        # A VPN holds tun, and tun the core: vhost_net, which nobody uses, must stay with them.
+        # A VPN uses tun, and tun the core: vhost_net must stay with them although it is unused.
         ({"nodrop": IDLE, "tun": IN_USE, "vhost_net": IDLE}, VHOST_TOO, []),
         ({"nodrop": IDLE, "tun": IDLE}, {**TUN_HAS_CORE, "kreader": ("nodrop",)}, []),
     ],
@@ -138,7 +138,7 @@ def test_what_is_taken_out(
 
 
 def test_the_core_goes_with_its_users(machine: Machine) -> None:
-    """After a removal it is on disk no more, where modprobe would look for it."""
+    """After a removal it is no longer on disk, where modprobe would look."""
     (machine.place / "disk/nodrop.ko").unlink()
     for name in ("tun", "nodrop"):
         machine.load(name, OLD, 0)
@@ -196,7 +196,7 @@ def test_initial_ram_disks_get_what_is_on_disk(machine: Machine, how: str) -> No
 
 
 def test_the_device_comes_back(machine: Machine) -> None:
-    """It goes with the module."""
+    """The device node is deleted with the module."""
     machine.load("tun", OLD, 0)
     (machine.place / "dev/net/tun").unlink()
     assert machine.settle("out") == ""
@@ -223,7 +223,7 @@ def test_what_asks_for_signatures(
 
 @pytest.fixture
 def strict(machine: Machine) -> Machine:
-    """It loads signed modules only; DKMS has its key, which the kernel takes."""
+    """A machine that loads only signed modules; its kernel accepts DKMS's key."""
     machine.write("sys/module/module/parameters/sig_enforce", "Y\n")
     machine.write("modules/6.1/build/.config", 'CONFIG_MODULE_SIG_HASH="sha256"\n')
     programs(machine.place / "modules/6.1/build/scripts", {"sign-file": SIGN})
@@ -256,7 +256,7 @@ def test_a_key_that_dkms_would_make_can_be_enrolled(strict: Machine, missing: st
     ("path", "program"),
     [
         ("modules/6.1/build/scripts/sign-file", "exit 1"),
-        # What is no module is refused before anybody looks at its signature.
+        # The kernel refuses a file that is no module before it checks the signature.
         ("bin/uname", "echo 5.10.0-30-amd64"),
         ("bin/insmod", 'echo "insmod: ERROR: could not insert module x: Operation not permitted"'),
     ],
@@ -280,7 +280,7 @@ def test_certificate_that_dkms_is_told_to_use(strict: Machine) -> None:
     [
         ('sign_file="/usr/lib/linux-kbuild-${kernelver%.*}/scripts/sign-file$unknown"', True),
         ('sign_file="$dkms_tree/sign"', False),
-        # The default certificate stays in the default tree.
+        # The default certificate is in the default tree.
         ('dkms_tree="$dkms_tree/other"', True),
         ('mok_certificate="$dkms_tree/mok.pub"', True),
         ('mok_certificate="$dkms_tree/other.pub"', False),
@@ -295,7 +295,7 @@ def test_settings_that_use_variables(strict: Machine, conf: str, signed: bool) -
 
 @pytest.mark.parametrize("system", ["ID=ubuntu\n", 'ID=linuxmint\nID_LIKE="ubuntu debian"\n'])
 def test_ubuntu_signs_with_shims_key(strict: Machine, system: str) -> None:
-    """Unless DKMS is told another."""
+    """Unless DKMS's settings name another key."""
     shim = "/var/lib/shim-signed/mok/MOK"
     strict.write("etc/os-release", system)
     assert strict.setting("mok_signing_key", "mok_certificate") == [f"{shim}.priv", f"{shim}.der"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The mutants: their texts are in the sources, and every file of the modules has one."""
+"""The mutants apply to the sources, and every file of the core and of tap has one."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def test_each_file_of_the_core_and_of_tap_has_one() -> None:
         for name in ("flow", "tap")
         for path in (KMOD / name).glob("*.c")
     }
-    # What only registers the module has nothing to break.
+    # module.c only registers the module.
     assert files - {"flow/module.c"} <= {mutant.file for mutant in MUTANTS}

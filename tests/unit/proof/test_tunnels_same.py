@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The text of a tunnel's frame: what may differ between two kernels, and that nothing else may."""
+"""The text of a tunnel's frame hides differences that two kernels may have, and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = VNET.pack(0, 0, 0, 0, 0, 0)
 def outer(
     ident: int, port: int, inside: bytes = INSIDE, *, df: bool = False, ttl: int = 9
 ) -> bytes:
-    """Return a vxlan packet on the wire, with a checksum over all."""
+    """Return a vxlan packet as on the wire, with a checksum."""
     data = struct.pack("!4H", port, 4789, 16 + len(inside), 0) + bytes((8, 0, 0, 0, 0, 0, 1, 0))
     packet = ip4(data + inside, fragment=0x4000 if df else 0, ttl=ttl, at=(HERE4, THERE4))
     packet = packet[:4] + struct.pack("!H", ident) + packet[6:10] + bytes(2) + packet[12:]
@@ -66,6 +66,6 @@ def test_the_message_about_a_smaller_mtu() -> None:
     assert checksum(sent) == 0
     assert sent[:2] == b"\x03\x04"
     assert int.from_bytes(sent[6:8]) == 1400
-    # About an echo reply: the kernel believes it without having a socket for it.
+    # About an echo reply: the kernel accepts that without a socket.
     assert sent[8 + 9] == 1
     assert sent[8 + 20] == 0
