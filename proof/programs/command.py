@@ -48,8 +48,8 @@ def command(*words: str, status: int | Collection[int] = 0, user: int = 0) -> Ra
     """
     ran = _as_another(words, user) if user else _here(words)
     wanted = (status,) if isinstance(status, int) else status
-    said = ran.stdout + ran.stderr
-    check("Traceback" not in said and ran.status in wanted, f"nodrop {words}: {ran.status}: {said}")
+    text = ran.stdout + ran.stderr
+    check("Traceback" not in text and ran.status in wanted, f"nodrop {words}: {ran.status}: {text}")
     return ran
 
 

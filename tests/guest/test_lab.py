@@ -211,7 +211,7 @@ def test_panic_is_reported(kernel: Kernel, tmp_path: Path) -> None:
     assert settles(tmp_path) == []
 
 
-def test_the_commands_own_words_are_no_complaint(kernel: Kernel, tmp_path: Path) -> None:
+def test_command_output_is_no_splat(kernel: Kernel, tmp_path: Path) -> None:
     result = sh(kernel, tmp_path, "echo 'BUG: not the kernel'; echo 'WARNING: nor this' >&2")
     assert result.splats == ()
 

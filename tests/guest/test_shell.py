@@ -33,7 +33,7 @@ def shell(artifacts: Artifacts) -> Iterator[Terminal]:
         yield made
 
 
-def test_it_is_a_shell_and_the_terminal_comes_back(shell: Terminal) -> None:
+def test_shell_runs_and_terminal_is_restored(shell: Terminal) -> None:
     assert shell.settings() != shell.before
     shell.press("stty size; cat /sys/module/tun/version\r")
     shell.sees(r"30 100\n\d")
@@ -44,7 +44,7 @@ def test_it_is_a_shell_and_the_terminal_comes_back(shell: Terminal) -> None:
     assert shell.settings() == shell.before
 
 
-def test_ctrl_c_is_the_guests(shell: Terminal) -> None:
+def test_ctrl_c_reaches_the_guest(shell: Terminal) -> None:
     shell.press("echo before; sleep 600\r")
     shell.sees(r"before\n")
     time.sleep(0.5)
@@ -67,7 +67,7 @@ def test_its_size_follows(shell: Terminal) -> None:
 @pytest.mark.parametrize(
     ("end", "status"), [("escape", 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)]
 )
-def test_the_terminal_comes_back_whatever_ends_it(
+def test_terminal_is_restored_whatever_ends_the_run(
     shell: Terminal, end: str | signal.Signals, status: int
 ) -> None:
     shell.press("trap '' INT TERM HUP; sleep 600\r")
@@ -83,7 +83,7 @@ def test_the_terminal_comes_back_whatever_ends_it(
     assert not any(mark in line for line in words)
 
 
-def test_the_terminal_comes_back_after_a_panic(shell: Terminal) -> None:
+def test_terminal_is_restored_after_a_panic(shell: Terminal) -> None:
     shell.press("echo c >/proc/sysrq-trigger\r")
     assert shell.ends() == 1
     assert "ended before the command did" in shell.text

@@ -122,7 +122,7 @@ def test_rows(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", DROPPING)
-def test_stock_drops_what_a_qdisc_can_hold(
+def test_stock_drops_what_a_qdisc_can_queue(
     kernel: Kernel, artifacts: Artifacts, tmp_path: Path, row: str
 ) -> None:
     """The oracle finds the drops that nodrop avoids."""

@@ -88,7 +88,7 @@ def test_full_disk(debian: Root, package: Path) -> None:
     purge(debian)
 
 
-def test_whole_after_all(debian: Root, package: Path) -> None:
+def test_installation_succeeds_afterwards(debian: Root, package: Path) -> None:
     """Afterwards an installation succeeds."""
     debian.succeed(f"dpkg -i {package}", 580)
     loads_something(debian, ("/updates/dkms/",))

@@ -78,7 +78,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
+def test_refusal_keeps_the_stock_module(ready: Root, case: str) -> None:
     spoil, mend, words = CASES[case]
     words = words.replace("$KERNEL", ready.releases[0])
     ready.succeed(f"cp {STATUS} {STATUS}-kept")
@@ -97,7 +97,7 @@ def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
         ready.succeed(mend)
 
 
-def test_given_source_that_does_not_fit_is_forgotten(ready: Root) -> None:
+def test_given_source_that_does_not_match_is_discarded(ready: Root) -> None:
     wrong = "/var/wrong"
     ready.succeed(
         f"mkdir {wrong}; cp -a {SOURCES}/$VERSION/. {wrong}/; "
@@ -109,7 +109,7 @@ def test_given_source_that_does_not_fit_is_forgotten(ready: Root) -> None:
     ready.succeed(f"mkdir /tmp/modules; {OURS}/fit $KERNEL /tmp/modules")
 
 
-def test_given_source_that_fits_is_kept(ready: Root) -> None:
+def test_given_source_that_matches_is_kept(ready: Root) -> None:
     given, tarball = "/var/given", "/usr/src/linux-source-6.1.tar.xz"
     ready.succeed(f"cp -a {SOURCES}/$VERSION {given}")
     ready.succeed(f"mkdir /tmp/modules; {OURS}/fit --source {given} $KERNEL /tmp/modules")
@@ -144,7 +144,7 @@ def test_interrupted(ready: Root) -> None:
     assert "updates" not in ready.module(ready.releases[0], "tun")
 
 
-def test_killed_build_is_cleared(ready: Root) -> None:
+def test_killed_build_is_removed(ready: Root) -> None:
     ready.succeed(
         f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {OURS}/fit $KERNEL /tmp; "
         "test ! -e /var/cache/nodrop/.build.x"

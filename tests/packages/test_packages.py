@@ -30,7 +30,7 @@ def installed(root: Root) -> Root:
 
 
 @pytest.mark.parametrize("which", KERNELS)
-def test_ours_is_found_signed_and_built_for_the_kernel(installed: Root, which: int) -> None:
+def test_modules_are_found_signed_and_match_the_kernel(installed: Root, which: int) -> None:
     kernel = installed.releases[which]
     for name in ("nodrop", "tun", "vhost_net", "tap"):
         assert "/updates/dkms/" in installed.module(kernel, name)
@@ -42,7 +42,7 @@ def test_ours_is_found_signed_and_built_for_the_kernel(installed: Root, which: i
     assert signer == "DKMS module signing key"
 
 
-def test_make_install_leaves_packages_alone(installed: Root) -> None:
+def test_make_install_refuses_beside_the_package(installed: Root) -> None:
     done = installed.run(f"make -C {REPOSITORY} install KVER={installed.releases[OLDER]}")
     assert done.status != 0
     assert "nodrop-dkms" in done.output
@@ -157,7 +157,7 @@ exec /usr/bin/cp "$@"
     bare.succeed(f"make -s -C {REPOSITORY} uninstall")
 
 
-def test_the_commands_package_has_what_there_is_to_read(bare: Root) -> None:
+def test_package_of_the_command(bare: Root) -> None:
     """It has no further dependencies; documents are not compressed, and links are valid."""
     (package,) = (path for path in build() if path.name.startswith("nodrop_"))
     bare.succeed(f"dpkg -i {package}")
@@ -225,7 +225,7 @@ def test_make_install_from_a_given_source(bare: Root) -> None:
 
 
 @pytest.mark.parametrize("name", ["*", ".", "6.1 ; true"])
-def test_make_install_for_what_is_no_kernel(bare: Root, name: str) -> None:
+def test_make_install_for_a_bad_kernel_name(bare: Root, name: str) -> None:
     done = bare.run(f"make -s -C {REPOSITORY} install KVER='{name}'")
     assert done.status != 0
     assert "is no kernel's name" in done.output

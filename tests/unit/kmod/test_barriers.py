@@ -48,14 +48,14 @@ ALL = [
 ]
 
 
-def test_every_barrier_names_a_litmus_test_that_there_is() -> None:
+def test_every_barrier_names_an_existing_litmus_test() -> None:
     assert len(ALL) >= 8
     assert [where for where, tests in ALL if not tests] == []
     named = {name for text in TEXTS.values() for name in NAMED.findall(text)}
     assert {*WHOLE} <= named <= LITMUS.keys()
 
 
-def test_each_proof_is_of_the_codes_barriers_and_can_fail() -> None:
+def test_each_litmus_test_matches_the_code_and_can_fail() -> None:
     manual = (REPOSITORY / "docs/memory-ordering.md").read_text(encoding="utf-8")
     twins = set()
     for test in WHOLE:

@@ -108,7 +108,7 @@ def test_a_step_that_fails_makes_nothing(place: Path, step: str) -> None:
     assert list(out.iterdir()) == []
 
 
-def test_the_kernels_own_modules_show_whether_a_given_source_fits(place: Path) -> None:
+def test_given_source_is_compared_with_the_kernels_modules(place: Path) -> None:
     """Also if the source was given earlier, for the same headers."""
     shutil.copy(KMOD / "source", place / "kmod")
     trees(place, place / "modules" / KERNEL / "build")
@@ -126,7 +126,7 @@ def test_the_kernels_own_modules_show_whether_a_given_source_fits(place: Path) -
         ("drivers/net/veth.ko.xz", "gcc-12 (Debian 12.2) 12.2.0", False),
     ],
 )
-def test_they_show_it_of_a_found_source(place: Path, own: str, made_by: str, are: bool) -> None:
+def test_found_source_may_be_compared(place: Path, own: str, made_by: str, are: bool) -> None:
     """If the compiler is the same, and the kernel's own modules are there."""
     write(place / "modules" / KERNEL / "kernel" / own)
     config = f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{made_by}"\n'
@@ -140,7 +140,7 @@ def compared(place: Path, config: str, source: Path | None = None) -> bool:
     return (place / "store/twin").read_text() == "yes\n"
 
 
-def test_source_that_was_given_for_other_headers(place: Path) -> None:
+def test_source_given_for_other_headers(place: Path) -> None:
     kept = place / "store/sources" / f"given-{KERNEL}"
     write(kept / "drivers/net/tap.c")
     symvers = place / "modules" / KERNEL / "build/Module.symvers"
@@ -191,7 +191,7 @@ def prepare(place: Path) -> Done:
         ("source/drivers/vhost/net.c", "spin_lock(&other);\n", False),
     ],
 )
-def test_trees(tmp_path: Path, file: str, text: str | None, taken: bool) -> None:
+def test_prepare(tmp_path: Path, file: str, text: str | None, taken: bool) -> None:
     trees(tmp_path, tmp_path / "build")
     if text is None:
         (tmp_path / file).unlink()
@@ -200,7 +200,7 @@ def test_trees(tmp_path: Path, file: str, text: str | None, taken: bool) -> None
     assert (prepare(tmp_path).returncode == 0) is taken
 
 
-def test_the_line_is_named(tmp_path: Path) -> None:
+def test_prepare_names_the_line(tmp_path: Path) -> None:
     trees(tmp_path, tmp_path / "build")
     write(tmp_path / "source/drivers/net/tun.c", f"{ONCE}\n\tgive(&tfile->tx_ring);\n")
     assert "3:\tgive(&tfile->tx_ring);" in prepare(tmp_path).stderr

@@ -166,7 +166,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.mark.parametrize("of", ["3.0", "3.2"])
-def test_in_and_out(tmp_path: Path, of: str) -> None:
+def test_install_and_remove(tmp_path: Path, of: str) -> None:
     tree = Tree(tmp_path, of)
     assert tree.install() == 0
     assert tree.all_are("ours, whole")
@@ -181,7 +181,7 @@ def test_in_and_out(tmp_path: Path, of: str) -> None:
     ("of", "cut", "kill"),
     [("3.0", "tun", False), ("3.0", "nodrop", True), ("3.2", "tap", False), ("3.2", "tun", True)],
 )
-def test_a_copy_that_is_cut(tmp_path: Path, of: str, cut: str, kill: bool) -> None:
+def test_interrupted_copy(tmp_path: Path, of: str, cut: str, kill: bool) -> None:
     """Twice: the second attempt must not store the first one's leftovers."""
     tree = Tree(tmp_path, of)
     for _ in range(2):
@@ -209,7 +209,7 @@ def test_verify_repairs_what_was_damaged_later(tree: Tree) -> None:
     assert tree.all_are("ours, whole")
 
 
-def test_what_an_older_installation_moved_is_put_back(tree: Tree) -> None:
+def test_modules_moved_by_an_older_installation_are_restored(tree: Tree) -> None:
     """After an interruption: one is truncated, one is missing, and DKMS has stored both."""
     tree.store("tun")
     tree.store("tap")
@@ -221,7 +221,7 @@ def test_what_an_older_installation_moved_is_put_back(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("origin", [STOCK["tun"], "", None])
-def test_what_was_stored_is_put_back_after_removal(tree: Tree, origin: str | None) -> None:
+def test_stored_modules_are_restored_after_removal(tree: Tree, origin: str | None) -> None:
     """Also if DKMS was killed before it recorded the module's origin."""
     tree.store("tun")
     note = tree.place / STORED / "tun.ko.origin"
@@ -237,7 +237,7 @@ def test_what_was_stored_is_put_back_after_removal(tree: Tree, origin: str | Non
 @pytest.mark.parametrize(
     ("root", "path"), [("modules", "extra/tun.ko"), ("lib/modules", "updates/dkms/tun.ko")]
 )
-def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
+def test_other_packages_modules_are_restored(tree: Tree, root: str, path: str) -> None:
     """Anywhere below the kernel's module directory, by any path to it."""
     (tree.place / "lib").symlink_to(".")
     stored = write(tree.place / STORED / "tun.ko", f"theirs {END}\n")
@@ -247,7 +247,7 @@ def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
     assert not (tree.place / "dkms/nodrop/original_module").exists()
 
 
-def test_what_belongs_nowhere_is_kept_and_told(tree: Tree) -> None:
+def test_modules_of_unknown_origin_are_kept_and_reported(tree: Tree) -> None:
     stored = write(tree.place / STORED / "wg.ko", f"theirs {END}\n")
     assert tree.stock() == 1
     write(stored.with_name("wg.ko.origin"), f"{tree.place}/other/wg.ko\n")
@@ -267,7 +267,7 @@ def test_a_driver_of_another_package_stays(tree: Tree) -> None:
     assert list(theirs.parent.iterdir()) == [theirs]
 
 
-def test_a_kernel_whose_name_begins_as_anothers(tree: Tree) -> None:
+def test_kernel_names_with_a_common_prefix(tree: Tree) -> None:
     """One's link does not stand for the other."""
     tree.install()
     other = tree.place / "modules" / KERNEL.partition("-")[0]
@@ -282,7 +282,7 @@ def test_a_kernel_whose_name_begins_as_anothers(tree: Tree) -> None:
     assert tree.stock() == 1, "the longer name's missing module is reported"
 
 
-def test_a_kernel_that_never_had_ours(tree: Tree) -> None:
+def test_kernel_without_nodrop(tree: Tree) -> None:
     """Its missing modules are not reported."""
     for name in ("tun", "tap"):
         (tree.kernel / STOCK[name]).unlink()
@@ -292,7 +292,7 @@ def test_a_kernel_that_never_had_ours(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_a_package_knows_what_its_kernel_had(tree: Tree, text: str | None) -> None:
+def test_package_lists_its_kernels_modules(tree: Tree, text: str | None) -> None:
     """Also if nothing of nodrop is left; modules that it never had are not missed."""
     write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n")
     (tree.kernel / STOCK["tap"]).unlink()
@@ -302,7 +302,7 @@ def test_a_package_knows_what_its_kernel_had(tree: Tree, text: str | None) -> No
     assert tree.stock() == 1
 
 
-def test_a_kernel_that_lists_no_modules(tree: Tree) -> None:
+def test_kernel_without_modules_order(tree: Tree) -> None:
     """The modules that it had are then unknown."""
     tree.install()
     (tree.kernel / "modules.order").unlink()
@@ -311,7 +311,7 @@ def test_a_kernel_that_lists_no_modules(tree: Tree) -> None:
     assert tree.install() == 101
 
 
-def test_another_tree_of_dkms(tree: Tree) -> None:
+def test_other_dkms_tree(tree: Tree) -> None:
     """DKMS's settings name it; verify and stock get no argument for it."""
     tree.install()
     (tree.place / "dkms").rename(tree.place / "other")
@@ -332,13 +332,13 @@ def test_no_room(tree: Tree) -> None:
     assert tree.all_are("stock")
 
 
-def test_a_kernel_that_has_lost_its_own_gets_none(tree: Tree) -> None:
+def test_kernel_without_its_own_tun_gets_none(tree: Tree) -> None:
     (tree.kernel / STOCK["tun"]).unlink()
     assert tree.install() == 101
     assert tree.stock() == 1
 
 
-def test_what_its_package_does_not_have_may_be_missing(tree: Tree) -> None:
+def test_module_that_the_package_lacks_may_be_missing(tree: Tree) -> None:
     (tree.kernel / STOCK["tap"]).unlink()
     write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n{STOCK['vhost_net']}\n")
     assert tree.install() == 0
@@ -376,7 +376,7 @@ def test_fewer_modules(tree: Tree) -> None:
         (None, ALL),
     ],
 )
-def test_dkms_is_told_the_kernels_modules(
+def test_dkms_conf_lists_the_kernels_modules(
     tmp_path: Path, config: str | None, modules: tuple[str, ...]
 ) -> None:
     if config is not None:

@@ -70,7 +70,7 @@ def test_inlined_access_is_found(prove: ModuleType, tmp_path: Path) -> None:
         (TAKEN, {"xmit"}, r"open_ring\(\)"),
     ],
 )
-def test_all_that_reach_the_ring_are_replaced(
+def test_all_ring_users_are_replaced(
     prove: ModuleType, tmp_path: Path, driver: str, replaced: set[str], why: str | None
 ) -> None:
     made = build(tmp_path, driver)
@@ -109,7 +109,7 @@ def test_other_source_differs(tmp_path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(("driver", "why"), [(DRIVER, "ops"), (OWN, None), (TIMER, r"expired\(\)")])
-def test_what_a_patch_must_not_hold(
+def test_forbidden_contents_of_a_patch(
     prove: ModuleType, tmp_path: Path, driver: str, why: str | None
 ) -> None:
     """The driver's data, its module, or an address that outlives the patch."""
@@ -130,7 +130,7 @@ def test_build_id(prove: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text.count("_ID { 0x") == 2
 
 
-def test_flow_control_of_the_kernels_own_is_refused(prove: ModuleType, tmp_path: Path) -> None:
+def test_kernel_with_flow_control_is_refused(prove: ModuleType, tmp_path: Path) -> None:
     twin = tmp_path / "twin/tun.c"
     twin.parent.mkdir()
     (tmp_path / "dist").mkdir()

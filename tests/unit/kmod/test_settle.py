@@ -121,7 +121,7 @@ VHOST_TOO = {"tun": ("nodrop",), "vhost_net": ("nodrop", "tun")}
         ({"nodrop": IDLE, "tun": IDLE}, {**TUN_HAS_CORE, "kreader": ("nodrop",)}, []),
     ],
 )
-def test_what_is_taken_out(
+def test_unloaded_modules(
     machine: Machine,
     loaded: dict[str, tuple[str, int]],
     uses: dict[str, tuple[str, ...]],
@@ -131,13 +131,13 @@ def test_what_is_taken_out(
         machine.load(name, *state)
     for name, others in uses.items():
         machine.uses(name, *others)
-    said = machine.settle()
+    output = machine.settle()
     assert machine.asked() == removed
     stale = [name for name, state in loaded.items() if state[0] == OLD and name != "macvtap"]
-    assert bool(said) is (len(removed) < len(stale))
+    assert bool(output) is (len(removed) < len(stale))
 
 
-def test_the_core_goes_with_its_users(machine: Machine) -> None:
+def test_core_is_unloaded_with_its_users(machine: Machine) -> None:
     """After a removal it is no longer on disk, where modprobe would look."""
     (machine.place / "disk/nodrop.ko").unlink()
     for name in ("tun", "nodrop"):
@@ -162,25 +162,25 @@ def test_holders_are_named(machine: Machine) -> None:
     link = machine.sys / "class/macvtap/tap5"
     link.parent.mkdir(parents=True)
     link.symlink_to("../../devices/virtual/net/macvtap0/macvtap/tap5")
-    said = machine.settle()
-    assert set(re.findall(r"(\w+) \(pid (\d+)\)", said)) == {
+    output = machine.settle()
+    assert set(re.findall(r"(\w+) \(pid (\d+)\)", output)) == {
         ("openvpn", "123"),
         ("qemu", "77"),
         ("qemu", "78"),
     }
-    assert set(re.findall(r"\b(?:mac)?v?tap\d\b", said)) == {"tap0", "macvtap0"}
-    assert "'rmmod tap tun && modprobe tun'" in said
+    assert set(re.findall(r"\b(?:mac)?v?tap\d\b", output)) == {"tap0", "macvtap0"}
+    assert "'rmmod tap tun && modprobe tun'" in output
     assert machine.asked() == []
 
 
-def test_what_is_patched_stays(machine: Machine) -> None:
+def test_livepatched_module_stays(machine: Machine) -> None:
     machine.load("tun", OLD, 0)
     machine.write("sys/kernel/livepatch/nodrop_live/enabled", "1\n")
     assert machine.settle()
     assert machine.asked() == []
 
 
-def test_names_are_no_commands_for_the_terminal(machine: Machine) -> None:
+def test_names_are_printable(machine: Machine) -> None:
     machine.load("tun", OLD, 1)
     machine.open(5, "qemu\x1b[2J\rx\x9b", "/dev/net/tun")
     machine.write("sys/class/net/tap\x1b[0/tun_flags", "0x1802\n")
@@ -188,14 +188,14 @@ def test_names_are_no_commands_for_the_terminal(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("how", ["in", "out"])
-def test_initial_ram_disks_get_what_is_on_disk(machine: Machine, how: str) -> None:
+def test_initial_ram_disks_are_updated(machine: Machine, how: str) -> None:
     machine.write("boot/initrd.img-6.1", "usr/lib/modules/6.1/kernel/drivers/net/tun.ko.xz\n")
     machine.write("boot/initrd.img-6.12", "usr/lib/modules/6.12/kernel/drivers/net/veth.ko\n")
     assert machine.settle(how) == ""
     assert machine.asked() == ["initramfs 6.1"]
 
 
-def test_the_device_comes_back(machine: Machine) -> None:
+def test_device_node_is_restored(machine: Machine) -> None:
     """The device node is deleted with the module."""
     machine.load("tun", OLD, 0)
     (machine.place / "dev/net/tun").unlink()
@@ -214,9 +214,7 @@ def test_the_device_comes_back(machine: Machine) -> None:
         (SECURE_BOOT, bytes([6, 0, 0, 0, 0]), True),
     ],
 )
-def test_what_asks_for_signatures(
-    machine: Machine, path: str, text: str | bytes, loads: bool
-) -> None:
+def test_signature_enforcement(machine: Machine, path: str, text: str | bytes, loads: bool) -> None:
     machine.write(path, text)
     assert machine.signed() is loads
 
@@ -234,14 +232,14 @@ def strict(machine: Machine) -> Machine:
     return machine
 
 
-def test_key_that_the_kernel_takes(strict: Machine) -> None:
+def test_trusted_key(strict: Machine) -> None:
     assert strict.signed()
     strict.write("sys/taken", "another's\n")
     assert not strict.signed()
 
 
 @pytest.mark.parametrize("missing", ["mok.key", "mok.pub"])
-def test_a_key_that_dkms_would_make_can_be_enrolled(strict: Machine, missing: str) -> None:
+def test_new_key_can_be_enrolled(strict: Machine, missing: str) -> None:
     (strict.place / "dkms" / missing).unlink()
     assert not strict.signed()
     made = (strict.place / "dkms/mok.pub").read_bytes()
@@ -261,13 +259,13 @@ def test_a_key_that_dkms_would_make_can_be_enrolled(strict: Machine, missing: st
         ("bin/insmod", 'echo "insmod: ERROR: could not insert module x: Operation not permitted"'),
     ],
 )
-def test_what_cannot_be_known_is_refused(strict: Machine, path: str, program: str) -> None:
+def test_unknown_is_refused(strict: Machine, path: str, program: str) -> None:
     file = strict.place / path
     programs(file.parent, {file.name: program})
     assert not strict.signed()
 
 
-def test_certificate_that_dkms_is_told_to_use(strict: Machine) -> None:
+def test_configured_certificate(strict: Machine) -> None:
     own = strict.place / "own.der"
     (strict.place / "dkms/mok.pub").rename(own)
     strict.write("etc/dkms/framework.conf", "mok_certificate=/nope\n")

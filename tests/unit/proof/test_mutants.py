@@ -15,7 +15,7 @@ from proof.sweep.rows import parse
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 
 
-def test_each_changes_its_file() -> None:
+def test_each_mutant_changes_its_file() -> None:
     for mutant in MUTANTS:
         text = (KMOD / mutant.file).read_text(encoding="utf-8")
         assert mutated(mutant, text) != text
@@ -31,7 +31,7 @@ def test_each_is_caught_by_an_existing_test() -> None:
     assert named <= programs | {KUNIT}
 
 
-def test_each_file_of_the_core_and_of_tap_has_one() -> None:
+def test_each_file_of_the_core_and_of_tap_has_a_mutant() -> None:
     files = {
         str(path.relative_to(KMOD))
         for name in ("flow", "tap")

@@ -10,7 +10,7 @@ from proof.sweep.pairs import choose
 from proof.sweep.rows import NAMES, VALUES, excluded
 
 
-def test_a_seed_has_every_pair_that_can_be() -> None:
+def test_a_seed_has_every_possible_pair() -> None:
     rows = choose(3)
     assert rows == choose(3) != choose(4)
     assert not any(excluded(asdict(row)) for row in rows)

@@ -50,7 +50,7 @@ def test_nothing_else_may_differ() -> None:
         assert text(other) != stock
 
 
-def test_what_packets_of_a_step_share() -> None:
+def test_shared_ids_and_ports() -> None:
     assert text(outer(1, 4), outer(1, 4)) == text(outer(2, 5), outer(2, 5))
     assert text(outer(1, 4), outer(1, 4)) != text(outer(1, 4), outer(2, 4))
     assert text(outer(1, 4), outer(1, 4)) != text(outer(1, 4), outer(1, 5))
@@ -61,7 +61,7 @@ def test_an_id_with_df_is_seen() -> None:
     assert "df:1" in text(outer(9, 4, df=True))[0]
 
 
-def test_the_message_about_a_smaller_mtu() -> None:
+def test_icmp_message_about_a_smaller_mtu() -> None:
     sent = message("198.18.4.1", "198.18.4.2", 1400)
     assert checksum(sent) == 0
     assert sent[:2] == b"\x03\x04"
