@@ -16,7 +16,8 @@ from proof.tunnels.topology import BELOW, NAME
 
 _ALL = 0x0003
 _PACKET, _VNET_HDR, _IGNORE_OUTGOING = 263, 15, 23
-_LIMIT_S = 5.0
+_LIMIT_S = 60.0
+"""Bound of take() if frames never stop."""
 _SETTINGS = {
     # ICMP errors are compared, too: disable their rate limits.
     "net/ipv4/icmp_ratelimit": "0",

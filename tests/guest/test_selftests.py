@@ -26,7 +26,7 @@ def ran(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[Path], Report]:
-    """Return a function that returns a program's report; its first call runs a guest's programs."""
+    """Return a function that returns a program's report; all programs of a guest run at once."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     chosen = [
         Path(str(item.callspec.params["program"]))
