@@ -36,7 +36,7 @@ def mov(dst: int, imm: int) -> bytes:
 EXIT = insn(0x95)
 
 
-def answer(value: int) -> bytes:
+def returns(value: int) -> bytes:
     """Return a program that always returns one value."""
     return mov(0, value) + EXIT
 
@@ -49,7 +49,7 @@ def redirect(index: int) -> bytes:
 def all_but(port: int, value: int) -> bytes:
     """Return a socket filter: 0 for frames to a UDP port, a value for all others."""
     load = insn(0xBF, 6, 1) + insn(0x28, imm=_PORT_AT)
-    return load + insn(0x15, 0, off=2, imm=port) + answer(value) + answer(0)
+    return load + insn(0x15, 0, off=2, imm=port) + returns(value) + returns(0)
 
 
 def _bpf(command: int, attributes: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proof.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, answer, redirect
+from proof.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, redirect, returns
 from proof.fuzz.calls_tun import IOCTL, ioctl, tap_index
 from proof.fuzz.memory import Memory, pack
 from proof.fuzz.program import Spec, Specs, System, exact, flags, name, num, packet
@@ -139,11 +139,11 @@ NET_CALLS: Specs = {
     "bypass": Spec(4, (_PACKET, exact(1, 0)), _option(263, 20)),
     "vnet_hdr": Spec(3, (_PACKET, exact(1, 0)), _option(263, 15)),
     "sndbuf": Spec(4, (("udp", "packet"), num(0, 5000, 100000, 1 << 24)), _option(1, 7)),
-    "xdp_program": Spec(3, (exact(2, 1, 3, 0, 4, 7),), _load(XDP, answer), "xdp"),
+    "xdp_program": Spec(3, (exact(2, 1, 3, 0, 4, 7),), _load(XDP, returns), "xdp"),
     "xdp_redirect": Spec(2, (_INDEX,), _load(XDP, redirect), "xdp"),
     "xdp_attach": Spec(8, (("xdp",), _INDEX, exact(XDP_DRV_MODE, 0, 2)), _xdp_attach, "link"),
     "filter_program": Spec(
-        3, (exact(0, 1, 2, 60, 0xFFFF),), _load(SOCKET_FILTER, answer), "filter"
+        3, (exact(0, 1, 2, 60, 0xFFFF),), _load(SOCKET_FILTER, returns), "filter"
     ),
     "pause": Spec(6, (exact(1, 2, 5, 9),), _pause),
 }

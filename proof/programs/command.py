@@ -88,7 +88,7 @@ def _as_another(words: tuple[str, ...], user: int) -> Ran:
     return Ran(*found)
 
 
-def answer(*words: str, status: int | Collection[int] = 0, user: int = 0) -> dict[str, Any]:
+def as_json(*words: str, status: int | Collection[int] = 0, user: int = 0) -> dict[str, Any]:
     """Run ``nodrop -j WORDS`` and return the JSON object that it prints."""
     found = json.loads(command("-j", *words, status=status, user=user).stdout)
     assert isinstance(found, dict), found

@@ -62,21 +62,21 @@ class Taker:
 
     Args:
         ordered: whether their numbers must grow.
-        answer: the file to write TCP packets back to; -1: do not.
+        echo_fd: the file to write TCP packets back to; -1: do not.
         skip: length of the Ethernet header, bytes.
     """
 
-    def __init__(self, tally: Tally, *, ordered: bool, answer: int, skip: int) -> None:
+    def __init__(self, tally: Tally, *, ordered: bool, echo_fd: int, skip: int) -> None:
         self._tally, self._place = tally, tally.take()
         self._last = -1
-        self._ordered, self._answer, self._skip = ordered, answer, skip
+        self._ordered, self._echo_fd, self._skip = ordered, echo_fd, skip
 
     def take(self, data: bytes) -> None:
         """Check and count a packet."""
-        if self._answer >= 0 and (back := swapped(data, self._skip)):
+        if self._echo_fd >= 0 and (back := swapped(data, self._skip)):
             # Do not block: nothing wakes a writer that waits for a tun's send buffer.
             with suppress(OSError):
-                os.pwritev(self._answer, [back], -1, os.RWF_NOWAIT)
+                os.pwritev(self._echo_fd, [back], -1, os.RWF_NOWAIT)
             return
         at = data.find(MAGIC)
         if at < 0:
@@ -164,7 +164,7 @@ class Loop:
                 while self._once() and not self.stop:
                     pass
 
-    def _answers(self, ring: Uring) -> Iterator[tuple[int, int, int]]:
+    def _completions(self, ring: Uring) -> Iterator[tuple[int, int, int]]:
         """Yield completions of reads; cancel all reads once ``stop`` is set."""
         cancelled = False
         while True:
@@ -172,25 +172,25 @@ class Loop:
                 ring.cancel_all()
                 cancelled = True
             ring.submit(1)
-            yield from (answer for answer in ring.answers() if answer[0] != CANCEL)
+            yield from (done for done in ring.completions() if done[0] != CANCEL)
 
     def _uring(self) -> None:
         buffers = [ctypes.create_string_buffer(BYTES) for _ in range(IN_FLIGHT)]
         with Uring(2 * IN_FLIGHT) as ring:
 
-            def ask(tag: int) -> None:
+            def queue_read(tag: int) -> None:
                 ring.read(self.fd, ctypes.addressof(buffers[tag]), BYTES, tag)
 
             for tag in range(IN_FLIGHT):
-                ask(tag)
+                queue_read(tag)
             waiting = IN_FLIGHT
-            for tag, got, _ in self._answers(ring):
+            for tag, got, _ in self._completions(ring):
                 if got > 0:
                     self.took(bytes(memoryview(buffers[tag])[:got]))
                 else:
                     self._met(-got)
                 if not self.stop:
-                    ask(tag)
+                    queue_read(tag)
                     continue
                 waiting -= 1
                 if not waiting:
@@ -203,7 +203,7 @@ class Loop:
         with Uring(4 * IN_FLIGHT) as ring:
             ring.provide(base, BYTES, 0, IN_FLIGHT, CANCEL)
             ring.read_on(self.fd, 0)
-            for _, got, flags in self._answers(ring):
+            for _, got, flags in self._completions(ring):
                 if got > 0:
                     number = flags >> BUFFER
                     at = number * BYTES

@@ -132,7 +132,7 @@ class Readers:
         taker = Taker(
             self.tally,
             ordered=kind not in ("threads", "uring") and len(self.dut.fds) == 1,
-            answer=fd if self._row.sender == "tcp" else -1,
+            echo_fd=fd if self._row.sender == "tcp" else -1,
             skip=0 if self._row.kind == "tun" else 14,
         )
         loop = Loop(kind, fd, taker.take, rests)

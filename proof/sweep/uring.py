@@ -116,7 +116,7 @@ class Uring:
         self._unsubmitted -= _check(result)
         return True
 
-    def answers(self) -> Iterator[tuple[int, int, int]]:
+    def completions(self) -> Iterator[tuple[int, int, int]]:
         """Yield (tag, result, flags) of each completion; a buffer's number is flags >> BUFFER."""
         head = self._word(self._cq, self._cq_head)
         while head != self._word(self._cq, self._cq_tail):

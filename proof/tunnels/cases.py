@@ -88,7 +88,7 @@ def cases(kind: Kind, mtu: int) -> list[Case]:
         Case("route mtu lock", f"{route} mtu lock 1300", remove),
         Case("route hoplimit", f"{route} hoplimit 33", remove),
         Case("unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"),
-        Case("neighbour asked for", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
+        Case("neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
         Case("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
         *_policies(here, there),
         *_hooks(kind, there),

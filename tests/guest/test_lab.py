@@ -151,7 +151,7 @@ def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -
         pytest.skip("this machine allows no namespaces")
     rights: list[int] = []
 
-    def look(_line: str) -> None:
+    def sample(_line: str) -> None:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -163,7 +163,7 @@ def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -
                 rights.append(int(lines["CapEff"], 16))
 
     mine = f"umid=nodrop-{os.getpid()}".encode()
-    uml.run(kernel, ["echo", "ready"], out=tmp_path, on_line=look)
+    uml.run(kernel, ["echo", "ready"], out=tmp_path, on_line=sample)
     cap_sys_admin = 1 << 21
     assert rights
     assert not any(right & cap_sys_admin for right in rights)

@@ -36,7 +36,7 @@ def ran(
     reports: dict[Path, Report] = {}
     tried: set[int] = set()
 
-    def ask(program: Path) -> Report:
+    def get(program: Path) -> Report:
         guest = guest_of(program.name)
         programs = [one for one in chosen if guest_of(one.name) == guest]
         if guest not in tried and len(programs) > 1:
@@ -46,7 +46,7 @@ def ran(
         out = tmp_path_factory.mktemp(program.name)
         return reports.get(program) or run_selftest(kernel, artifacts, program, out)
 
-    return ask
+    return get
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)

@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from command import answer
+from command import as_json
 from harness import SEND_TIMEOUT, THERE, equal
 from schema import validate
 
@@ -21,7 +21,7 @@ from lab.guest.slow import patience
 
 def query(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
     """Run ``nodrop -j WORDS``; return the object that it prints, validated by its schema."""
-    data = answer(*words, status=status)
+    data = as_json(*words, status=status)
     validate(data["command"], data)
     return data
 
