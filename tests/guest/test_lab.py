@@ -91,7 +91,7 @@ def test_status_output_log_and_time(kernel: Kernel, tmp_path: Path) -> None:
     assert result.output.splitlines() == lines
     assert f"Linux version {kernel.release}" in result.log
     assert "GREETING" not in result.log
-    assert 0 < result.seconds < 60
+    assert result.seconds > 0
     assert result.splats == ()
 
 
