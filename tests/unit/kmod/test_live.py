@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The livepatch's transmit, compiled with stand-ins for the kernel: what races cannot be made."""
+"""The livepatch's transmit, compiled with stubs of the kernel: races that cannot be forced."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ static enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q, struct netdev_
 
 static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb, struct net_device *dev);
 
-/* As the kernel's own. */
+/* Like the kernel's own. */
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -99,12 +99,12 @@ int main(void)
 	struct net_device dev = {{{&first}, &prog}, {-1}}, console = {{{&other}, &prog}, {-1}};
 	struct sk_buff plain = {0}, prints = {&console};
 
-	/* The reserved slot gets it, though it is detached meanwhile. */
+	/* The reserved slot gets the packet, although its queue is detached meanwhile. */
 	detaches_in_reserve = &dev;
 	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
 	assert(first.q.reserves == 1 && first.packets == 1 && second.packets == 0);
 
-	/* The next packet goes where the index leads now. */
+	/* The next packet goes to the queue that now has the index. */
 	detaches_in_reserve = NULL;
 	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
 	assert(second.q.reserves == 1 && second.packets == 1);
@@ -112,13 +112,13 @@ int main(void)
 
 	assert(printed_to == NETDEV_TX_OK);
 
-	/* It prints to the very device that it came through: the console sends it later. */
+	/* The console prints through the device in use: it must send later. */
 	prints.console = &dev;
 	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
 	assert(second.q.reserves == 2 && second.packets == 2);
 	assert(printed_to == NETDEV_TX_BUSY);
 
-	/* A queue may be made before the packet is there: under the lock nothing else has reserved. */
+	/* A queue may be created before the packet arrives: no one else reserves under the lock. */
 	second.plain = true;
 	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
 	assert(second.q.reserves == 2 && second.packets == 3);

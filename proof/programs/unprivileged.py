@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An ordinary user, root in namespaces of his own, who runs parts of a test program.
+"""Run parts of a test program as an unprivileged user, root in namespaces of its own.
 
-The program is started again as ``PROGRAM PART WORDS``, by nobody. What a part finds out it
-tells in lines of JSON on stdout; it goes on when the program says so, by a line on stdin.
+The program starts itself again as ``PROGRAM PART WORDS``, as user nobody. A part reports in lines
+of JSON on stdout, and waits for a line on stdin where the program has to resume it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from lab.guest.slow import patience
 
 NOBODY = 65534
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
-FOR_EVERYBODY = ("/dev/net/tun", "/dev/vhost-net")
+WORLD_WRITABLE = ("/dev/net/tun", "/dev/vhost-net")
 Part = Callable[..., None]
 
 
-class Stranger:
-    """A process of nobody that runs a part; a context manager that kills it in the end.
+class Unprivileged:
+    """A process of user nobody that runs a part; a context manager, which kills it.
 
     Args:
-        part: a function that the program named in parts().
-        words: its arguments; it gets them as text.
+        part: one of the functions given to parts().
+        words: its arguments, passed as strings.
     """
 
     def __init__(self, part: Part, *words: object) -> None:
@@ -41,11 +41,11 @@ class Stranger:
 
     def __enter__(self) -> Self:
         _namespaces_allowed()
-        for name in FOR_EVERYBODY:
-            # As udev has it on Debian; vhost-net there is for the group kvm.
+        for name in WORLD_WRITABLE:
+            # As with Debian's udev rules, except that vhost-net's group is kvm there.
             if Path(name).exists():
                 Path(name).chmod(0o666)
-        self._process = _nobody(self._argv)
+        self._process = _as_nobody(self._argv)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,32 +57,32 @@ class Stranger:
 
     @property
     def pid(self) -> int:
-        """The process, and so its namespaces."""
+        """The process's pid, which also names its namespaces."""
         return self._process.pid
 
     def kill(self) -> None:
-        """End it in the middle of things, and its namespaces with it."""
+        """Kill it, and so its namespaces."""
         self._process.kill()
 
-    def heard(self, timeout: float = 20.0) -> dict[str, Any]:
-        """Return what it tells next; fails the case when it says nothing in time, or ends."""
+    def next_report(self, timeout: float = 20.0) -> dict[str, Any]:
+        """Return its next report; fail the case if it has ended or the time is over."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], patience(timeout))
         line = self._process.stdout.readline() if ready else b""
         if not line:
-            state = "has ended" if ready else f"says nothing for {timeout:g} s"
-            raise AssertionError(f"the stranger {state}")
+            state = "has ended" if ready else f"reports nothing for {timeout:g} s"
+            raise AssertionError(f"the unprivileged process {state}")
         found = json.loads(line)
         assert isinstance(found, dict), found
         return found
 
-    def go(self) -> None:
-        """Let it go on from wait()."""
+    def resume(self) -> None:
+        """Make it return from wait_for_resume()."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
 
 
-def _nobody(argv: list[str]) -> subprocess.Popen[bytes]:
+def _as_nobody(argv: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
         bufsize=0,
@@ -91,38 +91,38 @@ def _nobody(argv: list[str]) -> subprocess.Popen[bytes]:
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
-        # Not where the administrator works, which may be closed to others.
+        # The current directory may be inaccessible to others.
         cwd="/",
     )
 
 
 def _namespaces_allowed() -> None:
-    with _nobody([*UNSHARE, "true"]) as process:
+    with _as_nobody([*UNSHARE, "true"]) as process:
         process.communicate(timeout=patience(10))
     if process.returncode:
-        raise Skip("ordinary users may not have namespaces here")
+        raise Skip("unprivileged user namespaces are disabled here")
 
 
 def parts(*functions: Part) -> None:
-    """Run the part that the command line names, if it names one, and end."""
+    """If the command line names a part, run it and exit."""
     if len(sys.argv) > 1:
         {function.__name__: function for function in functions}[sys.argv[1]](*sys.argv[2:])
         sys.exit(0)
 
 
-def tell(**found: object) -> None:
-    """Tell the program, from a part."""
+def report(**found: object) -> None:
+    """Send a report from a part to the program."""
     print(json.dumps(found), flush=True)
 
 
-def wait() -> None:
-    """Wait until the program says go(), in a part; end with it."""
+def wait_for_resume() -> None:
+    """Block a part until the program calls resume(); exit if the program has ended."""
     if not sys.stdin.readline():
         sys.exit(0)
 
 
 def open_programs() -> None:
-    """Let strangers run the traffic programs, which may be where root alone may look."""
+    """Copy the traffic programs to a folder that all users can read."""
     place = Path("/run/nodrop-programs")
     if not place.exists():
         shutil.copytree(os.environ["NODROP_BIN"], place)
@@ -130,8 +130,8 @@ def open_programs() -> None:
     os.environ["NODROP_BIN"] = str(place)
 
 
-def silence() -> None:
-    """Let the kernel send nothing by itself in the part's own namespace."""
+def disable_ipv6() -> None:
+    """Disable IPv6 in the part's namespace, so that the kernel sends no packets of its own."""
     for name in ("all", "default"):
         knob = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
         if knob.exists():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Break the modules on purpose, one place at a time: the test that is named must notice.
+"""Mutation tests: with each mutant of proof.mutants, the test that it names must fail.
 
-The modules are built once; a mutant builds what depends on its file, runs its test, and is undone.
+The modules are built once. A mutant rebuilds what depends on its file, runs its test, and is
+reverted. The test must pass without the mutant.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from proof.selftests import find_kunit, run_kunit, run_selftest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
 PROGRAMS = ROOT / "proof/programs"
-TIMEOUT_S, BROKEN_S = 330.0, 150.0
-"""For a guest with whole modules; with broken ones, where what is waited for never comes."""
+TIMEOUT_S, MUTANT_S = 330.0, 150.0
+"""Timeouts of a guest with the original modules, and with a mutant."""
 SWEEP = """
 import sys
 from proof.sweep import run
@@ -37,12 +38,12 @@ from proof.sweep.__main__ import main
 run.SHRINK_S = 0.0
 sys.exit(main(sys.argv[1:]))
 """
-"""A row that fails is not tried again, plainer."""
+"""Failing rows are not shrunk."""
 
 
 @dataclass
-class Bench:
-    """A folder in which the modules are built, and what the tests say of them."""
+class BuildTree:
+    """A folder in which the modules are built and tested."""
 
     kernel: Kernel
     artifacts: Artifacts
@@ -51,7 +52,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         shutil.copytree(ROOT / "kmod", self.folder / "kmod")
-        # A mutant may leave something unused.
+        # A mutant may leave functions unused.
         kbuild = self.folder / "kmod/Kbuild"
         kbuild.write_text(re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8")))
         modules = self.folder / "modules"
@@ -65,10 +66,10 @@ class Bench:
         make([*words, "ARCH=um"], what="A mutant", scratch=self.folder, timeout=BUILD_TIMEOUT_S)
 
     def build(self) -> None:
-        """Build what has changed.
+        """Rebuild the modules.
 
         Raises:
-            NodropError: it does not compile.
+            NodropError: they do not compile.
         """
         build = self._out / "build"
         self._make("--no-print-directory", "-C", str(self.kernel.objtree), f"M={build}", "modules")
@@ -77,7 +78,7 @@ class Bench:
 
     @contextmanager
     def broken(self, mutant: Mutant) -> Iterator[None]:
-        """Have a mutant's modules for the block."""
+        """Build a mutant's modules for the block."""
         path = self._out / "build" / mutant.file
         whole = path.read_text(encoding="utf-8")
         path.write_text(mutated(mutant, whole), encoding="utf-8")
@@ -88,12 +89,12 @@ class Bench:
             path.write_text(whole, encoding="utf-8")
 
     def passes(self, name: str, wait_s: float, least_s: int = 60) -> bool:
-        """Whether a test passes with the modules as they were built last.
+        """Return whether a test passes with the current modules.
 
         Args:
-            name: of the test.
-            wait_s: for the whole guest.
-            least_s: how long it waits for what does not come.
+            name: KUNIT, a program, or a row of the sweep.
+            wait_s: timeout of the guest.
+            least_s: NODROP_LEAST_S: the shortest bound of a wait in it.
         """
         out = self.folder / "out"
         env = {"PYTHONPATH": str(ROOT), "NODROP_LEAST_S": str(least_s)}
@@ -110,12 +111,12 @@ class Bench:
                 return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
             return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
         except (DiedAtBoot, NeverAnswered):
-            raise  # it says nothing about the mutant
+            raise  # not due to the mutant
         except NodropError:
-            return False  # the guest died, or hung
+            return False  # the guest died or timed out
 
-    def passes_whole(self, name: str) -> bool:
-        """Whether it passes with modules that nothing was changed in; each is asked once."""
+    def passes_unmodified(self, name: str) -> bool:
+        """Return whether a test passes with the original modules; run each test once."""
         if name not in self._whole:
             self.build()
             self._whole[name] = self.passes(name, TIMEOUT_S)
@@ -123,8 +124,8 @@ class Bench:
 
 
 def mutated(mutant: Mutant, text: str) -> str:
-    """Return a file's text with the change."""
-    for old, new in ((mutant.old, mutant.new), mutant.wider):
+    """Return a file's text with a mutant's changes."""
+    for old, new in ((mutant.old, mutant.new), mutant.delay):
         if old:
             assert text.count(old) == 1, f"{old!r} is not in kmod/{mutant.file} once"
             text = text.replace(old, new)
@@ -132,19 +133,19 @@ def mutated(mutant: Mutant, text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildTree]:
     folder = tmp_path_factory.mktemp("mutants")
     with Progress() as progress:
         kernel = ensure_kernel(progress, "debug")
         artifacts = ensure_artifacts(kernel, progress)
-    yield Bench(kernel, artifacts, folder)
+    yield BuildTree(kernel, artifacts, folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.file}: {one.name}")
-def test_is_noticed(mutant: Mutant, bench: Bench) -> None:
-    with bench.broken(mutant):
-        assert not bench.passes(mutant.noticed_by, BROKEN_S, 15), (
-            f"{mutant.noticed_by} does not notice it"
+def test_is_caught(mutant: Mutant, tree: BuildTree) -> None:
+    with tree.broken(mutant):
+        assert not tree.passes(mutant.caught_by, MUTANT_S, 15), (
+            f"{mutant.caught_by} does not catch it"
         )
-    assert bench.passes_whole(mutant.noticed_by), f"{mutant.noticed_by} fails without it"
+    assert tree.passes_unmodified(mutant.caught_by), f"{mutant.caught_by} fails without it"

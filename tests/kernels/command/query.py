@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the command tells as JSON, which has to fit its schema; traffic meanwhile."""
+"""Query the command as JSON and check it against its schema; traffic meanwhile."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from command import answer
+from command import as_json
 from harness import SEND_TIMEOUT, THERE, equal
 from schema import validate
 
 from lab.guest.slow import patience
 
 
-def told(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
-    """Run ``nodrop -j WORDS`` and return the object that it prints; it fits its schema."""
-    data = answer(*words, status=status)
+def query(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
+    """Run ``nodrop -j WORDS``; return the object that it prints, validated by its schema."""
+    data = as_json(*words, status=status)
     validate(data["command"], data)
     return data
 
 
 def device(data: dict[str, Any], name: str, netns: str | None = None) -> dict[str, Any]:
-    """One of the devices that the command told of.
+    """Return one of the devices in the command's output.
 
     Args:
-        netns: its namespace; None: that of the command.
+        netns: its namespace; None: the command's.
     """
     found: list[dict[str, Any]] = [
         one for one in data["devices"] if (one["name"], one["netns"]) == (name, netns)
@@ -40,7 +40,7 @@ def device(data: dict[str, Any], name: str, netns: str | None = None) -> dict[st
 
 
 class Bursts:
-    """Sends bursts of datagrams until the block ends, and leaves time for others in between."""
+    """Send bursts of datagrams during the block, with pauses for other traffic."""
 
     def __init__(self, packets: int = 100, pause_s: float = 0.05) -> None:
         self._packets = packets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a tunnel's packets meet on their way: routes, neighbours, policies, hooks, devices."""
+"""The cases in which packets are recorded: routes, neighbours, policies, hooks, devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proof.tunnels.topology import BELOW, FAR, FAR_MAC, NAME
 
 _GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"
 LONG = 1280
-"""Bytes of a packet that fits into every tunnel, and not through an MTU of 1300."""
+"""Bytes of a packet that fits every tunnel's MTU, but not through an MTU of 1300."""
 _OFFLOADS = (
     *("tx", "sg", "tso", "gso", "tx-udp-segmentation", "tx-udp_tnl-segmentation"),
     *("tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation"),
@@ -20,12 +20,12 @@ _OFFLOADS = (
 _ESP = f"proto esp spi 0x99 reqid 1 aead rfc4106(gcm(aes)) 0x{'11' * 20} 128"
 
 
-class Way(NamedTuple):
-    """Something that is so for some packets.
+class Case(NamedTuple):
+    """A change of what a tunnel's packets meet.
 
     Attributes:
-        do: commands that make it so, one a line.
-        undo: commands that end it.
+        do: commands that make the change, one a line.
+        undo: commands that revert it.
         long: bytes of the longest packets.
     """
 
@@ -35,24 +35,24 @@ class Way(NamedTuple):
     long: int = LONG
 
 
-def _policies(here: str, there: str) -> list[Way]:
+def _policies(here: str, there: str) -> list[Case]:
     select = f"src {here} dst {there} dir out"
-    gone = f"ip xfrm policy delete {select}"
-    found = [Way("policy blocks", f"ip xfrm policy add {select} action block", gone)]
+    remove = f"ip xfrm policy delete {select}"
+    found = [Case("policy blocks", f"ip xfrm policy add {select} action block", remove)]
     for mode in ("transport", "tunnel"):
         outer = f"tmpl src {here} dst {there} proto esp reqid 1 mode {mode}"
         do = f"ip xfrm state add src {here} dst {there} {_ESP} mode {mode}\n"
         do += f"ip xfrm policy add {select} {outer}"
-        undo = f"{gone}\nip xfrm state delete src {here} dst {there} proto esp spi 0x99"
-        found.append(Way(f"ESP, {mode}", do, undo))
+        undo = f"{remove}\nip xfrm state delete src {here} dst {there} proto esp spi 0x99"
+        found.append(Case(f"ESP, {mode}", do, undo))
     return found
 
 
-def _hooks(kind: Kind, there: str) -> list[Way]:
+def _hooks(kind: Kind, there: str) -> list[Case]:
     family, ttl = ("ip6", "ip6 hoplimit") if kind.outer6 else ("ip", "ip ttl")
     rows = (("postrouting", f"{ttl} set 7"), ("output", f"{ttl} set 8"))
     return [
-        Way(
+        Case(
             f"{hook}: {rule}",
             f"nft add table {family} nd\n"
             f"nft add chain {family} nd c {{ type filter hook {hook} priority 0 ; }}\n"
@@ -63,15 +63,15 @@ def _hooks(kind: Kind, there: str) -> list[Way]:
     ]
 
 
-def ways(kind: Kind, mtu: int) -> list[Way]:
-    """Return all ways of a kind of tunnel; the last one ends with the device below down.
+def cases(kind: Kind, mtu: int) -> list[Case]:
+    """Return all cases for a kind of tunnel; the last one leaves the device below down.
 
     Args:
         mtu: of the tunnel's device.
     """
     here, there, gate = (HERE6, THERE6, _GATE6) if kind.outer6 else (HERE4, THERE4, _GATE4)
     full = f"{there}/{128 if kind.outer6 else 32}"
-    route, gone = f"ip route add {full} dev {BELOW}", f"ip route del {full}"
+    route, remove = f"ip route add {full} dev {BELOW}", f"ip route del {full}"
     gates = "\n".join(
         f"ip neigh replace {one} lladdr {_GATE_MAC} dev {BELOW} nud permanent"
         for one in (_GATE4, _GATE6)
@@ -79,27 +79,27 @@ def ways(kind: Kind, mtu: int) -> list[Way]:
     neighbour = f"ip neigh replace {there} lladdr {FAR_MAC} dev {BELOW} nud"
     software = f"ethtool -K {BELOW} " + " ".join(f"{name} off" for name in _OFFLOADS)
     found = [
-        Way("nothing else", gates, "", mtu + 1),
-        Way("segments in software", software, software.replace(" off", " on")),
-        Way("tall", f"ip link set {NAME} mtu 3000", f"ip link set {NAME} mtu {mtu}", 2000),
-        Way("route", route, gone),
-        Way("gateway", f"ip route add {full} via {gate} dev {BELOW}", gone),
-        Way("route mtu", f"{route} mtu 1300", gone),
-        Way("route mtu lock", f"{route} mtu lock 1300", gone),
-        Way("route hoplimit", f"{route} hoplimit 33", gone),
-        Way("unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"),
-        Way("neighbour asked for", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
-        Way("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
+        Case("nothing else", gates, "", mtu + 1),
+        Case("segments in software", software, software.replace(" off", " on")),
+        Case("tall", f"ip link set {NAME} mtu 3000", f"ip link set {NAME} mtu {mtu}", 2000),
+        Case("route", route, remove),
+        Case("gateway", f"ip route add {full} via {gate} dev {BELOW}", remove),
+        Case("route mtu", f"{route} mtu 1300", remove),
+        Case("route mtu lock", f"{route} mtu lock 1300", remove),
+        Case("route hoplimit", f"{route} hoplimit 33", remove),
+        Case("unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"),
+        Case("neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
+        Case("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
         *_policies(here, there),
         *_hooks(kind, there),
     ]
     if not kind.outer6:
         via = f"ip route add {full} via inet6 {_GATE6} dev {BELOW}"
-        found.append(Way("gateway of IPv6", via, gone))
-        told = f"ip netns exec {FAR} {sys.executable} -m proof.tunnels.pmtu"
-        told += f" {HERE4} {THERE4} 1300"
-        found.append(Way("path MTU", told, "ip route flush cache"))
+        found.append(Case("gateway of IPv6", via, remove))
+        command = f"ip netns exec {FAR} {sys.executable} -m proof.tunnels.pmtu"
+        command += f" {HERE4} {THERE4} 1300"
+        found.append(Case("path MTU", command, "ip route flush cache"))
     smaller = f"ip link set {BELOW} mtu 1300"
-    found.append(Way("smaller below", smaller, smaller.replace("1300", "1500")))
-    found.append(Way("down below", f"ip link set {BELOW} down", ""))
+    found.append(Case("smaller below", smaller, smaller.replace("1300", "1500")))
+    found.append(Case("down below", f"ip link set {BELOW} down", ""))
     return found
