@@ -15,14 +15,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bench import machine, rundir
-from bench.commands import common
+from bench import provenance, rundir
+from bench.commands import shared
 from bench.guest.costcases import AXES
 from bench.report import costs
 from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
-from lab import accel, kernels
+from lab import accel, bootable
+from lab.debian import Setup, ensure_machine, ensure_packages
 from lab.guest.variant import Variant
-from lab.machine import Setup, ensure_machine, ensure_packages
 from lab.roots import kernel_names
 from nodrop import proc
 from nodrop.errors import NodropError
@@ -48,7 +48,7 @@ def measure(
     """
     rundir.refuse_data(out)
     guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
-    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
+    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in bootable.UPSTREAM]
     command = ["python3", "-m", "bench.guest.instructions", str(times)]
     command += [",".join(axes), *variants]
     done = count(1)
@@ -68,11 +68,11 @@ def measure(
     qemu = proc.require("qemu-system-x86_64", "qemu-system-x86")
     meta = {
         "schema": 1,
-        "time": machine.now_utc(),
+        "time": provenance.now_utc(),
         "kernel": {"name": kernel, "release": guest.kernel.release},
         "qemu": proc.run([qemu, "--version"], timeout=TIMEOUT_S).output.splitlines()[0],
-        "machine": machine.describe_machine(),
-        "source": machine.describe_source(),
+        "machine": provenance.describe_machine(),
+        "source": provenance.describe_source(),
         "times": times,
         "axes": list(axes),
     }
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure, and print and write the table."""
     arguments = _arguments(argv)
     axes = [arguments.only] if arguments.only else list(AXES)
-    out = arguments.table or arguments.out or common.default_out("instructions")
+    out = arguments.table or arguments.out or shared.default_out("instructions")
     if not arguments.table:
         with Progress() as progress:
             measure(arguments.kernel, TIMES, out, progress, axes)

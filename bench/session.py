@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import machine, noise, programs, rundir
+from bench import noise, programs, provenance, rundir
 from bench.guest.plan import Job
 from bench.guest.runner import PROGRESS_MARK
 from bench.report.files import META_SCHEMA
@@ -66,7 +66,7 @@ def measure(
     runs = rundir.jobs(scenarios, variants)
     meta = {
         "schema": META_SCHEMA,
-        "started": machine.now_utc(),
+        "started": provenance.now_utc(),
         **_identity(kernel),
         "programs": programs.versions(scenarios),
         "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
@@ -81,9 +81,9 @@ def measure(
 def _identity(kernel: Kernel) -> dict[str, Any]:
     """Return what names the machine, the kernel and what is measured."""
     return {
-        "machine": machine.describe_machine(),
-        "kernel": machine.describe_kernel(kernel),
-        "source": machine.describe_source(),
+        "machine": provenance.describe_machine(),
+        "kernel": provenance.describe_kernel(kernel),
+        "source": provenance.describe_source(),
     }
 
 
@@ -115,7 +115,7 @@ def go_on(out: Path, progress: Progress) -> None:
         )
     try:
         rundir.cut(out, rundir.whole(runs, made))
-        meta["continued"].append(machine.now_utc())
+        meta["continued"].append(provenance.now_utc())
         rundir.write_meta(out, meta)
     except OSError as error:
         raise rundir.unwritable(out, error) from error

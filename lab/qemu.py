@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab import accel, again, initramfs
+from lab import accel, initramfs, retry
 from lab import init as plan
-from lab.hearing import GuestRun, channels, hear, results_folder, start
+from lab.channels import GuestRun, channels, hear, results_folder, start
 from lab.roots import DebianKernel
 from lab.terminal import Terminal
 from nodrop import proc
@@ -108,7 +108,7 @@ def run(
                     terminal=terminal,
                 )
 
-    return again.insist(boot, listened=bool(terminal or on_line))
+    return retry.insist(boot, listened=bool(terminal or on_line))
 
 
 _COMMAND_LINE = (

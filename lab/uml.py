@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import again
 from lab import init as plan
-from lab.hearing import GuestRun, channels, hear, results_folder, start
+from lab import retry
+from lab.channels import GuestRun, channels, hear, results_folder, start
+from lab.isolation import Isolation, isolation
 from lab.kernel import Artifacts, Kernel
-from lab.namespaces import Isolation, isolation
 from lab.terminal import Terminal
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
@@ -90,7 +90,7 @@ def run(
             with start(command, theirs, json.dumps(request).encode()) as process:
                 return hear(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
 
-    return again.insist(boot, listened=bool(terminal or on_line))
+    return retry.insist(boot, listened=bool(terminal or on_line))
 
 
 def _command_line(

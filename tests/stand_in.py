@@ -13,7 +13,7 @@ import pytest
 from bench import session
 from bench.guest import runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
-from lab import hearing, splats, uml
+from lab import channels, splats, uml
 from lab.guest.environment import Environment
 from lab.kernel import Artifacts, Kernel
 
@@ -57,7 +57,7 @@ class Guest:
         out: Path,
         on_line: Callable[[str], None],
         **__: Any,
-    ) -> hearing.GuestRun:
+    ) -> channels.GuestRun:
         """Make what the plan lacks."""
         log: list[str] = []
 
@@ -69,7 +69,7 @@ class Guest:
 
         environment = Environment(out, self.artifacts.modules, self.artifacts.bin)
         runner.run_all(read_plan(out / PLAN_NAME), environment, report)
-        return hearing.GuestRun(0, "", "", splats.find_splats(log), 1.0)
+        return channels.GuestRun(0, "", "", splats.find_splats(log), 1.0)
 
     def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
         """Make one run."""

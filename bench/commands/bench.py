@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from bench import scenario
-from bench.commands import common
+from bench.commands import shared
 from lab.guest.variant import Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import UsageError
@@ -32,7 +32,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--seconds", type=seconds, metavar="S", help="measured window of a run")
     parser.add_argument(
         "--variants",
-        type=common.variant_list,
+        type=shared.variant_list,
         metavar="DRIVERS",
         help="drivers to compare, such as stock,nodrop (default: all)",
     )
@@ -64,15 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             name, length = arguments.scenario, (arguments.pairs, arguments.seconds)
             chosen = scenario.load(name).with_length(*length)
-            out = arguments.out or common.default_out(name)
+            out = arguments.out or shared.default_out(name)
             session.measure([chosen], arguments.variants or tuple(Variant), out, steps)
-    directory, summaries = common.write_report(out)
+    directory, summaries = shared.write_report(out)
     if arguments.json:
         print_json("bench", next(iter(summaries.values())))
     else:
-        common.print_table(arguments, directory, summaries)
+        shared.print_table(arguments, directory, summaries)
         print(f"Data, table, picture and page (report.html): {out}")
-    return common.check(directory)
+    return shared.check(directory)
 
 
 def _alone(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from bench import scenario
-from bench.commands import common
+from bench.commands import shared
 from lab.guest.variant import Variant
 from nodrop.commands.common import print_json, progress
 
@@ -39,16 +39,16 @@ def run(arguments: argparse.Namespace) -> int:
         scenario.load(name).with_length(pairs, seconds)
         for name, (pairs, seconds) in LENGTHS.items()
     ]
-    out = arguments.out or common.default_out("demo")
+    out = arguments.out or shared.default_out("demo")
     with progress(arguments) as steps:
         measure(chosen, tuple(Variant), out, steps)
-    directory, summaries = common.write_report(out)
+    directory, summaries = shared.write_report(out)
     if arguments.json:
         print_json("demo", {"scenarios": summaries})
     else:
-        common.print_table(arguments, directory, summaries)
+        shared.print_table(arguments, directory, summaries)
         print(f"Table:   {out / MARKDOWN_NAME}")
         print(f"Picture: {out / PLOT_NAME}")
         print(f"Page:    {out / PAGE_NAME}")
         print(f"Again:   nodrop-lab report {out}")
-    return common.check(directory)
+    return shared.check(directory)

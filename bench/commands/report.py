@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench.commands import common
+from bench.commands import shared
 from nodrop.commands.common import print_json
 
 
@@ -28,10 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     from bench.report.files import PAGE_NAME
 
     path = arguments.directory
-    directory, summaries = common.write_report(path)
+    directory, summaries = shared.write_report(path)
     if arguments.json:
         print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
     else:
-        common.print_table(arguments, directory, summaries)
+        shared.print_table(arguments, directory, summaries)
         print(f"Table, picture and page (report.html): {path}")
     return 0

@@ -20,7 +20,7 @@ from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
-    from lab.hearing import GuestRun
+    from lab.channels import GuestRun
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
 NONE = "none"
@@ -106,19 +106,19 @@ def run_guest(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> GuestRun:
-    from lab import kernels
-    from lab.hearing import results_folder
+    from lab import bootable
+    from lab.channels import results_folder
     from lab.kernel.artifacts import REPOSITORY
     from lab.terminal import Terminal
 
     driver = None if arguments.driver == NONE else Variant(arguments.driver)
     results_folder(out)
     with common.progress(arguments) as progress:
-        release, boot = kernels.ensure(arguments.kernel, driver, arguments.flavour, progress)
+        release, boot = bootable.ensure(arguments.kernel, driver, arguments.flavour, progress)
     argv = list(command or _SHELL)
     if driver:
-        python = sys.executable if arguments.kernel == kernels.UML else "python3"
-        argv = [python, "-m", "lab.guest.loaded", str(driver), *argv]
+        python = sys.executable if arguments.kernel == bootable.UML else "python3"
+        argv = [python, "-m", "lab.guest.with_driver", str(driver), *argv]
     if not command and not arguments.quiet:
         modules = f"with {driver}'s modules" if driver else "without modules of tun"
         print(f"Linux {release} {modules}. Leave by 'exit'; Ctrl-] kills it.", file=sys.stderr)

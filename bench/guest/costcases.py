@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.guest.payload import Payload
+from bench.guest.udp_payload import Payload
 
 RING = 500
 """Slots; more than are sent at a time, so that it is never full."""

@@ -22,12 +22,12 @@ from bench.guest.costcases import Case, chosen
 from bench.guest.plan import RAW_NAME
 from bench.guest.runner import append_result
 from bench.guest.scenarios.base import account, drain
-from lab.guest.command import tool
 from lab.guest.drivers import Drivers, device_flags
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError, Unsupported
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
@@ -63,7 +63,7 @@ def measure(case: Case, variant: Variant, environment: Environment) -> dict[str,
             address=f"{LOCAL} peer {REMOTE}/32",
         )
         command = [str(environment.bin / "packet_cost"), *words(case, devices)]
-        output = tool(command, timeout=patience(TIMEOUT_S), pass_fds=devices)
+        output = tool(command, timeout=time_limit(TIMEOUT_S), pass_fds=devices)
         loop, *rounds, whole = map(json.loads, output.splitlines())
         counts = drain(DEVICE, whole["sent"])
     packets = account(whole["sent"], whole["delivered"], counts)

@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
-from lab.guest.command import Service, in_netns
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.process import Service, in_netns
+from lab.guest.timing import time_limit
 
 STEP_S = 0.1
 """What iperf3 counts by; it knows no shorter one."""
-LISTEN_TIMEOUT_S = patience(5.0)
-END_GRACE_S = patience(15.0)
+LISTEN_TIMEOUT_S = time_limit(5.0)
+END_GRACE_S = time_limit(15.0)
 FAILED = 1
 """The status with which iperf3 ends, and then tells why in its result."""
 

@@ -18,15 +18,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from bench.guest.runner import append_result
-from lab.guest.command import Service, in_netns, parse_last_json
 from lab.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience
-from lab.guest.taps.device import LinkTap
+from lab.guest.process import Service, in_netns, parse_last_json
+from lab.guest.taps.ingress import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
+from lab.guest.taps.linktap import LinkTap
 from lab.guest.taps.measure import rx_dropped
-from lab.guest.taps.ways import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
-from lab.guest.vhost import VhostClient
+from lab.guest.timing import time_limit
+from lab.guest.vhost_client import VhostClient
 
 ORDER = (False, True, True, False)
 """Whether the slow guest is sent to."""
@@ -86,7 +86,7 @@ def phase(
     case: Case, slow: LinkTap, fast: LinkTap, beside: bool, environment: Environment
 ) -> dict[str, float]:
     """Look at the fast guest once; return what came, per second where its name says so."""
-    wait = patience(case.seconds + 10)
+    wait = time_limit(case.seconds + 10)
     with ExitStack() as stack:
         fast_read = stack.enter_context(reading(case, fast, 0, environment))
         others = None

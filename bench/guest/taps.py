@@ -15,7 +15,7 @@ from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.taps import measure
-from lab.guest.taps.ways import WAYS
+from lab.guest.taps.ingress import WAYS
 
 COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counted", "errors")
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from lab.guest.command import Service, switches
 from lab.guest.kreader import Counts, Way
+from lab.guest.process import Service, switches
 
 
 def command(program: Path, tap_fd: int, *, cpu: int, work_ns: int, fifo: bool) -> list[str]:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from bench.guest.costcases import AXES
-from bench.report.rows import MISSING
+from bench.report.tablerows import MISSING
 from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from bench.report import plot
 from bench.report.files import PAGE_NAME, RunDirectory
-from bench.report.rows import Section, format_interval, section
 from bench.report.table import note
+from bench.report.tablerows import Section, format_interval, section
 
 TEMPLATE = Path(__file__).with_name("page.html")
 

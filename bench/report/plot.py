@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.report.files import PLOT_NAME, RunDirectory
-from bench.report.rows import case_words
 from bench.report.table import caption
+from bench.report.tablerows import case_words
 
 COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2"}
 """Grey, and two colours of Okabe and Ito's that all kinds of eyes tell apart."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.report import noise
 from bench.report.files import MARKDOWN_NAME, RunDirectory
-from bench.report.rows import Section, section
+from bench.report.tablerows import Section, section
 from nodrop.columns import Cell, Column
 from nodrop.screen import Screen
 

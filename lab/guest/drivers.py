@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import tool
 from lab.guest.failure import GuestError, Unsupported
-from lab.guest.slow import patience
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 from lab.guest.variant import Variant
 
 IFF_BACKPRESSURE = 0x0080
@@ -156,7 +156,7 @@ class Drivers:
     def _unload_last(self) -> None:
         """A device's last references go a moment after its file; so try again."""
         module = Path(self._loaded[-1]).stem
-        deadline = time.monotonic() + patience(UNLOAD_TIMEOUT_S)
+        deadline = time.monotonic() + time_limit(UNLOAD_TIMEOUT_S)
         while Path("/sys/module", module).exists():
             try:
                 tool(["rmmod", module])

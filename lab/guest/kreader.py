@@ -8,7 +8,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from lab.guest import device
+from lab.guest import chardev
 from lab.guest.failure import GuestError
 
 DEVICE = "/dev/nodrop-kreader"
@@ -16,9 +16,9 @@ _START = struct.Struct("iiiII")
 _COUNTS = struct.Struct("11Qi4x")
 FLAG_FIFO, FLAG_ONE_WAY = 1, 2
 
-IOC_START = device.ioc(device.IOC_WRITE, 0xD0, _START.size)
-IOC_READ = device.ioc(device.IOC_READ, 0xD1, _COUNTS.size)
-IOC_STOP = device.ioc(device.IOC_READ, 0xD2, _COUNTS.size)
+IOC_START = chardev.ioc(chardev.IOC_WRITE, 0xD0, _START.size)
+IOC_READ = chardev.ioc(chardev.IOC_READ, 0xD1, _COUNTS.size)
+IOC_STOP = chardev.ioc(chardev.IOC_READ, 0xD2, _COUNTS.size)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def rates(first: Counts, last: Counts) -> dict[str, float]:
     }
 
 
-class KernelReader(device.DeviceFile):
+class KernelReader(chardev.DeviceFile):
     """Reads a tun file in the kernel until it is closed; a context manager.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import ip_batch
+from lab.guest.process import ip_batch
 
 _CLONE_NEWNET = 0x40000000
 
@@ -32,7 +32,7 @@ def inside(path: Path) -> Iterator[None]:
     """Be in another network namespace; a socket that is made there stays there.
 
     Args:
-        path: its file, see :func:`lab.guest.command.netns_path`.
+        path: its file, see :func:`lab.guest.process.netns_path`.
 
     Raises:
         OSError: it cannot be entered.

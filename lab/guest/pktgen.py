@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lab.guest.command import tool
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 
 PROC = Path("/proc/net/pktgen")
-STOP_TIMEOUT_S = patience(5.0)
+STOP_TIMEOUT_S = time_limit(5.0)
 STEP_S = 0.005
-START_TIMEOUT_S = patience(15.0)
+START_TIMEOUT_S = time_limit(15.0)
 
 _FINISHED = re.compile(r"Result: OK: \d+\(c")
 _CURRENT = re.compile(r"pkts-sofar:\s*(\d+)\s+errors:\s*(\d+)")

@@ -2,6 +2,6 @@
 """Kernels for the lab: found, built and cached from the machine's own mirror."""
 
 from lab.kernel.artifacts import Artifacts, ensure_artifacts
-from lab.kernel.build import Kernel, ensure_kernel
+from lab.kernel.kbuild import Kernel, ensure_kernel
 
 __all__ = ["Artifacts", "Kernel", "ensure_artifacts", "ensure_kernel"]

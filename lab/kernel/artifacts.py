@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache
-from lab.kernel.build import Kernel, make
+from lab.kernel.kbuild import Kernel, make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 

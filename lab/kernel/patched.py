@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.kernel import cache
-from lab.kernel.source import Source
+from lab.kernel.linux_source import Source
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from lab import uml
-from lab.hearing import DiedAtBoot, GuestDied, GuestTimeout, results_folder
+from lab.channels import DiedAtBoot, GuestDied, GuestTimeout, results_folder
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.artifacts import REPOSITORY
 from lab.kernel.kconfig import FLAVOURS

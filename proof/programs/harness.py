@@ -22,12 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lab.guest.command import ip_batch
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import Drivers
 from lab.guest.failure import GuestError, Unsupported
+from lab.guest.netstats import driver_counters, link_counters
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience, stretched
+from lab.guest.process import ip_batch
+from lab.guest.timing import scaled, time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
@@ -150,7 +150,7 @@ def soon(
     condition: Callable[[], bool], text: str | Callable[[], str], timeout: float = 10.0
 ) -> None:
     """Fail the case unless the condition holds within a time, seconds by the guest's measure."""
-    deadline = time.monotonic() + patience(timeout)
+    deadline = time.monotonic() + time_limit(timeout)
     while not condition():
         if time.monotonic() >= deadline:
             raise AssertionError(text if isinstance(text, str) else text())
@@ -208,12 +208,12 @@ class Sender:
 
     def finished(self, timeout: float) -> bool:
         """Whether it ended within a time, seconds by the guest's measure, and not by an error."""
-        self._thread.join(patience(timeout))
+        self._thread.join(time_limit(timeout))
         return not self._thread.is_alive() and not self._failed
 
     def blocked(self, seconds: float) -> bool:
         """Whether it has not sent all after a time, seconds on a fast guest."""
-        self._thread.join(stretched(seconds))
+        self._thread.join(scaled(seconds))
         return self._thread.is_alive()
 
     def stop(self) -> bool:
@@ -246,7 +246,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         os.eventfd_write(self._stop, 1)
-        self._thread.join(patience(5))
+        self._thread.join(time_limit(5))
         os.close(self._stop)
 
     def _run(self) -> None:
@@ -273,7 +273,7 @@ class Reader:
 
     def reaches(self, packets: int, timeout: float = 10.0) -> bool:
         """Whether so many packets come within a time, seconds by the guest's measure."""
-        deadline = time.monotonic() + patience(timeout)
+        deadline = time.monotonic() + time_limit(timeout)
         while self.packets < packets and time.monotonic() < deadline:
             time.sleep(0.005)
         return self.packets >= packets

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from harness import Skip
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
 NOBODY = 65534
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
@@ -50,7 +50,7 @@ class Stranger:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait(patience(10))
+        self._process.wait(time_limit(10))
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -67,7 +67,7 @@ class Stranger:
     def heard(self, timeout: float = 20.0) -> dict[str, Any]:
         """Return what it tells next; fails the case when it says nothing in time, or ends."""
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], patience(timeout))
+        ready, _, _ = select.select([self._process.stdout], [], [], time_limit(timeout))
         line = self._process.stdout.readline() if ready else b""
         if not line:
             state = "has ended" if ready else f"says nothing for {timeout:g} s"
@@ -98,7 +98,7 @@ def _nobody(argv: list[str]) -> subprocess.Popen[bytes]:
 
 def _namespaces_allowed() -> None:
     with _nobody([*UNSHARE, "true"]) as process:
-        process.communicate(timeout=patience(10))
+        process.communicate(timeout=time_limit(10))
     if process.returncode:
         raise Skip("ordinary users may not have namespaces here")
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.guest.slow import happens
+from lab.guest.timing import wait_until
 from proof.sweep import qdisc
 from proof.sweep.devices import NAME, Victim, dropped
 from proof.sweep.events import LOSES
@@ -139,14 +139,14 @@ class Oracle:
         # cake drops what waited for long, as a busy machine lets it.
         gone = self._qdisc_dropped if row.qdisc == "cake" else int
         before = self.came() + gone()
-        if not happens(self.sender.send):
+        if not wait_until(self.sender.send):
             raise Broken(f"{what} cannot be sent: {self.state()}")
         room = row.held or row.slots >= step
 
         def arrived() -> bool:
             return self.came() + gone() >= before + step
 
-        if not happens(arrived if room else self.balanced):
+        if not wait_until(arrived if room else self.balanced):
             raise Broken(f"{what} does not come: {self.state()}")
 
     def settle(self) -> None:
@@ -155,7 +155,7 @@ class Oracle:
         Raises:
             Broken: some are not.
         """
-        if not happens(lambda: self.balanced() and not self.left()):
+        if not wait_until(lambda: self.balanced() and not self.left()):
             raise Broken(f"packets are missing, or something is left: {self.state()}")
 
     def check(self) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.hearing import DiedAtBoot, NeverAnswered
+from lab.channels import DiedAtBoot, NeverAnswered
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
-from lab.kernel.build import make
+from lab.kernel.kbuild import make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 from proof.mutants import KUNIT, MUTANTS, Mutant

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bench.guest.plan import Parameters
-from lab.guest.counters import LinkCounters, QdiscCounters, link_counters, qdisc_counters
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import LinkCounters, QdiscCounters, link_counters, qdisc_counters
+from lab.guest.timing import time_limit
 from lab.guest.variant import Variant
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""
 
-DRAIN_TIMEOUT_S = patience(10.0)
+DRAIN_TIMEOUT_S = time_limit(10.0)
 DRAIN_STEP_S = 0.005
 
 

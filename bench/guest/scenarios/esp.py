@@ -29,20 +29,20 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, finished, in_netns, ip_batch, tool
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters, link_counters
+from lab.guest.process import Service, finished, in_netns, ip_batch, tool
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 from lab.guest.vpns import End
-from lab.guest.vpns.base import VETH, veth_pair
+from lab.guest.vpns.tunnel import VETH, veth_pair
 
 NEAR = End("nda", "ndesp-a", "192.0.2.1", "198.18.0.1")
 FAR = End("ndb", "ndesp-b", "192.0.2.2", "198.18.0.2")
 ESP_PORT = 4500
 PORT = 9
-SENDER_GRACE_S = patience(10.0)
+SENDER_GRACE_S = time_limit(10.0)
 SETTLE_S = 0.05
 """From the near end's last packet until it has passed the veth pair."""
 NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"

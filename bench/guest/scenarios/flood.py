@@ -18,12 +18,12 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.counters import driver_counters
 from lab.guest.kreader import Counts
+from lab.guest.netstats import driver_counters
 from lab.guest.pktgen import Pktgen, PktgenResult
 from lab.guest.tundev import configure
 from lab.guest.variant import Variant
-from lab.guest.vhost import VhostCounts
+from lab.guest.vhost_client import VhostCounts
 
 DEVICE = "ndtap0"
 SETTLE_S = 0.03

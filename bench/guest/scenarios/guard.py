@@ -21,11 +21,11 @@ import time
 from pathlib import Path
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
-from lab.guest.command import finished, ip_batch
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import device_flags
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters, link_counters
+from lab.guest.process import finished, ip_batch
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
@@ -33,7 +33,7 @@ DEVICE = "nddev0"
 MODES = {"tun": IFF_TUN, "tap": IFF_TAP}
 HERE, THERE = "198.18.0.1", "198.18.0.2"
 PORT = 9
-SENDER_GRACE_S = patience(5.0)
+SENDER_GRACE_S = time_limit(5.0)
 MULTICAST_PACKETS = 600
 """More than a socket's default buffer can take."""
 MULTICAST_LIMIT_S = 2

@@ -19,17 +19,17 @@ from typing import Any
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
 from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, rest
-from lab.guest.command import Service, parse_last_json
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import Counts, KernelReader, rates
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, parse_last_json
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TAP
 from lab.guest.variant import Variant
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window: windows open, queues fill."""
-END_GRACE_S = patience(10.0)
+END_GRACE_S = time_limit(10.0)
 WATCHED = 0.95
 """The share of the window, from its beginning, in which the forwarder is watched."""
 

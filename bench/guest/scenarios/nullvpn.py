@@ -20,18 +20,18 @@ from typing import Any
 
 from bench.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options
-from lab.guest.command import Service, finished, parse_last_json
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import KernelReader, rates
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, finished, parse_last_json
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TUN
 from lab.guest.variant import Variant
 
 WARM_UP_S = 0.4
 """From the start of the TCP flows to the measured window."""
 PROBE_GRACE_S = 0.1
-END_GRACE_S = patience(15.0)
+END_GRACE_S = time_limit(15.0)
 
 
 def distribution(probe: dict[str, Any]) -> Metrics:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from bench.guest.payload import Payload
 from bench.guest.scenarios.base import (
     Metrics,
     Scenario,
@@ -26,10 +25,11 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, tool
-from lab.guest.counters import driver_counters
+from bench.guest.udp_payload import Payload
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import Counts, KernelReader
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, tool
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 

@@ -32,18 +32,18 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, finished, tool
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, finished, tool
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"
 DESTINATION = "198.18.0.2"
-END_GRACE_S = patience(10.0)
+END_GRACE_S = time_limit(10.0)
 LEAD = 0.2
 """The share of the window in which queues fill: no shares are taken there."""
 HTB_PERCENT = (80, 20)

@@ -20,14 +20,14 @@ from bench.guest import iperf
 from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, driver_metrics
 from bench.guest.vpn import ADDRESSES, DEVICES, NETNS, rest, set_up_ends
-from lab.guest.command import Service, ip_batch
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
 from lab.guest.netns import namespaces
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, ip_batch
 from lab.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
 from lab.guest.variant import Variant
-from lab.guest.vhost import VhostClient
+from lab.guest.vhost_client import VhostClient
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window: windows open, queues fill."""

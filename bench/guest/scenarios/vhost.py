@@ -19,7 +19,7 @@ from bench.guest.scenarios.flood import DEVICE, Counting, Flood
 from lab.guest.drivers import device_flags
 from lab.guest.tundev import IFF_TAP, TunDevice
 from lab.guest.variant import Variant
-from lab.guest.vhost import VhostClient
+from lab.guest.vhost_client import VhostClient
 
 
 class Vhost(Flood):

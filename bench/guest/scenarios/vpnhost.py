@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.guest.plan import Parameters
-from lab.guest.command import in_netns, tool
-from lab.guest.counters import parse_snmp
+from lab.guest.netstats import parse_snmp
+from lab.guest.process import in_netns, tool
 from lab.guest.vpns import KINDS, End
 
 LIBRARY = "backpressure.so"

@@ -28,11 +28,11 @@ from bench.guest.scenarios.base import (
     driver_metrics,
 )
 from bench.guest.scenarios.vpnhost import LIBRARY, SETTINGS, settings, udp_drops, vpn_programs
-from lab.guest.command import finished, netns_path
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import finished, netns_path
+from lab.guest.timing import time_limit
 from lab.guest.tundev import configure
 from lab.guest.variant import Variant
 from lab.guest.vpns import FAR, KINDS, NEAR, Options, tunnel
@@ -41,7 +41,7 @@ CLIPS = Path(__file__).resolve().parents[3] / "bench/scenarios/clips"
 CPUS = (1, 0)
 """Of the near and the far VPN; the stream's program is on the far one's."""
 STREAM_CPU = "0"
-END_GRACE_S = patience(15.0)
+END_GRACE_S = time_limit(15.0)
 
 
 def video_metrics(said: dict[str, Any], before: DeviceCounts, after: DeviceCounts) -> Metrics:

@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.guest.command import Service, in_netns, parse_last_json
-from lab.guest.counters import driver_counters
 from lab.guest.environment import Environment
 from lab.guest.freed import freed
-from lab.guest.slow import patience, stretched
-from lab.guest.taps.device import LinkTap
-from lab.guest.taps.ways import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
-from lab.guest.vhost import VhostClient
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, in_netns, parse_last_json
+from lab.guest.taps.ingress import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
+from lab.guest.taps.linktap import LinkTap
+from lab.guest.timing import scaled, time_limit
+from lab.guest.vhost_client import VhostClient
 
 READERS = ("read", "vhost", "none")
 SIZE = 1000
@@ -111,7 +111,7 @@ def by_sockets(flood: Flood, environment: Environment) -> Sent:
     """Send from sockets until the time is over."""
     with sockets(flood, environment, SENDERS[flood.way]) as program:
         # A socket that is held ends with a signal at the latest.
-        said = program.finish(patience(flood.seconds + 5))
+        said = program.finish(time_limit(flood.seconds + 5))
     told = parse_last_json(said, "udp_sender")
     longest_ms = int(told["longest_send_ns"]) / 1e6
     return Sent(int(told["sent"]), int(told["errors"]), longest_ms, int(told["held_at_the_end"]))
@@ -184,8 +184,8 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
 def until_still(count: Callable[[], int]) -> None:
     """Wait until a number has not changed for STILL_S, 30 s at most."""
     last, moved = -1, time.monotonic()
-    end = moved + patience(30)
-    while time.monotonic() < min(end, moved + stretched(STILL_S)):
+    end = moved + time_limit(30)
+    while time.monotonic() < min(end, moved + scaled(STILL_S)):
         now = count()
         if now != last:
             last, moved = now, time.monotonic()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.vpns.base import End, Options, Process, Vpn, veth_pair
 from lab.guest.vpns.openvpn import OpenVpn
+from lab.guest.vpns.tunnel import End, Options, Process, Vpn, veth_pair
 from lab.guest.vpns.wireguard import WireguardGo
 
 __all__ = ["FAR", "KINDS", "NEAR", "End", "Options", "Process", "Vpn", "tunnel"]

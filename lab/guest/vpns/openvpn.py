@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from lab.guest.command import tool
-from lab.guest.slow import patience
-from lab.guest.vpns.base import End, Process, Vpn
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
+from lab.guest.vpns.tunnel import End, Process, Vpn
 
 UP = "Initialization Sequence Completed"
 
@@ -30,7 +30,7 @@ class OpenVpn(Vpn):
         key, certificate = (str(self.folder / f"{end.device}.{kind}") for kind in ("key", "crt"))
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "30"]
         words += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={end.device}"]
-        tool([*words, "-keyout", key, "-out", certificate], timeout=patience(30))
+        tool([*words, "-keyout", key, "-out", certificate], timeout=time_limit(30))
         words = ["openssl", "x509", "-in", certificate, "-noout", "-fingerprint", "-sha256"]
         return tool(words).strip().partition("=")[2]
 
@@ -42,5 +42,5 @@ class OpenVpn(Vpn):
         words += ["--key", str(self.folder / f"{end.device}.key")]
         words += ["--cert", str(self.folder / f"{end.device}.crt")]
         # The kernel's own tunnel would need no TUN device.
-        words += ["--disable-dco", "--ping", "1", "--ping-restart", f"{patience(20):.0f}"]
+        words += ["--disable-dco", "--ping", "1", "--ping-restart", f"{time_limit(20):.0f}"]
         return self.run(end, [*words, "--verb", "3"])

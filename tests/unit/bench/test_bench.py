@@ -15,12 +15,12 @@ import pytest
 import stubs
 from stand_in import Guest
 
-from bench import load, machine, noise, programs, rundir, scenario, source
+from bench import load, noise, programs, provenance, rundir, scenario, source
 from bench.cli import PROGRAM, main
 from bench.guest.scenarios import KINDS
 from bench.load import Load
 from bench.report import files
-from lab import hearing
+from lab import channels
 from lab.guest.environment import Environment
 from lab.guest.variant import Variant
 from nodrop import cli
@@ -142,7 +142,7 @@ def test_the_digest_is_of_the_contents(name: str, tmp_path: Path) -> None:
     assert source.digest(tmp_path) not in (before, "")
     (tmp_path / "lab/traffic").rename(tmp_path / "other")
     assert source.digest(tmp_path) == ""
-    assert machine.describe_source()["digest"] == source.digest()
+    assert provenance.describe_source()["digest"] == source.digest()
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def full(_out: Path) -> None:
 
 
 def die(_out: Path) -> None:
-    raise hearing.GuestDied("The guest's kernel ended before the command did.", "Its log")
+    raise channels.GuestDied("The guest's kernel ended before the command did.", "Its log")
 
 
 def terminate(_out: Path) -> None:

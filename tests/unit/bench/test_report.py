@@ -16,9 +16,9 @@ import pytest
 
 from bench import scenario
 from bench.cli import main
-from bench.commands import common
+from bench.commands import shared
 from bench.guest.plan import RAW_NAME
-from bench.report import files, noise, page, plot, rows, stats, summary, table
+from bench.report import files, noise, page, plot, stats, summary, table, tablerows
 from bench.report.files import Run
 from bench.rundir import jobs
 from lab.guest.variant import Variant
@@ -95,14 +95,14 @@ def test_incomplete_pairs_and_cases(tmp_path: Path) -> None:
     keep(make_run(tmp_path), lambda line: (line["case"], line["variant"], line["pair"]) not in gone)
     assert summarised(tmp_path)["pairs"] == PAIRS - 2
     keep(tmp_path, lambda line: line["case"] != CASE)
-    directory, found = common.write_report(tmp_path)
-    assert rows.whole(directory.scenarios["tap"], found["tap"]) == "5 of 6 cases"
+    directory, found = shared.write_report(tmp_path)
+    assert tablerows.whole(directory.scenarios["tap"], found["tap"]) == "5 of 6 cases"
 
 
 @pytest.mark.parametrize("kept", ["nodrop", "stock"])
 def test_a_single_driver_has_no_ratios(tmp_path: Path, kept: str) -> None:
     keep(make_run(tmp_path), lambda line: line["variant"] == kept)
-    _, found = common.write_report(tmp_path)
+    _, found = shared.write_report(tmp_path)
     assert found["tap"]["ratios"] == {}
     assert list(found["tap"]["variants"]) == [kept]
 
@@ -112,7 +112,7 @@ def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path, done: int) -
     raw = make_run(tmp_path) / RAW_NAME
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join(lines[:done]) + lines[done][:20])
-    directory, found = common.write_report(tmp_path)
+    directory, found = shared.write_report(tmp_path)
     assert (len(directory.runs), found["tap"]["runs"]) == (done, done)
 
 
@@ -126,14 +126,14 @@ def test_what_nodrop_lost(tmp_path: Path, lost: int, qdisc: str, counted: int) -
     meta.write_text(json.dumps(data))
     directory = files.load(tmp_path)
     assert summary.lost_by_nodrop(directory) == counted
-    assert common.check(directory) == bool(counted)
+    assert shared.check(directory) == bool(counted)
 
 
 def test_packets_nobody_counted(tmp_path: Path) -> None:
     make_run(tmp_path, change=lambda line: line["metrics"].update(unaccounted=3))
     directory = files.load(tmp_path)
     assert [run.metrics["unaccounted"] for run in summary.unaccounted(directory)] == [3]
-    assert common.check(directory) == 1
+    assert shared.check(directory) == 1
 
 
 def metric(value: Any) -> Callable[[Line], Any]:
@@ -211,7 +211,7 @@ class Tags(HTMLParser):
 
 
 def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
-    directory, found = common.write_report(make_run(tmp_path))
+    directory, found = shared.write_report(make_run(tmp_path))
     text = (tmp_path / files.PAGE_NAME).read_text(encoding="utf-8")
     tags = Tags()
     tags.feed(text)

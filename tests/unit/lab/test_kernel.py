@@ -16,7 +16,7 @@ from lab.kernel import Kernel, apt, artifacts, cache, ensure_artifacts, kconfig,
 from lab.kernel.apt import Candidate
 from lab.kernel.artifacts import content_hash
 from lab.kernel.cache import Cache
-from lab.kernel.source import Source
+from lab.kernel.linux_source import Source
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.progress import Progress
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import stubs
 
-from lab import accel, again, hearing
-from lab.hearing import GuestRun
+from lab import accel, channels, retry
+from lab.channels import GuestRun
 from lab.kernel.apt import parse_suites
 from lab.roots import sources_of
 from lab.splats import find_splats
@@ -21,34 +21,34 @@ from proof.selftests import read_batch, split_log
 DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
 PRINTED = GuestRun(0, "", "ok 1 one\nnot ok 2 two", (), 1.0)
 LOGGED = GuestRun(0, "[    1.20] ok 1 one\n[   17.290000]     not ok 2 two", "", (), 1.0)
-BEGINS = f"echo {hearing.STARTS} >&{{0}}; "
+BEGINS = f"echo {channels.STARTS} >&{{0}}; "
 ENDS = "echo 0 >&{2}; "
 SLEEPS = "exec sleep 600"
 
 
 def hear(script: str) -> GuestRun:
-    with hearing.channels() as (ours, theirs):
+    with channels.channels() as (ours, theirs):
         command = ["bash", "-c", script.format(*(end.fileno() for end in theirs))]
-        with hearing.start(command, theirs) as process:
-            return hearing.hear(process, ours, timeout=60.0)
+        with channels.start(command, theirs) as process:
+            return channels.hear(process, ours, timeout=60.0)
 
 
 @pytest.mark.parametrize(
     ("script", "short", "kind"),
     [
-        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", hearing.NeverAnswered),
-        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", hearing.StuckAtPowerOff),
+        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", channels.NeverAnswered),
+        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", channels.StuckAtPowerOff),
         # A complaint is a result.
-        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", hearing.GuestTimeout),
-        ("echo boots >&{0}", "BLOCKED_S", hearing.DiedAtBoot),
-        (BEGINS, "BLOCKED_S", hearing.GuestDied),
+        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", channels.GuestTimeout),
+        ("echo boots >&{0}", "BLOCKED_S", channels.DiedAtBoot),
+        (BEGINS, "BLOCKED_S", channels.GuestDied),
     ],
 )
 def test_how_guests_end(
     script: str, short: str, kind: type[NodropError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (short, "BLOCKED_S"):
-        monkeypatch.setattr(hearing, name, 0.3)
+        monkeypatch.setattr(channels, name, 0.3)
     with pytest.raises(kind) as caught:
         hear(script)
     assert type(caught.value) is kind
@@ -57,22 +57,22 @@ def test_how_guests_end(
 @pytest.mark.parametrize(
     ("ends", "listened", "left", "comes"),
     [
-        ([hearing.DiedAtBoot, DONE], False, 0, DONE),
-        ([hearing.NeverAnswered, DONE], False, 0, DONE),
-        ([hearing.DiedAtBoot] * 3, False, 1, hearing.DiedAtBoot),
-        ([hearing.GuestDied, DONE], False, 1, hearing.GuestDied),
-        ([hearing.GuestTimeout, DONE], False, 1, hearing.GuestTimeout),
-        ([hearing.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
-        ([hearing.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
-        ([hearing.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
-        ([hearing.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
-        ([hearing.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
+        ([channels.DiedAtBoot, DONE], False, 0, DONE),
+        ([channels.NeverAnswered, DONE], False, 0, DONE),
+        ([channels.DiedAtBoot] * 3, False, 1, channels.DiedAtBoot),
+        ([channels.GuestDied, DONE], False, 1, channels.GuestDied),
+        ([channels.GuestTimeout, DONE], False, 1, channels.GuestTimeout),
+        ([channels.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
+        ([channels.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
+        ([channels.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
+        ([channels.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
+        ([channels.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
     ],
 )
 def test_a_boot_that_proved_nothing_is_repeated_once(
     ends: list[object], listened: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(again.VARIABLE, raising=False)
+    monkeypatch.delenv(retry.VARIABLE, raising=False)
     ends = list(ends)
 
     def boot() -> GuestRun:
@@ -82,10 +82,10 @@ def test_a_boot_that_proved_nothing_is_repeated_once(
         raise end if isinstance(end, NodropError) else end("It is gone.")  # type: ignore[operator]
 
     if isinstance(comes, GuestRun):
-        assert again.insist(boot, listened=listened) is comes
+        assert retry.insist(boot, listened=listened) is comes
     else:
         with pytest.raises(comes):  # type: ignore[call-overload]
-            again.insist(boot, listened=listened)
+            retry.insist(boot, listened=listened)
     assert len(ends) == left
 
 

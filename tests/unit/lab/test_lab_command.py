@@ -14,10 +14,10 @@ from schema import answer
 
 from bench.cli import main
 from bench.commands import run
-from lab import kernels, roots, uml
-from lab import machine as machines
-from lab.hearing import GuestRun
-from lab.kernel import build
+from lab import bootable, roots, uml
+from lab import debian as machines
+from lab.channels import GuestRun
+from lab.kernel import kbuild
 from lab.splats import Splat
 
 
@@ -42,8 +42,8 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
     made = Guests()
     kernel = SimpleNamespace(release="7.3.4", arch="um")
     machine = SimpleNamespace(run=made.boot, kernel=SimpleNamespace(release="6.1.0-9"))
-    monkeypatch.setattr(build, "ensure_kernel", lambda *_: kernel)
-    monkeypatch.setattr(kernels, "ensure_artifacts", lambda *_: None)
+    monkeypatch.setattr(kbuild, "ensure_kernel", lambda *_: kernel)
+    monkeypatch.setattr(bootable, "ensure_artifacts", lambda *_: None)
     monkeypatch.setattr(uml, "run", lambda _, argv, **how: made.boot(argv, **how))
     monkeypatch.setattr(machines, "ensure_packages", lambda *_: ())
     monkeypatch.setattr(machines, "ensure_machine", lambda *_: machine)
@@ -51,8 +51,8 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
 
 
 def test_the_names_of_kernels_are_those_of_the_lab() -> None:
-    assert (kernels.UML, *roots.kernel_names()) == run.KERNELS
-    assert set(kernels.UPSTREAM) < set(run.KERNELS)
+    assert (bootable.UML, *roots.kernel_names()) == run.KERNELS
+    assert set(bootable.UPSTREAM) < set(run.KERNELS)
 
 
 def test_a_command_gets_the_driver_and_its_words(
@@ -61,7 +61,7 @@ def test_a_command_gets_the_driver_and_its_words(
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
-    loaded = [sys.executable, "-m", "lab.guest.loaded", "nodrop"]
+    loaded = [sys.executable, "-m", "lab.guest.with_driver", "nodrop"]
     assert boot["argv"] == [*loaded, "ls", "-j", "--", "a b"]
     assert (boot["timeout"], boot["terminal"], boot["cpus"]) == (None, None, 2)
     assert not boot["out"].exists()

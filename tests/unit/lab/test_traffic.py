@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lab.guest.command import Service, parse_last_json, tool
 from lab.guest.failure import GuestError
+from lab.guest.process import Service, parse_last_json, tool
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TRAFFIC = REPOSITORY / "lab/traffic"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import layering, qemu
-from lab.hearing import GuestRun
+from lab.channels import GuestRun
 from lab.kernel import cache
 from lab.kernel.artifacts import REPOSITORY, content_hash
 from lab.roots import DebianKernel, ensure_kernel, kernel_names
@@ -233,7 +233,7 @@ def _digest(file: Path) -> str:
 
 def main() -> int:
     """Make the machines with some kernels, or with all, so that tests find them ready."""
-    parser = argparse.ArgumentParser(prog="python -m lab.machine", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lab.debian", description=main.__doc__)
     parser.add_argument(
         "--setup", type=Setup, action="append", help="only this: installed, removed or live"
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache, kconfig
+from lab.kernel.linux_source import Source, ensure_source
 from lab.kernel.patched import ensure_patched, fingerprint
-from lab.kernel.source import Source, ensure_source
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress

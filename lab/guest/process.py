@@ -15,11 +15,11 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Self
 
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
-TOOL_TIMEOUT_S = patience(10.0)
-ANSWER_TIMEOUT_S = patience(5.0)
-STOP_TIMEOUT_S = patience(5.0)
+TOOL_TIMEOUT_S = time_limit(10.0)
+ANSWER_TIMEOUT_S = time_limit(5.0)
+STOP_TIMEOUT_S = time_limit(5.0)
 _PROCESS_CLOCK = 2
 _SWITCHES = re.compile(r"^(voluntary|nonvoluntary)_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 

@@ -7,9 +7,9 @@ import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from lab.guest.command import netns_path, tool
 from lab.guest.failure import GuestError
 from lab.guest.netns import inside
+from lab.guest.process import netns_path, tool
 from nodrop.host import ethtool
 
 

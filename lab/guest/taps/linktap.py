@@ -8,9 +8,9 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest.command import ip_batch
-from lab.guest.device import DeviceFile
+from lab.guest.chardev import DeviceFile
 from lab.guest.failure import GuestError
+from lab.guest.process import ip_batch
 from lab.guest.tundev import IFF_NO_PI, IFF_TAP, TUNSETIFF, TUNSETOFFLOAD
 
 TUNSETSNDBUF = 0x400454D4

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from lab import uml
+from lab.channels import GuestRun
 from lab.guest.variant import Variant
-from lab.hearing import GuestRun
-from lab.kernel import build, ensure_artifacts
+from lab.kernel import ensure_artifacts, kbuild
 from nodrop.errors import UnsupportedError
 from nodrop.progress import Progress
 
@@ -38,11 +38,11 @@ def ensure(
             f"These have: {', '.join(UPSTREAM)}.",
         )
     if name == UML:
-        kernel = build.ensure_kernel(progress, flavour)
+        kernel = kbuild.ensure_kernel(progress, flavour)
         return kernel.release, partial(
             uml.run, kernel, artifacts=ensure_artifacts(kernel, progress)
         )
-    from lab.machine import Setup, ensure_machine, ensure_packages
+    from lab.debian import Setup, ensure_machine, ensure_packages
 
     machine = ensure_machine(name, Setup.INSTALLED, ensure_packages(progress), progress)
     return machine.kernel.release, machine.run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m lab.guest.loaded DRIVER COMMAND...``: load a driver, become the command."""
+"""``python -m lab.guest.with_driver DRIVER COMMAND...``: load a driver, become the command."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.hearing import DiedAtBoot, GuestRun, NeverAnswered, StuckAtPowerOff
+from lab.channels import DiedAtBoot, GuestRun, NeverAnswered, StuckAtPowerOff
 from nodrop.errors import NodropError
 
 VARIABLE = "NODROP_REPEATS"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from lab.guest.command import Service, parse_last_json, switches
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
+from lab.guest.process import Service, parse_last_json, switches
 
 
 @dataclass(frozen=True)

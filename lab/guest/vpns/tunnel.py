@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from lab.guest.command import Service, in_netns, ip_batch, tool
 from lab.guest.failure import GuestError
 from lab.guest.netns import namespaces
-from lab.guest.slow import patience, stretched
+from lab.guest.process import Service, in_netns, ip_batch, tool
+from lab.guest.timing import scaled, time_limit
 
 VETH = ("ndveth0", "ndveth1")
-UP_TIMEOUT_S = patience(30.0)
+UP_TIMEOUT_S = time_limit(30.0)
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Vpn(ABC):
     def passes(self) -> bool:
         """Whether a ping from the near end is answered."""
         near, far = self.ends
-        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{stretched(1):.0f}", far.inner]
+        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{scaled(1):.0f}", far.inner]
         try:
             tool(in_netns(near.netns, words))
         except GuestError as error:

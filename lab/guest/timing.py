@@ -15,7 +15,7 @@ LOAD = 10.0 if LEAST_S >= 60 else 3.0
 """How many times longer than on an idle machine what must happen may take."""
 
 
-def patience(seconds: float) -> float:
+def time_limit(seconds: float) -> float:
     """Return how long to wait, seconds, for what must happen but need not happen soon.
 
     Only for bounds that tell "late" from "never": nobody waits that long unless a test fails.
@@ -23,7 +23,7 @@ def patience(seconds: float) -> float:
     return max(seconds * max(SLOW, LOAD), LEAST_S)
 
 
-def stretched(seconds: float) -> float:
+def scaled(seconds: float) -> float:
     """Return how long something lasts here, seconds, that lasts ``seconds`` on a fast guest."""
     return seconds * SLOW
 
@@ -31,7 +31,7 @@ def stretched(seconds: float) -> float:
 STEP_S = 0.0005
 
 
-def happens(condition: Callable[[], object]) -> bool:
+def wait_until(condition: Callable[[], object]) -> bool:
     """Wait until something is so; False: it is not so within LEAST_S."""
     end = time.monotonic() + LEAST_S
     while not condition():
