@@ -30,7 +30,7 @@ from nodrop.progress import Progress
 from nodrop.signals import guarded
 
 TIMEOUT_S = 20.0
-"""For a guest, on a host with KVM; :data:`lab.accel.COUNTED` stretches it."""
+"""For a guest, on a host with KVM; :data:`lab.accel.TCG_ICOUNT` stretches it."""
 TIMES = 5
 
 
@@ -59,7 +59,7 @@ def measure(
             command,
             out=out,
             timeout=TIMEOUT_S * (1 + times),
-            how=accel.COUNTED,
+            how=accel.TCG_ICOUNT,
             cpus=1,
             on_line=lambda line: step.update(line, done=next(done)),
         )

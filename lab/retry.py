@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Boots a guest once more when its end says nothing about what it ran."""
+"""Boots a guest a second time if the first boot failed before or after its command."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.channels import DiedAtBoot, GuestRun, NeverAnswered, StuckAtPowerOff
+from lab.channels import BootTimeout, DiedAtBoot, GuestRun, StuckAtPowerOff
 from nodrop.errors import NodropError
 
 VARIABLE = "NODROP_REPEATS"
-"""Names a file that gets a line for each repetition."""
+"""Environment variable: a file that gets an entry for each guest that is booted again."""
 
 Boot = Callable[[], GuestRun]
-"""Boots a guest and returns what it left."""
+"""Boots a guest and returns its result."""
 
 _FAILED = re.compile(r"^(\[ *[\d.]+\])? *not ok ", re.MULTILINE)
-"""A test that failed, in what a command prints or, of KUnit, in the kernel's log."""
+"""A failed test in the command's output, or a failed KUnit test in the kernel log."""
 
 _log = logging.getLogger(__name__)
 
 
-def insist(boot: Boot, *, listened: bool = False) -> GuestRun:
-    """Return what a guest left; boot it a second time when the first boot proved nothing.
+def boot_with_retry(boot: Boot, *, observed: bool = False) -> GuestRun:
+    """Return a guest's result; boot it a second time if the first boot proved nothing.
 
-    That is: its kernel died before the command started or did not start it in time; or the
-    command succeeded and the kernel did not power off, without a complaint. A command that
-    failed has failed, and so has a test that is told in its output.
+    That is so if the kernel died before the command started or did not start it in time, and if
+    the command succeeded but the kernel did not power off, without a splat. A command that
+    failed is not repeated, nor is one whose output or kernel log shows a failed test.
 
     Args:
-        listened: somebody has heard the command already, so that it is not run again.
+        observed: the caller has already seen the command's output, so it must not run again.
 
     Raises:
-        GuestDied, GuestTimeout: the second time as well.
+        GuestDied, GuestTimeout: the second boot failed as well.
     """
     try:
         return boot()
     except StuckAtPowerOff as error:
         if error.run.status or _FAILED.search(f"{error.run.output}\n{error.run.log}"):
             return error.run
-        _record(error, "is taken as it is" if listened else "is booted again")
-        if listened:
+        _record(error, "is not booted again" if observed else "is booted again")
+        if observed:
             return error.run
-    except (DiedAtBoot, NeverAnswered) as error:
+    except (DiedAtBoot, BootTimeout) as error:
         _record(error, "is booted again")
     return boot()
 

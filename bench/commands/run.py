@@ -107,12 +107,12 @@ def run_guest(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> GuestRun:
     from lab import bootable
-    from lab.channels import results_folder
+    from lab.channels import results_directory
     from lab.kernel.artifacts import REPOSITORY
     from lab.terminal import Terminal
 
     driver = None if arguments.driver == NONE else Variant(arguments.driver)
-    results_folder(out)
+    results_directory(out)
     with common.progress(arguments) as progress:
         release, boot = bootable.ensure(arguments.kernel, driver, arguments.flavour, progress)
     argv = list(command or _SHELL)

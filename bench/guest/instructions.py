@@ -6,7 +6,7 @@
     packet_cost --> UDP sockets --> qdisc --> TUN ring (txqueuelen) --> packet_cost
                          (1-64)       (mq)      (1-8)
 
-Its ticks are instructions only where the lab counts them (:data:`lab.accel.COUNTED`).
+Its ticks are instructions only where the lab counts them (:data:`lab.accel.TCG_ICOUNT`).
 """
 
 from __future__ import annotations

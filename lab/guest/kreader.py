@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The in-kernel reader and null VPN, by its device file (lab/traffic/kreader/kreader.h)."""
+"""Controls the in-kernel reader and null VPN through its device file (kreader.h)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IOC_STOP = chardev.ioc(chardev.IOC_READ, 0xD2, _COUNTS.size)
 
 @dataclass(frozen=True)
 class Way:
-    """``struct kreader_way``: what went one way."""
+    """``struct kreader_way``: the traffic in one direction."""
 
     packets: int
     bytes: int = 0
@@ -36,9 +36,9 @@ class Counts:
 
     Attributes:
         there: from the first device.
-        back: the other way, between two.
-        idle_ns: between two: time asleep because there was nothing to forward.
-        others: of one Ethernet device: packets that are no IPv4.
+        back: from the second device, if there are two.
+        idle_ns: time asleep because neither of two devices had a packet.
+        others: non-IPv4 packets, if there is only one device, with Ethernet.
     """
 
     there: Way
@@ -51,17 +51,17 @@ class Counts:
 
     @property
     def packets(self) -> int:
-        """Packets of both ways."""
+        """Packets in both directions."""
         return self.there.packets + self.back.packets
 
     @property
     def send_errors(self) -> int:
-        """Packets that the other device did not take, of both ways."""
+        """Packets that the other device did not accept, in both directions."""
         return self.there.send_errors + self.back.send_errors
 
 
 def rates(first: Counts, last: Counts) -> dict[str, float]:
-    """Return what a null VPN did between two moments, as metrics."""
+    """Return a null VPN's rates between two moments, as metrics."""
     window_ns = last.now_ns - first.now_ns
     window_s = window_ns / 1e9
     idle_ns = last.idle_ns - first.idle_ns
@@ -82,10 +82,11 @@ class KernelReader(chardev.DeviceFile):
 
     Args:
         tun_fd: an attached /dev/net/tun file.
-        far_fd: another with equal headers: packets are carried between both. -1: thrown away.
-        cpu: CPU to stay on, -1 for any.
+        far_fd: a second one with the same headers, for forwarding between both; -1: packets are
+            discarded.
+        cpu: the thread's CPU, -1: any.
         work_ns: busy time per packet, ns.
-        fifo: run as SCHED_FIFO, ahead of a sender on the same CPU.
+        fifo: run as SCHED_FIFO, with priority over a sender on the same CPU.
         one_way: take packets from the first file only.
     """
 
@@ -118,7 +119,7 @@ class KernelReader(chardev.DeviceFile):
         return counts
 
     def stop(self) -> Counts:
-        """End the reader, which may have ended by itself, and return its last counts."""
+        """Stop the reader, which may have ended by itself, and return its final counts."""
         return self._ask(IOC_STOP)[0]
 
     def _ask(self, request: int) -> tuple[Counts, int]:

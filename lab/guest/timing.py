@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How slow this guest is: the lab says so, in NODROP_SLOW, for emulated machines."""
+"""Time limits for slow guests: the lab sets NODROP_SLOW if it emulates the CPU."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import time
 from collections.abc import Callable
 
 SLOW = max(1.0, float(os.environ.get("NODROP_SLOW", "1")))
-"""How many times longer than under User-Mode Linux things take here."""
+"""Factor by which this guest is slower than UML."""
 LEAST_S = float(os.environ.get("NODROP_LEAST_S", "60"))
-"""No wait ends sooner, however short it is on an idle machine: a machine can stand still."""
+"""The shortest time limit, seconds, however short a wait is: the host may pause for a minute."""
 LOAD = 10.0 if LEAST_S >= 60 else 3.0
-"""How many times longer than on an idle machine what must happen may take."""
+"""Factor by which a busy machine may be slower than an idle one."""
 
 
 def time_limit(seconds: float) -> float:
-    """Return how long to wait, seconds, for what must happen but need not happen soon.
+    """Return a time limit, seconds, for what normally takes up to ``seconds``.
 
-    Only for bounds that tell "late" from "never": nobody waits that long unless a test fails.
+    Only for limits that distinguish "late" from "never": no test waits that long unless it fails.
     """
     return max(seconds * max(SLOW, LOAD), LEAST_S)
 
 
 def scaled(seconds: float) -> float:
-    """Return how long something lasts here, seconds, that lasts ``seconds`` on a fast guest."""
+    """Return a duration of ``seconds`` on a fast guest, scaled to this one."""
     return seconds * SLOW
 
 
@@ -32,7 +32,7 @@ STEP_S = 0.0005
 
 
 def wait_until(condition: Callable[[], object]) -> bool:
-    """Wait until something is so; False: it is not so within LEAST_S."""
+    """Wait until a condition is true; return False if it is not within LEAST_S."""
     end = time.monotonic() + LEAST_S
     while not condition():
         if time.monotonic() > end:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.channels import DiedAtBoot, NeverAnswered
+from lab.channels import BootTimeout, DiedAtBoot
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.kbuild import make
 from nodrop.errors import NodropError
@@ -109,7 +109,7 @@ class Bench:
                 tests = find_kunit(self.artifacts)
                 return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
             return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
-        except (DiedAtBoot, NeverAnswered):
+        except (DiedAtBoot, BootTimeout):
             raise  # it says nothing about the mutant
         except NodropError:
             return False  # the guest died, or hung

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One flood through one way into a tap: what came, what did not, who says so, who was held."""
+"""Floods one ingress path to a tap; counts delivered and dropped packets and blocked senders."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ READERS = ("read", "vhost", "none")
 SIZE = 1000
 """UDP payload, bytes."""
 STILL_S = 0.5
-"""When nothing came for so long nothing will."""
+"""No more packets are expected once none has arrived for so long, seconds."""
 
 
 @dataclass(frozen=True)
 class Flood:
-    """What is to be done.
+    """Parameters of a measurement.
 
     Attributes:
-        way: one of ways.WAYS; "guest" is written by ``write()``.
+        way: the ingress path, one of ingress.WAYS; "guest" sends by ``write()``.
         reader: one of READERS.
-        sockets: how many sockets send, each from a thread, each as fast as it may.
-        ring: txqueuelen, slots; 0: the kernel's.
-        work_us: how long the reader works on a packet, us.
-        seconds: how long is sent.
-        pinned: sockets send on CPU 0, the reader is on CPU 1.
+        sockets: how many sockets send, each from its own thread and at full speed.
+        ring: txqueuelen, slots; 0: the kernel's default.
+        work_us: the reader's busy time per packet, us.
+        seconds: how long to send.
+        pinned: sockets send on CPU 0, the reader runs on CPU 1.
     """
 
     way: str
@@ -52,18 +52,18 @@ class Flood:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was seen.
+    """Results of a measurement.
 
     Attributes:
-        sent: packets that the senders' system calls took.
-        delivered: packets that the reader got.
-        full_ring, backlog: packets freed for this reason (SKB_DROP_REASON_*).
-        freed: packets freed as lost for any reason.
-        counted: what the tap's rx_dropped grew by.
-        errors: system calls that told of an error but EAGAIN.
-        longest_ms: the longest time that a socket's send() took, ms.
-        held: sockets whose last send() was waiting at the end.
-        driver: the driver's own counters, where it has some.
+        sent: packets accepted by the senders' system calls.
+        delivered: packets that the reader received.
+        full_ring, backlog: packets dropped for this reason (SKB_DROP_REASON_*).
+        freed: packets dropped for any reason.
+        counted: increase of the tap's rx_dropped.
+        errors: system calls that failed, except with EAGAIN.
+        longest_ms: the longest time in a socket's send(), ms.
+        held: sockets blocked in send() at the end.
+        driver: the driver's own counters, if it has some.
     """
 
     sent: int
@@ -89,18 +89,18 @@ class Sent:
 
 
 def rx_dropped(name: str = NAME) -> int:
-    """Return how many packets a device says it dropped on their way to its reader."""
+    """Return a device's count of packets dropped on the way to its reader."""
     path = Path(f"/sys/class/net/{name}/statistics/rx_dropped")
     return int(path.read_text(encoding="ascii"))
 
 
 def on_cpu(number: int, flood: Flood, words: list[str]) -> list[str]:
-    """Return a command that stays on a CPU, where the flood is pinned."""
+    """Return a command, bound to a CPU if the flood is pinned."""
     return ["taskset", "-c", str(number), *words] if flood.pinned else words
 
 
 def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
-    """Return the command that sends from sockets in a namespace."""
+    """Return the service that sends from sockets in a namespace."""
     words = [str(environment.bin / "udp_sender"), "--dest", ADDRESS]
     words += ["--senders", str(flood.sockets), "--size", str(SIZE)]
     words += ["--seconds", str(flood.seconds)]
@@ -108,9 +108,9 @@ def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
 
 
 def by_sockets(flood: Flood, environment: Environment) -> Sent:
-    """Send from sockets until the time is over."""
+    """Send from sockets for the flood's duration."""
     with sockets(flood, environment, SENDERS[flood.way]) as program:
-        # A socket that is held ends with a signal at the latest.
+        # A signal ends a blocked send() at the latest.
         said = program.finish(time_limit(flood.seconds + 5))
     told = parse_last_json(said, "udp_sender")
     longest_ms = int(told["longest_send_ns"]) / 1e6
@@ -127,7 +127,7 @@ def frame(number: int, size: int) -> bytes:
 
 
 def by_writing(tap: LinkTap, flood: Flood) -> Sent:
-    """Write frames until the time is over."""
+    """Write frames for the flood's duration."""
     os.set_blocking(tap.fd, False)
     poll = select.poll()
     poll.register(tap.fd, select.POLLOUT)
@@ -145,7 +145,7 @@ def by_writing(tap: LinkTap, flood: Flood) -> Sent:
 
 
 def send(flood: Flood, environment: Environment) -> Sent:
-    """Send as the flood says."""
+    """Send as the flood's parameters say."""
     if flood.way != "guest":
         return by_sockets(flood, environment)
     with guest_tap() as tap:
@@ -154,7 +154,7 @@ def send(flood: Flood, environment: Environment) -> Sent:
 
 @contextmanager
 def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Callable[[], int]]:
-    """Read for the block; gives what returns how many packets came, after the last one."""
+    """Read during the block; yield a function that waits for the end and counts the packets."""
     if flood.reader == "none":
         yield lambda: 0
         return
@@ -182,7 +182,7 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
 
 
 def until_still(count: Callable[[], int]) -> None:
-    """Wait until a number has not changed for STILL_S, 30 s at most."""
+    """Wait until a number has not changed for STILL_S; at most time_limit(30)."""
     last, moved = -1, time.monotonic()
     end = moved + time_limit(30)
     while time.monotonic() < min(end, moved + scaled(STILL_S)):
@@ -193,7 +193,7 @@ def until_still(count: Callable[[], int]) -> None:
 
 
 def run(flood: Flood, environment: Environment) -> Outcome:
-    """Make the topology, send, count.
+    """Create the topology, send and count.
 
     Raises:
         GuestError: a program or a device failed.

@@ -21,22 +21,22 @@ from proof.selftests import read_batch, split_log
 DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
 PRINTED = GuestRun(0, "", "ok 1 one\nnot ok 2 two", (), 1.0)
 LOGGED = GuestRun(0, "[    1.20] ok 1 one\n[   17.290000]     not ok 2 two", "", (), 1.0)
-BEGINS = f"echo {channels.STARTS} >&{{0}}; "
+BEGINS = f"echo {channels.START_LINE} >&{{0}}; "
 ENDS = "echo 0 >&{2}; "
 SLEEPS = "exec sleep 600"
 
 
-def hear(script: str) -> GuestRun:
-    with channels.channels() as (ours, theirs):
+def collect(script: str) -> GuestRun:
+    with channels.socket_pairs() as (ours, theirs):
         command = ["bash", "-c", script.format(*(end.fileno() for end in theirs))]
         with channels.start(command, theirs) as process:
-            return channels.hear(process, ours, timeout=60.0)
+            return channels.collect(process, ours, timeout=60.0)
 
 
 @pytest.mark.parametrize(
     ("script", "short", "kind"),
     [
-        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", channels.NeverAnswered),
+        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", channels.BootTimeout),
         (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", channels.StuckAtPowerOff),
         # A complaint is a result.
         (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", channels.GuestTimeout),
@@ -50,15 +50,15 @@ def test_how_guests_end(
     for name in (short, "BLOCKED_S"):
         monkeypatch.setattr(channels, name, 0.3)
     with pytest.raises(kind) as caught:
-        hear(script)
+        collect(script)
     assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize(
-    ("ends", "listened", "left", "comes"),
+    ("ends", "observed", "left", "comes"),
     [
         ([channels.DiedAtBoot, DONE], False, 0, DONE),
-        ([channels.NeverAnswered, DONE], False, 0, DONE),
+        ([channels.BootTimeout, DONE], False, 0, DONE),
         ([channels.DiedAtBoot] * 3, False, 1, channels.DiedAtBoot),
         ([channels.GuestDied, DONE], False, 1, channels.GuestDied),
         ([channels.GuestTimeout, DONE], False, 1, channels.GuestTimeout),
@@ -70,7 +70,7 @@ def test_how_guests_end(
     ],
 )
 def test_a_boot_that_proved_nothing_is_repeated_once(
-    ends: list[object], listened: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
+    ends: list[object], observed: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(retry.VARIABLE, raising=False)
     ends = list(ends)
@@ -82,10 +82,10 @@ def test_a_boot_that_proved_nothing_is_repeated_once(
         raise end if isinstance(end, NodropError) else end("It is gone.")  # type: ignore[operator]
 
     if isinstance(comes, GuestRun):
-        assert retry.insist(boot, listened=listened) is comes
+        assert retry.boot_with_retry(boot, observed=observed) is comes
     else:
         with pytest.raises(comes):  # type: ignore[call-overload]
-            retry.insist(boot, listened=listened)
+            retry.boot_with_retry(boot, observed=observed)
     assert len(ends) == left
 
 
@@ -93,10 +93,12 @@ def test_a_boot_that_proved_nothing_is_repeated_once(
 def test_kvm_where_it_works(works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NODROP_ACCEL", raising=False)
     monkeypatch.setattr("os.access", lambda *_: True)
-    monkeypatch.setattr(accel, "_says_hello", lambda _: works)
+    monkeypatch.setattr(accel, "_panics_as_expected", lambda _: works)
     kernel = tmp_path / "vmlinuz"
     assert accel.choose(kernel) is (accel.KVM if works else accel.TCG)
-    assert accel.choose(kernel, code_changes=True) is (accel.KVM if works else accel.TCG_IN_TURNS)
+    assert accel.choose(kernel, code_changes=True) is (
+        accel.KVM if works else accel.TCG_SINGLE_THREAD
+    )
     monkeypatch.setenv("NODROP_ACCEL", "xen")
     with pytest.raises(NodropError):
         accel.choose(kernel)
