@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab report``: table, picture and page again, from raw data alone."""
+"""``nodrop-lab report``: redo table, plot and page from the raw data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "report",
-        description="Make table, picture and page (report.html) again from the raw data of a run, "
-        "finished or interrupted.",
+        description="Redo table, plot and page (report.html) from the raw data of a run, complete "
+        "or interrupted.",
     )
     parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="what 'nodrop-lab bench' or 'demo' made"
+        "directory", type=Path, metavar="DIR", help="results of 'nodrop-lab bench' or 'demo'"
     )
     parser.set_defaults(run=run)
 
@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
         print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
     else:
         shared.print_table(arguments, directory, summaries)
-        print(f"Table, picture and page (report.html): {path}")
+        print(f"Table, plot and page (report.html): {path}")
     return 0

@@ -22,8 +22,8 @@ IOC_STOP = chardev.ioc(chardev.IOC_READ, 0xD2, _COUNTS.size)
 
 
 @dataclass(frozen=True)
-class Way:
-    """``struct kreader_way``: the traffic in one direction."""
+class Direction:
+    """``struct kreader_direction``: the traffic in one direction."""
 
     packets: int
     bytes: int = 0
@@ -35,14 +35,14 @@ class Counts:
     """``struct kreader_counts``; times are CLOCK_MONOTONIC in ns.
 
     Attributes:
-        there: from the first device.
-        back: from the second device, if there are two.
+        forward: from the first device.
+        reverse: from the second device, if there are two.
         idle_ns: time asleep because neither of two devices had a packet.
         others: non-IPv4 packets, if there is only one device, with Ethernet.
     """
 
-    there: Way
-    back: Way
+    forward: Direction
+    reverse: Direction
     now_ns: int
     idle_ns: int
     voluntary_switches: int
@@ -52,12 +52,12 @@ class Counts:
     @property
     def packets(self) -> int:
         """Packets in both directions."""
-        return self.there.packets + self.back.packets
+        return self.forward.packets + self.reverse.packets
 
     @property
     def send_errors(self) -> int:
         """Packets that the other device did not accept, in both directions."""
-        return self.there.send_errors + self.back.send_errors
+        return self.forward.send_errors + self.reverse.send_errors
 
 
 def rates(first: Counts, last: Counts) -> dict[str, float]:
@@ -125,4 +125,4 @@ class KernelReader(chardev.DeviceFile):
     def _ask(self, request: int) -> tuple[Counts, int]:
         values = _COUNTS.unpack(fcntl.ioctl(self._fd, request, bytes(_COUNTS.size)))
         *numbers, error = values
-        return Counts(Way(*numbers[0:3]), Way(*numbers[3:6]), *numbers[6:]), error
+        return Counts(Direction(*numbers[0:3]), Direction(*numbers[3:6]), *numbers[6:]), error

@@ -307,10 +307,10 @@ def test_a_line_about_the_host_for_each_run(
     monkeypatch.setattr(load, "read", lambda _proc: moments[-1])
     monkeypatch.setattr(noise, "own_cpu_seconds", lambda _proc: own[0])
     watched = noise.HostNoise(tmp_path)
-    watched.begins()
+    watched.start()
     # In two seconds of two CPUs 3 s were busy, 2.4 of them ours.
     own[0] = 12.4
     moments.append(replace(NOW, wall_s=102.0, busy_s=53.0, steal_s=5.2, load_1min=1.5))
-    watched.ended(7)
+    watched.record(7)
     line = json.loads((tmp_path / "noise.jsonl").read_text())
     assert (line["run"], line["others_cpu_share"], line["steal_share"]) == (7, 0.15, 0.05)

@@ -17,7 +17,7 @@ from bench.guest.scenarios.base import DeviceCounts
 from bench.guest.scenarios.flood import flood_metrics
 from bench.guest.shares import due
 from lab.guest.failure import GuestError
-from lab.guest.kreader import Counts, Way
+from lab.guest.kreader import Counts, Direction
 from lab.guest.netstats import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
 from lab.guest.pktgen import PktgenResult, parse_device
 from nodrop import proc
@@ -37,7 +37,7 @@ def counts(
 
 def test_a_drop_without_a_qdisc_is_no_loss() -> None:
     for kind, lost, unqueued in (("noqueue", 0, 3), ("fq_codel", 3, 0)):
-        read = [Counts(Way(7 * at), Way(0), at * 10**9, 0, 0, 0, 0) for at in (0, 1)]
+        read = [Counts(Direction(7 * at), Direction(0), at * 10**9, 0, 0, 0, 0) for at in (0, 1)]
         sent = [PktgenResult(accepted=7, refused=3, active_s=1.0)]
         found = flood_metrics("reader", sent, (read[0], read[1]), 7, counts(7, 3, kind=kind))
         assert (found["lost"], found["unqueued"], found["unaccounted"]) == (lost, unqueued, 0)
