@@ -85,7 +85,7 @@ def _cells(part: Section) -> Iterator[list[Cell]]:
     for row in part.rows:
         if row.case:
             style = "bold" if row.case == part.total_label else ""
-        lost = row.metric.startswith("lost,")
+        lost = row.metric.startswith(("driver drops,", "lost,"))
         cells = [
             (cell, "red" if lost and "[" not in cell and cell not in ("0", "-") else style)
             for cell in row.cells
