@@ -73,17 +73,17 @@ def test_a_result_holds_until_what_it_covers_changes(
     script: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = only(script, monkeypatch, "echo '7 passed, 1 skipped in 3.00s'")
-    assert script.look(check)[0] == "never run"
-    assert script.go(check) == 0
+    assert script.state_of(check)[0] == "never run"
+    assert script.run_check(check) == 0
     result = json.loads((clone / f"results/checks/{check.name}.json").read_text())
     assert result["outcome"] == "passed"
     assert result["counts"] == {"passed": 7, "skipped": 1, "failed": 0}
     assert len(result["commit"]) == 40
     (clone / "beside/file").write_text("after")
-    assert script.look(check)[0] == "fresh"
+    assert script.state_of(check)[0] == "fresh"
     (clone / "covered/file").write_text("after")
-    assert script.look(check)[0] == "stale"
+    assert script.state_of(check)[0] == "stale"
     check = only(script, monkeypatch, "exit 3")
-    assert script.go(check) == 1
-    assert script.look(check)[0] == "failed"
+    assert script.run_check(check) == 1
+    assert script.state_of(check)[0] == "failed"
     assert (clone / "out" / check.name / "log.txt").exists()

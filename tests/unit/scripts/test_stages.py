@@ -18,9 +18,9 @@ out = Path(sys.argv[2])
 (out / "repeated.txt").touch()
 signals = "kill -INT $PPID; " if sys.argv[3] == "interrupt" else ""
 stages = (
-    Stage("aside", 3600, ("sleep", sys.argv[4]), aside=True),
+    Stage("background", 3600, ("sleep", sys.argv[4]), background=True),
     Stage("tests", 3600, ("sh", "-c", f"echo hello; {signals}sleep {sys.argv[4]}")),
-    Stage("last", 3600, ("true",), needs="aside"),
+    Stage("last", 3600, ("true",), needs="background"),
 )
 with (out / "log.txt").open("wb") as log:
     report(run(stages, out, log), 1.0, out)
@@ -45,7 +45,7 @@ def test_all_stages_run_though_nobody_reads_what_they_print(tmp_path: Path) -> N
 
 def test_an_interrupt_ends_what_runs_aside_too(tmp_path: Path) -> None:
     assert outcomes(tmp_path, "interrupt", "3000") == {
-        "aside": "failed",
+        "background": "failed",
         "tests": "interrupted",
         "last": "not run",
     }
