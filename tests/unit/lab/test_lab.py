@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Guests as the host sees them: how they are started, heard, and when they are booted again."""
+"""Guests as seen from the host: their channels, their ends, second boots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def collect(script: str) -> GuestRun:
     [
         ("echo boots >&{0}; " + SLEEPS, "BOOT_S", channels.BootTimeout),
         (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", channels.StuckAtPowerOff),
-        # A complaint is a result.
+        # A splat is a result.
         (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", channels.GuestTimeout),
         ("echo boots >&{0}", "BLOCKED_S", channels.DiedAtBoot),
         (BEGINS, "BLOCKED_S", channels.GuestDied),
@@ -69,7 +69,7 @@ def test_how_guests_end(
         ([channels.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
     ],
 )
-def test_a_boot_that_proved_nothing_is_repeated_once(
+def test_boot_is_retried_once(
     ends: list[object], observed: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(retry.VARIABLE, raising=False)
@@ -79,7 +79,7 @@ def test_a_boot_that_proved_nothing_is_repeated_once(
         end = ends.pop(0)
         if isinstance(end, GuestRun):
             return end
-        raise end if isinstance(end, NodropError) else end("It is gone.")  # type: ignore[operator]
+        raise end if isinstance(end, NodropError) else end("It ended.")  # type: ignore[operator]
 
     if isinstance(comes, GuestRun):
         assert retry.boot_with_retry(boot, observed=observed) is comes
@@ -90,7 +90,7 @@ def test_a_boot_that_proved_nothing_is_repeated_once(
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_kvm_where_it_works(works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerator(works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NODROP_ACCEL", raising=False)
     monkeypatch.setattr("os.access", lambda *_: True)
     monkeypatch.setattr(accel, "_panics_as_expected", lambda _: works)
@@ -118,7 +118,7 @@ LOG = """\
 """
 
 
-def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_programs_in_one_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     out.mkdir()
     monkeypatch.setenv("NODROP_OUT", str(out))
@@ -133,7 +133,7 @@ def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     whole = GuestRun(0, "", "", (), 1.0)
     good, bad, hangs = read_batch(programs, out, whole)
     assert (good.ok, bad.failed, hangs.run.status) == (True, ("fails",), batch.TIMED_OUT)
-    # A complaint of the kernel is one about the program that ran; one that never ran is no success.
+    # A splat counts against the program that ran; a program that never ran has failed.
     assert list(split_log(LOG)) == ["", "good", "bad"]
     logged = GuestRun(0, LOG, "", find_splats(LOG.splitlines()), 1.0)
     good, bad = read_batch(programs[:2], out, logged)
@@ -153,7 +153,7 @@ URIS = """\
 """
 
 
-def test_sources_come_from_the_machines_mirrors_and_are_signed() -> None:
+def test_apt_sources_of_a_root() -> None:
     machines = parse_suites(URIS, "bookworm")
     assert parse_suites(URIS.replace("bookworm", "stable"), "bookworm") == machines
     lines = sources_of(machines, "bookworm", "trixie", backports=True)

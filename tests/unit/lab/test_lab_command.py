@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab``: which guest is booted with which words, and what comes out."""
+"""``nodrop-lab run``: choice of guest, arguments, output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lab.splats import Splat
 
 
 class Guests:
-    """Stands in for User-Mode Linux and the Debian machines."""
+    """Replaces UML and the Debian machines."""
 
     def __init__(self) -> None:
         self.booted: list[dict[str, Any]] = []
@@ -50,14 +50,12 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
     return made
 
 
-def test_the_names_of_kernels_are_those_of_the_lab() -> None:
+def test_kernel_names() -> None:
     assert (bootable.UML, *roots.kernel_names()) == run.KERNELS
     assert set(bootable.UPSTREAM) < set(run.KERNELS)
 
 
-def test_a_command_gets_the_driver_and_its_words(
-    guests: Guests, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_with_driver(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
@@ -67,7 +65,7 @@ def test_a_command_gets_the_driver_and_its_words(
     assert not boot["out"].exists()
 
 
-def test_a_debian_kernel_without_a_driver(guests: Guests, tmp_path: Path) -> None:
+def test_debian_kernel_without_driver(guests: Guests, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--kernel", "6.1", "--driver", "none", "--timeout", "9", "--out", str(out), "--cpus"]
     assert main(["-q", "run", *words, "4", "true"]) == 0
@@ -118,7 +116,7 @@ def test_refused(guests: Guests, monkeypatch: pytest.MonkeyPatch, words: str, st
     ],
 )
 @pytest.mark.parametrize("kernel", ["uml", "6.12"])
-def test_it_prints_as_it_would_here(
+def test_terminal_environment(
     guests: Guests,
     monkeypatch: pytest.MonkeyPatch,
     kernel: str,
