@@ -68,10 +68,10 @@ def versions(scenarios: Iterable[Scenario]) -> dict[str, str]:
 
 def _version(name: str, path: Path) -> str:
     """Return a program's version, or its first line of output if that has none."""
-    said = ""
+    output = ""
     with suppress(NodropError):
         # Whatever the exit status: some programs end with 1 after printing their version.
-        said = proc.run([path, VERSION_WORDS.get(name, "--version")], timeout=TIMEOUT_S).output
-    first = said.strip().partition("\n")[0]
+        output = proc.run([path, VERSION_WORDS.get(name, "--version")], timeout=TIMEOUT_S).output
+    first = output.strip().partition("\n")[0]
     match = _VERSION.search(first)
     return match.group() if match else first

@@ -128,7 +128,7 @@ def owner(**words: Any) -> Change:
     return change
 
 
-def nobody(data: dict[str, Any]) -> None:
+def no_reader(data: dict[str, Any]) -> None:
     machine(holders=[])(data)
     both("links.0.flags", ["UP"])(data)
 
@@ -363,9 +363,9 @@ DEVICE: list[Row] = [
     ("qdisc-stalled", "stock", [stalled(), later("qdiscs.1.packets", 1)], "ok"),
     ("qdisc-stalled", "nodrop", [stalled(), EMPTY], "warn"),
     ("qdisc-stalled", "nodrop", [stalled()], None),
-    ("no-reader", "stock", [nobody], "warn"),
+    ("no-reader", "stock", [no_reader], "warn"),
     ("no-reader", "stock", [], "ok"),
-    ("no-reader", "stock", [nobody, DOWN], None),
+    ("no-reader", "stock", [no_reader, DOWN], None),
     ("reader-stuck", "stuck", [], "fail"),
     ("reader-stuck", "stuck", [guard_is_quiet], "fail"),
     ("reader-stuck", "stuck", [EMPTY], "fail"),

@@ -142,11 +142,11 @@ def parse_noise(text: str) -> dict[int, dict[str, float]]:
         try:
             data = json.loads(line)
             number = data.pop("run")
-            told = {name: float(value) for name, value in data.items()}
+            shares = {name: float(value) for name, value in data.items()}
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
             continue
-        if type(number) is int and all(map(math.isfinite, told.values())):
-            found[number] = told
+        if type(number) is int and all(map(math.isfinite, shares.values())):
+            found[number] = shares
     return found
 
 

@@ -27,11 +27,11 @@ MIN_PAIRS = 4
 
 def weighted(runs: list[Run], name: str) -> float | None:
     """Return the mean over the runs' time; None if no run recorded it."""
-    told = [run.host for run in runs if run.host and {name, "wall_s"} <= run.host.keys()]
-    whole = sum(host["wall_s"] for host in told)
-    if not whole:
+    recorded = [run.host for run in runs if run.host and {name, "wall_s"} <= run.host.keys()]
+    total_s = sum(host["wall_s"] for host in recorded)
+    if not total_s:
         return None
-    return round(sum(host[name] * host["wall_s"] for host in told) / whole, 4)
+    return round(sum(host[name] * host["wall_s"] for host in recorded) / total_s, 4)
 
 
 def middle_half(values: list[float]) -> float:

@@ -152,12 +152,12 @@ def short(value: float) -> str:
 
 def latency(summary: Mapping[str, Any], variants: Sequence[str]) -> Panel:
     """Return the panel of the round-trip time's percentiles under load."""
-    told, names = summary["variants"], list(LATENCIES)
+    by_variant, names = summary["variants"], list(LATENCIES)
     return Panel(
         "Latency beside a TCP flow",
         "round trip, ms, interval",
         list(LATENCIES.values()),
-        lambda index, variant: told.get(variant, {}).get(names[index]),
+        lambda index, variant: by_variant.get(variant, {}).get(names[index]),
         variants,
     )
 

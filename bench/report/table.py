@@ -43,14 +43,14 @@ def caption(summaries: Mapping[str, Any]) -> str:
 
 def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
     """Return the text below a run's table."""
-    said = [caption(summaries)]
+    parts = [caption(summaries)]
     versions = directory.meta.get("programs", {})
     if words := ", ".join(f"{name} {of}" for name, of in versions.items() if name not in SET_UP):
-        said.append(f"With {words}.")
+        parts.append(f"With {words}.")
     if times := directory.meta["continued"]:
-        said.append(f"Interrupted and continued: {', '.join(times)}.")
-    said += [noise.sentence(*item) for item in summaries.items()]
-    return " ".join(said)
+        parts.append(f"Interrupted and continued: {', '.join(times)}.")
+    parts += [noise.sentence(*item) for item in summaries.items()]
+    return " ".join(parts)
 
 
 def _place(summary: Mapping[str, Any]) -> str:
@@ -58,10 +58,10 @@ def _place(summary: Mapping[str, Any]) -> str:
     return f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs"
 
 
-def _shared(said: Mapping[str, str]) -> str:
+def _shared(parts: Mapping[str, str]) -> str:
     """Return a text about all scenarios, which names them only where they differ."""
     by_words: dict[str, list[str]] = {}
-    for name, words in said.items():
+    for name, words in parts.items():
         by_words.setdefault(words, []).append(name)
     if len(by_words) == 1:
         return next(iter(by_words))

@@ -154,7 +154,7 @@ class Cache:
     def _lock(self, key: str, *, wait: bool = True) -> Iterator[None]:
         with (self.place / f".{key}.lock").open("w") as handle:
             end = time.monotonic() + (deadline.at_most(LOCK_TIMEOUT_S) or 0.0 if wait else 0.0)
-            told = not wait
+            announced = not wait
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,9 +165,9 @@ class Cache:
                             f"Another run has been building {self.place / key} for too long.",
                             "Wait for it or stop it, then try again.",
                         ) from None
-                if not told:
+                if not announced:
                     print(f"Another run builds {self.place / key}; waiting ...", file=sys.stderr)
-                    told = True
+                    announced = True
                 time.sleep(_LOCK_POLL_S)
             yield
 

@@ -111,10 +111,12 @@ def by_sockets(flood: Flood, environment: Environment) -> Sent:
     """Send from sockets for the flood's duration."""
     with sockets(flood, environment, SENDERS[flood.way]) as program:
         # A signal ends a blocked send() at the latest.
-        said = program.finish(time_limit(flood.seconds + 5))
-    told = parse_last_json(said, "udp_sender")
-    longest_ms = int(told["longest_send_ns"]) / 1e6
-    return Sent(int(told["sent"]), int(told["errors"]), longest_ms, int(told["held_at_the_end"]))
+        output = program.finish(time_limit(flood.seconds + 5))
+    result = parse_last_json(output, "udp_sender")
+    longest_ms = int(result["longest_send_ns"]) / 1e6
+    return Sent(
+        int(result["sent"]), int(result["errors"]), longest_ms, int(result["held_at_the_end"])
+    )
 
 
 def frame(number: int, size: int) -> bytes:
@@ -164,11 +166,11 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
             environment, tap.fd, work_ns=1000 * flood.work_us, cpu=cpu, worker_cpu=cpu
         ) as client:
 
-            def came() -> int:
+            def delivered() -> int:
                 until_still(lambda: client.packets)
                 return client.end().packets
 
-            yield came
+            yield delivered
         return
     words = [str(environment.bin / "tun_reader"), "--tap", "--fd", str(tap.fd)]
     words += ["--work-ns", str(1000 * flood.work_us)]
@@ -202,16 +204,16 @@ def run(flood: Flood, environment: Environment) -> Outcome:
         tap = stack.enter_context(topology(flood.way, ring=flood.ring))
         full = stack.enter_context(freed("FULL_RING"))
         backlog = stack.enter_context(freed("CPU_BACKLOG"))
-        lost = stack.enter_context(freed())
-        came = stack.enter_context(reading(flood, tap, environment))
+        any_reason = stack.enter_context(freed())
+        delivered = stack.enter_context(reading(flood, tap, environment))
         before = rx_dropped()
         sent = send(flood, environment)
         return Outcome(
             sent=sent.sent,
-            delivered=came(),
+            delivered=delivered(),
             full_ring=full(),
             backlog=backlog(),
-            freed=lost(),
+            freed=any_reason(),
             counted=rx_dropped() - before,
             errors=sent.errors,
             longest_ms=sent.longest_ms,

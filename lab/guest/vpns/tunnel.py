@@ -172,8 +172,8 @@ class Vpn(ABC):
             if ended or time.monotonic() > deadline:
                 what = f"{ended[0]} ended" if ended else "the tunnel is not up"
                 lines = [process.log_text()[-1500:].split("\n") for process in self.processes]
-                said = " | ".join(" / ".join(filter(None, some)) for some in lines)
-                raise GuestError(f"{self.name}: {what}: {said}")
+                logs = " | ".join(" / ".join(filter(None, some)) for some in lines)
+                raise GuestError(f"{self.name}: {what}: {logs}")
             time.sleep(0.05)
 
     @property
@@ -183,8 +183,8 @@ class Vpn(ABC):
 
     def lost(self) -> list[str]:
         """Return the messages about a lost peer in the processes' logs."""
-        said = "".join(process.log_text() for process in self.processes)
-        return [word for word in self.trouble if word in said]
+        logs = "".join(process.log_text() for process in self.processes)
+        return [word for word in self.trouble if word in logs]
 
     def exists(self, end: End) -> bool:
         """Return whether an end's device exists."""

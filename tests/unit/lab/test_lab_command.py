@@ -83,8 +83,8 @@ def test_exit_status(guests: Guests, status: int, splats: int, wanted: int) -> N
 
 def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
     guests.result = GuestRun(3, "the log", "a\nb", (Splat("BUG", "BUG: x", "BUG: x"),), 1.5)
-    told = answer(capsys, "run", "--log", "true", status=3, main=main)
-    assert (told["status"], told["output"], told["log"]) == (3, "a\nb", "the log")
+    data = answer(capsys, "run", "--log", "true", status=3, main=main)
+    assert (data["status"], data["output"], data["log"]) == (3, "a\nb", "the log")
 
 
 @pytest.mark.parametrize(

@@ -102,5 +102,5 @@ def test_man_pages_list_all_options() -> None:
         f"nodrop-{name}.1.rst": options_of(parser) for name, parser in parsers(cli.parser())
     }
     assert pages.keys() == commands.keys()
-    for name, told in pages.items():
-        assert told - options_of(common) == commands[name] - options_of(common), name
+    for name, listed in pages.items():
+        assert listed - options_of(common) == commands[name] - options_of(common), name
