@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from bench.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
 from lab.guest.kreader import KernelReader
-from lab.guest.netns import namespaces
+from lab.guest.namespaces import namespaces
 from lab.guest.process import ip_batch, netns_path
 from lab.guest.tundev import TSO_OFFLOADS, TunDevice, configure
 

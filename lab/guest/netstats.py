@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
 from lab.guest.process import netns_path, tool
 from nodrop.host import ethtool
 

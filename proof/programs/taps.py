@@ -15,7 +15,7 @@ from harness import check, drivers, equal, run, soon
 from sockets import charged
 
 from lab.guest.drivers import tap_modules
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
 from lab.guest.process import ip_batch, netns_path
 from lab.guest.taps.ingress import ADDRESS, GUEST_MAC, NAME, guest_tap
 from lab.guest.taps.linktap import LinkTap

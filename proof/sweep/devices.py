@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
 from lab.guest.process import ip_batch, netns_path
 from lab.guest.timing import wait_until
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, IFF_TUN, TUNSETIFF, TunDevice

@@ -20,7 +20,7 @@ from typing import Self
 
 from lab.guest.environment import Environment
 from lab.guest.freed import IPV4, IPV6, VLAN, freed
-from lab.guest.netns import inside, namespaces
+from lab.guest.namespaces import inside, namespaces
 from lab.guest.netstats import parse_snmp
 from lab.guest.process import in_netns, ip_batch, netns_path, tool
 from lab.guest.timing import wait_until

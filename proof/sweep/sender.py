@@ -10,7 +10,7 @@ import struct
 from contextlib import ExitStack
 from typing import Self
 
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
 from lab.guest.process import netns_path
 from proof.sweep.devices import Victim
 from proof.sweep.payload import PORT

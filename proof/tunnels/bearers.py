@@ -11,7 +11,7 @@ import struct
 import time
 
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
 from lab.guest.process import in_netns, ip_batch, netns_path, tool
 from lab.guest.timing import time_limit
 from proof.tunnels.kinds import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6

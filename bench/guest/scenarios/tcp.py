@@ -22,7 +22,7 @@ from bench.guest.scenarios.base import DeviceCounts, Metrics, Scenario, driver_m
 from bench.guest.vpn import ADDRESSES, DEVICES, NETNS, set_up_ends, wait_until_idle
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
-from lab.guest.netns import namespaces
+from lab.guest.namespaces import namespaces
 from lab.guest.netstats import driver_counters
 from lab.guest.process import Service, ip_batch
 from lab.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.netns import namespaces
+from lab.guest.namespaces import namespaces
 from lab.guest.process import ip_batch, tool
 from lab.guest.taps.linktap import LinkTap
 

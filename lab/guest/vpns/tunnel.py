@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from lab.guest.failure import GuestError
-from lab.guest.netns import namespaces
+from lab.guest.namespaces import namespaces
 from lab.guest.process import Service, in_netns, ip_batch, tool
 from lab.guest.timing import scaled, time_limit
 
