@@ -55,10 +55,10 @@ def due(total: float, weights: Sequence[float], demands: Sequence[float]) -> lis
 
 
 def window(classes: Iterable[Sequence[Arrival]], lead: float) -> tuple[int, int]:
-    """Return the begin and end, in ns, of the time in which all classes sent.
+    """Return start and end, in ns, of the time in which all classes sent.
 
     Args:
-        lead: share of that time to skip at its beginning, while queues fill.
+        lead: share of that time to skip at its start, while queues fill.
 
     Raises:
         GuestError: a class has no packets, or the classes did not send at the same time.

@@ -48,7 +48,7 @@ def flood_metrics(
     Args:
         reader: prefix of the reader's metrics.
         sent: the result of each sender.
-        window: the reader's counts at the window's begin and end.
+        window: the reader's counts at the window's start and end.
         delivered: packets read in total.
         counts: of the drained device.
     """

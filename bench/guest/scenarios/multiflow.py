@@ -31,7 +31,7 @@ WARM_UP_S = 0.4
 """From the first flow's start to the measured window, seconds: windows open, queues fill."""
 END_GRACE_S = time_limit(10.0)
 WATCHED = 0.95
-"""Share of the window, from its begin, over which the forwarder's counts are taken."""
+"""Share of the window, from its start, over which the forwarder's counts are taken."""
 
 
 class Multiflow(Scenario):

@@ -44,7 +44,7 @@ ADDRESS = "198.18.0.1 peer 198.18.0.2/32"
 DESTINATION = "198.18.0.2"
 END_GRACE_S = time_limit(10.0)
 LEAD = 0.2
-"""Share of the window to skip at its begin, while queues fill."""
+"""Share of the window to skip at its start, while queues fill."""
 HTB_PERCENT = (80, 20)
 HTB_CLASSES = (0x10010, 0x10020)
 """SO_PRIORITY of the two classes: class 1:10 and class 1:20."""
