@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest.slow import stretched
+from lab.guest.timing import scaled
 from nodrop import proc
 
 TIMEOUT_S = 180.0
@@ -30,7 +30,7 @@ def run_one(program: Path, out: Path) -> int:
     with suppress(OSError), Path("/dev/kmsg").open("w", encoding="ascii") as log:
         log.write(f"{MARK} {program.name}\n")
     output = out / f"{program.name}.output"
-    limit = stretched(TIMEOUT_S)
+    limit = scaled(TIMEOUT_S)
     status = proc.run([program], timeout=limit, log=output, keep=1, late=TIMED_OUT).status
     if status == TIMED_OUT:
         with output.open("a", encoding="utf-8") as sink:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lab.kernel import cache
 from lab.kernel.apt import PrivateApt, choose
-from lab.kernel.source import ensure_source
+from lab.kernel.linux_source import ensure_source
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.progress import Progress

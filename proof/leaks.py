@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lab.guest import kmemleak
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
 SLABINFO, MEMINFO = Path("/proc/slabinfo"), Path("/proc/meminfo")
 SLAB_KB, OBJECTS = 16 * 1024, 2000
@@ -69,7 +69,7 @@ class Leaks:
             return ""
         time.sleep(_SETTLE_S)
         give_back()
-        deadline = time.monotonic() + patience(_GOING_S)
+        deadline = time.monotonic() + time_limit(_GOING_S)
         while (grown := self._grown()) and time.monotonic() < deadline:
             time.sleep(_SETTLE_S)
             give_back()

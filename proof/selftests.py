@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.hearing import BOOT_S, GuestDied, GuestRun, GuestTimeout
+from lab.channels import BOOT_S, GuestDied, GuestRun, GuestTimeout
 from lab.kernel import Artifacts, Kernel
 from lab.kernel.artifacts import REPOSITORY
 from lab.splats import find_splats

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from lab import uml
-from lab.hearing import DiedAtBoot, GuestDied, GuestTimeout, results_folder
+from lab.channels import DiedAtBoot, GuestDied, GuestTimeout, results_directory
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.artifacts import REPOSITORY
 from lab.kernel.kconfig import FLAVOURS
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--programs", type=int, default=0, metavar="N", help="limit (none)")
     given = parser.parse_args(argv)
     end = time.monotonic() + given.seconds
-    out = results_folder(Path("out/fuzz", given.flavour))
+    out = results_directory(Path("out/fuzz", given.flavour))
     with Progress() as progress:
         kernel = ensure_kernel(progress, given.flavour)
         artifacts = ensure_artifacts(kernel, progress)

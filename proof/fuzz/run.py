@@ -19,7 +19,7 @@ from lab.guest.drivers import Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import LEAST_S
+from lab.guest.timing import LEAST_S
 from lab.guest.variant import Variant
 from lab.splats import find_splats
 from proof.fuzz.execute import execute

@@ -10,16 +10,16 @@ from typing import Protocol
 
 from harness import DEEP, NAME, Reader, Sender, check, dropped, equal, soon
 
-from lab.guest.command import tool
-from lab.guest.counters import driver_counters, qdisc_counters
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters, qdisc_counters
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
 """Offsets of a Sender's destination port and packet number, from the IPv4 header on."""
 
 
-STILL_S = patience(2.0)
+STILL_S = time_limit(2.0)
 """If no packet arrives for so long, none will. Seconds."""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import check
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -112,7 +112,7 @@ def start(*words: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str], *statuses: int) -> tuple[str, str]:
     """Wait for a process; fail unless its status is one of these; return stdout and stderr."""
-    out, err = process.communicate(timeout=patience(60))
+    out, err = process.communicate(timeout=time_limit(60))
     fine = "Traceback" not in err and process.returncode in statuses
     check(fine, f"{process.returncode}: {err}")
     return out, err

@@ -22,12 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lab.guest.command import ip_batch
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import Drivers
 from lab.guest.failure import GuestError, Unsupported
+from lab.guest.netstats import driver_counters, link_counters
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience, stretched
+from lab.guest.process import ip_batch
+from lab.guest.timing import scaled, time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
@@ -157,8 +157,8 @@ def dropped() -> int:
 def soon(
     condition: Callable[[], bool], text: str | Callable[[], str], timeout: float = 10.0
 ) -> None:
-    """Fail the case unless the condition holds within patience(timeout)."""
-    deadline = time.monotonic() + patience(timeout)
+    """Fail the case unless the condition holds within time_limit(timeout)."""
+    deadline = time.monotonic() + time_limit(timeout)
     while not condition():
         if time.monotonic() >= deadline:
             raise AssertionError(text if isinstance(text, str) else text())
@@ -215,13 +215,13 @@ class Sender:
                 self.sent += 1
 
     def finished(self, timeout: float) -> bool:
-        """Return whether it has ended, without an error, within patience(timeout)."""
-        self._thread.join(patience(timeout))
+        """Return whether it has ended, without an error, within time_limit(timeout)."""
+        self._thread.join(time_limit(timeout))
         return not self._thread.is_alive() and not self._failed
 
     def blocked(self, seconds: float) -> bool:
         """Return whether it is still sending after a time, seconds on a fast guest."""
-        self._thread.join(stretched(seconds))
+        self._thread.join(scaled(seconds))
         return self._thread.is_alive()
 
     def stop(self) -> bool:
@@ -254,7 +254,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         os.eventfd_write(self._stop, 1)
-        self._thread.join(patience(5))
+        self._thread.join(time_limit(5))
         os.close(self._stop)
 
     def _run(self) -> None:
@@ -280,8 +280,8 @@ class Reader:
         """Handle a packet; called in the thread."""
 
     def reaches(self, packets: int, timeout: float = 10.0) -> bool:
-        """Return whether it has read ``packets`` packets within patience(timeout)."""
-        deadline = time.monotonic() + patience(timeout)
+        """Return whether it has read ``packets`` packets within time_limit(timeout)."""
+        deadline = time.monotonic() + time_limit(timeout)
         while self.packets < packets and time.monotonic() < deadline:
             time.sleep(0.005)
         return self.packets >= packets

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from harness import Skip
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
 NOBODY = 65534
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
@@ -50,7 +50,7 @@ class Unprivileged:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait(patience(10))
+        self._process.wait(time_limit(10))
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -67,7 +67,7 @@ class Unprivileged:
     def next_report(self, timeout: float = 20.0) -> dict[str, Any]:
         """Return its next report; fail the case if it has ended or the time is over."""
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], patience(timeout))
+        ready, _, _ = select.select([self._process.stdout], [], [], time_limit(timeout))
         line = self._process.stdout.readline() if ready else b""
         if not line:
             state = "has ended" if ready else f"reports nothing for {timeout:g} s"
@@ -98,7 +98,7 @@ def _as_nobody(argv: list[str]) -> subprocess.Popen[bytes]:
 
 def _namespaces_allowed() -> None:
     with _as_nobody([*UNSHARE, "true"]) as process:
-        process.communicate(timeout=patience(10))
+        process.communicate(timeout=time_limit(10))
     if process.returncode:
         raise Skip("unprivileged user namespaces are disabled here")
 

@@ -18,10 +18,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from lab.guest.command import ip_batch, netns_path
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
-from lab.guest.slow import happens
+from lab.guest.namespaces import inside
+from lab.guest.process import ip_batch, netns_path
+from lab.guest.timing import wait_until
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, IFF_TUN, TUNSETIFF, TunDevice
 from nodrop.host import ethtool
 from proof.sweep import qdisc
@@ -80,7 +80,7 @@ class Dut:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         # io_uring releases a killed reader's files in the background.
-        if not happens(lambda: not DEVICE.exists()):
+        if not wait_until(lambda: not DEVICE.exists()):
             raise GuestError(f"{NAME} is not deleted")
 
     def _make(self) -> None:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lab.guest.command import in_netns, ip_batch, netns_path, tool
-from lab.guest.counters import parse_snmp
 from lab.guest.environment import Environment
 from lab.guest.freed import IPV4, IPV6, VLAN, freed
-from lab.guest.netns import inside, namespaces
-from lab.guest.slow import happens
+from lab.guest.namespaces import inside, namespaces
+from lab.guest.netstats import parse_snmp
+from lab.guest.process import in_netns, ip_batch, netns_path, tool
+from lab.guest.timing import wait_until
 from lab.guest.tundev import IFF_TUN, TunDevice, configure
 
 LOWER, BYSTANDER = "up0", "nd9"
@@ -153,4 +153,4 @@ class Bystander:
         self._socket.sendto(b"bystander", ("198.18.9.2", 9))
         poll = select.poll()
         poll.register(self._device.fd, select.POLLIN)
-        return happens(lambda: poll.poll(0)) and bool(os.read(self._device.fd, 2048))
+        return wait_until(lambda: poll.poll(0)) and bool(os.read(self._device.fd, 2048))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.guest.slow import happens
+from lab.guest.timing import wait_until
 from proof.sweep import qdisc
 from proof.sweep.devices import NAME, Dut, dropped
 from proof.sweep.events import LOSES
@@ -139,14 +139,14 @@ class Oracle:
         # cake drops packets that waited for long, as they do on a busy machine.
         gone = self._qdisc_dropped if row.qdisc == "cake" else int
         before = self.came() + gone()
-        if not happens(self.sender.send):
+        if not wait_until(self.sender.send):
             raise Violation(f"{what} cannot be sent: {self.state()}")
         room = row.has_qdisc or row.slots >= step
 
         def arrived() -> bool:
             return self.came() + gone() >= before + step
 
-        if not happens(arrived if room else self.balanced):
+        if not wait_until(arrived if room else self.balanced):
             raise Violation(f"{what} does not arrive: {self.state()}")
 
     def settle(self) -> None:
@@ -155,7 +155,7 @@ class Oracle:
         Raises:
             Violation: they never are.
         """
-        if not happens(lambda: self.balanced() and not self.left()):
+        if not wait_until(lambda: self.balanced() and not self.left()):
             raise Violation(f"packets are missing, or something is left: {self.state()}")
 
     def check(self) -> None:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from lab.guest.failure import GuestError
 from lab.guest.kreader import Counts, KernelReader
-from lab.guest.slow import happens
-from lab.guest.vhost import VhostClient, VhostCounts
+from lab.guest.timing import wait_until
+from lab.guest.vhost_client import VhostClient, VhostCounts
 from proof.sweep.devices import Dut
 from proof.sweep.loops import IN_FLIGHT, MOST, Loop, Taker, Tally
 
@@ -52,7 +52,7 @@ class InThread:
                 signal.pthread_kill(self._thread.ident, signal.SIGUSR1)
             return not self._thread.is_alive()
 
-        if not happens(ended):
+        if not wait_until(ended):
             raise GuestError("a reader cannot be stopped")
         os.close(self._loop.bell)
         if self.error:

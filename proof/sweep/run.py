@@ -13,7 +13,7 @@ from lab.guest.drivers import Drivers
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import LEAST_S, happens
+from lab.guest.timing import LEAST_S, wait_until
 from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER
 from proof.sweep.lab import Bystander, Lab, laboratory
@@ -174,7 +174,7 @@ class Sweep:
     @staticmethod
     def _burst(row: Row, sender: Sender) -> None:
         while sender.sent <= row.slots:
-            if not happens(sender.send):
+            if not wait_until(sender.send):
                 raise Violation(f"the burst ends at {sender.sent}")
 
     @staticmethod
@@ -182,10 +182,10 @@ class Sweep:
         count = FLOOD + min(row.slots, FLOOD_MOST)
         flood = _Flood(sender, count)
         try:
-            if not happens(lambda: sender.sent > count // 2 or flood.ended()):
+            if not wait_until(lambda: sender.sent > count // 2 or flood.ended()):
                 raise Violation(f"the sender is blocked: {oracle.state()}")
             event()
-            if not happens(flood.ended):
+            if not wait_until(flood.ended):
                 raise Violation(f"the sender stays blocked: {oracle.state()}")
             if flood.error:
                 raise flood.error

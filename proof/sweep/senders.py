@@ -10,7 +10,7 @@ import struct
 from contextlib import suppress
 from typing import Self
 
-from lab.guest.slow import happens
+from lab.guest.timing import wait_until
 from proof import bpf
 from proof.sweep.devices import NAME
 from proof.sweep.lab import LOWER, VLAN_ID
@@ -198,7 +198,7 @@ class Tcp(Sender):
                 self.server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             return self.server is not None
 
-        if not happens(accepted):
+        if not wait_until(accepted):
             raise AssertionError("no TCP connection is established")
 
     def _one(self, number: int) -> None:

@@ -10,10 +10,10 @@ import socket
 import struct
 import time
 
-from lab.guest.command import in_netns, ip_batch, netns_path, tool
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
-from lab.guest.slow import patience
+from lab.guest.namespaces import inside
+from lab.guest.process import in_netns, ip_batch, netns_path, tool
+from lab.guest.timing import time_limit
 from proof.tunnels.kinds import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import payload
@@ -77,7 +77,7 @@ def _tipc(_family: int, here: str, there: str) -> None:
         tool(in_netns(netns, ["tipc", "node", "set", "identity", f"node{number}"]))
         udp = f"media udp name nd localip {own} remoteip {other}"
         tool(in_netns(netns, ["tipc", "bearer", "enable", *udp.split()]))
-    deadline = time.monotonic() + patience(_LINK_S)
+    deadline = time.monotonic() + time_limit(_LINK_S)
     while ":nd" not in (links := tool(["tipc", "link", "list"])) or "up" not in links:
         if time.monotonic() > deadline:
             raise GuestError(f"the TIPC nodes do not discover each other: {links}")

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lab.guest import device
+from lab.guest import chardev
 
 DEVICE = "/dev/nodrop-kmeter"
 PATTERN = (0, 1, 1, 0)
@@ -17,7 +17,7 @@ PATTERN = (0, 1, 1, 0)
 _RUN = struct.Struct("=64s10I2Q")
 _SAMPLE = struct.Struct("=4IQ")
 _ROOM_AT = 64 + 8 * 4
-IOC_RUN = device.ioc(device.IOC_READ | device.IOC_WRITE, 0xE0, _RUN.size)
+IOC_RUN = chardev.ioc(chardev.IOC_READ | chardev.IOC_WRITE, 0xE0, _RUN.size)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Frame:
     network: int
 
 
-class Meter(device.DeviceFile):
+class Meter(chardev.DeviceFile):
     """The device file; a context manager."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 from nodrop import proc
 
 RESULTS_NAME = "kselftest.json"
@@ -61,7 +61,7 @@ def results(argv: Sequence[str], folder: Path, seconds: float) -> tuple[list[tup
     Args:
         seconds: timeout; then the test and its children are killed.
     """
-    done = proc.run(argv, cwd=folder, timeout=patience(seconds), late=_LATE)
+    done = proc.run(argv, cwd=folder, timeout=time_limit(seconds), late=_LATE)
     status = STOPPED if done.status == _LATE else str(done.status)
     return [*parse(done.output), (EXIT_STATUS, status)], done.output
 

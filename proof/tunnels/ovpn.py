@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import netns_path
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
+from lab.guest.process import netns_path
 from proof.netlink import (
     ACK,
     ERROR,

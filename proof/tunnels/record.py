@@ -24,10 +24,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.guest.command import ip_batch, tool
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience
+from lab.guest.process import ip_batch, tool
+from lab.guest.timing import time_limit
 from proof.tunnels import bearers, packets
 from proof.tunnels.cases import cases
 from proof.tunnels.kinds import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
@@ -120,7 +120,7 @@ def _handshake(on: _Stage) -> None:
     """
     first = few(on.kind)[2]
     on.inject.sendto(first.vnet + first.data, (NAME, first.protocol, 0, 0, first.data[:6]))
-    deadline = time.monotonic() + patience(_HANDSHAKE_S)
+    deadline = time.monotonic() + time_limit(_HANDSHAKE_S)
     while time.monotonic() < deadline:
         # Handshake messages are shorter than the packet.
         if any(len(frame) > len(first.data) for _, frame in take(on.seen, _QUIET_S)[0]):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from guest.conftest import FLAVOUR
-from lab import hearing, uml
+from lab import channels, uml
 from lab.kernel import Kernel
-from lab.kernel.build import make
+from lab.kernel.kbuild import make
 
 SOURCES = Path(__file__).parents[1] / "flavours"
 MAKE_TIMEOUT_S, GUEST_TIMEOUT_S = 120.0, 60.0
@@ -56,7 +56,7 @@ def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "broken.ko"
 
 
-def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> hearing.GuestRun:
+def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> channels.GuestRun:
     command = ["insmod", str(broken), f"mistake={mistake}"]
     result = uml.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
     assert result.status == 0, result.output

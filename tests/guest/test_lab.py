@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from lab import again, hearing, namespaces, uml
-from lab.hearing import DiedAtBoot
+from lab import channels, isolation, retry, uml
+from lab.channels import DiedAtBoot
+from lab.isolation import Isolation
 from lab.kernel import Kernel
-from lab.namespaces import Isolation
 
 BLOCKS = (
     'python3 -c "import ctypes, os, time; '
@@ -31,10 +31,10 @@ BLOCKS = (
 @pytest.fixture(autouse=True)
 def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep guests that die on purpose out of the run's report."""
-    monkeypatch.delenv(again.VARIABLE, raising=False)
+    monkeypatch.delenv(retry.VARIABLE, raising=False)
 
 
-def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> hearing.GuestRun:
+def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> channels.GuestRun:
     return uml.run(kernel, ["sh", "-c", script], out=out, timeout=timeout)
 
 
@@ -132,7 +132,7 @@ def test_only_results_survive(kernel: Kernel, tmp_path: Path) -> None:
 
 def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> None:
     """A guest cannot change the host's files even if it mounts them again, writable."""
-    if namespaces.isolation() is Isolation.NONE:
+    if isolation.isolation() is Isolation.NONE:
         pytest.skip("this machine allows no namespaces; the host cannot enforce it")
     beside = tmp_path / "beside"
     beside.write_text("before", encoding="utf-8")
@@ -147,7 +147,7 @@ def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> 
 
 
 def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -> None:
-    if namespaces.isolation() is Isolation.NONE:
+    if isolation.isolation() is Isolation.NONE:
         pytest.skip("this machine allows no namespaces")
     rights: list[int] = []
 
@@ -180,17 +180,17 @@ def test_hanging_guest_is_stopped_and_reported(
     time_passes: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    deliver = hearing._Guest._deliver
+    deliver = channels._Guest._deliver
 
     def delivered(guest: Any, stream: Any, lines: list[str]) -> None:
         deliver(guest, stream, lines)
         if re.search("last words|task:python3", "\n".join(lines)):
             time_passes()
 
-    monkeypatch.setattr(hearing._Guest, "_deliver", delivered)
-    monkeypatch.setattr(hearing, "BLOCKED_S", 600.0)
+    monkeypatch.setattr(channels._Guest, "_deliver", delivered)
+    monkeypatch.setattr(channels, "BLOCKED_S", 600.0)
     before = scratch()
-    with pytest.raises(hearing.GuestTimeout, match=r"did not end within \d+ s") as caught:
+    with pytest.raises(channels.GuestTimeout, match=r"did not end within \d+ s") as caught:
         sh(kernel, tmp_path, f"echo kept >$NODROP_OUT/file; {BLOCKS}", timeout=600)
     assert "last words" in caught.value.hint
     assert "Show Blocked State" in caught.value.hint
@@ -204,7 +204,7 @@ def test_hanging_guest_is_stopped_and_reported(
 
 
 def test_panic_is_reported(kernel: Kernel, tmp_path: Path) -> None:
-    with pytest.raises(hearing.GuestDied, match="ended before the command did") as caught:
+    with pytest.raises(channels.GuestDied, match="ended before the command did") as caught:
         sh(kernel, tmp_path, "echo going; echo c >/proc/sysrq-trigger; sleep 60")
     assert "Kernel panic - not syncing" in caught.value.hint
     assert not isinstance(caught.value, DiedAtBoot)
@@ -246,7 +246,7 @@ def test_plain_process_when_there_are_no_namespaces(
     assert result.status == 0
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
     assert not Path("/usr/bin/x").exists()
-    with pytest.raises(hearing.GuestTimeout):
+    with pytest.raises(channels.GuestTimeout):
         sh(kernel, tmp_path, "sleep 600", timeout=5)  # bound: must expire
     assert settles(tmp_path) == []
     assert left(before) == set()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.again import VARIABLE
-from lab.hearing import GuestRun
+from lab.channels import GuestRun
 from lab.kernel import Artifacts, Kernel
+from lab.retry import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FIXED = 1

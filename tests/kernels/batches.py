@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from accounting import account
 
-from lab.hearing import GuestDied, GuestTimeout
-from lab.machine import Machine, Setup, ensure_machine, ensure_packages
+from lab.channels import GuestDied, GuestTimeout
+from lab.debian import Machine, Setup, ensure_machine, ensure_packages
 from nodrop.progress import Progress
 from proof.selftests import read_batch
 

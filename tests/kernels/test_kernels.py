@@ -17,9 +17,9 @@ from bench import instructions
 from bench.guest.costcases import CASES
 from bench.report import costs
 from bench.report.files import read_rows
+from lab.debian import LIVE_KERNELS, TOOLS, Setup
 from lab.guest.variant import Variant
 from lab.kernel.artifacts import REPOSITORY
-from lab.machine import LIVE_KERNELS, TOOLS, Setup
 from lab.roots import kernel_names
 from nodrop.progress import Progress
 from proof.selftests import find_selftests

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from batches import machine_of, run_batch
 
+from lab.debian import Setup
 from lab.kernel.artifacts import REPOSITORY
-from lab.machine import Setup
 
 PROGRAMS = {Setup.INSTALLED: "at_work", Setup.REMOVED: "stock_again"}
 

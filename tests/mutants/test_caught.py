@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.hearing import DiedAtBoot, NeverAnswered
+from lab.channels import BootTimeout, DiedAtBoot
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
-from lab.kernel.build import make
+from lab.kernel.kbuild import make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 from proof.mutants import KUNIT, MUTANTS, Mutant
@@ -110,7 +110,7 @@ class BuildTree:
                 tests = find_kunit(self.artifacts)
                 return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
             return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
-        except (DiedAtBoot, NeverAnswered):
+        except (DiedAtBoot, BootTimeout):
             raise  # not due to the mutant
         except NodropError:
             return False  # the guest died or timed out

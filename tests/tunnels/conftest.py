@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.hearing import GuestRun
+from lab.channels import GuestRun
 from lab.kernel import Kernel, ensure_kernel
 from nodrop.progress import Progress
 

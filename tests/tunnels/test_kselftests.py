@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.kernel.source import find_source
+from lab.kernel.linux_source import find_source
 from proof.tunnels.kselftest import PASSED, RESULTS_NAME
 
 from .conftest import ATTEMPTS, Side

@@ -16,7 +16,7 @@ from command import as_json
 from harness import SEND_TIMEOUT, THERE, equal
 from schema import validate
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
 
 def query(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Bursts:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(patience(5))
+        self._thread.join(time_limit(5))
 
     def _run(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

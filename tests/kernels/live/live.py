@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 from nodrop.host.livepatch import Livepatch
 
 MODULES = Path(os.environ["NODROP_MODULES"])
 PATCH = Livepatch()
-TRANSITION_S = patience(20.0)
+TRANSITION_S = time_limit(20.0)
 """Longer than the 15 s after which the kernel signals tasks that delay the transition."""
 
 

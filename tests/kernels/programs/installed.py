@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import check, equal
 
-from lab.guest.command import tool
+from lab.guest.process import tool
 
 OURS = ("vhost_net", "tap", "tun", "nodrop")
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")

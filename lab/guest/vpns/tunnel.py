@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What all VPNs have in common: two ends over a veth pair, a process at each, a way to stop.
+"""What all VPNs share: two ends joined by a veth pair, and a process at each end.
 
 ::
 
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from lab.guest.command import Service, in_netns, ip_batch, tool
 from lab.guest.failure import GuestError
-from lab.guest.netns import namespaces
-from lab.guest.slow import patience, stretched
+from lab.guest.namespaces import namespaces
+from lab.guest.process import Service, in_netns, ip_batch, tool
+from lab.guest.timing import scaled, time_limit
 
 VETH = ("ndveth0", "ndveth1")
-UP_TIMEOUT_S = patience(30.0)
+UP_TIMEOUT_S = time_limit(30.0)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class End:
     """One end of a tunnel.
 
     Attributes:
-        netns: the namespace that is made for it; None: the one that the caller is in.
+        netns: the namespace to create for it; None: the caller's.
         device: its TUN device.
         outer: its address on the veth pair.
         inner: its address in the tunnel.
@@ -48,13 +48,13 @@ class End:
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen, for both ends.
+    """Options for both ends.
 
     Attributes:
-        offloads: large packets may reach the VPN whole, if it can take them.
-        backpressure: the library (lab/traffic/backpressure.c) by which the devices are opened with
-            upstream's flag; None: as the VPN opens them.
-        cpus: to which the near and the far process keep; None: to all.
+        offloads: packets may reach the VPN unsegmented, if it supports that.
+        backpressure: a library (lab/traffic/backpressure.c) that adds upstream's flag when the
+            devices are opened; None: without the flag.
+        cpus: the CPUs of the near and the far process; None: any.
     """
 
     offloads: bool = True
@@ -67,11 +67,11 @@ class Process(Service):
 
     Args:
         argv: the command.
-        log: the file that takes all it says.
-        netns: where it runs; None: here.
-        cpu: to which it keeps; None: to all.
+        log: a file for its output.
+        netns: its namespace; None: this one.
+        cpu: its CPU; None: any.
         env: more environment.
-        pass_fds: open files that it gets, by the same numbers.
+        pass_fds: file descriptors that it inherits.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Process(Service):
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
-        # It must not live on when its starter is killed: it would keep the driver.
+        # It must not survive its parent: it would keep the driver in use.
         words = ["setpriv", "--pdeathsig", "KILL", "--"]
         if cpu is not None:
             words += ["taskset", "--cpu-list", f"{cpu}"]
@@ -99,25 +99,25 @@ class Process(Service):
 
 
 class Vpn(ABC):
-    """A tunnel between two ends whose veth pair is there; a context manager.
+    """A tunnel between two ends that a veth pair joins; a context manager.
 
     Args:
         folder: for keys, settings and logs.
 
     Raises:
-        GuestError: a program is missing, ended, or no packet passes within UP_TIMEOUT_S.
+        GuestError: a program is missing or ended, or no packet passed within UP_TIMEOUT_S.
     """
 
     name: ClassVar[str]
-    """The name of the program that holds the near end's device, too."""
+    """The VPN's name, and that of the program that reads the near end's device."""
     programs: ClassVar[tuple[str, ...]]
-    """All that a tunnel needs of the machine's own programs and that can change a result."""
+    """The host's programs that a tunnel needs and that can change a result."""
     trouble: ClassVar[tuple[str, ...]] = ()
-    """What it says when it has lost its peer."""
+    """Messages that report the loss of its peer."""
 
     near: Process
     far: Process
-    """The processes, while it runs."""
+    """The processes, while they run."""
 
     def __init__(self, ends: tuple[End, End], folder: Path, options: Options) -> None:
         self.ends = ends
@@ -127,7 +127,7 @@ class Vpn(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start both processes, by :meth:`run`, and give the devices their addresses."""
+        """Start both processes, by :meth:`run`, and assign the devices' addresses."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -165,33 +165,33 @@ class Vpn(ABC):
         return self._stack.enter_context(process)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition is true."""
         deadline = time.monotonic() + UP_TIMEOUT_S
         while not condition():
-            ended = [process.name for process in self.processes if not process.runs]
+            ended = [process.name for process in self.processes if not process.is_running]
             if ended or time.monotonic() > deadline:
-                what = f"{ended[0]} ended" if ended else "it is not up"
-                lines = [process.said()[-1500:].split("\n") for process in self.processes]
-                said = " | ".join(" / ".join(filter(None, some)) for some in lines)
-                raise GuestError(f"{self.name}: {what}: {said}")
+                what = f"{ended[0]} ended" if ended else "the tunnel is not up"
+                lines = [process.log_text()[-1500:].split("\n") for process in self.processes]
+                logs = " | ".join(" / ".join(filter(None, some)) for some in lines)
+                raise GuestError(f"{self.name}: {what}: {logs}")
             time.sleep(0.05)
 
     @property
     def processes(self) -> list[Process]:
-        """Those that were started so far."""
+        """The processes that were started so far."""
         return [self.__dict__[side] for side in ("far", "near") if side in self.__dict__]
 
     def lost(self) -> list[str]:
-        """What the processes said that means trouble."""
-        said = "".join(process.said() for process in self.processes)
-        return [word for word in self.trouble if word in said]
+        """Return the messages about a lost peer in the processes' logs."""
+        logs = "".join(process.log_text() for process in self.processes)
+        return [word for word in self.trouble if word in logs]
 
     def exists(self, end: End) -> bool:
-        """Whether an end's device is there."""
+        """Return whether an end's device exists."""
         return end.device in tool(in_netns(end.netns, ["cat", "/proc/net/dev"]))
 
     def configure(self, end: End) -> None:
-        """Wait for an end's device, give it its address and bring it up."""
+        """Wait for an end's device, assign its address and bring it up."""
         self.until(lambda: self.exists(end))
         other = self.ends[0] if end is self.ends[1] else self.ends[1]
         lines = [
@@ -207,9 +207,9 @@ class Vpn(ABC):
             tool(in_netns(end.netns, words))
 
     def passes(self) -> bool:
-        """Whether a ping from the near end is answered."""
+        """Return whether the far end replies to a ping from the near end."""
         near, far = self.ends
-        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{stretched(1):.0f}", far.inner]
+        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{scaled(1):.0f}", far.inner]
         try:
             tool(in_netns(near.netns, words))
         except GuestError as error:
@@ -221,7 +221,7 @@ class Vpn(ABC):
 
 @contextmanager
 def veth_pair(near: End, far: End) -> Iterator[None]:
-    """Join the ends by a veth pair; their namespaces are made for it and go with it."""
+    """Join the ends by a veth pair; create and delete their namespaces."""
     names = [end.netns for end in (near, far) if end.netns]
     with namespaces(*names):
         ip_batch([f"link add {VETH[0]} type veth peer name {VETH[1]}"])
@@ -233,5 +233,5 @@ def veth_pair(near: End, far: End) -> Iterator[None]:
                 ip_batch(lines, netns=end.netns)
             yield
         finally:
-            # The namespaces' devices go some time after them.
+            # The namespaces' devices are removed some time after them.
             ip_batch([f"link delete {VETH[0]}"], netns=near.netns)

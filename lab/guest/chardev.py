@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device file that is open for the length of a block, and the numbers of its ioctls."""
+"""A context manager for a character device's file, and the numbers of its ioctls."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ IOC_READ = 2
 
 
 def ioc(direction: int, number: int, size: int) -> int:
-    """Return the number of an ioctl of ours, as the kernel's _IOC() makes it.
+    """Return the number of one of our modules' ioctls, as the kernel's _IOC() does.
 
     Args:
-        direction: IOC_WRITE or IOC_READ, as the caller sees it.
+        direction: IOC_WRITE or IOC_READ, as seen by the caller.
         size: of the structure, bytes.
     """
     return direction << 30 | size << 16 | ord("K") << 8 | number
 
 
 class DeviceFile:
-    """A character device and what is set up through it; a context manager.
+    """An open character device; a context manager.
 
     Args:
         path: the device's file.
@@ -32,7 +32,7 @@ class DeviceFile:
         self._fd = -1
 
     def _set_up(self) -> None:
-        """Do what is to be done once the file is open; on an error it is closed again."""
+        """Configure the open file; if this raises, the file is closed."""
 
     def __enter__(self) -> Self:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -47,7 +47,7 @@ class DeviceFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; what was set up through it goes with it."""
+        """Close the file; the kernel removes what was set up through it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m lab.guest.loaded DRIVER COMMAND...``: load a driver, become the command."""
+"""``python -m lab.guest.with_driver DRIVER COMMAND...``: load a driver, exec the command."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NOT_FOUND = 127
 
 
 def load(variant: Variant) -> None:
-    """Load a variant's tun and vhost_net, with what they need.
+    """Load a variant's tun and vhost_net and their dependencies.
 
     Raises:
-        GuestError: a module is missing or does not load.
+        GuestError: a module is missing or cannot be loaded.
     """
     wanted = [name for name in modules(variant, variant) if name != READER]
     Drivers(Environment.from_environ().modules).load(wanted)
 
 
 def main(argv: list[str]) -> int:
-    """Load and become; 127 when there is no such command, 1 when a module does not load."""
+    """Load and exec; return 127 if the command cannot be run, 1 if a module cannot be loaded."""
     driver, *command = argv
     try:
         load(Variant(driver))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel's source tree: the newest that fits, fetched once and kept in the cache."""
+"""The kernel's source tree: the newest on the mirror, fetched once and kept in the cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nodrop.errors import NodropError, UnsupportedError
 from nodrop.progress import Progress
 
 MINIMUM = (6, 19)
-"""The first kernel with several CPUs in User-Mode Linux."""
+"""The first release in which UML supports several CPUs."""
 
 _PATTERN = r"^linux-source-[0-9.]+$"
 _RECIPE = 2
 _UNPACK_TIMEOUT_S = 600.0
 
-# Never built for User-Mode Linux, and two thirds of the whole. Kconfig files and makefiles
-# stay: they include each other.
+# Never built for UML, and two thirds of the source. Kconfig files and makefiles stay, because they
+# include each other.
 _LEFT_OUT = (
     *("arch/[!ux]*", "arch/xtensa", "Documentation", "samples", "sound", "rust"),
     *("tools/perf", "tools/testing", "drivers/accel", "drivers/clk", "drivers/crypto"),
@@ -36,11 +36,11 @@ _LEFT_OUT_SUFFIXES = ("c", "h", "S", "dts", "dtsi", "dtso", "rst", "yaml", "rs",
 
 @dataclass(frozen=True)
 class Source:
-    """A source tree and where it comes from.
+    """A source tree and its origin.
 
     Attributes:
-        tree: its directory; nobody writes to it.
-        package: Debian package, version and suite, for people.
+        tree: its directory; never written to.
+        package: Debian package, version and suite, to be displayed.
         sha256: of the package's file.
     """
 
@@ -50,10 +50,10 @@ class Source:
 
 
 def ensure_source(progress: Progress) -> Source:
-    """Return the source tree, fetched when the cache has none.
+    """Return the source tree, fetched if the cache has none.
 
-    The choice stays until the cache is removed: a new version on the mirror does not
-    change results between two runs.
+    It stays until the cache is removed, so a new version on the mirror does not change results
+    between two runs.
 
     Raises:
         NodropError: the mirror, the disk or the package failed.
@@ -74,7 +74,7 @@ def ensure_source(progress: Progress) -> Source:
             wanted = ".".join(map(str, MINIMUM))
             raise UnsupportedError(
                 f"No suite of this machine's Debian mirror has linux-source {wanted} or newer.",
-                "User-Mode Linux needs it to run on several CPUs; use a full Debian mirror.",
+                "UML needs it for several CPUs; use a complete Debian mirror.",
             )
         label = f"{candidate.package} {candidate.version} ({candidate.suite})"
         checksum = apt.sha256(candidate)
@@ -94,7 +94,7 @@ def ensure_source(progress: Progress) -> Source:
 
 
 def find_source() -> Source | None:
-    """Return what an earlier run fetched."""
+    """Return the source that an earlier run fetched; None if there is none."""
     entry = cache.Cache("sources", keep=2).find(f"linux-{_RECIPE}")
     if entry is None:
         return None
@@ -103,10 +103,10 @@ def find_source() -> Source | None:
 
 
 def _unpack(deb: Path, candidate: Candidate, tree: Path) -> None:
-    """Unpack the source in a linux-source package into ``tree``.
+    """Unpack the source in a linux-source package into a directory.
 
     Raises:
-        NodropError: the package does not look as expected, or the disk is full.
+        NodropError: the package has another form than expected, or the disk is full.
     """
     tree.mkdir()
     tarball = f"./usr/src/{candidate.package}.tar.xz"
@@ -135,7 +135,7 @@ def _unpack(deb: Path, candidate: Candidate, tree: Path) -> None:
         if cache.free_bytes(tree) < 64 << 20:
             raise cache.full(tree)
         raise NodropError(
-            f"{deb.name} could not be unpacked.", "Its tools said:\n" + proc.tail(result.output, 8)
+            f"Cannot unpack {deb.name}.", "Its tools printed:\n" + proc.tail(result.output, 8)
         )
     if not (tree / "arch/um/Kconfig").exists():
-        raise NodropError(f"{deb.name} holds no source of User-Mode Linux.")
+        raise NodropError(f"{deb.name} lacks the source of User-Mode Linux.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Named network namespaces of a run."""
+"""Creates and enters named network namespaces."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import ip_batch
+from lab.guest.process import ip_batch
 
 _CLONE_NEWNET = 0x40000000
 
 
 @contextmanager
 def namespaces(*names: str) -> Iterator[None]:
-    """Make namespaces, with nothing in them; delete them at the end.
+    """Create empty namespaces; delete them at the end.
 
-    New ones for every run: TCP remembers its peers in a namespace.
+    Every run needs new ones: TCP caches metrics of its peers in a namespace.
     """
     ip_batch([f"netns add {name}" for name in names])
     try:
@@ -29,10 +29,10 @@ def namespaces(*names: str) -> Iterator[None]:
 
 @contextmanager
 def inside(path: Path) -> Iterator[None]:
-    """Be in another network namespace; a socket that is made there stays there.
+    """Enter another network namespace for the block; sockets created there stay in it.
 
     Args:
-        path: its file, see :func:`lab.guest.command.netns_path`.
+        path: its file, see :func:`lab.guest.process.netns_path`.
 
     Raises:
         OSError: it cannot be entered.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Builds the lab's kernel: the smallest that serves, cached by all that went into it."""
+"""Builds the lab's UML kernel: a minimal configuration, cached by a digest of all inputs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache, kconfig
+from lab.kernel.linux_source import Source, ensure_source
 from lab.kernel.patched import ensure_patched, fingerprint
-from lab.kernel.source import Source, ensure_source
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
@@ -21,7 +21,7 @@ BUILD_TIMEOUT_S = 3600.0
 NICE = "0" if os.environ.get("CI") else "19"
 
 KEEP = 2 * len(kconfig.FLAVOURS)
-"""How many kernels stay in the cache: each flavour's, and those of another branch."""
+"""How many kernels the cache keeps: one of each flavour, for two branches."""
 
 IPIMASK = Path(__file__).with_name("ipimask.c")
 _IPIMASK_FLAGS = (
@@ -39,7 +39,7 @@ _TOOLS = (
     ("bc", "bc"),
 )
 _OBJECT = re.compile(r"^\s+(?:CC|AS|AR|LD|HOSTCC)\b")
-# Settings of the caller that would leak into a kernel build.
+# Settings of the caller that must not reach a kernel build.
 _LEAKS = re.compile(
     r"^(?:MAKE(?:FLAGS|LEVEL|OVERRIDES)|MFLAGS|ARCH|O|V|M|MO|C|W|KSRC|KOBJ|OUT"
     r"|CROSS_COMPILE|LOCALVERSION|KBUILD_.*|KCONFIG_.*|[CH]?CFLAGS|LDFLAGS|CC)$"
@@ -48,17 +48,17 @@ _LEAKS = re.compile(
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that can be booted and that modules can be built for.
+    """A kernel to boot and to build modules for.
 
     Attributes:
-        linux: the User-Mode Linux program.
-        release: what ``uname -r`` says in it.
+        linux: the UML program.
+        release: as in ``uname -r``.
         source: its source tree (KSRC), never written to.
         objtree: its object tree (KOBJ).
-        build_id: names all that went into it; equal ids, equal kernels.
-        package: the Debian package, its version and its suite.
-        arguments: what its command line has besides.
-        preload: a library that User-Mode Linux is started with (LD_PRELOAD); None: without.
+        build_id: digest of all inputs; equal ids, equal kernels.
+        package: Debian package, version and suite of the source.
+        arguments: further arguments of its command line.
+        preload: a library to start UML with (LD_PRELOAD); None: none.
     """
 
     linux: Path
@@ -72,7 +72,7 @@ class Kernel:
 
 
 def build_environment() -> dict[str, str]:
-    """Return this process's environment without what would change a kernel build."""
+    """Return this process's environment without variables that change a kernel build."""
     env = {name: value for name, value in os.environ.items() if not _LEAKS.match(name)}
     return env | {
         "LC_ALL": "C",
@@ -92,15 +92,15 @@ def make(
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> None:
-    """Run make on all CPUs, politely but in CI.
+    """Run make on all CPUs, at nice 19 except in CI.
 
     Args:
-        what: what is built, for the message when it fails.
-        scratch: a directory for the compiler's temporary files, which stay when it is killed.
+        what: the subject of the error message.
+        scratch: a directory for the compiler's temporary files, which it leaves if it is killed.
         timeout: seconds.
 
     Raises:
-        NodropError: it failed; the text holds the compiler's errors.
+        NodropError: it failed; the hint has the compiler's errors.
     """
     result = proc.run(
         ["nice", "-n", NICE, "make", f"-j{os.cpu_count() or 1}", *arguments],
@@ -117,7 +117,7 @@ def make(
 
 
 def _errors(output: str) -> str:
-    """Return the lines of a build's output that tell why it failed."""
+    """Return the part of a build's output that shows the first error."""
     lines = output.splitlines()
     telling = [at for at, line in enumerate(lines) if re.search(r"\berror\b|Error \d|\*\*\*", line)]
     first = max(telling[0] - 3, 0) if telling else max(len(lines) - proc.TAIL_LINES, 0)
@@ -125,7 +125,7 @@ def _errors(output: str) -> str:
 
 
 def toolchain() -> str:
-    """Return what builds the kernel, by version.
+    """Return the versions of the compiler and the linker.
 
     Raises:
         NodropError: a tool is missing.
@@ -137,16 +137,16 @@ def toolchain() -> str:
 
 
 def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
-    """Return a kernel of the given flavour, built when the cache has none.
+    """Return a kernel of the given flavour, built if the cache has none.
 
     Args:
-        flavour: ``"perf"`` to measure; ``"debug"`` (locks), ``"kasan"`` (memory) or
-            ``"kcsan-uml"`` (data races) to test.
+        flavour: a key of kconfig.FLAVOURS: ``"perf"`` for benchmarks; ``"debug"`` (locks),
+            ``"kasan"`` (memory) or ``"kcsan-uml"`` (data races) for tests.
 
     Raises:
         UsageError: there is no such flavour.
-        NodropError: a tool is missing, or the source or the build failed.
-        UnsupportedError: this machine's mirror has no kernel that fits.
+        NodropError: a tool is missing, or fetching the source or the build failed.
+        UnsupportedError: this machine's mirror has no kernel that is new enough.
     """
     tools = toolchain()
     wanted = kconfig.parse(kconfig.fragment(flavour))
@@ -158,7 +158,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
     def build(temporary: Path, final: Path) -> None:
         _build(source, wanted, temporary, final, progress, flavour)
 
-    # Object trees name their source by its path.
+    # Object trees contain the path of their source.
     name = f"{flavour}-{cache.digest(build_id, str(source.tree))}"
     objtree = cache.Cache("kernels", keep=KEEP).get(name, build) / "obj"
     return Kernel(
@@ -227,20 +227,20 @@ def _prune(objtree: Path) -> None:
 
 
 def _relocate(objtree: Path, final: Path) -> None:
-    """Tell the object tree's own makefile where it is going to be."""
+    """Put the final path into the object tree's makefile."""
     makefile = objtree / "Makefile"
     text = makefile.read_text(encoding="utf-8")
     makefile.write_text(text.replace(str(objtree), str(final)), encoding="utf-8")
 
 
 def ensure_ipimask(tools: str) -> Path:
-    """Return what spares User-Mode Linux two system calls a lock: a library to preload.
+    """Return a library to preload that saves UML two system calls for each lock (ipimask.c).
 
     Args:
-        tools: names the compiler that builds it.
+        tools: version of the compiler.
 
     Raises:
-        NodropError: it could not be built.
+        NodropError: it cannot be built.
     """
     text = IPIMASK.read_text(encoding="utf-8")
 

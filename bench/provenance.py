@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a result must tell about where it was made."""
+"""Metadata of a result: machine, kernel and source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """Return what names the guest's kernel."""
+    """Return what identifies the guest's kernel."""
     return {
         "release": kernel.release,
         "package": kernel.package,
@@ -39,9 +39,9 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def describe_source() -> dict[str, Any]:
-    """Return nodrop's version, the digest of its source and, in a clone, its commit.
+    """Return nodrop's version, its source's digests and, in a clone, its commit.
 
-    What is not known is not there.
+    Unknown values are left out.
     """
     found: dict[str, Any] = {}
     try:
@@ -57,7 +57,7 @@ def describe_source() -> dict[str, Any]:
 
 
 def now_utc() -> str:
-    """Return the time as ISO 8601, to the second."""
+    """Return the time in ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The rows of the table: one text form of the summary for every output."""
+"""The rows of the table: the summary as text, for all outputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Row:
     """One line of a table.
 
     Attributes:
-        case: what it is about; empty when it is the same as in the row above.
-        metric: the metric's label and unit.
-        cells: by the columns of :func:`columns`.
+        case: its label; empty if it is the same as in the row above.
+        metric: label and unit.
+        cells: in the order of :func:`columns`.
     """
 
     case: str
@@ -30,20 +30,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """The part of a table that is about one scenario.
+    """A scenario's part of a table.
 
     Attributes:
-        whole: what its last rows are called, those about all cases together.
+        total_label: label of its last rows, about all cases together.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    whole: str = ALL_CASES
+    total_label: str = ALL_CASES
 
 
 def format_value(value: float) -> str:
-    """Return a number with three significant digits, or whole with separators."""
+    """Return a number with three significant digits, large ones rounded with separators."""
     if value == 0:
         return "0"
     if abs(value) >= 1000 or value == int(value):
@@ -66,9 +66,9 @@ def format_ratio(data: Mapping[str, float] | None) -> str:
 
 
 def case_words(name: str) -> list[str]:
-    """Return what is special about a case, in words: ``["2 senders", "ring 5"]``.
+    """Return a case's parameters as text: ``["2 senders", "ring 5"]``.
 
-    The ring has as many slots as the device's txqueuelen.
+    The ring has txqueuelen slots.
     """
     words = []
     for part in name.split(","):
@@ -90,14 +90,14 @@ def case_words(name: str) -> list[str]:
     return words
 
 
-def whole(scenario: Scenario, summary: Mapping[str, Any]) -> str:
-    """Return what the cases together are called; those without a run are not in it."""
+def total_label(scenario: Scenario, summary: Mapping[str, Any]) -> str:
+    """Return the label of all cases together, which excludes those without a run."""
     planned, made = len(scenario.cases()), len(summary["cases"])
     return ALL_CASES if made == planned else f"{made} of {planned} cases"
 
 
 def columns(variants: Sequence[str]) -> tuple[str, ...]:
-    """Return the heads of the columns after case and metric."""
+    """Return the headings of the columns after case and metric."""
     heads: list[str] = []
     for variant in variants:
         heads.append(variant)
@@ -152,11 +152,11 @@ def section(
     variants: Sequence[str],
     form: Callable[[Mapping[str, float]], str] = format_median,
 ) -> Section:
-    """Return a scenario's part of the table; ``form`` writes the drivers' own numbers."""
+    """Return a scenario's part of the table; ``form`` formats the drivers' own numbers."""
     rows: list[Row] = []
     cases = summary["cases"]
     for name, case in cases.items():
         rows += _rows(", ".join(case_words(name)), case, scenario.metrics, variants, form)
     if len(cases) > 1:
-        rows += _rows(whole(scenario, summary), summary, scenario.metrics, variants, form)
-    return Section(scenario.title, columns(variants), tuple(rows), whole(scenario, summary))
+        rows += _rows(total_label(scenario, summary), summary, scenario.metrics, variants, form)
+    return Section(scenario.title, columns(variants), tuple(rows), total_label(scenario, summary))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is read off a guest's log: the kernel's complaints, which of them are ours, and KTAP."""
+"""Reports in a guest's kernel log: splats, whether they are about nodrop, and KTAP."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_kind_is_found_once(kind: str, line: str) -> None:
     assert [(splat.kind, splat.line) for splat in found] == [(kind, line)]
 
 
-def test_reports_end_where_they_end() -> None:
+def test_end_of_reports() -> None:
     assert find_splats(ORDINARY) == ()
     first, second = find_splats(f"{WARNING}[    3.2] tap0: link becomes ready\n{WARNING}")
     assert first.line.startswith("WARNING: drivers/net/tun.c:1034")
@@ -78,7 +78,7 @@ SYSCALL = "do_syscall_64+0x4d/0x110"
 
 
 def race(*stacks: tuple[str, ...], head: str = "data-race in a / b", how: str = "write") -> str:
-    """A report of KCSAN, as a kernel's log has it; how the first access is made."""
+    """Return a report of KCSAN in a kernel log; ``how`` is the first access."""
     lines = [RULE, f"BUG: KCSAN: {head}", ""]
     for cpu, frames in enumerate(stacks):
         access = "read" if cpu else how
@@ -98,20 +98,20 @@ def race(*stacks: tuple[str, ...], head: str = "data-race in a / b", how: str = 
         (((CORE, OURS, SYSCALL), (CORE, SYSCALL)), "write", False),
         (((CORE, SYSCALL, SYSCALL, OURS), (CORE, SYSCALL)), "write", True),
         (((CORE, *[SYSCALL] * 60), (OURS, SYSCALL)), "write", False),
-        # A marked access is no mistake.
+        # A marked access is no bug.
         (((OURS, SYSCALL), (CORE, SYSCALL)), "write (marked)", True),
         (((CORE, SYSCALL), (OURS, SYSCALL)), "write (marked)", False),
         (((OURS, SYSCALL),), "race at unknown origin, with read", False),
     ],
 )
-def test_a_race_is_ours_by_who_makes_the_access(
+def test_race_counts_by_module_of_plain_access(
     stacks: tuple[tuple[str, ...], ...], how: str, foreign: bool
 ) -> None:
     (found,) = find_all(race(*stacks, how=how))
     assert (found.kind, found.foreign) == ("KCSAN", foreign)
 
 
-def test_each_race_is_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_races_are_separate_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     log = race((CORE,), (CORE,)) + race((OURS,), (CORE,)) + race((CORE,), (CORE,))
     assert [one.foreign for one in find_all(log)] == [True, False, True]
     monkeypatch.setattr(races, "KNOWN", {r"in a / b$": "why"})
@@ -136,7 +136,7 @@ def in_log(text: str) -> str:
         ("tun_net_xmit", "ipi_sig_handler", False),
     ],
 )
-def test_the_idle_loop_of_user_mode_linux(place: str, handler: str, foreign: bool) -> None:
+def test_idle_loop_of_uml(place: str, handler: str, foreign: bool) -> None:
     log = (
         "------------[ cut here ]------------\n"
         f"WARNING: kernel/locking/lockdep.c:4546 at {place}+0xc8/0x1b8, CPU#1: swapper/1/0\n"
@@ -147,7 +147,7 @@ def test_the_idle_loop_of_user_mode_linux(place: str, handler: str, foreign: boo
     assert found.foreign == foreign
 
 
-def test_leaks_are_ours_unless_the_place_is_known() -> None:
+def test_leaks_count_unless_known() -> None:
     log = in_log(HOSTFS + PACKET + HOSTFS + GONE) + "[   31.3] reboot: Power down\n"
     assert [one.foreign for one in find_all(log)] == [True, False, True, False]
     assert [one.text for one in find_splats(log)] == [PACKET.rstrip(), GONE.rstrip()]
@@ -155,7 +155,7 @@ def test_leaks_are_ours_unless_the_place_is_known() -> None:
     assert [kmemleak.is_foreign(report) for report in reports] == [False, True]
 
 
-def test_kmemleak_that_gave_up() -> None:
+def test_kmemleak_disabled() -> None:
     off = "kmemleak: Kernel memory leak detector disabled"
     full = "kmemleak: Cannot allocate a kmemleak_object structure"
     area = "kmemleak: Cannot allocate a scan area, scanning the full object"

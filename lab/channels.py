@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What comes out of a guest, whatever it runs on, and how it is heard.
+"""The three channels out of a guest, for UML and QEMU alike, and how the host reads them.
 
-Three channels leave a guest: the kernel's log, the command's output, the command's exit
-status. Each is a socket, read until the guest has gone.
+They carry the kernel log, the command's output and its exit status. Each is a socket, which is
+read until the guest has ended.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from nodrop import deadline
 from nodrop.errors import NodropError
 from nodrop.proc import TAIL_LINES, kill_group
 
-STARTS = "lab: the command starts"
-"""What a guest's first process writes into the kernel's log; what is before is the boot."""
-POWERED_OFF = "reboot: Power down"
-"""The last line of a guest's log, when all went well."""
+START_LINE = "lab: the command starts"
+"""The guest's init writes this to the kernel log; all lines before it are from the boot."""
+POWER_OFF_LINE = "reboot: Power down"
+"""The last line of the kernel log if the guest has powered off."""
 BOOT_S = 60.0
-"""Until the command starts; an idle machine needs half a second."""
+"""Time limit until the command starts, seconds; an idle machine needs half a second."""
 POWER_OFF_S = 60.0
-"""From the command's end until the kernel has powered off."""
+"""Time limit from the command's end until the kernel has powered off, seconds."""
 GRACE_S = 5.0
-"""For a guest that has powered off, until its process ends."""
+"""Time limit from power-off until the guest's process ends, seconds."""
 BLOCKED_S = 3.0
-"""For a guest that is about to be killed to print its blocked tasks (sysrq-w)."""
+"""How long a guest that is about to be killed may print its blocked tasks (sysrq-w), seconds."""
 BLOCKED_LINES = 200
-"""How many of those lines are kept."""
+"""Lines of that output to keep."""
 
 
 class GuestTimeout(NodropError):
-    """The guest did not end within its time and was killed."""
+    """The guest exceeded its time limit and was killed."""
 
 
 class GuestDied(NodropError):
-    """The guest's kernel ended without telling the command's exit status."""
+    """The guest's kernel ended before it reported the command's exit status."""
 
 
 class DiedAtBoot(GuestDied):
-    """It did so before the command began: what the guest was to do is not to blame."""
+    """The guest's kernel ended before the command started, so the command is not the cause."""
 
 
-class NeverAnswered(GuestTimeout):
-    """Its command did not start within BOOT_S."""
+class BootTimeout(GuestTimeout):
+    """The command did not start within BOOT_S."""
 
 
 class StuckAtPowerOff(GuestTimeout):
-    """The command had ended; the kernel did not, and complained about nothing.
+    """The command ended, but the guest did not; the kernel log has no splat.
 
     Attributes:
-        run: what came out until then.
+        run: the result so far.
     """
 
     def __init__(self, message: str, hint: str, run: GuestRun) -> None:
@@ -71,15 +71,15 @@ class StuckAtPowerOff(GuestTimeout):
 
 @dataclass(frozen=True)
 class GuestRun:
-    """What came out of a guest.
+    """The result of a guest.
 
     Attributes:
-        status: the command's exit status (128 + signal when a signal ended it).
-        log: the kernel's log.
-        output: what the command printed, both streams.
-        splats: the kernel's complaints about itself in its log.
-        seconds: wall-clock time from the start of the kernel to its end.
-        foreign: complaints about parts of the kernel that nodrop does not touch.
+        status: the command's exit status (128 + signal if a signal ended it).
+        log: the kernel log.
+        output: the command's stdout and stderr.
+        splats: splats in the kernel log.
+        seconds: wall-clock time from the kernel's start to its end.
+        foreign: splats about parts of the kernel that nodrop does not touch.
     """
 
     status: int
@@ -92,7 +92,7 @@ class GuestRun:
 
 @dataclass
 class _Stream:
-    """One channel from the guest, cut into lines."""
+    """One channel from the guest, split into lines."""
 
     lines: list[str] = field(default_factory=list)
     rest: bytes = b""
@@ -107,26 +107,26 @@ class _Stream:
         return self.feed(b"\n") if self.rest else []
 
 
-def results_folder(out: Path) -> Path:
-    """Make the folder whose files survive, unless it is there; return its path from the root.
+def results_directory(out: Path) -> Path:
+    """Create the guest's results directory if it is missing; return its absolute path.
 
     Raises:
-        NodropError: it cannot be made.
+        NodropError: it cannot be created.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
         return out.resolve()
     except FileExistsError as error:
-        raise NodropError(f"{out} is no folder, so no results can go there.") from error
+        raise NodropError(f"{out} is not a directory, so no results can go there.") from error
     except OSError as error:
-        raise NodropError(f"The folder {out} cannot be made: {error.strerror}.") from error
+        raise NodropError(f"Cannot create the directory {out}: {error.strerror}.") from error
 
 
 @contextmanager
-def channels() -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
-    """Give three connected pairs of sockets: the host's ends, the guest's ends.
+def socket_pairs() -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
+    """Yield the host's and the guest's ends of three connected pairs of sockets.
 
-    Sockets and not pipes, because a console of User-Mode Linux is both read and written.
+    They are sockets, not pipes, because UML both reads and writes its consoles.
     """
     with ExitStack() as stack:
         pairs = [socket.socketpair() for _ in range(3)]
@@ -140,10 +140,10 @@ def channels() -> Iterator[tuple[list[socket.socket], list[socket.socket]]]:
 def start(
     command: Sequence[str], ends: Sequence[socket.socket], request: bytes = b""
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a guest with its ends of the channels; kill what is left of it in the end.
+    """Start a guest with its ends of the channels; kill its process group at the end.
 
     Args:
-        request: what it reads from its standard input.
+        request: written to its standard input.
     """
     process = subprocess.Popen(
         command,
@@ -157,7 +157,7 @@ def start(
         assert process.stdin is not None
         for end in ends:
             end.close()
-        with suppress(BrokenPipeError):  # it died already; its log tells why
+        with suppress(BrokenPipeError):  # it has died already; its log says why
             process.stdin.write(request)
             process.stdin.close()
         yield process
@@ -165,7 +165,7 @@ def start(
         kill_group(process)
 
 
-def hear(
+def collect(
     process: subprocess.Popen[bytes],
     ends: Sequence[socket.socket],
     *,
@@ -175,22 +175,22 @@ def hear(
     keep: Path | None = None,
     terminal: Terminal | None = None,
 ) -> GuestRun:
-    """Read a guest's channels until it is gone.
+    """Read a guest's channels until it has ended.
 
     Args:
         process: the guest; the caller kills what is left of it.
         ends: the host's ends of the channels: log, output, status.
-        timeout: seconds from now; None: no limit. The deadline of the whole run counts, too.
-        slow: how many times longer than on a real CPU boot and power-off may take.
-        on_line: called with each line of the command's output as it appears.
-        keep: a file that gets the kernel's log, however the guest ended.
-        terminal: its keys go to the command, and the command's output to it, as they are.
+        timeout: seconds from now; None: no limit. NODROP_DEADLINE also applies.
+        slow: factor by which boot and power-off may be slower than on a real CPU.
+        on_line: called with each line of the command's output as it arrives.
+        keep: a file that gets the kernel log in any case.
+        terminal: connected to the command, both ways, without translation.
 
     Raises:
-        NeverAnswered: the command did not start within BOOT_S, with time left.
+        BootTimeout: the command did not start within BOOT_S, which ended before the timeout.
         StuckAtPowerOff: the command ended, the guest did not.
-        GuestTimeout: the time was over; the text ends with the last lines of the log, those of
-            the boot only when the command had not started, and of what ``on_line`` did not get.
+        GuestTimeout: the timeout passed; the hint ends with the last lines of the log (of the
+            boot only if the command had not started) and of output not given to ``on_line``.
         GuestDied: the kernel ended before it reported the command's exit status.
     """
     started = time.monotonic()
@@ -202,39 +202,39 @@ def hear(
     finally:
         if keep:
             keep.write_text("\n".join([*guest.log.lines, ""]), encoding="utf-8")
-    complaints = find_all(guest.log.lines)
-    splats = tuple(splat for splat in complaints if not splat.foreign)
+    reports = find_all(guest.log.lines)
+    splats = tuple(splat for splat in reports if not splat.foreign)
     seconds = time.monotonic() - started
-    story = guest.story(splats)
+    summary = guest.summary(splats)
     status = guest.status.lines
-    answered = bool(status) and status[-1].strip().isdigit()
+    has_status = bool(status) and status[-1].strip().isdigit()
     late = f"The guest did not end within {guest.limit_s:.0f} s and was stopped."
-    if not ended and not (answered and not splats):
-        raise (NeverAnswered if guest.silent else GuestTimeout)(late, story)
-    if not answered:
-        kind = GuestDied if guest.began else DiedAtBoot
-        raise kind("The guest's kernel ended before the command did.", story)
+    if not ended and not (has_status and not splats):
+        raise (BootTimeout if guest.boot_timed_out else GuestTimeout)(late, summary)
+    if not has_status:
+        kind = GuestDied if guest.command_started else DiedAtBoot
+        raise kind("The guest's kernel ended before the command did.", summary)
     run = GuestRun(
         status=int(status[-1]),
         log="\n".join(guest.log.lines),
         output="\n".join(guest.output.lines),
         splats=splats,
         seconds=seconds,
-        foreign=tuple(splat for splat in complaints if splat.foreign),
+        foreign=tuple(splat for splat in reports if splat.foreign),
     )
     if not ended:
-        raise StuckAtPowerOff(late, story, run)
+        raise StuckAtPowerOff(late, summary, run)
     return run
 
 
 def _send(end: socket.socket, data: bytes) -> None:
-    """Send something into a guest; one that has gone needs nothing."""
+    """Send data to a guest that may have ended already."""
     with suppress(OSError):
         end.sendall(data)
 
 
 class _Guest:
-    """What has been read from a guest so far, and how long it may still take."""
+    """What has been read from a guest so far, and how much time it has left."""
 
     def __init__(
         self,
@@ -243,8 +243,8 @@ class _Guest:
         slow: float,
     ) -> None:
         self.log, self.output, self.status = _Stream(), _Stream(), _Stream()
-        self.began = False
-        self.silent = False
+        self.command_started = False
+        self.boot_timed_out = False
         self.limit_s = 0.0
         self._ends = ends
         self._on_line = on_line
@@ -252,9 +252,9 @@ class _Guest:
         self._recent: deque[str] = deque(maxlen=TAIL_LINES)
         self._printed: deque[str] = deque(maxlen=TAIL_LINES)
 
-    def story(self, splats: Sequence[Splat]) -> str:
-        """Return the kernel's complaints and the last lines of its log and of the output."""
-        parts = [f"The kernel complained: {splat.line}" for splat in splats]
+    def summary(self, splats: Sequence[Splat]) -> str:
+        """Return the splats, and the last lines of the kernel log and of the output."""
+        parts = [f"Kernel splat: {splat.line}" for splat in splats]
         for what, lines in (("log", self._recent), ("output", self._printed)):
             if lines:
                 parts += [f"Last lines of its {what}:", *lines]
@@ -263,10 +263,10 @@ class _Guest:
     def pump(
         self, process: subprocess.Popen[bytes], limit_s: float | None, terminal: Terminal | None
     ) -> bool:
-        """Read the channels until the guest is gone; return False when the time was over first.
+        """Read the channels until the guest has ended; return False if the time limit came first.
 
-        A guest that has powered off and whose process does not end is as good as gone: on a
-        busy host User-Mode Linux was seen to hang there.
+        A guest that has powered off counts as ended even if its process has not: on a busy host
+        UML was seen to hang there.
         """
         started = time.monotonic()
         end = math.inf if limit_s is None else started + limit_s
@@ -284,11 +284,11 @@ class _Guest:
                     end = min(end, now + GRACE_S)
                 elif self.status.lines and limit_s is not None:
                     end = min(end, now + POWER_OFF_S * self._slow)
-                left = (end if self.began else min(end, boot_end)) - now
+                left = (end if self.command_started else min(end, boot_end)) - now
                 if left <= 0 and not asked:
                     self.limit_s = now - started
-                    self.silent = not self.began and boot_end <= end
-                if left <= 0 and (asked or not self.began or self._powered_off()):
+                    self.boot_timed_out = not self.command_started and boot_end <= end
+                if left <= 0 and (asked or not self.command_started or self._powered_off()):
                     return self._powered_off()
                 if left <= 0:
                     asked, end = True, now + self._ask_for_blocked_tasks()
@@ -315,17 +315,17 @@ class _Guest:
         for line in lines:
             if stream is self.log:
                 self._recent.append(line)
-                if STARTS in line:
-                    self.began = True
+                if START_LINE in line:
+                    self.command_started = True
                     self._recent.clear()
             elif stream is self.output:
                 (self._on_line or self._printed.append)(line)
 
     def _powered_off(self) -> bool:
-        return bool(self.status.lines) and any(POWERED_OFF in line for line in self._recent)
+        return bool(self.status.lines) and any(POWER_OFF_LINE in line for line in self._recent)
 
     def _ask_for_blocked_tasks(self) -> float:
-        """Have the guest print its blocked tasks; return how long to wait for them, seconds."""
+        """Make the guest print its blocked tasks; return how long to wait for them, seconds."""
         self._recent = deque(self._recent, maxlen=TAIL_LINES + BLOCKED_LINES)
         _send(self._ends[2], b"blocked\n")
         return BLOCKED_S * self._slow

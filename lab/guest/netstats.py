@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel counted at a device and at its qdisc."""
+"""Reads the kernel's counters of a device, its qdisc and a protocol."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from lab.guest.command import netns_path, tool
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
+from lab.guest.process import netns_path, tool
 from nodrop.host import ethtool
 
 
 @dataclass(frozen=True)
 class LinkCounters:
-    """``ip -s link``: what was read from it and what the driver dropped, both ways."""
+    """``ip -s link``: packets that the reader took, and drops of the driver in both directions."""
 
     tx_packets: int
     tx_bytes: int
@@ -25,13 +25,13 @@ class LinkCounters:
 
 @dataclass(frozen=True)
 class QdiscCounters:
-    """Root qdisc of ``tc -s qdisc``; all zero for a device without a queue.
+    """Root qdisc of ``tc -s qdisc``; all zero with noqueue.
 
     Attributes:
-        packets: given to the driver.
-        drops: dropped by the qdisc itself: its limit, or its AQM.
-        requeues: packets the driver would not take at the first try.
-        queued: packets waiting now.
+        packets: passed to the driver.
+        drops: dropped by the qdisc, at its limit or by its AQM.
+        requeues: packets that the driver refused at first.
+        queued: packets in the qdisc now.
     """
 
     kind: str
@@ -50,7 +50,7 @@ def parse_link(text: str) -> LinkCounters:
             int(tx["packets"]), int(tx["bytes"]), int(tx["dropped"]), int(rx["dropped"])
         )
     except (ValueError, LookupError, TypeError) as error:
-        raise GuestError("'ip -j -s link' printed something unknown") from error
+        raise GuestError("cannot parse the output of 'ip -j -s link'") from error
 
 
 def parse_qdisc(text: str) -> QdiscCounters:
@@ -65,18 +65,18 @@ def parse_qdisc(text: str) -> QdiscCounters:
             queued=int(root.get("qlen", 0)),
         )
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
-        raise GuestError("'tc -j -s qdisc' printed something unknown") from error
+        raise GuestError("cannot parse the output of 'tc -j -s qdisc'") from error
 
 
 def parse_snmp(text: str, protocol: str) -> dict[str, int]:
-    """Parse the lines about a protocol in /proc/net/snmp.
+    """Parse the lines of a protocol in /proc/net/snmp.
 
     Raises:
         GuestError: there are none.
     """
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith(f"{protocol}:")]
     if len(lines) != 2:
-        raise GuestError(f"/proc/net/snmp holds nothing about {protocol}")
+        raise GuestError(f"/proc/net/snmp has no lines for {protocol}")
     names, values = lines
     return dict(zip(names, map(int, values), strict=True))
 
@@ -94,6 +94,6 @@ def qdisc_counters(name: str, *, netns: str | None = None) -> QdiscCounters:
 
 
 def driver_counters(name: str, *, netns: str | None = None) -> dict[str, int]:
-    """Read the driver's own counters; empty when it has none (``ethtool -S``)."""
+    """Read the driver's own counters (``ethtool -S``); empty if it has none."""
     with inside(netns_path(netns)) if netns else nullcontext():
         return ethtool.stats(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the commands of ``nodrop-lab`` share: argument types, the place and the end of a run."""
+"""What the commands of ``nodrop-lab`` share: argument types, output directory, report, status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def variant_list(text: str) -> tuple[Variant, ...]:
-    """Parse ``stock,nodrop``, for argparse; keeps the order of the known ones."""
+    """Parse ``stock,nodrop``, for argparse; return the drivers in their usual order."""
     words = text.split(",")
     unknown = sorted(set(words) - {str(variant) for variant in Variant})
     if unknown:
@@ -28,13 +28,13 @@ def variant_list(text: str) -> tuple[Variant, ...]:
 
 
 def default_out(name: str) -> Path:
-    """Return ``out/NAME-TIME`` below the current directory."""
+    """Return ``out/NAME-TIME``, relative to the current directory."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return Path("out") / f"{name}-{stamp}"
 
 
 def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
-    """Make table, picture and page of a run's directory from its raw data.
+    """Write table, plot and page of a run from its raw data.
 
     Raises:
         NodropError: the directory is not that of a run, or cannot be written.
@@ -63,16 +63,16 @@ def print_table(
 
 
 def check(directory: RunDirectory) -> int:
-    """Print what is wrong with a run's result; return the exit status."""
+    """Print what is wrong with a run's results; return the exit status."""
     from bench.report import summary
 
     wrong = []
     if lost := summary.lost_by_nodrop(directory):
-        wrong.append(f"nodrop lost {lost} packets that a qdisc could have held.")
+        wrong.append(f"nodrop's driver dropped {lost} packets that a qdisc could have queued.")
     if runs := summary.unaccounted(directory):
         first = runs[0]
         wrong.append(
-            f"In {len(runs)} runs packets are not accounted for, first in "
+            f"In {len(runs)} runs the account does not balance, first in "
             f"{first.scenario} {first.case} {first.variant} pair {first.pair}: "
             f"{first.metrics['unaccounted']:.0f} packets."
         )

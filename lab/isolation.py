@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How far a guest's process can be shut off from the host on this machine.
+"""How well a guest's process can be isolated from the host on this machine.
 
-Root needs no user namespace; everybody else does, and some machines (containers mostly)
-allow none. Then the guest runs as a plain process: its kernel still mounts the host's
-files read-only, but nothing outside the guest enforces that.
+Root needs no user namespace. Other users do, and some machines, mostly containers, allow none.
+The guest then runs as a plain process: its kernel still mounts the host's files read-only, but
+nothing outside the guest enforces that.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from nodrop import proc
 
 TRIAL_TIMEOUT_S = 10.0
 
-# What a kernel in user space needs of root's rights: to reach the host's files. Without
-# the others it cannot undo what shuts it off.
+# Root's capabilities that a UML kernel needs, to reach the host's files. Without the others it
+# cannot undo its isolation.
 _KEPT_RIGHTS = "-all,+dac_override,+dac_read_search,+chown,+fowner"
 
 
 class Isolation(Enum):
-    """The ways to start a guest, strongest first."""
+    """Kinds of isolation, strongest first."""
 
     ROOT = "namespaces"
     USER = "user namespace"
     NONE = "none"
 
     def wrapper(self) -> list[str]:
-        """Return the command in front of the guest's own."""
+        """Return the command to put before the sandbox's own."""
         die_with_parent = [proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL"]
         if self is Isolation.NONE:
             return [*die_with_parent, "--"]
@@ -40,7 +40,7 @@ class Isolation(Enum):
         return [*die_with_parent, "--", *unshare, "--"]
 
     def limits(self) -> list[str]:
-        """Return the command in front of the kernel, once all is prepared."""
+        """Return the command to put before the kernel, once the sandbox is set up."""
         if self is Isolation.NONE:
             return []
         setpriv = proc.require("setpriv", "util-linux")
@@ -49,7 +49,7 @@ class Isolation(Enum):
 
 @cache
 def isolation() -> Isolation:
-    """Return the strongest way that works here; tries it once."""
+    """Return the strongest isolation that works here, tried once per process."""
     wanted = Isolation.ROOT if os.geteuid() == 0 else Isolation.USER
     for mode in dict.fromkeys((wanted, Isolation.USER)):
         if proc.run([*mode.wrapper(), "true"], timeout=TRIAL_TIMEOUT_S, late=1).status == 0:

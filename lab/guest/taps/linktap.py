@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A macvtap or ipvtap device and its file, from their creation to their end."""
+"""A macvtap or ipvtap device and its file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest.command import ip_batch
-from lab.guest.device import DeviceFile
+from lab.guest.chardev import DeviceFile
 from lab.guest.failure import GuestError
+from lab.guest.process import ip_batch
 from lab.guest.tundev import IFF_NO_PI, IFF_TAP, TUNSETIFF, TUNSETOFFLOAD
 
 TUNSETSNDBUF = 0x400454D4
 INT_MAX = (1 << 31) - 1
-"""What QEMU sets a tap's send buffer to: no limit."""
+"""QEMU's send buffer of a tap: no limit."""
 
 
 class LinkTap(DeviceFile):
-    """A device above another one, and one open file of it; a context manager.
+    """A device on top of another one, and one open file of it; a context manager.
 
     Args:
         name: of the device, at most 15 bytes.
         lower: the device below it.
-        kind: what follows ``type`` in ip's words: ``macvtap mode bridge``.
+        kind: the arguments of ``ip link add type``, such as ``macvtap mode bridge``.
         mac: its address; empty: the kernel's choice, or the lower device's.
-        ring: txqueuelen, slots; 0 is taken as the kernel's own 500.
-        sndbuf: of the file as a sender, bytes; 0: the system's.
+        ring: txqueuelen, slots; 0: the kernel's default of 500.
+        sndbuf: the file's send buffer, bytes; 0: the default.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LinkTap(DeviceFile):
 
     @property
     def path(self) -> Path:
-        """The device's file: each time it is opened it has one more queue."""
+        """The device's file: each open() adds a queue to the device."""
         index = Path(f"/sys/class/net/{self.name}/ifindex").read_text(encoding="ascii")
         return Path(f"/dev/tap{index.strip()}")
 
@@ -73,15 +73,15 @@ class LinkTap(DeviceFile):
         return self
 
     def _set_up(self) -> None:
-        # No header in front of packets, and nothing unfinished.
+        # No header before packets, and no offloads.
         fcntl.ioctl(self._fd, TUNSETIFF, struct.pack("16sH22x", b"", IFF_TAP | IFF_NO_PI))
         fcntl.ioctl(self._fd, TUNSETOFFLOAD, 0)
         if self._sndbuf:
             fcntl.ioctl(self._fd, TUNSETSNDBUF, struct.pack("i", self._sndbuf))
 
     def close(self) -> None:
-        """Close the file and delete the device, if it is still there."""
+        """Close the file and delete the device if it still exists."""
         super().close()
-        # It goes with its lower device and with its namespace.
+        # It may have gone with its lower device or its namespace.
         with suppress(GuestError):
             ip_batch([f"link delete dev {self.name}"])

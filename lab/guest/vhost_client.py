@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""vhost-net with a client in place of a virtual machine (lab/traffic/vhost_client.c)."""
+"""Controls lab/traffic/vhost_client.c: vhost-net with a client in place of a virtual machine."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from lab.guest.command import Service, parse_last_json, switches
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
+from lab.guest.process import Service, parse_last_json, switches
 
 
 @dataclass(frozen=True)
 class VhostCounts:
-    """What the client counted; the time is CLOCK_MONOTONIC in ns.
+    """The client's counts; the time is CLOCK_MONOTONIC in ns.
 
     Attributes:
-        packets: that it received.
-        others: of these, those that are no IPv4; not of packets that go to a far TAP.
-        segments: the same, large packets counted by what they are to be cut into.
-        refused: of these, what the far TAP did not take.
-        sent: packets of its own that vhost-net took.
-        errors: packets that vhost-net lost, because it could not write what comes before them.
-        worker_cpu_ns: CPU time of vhost's thread, in user-mode Linux in ticks of 10 ms; 0
-            before Linux 6.4.
-        voluntary_switches: of vhost's thread, to sleep; 0 once it is gone.
-        involuntary_switches: of vhost's thread, because it had to.
+        packets: received.
+        others: non-IPv4 packets among them; 0 with a far TAP.
+        segments: received, each large packet counted as the segments it is to be split into.
+        refused: received packets that the far TAP did not accept.
+        sent: the client's own packets that vhost-net took.
+        errors: packets that vhost-net dropped because it could not write their header.
+        worker_cpu_ns: CPU time of vhost's thread, under UML in ticks of 10 ms; 0 before Linux 6.4.
+        voluntary_switches: of vhost's thread, to sleep; 0 once it has ended.
+        involuntary_switches: of vhost's thread, by preemption.
     """
 
     packets: int
@@ -43,27 +42,26 @@ class VhostCounts:
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
-        """Read one of the client's lines; GuestError when a field is missing there."""
+        """Parse one of the client's lines; raise GuestError if a field is missing."""
         try:
             return cls(**{one.name: int(data[one.name]) for one in fields(cls) if one.name in data})
         except TypeError as error:
-            raise GuestError(f"vhost_client does not tell all: {error}") from error
+            raise GuestError(f"a reply of vhost_client lacks fields: {error}") from error
 
 
 class VhostClient(Service):
-    """Takes a TAP's packets through vhost-net and throws them away; a context manager.
+    """Takes a TAP's packets through vhost-net and discards them; a context manager.
 
     Args:
         environment: where the program is.
         tap_fd: an attached TAP.
-        far_fd: another TAP, to which packets are carried and from which they come; both with
-            offloads. 0: packets are thrown away.
+        far_fd: a second TAP, for forwarding between both, with offloads; 0: none.
         slots: of each ring, a power of two.
         work_ns, rest_ns: busy time and sleep per packet, ns.
         busyloop_us: how long vhost's thread polls before it sleeps, us.
-        cpu: where the client runs, -1: anywhere.
-        fifo: it runs as SCHED_FIFO, ahead of a sender on the same CPU.
-        worker_cpu: where vhost's thread runs, -1: anywhere.
+        cpu: the client's CPU, -1: any.
+        fifo: run it as SCHED_FIFO, with priority over a sender on the same CPU.
+        worker_cpu: CPU of vhost's thread, -1: any.
         worker_fifo: the same as ``fifo`` for that thread.
     """
 
@@ -98,32 +96,32 @@ class VhostClient(Service):
 
     @property
     def packets(self) -> int:
-        """Received so far."""
+        """Packets received so far."""
         return self.counts().packets
 
     def detach(self) -> VhostCounts:
-        """Take vhost-net off the TAP."""
+        """Detach vhost-net from the TAP."""
         return self.order("detach")
 
     def attach(self) -> VhostCounts:
-        """Put vhost-net back on the TAP."""
+        """Attach vhost-net to the TAP again."""
         return self.order("attach")
 
     def order(self, what: str) -> VhostCounts:
-        """Give one of the client's orders, beside those above; return its counts.
+        """Send one of the client's other requests; return its counts.
 
         Args:
-            what: "pause": offer no buffers, as a guest that hangs; "resume": offer them again;
-                "hide": make them memory that is not there, so that nothing can be written;
-                "show": make them memory again, and kick: vhost-net stops at the first that it
-                cannot write.
+            what: "pause": offer no buffers, like a guest that hangs; "resume": offer them again;
+                "hide": map the buffers to invalid memory, so vhost-net cannot write to them;
+                "show": map them to valid memory again, and kick, because vhost-net stops at the
+                first buffer to which it cannot write.
         """
-        told = self.ask(what)
-        # Threads can be looked up there, too, though they are not listed.
-        worker = [Path(f"/proc/{told['worker']}/status")] if told["worker"] else []
+        reply = self.request(what)
+        # /proc/TID exists for each thread, though a listing of /proc has only processes.
+        worker = [Path(f"/proc/{reply['worker']}/status")] if reply["worker"] else []
         names = ("voluntary_switches", "involuntary_switches")
-        return VhostCounts.from_data(told | dict(zip(names, switches(worker), strict=True)))
+        return VhostCounts.from_data(reply | dict(zip(names, switches(worker), strict=True)))
 
     def end(self) -> VhostCounts:
-        """Stop the client and return its last counts."""
+        """Stop the client and return its final counts."""
         return VhostCounts.from_data(parse_last_json(self.stop(), "vhost_client"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernels that a guest can have, each with nodrop's modules at hand."""
+"""Kernels by name, each with nodrop's modules, ready to boot."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from lab import uml
+from lab.channels import GuestRun
 from lab.guest.variant import Variant
-from lab.hearing import GuestRun
-from lab.kernel import build, ensure_artifacts
+from lab.kernel import ensure_artifacts, kbuild
 from nodrop.errors import UnsupportedError
 from nodrop.progress import Progress
 
@@ -21,28 +21,28 @@ UPSTREAM = (UML, "7.3")
 def ensure(
     name: str, driver: Variant | None, flavour: str, progress: Progress
 ) -> tuple[str, Callable[..., GuestRun]]:
-    """Make what is missing of a kernel; return its release, and what boots it.
+    """Build or fetch what is missing of a kernel; return its release and a function to boot it.
 
     Args:
-        name: UML or one of Debian's series.
-        driver: whose tun and vhost_net are to be loaded; None: none.
-        flavour: which of the lab's own kernels.
+        name: UML or a Debian kernel's series.
+        driver: the variant of tun and vhost_net that will be loaded; None: none.
+        flavour: of the UML kernel.
 
     Raises:
-        UnsupportedError: not here.
-        NodropError: it cannot be made.
+        UnsupportedError: this kernel does not have that driver.
+        NodropError: the kernel cannot be built or fetched.
     """
     if driver is Variant.UPSTREAM and name not in UPSTREAM:
         raise UnsupportedError(
-            f"The tun of {name} has no flow control of upstream's.",
-            f"These have: {', '.join(UPSTREAM)}.",
+            f"The tun of {name} does not have upstream's flow control.",
+            f"These kernels have it: {', '.join(UPSTREAM)}.",
         )
     if name == UML:
-        kernel = build.ensure_kernel(progress, flavour)
+        kernel = kbuild.ensure_kernel(progress, flavour)
         return kernel.release, partial(
             uml.run, kernel, artifacts=ensure_artifacts(kernel, progress)
         )
-    from lab.machine import Setup, ensure_machine, ensure_packages
+    from lab.debian import Setup, ensure_machine, ensure_packages
 
     machine = ensure_machine(name, Setup.INSTALLED, ensure_packages(progress), progress)
     return machine.kernel.release, machine.run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a UDP packet through a device carries: plain, or segments that pass whole (GSO)."""
+"""The payload of a UDP packet through a device: plain, or several segments (GSO)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ _PAYLOAD = re.compile(r"(?:(?P<segments>[1-9]\d*)x)?(?P<size>[1-9]\d*)")
 
 @dataclass(frozen=True)
 class Payload:
-    """What a packet carries, which takes one slot of the ring and counts as one.
+    """A packet's payload; the packet takes one slot of the ring and counts as one.
 
     Attributes:
-        size: bytes, of each segment if there are any.
-        segments: 0: a plain packet; else the device takes UDP packets of many segments whole,
-            and this is one of so many.
+        size: bytes, of each segment if there are several.
+        segments: number of segments in a packet, on a device with UDP offloads; 0: a plain packet.
     """
 
     size: int
@@ -28,7 +27,7 @@ class Payload:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read "1472" or "44x1472".
+        """Parse "1472" or "44x1472".
 
         Raises:
             GuestError: it is neither.
@@ -40,15 +39,15 @@ class Payload:
 
     @property
     def bytes(self) -> int:
-        """Of the whole packet."""
+        """Bytes of the whole packet."""
         return self.size * max(self.segments, 1)
 
     @property
     def offloads(self) -> int:
-        """What the device must take."""
+        """The offloads that the device needs."""
         return UDP_OFFLOADS if self.segments else 0
 
     @property
     def words(self) -> list[str]:
-        """For udp_sender and packet_cost."""
+        """Arguments of udp_sender and packet_cost."""
         return ["--size", str(self.size), "--segments", str(max(self.segments, 1))]

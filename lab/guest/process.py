@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Running small tools and the traffic programs, each bounded by time."""
+"""Runs tools and traffic programs, each with a time limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Self
 
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
-TOOL_TIMEOUT_S = patience(10.0)
-ANSWER_TIMEOUT_S = patience(5.0)
-STOP_TIMEOUT_S = patience(5.0)
+TOOL_TIMEOUT_S = time_limit(10.0)
+ANSWER_TIMEOUT_S = time_limit(5.0)
+STOP_TIMEOUT_S = time_limit(5.0)
 _PROCESS_CLOCK = 2
 _SWITCHES = re.compile(r"^(voluntary|nonvoluntary)_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 
@@ -43,15 +43,15 @@ def tool(
     timeout: float = TOOL_TIMEOUT_S,
     pass_fds: Sequence[int] = (),
 ) -> str:
-    """Run a program to its end and return what it wrote to stdout.
+    """Run a program to its end and return its stdout.
 
     Args:
         text: its standard input.
-        timeout: seconds it may take.
-        pass_fds: open files that it gets, by the same numbers.
+        timeout: seconds.
+        pass_fds: file descriptors that it inherits.
 
     Raises:
-        GuestError: it is missing, failed, or took too long.
+        GuestError: it is missing, failed, or exceeded the timeout.
     """
     try:
         done = subprocess.run(
@@ -88,19 +88,19 @@ def parse_last_json(output: str, program: str) -> dict[str, Any]:
     try:
         result = json.loads(lines[-1])
     except (IndexError, ValueError) as error:
-        raise GuestError(f"{program} ended without a result") from error
+        raise GuestError(f"{program} printed no result") from error
     if not isinstance(result, dict):
-        raise GuestError(f"{program} ended without a result")
+        raise GuestError(f"{program} printed no result")
     return result
 
 
 def finished(argv: Sequence[str], *, timeout: float) -> dict[str, Any]:
-    """Run a traffic program to its end and return its JSON result; as :func:`tool`."""
+    """Run a traffic program to its end and return its JSON result; raises as :func:`tool`."""
     return parse_last_json(tool(argv, timeout=timeout), argv[0])
 
 
 def switches(threads: Iterable[Path]) -> tuple[int, int]:
-    """Return voluntary and involuntary switches of threads, by their /proc/PID/status."""
+    """Return voluntary and involuntary context switches of threads, from their status files."""
     total = {"voluntary": 0, "nonvoluntary": 0}
     for path in threads:
         for name, number in _SWITCHES.findall(path.read_text(errors="replace")):
@@ -109,15 +109,15 @@ def switches(threads: Iterable[Path]) -> tuple[int, int]:
 
 
 class Service:
-    """A program that runs until it is told to stop; a context manager.
+    """A program that runs until it is stopped; a context manager.
 
     Args:
         argv: the command.
-        announces: it prints a line when it is ready, which is waited for.
-        stopped_status: its exit status after SIGTERM, beside 0.
-        pass_fds: open files that it gets, by the same numbers.
-        env: its whole environment; this process's own when None.
-        log: a file that takes all it says; then it gets no orders, and nothing is read of it.
+        announces: wait for the line that it prints when it is ready.
+        stopped_status: its exit status after SIGTERM, besides 0.
+        pass_fds: file descriptors that it inherits.
+        env: its whole environment; None: this process's.
+        log: a file for its output; it then takes no requests, and its output is not read here.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Service:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        # Unbuffered: what select() and communicate() see must be all there is.
+        # Unbuffered, so that select() and communicate() miss nothing.
         try:
             with self._log.open("wb") if self._log else nullcontext() as sink:
                 self._process = subprocess.Popen(
@@ -167,53 +167,51 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """The program's process id; nsenter becomes the program that it starts."""
+        """The program's process id; nsenter executes the program without a fork."""
         return self._running().pid
 
     @property
     def cpu_ns(self) -> int:
-        """CPU time of all its threads so far, ns; in user-mode Linux in ticks of 10 ms."""
-        # The number of a process's clock, as clock_getcpuclockid(3) makes it.
+        """CPU time of all its threads so far, ns; under UML in ticks of 10 ms."""
+        # The id of a process's CPU clock, as clock_getcpuclockid(3) computes it.
         return time.clock_gettime_ns(~self.pid << 3 | _PROCESS_CLOCK)
 
     @property
-    def runs(self) -> bool:
-        """Whether it has not ended."""
+    def is_running(self) -> bool:
+        """Whether it is still running."""
         return self._running().poll() is None
 
-    def said(self) -> str:
-        """What it has written to its log so far."""
+    def log_text(self) -> str:
+        """Return the contents of its log so far."""
         assert self._log is not None
         return self._log.read_text(errors="replace")
 
-    def ask(self, order: str) -> dict[str, Any]:
-        """Write a line to the program and return the JSON object that it answers with.
+    def request(self, line: str) -> dict[str, Any]:
+        """Send a request, one line, to the program and return the JSON object of its reply.
 
         Raises:
-            GuestError: it does not answer in time, or not so.
+            GuestError: it does not reply in time, or not with an object.
         """
         process = self._running()
         assert process.stdin is not None
         try:
-            process.stdin.write(f"{order}\n".encode())
+            process.stdin.write(f"{line}\n".encode())
         except BrokenPipeError as error:
-            raise GuestError(f"{self._name} has ended and takes no orders") from error
-        return parse_last_json(
-            self._read_line(process, f"{self._name} does not answer"), self._name
-        )
+            raise GuestError(f"{self._name} has ended and takes no requests") from error
+        return parse_last_json(self._read_line(process, f"{self._name} does not reply"), self._name)
 
     def stop(self) -> str:
-        """Ask the program to end and return the rest of its output.
+        """Send SIGTERM to the program and return the rest of its output.
 
         Raises:
-            GuestError: it does not end, or it had failed.
+            GuestError: it does not end, or it failed.
         """
         process = self._running()
         process.send_signal(signal.SIGTERM)
         return self.wait(STOP_TIMEOUT_S)
 
     def wait(self, timeout: float) -> str:
-        """Wait for the program's own end and return the rest of its output.
+        """Wait until the program ends by itself and return the rest of its output.
 
         Raises:
             GuestError: it does not end in time, or it failed.
@@ -233,7 +231,7 @@ class Service:
         return output
 
     def finish(self, grace: float) -> str:
-        """Give the program some seconds to end by itself, then stop it; as :meth:`wait`."""
+        """Give the program some seconds to end by itself, then stop it; raises as :meth:`wait`."""
         process = self._running()
         try:
             data, _ = process.communicate(timeout=grace)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The ways in which packets reach a macvtap or ipvtap.
+"""The ingress paths by which packets reach a macvtap or ipvtap.
 
     beyond          far             here                        sib
     b1 ------------ b0  up1 ------- up0 --- mt0 (macvtap)       sib0 (macvlan or
@@ -9,16 +9,16 @@
                                      +----- mt2 (as mt0), 10.9.0.5
 
 ========== =================================================================
-wire       sent in ``beyond``, forwarded by ``far``: as from a wire, no packet
-           has a socket any more
+wire       sent in ``beyond``, forwarded by ``far``: as from a wire, packets
+           have no socket any more
 veth       sent in ``far``: a container's socket, over a pair of veth
 sibling    sent in ``sib`` through a macvlan of the same lower device
 ipvlan-l2  the same through an ipvlan, to an ipvtap
 ipvlan-l3  the same in mode l3
-guest      written into ``mt1``, as a virtual machine does
+guest      written into ``mt1``, like a virtual machine's packets
 ========== =================================================================
 
-``mt2`` is there when a second guest is to be sent to in the same way.
+``mt2`` exists if a second guest is to be reached by the same path.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.command import ip_batch, tool
-from lab.guest.netns import namespaces
-from lab.guest.taps.device import LinkTap
+from lab.guest.namespaces import namespaces
+from lab.guest.process import ip_batch, tool
+from lab.guest.taps.linktap import LinkTap
 
 NAME, LOWER = "mt0", "up0"
 ADDRESS, SECOND_ADDRESS = "10.9.0.1", "10.9.0.5"
 SECOND, SECOND_MAC = "mt2", "02:00:00:00:00:05"
 MAC, GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
-"""Of the tap that is read (vhost_client sends to it), of the one that is written."""
+"""Of the tap that is read (vhost_client sends to it), and of the tap that is written."""
 
 SENDERS = {
     "wire": "beyond",
@@ -44,14 +44,14 @@ SENDERS = {
     "ipvlan-l2": "sib",
     "ipvlan-l3": "sib",
 }
-"""By way: the namespace in which its sockets are."""
+"""By ingress path: the namespace of its sockets."""
 
 WAYS = (*SENDERS, "guest")
 NETNS = ("far", "beyond", "sib")
 
 
 def kind_of(way: str, *, tap: bool) -> str:
-    """Return what follows ``type`` in ip's words for the way's devices."""
+    """Return the arguments of ``ip link add type`` for a path's devices."""
     if way.startswith("ipvlan"):
         return f"{'ipvtap' if tap else 'ipvlan'} mode {way.removeprefix('ipvlan-')}"
     return f"{'macvtap' if tap else 'macvlan'} mode bridge"
@@ -59,16 +59,16 @@ def kind_of(way: str, *, tap: bool) -> str:
 
 @contextmanager
 def topology(way: str, *, ring: int = 0) -> Iterator[LinkTap]:
-    """Make namespaces, devices and routes of a way; give the tap that is to be read.
+    """Create an ingress path's namespaces, devices and routes; yield the tap to read.
 
     Args:
         way: one of WAYS.
-        ring: its txqueuelen, slots; 0: the kernel's.
+        ring: the tap's txqueuelen, slots; 0: the kernel's default.
     """
     with ExitStack() as stack:
         stack.enter_context(namespaces(*NETNS))
         for netns in NETNS:
-            # The kernel sends nothing by itself.
+            # The kernel sends no packets of its own.
             _sysctl(netns, "net.ipv6.conf.default.disable_ipv6=1")
         ip_batch([f"link add {LOWER} type veth peer name up1 netns far", f"link set {LOWER} up"])
         stack.callback(ip_batch, [f"link delete {LOWER}"])
@@ -86,14 +86,14 @@ def topology(way: str, *, ring: int = 0) -> Iterator[LinkTap]:
 
 
 def _claim(name: str, address: str) -> str:
-    """Give a device an address: an ipvlan knows by that where it is. Return its hardware's."""
+    """Give an ipvtap its address, by which it receives packets; return its MAC address."""
     ip_batch([f"address add {address}/24 dev {name}"])
     return Path(f"/sys/class/net/{LOWER}/address").read_text(encoding="ascii").strip()
 
 
 @contextmanager
 def second_tap(way: str) -> Iterator[LinkTap]:
-    """Give another tap that is to be read, reached in a topology's way as the first one is."""
+    """Yield a second tap to read, reached by the same ingress path as the first."""
     mac = "" if way.startswith("ipvlan") else SECOND_MAC
     with LinkTap(SECOND, LOWER, kind_of(way, tap=True), mac=mac) as tap:
         if not mac:
@@ -117,7 +117,7 @@ def _sibling(way: str, mac: str) -> None:
 
 
 def _neighbour(netns: str, device: str, mac: str, address: str = ADDRESS) -> None:
-    """Nobody answers for a tap's address."""
+    """Add a permanent neighbour, because nothing replies to ARP for a tap's address."""
     ip_batch([f"neigh replace {address} lladdr {mac} dev {device} nud permanent"], netns=netns)
 
 
@@ -137,10 +137,10 @@ def _sysctl(netns: str, words: str) -> None:
 
 @contextmanager
 def guest_tap(*, sndbuf: int = 0) -> Iterator[LinkTap]:
-    """Give a second macvtap above the same lower device, to be written.
+    """Yield a second macvtap on the same lower device, to write to.
 
     Args:
-        sndbuf: its send buffer, bytes; 0: the system's; INT_MAX: no limit, as QEMU has it.
+        sndbuf: its send buffer, bytes; 0: the default; INT_MAX: no limit, as in QEMU.
     """
     kind = kind_of("guest", tap=True)
     with LinkTap("mt1", LOWER, kind, mac=GUEST_MAC, sndbuf=sndbuf) as tap:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A Debian machine on which an administrator has set nodrop up.
+"""A Debian system on which an administrator has installed nodrop, to boot in QEMU.
 
-That was done in a layer over the Debian root: what is built is built there, with the release's
-own compiler, at this machine's speed. A second layer holds what only the
-tests need: their kernel modules and the traffic programs, built for the same kernel, and copies
-of its own drivers, which DKMS may put elsewhere while ours are installed.
+nodrop is installed in a layer over the Debian root, so its modules are built there, by that
+release's compiler, at this machine's speed. Another layer holds what only the tests need: their
+kernel modules and the traffic programs, built for the same kernel, and copies of the kernel's own
+drivers, because DKMS may move the originals while nodrop's are installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import layering, qemu
-from lab.hearing import GuestRun
+from lab.channels import GuestRun
 from lab.kernel import cache
 from lab.kernel.artifacts import REPOSITORY, content_hash
 from lab.roots import DebianKernel, ensure_kernel, kernel_names
@@ -32,7 +32,7 @@ from nodrop.signals import guarded
 DEB_TIMEOUT_S = 600.0
 _PACKAGED = (*("debian", "docs", "kmod", "nodrop", "packaging", "results"),)
 TOOLS = Path("/opt/nodrop-lab")
-"""Where the tests' own modules and programs are in a machine."""
+"""Where a guest finds the tests' own modules and programs."""
 
 _INSTALL = """\
 dpkg --install {package}
@@ -84,32 +84,32 @@ done
 
 
 class Setup(Enum):
-    """What an administrator has done with nodrop on a machine."""
+    """How an administrator has set nodrop up."""
 
     INSTALLED = "installed"
-    """Its packages are installed, the modules and the command."""
+    """The packages are installed: modules and command."""
     REMOVED = "removed"
-    """The modules' package was installed, and purged again."""
+    """The package with the modules was installed and then purged."""
     LIVE = "live"
-    """The livepatch was built, beside the kernel's own modules."""
+    """The livepatch was built; the kernel's own modules remain."""
 
 
 LIVE_KERNELS = ("6.1", "6.12")
-"""The kernels that the livepatch is tested on."""
+"""The kernels on which the livepatch is tested."""
 
 
 def setups(name: str) -> tuple[Setup, ...]:
-    """Return how machines with a kernel can be set up."""
+    """Return the setups that exist for a kernel."""
     return tuple(s for s in Setup if s is not Setup.LIVE or name in LIVE_KERNELS)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A Debian kernel, what was done with nodrop there, and the tests' tools.
+    """A Debian kernel with a setup of nodrop and the tests' tools.
 
     Attributes:
-        kernel: what it runs.
-        layers: images over the kernel's root, the topmost last.
+        kernel: the kernel and its root.
+        layers: images over the root, topmost last.
     """
 
     kernel: DebianKernel
@@ -122,7 +122,7 @@ class Machine:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> GuestRun:
-        """Boot it, run a command, wait for its end; options are those of lab.qemu.run."""
+        """Boot it, run a command and wait for its end; options are those of lab.qemu.run."""
         tools = {
             "NODROP_MODULES": f"{TOOLS}/modules",
             "NODROP_BIN": f"{TOOLS}/bin",
@@ -139,7 +139,7 @@ class Machine:
 
 
 def ensure_packages(progress: Progress) -> tuple[Path, ...]:
-    """Return nodrop's Debian packages, as ``make deb`` builds them; built when something changed.
+    """Return nodrop's Debian packages, rebuilt by ``make deb`` if a source has changed.
 
     Raises:
         NodropError: the build failed.
@@ -156,7 +156,7 @@ def ensure_packages(progress: Progress) -> tuple[Path, ...]:
                 env={**os.environ, "OUT": str(temporary)},
             )
         if result.status != 0:
-            raise NodropError("nodrop's packages cannot be built.", proc.tail(result.output))
+            raise NodropError("Cannot build nodrop's packages.", proc.tail(result.output))
 
     return tuple(sorted(cache.Cache("packages", keep=4).get(key, make).glob("*.deb")))
 
@@ -164,14 +164,14 @@ def ensure_packages(progress: Progress) -> tuple[Path, ...]:
 def ensure_machine(
     name: str, setup: Setup, packages: Sequence[Path], progress: Progress
 ) -> Machine:
-    """Return a machine; from the cache when it was there before.
+    """Return a Debian machine, from the cache if possible.
 
     Args:
         name: the kernel's series, such as "6.12".
-        packages: nodrop-dkms and nodrop are taken from them.
+        packages: must include nodrop-dkms and nodrop.
 
     Raises:
-        NodropError: there is no such kernel, or what was to be done failed.
+        NodropError: there is no such kernel, or a setup script failed.
     """
     kernel = ensure_kernel(name, progress)
     with progress.step(f"Set up {kernel.release}: {setup.value}"):
@@ -181,9 +181,9 @@ def ensure_machine(
         else:
             layers.append(_package_layer(kernel, "nodrop-dkms", packages, _INSTALL))
         if setup is Setup.INSTALLED:
-            # Apart, so that a change of the command builds no modules.
+            # A layer of its own, so that a change to the command rebuilds no modules.
             layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))
-            # The kernel's own tests of its network drivers, from the source package in the root.
+            # The kernel's own tests of network drivers, from the source package in the root.
             script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
             layers.append(layering.ensure_layer(kernel.root, script))
         if setup is Setup.REMOVED:
@@ -198,10 +198,10 @@ def _package_layer(
     script: str,
     over: layering.Layer | None = None,
 ) -> layering.Layer:
-    """Return what a script makes of a package, which it finds by ``{package}``."""
+    """Return the layer in which a script has installed a package, its ``{package}``."""
     chosen = [path.resolve() for path in packages if path.name.startswith(f"{name}_")]
     if not chosen:
-        raise NodropError(f"{name} was not built.", "make deb builds it.")
+        raise NodropError(f"The package {name} is missing.", "Build it with: make deb")
     (package,) = chosen
     return layering.ensure_layer(
         kernel.root,
@@ -213,7 +213,7 @@ def _package_layer(
 
 
 def _live_layer(kernel: DebianKernel) -> layering.Layer:
-    """Built as ``nodrop livepatch load`` does it."""
+    """Return the layer with the livepatch, built as ``nodrop livepatch load`` builds it."""
     script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
     inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/host")
     return layering.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])
@@ -232,10 +232,10 @@ def _digest(file: Path) -> str:
 
 
 def main() -> int:
-    """Make the machines with some kernels, or with all, so that tests find them ready."""
-    parser = argparse.ArgumentParser(prog="python -m lab.machine", description=main.__doc__)
+    """Build the machines of some kernels, or of all, so that tests find them in the cache."""
+    parser = argparse.ArgumentParser(prog="python -m lab.debian", description=main.__doc__)
     parser.add_argument(
-        "--setup", type=Setup, action="append", help="only this: installed, removed or live"
+        "--setup", type=Setup, action="append", help="only this one: installed, removed or live"
     )
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="its series, such as 6.12")
     options = parser.parse_args()
