@@ -86,11 +86,11 @@ FLOW = (
         KUNIT,
     ),
     Mutant(
-        "flow/burst.h",
-        "the end of a burst calls no consumer",
-        "\tWRITE_ONCE(q->notice, false);\n\treturn true;",
-        "\treturn false;",
-        "kind=tun reader=blocking sender=gso",
+        "tun/wrap.c",
+        "a burst that is stopped calls no consumer",
+        "\tif (!netdev_xmit_more() || data_race(netif_xmit_stopped(txq)))\n",
+        "\tif (!netdev_xmit_more())\n",
+        "kind=tun reader=blocking ring=5 sender=gso",
     ),
     Mutant(
         "flow/queue.c",

@@ -13,8 +13,7 @@
 static void nodrop_hint(const struct nodrop_queue *q)
 {
 #ifdef CONFIG_BQL
-	unsigned int slots = q->reserved - q->produced;
-	u64 bytes = (u64)(slots ? slots - 1 : 0) * q->mean;
+	u64 bytes = (u64)(q->reserved ? q->reserved - 1 : 0) * q->mean;
 	struct dql *dql;
 
 	if (!q->txq)
@@ -36,7 +35,7 @@ static bool nodrop_look(struct nodrop_queue *q)
 
 	if (held + least > limit)
 		return false;
-	WRITE_ONCE(q->reserved, q->produced + limit - held);
+	WRITE_ONCE(q->reserved, limit - held);
 	return true;
 }
 
@@ -48,11 +47,10 @@ static bool nodrop_look(struct nodrop_queue *q)
 static bool nodrop_stop(struct nodrop_queue *q)
 {
 	unsigned int limit = READ_ONCE(q->limit);
-	unsigned int came = nodrop_came(q);
 
-	WRITE_ONCE(q->reserved, q->produced);
-	WRITE_ONCE(q->mark, came);
-	WRITE_ONCE(q->wake_at, came - limit / 2);
+	WRITE_ONCE(q->reserved, 0);
+	WRITE_ONCE(q->mark, q->produced);
+	WRITE_ONCE(q->wake_at, q->produced - limit / 2);
 	netif_tx_stop_queue(q->txq);
 	/*
 	 * Write XOFF and @wake_at before @stopped. Pairs with the barriers in
@@ -74,7 +72,7 @@ static bool nodrop_stop(struct nodrop_queue *q)
 		/* Another CPU's qdisc run may have seen XOFF and ended. */
 		nodrop_reopen(q, q->txq);
 		if (!nodrop_look(q))
-			WRITE_ONCE(q->reserved, q->produced + 1);
+			WRITE_ONCE(q->reserved, 1);
 		return false;
 	}
 
@@ -124,8 +122,7 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_GUARD);
 	} else {
 		WRITE_ONCE(q->bypass_reason, 0);
-		if (q->reserved == q->produced && !nodrop_look(q) &&
-		    nodrop_stop(q))
+		if (!q->reserved && !nodrop_look(q) && nodrop_stop(q))
 			verdict = NODROP_BUSY;
 		else
 			verdict = NODROP_RESERVED;
@@ -151,8 +148,7 @@ static bool nodrop_has_slot(struct nodrop_queue *q)
 
 	if (held >= q->max && READ_ONCE(q->bypass_reason))
 		return false;
-	WRITE_ONCE(q->reserved,
-		   q->produced + (held < q->max ? q->max - held : 1));
+	WRITE_ONCE(q->reserved, held < q->max ? q->max - held : 1);
 	return true;
 }
 
@@ -175,7 +171,7 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	int cpu = raw_smp_processor_id();
 
-	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q)))
+	if (unlikely(!q->reserved && !nodrop_has_slot(q)))
 		return nodrop_count_drop(q);
 	/*
 	 * Complete the driver's reads of the packet, made before it took the
@@ -186,16 +182,17 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	 */
 	smp_mb__after_spinlock();
 	if (unlikely(__ptr_ring_produce(q->ring, packet))) {
-		WRITE_ONCE(q->reserved, q->produced);
+		WRITE_ONCE(q->reserved, 0);
 		return nodrop_count_drop(q);
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
+	WRITE_ONCE(q->reserved, q->reserved - 1);
 	WRITE_ONCE(q->mean, q->mean + ((int)bytes - (int)q->mean) / 8);
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
 		WRITE_ONCE(q->cpu, cpu);
 
-	if (unlikely(q->reserved == q->produced) &&
-	    !READ_ONCE(q->bypass_reason) && !nodrop_look(q))
+	if (unlikely(!q->reserved) && !READ_ONCE(q->bypass_reason) &&
+	    !nodrop_look(q))
 		nodrop_stop(q);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);
@@ -228,8 +225,8 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 		q->stats[NODROP_DROP_XDP]++;
 		return -ENOSPC;
 	}
-	WRITE_ONCE(q->extra, q->extra + 1);
-	if (nodrop_held(q) + (q->reserved - q->produced) > q->max)
+	WRITE_ONCE(q->produced, q->produced + 1);
+	if (nodrop_held(q) + q->reserved > q->max)
 		nodrop_keep_one(q);
 	return 0;
 }

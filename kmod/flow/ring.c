@@ -136,7 +136,7 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
 		WRITE_ONCE(q->taken, q->taken + 1);
 		if (__ptr_ring_produce(target->ring, packet))
 			break;
-		WRITE_ONCE(target->extra, target->extra + 1);
+		WRITE_ONCE(target->produced, target->produced + 1);
 	}
 	nodrop_keep_one(target);
 	spin_unlock(&target->ring->producer_lock);
@@ -159,7 +159,7 @@ int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
 	void *packet;
 	int lost = 0;
 
-	nodrop_queue_bind(q, NULL);
+	nodrop_queue_bind(q, NULL, false);
 	if (target)
 		nodrop_move(q, target);
 

@@ -199,7 +199,8 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
 		if (q)
-			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
+			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i),
+					  false);
 	}
 }
 
@@ -307,7 +308,7 @@ void nodrop_live_join(struct net_device *dev)
 		txq = netdev_get_tx_queue(dev, i);
 		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
 		if (q && q->txq != txq)
-			nodrop_queue_bind(q, txq);
+			nodrop_queue_bind(q, txq, false);
 		/* The queue that failed may have stopped the txq. */
 		if (!q && netif_running(dev))
 			netif_tx_wake_queue(txq);
@@ -344,7 +345,7 @@ void nodrop_live_leave(struct net_device *dev, bool for_good)
 		if (!q)
 			continue;
 		nodrop_queue_unaware(q);
-		nodrop_queue_bind(q, NULL);
+		nodrop_queue_bind(q, NULL, false);
 		nodrop_shrink(q);
 		nodrop_live_drop(q);
 	}

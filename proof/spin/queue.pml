@@ -73,9 +73,9 @@ inline resize(slots)
 		max = slots;
 		limit = (limit > max -> max : limit);
 #ifdef BREAK_RESIZE
-		reserved = produced
+		reserved = 0
 #else
-		when(reserved != produced, reserved = produced + 1)
+		when(reserved, reserved = 1)
 #endif
 	};
 	reopen();
@@ -86,7 +86,7 @@ inline to_unaware()
 {
 	both_locks();
 	unaware = true;
-	reserved = produced;
+	reserved = 0;
 #ifndef BREAK_UNAWARE
 	reopen();
 #endif
@@ -110,14 +110,14 @@ inline look()
 {
 	atomic {
 		free = HELD < limit;
-		when(free, reserved = produced + limit - HELD)
+		when(free, reserved = limit - HELD)
 	}
 }
 
 /* Sets free when the stop is undone. */
 inline stop()
 {
-	atomic { reserved = produced; mark = produced; wake_at = produced - limit / 2 };
+	atomic { reserved = 0; mark = produced; wake_at = produced - limit / 2 };
 #ifdef BREAK_STOPPED
 	stopped = true; xoff = true;
 #else
@@ -136,7 +136,7 @@ inline stop()
 		schedule_txq();
 #endif
 		look();
-		atomic { when(!free, reserved = produced + 1; free = true) }
+		atomic { when(!free, reserved = 1; free = true) }
 	:: else -> guard_arm()
 	fi
 }
@@ -144,7 +144,7 @@ inline stop()
 inline reserve()
 {
 	if
-	:: reserved != produced -> verdict = RESERVED
+	:: reserved -> verdict = RESERVED
 	:: else ->
 		lock(producer_lock);
 		if
@@ -152,8 +152,8 @@ inline reserve()
 #ifdef BREAK_RESERVE
 		:: WORKS -> verdict = RESERVED
 #else
-		:: WORKS && reserved != produced -> verdict = RESERVED
-		:: WORKS && reserved == produced ->
+		:: WORKS && reserved -> verdict = RESERVED
+		:: WORKS && !reserved ->
 			look();
 			when(!free, stop());
 			verdict = (free -> RESERVED : BUSY)
@@ -167,8 +167,8 @@ inline produce()
 {
 	atomic {
 		!producer_lock -> producer_lock = 1;
-		free = reserved != produced || HELD < max;
-		when(free && reserved == produced, reserved = produced + max - HELD);
+		free = reserved || HELD < max;
+		when(free && !reserved, reserved = max - HELD);
 		/* Only an unaware or a stalled consumer makes a ring drop. */
 		assert(free || unaware || verdict == PASS)
 	};
@@ -177,11 +177,13 @@ inline produce()
 	:: else ->
 		ring++;
 		produced++;
-		when(reserved == produced && WORKS, look(); when(!free, stop()))
+		reserved--;
+		when(!reserved && WORKS, look(); when(!free, stop()))
 	fi;
 	atomic { notice = true; producer_lock = 0 }
 }
 
+/* The driver notifies more often: also if the burst put nothing in. */
 inline burst_end()
 {
 #ifdef BREAK_BURST

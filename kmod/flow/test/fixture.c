@@ -160,7 +160,7 @@ int flow_suite_init(struct kunit_suite *suite)
 void flow_bind(struct flow *f, struct netdev_queue *txq)
 {
 	rtnl_lock();
-	nodrop_queue_bind(f->q, txq);
+	nodrop_queue_bind(f->q, txq, false);
 	rtnl_unlock();
 }
 
