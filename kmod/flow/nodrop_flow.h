@@ -30,9 +30,9 @@
  *   ring. XDP frames and a resize may take reserved slots, but leave one for a
  *   sender that is under way. With none left a sender takes producer_lock and
  *   reads @taken: in nodrop_produce() after its packet is in the ring, or in
- *   nodrop_reserve(). It reserves all free slots, or stops the txq if fewer than
- *   16 (a quarter of a limit below 64) are free; nodrop_reserve() then returns
- *   NODROP_BUSY.
+ *   nodrop_reserve(). It reserves all free slots, or stops the txq if fewer
+ *   than 16 (a quarter of a limit below 64) are free; nodrop_reserve() then
+ *   returns NODROP_BUSY.
  * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
  *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
  *   txq itself and has the qdisc run. The consumer writes @taken and then reads
