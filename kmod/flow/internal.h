@@ -65,18 +65,6 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 	return READ_ONCE(q->produced) - READ_ONCE(q->taken);
 }
 
-/*
- * Reserved slots may be taken by now: void them, except for the one that a
- * sender under way relies on.
- *
- * Context: producer_lock held.
- */
-static inline void nodrop_keep_one(struct nodrop_queue *q)
-{
-	if (q->reserved)
-		WRITE_ONCE(q->reserved, 1);
-}
-
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */
 static inline unsigned int nodrop_name(const struct nodrop_queue *q, char *name)
 {

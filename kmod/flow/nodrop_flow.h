@@ -9,7 +9,7 @@
  * slot, and the ring holds no more than the consumer's rate needs. The core
  * knows rings and txqs, and no driver.
  *
- *   sender (transmit lock held)         nodrop_queue                consumer
+ *   sender                              nodrop_queue                consumer
  *   reserve: reserved > 0?
  *   produce: produced++, reserved--                         consume: taken++
  *   at reserved == 0, read taken:
@@ -23,16 +23,16 @@
  *
  * Limit. @max is txqueuelen. @limit is the number of packets that the consumer
  *   takes in target_us, a module parameter, clamped to @floor and @max:
- *   limit.c. The ring's array is longer than @max by a slack, for packets that
- *   the consumer puts back, for XDP frames and for packets of a detached queue.
- *   So a smaller txqueuelen only changes @max.
- * Reserve. As long as slots are reserved, nodrop_reserve() takes no lock of the
- *   ring. XDP frames and a resize may take reserved slots, but leave one for a
- *   sender that is under way. With none left a sender takes producer_lock and
- *   reads @taken: in nodrop_produce() after its packet is in the ring, or in
- *   nodrop_reserve(). It reserves all free slots, or stops the txq if fewer
- *   than 16 (a quarter of a limit below 64) are free; nodrop_reserve() then
- *   returns NODROP_BUSY.
+ *   limit.c. The ring's array is longer than @max by a slack (ring.c), so a
+ *   smaller txqueuelen only changes @max.
+ * Reserve. A sender looks for a slot before it touches the packet, and takes no
+ *   lock for that while slots are reserved (nodrop_reserved()). With none left
+ *   it takes producer_lock and reads @taken: in nodrop_produce() after its
+ *   packet is in the ring, or in nodrop_reserve(). It reserves all free slots,
+ *   or stops the txq if fewer than 16 (a quarter of a limit below 64) are free.
+ *   Transmit is lockless: before one sender fills the slot that it has seen,
+ *   another sender, an XDP frame or a resize may take it. Then it uses one of
+ *   the slack, which has a slot for each CPU.
  * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
  *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
  *   txq itself and has the qdisc run. The consumer writes @taken and then reads
@@ -77,18 +77,6 @@
 #include <linux/smp.h>
 #include <linux/timer.h>
 #include <net/sch_generic.h>
-
-/**
- * enum nodrop_verdict - what nodrop_reserve() returns
- * @NODROP_PASS: no flow control now: transmit, and drop if the ring is full
- * @NODROP_RESERVED: there is a slot: transmit
- * @NODROP_BUSY: the txq is stopped: return NETDEV_TX_BUSY
- */
-enum nodrop_verdict {
-	NODROP_PASS,
-	NODROP_RESERVED,
-	NODROP_BUSY,
-};
 
 /* Statistics of a queue. */
 enum nodrop_stat {
@@ -253,8 +241,7 @@ void nodrop_shrink(struct nodrop_queue *q);
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n);
 
 /* Senders: produce.c. */
-enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
-					struct netdev_queue *txq, bool on);
+bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on);
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes);
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame);
 
@@ -358,27 +345,22 @@ static inline bool nodrop_act(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_reserve() - check for a slot before the packet is touched
+ * nodrop_reserved() - is there a slot, as far as is known without a lock?
  * @q: the queue
  * @txq: the txq that the packet comes through
- * @on: whether flow control is wanted for the device
  *
- * After NODROP_RESERVED the caller may produce one packet, or none. Takes no
- * lock of the ring as long as slots are reserved: only the holder of the
- * transmit lock uses up the last one.
- * Litmus: MP+stop-lock-xoff+xon-lock-reserved
+ * Then the caller may produce one packet, or none. Else it calls
+ * nodrop_reserve(). So whether flow control is wanted for the device, and
+ * whether @txq has a qdisc, is looked at only when the reserved slots are used
+ * up.
  *
- * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.
- * Return: what to do with the packet.
+ * Context: softirqs off from here to nodrop_produce(), RCU.
+ * Return: true if there is.
  */
-static inline enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q,
-						 struct netdev_queue *txq,
-						 bool on)
+static inline bool nodrop_reserved(const struct nodrop_queue *q,
+				   const struct netdev_queue *txq)
 {
-	if (likely(on && nodrop_has_qdisc(txq) && READ_ONCE(q->txq) == txq &&
-		   READ_ONCE(q->reserved)))
-		return NODROP_RESERVED;
-	return nodrop_reserve_slow(q, txq, on);
+	return likely(READ_ONCE(q->reserved) && READ_ONCE(q->txq) == txq);
 }
 
 #endif

@@ -85,31 +85,26 @@ static bool nodrop_stop(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_reserve_slow() - the part of nodrop_reserve() that takes a lock
+ * nodrop_reserve() - look for a slot before the packet is touched
  * @q: the queue
  * @txq: the txq that the packet comes through
  * @on: whether flow control is wanted for the device
  *
- * Context: as nodrop_reserve().
- * Return: as nodrop_reserve().
+ * Context: as nodrop_reserved(), which was false.
+ * Return: true to transmit: there is a slot, or no flow control now. False if
+ * the txq is stopped: return NETDEV_TX_BUSY.
  */
-enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
-					struct netdev_queue *txq, bool on)
+bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 {
-	enum nodrop_verdict verdict = NODROP_PASS;
-
-	if (!nodrop_has_qdisc(txq)) {
-		WRITE_ONCE(q->bypass_reason, NODROP_DROP_NOQUEUE);
-		return verdict;
-	}
-	if (!on) {
-		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
-		return verdict;
-	}
+	bool slot = true;
 
 	spin_lock(&q->ring->producer_lock);
 	if (q->unaware) {
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
+	} else if (!nodrop_has_qdisc(txq)) {
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_NOQUEUE);
+	} else if (!on) {
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 	} else if (q->txq != txq) {
 		/*
 		 * The driver assigned @txq to the ring before it calls
@@ -117,38 +112,39 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 		 * reserved slots stay.
 		 */
 		netif_tx_stop_queue(txq);
-		verdict = NODROP_BUSY;
+		slot = false;
 	} else if (READ_ONCE(q->stalled)) {
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_GUARD);
 	} else {
 		WRITE_ONCE(q->bypass_reason, 0);
-		if (!q->reserved && !nodrop_look(q) && nodrop_stop(q))
-			verdict = NODROP_BUSY;
-		else
-			verdict = NODROP_RESERVED;
+		slot = q->reserved || nodrop_look(q) || !nodrop_stop(q);
 	}
 
-	if (verdict == NODROP_BUSY) {
+	if (!slot) {
 		q->stats[NODROP_BUSY_RETURNS]++;
 		trace_nodrop_busy(q, q->txq == txq);
 	}
 	spin_unlock(&q->ring->producer_lock);
-	return verdict;
+	return slot;
 }
-EXPORT_SYMBOL_GPL(nodrop_reserve_slow);
+EXPORT_SYMBOL_GPL(nodrop_reserve);
 
 /*
  * No slot is reserved. Without flow control, use those below txqueuelen. With
- * it, nodrop_reserve() did reserve one and a change of the txq voided it: use
- * one of the slack.
+ * it the sender saw one that another has taken: use one of the slack.
  */
 static bool nodrop_has_slot(struct nodrop_queue *q)
 {
-	unsigned int held = nodrop_held(q);
+	unsigned int held;
 
-	if (held >= q->max && READ_ONCE(q->bypass_reason))
+	if (!READ_ONCE(q->bypass_reason)) {
+		WRITE_ONCE(q->reserved, 1);
+		return true;
+	}
+	held = nodrop_held(q);
+	if (held >= q->max)
 		return false;
-	WRITE_ONCE(q->reserved, held < q->max ? q->max - held : 1);
+	WRITE_ONCE(q->reserved, q->max - held);
 	return true;
 }
 
@@ -187,12 +183,13 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
 	WRITE_ONCE(q->reserved, q->reserved - 1);
-	WRITE_ONCE(q->mean, q->mean + ((int)bytes - (int)q->mean) / 8);
+	WRITE_ONCE(q->mean, q->mean + ((int)(bytes - q->mean) >> 3));
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
 		WRITE_ONCE(q->cpu, cpu);
 
+	/* The qdisc may have been removed since nodrop_reserve(). */
 	if (unlikely(!q->reserved) && !READ_ONCE(q->bypass_reason) &&
-	    !nodrop_look(q))
+	    nodrop_has_qdisc(q->txq) && !nodrop_look(q))
 		nodrop_stop(q);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);
@@ -205,8 +202,7 @@ EXPORT_SYMBOL_GPL(nodrop_produce);
  * @q: the queue
  * @frame: the frame
  *
- * No qdisc can queue it, so the ring has slack for XDP frames. A sender that is
- * under way keeps its slot.
+ * No qdisc can queue it, so the ring has slack for XDP frames.
  *
  * Context: softirqs off, producer_lock held.
  * Return: 0, or -ENOSPC: the drop is counted here, the caller keeps the frame.
@@ -227,7 +223,7 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
 	if (nodrop_held(q) + q->reserved > q->max)
-		nodrop_keep_one(q);
+		WRITE_ONCE(q->reserved, 0);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(nodrop_produce_xdp);

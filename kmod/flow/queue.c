@@ -186,8 +186,8 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	WRITE_ONCE(q->stale, stale);
+	WRITE_ONCE(q->reserved, 0);
 	if (before != txq) {
-		WRITE_ONCE(q->reserved, 0);
 		if (!txq)
 			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 		/* The consumer gets the whole guard_ms again. */

@@ -11,7 +11,6 @@
 #include "stock/tun.c"
 #include "unhook.h"
 
-#include "../compat/lltx.h"
 #include "../flow/nodrop_flow.h"
 #include "flags.h"
 
@@ -169,20 +168,16 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct nodrop_queue *q;
 	struct tun_file *tfile;
 
-	rcu_read_lock();
-	tfile = rcu_dereference(tun->tfiles[index]);
-	if (unlikely(!tfile)) {
-		ret = nodrop_tun_redirect(skb, dev);
-		goto out;
-	}
+	tfile = rcu_dereference_bh(tun->tfiles[index]);
+	if (unlikely(!tfile))
+		return nodrop_tun_redirect(skb, dev);
 
 	q = nodrop_tun_queue(tfile);
 	txq = netdev_get_tx_queue(dev, index);
-	if (nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+	if (nodrop_reserved(q, txq) ||
+	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)))
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
 	nodrop_tun_burst_end(tfile, txq);
-out:
-	rcu_read_unlock();
 	return ret;
 }
 
@@ -356,19 +351,6 @@ static struct notifier_block nodrop_tun_notifier = {
 };
 
 /* The device and the module */
-
-/*
- * Have the stack serialise transmit on each txq: no other sender comes between
- * reserve and produce. A side effect: byte_queue_limits appear in sysfs.
- */
-static int tun_net_init(struct net_device *dev)
-{
-	int err = stock_tun_net_init(dev);
-
-	if (!err)
-		nodrop_clear_lltx(dev);
-	return err;
-}
 
 #include "ethtool.h"
 

@@ -36,7 +36,6 @@ bool guard_pending, guard_moved;
 byte guard_samples;
 
 /* The txq, its qdisc, and who runs them. */
-bit xmit_lock;
 bool xoff, scheduled = true, qdisc_runs, direct_runs, device_up = true;
 byte backlog = PACKETS - 1;
 
@@ -46,6 +45,11 @@ byte delivered, dropped, purged, refused;
 
 #define HELD (unaware -> ring : produced - taken)
 #define HAS_PACKETS (produced != taken)
+#ifdef EVENT
+#define OTHERS 1
+#else
+#define OTHERS DIRECT
+#endif
 #define WORKS (!unaware && !stalled)
 
 inline lock(which) { atomic { !which -> which = 1 } }
@@ -72,11 +76,7 @@ inline resize(slots)
 	atomic {
 		max = slots;
 		limit = (limit > max -> max : limit);
-#ifdef BREAK_RESIZE
 		reserved = 0
-#else
-		when(reserved, reserved = 1)
-#endif
 	};
 	reopen();
 	both_unlock()
@@ -167,8 +167,13 @@ inline produce()
 {
 	atomic {
 		!producer_lock -> producer_lock = 1;
+#ifndef BREAK_SLACK
+		/* The slot that it has seen may be taken: the slack has one. */
+		when(verdict == RESERVED && !reserved, reserved = 1);
+#endif
 		free = reserved || HELD < max;
 		when(free && !reserved, reserved = max - HELD);
+		assert(!free || ring < BIG + OTHERS);
 		/* Only an unaware or a stalled consumer makes a ring drop. */
 		assert(free || unaware || verdict == PASS)
 	};
@@ -217,7 +222,6 @@ again:		if
 			:: atomic { backlog -> backlog--; hand = 2 }
 			:: skip
 			fi;
-			lock(xmit_lock);
 			do
 			:: hand && !xoff ->
 				reserve();
@@ -226,7 +230,6 @@ again:		if
 				if :: verdict == BUSY -> break :: else -> hand-- fi
 			:: !hand || xoff -> break
 			od;
-			xmit_lock = 0;
 			when(!hand, goto again);
 			atomic {
 				backlog = backlog + hand; hand = 0;
@@ -265,11 +268,9 @@ active proctype Direct()
 
 	if
 	:: atomic { device_up -> direct_runs = true };
-		lock(xmit_lock);
 		when(!xoff, reserve());
 		if :: verdict != BUSY -> produce() :: else -> refused++ fi;
 		burst_end();
-		xmit_lock = 0;
 		direct_runs = false
 	:: refused++
 	fi
