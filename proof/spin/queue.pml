@@ -36,7 +36,6 @@ bool guard_pending, guard_moved;
 byte guard_samples;
 
 /* The txq, its qdisc, and their runs. */
-bit xmit_lock;
 bool xoff, scheduled = true, qdisc_runs, direct_runs, device_up = true;
 byte backlog = PACKETS - 1;
 
@@ -46,6 +45,11 @@ byte delivered, dropped, purged, refused;
 
 #define HELD (unaware -> ring : produced - taken)
 #define HAS_PACKETS (produced != taken)
+#ifdef EVENT
+#define OTHERS 1
+#else
+#define OTHERS DIRECT
+#endif
 #define WORKS (!unaware && !stalled)
 
 inline lock(which) { atomic { !which -> which = 1 } }
@@ -72,11 +76,7 @@ inline resize(slots)
 	atomic {
 		max = slots;
 		limit = (limit > max -> max : limit);
-#ifdef BREAK_RESIZE
-		reserved = produced
-#else
-		when(reserved != produced, reserved = produced + 1)
-#endif
+		reserved = 0
 	};
 	reopen();
 	both_unlock()
@@ -86,7 +86,7 @@ inline to_unaware()
 {
 	both_locks();
 	unaware = true;
-	reserved = produced;
+	reserved = 0;
 #ifndef BREAK_UNAWARE
 	reopen();
 #endif
@@ -110,14 +110,14 @@ inline look()
 {
 	atomic {
 		free = HELD < limit;
-		when(free, reserved = produced + limit - HELD)
+		when(free, reserved = limit - HELD)
 	}
 }
 
 /* Sets free when the stop is undone. */
 inline stop()
 {
-	atomic { reserved = produced; mark = produced; wake_at = produced - limit / 2 };
+	atomic { reserved = 0; mark = produced; wake_at = produced - limit / 2 };
 #ifdef BREAK_STOPPED
 	stopped = true; xoff = true;
 #else
@@ -136,7 +136,7 @@ inline stop()
 		schedule_txq();
 #endif
 		look();
-		atomic { when(!free, reserved = produced + 1; free = true) }
+		atomic { when(!free, reserved = 1; free = true) }
 	:: else -> guard_arm()
 	fi
 }
@@ -144,7 +144,7 @@ inline stop()
 inline reserve()
 {
 	if
-	:: reserved != produced -> verdict = RESERVED
+	:: reserved -> verdict = RESERVED
 	:: else ->
 		lock(producer_lock);
 		if
@@ -152,8 +152,8 @@ inline reserve()
 #ifdef BREAK_RESERVE
 		:: WORKS -> verdict = RESERVED
 #else
-		:: WORKS && reserved != produced -> verdict = RESERVED
-		:: WORKS && reserved == produced ->
+		:: WORKS && reserved -> verdict = RESERVED
+		:: WORKS && !reserved ->
 			look();
 			when(!free, stop());
 			verdict = (free -> RESERVED : BUSY)
@@ -167,8 +167,13 @@ inline produce()
 {
 	atomic {
 		!producer_lock -> producer_lock = 1;
-		free = reserved != produced || HELD < max;
-		when(free && reserved == produced, reserved = produced + max - HELD);
+#ifndef BREAK_SLACK
+		/* The slot that it has seen may be taken: the slack has one. */
+		when(verdict == RESERVED && !reserved, reserved = 1);
+#endif
+		free = reserved || HELD < max;
+		when(free && !reserved, reserved = max - HELD);
+		assert(!free || ring < BIG + OTHERS);
 		/* Only an unaware or a stalled consumer makes a ring drop. */
 		assert(free || unaware || verdict == PASS)
 	};
@@ -177,11 +182,13 @@ inline produce()
 	:: else ->
 		ring++;
 		produced++;
-		when(reserved == produced && WORKS, look(); when(!free, stop()))
+		reserved--;
+		when(!reserved && WORKS, look(); when(!free, stop()))
 	fi;
 	atomic { notice = true; producer_lock = 0 }
 }
 
+/* The driver notifies more often: also if the burst put nothing in. */
 inline burst_end()
 {
 #ifdef BREAK_BURST
@@ -215,7 +222,6 @@ again:		if
 			:: atomic { backlog -> backlog--; hand = 2 }
 			:: skip
 			fi;
-			lock(xmit_lock);
 			do
 			:: hand && !xoff ->
 				reserve();
@@ -224,7 +230,6 @@ again:		if
 				if :: verdict == BUSY -> break :: else -> hand-- fi
 			:: !hand || xoff -> break
 			od;
-			xmit_lock = 0;
 			when(!hand, goto again);
 			atomic {
 				backlog = backlog + hand; hand = 0;
@@ -263,11 +268,9 @@ active proctype Direct()
 
 	if
 	:: atomic { device_up -> direct_runs = true };
-		lock(xmit_lock);
 		when(!xoff, reserve());
 		if :: verdict != BUSY -> produce() :: else -> refused++ fi;
 		burst_end();
-		xmit_lock = 0;
 		direct_runs = false
 	:: refused++
 	fi

@@ -30,7 +30,7 @@ BROKEN = {
     "UNDO": ("a stop is undone and no qdisc runs", "past the qdisc", "!(backlog)"),
     "UNAWARE": ("an unaware consumer's txq stays stopped", "event", "!(backlog)"),
     "REOPEN": ("only a stopped txq is run when it is woken", "event", "!(backlog)"),
-    "RESIZE": ("a resize takes the reserved slot", "event", "free"),
+    "SLACK": ("no slot is left for a sender whose own was taken", "event", "free"),
     "TRIP": ("the guard ends when it trips", "consumer that goes", "!(backlog)"),
 }
 

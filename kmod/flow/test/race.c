@@ -43,7 +43,7 @@ static int race_send(void *data)
 		}
 		patience = jiffies + msecs_to_jiffies(flow_patience_ms);
 		local_bh_disable();
-		if (transmit(race->f, race->sent, &err) != NODROP_BUSY) {
+		if (transmit(race->f, race->sent, &err)) {
 			race->lost += !!err;
 			WRITE_ONCE(race->sent, race->sent + 1);
 		}
