@@ -8,7 +8,7 @@
 /*
  * Limit bulk dequeue to the reserved slots, less the packet by which it exceeds
  * its limit: a packet without a slot is requeued ahead of all other flows.
- * 64 kB at most, because the txq's lock is held for the whole burst.
+ * 64 kB at most: other flows wait while a burst is transmitted.
  */
 static void nodrop_hint(const struct nodrop_queue *q)
 {
