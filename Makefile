@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# Everything sets itself up first: packages by name, a virtual environment, a kernel.
+# Each target first installs or builds what it needs: Debian packages, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
-# The kernel that tests in guests run on: debug, kasan, kcsan-uml or perf.
+# The kernel of tests in guests: debug, kasan, kcsan-uml or perf.
 export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \
@@ -15,24 +15,24 @@ help: ## Show this list
 bootstrap:
 	@scripts/bootstrap
 
-demo: bootstrap ## Compare nodrop, stock and upstream's flag: one table, one picture
+demo: bootstrap ## Compare nodrop, stock and upstream's flag: a table and a plot
 	@.venv/bin/nodrop-lab demo
 
-bench: bootstrap ## Few pairs of a scenario of every kind, a quarter of an hour; OUT=DIR goes on
+bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour; OUT=DIR continues
 	@scripts/series short $(if $(OUT),"$(OUT)")
 
-bench-full: bootstrap ## All scenarios with ten pairs and more, hours; OUT=DIR goes on with one
+bench-full: bootstrap ## All scenarios with at least ten pairs, about eight hours; OUT=DIR continues
 	@scripts/series full $(if $(OUT),"$(OUT)")
 
 instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=AXIS
 	@scripts/bootstrap kernels
 	@$(PYTHON) -m bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
 
-test: ## All that a change has to pass: linters, unit tests, tests in a debug kernel; DEBIAN=1: and in Debian's
+test: ## All that a change must pass: linters, unit tests, tests in a debug kernel; DEBIAN=1: and in Debian's
 	@command -v python3 >/dev/null || scripts/bootstrap
 	@exec python3 scripts/test $(if $(DEBIAN),--debian)
 
-checks: ## What the named checks below have shown, and which of them to run again
+checks: ## Results of the named checks below, and which to run again
 	@scripts/check list
 
 check-%:
@@ -48,7 +48,7 @@ unit: bootstrap ## Tests that need no kernel
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
 
-sweep: bootstrap ## Devices, readers, senders and events in all pairs, all packets accounted for; five minutes
+sweep: bootstrap ## All pairs of devices, readers, senders and events, all packets accounted for; five minutes
 	@$(PYTHON) -m pytest -n 2 -v tests/guest/test_sweep.py
 
 man: bootstrap ## The man pages, into out/man
@@ -57,11 +57,11 @@ man: bootstrap ## The man pages, into out/man
 deb: ## Debian packages into out/deb
 	@packaging/deb
 
-install: ## DKMS modules and the command, by sudo; KVER=all or a version, SOURCE=its source
+install: ## The DKMS modules and the command, with sudo; KVER=all or a version, SOURCE=its source
 	@packaging/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")
 
-uninstall: ## Remove them by sudo; the kernel's own modules are used again
+uninstall: ## Remove them, with sudo; the kernel's own modules are used again
 	@packaging/install -u
 
-clean: ## Remove what was built here (the cache of kernels stays)
+clean: ## Remove all build products; the cache of kernels remains
 	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info

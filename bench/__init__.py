@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The host's side of a benchmark: what to run, in which order, and where it goes."""
+"""The host's side of a benchmark: scenarios, order of runs, results."""

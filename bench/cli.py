@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab``: what measures and tries things, in a clone."""
+"""``nodrop-lab``: benchmarks and guests, from a clone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from nodrop.cli import Command, Program
 
 PROGRAM = Program(
     "nodrop-lab",
-    "Stock drivers, upstream's flag and nodrop, compared in a kernel of their own.",
+    "Compare stock drivers, upstream's flag and nodrop in a kernel of their own.",
     "bench.commands",
     (
         Command("measure", "demo", "demo", "all three in under a minute"),
-        Command("measure", "bench", "bench", "one scenario with all three, side by side"),
+        Command("measure", "bench", "bench", "one scenario with all three, interleaved"),
         Command("measure", "list", "list", "the scenarios"),
-        Command("measure", "report", "report", "table, picture and page of a run again"),
+        Command("measure", "report", "report", "redo table, plot and page of a run"),
         Command("try", "run", "run", "a shell or a command in a guest"),
     ),
-    "docs/lab.md",
+    "docs/benchmarking.md",
 )
 
 
@@ -29,5 +29,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> int:
-    """Begin as the program ``nodrop-lab``."""
+    """Start the program ``nodrop-lab``."""
     return start.main("bench.cli")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``python -m bench.instructions [--kernel K] [--only AXIS] [--out DIR] | --table DIR``.
 
-What a packet through a TUN costs with each driver, in executed instructions, on one of Debian's
-own kernels. QEMU counts them, so neither the host's speed nor its load matters.
+Count the instructions that a packet through a TUN costs with each driver, on a Debian kernel. QEMU
+counts them, so neither the host's speed nor its load matters.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bench import machine, rundir
-from bench.commands import common
+from bench import provenance, rundir
+from bench.commands import shared
 from bench.guest.costcases import AXES
 from bench.report import costs
 from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
-from lab import accel, kernels
+from lab import accel, bootable
+from lab.debian import Setup, ensure_machine, ensure_packages
 from lab.guest.variant import Variant
-from lab.machine import Setup, ensure_machine, ensure_packages
 from lab.roots import kernel_names
 from nodrop import proc
 from nodrop.errors import NodropError
@@ -30,25 +30,25 @@ from nodrop.progress import Progress
 from nodrop.signals import guarded
 
 TIMEOUT_S = 20.0
-"""For a guest, on a host with KVM; :data:`lab.accel.COUNTED` stretches it."""
+"""Time limit of one repetition with KVM, seconds; multiplied by the accelerator's ``slow``."""
 TIMES = 5
 
 
 def measure(
     kernel: str, times: int, out: Path, progress: Progress, axes: Sequence[str] = tuple(AXES)
 ) -> None:
-    """Boot the kernel and leave raw data and metadata in ``out``.
+    """Boot the kernel, measure, and write raw data and metadata to ``out``.
 
     Args:
-        times: how often everything is measured.
-        axes: what is varied, of costcases.AXES.
+        times: how often to repeat everything.
+        axes: keys of costcases.AXES to measure.
 
     Raises:
-        NodropError: it could not be measured.
+        NodropError: the measurement failed.
     """
     rundir.refuse_data(out)
     guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
-    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in kernels.UPSTREAM]
+    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in bootable.UPSTREAM]
     command = ["python3", "-m", "bench.guest.instructions", str(times)]
     command += [",".join(axes), *variants]
     done = count(1)
@@ -59,20 +59,21 @@ def measure(
             command,
             out=out,
             timeout=TIMEOUT_S * (1 + times),
-            how=accel.COUNTED,
+            how=accel.TCG_ICOUNT,
             cpus=1,
             on_line=lambda line: step.update(line, done=next(done)),
         )
     if run.status or run.splats:
-        raise NodropError(f"Nothing was measured on {kernel}.", proc.tail(run.output or run.log))
+        hint = proc.tail(run.output or run.log)
+        raise NodropError(f"The measurement on {kernel} failed.", hint)
     qemu = proc.require("qemu-system-x86_64", "qemu-system-x86")
     meta = {
         "schema": 1,
-        "time": machine.now_utc(),
+        "time": provenance.now_utc(),
         "kernel": {"name": kernel, "release": guest.kernel.release},
         "qemu": proc.run([qemu, "--version"], timeout=TIMEOUT_S).output.splitlines()[0],
-        "machine": machine.describe_machine(),
-        "source": machine.describe_source(),
+        "machine": provenance.describe_machine(),
+        "source": provenance.describe_source(),
         "times": times,
         "axes": list(axes),
     }
@@ -80,10 +81,10 @@ def measure(
 
 
 def write_table(out: Path) -> str:
-    """Make and return the table of the data in a directory.
+    """Write the table of a directory's raw data, and return it.
 
     Raises:
-        NodropError: they are not there, or prove nothing.
+        NodropError: the data are missing or cannot be trusted.
     """
     results, meta = read_rows(out)
     costs.check(results)
@@ -95,18 +96,18 @@ def write_table(out: Path) -> str:
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions")
     parser.add_argument("--kernel", default="7.3", choices=kernel_names(), help="(7.3)")
-    parser.add_argument("--only", choices=AXES, help="vary nothing else")
+    parser.add_argument("--only", choices=AXES, help="measure this axis only")
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--out", type=Path, help="for the data (out/instructions-TIME)")
-    place.add_argument("--table", type=Path, help="make the table of these data again")
+    place.add_argument("--out", type=Path, help="results directory (out/instructions-TIME)")
+    place.add_argument("--table", type=Path, help="redo the table of this directory")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, and print and write the table."""
+    """Measure, then print and write the table."""
     arguments = _arguments(argv)
     axes = [arguments.only] if arguments.only else list(AXES)
-    out = arguments.table or arguments.out or common.default_out("instructions")
+    out = arguments.table or arguments.out or shared.default_out("instructions")
     if not arguments.table:
         with Progress() as progress:
             measure(arguments.kernel, TIMES, out, progress, axes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How busy a machine is, as its kernel tells: on the host and in a guest alike."""
+"""Reads how busy a machine is from its procfs, on the host and in a guest."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Load:
-    """The state at one moment; two of them make shares.
+    """Counters at one moment; the difference of two gives shares.
 
     Attributes:
-        wall_s: seconds of a clock that only goes forward.
-        cpus: processors that are online.
-        busy_s: CPU seconds since boot that went to any program or interrupt of this machine.
-        steal_s: CPU seconds since boot that a hypervisor gave to others.
+        wall_s: monotonic clock, seconds.
+        cpus: online CPUs.
+        busy_s: CPU seconds since boot in programs and interrupts of this machine.
+        steal_s: CPU seconds since boot that a hypervisor took.
         load_1min: runnable tasks, averaged over about a minute.
     """
 
@@ -32,7 +32,7 @@ class Load:
 
 
 def read(proc: Path = PROC) -> Load:
-    """Return the state of now.
+    """Read the counters.
 
     Raises:
         OSError: there is no procfs.
@@ -56,7 +56,7 @@ def share(seconds: float, before: Load, after: Load) -> float:
 
 
 def between(before: Load, after: Load) -> dict[str, float]:
-    """Return what the raw data tell of the time between two moments."""
+    """Return the load between two moments, as recorded in the raw data."""
     return {
         "busy_share": share(after.busy_s - before.busy_s, before, after),
         "steal_share": share(after.steal_s - before.steal_s, before, after),

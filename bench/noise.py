@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What else the host did during each run, beside the raw data that the guest writes.
+"""Records the host's other load during each run, in a file beside the guest's raw data.
 
-One line for each run, written when the run has ended. A run that is made again, after an
-interruption, gets another line in place of the first.
+Each run appends a line when it ends. If a run is repeated after an interruption, its new line
+replaces the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.report.files import NOISE_NAME
 
 
 def own_cpu_seconds(proc: Path = PROC, root: int | None = None) -> float:
-    """Return the CPU seconds of a process and of all that it has started, ended or not.
+    """Return the CPU seconds of a process and all its descendants, ended ones included.
 
     Args:
         root: the process; None: this one.
@@ -26,10 +26,10 @@ def own_cpu_seconds(proc: Path = PROC, root: int | None = None) -> float:
     ticks: dict[int, int] = {}
     for path in proc.glob("[0-9]*/stat"):
         try:
-            # The name before the bracket may hold anything.
+            # The process name before the bracket may contain anything.
             fields = path.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
-            continue  # it has gone; its parent has its time
+            continue  # it has ended; its parent has its CPU time
         parents[int(path.parent.name)] = int(fields[1])
         ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
     family, root = 0, os.getpid() if root is None else root
@@ -43,10 +43,10 @@ def own_cpu_seconds(proc: Path = PROC, root: int | None = None) -> float:
 
 
 class HostNoise:
-    """Watches the host from run to run.
+    """Measures the host's load from run to run.
 
     Args:
-        out: the directory of the results.
+        out: the results directory.
     """
 
     def __init__(self, out: Path, proc: Path = PROC) -> None:
@@ -54,12 +54,12 @@ class HostNoise:
         self._proc = proc
         self._before: tuple[Load, float] | None = None
 
-    def begins(self) -> None:
-        """The first run begins now."""
+    def start(self) -> None:
+        """Start the first run's measurement."""
         self._before = self._now()
 
-    def ended(self, run: int) -> None:
-        """Write down how it was since the run before.
+    def record(self, run: int) -> None:
+        """Record the load since the previous run.
 
         Args:
             run: number of the run in the plan, from 0.
@@ -73,13 +73,13 @@ class HostNoise:
             return
         before, own_before = last
         others = (after.busy_s - before.busy_s) - (own - own_before)
-        told = load.between(before, after)
-        del told["busy_share"]
+        shares = load.between(before, after)
+        del shares["busy_share"]
         line = {
             "run": run,
             "wall_s": round(after.wall_s - before.wall_s, 4),
             "others_cpu_share": load.share(others, before, after),
-            **told,
+            **shares,
         }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

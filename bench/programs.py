@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The machine's own programs that scenarios run: which, whether they are there, their versions."""
+"""The host's programs that scenarios run: names, packages, versions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PACKAGES = {
     "wg": "wireguard-tools",
     "wireguard-go": "wireguard-go",
 }
-"""Debian's packages, by the programs that scenarios name."""
+"""Program -> Debian package."""
 VERSION_WORDS = {"ip": "-V", "tc": "-V", "openssl": "version"}
-"""What a program is asked its version by, when not by --version."""
+"""Program -> its version option, if that is not --version."""
 TIMEOUT_S = 10.0
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w+~-]*")
@@ -40,38 +40,38 @@ def needed(scenario: Scenario) -> list[str]:
 
 
 def find(name: str) -> Path | None:
-    """Return where a guest finds a program; None: nowhere."""
+    """Return a program's path in a guest; None if it is not installed."""
     found = shutil.which(name, path=PATH)
     return Path(found) if found else None
 
 
 def require(scenarios: Iterable[Scenario]) -> None:
-    """Look for all programs that scenarios run.
+    """Check that all programs that scenarios run are installed.
 
     Raises:
-        UnsupportedError: some are not installed.
+        UnsupportedError: some are not.
     """
     names = {name for one in scenarios for name in needed(one)}
     if absent := sorted(name for name in names if not find(name)):
         packages = sorted({PACKAGES[name] for name in absent})
         raise UnsupportedError(
             f"These programs are not installed: {', '.join(absent)}.",
-            f"apt-get install {' '.join(packages)}",
+            f"Install them with: apt-get install {' '.join(packages)}",
         )
 
 
 def versions(scenarios: Iterable[Scenario]) -> dict[str, str]:
-    """Return the version of each program that scenarios run; "" for what is not known."""
+    """Return the version of each program that scenarios run; "" if it is unknown."""
     names = sorted({name for one in scenarios for name in needed(one)})
     return {name: _version(name, path) if (path := find(name)) else "" for name in names}
 
 
 def _version(name: str, path: Path) -> str:
-    """Return the version that a program tells, or the line that should have it."""
-    said = ""
+    """Return a program's version, or its first line of output if that has none."""
+    output = ""
     with suppress(NodropError):
-        # Whatever its exit status: some end with 1 after a version.
-        said = proc.run([path, VERSION_WORDS.get(name, "--version")], timeout=TIMEOUT_S).output
-    first = said.strip().partition("\n")[0]
+        # Whatever the exit status: some programs end with 1 after printing their version.
+        output = proc.run([path, VERSION_WORDS.get(name, "--version")], timeout=TIMEOUT_S).output
+    first = output.strip().partition("\n")[0]
     match = _VERSION.search(first)
     return match.group() if match else first

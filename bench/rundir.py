@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The directory of a run while it is made: begun, interrupted, taken up again.
+"""The directory of a run in progress: create, interrupt, continue.
 
-The guest appends to the raw data in the order of the plan, so they are always the plan's
-beginning: how many runs were made says which are missing.
+The guest appends results in the plan's order, so their number determines which are missing.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from nodrop.host import etc
 
 
 def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job]:
-    """Return all runs of all scenarios, pair by pair: what is compared runs side by side.
+    """Return all runs of all scenarios, pair by pair.
 
-    In each pair the drivers of one case run one right after another, so that a change of the
-    machine's speed meets them all. All orders of the drivers take turns in each case, so that
-    none is always the first.
+    In each pair the drivers run one after another in the same case, so a change of the machine's
+    speed affects all of them. Each case cycles through all orders of the drivers, so none is
+    always first.
     """
     orders = list(itertools.permutations(variants))
     return [
@@ -49,11 +48,11 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
 
 
 def group(job: Job) -> tuple[str, str, int]:
-    """Return what the runs of one pair have in common."""
+    """Return what the runs of one pair share."""
     return job.scenario, job.case, job.pair
 
 
-def whole(jobs: list[Job], made: int) -> int:
+def in_complete_pairs(jobs: list[Job], made: int) -> int:
     """Return how many of the first ``made`` runs belong to complete pairs."""
     while 0 < made < len(jobs) and group(jobs[made]) == group(jobs[made - 1]):
         made -= 1
@@ -66,40 +65,40 @@ def pairs(jobs: list[Job]) -> int:
 
 
 def unwritable(out: Path, error: OSError) -> NodropError:
-    """Return the error for a directory that takes nothing."""
+    """Return the error for a directory that cannot be written."""
     return NodropError(f"Cannot write the results to {out}: {error.strerror}.")
 
 
 def refuse_data(out: Path) -> None:
-    """Refuse a directory that holds the data of a run.
+    """Refuse a directory that holds a run's data.
 
     Raises:
-        NodropError: it does.
+        NodropError: it holds some.
     """
     if (out / RAW_NAME).exists():
         raise NodropError(
-            f"{out} already holds the data of a run.", "Give another directory with --out."
+            f"{out} already holds the data of a run.", "Choose another directory with --out."
         )
 
 
 def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
-    """Begin a run: leave plan and metadata.
+    """Create a run: write plan and metadata.
 
     Raises:
-        NodropError: there are data of another run, or the directory takes nothing.
+        NodropError: the directory holds another run's data or cannot be written.
     """
     refuse_data(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_plan(out / PLAN_NAME, jobs)
-        # Last: a directory with metadata can be continued.
+        # Last, because a directory with metadata can be continued.
         write_meta(out, meta)
     except OSError as error:
         raise unwritable(out, error) from error
 
 
 def write_meta(out: Path, meta: Mapping[str, Any]) -> None:
-    """Write the metadata so that a crash leaves the old or the new ones.
+    """Replace the metadata atomically.
 
     Raises:
         OSError: they cannot be written.
@@ -108,41 +107,41 @@ def write_meta(out: Path, meta: Mapping[str, Any]) -> None:
 
 
 def read(out: Path) -> tuple[dict[str, Any], list[Job]]:
-    """Return metadata and plan of a run that was begun.
+    """Return metadata and plan of a run.
 
     Raises:
-        NodropError: there is none, or it is broken.
+        NodropError: they are missing or invalid.
     """
     try:
         meta = json.loads((out / META_NAME).read_text(encoding="utf-8"))
         if meta["schema"] != META_SCHEMA:
-            raise ValueError("another version of nodrop has made them")
+            raise ValueError("it has another version's schema")
         scenarios = [Scenario.from_data(*item) for item in meta["scenarios"].items()]
         return meta, jobs(scenarios, [Variant(name) for name in meta["variants"]])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NodropError(f"{out} has no metadata of a run: {error}.") from error
+        raise NodropError(f"{out} has no valid metadata of a run: {error}.") from error
 
 
 def made(out: Path, jobs: list[Job]) -> int:
-    """Return how many runs the raw data have, complete pairs or not.
+    """Return the number of results in the raw data, including incomplete pairs.
 
     Raises:
-        NodropError: they are not the plan's beginning.
+        NodropError: they do not follow the plan.
     """
     try:
         runs = parse_raw((out / RAW_NAME).read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         return 0
     except (OSError, ValueError) as error:
-        raise NodropError(f"The data in {out} are broken: {error}.") from error
+        raise NodropError(f"The data in {out} are invalid: {error}.") from error
     planned = [(*group(job), str(job.variant)) for job in jobs[: len(runs)]]
     if planned != [(run.scenario, run.case, run.pair, run.variant) for run in runs]:
-        raise NodropError(f"The data in {out} do not follow the plan there.")
+        raise NodropError(f"The data in {out} do not follow the plan of the run.")
     return len(runs)
 
 
-def cut(out: Path, runs: int) -> None:
-    """Keep the first runs; what follows in raw data and noise, unfinished lines too, goes.
+def truncate(out: Path, runs: int) -> None:
+    """Keep the first runs in raw data and noise; remove the rest, including unfinished lines.
 
     Raises:
         OSError: the file cannot be changed.
@@ -156,6 +155,6 @@ def cut(out: Path, runs: int) -> None:
     noise = out / NOISE_NAME
     if noise.exists():
         lines = noise.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        # A run that is made again must not get what the host did the first time.
+        # A repeated run must not keep the host's load of its first attempt.
         stays = [line for line in lines if any(number < runs for number in parse_noise(line))]
         etc.replace(noise, "".join(stays).encode())

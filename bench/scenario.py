@@ -16,18 +16,18 @@ from nodrop.errors import NodropError, UsageError
 DIRECTORY = Path(__file__).resolve().parent / "scenarios"
 NO_QUEUE = "noqueue"
 JOINS = ("geometric mean", "sum", "mean")
-"""The ways to make one number of the numbers of several cases: rates, counts, percentages."""
+"""How a metric of several cases becomes one number: for rates, counts, percentages."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is told.
+    """How a metric is displayed.
 
     Attributes:
-        label: for people.
-        unit: likewise.
-        join: how the cases make one number, one of JOINS.
-        shown: whether tables have it.
+        label: to be displayed.
+        unit: to be displayed.
+        join: how its values of all cases become one number, one of JOINS.
+        shown: whether tables include it.
     """
 
     label: str
@@ -37,15 +37,15 @@ class Metric:
 
     @property
     def has_ratio(self) -> bool:
-        """Whether ratios tell something: those of numbers that are mostly 0 do not."""
+        """Whether ratios make sense: not for counts, which are often 0."""
         return self.join == "geometric mean"
 
     @classmethod
     def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
-        """Check and make one.
+        """Create one from checked data.
 
         Raises:
-            ValueError: a field is missing or has a value that is not known.
+            ValueError: a field is missing or has an unknown value.
         """
         try:
             metric = cls(**data)
@@ -58,14 +58,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class Case:
-    """One combination of parameters; the name tells what is special about it."""
+    """One combination of parameters; the name lists those that vary."""
 
     name: str
     parameters: Parameters
 
     @property
     def has_queue(self) -> bool:
-        """Whether a qdisc is there that could hold packets back."""
+        """Whether there is a qdisc that can queue packets."""
         return self.parameters.get("qdisc") != NO_QUEUE
 
 
@@ -75,13 +75,13 @@ class Scenario:
 
     Attributes:
         name: the file's name without its suffix.
-        title: one line for people.
-        kind: the class in bench.guest.scenarios that runs it.
-        seconds: a run's measured window.
-        pairs: how often each case is run with each driver.
-        parameters: what all cases share.
-        matrix: what the cases are made of.
-        metrics: what a summary tells, by the name in the raw data.
+        title: one line to be displayed.
+        kind: key of bench.guest.scenarios.KINDS.
+        seconds: measured window of a run.
+        pairs: runs of each case with each driver.
+        parameters: of all cases.
+        matrix: parameter -> values; each combination is a case.
+        metrics: those in summaries, by their names in the raw data.
     """
 
     name: str
@@ -95,10 +95,10 @@ class Scenario:
 
     @classmethod
     def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
-        """Check and make one from a file's contents or from a run's metadata.
+        """Create one from the checked contents of its file or of a run's metadata.
 
         Raises:
-            ValueError: something is missing, unknown or impossible.
+            ValueError: a value is missing, unknown or impossible.
         """
         rest = {key: value for key, value in data.items() if key not in ("name", "metrics")}
         metrics = {
@@ -109,7 +109,7 @@ class Scenario:
         except TypeError as error:
             raise ValueError(str(error)) from error
         if scenario.seconds <= 0 or scenario.pairs < 1 or not metrics:
-            raise ValueError("seconds and pairs must be positive, and a metric must be named")
+            raise ValueError("seconds and pairs must be positive, and there must be a metric")
         return scenario
 
     def cases(self) -> list[Case]:
@@ -123,7 +123,7 @@ class Scenario:
         return made
 
     def with_length(self, pairs: int | None, seconds: float | None) -> Scenario:
-        """Return the scenario with another number of pairs or length of window."""
+        """Return the scenario with another number of pairs or another window."""
         return replace(self, pairs=pairs or self.pairs, seconds=seconds or self.seconds)
 
 
@@ -137,7 +137,7 @@ def load(name: str, directory: Path = DIRECTORY) -> Scenario:
 
     Raises:
         UsageError: there is none of that name.
-        NodropError: its file is broken.
+        NodropError: its file is invalid.
     """
     if name not in known(directory):
         raise UsageError(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes the runs of scenarios in a guest and leaves their raw data in a directory.
+"""Makes the runs of scenarios in a guest and writes their results to a directory.
 
-An interrupted run is taken up in another guest; the pairs in the data are whole ones.
+An interrupted session can be continued in another guest, with the first incomplete pair.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import machine, noise, programs, rundir
+from bench import noise, programs, provenance, rundir
 from bench.guest.plan import Job
 from bench.guest.runner import PROGRESS_MARK
 from bench.report.files import META_SCHEMA
@@ -33,13 +33,13 @@ CPUS = 2
 MEMORY = "2G"
 BOOT_S = 30.0
 RUN_OVERHEAD_S = 20.0
-"""Seconds that a run may take beside its window, on a machine that does other things too: a VPN
-starts, and TCP opens its window."""
+"""Time limit of a run besides its window, seconds, on a busy machine: VPNs start, and TCP opens its
+window."""
 SAME = (
     *(("machine", "cpu"), ("machine", "cpus"), ("kernel", "build_id")),
     *(("source", "digest"), ("source", "measured_by")),
 )
-"""Metadata that must be the same for runs to be compared."""
+"""Metadata that must be equal for a session to be continued."""
 
 
 def measure(
@@ -49,16 +49,16 @@ def measure(
     progress: Progress,
     flavour: str = "perf",
 ) -> None:
-    """Prepare all that is needed, make the runs, leave plan, metadata and raw data in ``out``.
+    """Build what is missing, make the runs, write plan, metadata and raw data to ``out``.
 
     Args:
-        flavour: the kernel's; another than ``perf`` only to test.
+        flavour: the kernel's; other than ``perf`` only for tests.
 
     Raises:
         UnsupportedError: programs that the scenarios run are not installed.
-        NodropError: a part could not be built, a run failed, the guest's kernel complained,
-            ``out`` cannot be written, or the user interrupted (exit status 130). What was
-            measured stays in ``out``; the hint tells how to go on.
+        NodropError: a build or a run failed, the guest's kernel printed a splat, ``out`` cannot be
+            written, or the user interrupted (exit status 130). Results so far stay in ``out``; the
+            hint says how to continue.
     """
     programs.require(scenarios)
     kernel = ensure_kernel(progress, flavour)
@@ -66,7 +66,7 @@ def measure(
     runs = rundir.jobs(scenarios, variants)
     meta = {
         "schema": META_SCHEMA,
-        "started": machine.now_utc(),
+        "started": provenance.now_utc(),
         **_identity(kernel),
         "programs": programs.versions(scenarios),
         "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
@@ -79,29 +79,29 @@ def measure(
 
 
 def _identity(kernel: Kernel) -> dict[str, Any]:
-    """Return what names the machine, the kernel and what is measured."""
+    """Return what identifies the machine, the kernel and the source."""
     return {
-        "machine": machine.describe_machine(),
-        "kernel": machine.describe_kernel(kernel),
-        "source": machine.describe_source(),
+        "machine": provenance.describe_machine(),
+        "kernel": provenance.describe_kernel(kernel),
+        "source": provenance.describe_source(),
     }
 
 
-def go_on(out: Path, progress: Progress) -> None:
-    """Make the runs that are missing in ``out`` after an interruption; there may be none.
+def continue_run(out: Path, progress: Progress) -> None:
+    """Make the missing runs of an interrupted session, if there are any.
 
     Raises:
-        NodropError: as :func:`measure`; or machine, kernel or source are others.
+        NodropError: as :func:`measure`; or machine, kernel or source differ.
     """
     meta, runs = rundir.read(out)
     if len(meta["scenarios"]) != 1:
         raise NodropError(
-            f"{out} holds several scenarios, as 'nodrop-lab demo' makes them.",
-            "Start it again; only what 'nodrop-lab bench' made can be continued.",
+            f"{out} holds several scenarios, as from 'nodrop-lab demo'.",
+            "Start the demo again; only runs of 'nodrop-lab bench' can be continued.",
         )
     made = rundir.made(out, runs)
     if made == len(runs):
-        progress.note(f"All {rundir.pairs(runs)} pairs are there already.")
+        progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
         return
     kernel = ensure_kernel(progress)
     artifacts = ensure_artifacts(kernel, progress)
@@ -110,12 +110,12 @@ def go_on(out: Path, progress: Progress) -> None:
         f"{part} {name}" for part, name in SAME if meta[part].get(name) != now[part].get(name)
     ]:
         raise NodropError(
-            f"{out} cannot be continued: {', '.join(wrong)} differ now.",
+            f"Cannot continue {out}: {', '.join(wrong)} changed.",
             "Measure again, into another directory.",
         )
     try:
-        rundir.cut(out, rundir.whole(runs, made))
-        meta["continued"].append(machine.now_utc())
+        rundir.truncate(out, rundir.in_complete_pairs(runs, made))
+        meta["continued"].append(provenance.now_utc())
         rundir.write_meta(out, meta)
     except OSError as error:
         raise rundir.unwritable(out, error) from error
@@ -125,7 +125,7 @@ def go_on(out: Path, progress: Progress) -> None:
 def _run(
     kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, progress: Progress
 ) -> None:
-    """Make what is missing; whatever ends it, tell what is there and how to go on."""
+    """Make the missing runs; extend an error by a hint about what is complete."""
     try:
         with progress.step("Measure", total=len(runs)) as step:
             _boot(kernel, artifacts, runs, out, step)
@@ -136,34 +136,34 @@ def _run(
         failed = rundir.unwritable(out, error)
     except NodropError as error:
         failed = error
-    hint = "\n".join(filter(None, [failed.hint, _kept(out, runs)]))
+    hint = "\n".join(filter(None, [failed.hint, _progress_hint(out, runs)]))
     raise NodropError(failed.message, hint, failed.status) from failed
 
 
-def _kept(out: Path, runs: list[Job]) -> str:
-    """Return what is there and how to go on."""
-    whole = rundir.whole(runs, rundir.made(out, runs))
-    told = f"{rundir.pairs(runs[:whole])} of {rundir.pairs(runs)} pairs are complete, in {out}."
+def _progress_hint(out: Path, runs: list[Job]) -> str:
+    """Return how many pairs are complete and how to continue."""
+    complete = rundir.in_complete_pairs(runs, rundir.made(out, runs))
+    hint = f"{rundir.pairs(runs[:complete])} of {rundir.pairs(runs)} pairs are complete, in {out}."
     if len({job.scenario for job in runs}) == 1:
-        told += f" Go on with: nodrop-lab bench --continue {shlex.quote(str(out))}"
-    return told
+        hint += f" Continue with: nodrop-lab bench --continue {shlex.quote(str(out))}"
+    return hint
 
 
 def _boot(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step: Step) -> None:
-    said: list[str] = []
+    output: list[str] = []
     host = noise.HostNoise(out)
     first = rundir.made(out, runs)
 
     def on_line(line: str) -> None:
         if not line.startswith(PROGRESS_MARK):
-            said.append(line)
+            output.append(line)
             return
         done = int(json.loads(line.removeprefix(PROGRESS_MARK))["done"])
         if done == first:
-            host.begins()
+            host.start()
             return
         job = runs[done - 1]
-        host.ended(done - 1)
+        host.record(done - 1)
         step.update(f"{job.scenario} {job.case}, pair {job.pair + 1}", done=done)
 
     result = uml.run(
@@ -180,9 +180,9 @@ def _boot(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step
     )
     if result.splats:
         raise NodropError(
-            f"The guest's kernel complained: {result.splats[0].line}.",
-            f"The kernel's log ends with:\n{tail(result.log)}",
+            f"The guest's kernel printed a splat: {result.splats[0].line}.",
+            f"The kernel log ends with:\n{tail(result.log)}",
         )
     if result.status != 0:
-        text = said[-1] if said else f"exit status {result.status}"
+        text = output[-1] if output else f"exit status {result.status}"
         raise NodropError(f"A run failed: {text}.")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.source [TREE]``: the digest that results name their source by.
+"""``python -m bench.source [TREE]``: print the digest by which results name the measured source.
 
-It is of the contents alone: a tree that was measured can be told from others without its history.
+It depends on file contents only, so a measured tree is recognised without its git history.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,24 +17,38 @@ from lab.kernel.artifacts import REPOSITORY
 TREES = ("kmod", "lab/traffic")
 """Drivers and traffic programs."""
 GUEST = ("bench/guest", "bench/scenarios", "lab/guest")
-"""What sets them up and measures them."""
+"""The code and the parameters that set them up and measure them."""
 LENGTH = 16
-"""Digits of a digest."""
+"""Hexadecimal digits of a digest."""
+
+_QUOTED_OR_COMMENT = re.compile(
+    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL
+)
+
+
+def without_comments(text: str) -> str:
+    """Return C code without comments, blank lines and trailing spaces."""
+    code = _QUOTED_OR_COMMENT.sub(lambda match: match[1] or " ", text)
+    return "\n".join(line.rstrip() for line in code.splitlines() if line.strip())
 
 
 def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
-    """Return the digest of what is compiled, or runs; empty when a tree is missing.
+    """Return the digest of the trees' C, Python and TOML files; empty when a tree is missing.
 
-    What tests, installs or caches leave does not count.
+    Tests do not count, and neither do comments in C.
     """
     total = hashlib.sha256()
-    for name in trees:
-        if not (repository / name).is_dir():
+    for tree in trees:
+        if not (repository / tree).is_dir():
             return ""
-        for path in sorted((repository / name).rglob("*")):
-            if path.suffix in (".c", ".h", ".py", ".toml") and "test" not in path.parts:
-                total.update(f"{path.relative_to(repository)}\0".encode())
-                total.update(hashlib.sha256(path.read_bytes()).digest())
+        for path in sorted((repository / tree).rglob("*")):
+            name = path.relative_to(repository)
+            if path.suffix in (".c", ".h", ".py", ".toml") and "test" not in name.parts:
+                content = path.read_bytes()
+                if path.suffix in (".c", ".h"):
+                    content = without_comments(content.decode()).encode()
+                total.update(f"{name}\0".encode())
+                total.update(hashlib.sha256(content).digest())
     return total.hexdigest()[:LENGTH]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How QEMU runs a guest here: by KVM where that works, emulated elsewhere.
+"""Choose how QEMU runs a guest: with KVM if it works on this host, else by emulation (TCG).
 
-/dev/kvm tells little: on a host that is itself a virtual machine a guest may hang in its first
-steps. So KVM is tried, with a guest that does nothing but say hello.
+That /dev/kvm exists proves little: if the host is itself a virtual machine, a guest may hang
+early in its boot. So KVM is tried once, with a kernel that only has to panic.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.errors import NodropError
 
-TRY_S = 6.0
-"""How long a guest may take to its first words; a host with KVM needs half a second."""
+TRIAL_S = 6.0
+"""Time limit of the trial, seconds; a host with working KVM needs half a second."""
 
 
 @dataclass(frozen=True)
 class Accel:
-    """A way to run guests.
+    """Options of QEMU that select an accelerator.
 
     Attributes:
-        options: QEMU's.
-        slow: about how many times longer than on the host itself a program takes.
+        options: on QEMU's command line.
+        slow: roughly how many times slower a program runs than on the host.
     """
 
     options: tuple[str, ...]
@@ -35,41 +35,41 @@ class Accel:
 
 
 KVM = Accel(("-accel", "kvm", "-cpu", "host"), 1.0)
-# Debian 6.12 and later do not come up with the emulated cmpxchg16b of QEMU 7.2.
+# Debian 6.12 and later do not boot with the cmpxchg16b that QEMU 7.2 emulates.
 TCG = Accel(("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"), 10.0)
-# All CPUs in one thread. With a thread for each, QEMU 7.2 was seen to run a breakpoint that the
-# kernel had taken out of its code again (docs/lab.md).
-TCG_IN_TURNS = Accel(("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
-# One instruction is one nanosecond of the guest and one tick of its time stamp counter, whatever
-# the host does meanwhile. For one CPU; an idle one waits as long as on a real machine.
-COUNTED = Accel((*TCG_IN_TURNS.options, "-icount", "shift=0,sleep=on"), 20.0)
+# One thread for all CPUs. With a thread for each, QEMU 7.2 was seen to execute a breakpoint that
+# the kernel had already removed from its code (docs/testing.md).
+TCG_SINGLE_THREAD = Accel(("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
+# One instruction takes one nanosecond of guest time and one tick of the TSC, whatever the host
+# does meanwhile. For one CPU; an idle CPU waits in real time.
+TCG_ICOUNT = Accel((*TCG_SINGLE_THREAD.options, "-icount", "shift=0,sleep=on"), 20.0)
 
 
 def choose(vmlinuz: Path, *, code_changes: bool = False) -> Accel:
-    """Return how to run guests: NODROP_ACCEL if set, else KVM if it works.
+    """Return the accelerator: NODROP_ACCEL if set, else KVM if it works, else TCG.
 
     Args:
-        vmlinuz: a kernel to try KVM with.
-        code_changes: whether the guest will change its own kernel's code all the time.
+        vmlinuz: the kernel for the KVM trial.
+        code_changes: the guest patches its own kernel code continuously.
 
     Raises:
-        NodropError: NODROP_ACCEL names none.
+        NodropError: NODROP_ACCEL is neither kvm nor tcg.
     """
     wanted = os.environ.get("NODROP_ACCEL", "")
     if wanted not in ("", "kvm", "tcg"):
         raise NodropError(f"NODROP_ACCEL is {wanted!r}.", "It may be kvm or tcg.")
     if wanted == "kvm" or (not wanted and _kvm_works(vmlinuz)):
         return KVM
-    return TCG_IN_TURNS if code_changes else TCG
+    return TCG_SINGLE_THREAD if code_changes else TCG
 
 
 @cache
 def _kvm_works(vmlinuz: Path) -> bool:
-    """Try KVM, once: a hanging guest takes its time."""
-    return os.access("/dev/kvm", os.R_OK | os.W_OK) and _says_hello(vmlinuz)
+    """Try KVM, once per process: a guest that hangs costs TRIAL_S."""
+    return os.access("/dev/kvm", os.R_OK | os.W_OK) and _panics_as_expected(vmlinuz)
 
 
-def _says_hello(vmlinuz: Path) -> bool:
+def _panics_as_expected(vmlinuz: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="nodrop-kvm-") as scratch:
         log = Path(scratch) / "log"
         command = [
@@ -79,7 +79,7 @@ def _says_hello(vmlinuz: Path) -> bool:
             *("-kernel", str(vmlinuz), "-append", "console=ttyS0 panic=-1"),
             *("-serial", f"file:{log}"),
         ]
-        # The kernel finds no root and panics: that is all it is meant to do.
+        # The kernel finds no root file system and panics, which is all that it has to do.
         with suppress(NodropError):
-            proc.run(command, timeout=TRY_S)
+            proc.run(command, timeout=TRIAL_S)
         return log.exists() and "Kernel panic" in log.read_text(errors="replace")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the first process of a User-Mode Linux guest is told: ``guest-init``."""
+"""The plan: the shell file from which a guest's init takes its command and environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.terminal import Terminal
 INIT = Path(__file__).with_name("guest-init")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where a guest looks for programs."""
+"""A guest's search path for programs."""
 
 
 def environment(
@@ -26,7 +26,7 @@ def environment(
     Args:
         out: NODROP_OUT.
         artifacts: NODROP_MODULES and NODROP_BIN; None: neither.
-        extra: wins.
+        extra: overrides the above.
     """
     path = f"{Path(sys.executable).parent}:{PATH}"
     env = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", "NODROP_OUT": str(out)}
@@ -43,7 +43,7 @@ def render(
     env: Mapping[str, str],
     terminal: Terminal | None,
 ) -> str:
-    """Return the shell text that guest-init reads."""
+    """Return the plan's text."""
     words = " ".join(shlex.quote(os.fspath(word)) for word in argv)
     lines = [
         f"LAB_OUT={shlex.quote(str(out))}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The initial memory disk of a Debian guest: a shell, the modules to see its disks, its plan."""
+"""The initramfs of a Debian guest: busybox, the modules for its disks, and its plan."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from nodrop.errors import NodropError
 INIT = Path(__file__).with_name("debian-init")
 BUSYBOX = Path("/bin/busybox")
 WANTED = ("virtio_pci", "virtio_blk", "squashfs", "overlay", "9pnet_virtio", "9p")
-"""What a guest's root stands on; left out where it is built into the kernel."""
+"""Modules that the guest's root needs; those built into the kernel are skipped."""
 
 PACK_TIMEOUT_S = 60.0
 
 
 def load_order(dep: str, wanted: Sequence[str]) -> list[str]:
-    """Return files of modules, dependencies first.
+    """Return the files of modules and of their dependencies, in load order.
 
     Args:
         dep: the text of modules.dep.
-        wanted: names of modules; those that are no files are left out.
+        wanted: names of modules; names without a file are skipped.
     """
     needs = dict(line.split(":", 1) for line in dep.splitlines() if ":" in line)
     files = {module_name(path): path for path in needs}
     order: list[str] = []
     for name in wanted:
         if path := files.get(name):
-            # modules.dep has what must be loaded first at the end.
+            # modules.dep lists the module to load first last.
             order += [*reversed(needs[path].split()), path]
     return list(dict.fromkeys(order))
 
 
 def module_name(path: str) -> str:
-    """Return the kernel's name of a module's file."""
+    """Return the name by which the kernel knows a module's file."""
     return path.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
 
 
 def pack(modules: Path, plan: str, scratch: Path) -> Path:
-    """Make an initial memory disk.
+    """Build an initramfs; return its file.
 
     Args:
-        modules: the kernel's folder in /lib/modules.
+        modules: the kernel's directory in /lib/modules.
         plan: the shell text for debian-init.
-        scratch: an empty directory; gets the file.
+        scratch: an empty directory for the file.
 
     Raises:
         NodropError: busybox or cpio is missing.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Layers over a Debian root: what a command changed in it, packed as an image.
+"""Layers over a Debian root: the files that a command changed there, packed as an image.
 
-The command runs on this machine's kernel at full speed, in the root's files, seeing none of
-the machine's own but the folders it is given; it has no network.
+The command runs in a chroot on this machine's kernel, at full speed. It sees the root and the
+shared directories, nothing else of this machine, and has no network.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LAYER_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Layer:
-    """What a command changed in a root.
+    """The files that a command changed in a root.
 
     Attributes:
-        image: as a squashfs image, to boot from.
-        files: as an overlay's upper directory, to lay more over it.
-        key: names all that went into it.
+        image: them as a squashfs image, to boot from.
+        files: them as an overlay's upper directory, to add layers to.
+        key: a digest of all inputs.
     """
 
     image: Path
@@ -46,17 +46,17 @@ def run_in(
     env: Mapping[str, str] | None = None,
     timeout: float = LAYER_TIMEOUT_S,
 ) -> proc.Completed:
-    """Run a command in a root; what it writes goes to ``upper``.
+    """Run a command in a root; its writes go to ``upper``.
 
     Args:
-        upper: an existing directory; with what an earlier command wrote there, if any.
+        upper: an existing directory, possibly with an earlier command's writes.
         over: a layer between the root and ``upper``.
-        share: folders of the machine, seen at the same paths, read-only.
-        env: the command's environment besides PATH and HOME.
+        share: directories of this machine, visible at the same paths, read-only.
+        env: the command's environment besides PATH, HOME, LANG and DEBIAN_FRONTEND.
         timeout: seconds.
 
     Raises:
-        NodropError: it did not end in time or could not be started.
+        NodropError: it exceeded the timeout or could not be started.
     """
     lower = f"{over.files}:{root.path}" if over else str(root.path)
     with tempfile.TemporaryDirectory(prefix=".work-", dir=upper.parent) as work:
@@ -83,16 +83,16 @@ def ensure_layer(
     over: Layer | None = None,
     share: Sequence[Path] = (),
 ) -> Layer:
-    """Return what a shell script changes in a root; it runs once.
+    """Return the layer that a shell script makes of a root; the script runs once.
 
     Args:
-        script: for sh; ends with 0 when the layer is good.
-        inputs: all that the layer depends on besides the other arguments, as JSON can hold it.
-        over: a layer that the script finds already there.
+        script: for sh; exit status 0 if the layer is good.
+        inputs: whatever else the layer depends on, as values that JSON can hold.
+        over: a layer that the script builds on.
         share: as for :func:`run_in`.
 
     Raises:
-        NodropError: the script failed; with the end of what it said.
+        NodropError: the script failed; the hint is the end of its output.
     """
     key = cache.digest(root.key, over.key if over else "", script, list(inputs))
 
@@ -101,7 +101,8 @@ def ensure_layer(
         files.mkdir()
         result = run_in(root, ["sh", "-euc", script], upper=files, over=over, share=share)
         if result.status != 0:
-            raise NodropError("A layer over the Debian root failed.", proc.tail(result.output, 40))
+            hint = proc.tail(result.output, 40)
+            raise NodropError("Cannot build a layer of the Debian root.", hint)
         (temporary / "log").write_text(result.output, encoding="utf-8")
         make_image(files, temporary / "layer.squashfs")
 

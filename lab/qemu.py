@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Boots a distribution's own kernel in QEMU, runs one command in it, and brings the result out.
+"""Boots a Debian kernel in QEMU, runs one command in it, and returns the result.
 
-The guest's root is a Debian system: an image, layers on top of it (with nodrop's packages
-installed, for example) and a writable one in memory. Folders of the host appear at their own
-paths, read-only. There is no network.
+The guest's root is a Debian system: an image, layers over it (with nodrop's packages, for example)
+and a writable one in memory. Shared directories of the host appear at their own paths, read-only.
+There is no network.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab import accel, again, initramfs
+from lab import accel, initramfs, retry
 from lab import init as plan
-from lab.hearing import GuestRun, channels, hear, results_folder, start
+from lab.channels import GuestRun, collect, results_directory, socket_pairs, start
 from lab.roots import DebianKernel
 from lab.terminal import Terminal
 from nodrop import proc
@@ -39,25 +39,25 @@ def run(
 ) -> GuestRun:
     """Boot a Debian kernel, run ``argv`` in it as root, and wait for its end.
 
-    What is not named here is as for :func:`lab.uml.run`.
+    Arguments that are not listed here are those of :func:`lab.uml.run`.
 
     Args:
-        argv: the command; found in the guest's root or in a shared folder.
-        out: gets the kernel's log as kernel.log, too.
-        layers: squashfs images to lay over the kernel's root, the topmost last.
-        share: folders of the host that the guest sees at the same paths, read-only.
-        timeout: on a host with working KVM; NODROP_SLOW times as many seconds without.
-        code_changes: whether the guest will change its own kernel's code all the time.
-        how: the way to run it; None: the best one for this host.
+        argv: the command; found in the guest's root or in a shared directory.
+        out: also gets the kernel log, as kernel.log.
+        layers: squashfs images to put over the kernel's root, topmost last.
+        share: directories of the host, visible at the same paths, read-only.
+        timeout: seconds with KVM; multiplied by the accelerator's ``slow`` otherwise.
+        code_changes: the guest patches its own kernel code continuously.
+        how: the accelerator; None: the best one for this host.
 
     Raises:
-        GuestTimeout: the time was over; the text ends with the last lines of the log.
-        GuestDied: the kernel ended early, by a panic for example.
+        GuestTimeout: the timeout passed; the hint ends with the last lines of the log.
+        GuestDied: the kernel ended early, for example by a panic.
         NodropError: it could not be started.
     """
     if not argv:
         raise ValueError("no command for the guest")
-    out = results_folder(out)
+    out = results_directory(out)
     disks = [kernel.root.image, *layers]
     share = [folder.resolve() for folder in share]
     how = how or accel.choose(kernel.vmlinuz, code_changes=code_changes)
@@ -73,7 +73,7 @@ def run(
     def boot() -> GuestRun:
         with (
             tempfile.TemporaryDirectory(prefix="nodrop-qemu-") as scratch,
-            channels() as (ours, theirs),
+            socket_pairs() as (ours, theirs),
         ):
             names = (f"vd{chr(ord('a') + i)}" for i in range(len(disks)))
             own = {
@@ -98,7 +98,7 @@ def run(
                 *_folders(share, out),
             ]
             with start(command, theirs) as process:
-                return hear(
+                return collect(
                     process,
                     ours,
                     timeout=None if timeout is None else timeout * how.slow,
@@ -108,17 +108,17 @@ def run(
                     terminal=terminal,
                 )
 
-    return again.insist(boot, listened=bool(terminal or on_line))
+    return retry.boot_with_retry(boot, observed=bool(terminal or on_line))
 
 
 _COMMAND_LINE = (
     "console=ttyS0",
     "loglevel=7",
     "oops=panic",
-    "panic=-1",  # at once: a dead guest must not wait
-    "nowatchdog",  # a CPU of the host that is taken away for long is no lockup
+    "panic=-1",  # at once: a dead guest must not linger
+    "nowatchdog",  # a virtual CPU that the host suspends for long is no lockup
     "rcupdate.rcu_cpu_stall_timeout=120",  # nor a stall
-    "mitigations=off",  # they cost much under emulation and prove nothing here
+    "mitigations=off",  # slow under emulation, and no test needs them
     "module.sig_enforce=0",
 )
 
@@ -142,5 +142,5 @@ def _serial(fds: Sequence[int]) -> Iterator[str]:
 
 
 def _escape(path: Path) -> str:
-    """QEMU's options are cut at commas."""
+    """Escape commas, which separate QEMU's options."""
     return str(path).replace(",", ",,")

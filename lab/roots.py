@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Debian systems for guests: each release's own kernels, with what builds modules for them.
+"""Debian root file systems for guests: each release's kernels, and tools to build their modules.
 
-A root is made by mmdebstrap from the machine's own mirror, once, and kept in the cache as a
-directory (to build in, under an overlay) and as an image (to boot from). Neither is written to
-afterwards.
+mmdebstrap builds a root once, from this machine's mirrors. The cache keeps it as a directory (to
+build in, under an overlay) and as an image (to boot from). Neither is written to afterwards.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ QUERY_TIMEOUT_S = 60.0
 
 _RECIPE = 1
 _COMMON = (
-    "bpftrace",  # for the command, to trace drops with
-    "ca-certificates",  # apt wants them for mirrors by https
+    "bpftrace",  # nodrop drops uses it
+    "ca-certificates",  # apt needs them for https mirrors
     "dkms",
     "ethtool",
     "gcc",
@@ -38,10 +37,10 @@ _COMMON = (
     "libc6-dev",
     "make",
     "openssl",
-    "openvpn",  # the VPNs that tests and measurements use
+    "openvpn",  # the VPNs of tests and benchmarks
     "procps",
     "python3",
-    "python3-jsonschema",  # checks what the command says
+    "python3-jsonschema",  # validates the command's JSON
     "python3-rich",  # for the command
     "wireguard-go",
     "wireguard-tools",
@@ -52,11 +51,11 @@ _KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* li
 
 @dataclass(frozen=True)
 class Release:
-    """A Debian release and which of its kernels a root of it has.
+    """A Debian release and the kernels in its root.
 
     Attributes:
         codename: of the release.
-        kernels: upstream series such as "6.12"; each is also how people name the kernel.
+        kernels: their series, such as "6.12"; also their names in options.
         packages: the kernels' packages: image, headers and source of each.
         backports: whether the kernels come from the release's backports.
     """
@@ -91,12 +90,12 @@ RELEASES = (
 
 @dataclass(frozen=True)
 class Root:
-    """A Debian system in the cache.
+    """A Debian root file system in the cache.
 
     Attributes:
         path: its directory; never written to.
         image: the same as a squashfs image.
-        key: names all that went into it.
+        key: a digest of all inputs.
     """
 
     path: Path
@@ -106,11 +105,11 @@ class Root:
 
 @dataclass(frozen=True)
 class DebianKernel:
-    """A distribution's kernel in a root.
+    """A Debian kernel in a root.
 
     Attributes:
         name: its series, such as "6.12".
-        release: what ``uname -r`` says in it.
+        release: as in ``uname -r``.
         root: where it is installed.
     """
 
@@ -125,20 +124,20 @@ class DebianKernel:
 
     @property
     def modules(self) -> Path:
-        """Its folder below /lib/modules."""
+        """Its directory in /lib/modules."""
         return self.root.path / "lib/modules" / self.release
 
 
 def kernel_names() -> tuple[str, ...]:
-    """Return the names of all kernels that there can be, oldest first."""
+    """Return the names of all kernels, oldest release first."""
     return tuple(name for release in RELEASES for name in release.kernels)
 
 
 def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
-    """Return a Debian kernel by its series, with its root.
+    """Return a Debian kernel by its series.
 
     Raises:
-        NodropError: there is no such kernel, or its root cannot be made.
+        NodropError: there is no such kernel, or its root cannot be built.
     """
     for release in RELEASES:
         if name in release.kernels:
@@ -152,22 +151,22 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
 
 
 def ensure_root(release: Release, progress: Progress) -> Root:
-    """Return a release's root, made when the cache has none.
+    """Return a release's root, built if the cache has none.
 
     Raises:
-        UnsupportedError: this user may not make one.
-        NodropError: a program is missing, or the mirror does not deliver.
+        UnsupportedError: it must be built, and this user is not root.
+        NodropError: a program is missing, or the mirror failed.
     """
     key = cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
     store = cache.Cache("roots", keep=2 * len(RELEASES))
     if not store.find(key) and os.geteuid() != 0:
         raise UnsupportedError(
-            "Only root can make Debian roots for the lab.",
+            "Only root can build Debian roots for the lab.",
             "Run this as root: it writes to the cache only.",
         )
 
     def make(temporary: Path, _final: Path) -> None:
-        with progress.step(f"Make a Debian root ({release.codename})"):
+        with progress.step(f"Build a Debian root ({release.codename})"):
             _bootstrap(release, temporary)
         with progress.step(f"Pack the Debian root ({release.codename})"):
             make_image(temporary / "root", temporary / "root.squashfs")
@@ -206,13 +205,13 @@ def _bootstrap(release: Release, place: Path) -> None:
         str(place / "root"),
         str(sources),
     ]
-    # Guests have an initial memory disk of their own; the kernels' packages need not make any.
+    # Guests have their own initramfs; the kernels' packages need not build any.
     env = {**os.environ, "INITRD": "No"}
     result = proc.run(command, timeout=MAKE_TIMEOUT_S, cwd=place, env=env)
     if result.status != 0:
         raise NodropError(
-            f"The Debian root ({release.codename}) cannot be made from this machine's mirrors.",
-            "Without them there are none of Debian's kernels here. mmdebstrap said:\n"
+            f"The Debian root ({release.codename}) cannot be built from this machine's mirrors.",
+            "The lab gets Debian's kernels from there. mmdebstrap printed:\n"
             + proc.tail(result.output, 12),
         )
 
@@ -220,12 +219,12 @@ def _bootstrap(release: Release, place: Path) -> None:
 def sources_of(
     machines: Iterable[tuple[str, str]], own: str, wanted: str, *, backports: bool
 ) -> list[str]:
-    """Return apt's source lines of a release, from where a machine gets its own.
+    """Return a release's lines for sources.list, from the mirrors of this machine's own release.
 
     Args:
-        machines: site and suite of each source of the machine.
-        own: codename of the machine's release.
-        wanted: codename of the release to get.
+        machines: site and suite of each source of this machine.
+        own: codename of this machine's release.
+        wanted: codename of the wanted release.
         backports: whether to add the release's backports.
     """
     suites: list[tuple[str, str]] = []

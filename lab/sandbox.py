@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Starts a guest's kernel where it can write nothing but its results.
+"""Starts a guest's kernel where it can write only to its results directory.
 
-Run as a program by :mod:`lab.uml`, with only the standard library, as the first
-process of fresh mount, process, network and IPC namespaces. It makes every mount
-read-only except the results directory and one tmpfs for the guest's memory, then
-starts the kernel. When it dies, for whatever reason, the host's kernel
-kills all that runs in its process namespace and drops its mounts.
+:mod:`lab.uml` runs this as a program, with the standard library only, as the first process of new
+mount, process, network and IPC namespaces. It makes every mount read-only except the results
+directory and one tmpfs for the guest's memory, then starts the kernel. When this process ends,
+the host's kernel kills all others in its process namespace and drops its mounts.
 
-Standard input is one JSON object: ``linux`` (argv), ``plan`` (text of the guest's
-plan), ``out``, ``work`` (the tmpfs, or an existing directory), ``isolate`` and
-``urgent``.
+Standard input is one JSON object: ``linux`` (argv), ``preload``, ``plan`` (the plan's text),
+``out``, ``work`` (the tmpfs, or an existing directory), ``isolate``, ``urgent`` and ``fds``.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ AT_RECURSIVE = 0x8000
 SYS_MOUNT_SETATTR = 442
 
 URGENT_NICE = -15
-"""About 28 times the share of a program that was not niced."""
+"""About 28 times the share of a program at nice 0."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -86,11 +84,11 @@ def set_readonly(target: str, readonly: bool, *, recursive: bool) -> None:
 
 
 def be_urgent() -> None:
-    """Ask the scheduler to prefer this session; without the right to, nothing changes.
+    """Ask the scheduler to prefer this session; no effect without the right to do so.
 
-    Where sessions are scheduled as groups (``sched_autogroup_enabled``), a process's own
-    niceness counts within its session only: a guest would get half of a CPU beside a
-    compiler that runs at nice 19.
+    Where sessions are scheduled as groups (``sched_autogroup_enabled``), a process's niceness
+    counts within its own session only: without the group's niceness, a guest would get half of a
+    CPU while a compiler runs at nice 19.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, URGENT_NICE)
@@ -99,9 +97,9 @@ def be_urgent() -> None:
 
 
 def open_many() -> None:
-    """Let the kernel have as many files open as this user may.
+    """Raise the limit of open files to this user's maximum.
 
-    It keeps each file of the host open that its programs have looked at.
+    UML's hostfs keeps each file open that the guest has looked up.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -117,8 +115,8 @@ def isolate(out: str, work: str) -> None:
 
 
 def main() -> int:
-    """Prepare the place, run the kernel, return its exit status."""
-    # The terminal's Ctrl-C is for the host side, which then ends this process.
+    """Set up the sandbox, run the kernel, return its exit status."""
+    # Ctrl-C at the terminal is for the host side, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     request = json.load(sys.stdin)
     work = request["work"]
@@ -133,7 +131,7 @@ def main() -> int:
     if request["preload"]:
         env["LD_PRELOAD"] = request["preload"]
     if not request["isolate"]:
-        # The caller can only reach the process that it started, so that has to be it.
+        # The caller can kill only the process that it started, so the kernel has to be that one.
         os.chdir(work)
         os.execve(request["linux"][0], request["linux"], env)
     kernel = subprocess.Popen(

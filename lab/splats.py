@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Finds complaints of the kernel about itself in its log.
+"""Finds splats in a kernel log.
 
-Only the kernel's own log may be searched: a program is free to print the word BUG.
+Search only a kernel log: any program may print the word BUG.
 
-Two of the kernel's tools look at all of it, KCSAN and kmemleak. What they say of parts that
-nodrop does not touch is told apart as foreign; so is what User-Mode Linux says of its idle loop.
+KCSAN and kmemleak watch the whole kernel. Their reports about parts that nodrop does not touch are
+marked as foreign, and so is one lockdep warning in UML's idle loop.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lab import races
 from lab.guest import kmemleak
 
 TIMESTAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
-"""What printk puts in front of a line; lines of the UML program itself have none."""
+"""What printk puts before a line; lines of the UML program itself have none."""
 
 CONTEXT_LINES = 40
-"""How much of the log after a complaint belongs to it at most."""
+"""At most this many lines of the log belong to a splat."""
 
-# The kind, and how its first line begins once the time stamp is gone. The order
-# matters: the first that fits names the splat.
+# The kind, and how its first line begins, without the time stamp. The first match names the splat,
+# so the order matters.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("KASAN", r"BUG: KASAN: "),
     ("KCSAN", r"BUG: KCSAN: "),
@@ -58,8 +58,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("WARNING", r"WARNING: "),
 )
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _PATTERNS)
-# An interrupt between two CPUs comes when the idle loop has turned them off, and its handler tells
-# lockdep that they are on. Lockdep is off in this guest from then on.
+# An IPI arrives while the idle loop has disabled interrupts, and its handler tells lockdep that
+# they are enabled. Lockdep is off in this guest from then on.
 _IDLE = re.compile(
     r"lockdep\.c:\d+ at default_idle_call\+.*hardirqs last  enabled .*ipi_sig_handler", re.S
 )
@@ -69,18 +69,18 @@ _LAST: dict[str, tuple[re.Pattern[str], int]] = {
     "KCSAN": (re.compile(r"={60}"), 200),
     "leak": (re.compile(r"(?! )"), 60),
 }
-"""By kind: what the line after a report looks like, and how many lines it has at most."""
+"""By kind: a pattern of the line after a report, and the report's maximum number of lines."""
 
 
 @dataclass(frozen=True)
 class Splat:
-    """One complaint.
+    """One splat.
 
     Attributes:
-        kind: what sort, such as ``"lockdep"`` or ``"WARNING"``.
-        line: its first line, without the time stamp.
-        text: that line and what follows of the same report.
-        foreign: it is about a part of the kernel that nodrop does not touch.
+        kind: such as ``"lockdep"`` or ``"WARNING"``.
+        line: its most specific line, without the time stamp.
+        text: the whole report.
+        foreign: whether it is about a part of the kernel that nodrop does not touch.
     """
 
     kind: str
@@ -90,7 +90,7 @@ class Splat:
 
 
 def strip_timestamp(line: str) -> str:
-    """Return a line of the kernel's log without its time stamp."""
+    """Return a line of the kernel log without its time stamp."""
     return TIMESTAMP.sub("", line, count=1)
 
 
@@ -103,15 +103,15 @@ def classify(line: str) -> str | None:
 
 
 def find_splats(log: str | Iterable[str]) -> tuple[Splat, ...]:
-    """Return the complaints in a kernel log that are not foreign, in their order."""
+    """Return the splats in a kernel log that are not foreign, in order."""
     return tuple(splat for splat in find_all(log) if not splat.foreign)
 
 
 def find_all(log: str | Iterable[str]) -> tuple[Splat, ...]:
-    """Return the complaints in a kernel log, in their order.
+    """Return all splats in a kernel log, in order.
 
-    A report that contains several telling lines, such as the "cut here" line in front of
-    a WARNING, counts once when they follow each other.
+    A report with several matching lines counts once, for example a WARNING after its "cut here"
+    line.
     """
     lines = [strip_timestamp(line) for line in (log.splitlines() if isinstance(log, str) else log)]
     found: list[Splat] = []

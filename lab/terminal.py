@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The user's terminal, while a shell in a guest has it."""
+"""The user's terminal while it is connected to a shell in a guest."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from types import TracebackType
 from typing import Any, Self
 
 ESCAPE = b"\x1d"
-"""Ctrl-]: ends the guest, whatever it does. Everything else is the guest's, Ctrl-C too."""
+"""Ctrl-]: kills the guest at any time. All other keys go to the guest, Ctrl-C included."""
 
 _END = b"\x04"
 
 
 class Terminal:
-    """A terminal that passes every key on; a context manager, which puts back what was.
+    """A terminal in raw mode; a context manager that restores its settings.
 
     Args:
-        keys: file descriptor of the terminal; None: stdin.
-        screen: where the guest's words go; None: stdout.
+        keys: file descriptor to read keys from; None: stdin.
+        screen: file descriptor for the guest's output; None: stdout.
     """
 
     def __init__(self, keys: int | None = None, screen: int | None = None) -> None:
@@ -49,12 +49,12 @@ class Terminal:
         termios.tcsetattr(self._keys, termios.TCSADRAIN, self._before)
 
     def fileno(self) -> int:
-        """Return the file descriptor that has the keys."""
+        """Return the file descriptor to read keys from."""
         return self._keys
 
     @property
     def size(self) -> tuple[int, int]:
-        """Lines and columns; 24 and 80 for a terminal that does not know."""
+        """Lines and columns; 24 and 80 if the terminal does not report them."""
         try:
             columns, lines = os.get_terminal_size(self._keys)
         except OSError:
@@ -62,20 +62,20 @@ class Terminal:
         return lines or 24, columns or 80
 
     def take(self) -> bytes:
-        """Return the keys that were pressed; an end of file for a terminal that has gone.
+        """Return the keys that were pressed; Ctrl-D if the terminal has hung up.
 
         Raises:
             KeyboardInterrupt: the escape key is among them.
         """
         try:
             data = os.read(self._keys, 4096)
-        except OSError:  # EIO: its other side is closed
+        except OSError:  # EIO: the other side is closed
             data = b""
         if ESCAPE in data:
             raise KeyboardInterrupt
         return data or _END
 
     def show(self, data: bytes) -> None:
-        """Write what the guest says, as it is."""
+        """Write the guest's output without translation."""
         while data:
             data = data[os.write(self._screen, data) :]

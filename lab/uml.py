@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Boots a User-Mode Linux kernel, runs one command in it, and brings the result out.
+"""Boots a User-Mode Linux (UML) kernel, runs one command in it, and returns the result.
 
 The guest sees the host's files at the same paths, read-only under an overlay in memory.
 """
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import again
 from lab import init as plan
-from lab.hearing import GuestRun, channels, hear, results_folder, start
+from lab import retry
+from lab.channels import GuestRun, collect, results_directory, socket_pairs, start
+from lab.isolation import Isolation, isolation
 from lab.kernel import Artifacts, Kernel
-from lab.namespaces import Isolation, isolation
 from lab.terminal import Terminal
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
@@ -27,9 +27,9 @@ STALLS = (
     "sysctl.kernel.hung_task_timeout_secs=120",
     "watchdog_thresh=60",  # a lockup is twice this
 )
-"""After how many seconds a kernel says that something stalls: the host may stop it for a minute."""
+"""The host may suspend a guest for a minute: limits above that for stalls and lockups, seconds."""
 PRIVATE_TMPFS = "/dev/shm"
-"""Where an isolated guest's own tmpfs is mounted; every Linux has this directory."""
+"""Mount point of an isolated guest's own tmpfs; every Linux has this directory."""
 
 
 def run(
@@ -46,35 +46,35 @@ def run(
     urgent: bool = False,
     terminal: Terminal | None = None,
 ) -> GuestRun:
-    """Boot a kernel, run ``argv`` in it as root, and wait for its end.
+    """Boot a UML kernel, run ``argv`` in it as root, and wait for its end.
 
     Args:
         argv: the command; paths are the host's.
-        out: the directory whose files survive; made when missing. NODROP_OUT in the guest.
+        out: the only directory whose files survive; created if missing. NODROP_OUT in the guest.
         artifacts: sets NODROP_MODULES and NODROP_BIN in the guest.
         cpus: virtual CPUs; each is a thread of the host.
-        memory: the guest's memory, in the kernel's notation ("2G", "512M"). Taken from
-            the host only as far as it is used.
-        timeout: seconds for everything from boot to power-off; None: no limit.
+        memory: the guest's memory in the kernel's notation ("2G", "512M"). The host provides only
+            as much as the guest uses.
+        timeout: seconds from boot to power-off; None: no limit.
         env: more environment for the command.
-        on_line: called with each line of the command's output as it appears.
-        urgent: ask the host to prefer this guest to other programs, for measurements; where
-            that is not allowed, nothing changes.
-        terminal: the command's; None: it has none, and no input.
+        on_line: called with each line of the command's output as it arrives.
+        urgent: ask the host to prefer this guest to other programs, for measurements; no effect
+            without the right to do so.
+        terminal: the command's terminal; None: it has none, and no input.
 
     Raises:
-        GuestTimeout: the time was over; the text ends with the last lines of the log.
-        GuestDied: the kernel ended early, by a panic for example.
+        GuestTimeout: the timeout passed; the hint ends with the last lines of the log.
+        GuestDied: the kernel ended early, for example by a panic.
         NodropError: it could not be started.
     """
     if not argv:
         raise ValueError("no command for the guest")
-    out = results_folder(out)
+    out = results_directory(out)
     text = plan.render(argv, out, plan.environment(out, artifacts, env), terminal)
     mode = isolation()
 
     def boot() -> GuestRun:
-        with _workdir(mode) as work, channels() as (ours, theirs):
+        with _workdir(mode) as work, socket_pairs() as (ours, theirs):
             fds = [end.fileno() for end in theirs]
             request = {
                 "preload": str(kernel.preload or ""),
@@ -88,9 +88,9 @@ def run(
             }
             command = [*mode.wrapper(), sys.executable, "-I", "-S", str(SANDBOX)]
             with start(command, theirs, json.dumps(request).encode()) as process:
-                return hear(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
+                return collect(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
 
-    return again.insist(boot, listened=bool(terminal or on_line))
+    return retry.boot_with_retry(boot, observed=bool(terminal or on_line))
 
 
 def _command_line(
@@ -101,9 +101,9 @@ def _command_line(
         str(kernel.linux),
         f"mem={memory}",
         f"ncpus={cpus}",
-        "seccomp=on",  # the only mode with several CPUs
+        "seccomp=on",  # the only mode that supports several CPUs
         f"uml_dir={work}",
-        f"umid=nodrop-{os.getpid()}",  # tells in a list of processes whose guest it is
+        f"umid=nodrop-{os.getpid()}",  # identifies the guest in a list of processes
         "root=/dev/root",
         "rootfstype=hostfs",
         "rootflags=/",
@@ -113,9 +113,9 @@ def _command_line(
         f"con1=fd:{output}",
         f"con2=fd:{status}",
         "loglevel=7",
-        "dummy.numdummies=0",  # devices only when somebody asks for them
+        "dummy.numdummies=0",  # dummy devices only on request
         "oops=panic",
-        "panic=-1",  # at once: a dead guest must not wait
+        "panic=-1",  # at once: a dead guest must not linger
         "noreboot",
         *STALLS,
         *kernel.arguments,
@@ -127,7 +127,7 @@ def _command_line(
 
 @contextmanager
 def _workdir(mode: Isolation) -> Iterator[str]:
-    """Give the directory for the guest's memory and control files."""
+    """Yield the directory for the guest's memory and control files."""
     if mode is not Isolation.NONE:
         yield PRIVATE_TMPFS
         return

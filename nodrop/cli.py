@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The command line of ``nodrop``, and of ``nodrop-lab``: arguments, errors, exit status.
 
-Data go to stdout, everything else to stderr. Exit status: 0 fine, 1 failed, 2 usage,
-3 doctor found something, 4 not supported here, 130 interrupted.
+Data goes to stdout, everything else to stderr. Exit status: 0 success, 1 failure, 2 usage
+error, 3 doctor found a problem, 4 not supported here, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Command(NamedTuple):
     """One command.
 
     Attributes:
-        group: what it is for; help lists the commands by it, in the order of the table.
-        name: as people type it.
-        module: its module in the program's package; loaded when the command is used.
-        summary: one line for people.
-        netns: whether it looks at one network namespace, so that ``-n`` makes sense.
+        group: heading under which help lists the command; commands keep their order.
+        name: the word on the command line.
+        module: module in the program's package; imported when the command is used.
+        summary: one line for help, man pages and completion.
+        netns: whether the command accepts ``-n``.
     """
 
     group: str
@@ -41,14 +41,14 @@ class Command(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A command line with commands.
+    """A program with subcommands.
 
     Attributes:
-        name: as people type it.
-        about: one line for people.
-        package: has the commands' modules.
-        commands: what it knows.
-        more: where the help of a command sends people, with its name in place of ``{}``.
+        name: the program's name.
+        about: one line for help.
+        package: package with the commands' modules.
+        commands: the subcommands.
+        more: what the help of a command refers to; ``{}`` stands for the command's name.
     """
 
     name: str
@@ -59,25 +59,25 @@ class Program(NamedTuple):
 
     @property
     def netns(self) -> bool:
-        """Whether any of its commands takes ``-n``."""
+        """Whether any command accepts ``-n``."""
         return any(command.netns for command in self.commands)
 
 
 NODROP = Program(
     "nodrop",
-    "Linux TUN and TAP devices that push back instead of dropping packets.",
+    "Find packet drops of TUN and TAP devices, and make the drivers push back instead.",
     "nodrop.commands",
     (
-        Command("look", "status", "status", "devices, who reads them, drivers, drops", netns=True),
-        Command("look", "doctor", "doctor", "what is wrong, what it costs, what to do", netns=True),
-        Command("look", "top", "top", "packets, drops, stops and waits, live", netns=True),
-        Command("look", "drops", "drops", "where a device's packets are lost, and why", netns=True),
-        Command("look", "monitor", "monitor", "stops, wakes, guard and drops, as they happen"),
-        Command("look", "export", "export", "the counters, for Prometheus", netns=True),
-        Command("switch", "set", "set", "backpressure of devices, now and later", netns=True),
-        Command("switch", "install", "install", "replace the drivers by nodrop's"),
-        Command("switch", "uninstall", "install", "use the kernel's own drivers again"),
-        Command("switch", "livepatch", "livepatch", "flow control for the drivers that run"),
+        Command("show", "status", "status", "list devices: owner, driver, drops", netns=True),
+        Command("show", "doctor", "doctor", "report problems and how to fix them", netns=True),
+        Command("show", "top", "top", "show packets, drops and queueing delay, live", netns=True),
+        Command("show", "drops", "drops", "show where and why a device's packets drop", netns=True),
+        Command("show", "monitor", "monitor", "print stops, wakes and drops as they happen"),
+        Command("show", "export", "export", "print the counters for Prometheus", netns=True),
+        Command("change", "set", "set", "switch backpressure of devices on or off", netns=True),
+        Command("change", "install", "install", "install nodrop's drivers"),
+        Command("change", "uninstall", "install", "remove nodrop's drivers"),
+        Command("change", "livepatch", "livepatch", "patch the running drivers, or undo that"),
     ),
     "man nodrop-{}",
 )
@@ -90,32 +90,32 @@ _HELP = """\
 
 {options}
 
-'{name} COMMAND --help' tells more{man}
+See '{name} COMMAND --help'{man}.
 """
 _OPTIONS = {
     "-j, --json": "print JSON on stdout",
-    "-n, --netns NETNS": "look at another network namespace",
-    "-q, --quiet": "show no progress",
-    "--color WHEN": "auto, always or never; NO_COLOR is respected",
-    "--version, --help": "print and end",
+    "-n, --netns NETNS": "use another network namespace: name, PID or path",
+    "-q, --quiet": "print no progress",
+    "--color WHEN": "auto, always or never; auto respects NO_COLOR",
+    "--version, --help": "print the version or this help, and exit",
 }
 _ROOT = Path(__file__).resolve().parents[1]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are sentences, and where a part of an option's name is none."""
+    """A parser that reports errors as sentences and refuses abbreviated options."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """End the command with a usage error."""
+        """Raise a usage error."""
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See '{self.prog} --help'.")
 
 
 def add_options(parser: argparse.ArgumentParser, *, netns: bool = True) -> None:
-    """Add what all commands have; an option that is not given is not set, and none has a help."""
+    """Add the options of all commands, without help; an option that is not given is not set."""
     hidden = argparse.SUPPRESS
     for names in (("-j", "--json"), ("-q", "--quiet")):
         parser.add_argument(*names, action="store_true", default=hidden, help=hidden)
@@ -130,12 +130,13 @@ def version() -> str:
         return (_ROOT / "kmod" / "VERSION").read_text().strip()
     except OSError as error:
         raise NodropError(
-            f"This nodrop is not complete: {error.strerror}: {error.filename}."
+            f"This copy of nodrop is incomplete: {error.filename}: {error.strerror}.",
+            "Reinstall it.",
         ) from error
 
 
 class _Version(argparse.Action):
-    """Print the version; read only when it is asked for."""
+    """Print the version, which is read only when requested."""
 
     def __call__(self, *_: object) -> None:
         print(f"nodrop {version()}")
@@ -143,7 +144,7 @@ class _Version(argparse.Action):
 
 
 class _Top(Parser):
-    """The parser of the whole command line, whose help fits on a screen."""
+    """The top-level parser; its help fits on one screen."""
 
     program = NODROP
 
@@ -162,12 +163,12 @@ class _Top(Parser):
             commands="\n".join(lines),
             options="\n".join(f"{names:18} {text}" for names, text in options.items()),
             name=self.program.name,
-            man=", and " + repr(self.program.more.format("COMMAND")),
+            man=" and " + repr(self.program.more.format("COMMAND")),
         )
 
 
 def top_parser(program: Program = NODROP) -> _Top:
-    """Return the parser of what stands before the command."""
+    """Return the parser of the options before the command."""
     netns = "[-n NETNS] " if program.netns else ""
     usage = f"{program.name} [-j] {netns}[-q] [--color WHEN] COMMAND ..."
     top = _Top(prog=program.name, usage=usage)
@@ -182,8 +183,8 @@ def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
     """Return the parser of the whole command line.
 
     Args:
-        only: the one command whose module is loaded; None: all are.
-        program: whose.
+        only: the command whose module is imported; None: all modules are.
+        program: the program that the command line belongs to.
     """
     top = top_parser(program)
     below = top.add_subparsers(
@@ -193,16 +194,16 @@ def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
         if only is None or only.module == module:
             importlib.import_module(f"{program.package}.{module}").register(below)
     for name, command in below.choices.items():
-        looks = next(one.netns for one in program.commands if one.name == name)
-        where = "-n NETNS, " if looks else ""
+        takes = next(one.netns for one in program.commands if one.name == name)
+        where = "-n NETNS, " if takes else ""
         more = program.more.format(name)
-        epilog = f"Also -j, {where}-q, --color WHEN. More: {more}"
+        epilog = f"Common options: -j, {where}-q, --color WHEN. See {more}."
         _add_below(command, epilog, netns=program.netns)
     return top
 
 
 def _add_below(parser: argparse.ArgumentParser, epilog: str, *, netns: bool) -> None:
-    """Add the options to a command and to all commands below it."""
+    """Add the common options to a command and to its subcommands."""
     parser.epilog = epilog
     add_options(parser, netns=netns)
     for action in parser._actions:
@@ -212,11 +213,11 @@ def _add_below(parser: argparse.ArgumentParser, epilog: str, *, netns: bool) -> 
 
 
 def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:
-    """Return the command that a command line names; nothing of it is loaded.
+    """Return the command that a command line names, without importing its module.
 
     Raises:
-        UsageError: there is none of that name.
-        SystemExit: the command line asks for help or the version.
+        UsageError: there is no such command.
+        SystemExit: --help or --version was given.
     """
     top = top_parser(program)
     top.add_argument("words", metavar="COMMAND", nargs=argparse.PARSER)
@@ -233,9 +234,12 @@ def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:
 
 def _run(argv: Sequence[str] | None, program: Program) -> int:
     command = named(argv, program)
-    arguments = parser(command, program).parse_args(argv)
+    arguments, unknown = parser(command, program).parse_known_args(argv)
+    if unknown:
+        see = f"See '{program.name} {command.name} --help'."
+        raise UsageError(f"Unknown argument: {unknown[0]}.", see)
     if arguments.netns is not None and not command.netns:
-        raise UsageError(f"'nodrop {command.name}' looks at no network namespace.", "Leave -n out.")
+        raise UsageError(f"'{program.name} {command.name}' has no option -n.", "Leave -n out.")
     status: int = arguments.run(arguments)
     return status
 
@@ -248,6 +252,6 @@ def main(argv: Sequence[str] | None = None, program: Program = NODROP) -> int:
         print(clean_lines(f"{program.name}: {error}"), file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
-        streams.drop()
+        streams.discard()
         print(f"{program.name}: interrupted", file=sys.stderr)
         return INTERRUPTED

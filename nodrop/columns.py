@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tables that fit: as wide as a terminal is, or as wide as they are where nobody looks.
+"""Lay out tables: at full width in a pipe or file, or fitted to a terminal.
 
-On a terminal columns stay by their importance, as far as they fit. Nothing is ever cut.
+On a terminal, the least important columns are left out until the table fits. No cell is cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GAP = "  "
 Cell = str | tuple[str, str]
 """A text, or a text and its style, such as ``("12", "bold red")``."""
 Paint = Callable[[str, str], str]
-"""Makes text of a text and a style."""
+"""A function that applies a style to a text."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Column:
     """One column.
 
     Attributes:
-        title: its heading.
-        importance: the highest stays first, of equals the leftmost; ESSENTIAL ones always.
-        right: whether it is aligned to the right, as numbers are.
+        title: heading.
+        importance: columns of high importance stay, of equal ones the leftmost; ESSENTIAL always.
+        right: align to the right, as for numbers.
     """
 
     title: str
@@ -37,11 +37,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table that is ready to be printed.
+    """A table, ready to print.
 
     Attributes:
         lines: without line ends.
-        left_out: the titles of the columns that did not fit.
+        left_out: titles of the columns that did not fit.
     """
 
     lines: list[str]
@@ -49,19 +49,19 @@ class Layout:
 
 
 def clean(text: str) -> str:
-    """Return a text in one line, without what a terminal would take for a command."""
+    """Return a text in one line, without terminal escapes and other unprintable characters."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)
 
 
 def clean_lines(text: str) -> str:
-    """Return a text with its lines, each as :func:`clean` makes it."""
+    """Return a text with :func:`clean` applied to each line."""
     return "\n".join(map(clean, text.split("\n")))
 
 
 def width(text: str) -> int:
-    """Return how many columns of a terminal a clean text takes."""
+    """Return the width of a clean text on a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(
@@ -81,8 +81,8 @@ def layout(
     Args:
         columns: at least one.
         rows: as many cells each as there are columns.
-        available: columns of the terminal; None: as many as it takes.
-        paint: puts a style on a text.
+        available: width of the terminal in columns; None: unlimited.
+        paint: applies a style to a text.
     """
     head = [(column.title, "bold") for column in columns]
     table = [[_parts(cell) for cell in column] for column in zip(head, *rows, strict=True)]
@@ -110,7 +110,7 @@ def layout(
 
 
 def _parts(cell: Cell) -> tuple[str, str, int]:
-    """Return a cell's text, its style, and the columns that the text takes."""
+    """Return a cell's text, its style, and the width of the text in columns."""
     text, style = cell if isinstance(cell, tuple) else (cell, "")
     if not (text.isascii() and text.isprintable()):
         text = clean(text)
@@ -119,7 +119,7 @@ def _parts(cell: Cell) -> tuple[str, str, int]:
 
 
 def _optional(columns: Sequence[Column]) -> list[int]:
-    """Return the columns that may be left out, the most important in front."""
+    """Return the columns that may be left out, the most important first."""
     may = [index for index, column in enumerate(columns) if column.importance < ESSENTIAL]
     return sorted(may, key=lambda index: (-columns[index].importance, index))
 

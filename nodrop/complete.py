@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What may come next on a command line, for the shells: ``nodrop __complete SHELL WORD...``.
+"""Shell completion: ``nodrop __complete SHELL WORD...``.
 
-The words are those after ``nodrop`` up to the cursor; the last one may be empty. Each line of
-the answer is a word, or a word, a tab and its description; ``:files`` and ``:dirs`` stand for
-what the shell knows better. The parser tells the options and choices, the name of an argument
-(``DEV``, ``NETNS``) where its values come from.
+The words are those after ``nodrop`` up to the cursor; the last one may be empty. Each output
+line is a word, or a word, a tab and its description; ``:files`` and ``:dirs`` ask the shell to
+complete files or directories. Options and choices come from the parser. The metavar of an
+argument (``DEV``, ``NETNS``) selects the source of its values.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Found = Iterator[tuple[str, str]]
 
 
 def devices(netns: str | None) -> Found:
-    """Return the TUN, TAP, macvtap and ipvtap devices; none where they cannot be seen."""
+    """Return the TUN, TAP, macvtap and ipvtap devices; none if ``ip`` fails."""
     where = ["-n", netns] if netns else []
     with suppress(NodropError, ValueError):
-        said = proc.ask("ip", *where, "-d", "-j", "link", timeout=IP_TIMEOUT_S).stdout
-        # A device may be called anything, and is printed as it is.
-        for link in json.loads(said, strict=False):
+        printed = proc.ask("ip", *where, "-d", "-j", "link", timeout=IP_TIMEOUT_S).stdout
+        # ip prints control characters in names as they are.
+        for link in json.loads(printed, strict=False):
             info = link.get("linkinfo", {})
             if info.get("info_kind") in _KINDS:
                 yield link["ifname"], info.get("info_data", {}).get("type", info["info_kind"])
@@ -55,9 +55,9 @@ SOURCES: dict[str, Callable[[str | None], Found]] = {
 def _values(action: argparse.Action, netns: str | None) -> Found:
     """Return the values of an argument."""
     if isinstance(action, argparse._SubParsersAction):
-        told = {below.dest: below.help or "" for below in action._get_subactions()}
+        texts = {below.dest: below.help or "" for below in action._get_subactions()}
         for name in action.choices:
-            yield name, told.get(name, "")
+            yield name, texts.get(name, "")
     elif action.choices is not None:
         for choice in action.choices:
             yield str(choice), ""
@@ -66,7 +66,7 @@ def _values(action: argparse.Action, netns: str | None) -> Found:
 
 
 class _Line:
-    """A command line that is being read, up to the word that is completed."""
+    """The state of a command line, up to the word that is completed."""
 
     def __init__(self) -> None:
         self.netns: str | None = None
@@ -115,7 +115,7 @@ class _Line:
                 self._enter(action.choices[word])
 
     def next(self, word: str) -> Found:
-        """Return what may stand in the place of a word that is being typed."""
+        """Return the candidates for the word under the cursor."""
         if self.waiting:
             yield from _values(self.waiting, self.netns)
         elif word.startswith("--") and "=" in word:
@@ -125,8 +125,8 @@ class _Line:
                     yield (one if one.startswith(":") else f"{name}={one}"), text
         elif word.startswith("-") and not self.only_positionals:
             for name, action in self._options.items():
-                told = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
-                yield name, told % {**vars(action), "prog": "nodrop"}
+                text = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
+                yield name, text % {**vars(action), "prog": "nodrop"}
         elif self._positionals:
             action = self._positionals[0]
             if action is _COMMAND:
@@ -138,7 +138,7 @@ class _Line:
                 )
 
     def _setting(self) -> Found:
-        """Return what may follow in ``nodrop set``: devices, the setting, its value."""
+        """Return the candidates in ``nodrop set``: devices, the setting, its value."""
         names = [word for word in self.typed if word[:1] != "-"][1:]
         default = "--default" in self.typed
         keys = ["backpressure", "stall-ms"] if default else ["backpressure"]
@@ -156,10 +156,10 @@ _COMMAND = argparse.Action([], "command")
 
 
 def complete(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what may stand in the place of the last word, with descriptions.
+    """Return the candidates for the last word, with descriptions.
 
     Args:
-        words: what follows ``nodrop``; none: as if one had just begun.
+        words: the words after ``nodrop``.
     """
     *before, last = words or [""]
     line = _Line()
@@ -174,7 +174,7 @@ def complete(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what may come next; nothing when that cannot be known.
+    """Print the candidates, if any.
 
     Args:
         arguments: the shell, then the words.
@@ -183,14 +183,14 @@ def main(arguments: Sequence[str]) -> int:
     glued = _joined(words) if shell == "bash" else words
     last = glued[-1] if glued else ""
     for word, text in complete(glued):
-        # bash takes the name of an option and its value for two words.
+        # bash splits --option=value into words at "=".
         shown = word.partition("=")[2] if shell == "bash" and "=" in last else word
         print(f"{shown}\t{text}" if text and shell != "bash" else shown)
     return 0
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Return bash's words, which it splits at each ``=``, as they were typed."""
+    """Return bash's words as they were typed, without its split at each ``=``."""
     made: list[str] = []
     for word in words:
         if made and (word == "=" or made[-1].endswith("=")) and made[-1].startswith("--"):

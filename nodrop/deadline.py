@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The deadline of a whole run, which nothing in it may wait beyond.
+"""The deadline of a whole run, which bounds every wait in it.
 
-``scripts/test`` sets NODROP_DEADLINE for each of its stages, to a value of CLOCK_MONOTONIC.
+``scripts/test`` sets NODROP_DEADLINE for each of its stages, in seconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ VARIABLE = "NODROP_DEADLINE"
 
 
 def at_most(seconds: float | None) -> float | None:
-    """Return ``seconds``, or what is left until the deadline where that is less.
+    """Return ``seconds``, or the time left until the deadline if that is less.
 
     Args:
-        seconds: None: no limit.
+        seconds: the limit; None: none.
 
     Returns:
-        Seconds, at least 0; None where there is neither a limit nor a deadline.
+        Seconds, at least 0; None with neither a limit nor a deadline.
     """
     end = os.environ.get(VARIABLE)
     if end is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The errors that end a command, each with the exit status it stands for."""
+"""Errors that end a command, each with its exit status."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ UNSUPPORTED = 4
 
 
 class NodropError(Exception):
-    """Something failed; the text is one sentence for the user.
+    """A failure that is reported to the user.
 
     Args:
-        message: what is wrong, without a trailing newline.
-        hint: what the user can do about it; may be empty.
-        status: the process exit status, 1 to 255.
+        message: what failed: a sentence, without a newline at its end.
+        hint: what the user can do; may be empty.
+        status: exit status of the process, 1 to 255.
     """
 
     def __init__(self, message: str, hint: str = "", status: int = FAILED) -> None:
@@ -28,14 +28,14 @@ class NodropError(Exception):
 
 
 class UsageError(NodropError):
-    """The command line makes no sense (exit status 2)."""
+    """The command line is wrong (exit status 2)."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, USAGE)
 
 
 class UnsupportedError(NodropError):
-    """The command is fine but this machine cannot do it (exit status 4)."""
+    """The kernel or machine does not support the command (exit status 4)."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, UNSUPPORTED)

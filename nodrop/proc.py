@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs another program with a time limit and leaves none of its children behind."""
+"""Run other programs with a timeout, and leave none of their children behind."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from nodrop.errors import NodropError
 
 TAIL_LINES = 30
 KILLED_S = 60.0
-"""Seconds a killed process may take to go away before it is given up; its CPU may be busy."""
+"""Seconds that a killed process may take to exit; its CPU may be busy."""
 POLL_S = 0.1
 ASK_TIMEOUT_S = 20.0
 _ADMIN = ("/usr/sbin", "/sbin")
-"""Where insmod, rmmod and dkms are; 'su' without '-' leaves them out of PATH."""
+"""Directories of insmod, rmmod and dkms, which 'su' without '-' leaves out of PATH."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """How a program ended: its exit status and what it printed (both streams)."""
+    """The exit status of a program, and its output (both streams)."""
 
     status: int
     output: str
@@ -38,15 +38,15 @@ class Completed:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads its own session, with all of its group, and reap it."""
+    """Kill the process group of a session leader, and reap the leader."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
         process.wait(KILLED_S)
     except subprocess.TimeoutExpired as error:
         raise NodropError(
-            f"Process {process.pid} does not go away although it was killed.",
-            "It hangs inside the host's kernel; see its state in /proc.",
+            f"Process {process.pid} was killed but does not exit.",
+            f"It hangs in the kernel; see /proc/{process.pid}/stack.",
         ) from error
 
 
@@ -56,7 +56,7 @@ def tail(text: str, lines: int = TAIL_LINES) -> str:
 
 
 def _path(env: Mapping[str, str]) -> str:
-    """Return PATH with the administrator's programs."""
+    """Return PATH with the directories of administration programs."""
     parts = [part for part in env.get("PATH", "/usr/bin:/bin").split(":") if part]
     return ":".join([*parts, *(part for part in _ADMIN if part not in parts)])
 
@@ -65,13 +65,13 @@ def require(program: str, package: str) -> str:
     """Return the path of a program.
 
     Raises:
-        NodropError: it is not installed; names the Debian package that has it.
+        NodropError: it is not installed; the hint names its Debian package.
     """
     path = shutil.which(program, path=_path(os.environ))
     if path is None:
         raise NodropError(
             f"The program {program} is missing.",
-            f"Install it with: apt-get install {package}",
+            f"apt install {package}",
         )
     return path
 
@@ -85,7 +85,7 @@ def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProce
     """Run a program that changes nothing, and return its status and both streams.
 
     Raises:
-        NodropError: it is missing, or did not end within ``timeout`` seconds.
+        NodropError: it cannot be run, or did not end within ``timeout`` seconds.
     """
     try:
         return subprocess.run(
@@ -117,19 +117,19 @@ def run(
 ) -> Completed:
     """Run a program in its own session and wait for it.
 
-    The program dies with its children when the time is over, when the caller gets an
-    exception (Ctrl-C among them), and when the caller itself is killed.
+    The program and its children are killed on a timeout, and on an exception in the caller, such
+    as Ctrl-C. The program is also killed if the caller is killed.
 
     Args:
-        timeout: seconds; the deadline of the whole run counts, too.
-        env: the whole environment; this process's own when None.
+        timeout: seconds; the deadline of the whole run applies, too.
+        env: the whole environment; None: this process's own.
         log: a file that gets the output as well.
         on_line: called for each line of output as it appears.
-        keep: how many lines of output to keep in memory; all when None.
-        late: the status of a program whose time is over; an error when None.
+        keep: number of lines of output to keep in memory; None: all.
+        late: exit status to return on a timeout; None: raise an error.
 
     Raises:
-        NodropError: it cannot be started or the time is over.
+        NodropError: it cannot be started, or timed out.
     """
     command = [os.fspath(word) for word in argv]
     started = time.monotonic()
@@ -178,24 +178,23 @@ def run(
 def run_whole(
     argv: Sequence[str | os.PathLike[str]], *, on_line: Callable[[str], None] | None = None
 ) -> Completed:
-    """Run a program that leaves the machine damaged when it is stopped half-way.
+    """Run a program that must not be interrupted, since it would leave the machine damaged.
 
-    Nothing stops it: it is waited for without a time limit, INT, HUP and TERM do not reach it,
-    and an exception of the caller (Ctrl-C among them) is raised when it has ended. It goes on
-    when the caller is killed.
+    There is no timeout. The program ignores INT, HUP and TERM, and an exception in the caller,
+    such as Ctrl-C, is raised after the program has ended. It continues if the caller is killed.
 
     Args:
         on_line: called for each line of output as it appears.
 
     Raises:
-        NodropError: it cannot be started.
+        NodropError: it is missing.
     """
     program = require(os.fspath(argv[0]), os.fspath(argv[0]))
     shell = ["/bin/sh", "-c", "trap '' INT HUP TERM; exec \"$@\"", "sh", program]
     started = time.monotonic()
     caught: BaseException | None = None
     lines: list[str] = []
-    # Not a pipe: it would break with this process, and end the program.
+    # Not a pipe: if this process died, the program would get SIGPIPE.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [*shell, *argv[1:]],
@@ -221,7 +220,7 @@ def run_whole(
                 if ended and not whole:
                     break
                 time.sleep(0 if ended else POLL_S)
-            except BaseException as error:  # raised below, when it has ended
+            except BaseException as error:  # raised below, after the program has ended
                 caught = error
     if caught:
         raise caught
@@ -229,7 +228,7 @@ def run_whole(
 
 
 def _pump(process: subprocess.Popen[bytes], end: float, take: Callable[[bytes], None]) -> None:
-    """Give each line of output to ``take`` until the stream ends."""
+    """Call ``take`` with each line of output until the stream ends."""
     assert process.stdout is not None
     fd = process.stdout.fileno()
     rest = b""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shows what a long command is doing, on stderr.
+"""Show the progress of a long command on stderr.
 
-On a terminal each step is one live line with its elapsed time. Elsewhere a step prints a line
+On a terminal, each step is a live line with its elapsed time. Otherwise a step prints a line
 when it starts and one when it ends.
 """
 
@@ -23,7 +23,7 @@ from nodrop.columns import clean, clean_lines
 
 
 class Step:
-    """One step that is under way; made by :meth:`Progress.step`."""
+    """A running step; created by :meth:`Progress.step`."""
 
     def __init__(self, live: RichProgress | None, title: str, total: float | None) -> None:
         self._live = live
@@ -32,13 +32,13 @@ class Step:
             self._task = live.add_task(title, total=total, detail="")
 
     def update(self, detail: str = "", *, done: float | None = None) -> None:
-        """Tell what is happening now, and how much of ``total`` is done."""
+        """Show what is being done now, and how much of ``total`` is done."""
         if self._live:
             fields: dict[str, Any] = {"detail": clean(detail)} if detail else {}
             self._live.update(self._task, completed=done, **fields)
 
     def finish(self, title: str, *, ok: bool) -> None:
-        """Stop the clock; a bar without a total is full when all went well."""
+        """Stop the clock, and fill the bar if the step succeeded."""
         if self._live:
             task = self._live.tasks[self._task]
             total = task.total or 1
@@ -52,8 +52,8 @@ class Progress:
     """Steps with elapsed time; a context manager.
 
     Args:
-        quiet: print nothing at all.
-        console: where to print; stderr when None.
+        quiet: print nothing.
+        console: where to print; None: stderr.
         color: one of screen.COLORS, for stderr.
     """
 
@@ -100,7 +100,7 @@ class Progress:
 
         Args:
             title: what is done, as a short imperative ("Build the kernel").
-            total: the amount of work in any unit, when it is known.
+            total: the amount of work in any unit; None: unknown.
         """
         title = clean(title)
         began = time.monotonic()
@@ -118,6 +118,6 @@ class Progress:
                 self.note(f"{title}: {'done' if ok else 'failed'} after {took:.1f} s")
 
     def note(self, text: str) -> None:
-        """Print one line of text that stays."""
+        """Print a permanent line."""
         if not self.quiet:
             self.console.print(clean_lines(text), markup=False)

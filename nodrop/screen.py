@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a command prints on: colour, width, tables.
+"""Output of commands: colour, width, tables.
 
-Colour goes to a terminal that has some, unless NO_COLOR is set or ``--color`` says
-otherwise. A pipe or a file gets plain lines of any width.
+A terminal gets colour unless NO_COLOR is set; ``--color`` overrides both. A pipe or a file gets
+plain lines of any width.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nodrop.columns import Cell, Column
 
 COLORS = ("auto", "always", "never")
 DEFAULT_WIDTH = 80
-"""Columns of a terminal that does not know how many it has."""
+"""Width of a terminal that does not report it, in columns."""
 _CODES = {
     "bold": 1,
     "dim": 2,
@@ -32,7 +32,7 @@ _CODES = {
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether people look at a stream."""
+    """Return whether a stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:
@@ -48,8 +48,8 @@ def colored(choice: str, stream: TextIO | None) -> bool:
     """Return whether a stream gets colour.
 
     Args:
-        choice: one of COLORS; what the command line says stands above NO_COLOR.
-        stream: where it goes.
+        choice: one of COLORS; "always" overrides NO_COLOR.
+        stream: the output stream.
     """
     if choice == "auto":
         return can_move(stream) and not os.environ.get("NO_COLOR")
@@ -57,10 +57,10 @@ def colored(choice: str, stream: TextIO | None) -> bool:
 
 
 def terminal_width(stream: TextIO) -> int:
-    """Return the columns of a terminal: COLUMNS, or what it says, which may be nothing."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
+    """Return the width of a terminal: COLUMNS, or as it reports, or DEFAULT_WIDTH."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
     except (OSError, ValueError):
@@ -69,12 +69,12 @@ def terminal_width(stream: TextIO) -> int:
 
 @dataclass(frozen=True)
 class Screen:
-    """A stream and how to print on it.
+    """An output stream and its format.
 
     Attributes:
-        stream: where it goes.
-        color: whether it gets colour.
-        width: columns of its terminal; None where lines may be as long as they are.
+        stream: the output stream.
+        color: whether to print colour.
+        width: width of its terminal in columns; None: unlimited.
     """
 
     stream: TextIO
@@ -82,7 +82,7 @@ class Screen:
     width: int | None
 
     def paint(self, text: str, style: str) -> str:
-        """Return a text in a style: names of colours, ``bold``, ``dim``.
+        """Return a text in a style of colours, ``bold`` and ``dim``.
 
         Raises:
             KeyError: there is no such style.
@@ -93,29 +93,29 @@ class Screen:
         return f"\033[{';'.join(codes)}m{text}\033[0m"
 
     def print(self, text: str = "", style: str = "") -> None:
-        """Print one line, as it is."""
+        """Print one line without wrapping it."""
         print(self.paint(tables.clean(text), style), file=self.stream)
 
     def text(self, text: str, style: str = "", indent: str = "", head: str = "") -> None:
-        """Print a sentence, in as many lines as it needs on a terminal; nothing of an empty one.
+        """Print a sentence, wrapped on a terminal; print nothing if it is empty.
 
         Args:
-            head: painted already, as wide as the indentation; it is in the place of the first.
+            head: replaces the first line's indentation; painted, and as wide as the indentation.
         """
         lines = [tables.clean(text)]
         if self.width:
-            room = max(self.width - len(indent), 20)
-            lines = textwrap.wrap(lines[0], room, break_on_hyphens=False)
+            width = max(self.width - len(indent), 20)
+            lines = textwrap.wrap(lines[0], width, break_on_hyphens=False)
         for line in filter(None, lines):
             print((head or indent) + self.paint(line, style), file=self.stream)
             head = ""
 
     def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> tables.Layout:
-        """Return a table for this screen, for those that print it by themselves."""
+        """Lay out a table for this screen without printing it."""
         return tables.layout(columns, rows, self.width, self.paint)
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
-        """Print a table that fits, and what did not fit."""
+        """Print a table that fits, and name the columns that were left out."""
         made = self.layout(columns, rows)
         if made.lines:
             print("\n".join(made.lines), file=self.stream)
@@ -136,6 +136,6 @@ def console(arguments: argparse.Namespace) -> Screen:
     return _screen(arguments, sys.stdout)
 
 
-def talk(arguments: argparse.Namespace) -> Screen:
+def messages(arguments: argparse.Namespace) -> Screen:
     """Return the screen for everything else: stderr."""
     return _screen(arguments, sys.stderr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Command lines that may be copied into a shell, whatever a device is called."""
+"""Quote command lines so that they can be pasted into a shell, whatever names they contain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 
 
 def quote(word: str) -> str:
-    """Return a word as a shell takes it; what cannot be printed becomes ``$'\\x1b'``."""
+    """Return a word quoted for a shell; unprintable characters become ``$'\\x1b'``."""
     if word.isprintable():
         return shlex.quote(word)
     parts = []
@@ -18,5 +18,5 @@ def quote(word: str) -> str:
 
 
 def join(*words: str) -> str:
-    """Return words as one command line."""
+    """Return words quoted as one command line."""
     return " ".join(map(quote, words))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes every polite way to end the command clean up like Ctrl-C does."""
+"""Handle SIGTERM and SIGHUP like Ctrl-C, so that the command cleans up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 from nodrop.errors import NodropError
 
 INTERRUPTED = 130
-"""Exit status of a command that was interrupted, as shells have it."""
+"""Exit status of an interrupted command, by convention of shells."""
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -27,26 +27,26 @@ def interrupt_on_signals() -> None:
 
 
 @contextmanager
-def asked_to_end() -> Iterator[Callable[[], bool]]:
-    """Run the body, which Ctrl-C, SIGTERM and SIGHUP are to end and not to interrupt.
+def deferred() -> Iterator[Callable[[], bool]]:
+    """Defer Ctrl-C, SIGTERM and SIGHUP during the body.
 
     Yields:
-        What tells whether one of them came.
+        A function that returns whether one of them arrived.
     """
-    came: list[int] = []
+    arrived: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         for number in numbers:
-            signal.signal(number, lambda seen, _frame: came.append(seen))
-        yield lambda: bool(came)
+            signal.signal(number, lambda seen, _frame: arrived.append(seen))
+        yield lambda: bool(arrived)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def guarded(program: Callable[[], int]) -> int:
-    """Run a program's main function; return its exit status, or that of its error."""
+    """Run a program's main function, and return its exit status or that of its error."""
     interrupt_on_signals()
     try:
         return program()

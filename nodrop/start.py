@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where the ``nodrop`` command begins, before anything is loaded that takes time, and ends."""
+"""Entry point of the ``nodrop`` command; it imports nothing that takes long to load."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import sys
 from nodrop import streams
 from nodrop.signals import INTERRUPTED, interrupt_on_signals
 
-# What is not Python's own, and the Debian package that has it.
+# Modules outside of Python's standard library -> their Debian packages.
 _PACKAGES = {"rich": "python3-rich"}
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _DEBUG = "NODROP_DEBUG"
 _COMPLETE = "__complete"
-"""The first word when a shell asks what may come next."""
+"""The first word when a shell requests completion."""
 
 
 def main(cli: str = "nodrop.cli") -> int:
-    """Run a command line and return its exit status; no end of it is a traceback.
+    """Run a command line and return its exit status; errors print no traceback.
 
     Args:
-        cli: the module that has it.
+        cli: name of the module with the command line's ``main``.
     """
-    # Ten thousand devices are a million objects, and none of them garbage.
+    # Ten thousand devices are a million objects, none of them garbage: collect rarely.
     gc.set_threshold(100_000)
     interrupt_on_signals()
     streams.prepare()
@@ -35,12 +35,12 @@ def main(cli: str = "nodrop.cli") -> int:
         try:
             return _run(cli)
         except KeyboardInterrupt:
-            streams.drop()
+            streams.discard()
             raise
         finally:
             if sys.stdout:
                 sys.stdout.flush()
-    except streams.Lost as error:
+    except streams.WriteError as error:
         if error.closed:
             return streams.CLOSED
         return _failed(f"Cannot write to standard output: {error}.")
@@ -49,12 +49,13 @@ def main(cli: str = "nodrop.cli") -> int:
         return INTERRUPTED
     except ModuleNotFoundError as error:
         if error.name in _PACKAGES:
-            return _failed(f"Python has no {error.name}: apt-get install {_PACKAGES[error.name]}")
+            package = _PACKAGES[error.name]
+            return _failed(f"Python's module {error.name} is missing.\napt install {package}")
         return _unexpected(error)
     except Exception as error:
         return _unexpected(error)
     finally:
-        # From here on there is nothing to clean up.
+        # From here on, there is nothing to clean up.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -75,16 +76,16 @@ def _failed(sentence: str) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """Tell of a mistake in nodrop itself, or of a machine that has nothing left."""
+    """Report a bug in nodrop, or exhausted resources."""
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-        return _failed(f"{os.strerror(error.errno)}: see 'ulimit -a', or end something.")
+        return _failed(f"{os.strerror(error.errno)}.\nEnd other programs, or see 'ulimit -a'.")
     if os.environ.get(_DEBUG):
         import traceback
 
         traceback.print_exception(error)
-    said = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return _failed(
-        f"This is a mistake in nodrop, please report it: {what}\n"
-        f"Run the command again with {_DEBUG}=1 and add what it prints to the report."
+        f"This is a bug in nodrop; please report it: {what}\n"
+        f"Run the command again with {_DEBUG}=1, and add its output to the report."
     )

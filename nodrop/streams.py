@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""stdout and stderr that end well.
+"""stdout and stderr with defined behaviour on errors.
 
-Data that cannot be written end the command (:class:`Lost`). Talk that cannot be written
-is dropped: the work goes on. Characters that a stream does not know become ``?``.
+If stdout cannot be written, the command ends (:class:`WriteError`). If stderr cannot be written,
+its text is discarded and the command continues. Characters that cannot be encoded become ``?``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 from typing import Any
 
 CLOSED = 141
-"""Exit status when the reader of stdout went away, as shells tell of SIGPIPE."""
+"""Exit status if stdout's pipe was closed, as shells report SIGPIPE."""
 
 
-class Lost(Exception):
-    """stdout takes nothing more.
+class WriteError(Exception):
+    """stdout cannot be written any more.
 
     Args:
-        error: why.
+        error: the error of the write.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -30,29 +30,29 @@ class Lost(Exception):
 
 
 class _Raw(io.FileIO):
-    """A file descriptor for data: what cannot be written is Lost, once."""
+    """A file descriptor for data: the first failed write raises WriteError."""
 
-    lost = False
+    failed = False
 
     def write(self, data: Any, /) -> int:
         """Write bytes."""
-        if self.lost:
+        if self.failed:
             return len(data)
         try:
             return super().write(data)
         except OSError as error:
-            self.lost = True
-            self._tell(error)
+            self.failed = True
+            self._on_error(error)
             return len(data)
 
-    def _tell(self, error: OSError) -> None:
-        raise Lost(error) from error
+    def _on_error(self, error: OSError) -> None:
+        raise WriteError(error) from error
 
 
-class _Talk(_Raw):
-    """A file descriptor for talk: what cannot be written is dropped."""
+class _Messages(_Raw):
+    """A file descriptor for messages: what cannot be written is discarded."""
 
-    def _tell(self, error: OSError) -> None:
+    def _on_error(self, error: OSError) -> None:
         pass
 
 
@@ -62,29 +62,29 @@ def _wrapped(raw: _Raw, encoding: str, *, by_line: bool) -> io.TextIOWrapper:
     )
 
 
-def drop() -> None:
-    """Drop what waits to be written to stdout.
+def discard() -> None:
+    """Discard stdout's buffer.
 
-    Whoever is interrupted while he writes does not know how much of it was written.
+    After an interrupt during a write, it is unknown how much of the buffer was written.
     """
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Raw):
-        raw.lost = True
+        raw.failed = True
 
 
 def prepare() -> None:
-    """Put this module's streams in the places of Python's own; call it once, at the start.
+    """Replace sys.stdout and sys.stderr; call once, at the start.
 
-    A descriptor that is closed would become that of the first file that is opened.
+    Also open closed descriptors, which the next open() would otherwise reuse.
     """
     for number, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            # The wrong direction: whoever uses it is told.
+            # Open it for the opposite direction, so that using it fails.
             os.open(os.devnull, mode)
     encoding = getattr(sys.stdout or sys.stderr, "encoding", None) or "utf-8"
     if sys.stdout is sys.__stdout__:
         sys.stdout = _wrapped(_Raw(1, "wb", closefd=False), encoding, by_line=False)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _wrapped(_Talk(2, "wb", closefd=False), encoding, by_line=True)
+        sys.stderr = _wrapped(_Messages(2, "wb", closefd=False), encoding, by_line=True)

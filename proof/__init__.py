@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What tries to break the modules: sweep, programs, litmus tests, Spin, mutants, fuzzer."""
+"""Programs that try to break the modules: sweep, guest programs, models, mutants, fuzzer."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``python3 -m proof.batch PROGRAM ...``: run test programs one after the other.
 
-Where a boot takes longer than a test, many share a guest. Each program's output and exit
-status go to files named after it in NODROP_OUT; the kernel's log tells where each began.
+Many programs share a guest where a boot takes longer than a test. Each program's output and
+exit status go to files named after it in NODROP_OUT. A mark in the kernel's log shows where
+each program begins.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest.slow import stretched
+from lab.guest.timing import scaled
 from nodrop import proc
 
 TIMEOUT_S = 180.0
 MARK = "nodrop-lab: begins:"
-"""What stands before a program's name in the kernel's log."""
+"""Precedes a program's name in the kernel's log."""
 
 TIMED_OUT, KILLED = 124, 128
-"""The status of a program that was stopped, as timeout(1) has it."""
+"""Exit status after a timeout, as for timeout(1), and the base of 128 plus a signal's number."""
 
 
 def run_one(program: Path, out: Path) -> int:
@@ -29,7 +30,7 @@ def run_one(program: Path, out: Path) -> int:
     with suppress(OSError), Path("/dev/kmsg").open("w", encoding="ascii") as log:
         log.write(f"{MARK} {program.name}\n")
     output = out / f"{program.name}.output"
-    limit = stretched(TIMEOUT_S)
+    limit = scaled(TIMEOUT_S)
     status = proc.run([program], timeout=limit, log=output, keep=1, late=TIMED_OUT).status
     if status == TIMED_OUT:
         with output.open("a", encoding="utf-8") as sink:
@@ -41,7 +42,7 @@ def run_one(program: Path, out: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the programs until one hangs or is killed; return 0 when all were run."""
+    """Run the programs until one times out or is killed; return 0 if all were run."""
     out = Path(os.environ["NODROP_OUT"])
     for word in argv:
         program = Path(word)
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
         seconds = time.monotonic() - started
         print(f"{program.name}: exit status {status}, {seconds:.0f} s", flush=True)
         if status == TIMED_OUT or status >= KILLED:
-            # What hangs, or was killed, may hold what the others need.
+            # Such a program may still hold resources that the others need.
             return status
     return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Small BPF programs, instruction by instruction, by bpf(2); all descriptors are closed on exit."""
+"""Small BPF programs, assembled by hand and loaded by bpf(2); descriptors are closed on exit."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BPF = 321
-"""The system call's number on x86-64, on which the lab runs."""
+"""The system call's number on x86-64, the lab's only architecture."""
 PROG_LOAD, LINK_CREATE = 5, 28
 SOCKET_FILTER, XDP = 1, 6
 ATTACH_XDP = 37
 XDP_DRV_MODE = 4
 XDP_TX = 3
 REDIRECT = 23
-"""A helper by its number in linux/bpf.h."""
+"""bpf_redirect(): a helper's number in linux/bpf.h."""
 _PORT_AT = 14 + 20 + 2
-"""Where UDP's destination port is in a frame."""
+"""Offset of UDP's destination port in an Ethernet frame, bytes."""
 
 
 def insn(code: int, dst: int = 0, src: int = 0, off: int = 0, imm: int = 0) -> bytes:
@@ -29,27 +29,27 @@ def insn(code: int, dst: int = 0, src: int = 0, off: int = 0, imm: int = 0) -> b
 
 
 def mov(dst: int, imm: int) -> bytes:
-    """Set a register to a number."""
+    """Encode the instruction that sets a register to a number."""
     return insn(0xB7, dst, imm=imm)
 
 
 EXIT = insn(0x95)
 
 
-def answer(value: int) -> bytes:
-    """A program that always returns the same."""
+def returns(value: int) -> bytes:
+    """Return a program that always returns one value."""
     return mov(0, value) + EXIT
 
 
 def redirect(index: int) -> bytes:
-    """An XDP program that sends all to the device of an index."""
+    """Return an XDP program that redirects every frame to the device of an index."""
     return mov(1, index) + mov(2, 0) + insn(0x85, imm=REDIRECT) + EXIT
 
 
 def all_but(port: int, value: int) -> bytes:
-    """A filter of frames that returns 0 for a port of UDP, and a value for all else."""
+    """Return a socket filter: 0 for frames to a UDP port, a value for all others."""
     load = insn(0xBF, 6, 1) + insn(0x28, imm=_PORT_AT)
-    return load + insn(0x15, 0, off=2, imm=port) + answer(value) + answer(0)
+    return load + insn(0x15, 0, off=2, imm=port) + returns(value) + returns(0)
 
 
 def _bpf(command: int, attributes: bytes) -> int:
@@ -63,7 +63,7 @@ def _bpf(command: int, attributes: bytes) -> int:
 
 @contextmanager
 def program(kind: int, code: bytes) -> Iterator[int]:
-    """A loaded program; its descriptor."""
+    """Load a program for the block; yield its descriptor."""
     text = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(b"GPL")
     places = ctypes.addressof(text), ctypes.addressof(licence)
@@ -76,7 +76,7 @@ def program(kind: int, code: bytes) -> Iterator[int]:
 
 @contextmanager
 def xdp(device: str, code: bytes) -> Iterator[None]:
-    """An XDP program that runs in a device's driver."""
+    """Attach an XDP program to a device for the block, in driver mode."""
     with program(XDP, code) as fd:
         index = socket.if_nametoindex(device)
         link = _bpf(LINK_CREATE, struct.pack("<IIII", fd, index, ATTACH_XDP, XDP_DRV_MODE))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The simulator of memory models that the kernel's own model is written for.
+"""herd7, the simulator that the kernel's memory model is written for.
 
-Debian's newest suite has it; this machine's may not, nor the C library that it needs. So
-it is fetched together with its libraries and started by their own loader: nothing on the
-machine changes.
+Debian's newest suite has the required version; this machine's suite may have neither it nor
+its C library. So herd7 is fetched with its libraries and started by their own loader. It
+installs nothing on this machine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from lab.kernel import cache
 from lab.kernel.apt import PrivateApt, choose
-from lab.kernel.source import ensure_source
+from lab.kernel.linux_source import ensure_source
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.progress import Progress
 
 VERSION = (7, 58)
-"""The one that the memory model of Linux 7.3 asks for (its README, "REQUIREMENTS")."""
+"""Required by the memory model of Linux 7.3 (its README, "REQUIREMENTS")."""
 
 JUDGE_TIMEOUT_S = 60.0
 
@@ -41,7 +41,7 @@ class Herd:
     """herd7 and the memory model of a kernel.
 
     Attributes:
-        tree: what the packages hold, from the root on.
+        tree: the root of the unpacked packages.
         model: the kernel's ``tools/memory-model``.
     """
 
@@ -49,10 +49,10 @@ class Herd:
     model: Path
 
     def judge(self, litmus: Path) -> str:
-        """Return what the model says of a test: Never, Sometimes or Always.
+        """Return the model's verdict on a test: Never, Sometimes or Always.
 
         Raises:
-            NodropError: it says nothing, because the test or the tool is broken.
+            NodropError: herd7 printed no verdict: the test or the tool is broken.
         """
         command: list[str | Path] = [
             self.tree / _LOADER,
@@ -69,16 +69,16 @@ class Herd:
         if result.status != 0 or len(found) != 1:
             raise NodropError(
                 f"herd7 has no verdict on {litmus.name}.",
-                "It said:\n" + (proc.tail(result.output) or "nothing"),
+                "It printed:\n" + (proc.tail(result.output) or "nothing"),
             )
         return str(found[0])
 
 
 def ensure_herd(progress: Progress) -> Herd:
-    """Return herd7, fetched when the cache has none, and the model of the lab's kernel.
+    """Return herd7 with the memory model of the lab's kernel; fetch herd7 if it is not cached.
 
     Raises:
-        NodropError: the mirror, the disk or a package failed.
+        NodropError: the mirror is unreachable, the disk is full, or a package is broken.
         UnsupportedError: no suite has this version.
     """
     model = ensure_source(progress).tree / "tools" / "memory-model"
@@ -110,19 +110,19 @@ def ensure_herd(progress: Progress) -> Herd:
 
 
 def _unpack(packages: Iterable[Path], scratch: Path, place: Path) -> None:
-    """Unpack the program, its models and all libraries out of packages.
+    """Extract the program, its models and all libraries from packages.
 
     Raises:
-        NodropError: a package is broken or holds too little, or the disk is full.
+        NodropError: a package is broken or lacks a file, or the disk is full.
     """
     for package in packages:
         command = ["dpkg-deb", "-x", str(package), str(scratch)]
         result = proc.run(command, timeout=_UNPACK_TIMEOUT_S)
         if result.status != 0:
-            words = "dpkg-deb said:\n" + proc.tail(result.output)
+            words = "dpkg-deb printed:\n" + proc.tail(result.output)
             raise NodropError(f"{package.name} could not be unpacked.", words)
     for name in (_PROGRAM, _MODELS, _LIBRARIES):
         if not (scratch / name).exists():
-            raise NodropError(f"herd7's packages hold no {name}.")
+            raise NodropError(f"herd7's packages contain no {name}.")
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (scratch / name).rename(place / name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads KTAP, the kernel's text format for test results.
+"""Parse KTAP, the kernel's text format for test results.
 
 Source: Documentation/dev-tools/ktap.rst of the kernel.
 """
@@ -29,13 +29,13 @@ class Outcome(Enum):
 
 @dataclass
 class Case:
-    """One result line with what belongs to it.
+    """One result line, with its diagnostics and its subtests.
 
     Attributes:
-        name: as the test calls it; its number when it has no name.
-        outcome: of "ok" with "# SKIP" it is skipped.
-        reason: what follows the ``#``; empty when nothing does.
-        diagnostics: the ``#`` lines in front of it.
+        name: the test's name; its number if it has none.
+        outcome: "ok ... # SKIP" counts as skipped.
+        reason: the text after the ``#``; may be empty.
+        diagnostics: the ``#`` lines before it.
         children: results one level below.
     """
 
@@ -46,9 +46,9 @@ class Case:
     children: list[Case] = field(default_factory=list)
 
     def leaves(self, prefix: str = "") -> Iterator[tuple[str, Case]]:
-        """Give (full name, case) for each case that has none below it.
+        """Yield (full name, case) for each case without subtests.
 
-        A group that failed although nothing below it did counts as a case itself.
+        A group that failed although none of its subtests did is yielded, too.
         """
         path = f"{prefix}{self.name}"
         for child in self.children:
@@ -60,13 +60,13 @@ class Case:
 
 @dataclass
 class _Level:
-    """The results at one depth of indentation that nobody has claimed yet."""
+    """The results at one indentation that no result line above them has taken yet."""
 
     cases: list[Case] = field(default_factory=list)
     planned: int | None = None
 
     def finish(self) -> list[Case]:
-        """Return the cases, with a failed one when the plan was not kept."""
+        """Return the cases; append a failed one if their number differs from the plan."""
         if self.planned is not None and self.planned != len(self.cases):
             reason = f"planned {self.planned} results, got {len(self.cases)}"
             return [*self.cases, Case("plan", Outcome.FAILED, reason)]
@@ -74,11 +74,11 @@ class _Level:
 
 
 def parse(text: str | Iterable[str]) -> list[Case]:
-    """Return the top-level results in a text, with all below them.
+    """Return the top-level results in a text, with their subtests.
 
-    The text may be a kernel's log: time stamps are cut off, other lines are passed over.
-    A plan that was not kept gives a failed case named ``plan``, so a test that died in
-    the middle does not look complete.
+    The text may be a kernel log: timestamps are removed, other lines are ignored. If the number of
+    results differs from the plan, a failed case named ``plan`` is added. So a test that died half
+    way does not look complete.
     """
     lines = text.splitlines() if isinstance(text, str) else text
     levels: dict[int, _Level] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory that does not come back: seen in the sizes that the kernel tells, and by kmemleak."""
+"""Memory leaks, found by the growth of slab caches and by kmemleak."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from lab.guest import kmemleak
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 
 SLABINFO, MEMINFO = Path("/proc/slabinfo"), Path("/proc/meminfo")
 SLAB_KB, OBJECTS = 16 * 1024, 2000
-"""How much more there may be than after the first round: caches of each CPU, partial slabs."""
+"""Tolerated growth since the first round, kB and objects: per-CPU caches, partial slabs."""
 CACHES = ("skbuff_head_cache", "skbuff_small_head")
 SHRINK = Path("/sys/kernel/slab")
 _SETTLE_S = 0.3
@@ -21,13 +21,13 @@ _GOING_S = 10.0
 
 
 def slab_kb() -> int:
-    """Return the unreclaimable slab, kB; 0 when the kernel does not tell."""
+    """Return the unreclaimable slab, kB; 0 if /proc/meminfo does not have it."""
     found = re.search(r"^SUnreclaim:\s+(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def objects() -> dict[str, int]:
-    """Return how many objects of the packets' caches are in use; empty without slabinfo."""
+    """Return the objects in use of the skb caches; empty without /proc/slabinfo."""
     found: dict[str, int] = {}
     with suppress(OSError):
         for line in SLABINFO.read_text().splitlines():
@@ -38,38 +38,38 @@ def objects() -> dict[str, int]:
 
 
 def give_back() -> None:
-    """Have the kernel give back what is free: what KASAN keeps for a while counts as in use."""
+    """Shrink all slab caches: objects in KASAN's quarantine count as in use."""
     for file in SHRINK.glob("*/shrink"):
         with suppress(OSError):
             file.write_text("1")
 
 
 class Leaks:
-    """Compares the memory after the first round with that at the end."""
+    """Compare the memory in use after the first round with that at the end."""
 
     def __init__(self) -> None:
         self.slab_kb: list[int] = []
         self._objects: dict[str, int] = {}
 
     def round_ends(self) -> None:
-        """Nothing of a round is left but what leaked."""
+        """Take the baseline after the first round: all of a round is freed but what leaked."""
         if not self.slab_kb:
-            # What RCU still has goes meanwhile.
+            # Let RCU callbacks free their objects.
             time.sleep(_SETTLE_S)
             give_back()
             self.slab_kb.append(slab_kb())
             self._objects = objects()
 
     def end(self) -> str:
-        """Return what has leaked by the end; "": nothing that can be seen.
+        """Return a report of what leaked; "": nothing was found.
 
-        Namespaces and devices go in the background, with the packets that they hold.
+        Namespaces and devices, and the packets queued there, are freed in the background: wait.
         """
         if not self.slab_kb:
             return ""
         time.sleep(_SETTLE_S)
         give_back()
-        deadline = time.monotonic() + patience(_GOING_S)
+        deadline = time.monotonic() + time_limit(_GOING_S)
         while (grown := self._grown()) and time.monotonic() < deadline:
             time.sleep(_SETTLE_S)
             give_back()
@@ -82,7 +82,7 @@ class Leaks:
     def _grown(self) -> str:
         grown = slab_kb() - self.slab_kb[0]
         if grown > SLAB_KB:
-            return f"{grown} kB more of slab than after the first round"
+            return f"{grown} kB more slab than after the first round"
         for name, count in objects().items():
             more = count - self._objects.get(name, count)
             if more > OBJECTS:

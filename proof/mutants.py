@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Changes that break the modules, each with the test of ``make test`` that notices it."""
+"""Mutants: changes that break the modules, each with the test of ``make test`` that catches it."""
 
 from __future__ import annotations
 
@@ -9,99 +9,99 @@ KUNIT = "KUnit"
 
 
 class Mutant(NamedTuple):
-    """One change.
+    """One change to the modules.
 
     Attributes:
-        file: below kmod/.
-        name: what is broken.
-        old: a text that occurs in the file once.
-        new: what replaces it.
-        noticed_by: KUNIT, a program of proof/programs, or a row of the sweep.
-        wider: another change of the file that harms nobody alone: it gives a race time.
+        file: relative to kmod/.
+        name: the fault.
+        old: text that occurs exactly once in the file.
+        new: its replacement.
+        caught_by: KUNIT, a program of proof/programs, or a row of the sweep.
+        delay: a second change of the file, harmless alone, that widens a race window.
     """
 
     file: str
     name: str
     old: str
     new: str
-    noticed_by: str
-    wider: tuple[str, str] = ("", "")
+    caught_by: str
+    delay: tuple[str, str] = ("", "")
 
 
 FLOW = (
     Mutant(
         "flow/produce.c",
-        "the txq is not stopped at the limit",
+        "the sender does not stop the txq at the limit",
         "!nodrop_look(q))\n\t\tnodrop_stop(q);",
         "!nodrop_look(q))\n\t\t;",
         KUNIT,
     ),
     Mutant(
         "flow/produce.c",
-        "a txq that is not bound yet uses the ring",
+        "an unbound txq uses the ring",
         "} else if (q->txq != txq) {",
         "} else if (false) {",
         KUNIT,
     ),
     Mutant(
         "flow/produce.c",
-        "XDP has the whole array",
+        "XDP frames fill the whole array",
         "nodrop_held(q) >= q->max + slack ||",
         "",
         "tun_xdp",
     ),
     Mutant(
         "flow/produce.c",
-        "the tracepoint names the other cause",
+        "the tracepoint reports the wrong cause",
         "trace_nodrop_stop(q, limit < q->max);",
         "trace_nodrop_stop(q, limit >= q->max);",
         "tun_trace",
     ),
     Mutant(
         "flow/consume.c",
-        "the consumer does not look at what it sent itself",
+        "the consumer ignores packets that its own qdisc run sent",
         "\treturn nodrop_has_packets(q);\n",
         "\treturn false;\n",
         KUNIT,
     ),
     Mutant(
         "flow/consume.c",
-        "an empty ring kicks nobody",
+        "an empty ring causes no kick",
         "\tsmp_store_release(&q->todo, true);\n",
         "\tsmp_store_release(&q->todo, !dry);\n",
         KUNIT,
     ),
     Mutant(
         "flow/consume.c",
-        "the txq is not woken",
+        "the consumer does not wake the txq",
         "\t\tif (dry || left <= 0)",
         "\t\tif (false)",
         KUNIT,
     ),
     Mutant(
         "flow/nodrop_flow.h",
-        "a consumer that finds nothing sleeps",
+        "a consumer of an empty ring does not check for a stop",
         "\tif (!packet) {\n\t\tnodrop_check(q, true);",
         "\tif (!packet) {",
         KUNIT,
     ),
     Mutant(
-        "flow/burst.h",
-        "the end of a burst calls no consumer",
-        "\tWRITE_ONCE(q->notice, false);\n\treturn true;",
-        "\treturn false;",
-        "kind=tun reader=blocking sender=gso",
+        "tun/wrap.c",
+        "a stop does not end a burst",
+        "\tif (!netdev_xmit_more() || data_race(netif_xmit_stopped(txq)))\n",
+        "\tif (!netdev_xmit_more())\n",
+        "kind=tun reader=blocking ring=5 sender=gso",
     ),
     Mutant(
         "flow/queue.c",
-        "a queue that gets a txq does not wake it",
+        "binding a queue does not wake its txq",
         "\tnodrop_reopen(q, txq);\n\tnodrop_unlock(q);",
         "\tnodrop_unlock(q);",
         KUNIT,
     ),
     Mutant(
         "flow/queue.c",
-        "a destroyed queue is still found",
+        "a destroyed queue stays in the hash table",
         "\thash_del_rcu(&q->node);\n",
         "",
         KUNIT,
@@ -115,35 +115,35 @@ FLOW = (
     ),
     Mutant(
         "flow/guard.c",
-        "it wakes the txqs of a device that is down",
+        "the stall guard wakes the txqs of a device that is down",
         "if (!q->txq || !netif_running(q->txq->dev))",
         "if (!q->txq)",
         KUNIT,
     ),
     Mutant(
         "flow/kick.c",
-        "a kick runs nothing",
+        "a kick does not run the qdisc",
         "\tif (txq)\n\t\tnodrop_run",
         "\tif (0)\n\t\tnodrop_run",
         KUNIT,
     ),
     Mutant(
         "flow/kick.c",
-        "none is waited for",
+        "cancelling does not wait for a running kick",
         "while (smp_load_acquire(&q->kicking))",
         "while (false)",
         KUNIT,
     ),
     Mutant(
         "flow/ring.c",
-        "another txqueuelen wakes no txq",
+        "a resize does not wake the txq",
         "\tnodrop_reopen(q, q->txq);\n",
         "",
         KUNIT,
     ),
     Mutant(
         "flow/ring.c",
-        "what a detached queue leaves has no bound",
+        "a detached queue's packets migrate without a bound",
         "nodrop_held(target) + NODROP_SLACK < target->ring->size",
         "true",
         "sec_memory",
@@ -157,15 +157,22 @@ FLOW = (
     ),
     Mutant(
         "flow/limit.c",
-        "the limit does not follow the pace",
+        "the limit does not follow the consumer's rate",
         "\t\tWRITE_ONCE(q->limit, limit);",
         "\t\t;",
         KUNIT,
     ),
     Mutant(
+        "flow/produce.c",
+        "a sender whose slot was taken drops",
+        "\t\tWRITE_ONCE(q->reserved, 1);\n\t\treturn true;",
+        "\t\treturn false;",
+        KUNIT,
+    ),
+    Mutant(
         "flow/ring.c",
-        "another txqueuelen leaves all slots reserved",
-        "\tnodrop_keep_one(q);\n",
+        "a resize keeps all slots reserved",
+        "\tWRITE_ONCE(q->reserved, 0);\n",
         "",
         KUNIT,
     ),
@@ -173,21 +180,21 @@ FLOW = (
 DRIVERS = (
     Mutant(
         "tun/wrap.c",
-        "off by default",
+        "backpressure is off by default",
         "static bool nodrop_default = true;",
         "static bool nodrop_default;",
         "tun_switch",
     ),
     Mutant(
         "tun/wrap.c",
-        "the kernel empties the qdisc of a queue that leaves",
+        "detaching a queue purges its qdisc",
         "if (!nodrop_tun_keeps_txqs(dev, n))",
         "if (true)",
         "tun_detach",
     ),
     Mutant(
         "tun/lookup.h",
-        "a txq leads to another queue within a packet",
+        "a txq's queue changes while a packet is transmitted",
         "return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);",
         "return rcu_dereference(*place);",
         "tun_detach",
@@ -195,21 +202,21 @@ DRIVERS = (
     ),
     Mutant(
         "tun/ethtool.h",
-        "who is held stays so when it is switched off",
+        "switching off leaves senders blocked",
         "\tnodrop_tun_bind_all(dev);\n",
         "",
         "tun_switch",
     ),
     Mutant(
         "vhost_net/wrap.c",
-        "packets are read past the core",
+        "vhost_net reads the ring past the core",
         "return nodrop_consume_batched(q, packets, n);",
         "return __ptr_ring_consume_batched(q->ring, packets, n);",
         "vhost_swap",
     ),
     Mutant(
         "vhost_net/wrap.c",
-        "an ordinary ring is taken for an empty one",
+        "vhost_net takes a ring without a queue for an empty one",
         "return __ptr_ring_consume_batched(ring, packets, n);",
         "return 0;",
         "vhost_mixed",
@@ -225,35 +232,35 @@ TAP = (
     ),
     Mutant(
         "tap/hold.c",
-        "other frames use the reserve",
+        "uncharged frames use the reserve",
         "\tif (!charged && plain >= hold->limit) {",
         "\tif (false) {",
         "tap_limit",
     ),
     Mutant(
         "tap/hold.c",
-        "the kernel's answers are charged",
+        "the kernel's replies are charged",
         "\t    (on && nodrop_hold_is_answer(skb)))",
         "\t    false)",
         "tap_answers",
     ),
     Mutant(
         "tap/hold.h",
-        "slots that were not given back count as frames",
+        "consumed slots of a batch still count as frames",
         "ring->producer - READ_ONCE(ring->consumer_head);",
         "ring->producer - ring->consumer_tail;",
         "kind=macvtap qdisc=noqueue ring=5 sender=forwarded",
     ),
     Mutant(
         "tap/guard.c",
-        "the guard ends when it trips",
+        "the guard's timer stops after a trip",
         "\thold->armed = !hold->closed && !__ptr_ring_empty(ring);\n",
         "\thold->armed = !hold->closed && !stalled;\n",
         "tap_guard",
     ),
     Mutant(
         "tap/guard.c",
-        "a reader that took some and is where it was took nothing",
+        "a reader that is back at the same slot counts as idle",
         "\tu32 taken = nodrop_hold_taken(hold);\n",
         "\tu32 taken = hold->ring->consumer_head == hold->head ? hold->taken :\n"
         "\t\t    nodrop_hold_taken(hold);\n",
@@ -261,7 +268,7 @@ TAP = (
     ),
     Mutant(
         "tap/guard.c",
-        "it uncharges nothing beyond the array's end",
+        "the guard uncharges no frame past the array's end",
         "\t       hold->uncharged < nodrop_hold_frames(ring)) {",
         "\t       hold->uncharged < nodrop_hold_frames(ring) &&\n"
         "\t       ring->consumer_head + hold->uncharged < ring->size) {",
@@ -269,21 +276,21 @@ TAP = (
     ),
     Mutant(
         "tap/wrap.c",
-        "a closed file keeps what its ring holds",
+        "closing a file does not free its ring's frames",
         "\twhile ((skb = ptr_ring_consume(&q->ring)))\n\t\tkfree_skb(skb);\n",
         "\t(void)skb;\n",
         "tap_guard",
     ),
     Mutant(
         "tap/wrap.c",
-        "a smaller ring forgets what it holds",
+        "a shrunk ring loses its frames",
         "\t\tsize = max(size, slots);\n",
         "",
         "tap_limit",
     ),
     Mutant(
         "tap/ethtool.h",
-        "a queue's counters are those of another one",
+        "each queue overwrites the first queue's counters",
         "\t\tdata += NODROP_HOLD_STATS;\n",
         "",
         "tap_limit",

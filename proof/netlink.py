@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How netlink writes messages and attributes (linux/netlink.h)."""
+"""Encode and decode netlink messages and attributes (linux/netlink.h)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Iterator
 REQUEST, ACK, REPLACE, DUMP, CREATE = 0x1, 0x4, 0x100, 0x300, 0x400
 """Flags of a message."""
 ERROR, DONE = 2, 3
-"""Kinds of messages: how a request ended (see raise_for()), the end of a dump."""
+"""Message types: the result of a request (see raise_for()), the end of a dump."""
 NESTED = 0x8000
-"""In an attribute's kind: it holds others."""
+"""Flag in an attribute's type: it contains attributes."""
 _KIND = 0x3FFF
 _MESSAGE = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """Return one message, padded."""
+    """Encode one message, padded."""
     head = _MESSAGE.pack(_MESSAGE.size + len(body), kind, flags, sequence, 0)
     return head + body + bytes(-len(body) % 4)
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Give (kind, sequence, content) of each message of a datagram."""
+    """Yield (type, sequence number, content) of each message in a datagram."""
     at = 0
     while at + _MESSAGE.size <= len(data):
         length, kind, _, sequence, _ = _MESSAGE.unpack_from(data, at)
@@ -34,34 +34,34 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def raise_for(content: bytes) -> None:
-    """Raise the OSError that an ERROR message tells, unless it is an acknowledgement."""
+    """Raise the OSError that an ERROR message reports, unless it is an acknowledgement."""
     if code := -int(struct.unpack_from("=i", content)[0]):
         raise OSError(code, os.strerror(code))
 
 
 def attribute(kind: int, data: bytes) -> bytes:
-    """Return one attribute, padded."""
+    """Encode one attribute, padded."""
     head = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), kind)
     return head + data + bytes(-len(data) % 4)
 
 
 def nested(kind: int, *parts: bytes) -> bytes:
-    """Return an attribute that holds others."""
+    """Encode an attribute that contains others."""
     return attribute(kind | NESTED, b"".join(parts))
 
 
 def text(kind: int, word: str) -> bytes:
-    """Return an attribute that holds a string."""
+    """Encode a string attribute."""
     return attribute(kind, word.encode() + b"\0")
 
 
 def u32(value: int) -> bytes:
-    """Return a number as the kernel has it."""
+    """Encode a number in the machine's byte order."""
     return struct.pack("=I", value)
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give (kind, content) of each attribute."""
+    """Yield (type, content) of each attribute."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the project's tests inside a guest: programs that print KTAP, and KUnit modules."""
+"""Run the project's tests in a guest: programs that print KTAP, and KUnit modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.hearing import BOOT_S, GuestDied, GuestRun, GuestTimeout
+from lab.channels import BOOT_S, GuestDied, GuestRun, GuestTimeout
 from lab.kernel import Artifacts, Kernel
 from lab.kernel.artifacts import REPOSITORY
 from lab.splats import find_splats
@@ -20,21 +20,21 @@ from proof import ktap
 from proof.batch import MARK
 
 SKIPPED = 4
-"""Exit status of a test program that cannot run here, as kselftest has it."""
+"""Exit status of a skipped test program, as in kselftest."""
 
 TIMEOUT_S = 330.0
-"""For a program; the longest takes a minute on two CPUs that another guest shares."""
+"""For one program; the longest takes a minute on two CPUs shared with another guest."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What one test program or module said.
+    """The results of one test program or module.
 
     Attributes:
         name: of the program or module.
         cases: each result with its full name; leaves only.
-        complaints: what is wrong beside failed cases: exit status, splats, no results.
-        run: all that came out of the guest.
+        complaints: other problems: a bad exit status, splats, no results.
+        run: the guest's exit status, output and log.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed and nothing is wrong."""
+        """Whether no case failed and there are no complaints."""
         return not self.failed and not self.complaints
 
 
 def find_selftests(folder: Path) -> list[Path]:
-    """Return the executable files in a folder, not below it, by name."""
+    """Return the executable files directly in a folder, sorted by name."""
     if not folder.is_dir():
         return []
     return sorted(
@@ -75,7 +75,7 @@ def run_selftest(
     """Run one test program in a guest of its own.
 
     Raises:
-        GuestTimeout, GuestDied: the guest did not live to its end.
+        GuestTimeout, GuestDied: the guest ended before the program did.
     """
     result = run(kernel, [program], out=out, artifacts=artifacts, timeout=timeout, env=env)
     return _report(program.name, result, result.output)
@@ -84,10 +84,10 @@ def run_selftest(
 def run_together(
     kernel: Kernel, artifacts: Artifacts, programs: Sequence[Path], out: Path
 ) -> dict[Path, Report]:
-    """Run test programs in one guest; return what each said that ended there.
+    """Run test programs in one guest; return the reports of those that ended there.
 
-    Those that are missing are to be run alone. The program at which the guest died says so
-    itself, whatever it says alone: it is there, with a complaint.
+    The caller runs the missing ones in guests of their own. The program during which the guest
+    died is among the reports, with a complaint, whatever it would report alone.
     """
     command = [sys.executable, "-m", "proof.batch", *map(str, programs)]
     env = {"PYTHONPATH": str(REPOSITORY)}
@@ -107,17 +107,16 @@ def run_together(
 
 
 def read_batch(programs: Sequence[Path], out: Path, whole: GuestRun | None) -> list[Report]:
-    """Return what each program of a batch said (``proof.batch``).
+    """Return the report of each program of a batch (``proof.batch``).
 
-    A guest that died tells what it told until then: programs without a status are complained
-    of.
+    If the guest died, programs without an exit status get a complaint.
 
     Args:
-        out: the folder that was NODROP_OUT.
-        whole: how the guest ended; None: it died or ran out of time.
+        out: the guest's NODROP_OUT.
+        whole: the guest's result; None: it died or timed out.
     """
     logs = split_log(whole.log if whole else "")
-    # What the kernel said before the first one began is the first one's, too.
+    # The log before the first program counts for the first one, too.
     started = logs.pop("", "")
     reports = []
     for program in programs:
@@ -138,7 +137,7 @@ def read_batch(programs: Sequence[Path], out: Path, whole: GuestRun | None) -> l
 
 
 def split_log(log: str) -> dict[str, str]:
-    """Return program -> its part of a batch's kernel log; what came first is under ""."""
+    """Return program -> its part of a batch's kernel log; "" -> the part before the first."""
     parts: dict[str, list[str]] = {"": []}
     name = ""
     for line in log.splitlines():
@@ -149,17 +148,17 @@ def split_log(log: str) -> dict[str, str]:
 
 
 def find_kunit(artifacts: Artifacts) -> list[Path]:
-    """Return the KUnit modules that were built."""
+    """Return the KUnit modules among the artifacts."""
     return sorted(artifacts.modules.glob("nodrop/*_test.ko"))
 
 
 def run_kunit(
     kernel: Kernel, artifacts: Artifacts, module: Path, out: Path, timeout: float = TIMEOUT_S
 ) -> Report:
-    """Load one KUnit module in a guest and read its results from the kernel's log.
+    """Load one KUnit module in a guest and parse its results in the kernel's log.
 
     Raises:
-        GuestTimeout, GuestDied: the guest did not live to its end.
+        GuestTimeout, GuestDied: the guest ended before the module was loaded.
         NodropError: the kernel was built without KUnit.
     """
     kunit = artifacts.modules / "stock/kunit.ko"
@@ -173,7 +172,7 @@ def run_kunit(
 
 
 def _report(name: str, result: GuestRun, text: str) -> Report:
-    """Return what a program said in a text, and what is wrong beside failed cases."""
+    """Parse a program's results in a text, and add the complaints."""
     cases = tuple(leaf for case in ktap.parse(text) for leaf in case.leaves())
     complaints = [f"{splat.kind}: {splat.text}" for splat in result.splats]
     failed = any(case.outcome is ktap.Outcome.FAILED for _, case in cases)

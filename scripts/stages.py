@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stages: commands that run one after another, each within its limit, with evidence of all."""
+"""Runs commands as stages, each with a time limit, and records their output and results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv/bin/python")
 KINDS = ("passed", "failed", "skipped")
 SPARE_S = 45.0
-"""How long before its limit a stage's guests and builds are stopped, so that it can report."""
+"""A stage's guests and builds are stopped so long before its limit, so it can report, seconds."""
 END_S = 10.0
-"""For a stage that is interrupted at its limit, until it is killed."""
+"""Time between a stage's interrupt at its limit and its kill, seconds."""
 _PR_SET_PDEATHSIG = 1
 _CLOSING = re.compile(r"^=* ?((?:\d+ [a-z ]+(?:, )?)+) in [\d.]+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
@@ -40,26 +40,26 @@ class Stage:
 
     Attributes:
         name: also of its JUnit file.
-        limit_s: seconds until it is stopped.
+        limit_s: time limit, seconds.
         argv: the command.
-        aside: it runs beside the stages after it, and prints into a file of its own.
-        needs: the stage that must have passed.
+        background: it runs beside later stages, with its output in a file of its own.
+        needs: a stage that must have passed.
     """
 
     name: str
     limit_s: float
     argv: tuple[str, ...]
-    aside: bool = False
+    background: bool = False
     needs: str = ""
 
 
 @dataclass
 class Ended:
-    """How a stage ended.
+    """The result of a stage.
 
     Attributes:
         outcome: "passed", "failed", "timeout", "interrupted" or "not run".
-        counts: tests by KINDS.
+        counts: numbers of tests by KINDS.
     """
 
     name: str
@@ -73,8 +73,8 @@ def pytest(out: Path, name: str, each_s: int, *words: str) -> tuple[str, ...]:
     """Return the command that runs tests, two at a time.
 
     Args:
-        out: a directory, which gets ``name``.xml.
-        each_s: seconds that one test may take.
+        out: directory for ``name``.xml.
+        each_s: time limit of a test, seconds.
         words: paths of tests, and options.
     """
     common = ("-n", "2", "--dist", "worksteal", f"--junitxml={out / name}.xml", "--durations=20")
@@ -82,11 +82,11 @@ def pytest(out: Path, name: str, each_s: int, *words: str) -> tuple[str, ...]:
 
 
 class Running:
-    """A stage that runs; its session is killed in the end.
+    """A running stage in a session of its own, which is killed at the end.
 
     Attributes:
-        ended: when its process ended, by the clock of ``started``; what waits for it is a thread,
-            since a stage that runs aside ends while others are followed.
+        ended: monotonic time at which its process ended. A thread waits for that, because a
+            background stage ends while others are being followed.
     """
 
     def __init__(self, stage: Stage, env: Mapping[str, str], output: IO[bytes] | int) -> None:
@@ -94,7 +94,7 @@ class Running:
         self.started = time.monotonic()
         end = self.started + stage.limit_s - min(SPARE_S, stage.limit_s / 4)
         self.process = subprocess.Popen(
-            # It must not outlive this program, however that ends.
+            # It must not outlive this program, however this ends.
             ["setpriv", "--pdeathsig", "KILL", "--", *stage.argv],
             cwd=ROOT,
             env={**os.environ, **env, "NODROP_DEADLINE": f"{end:.1f}"},
@@ -112,7 +112,7 @@ class Running:
         self.ended = time.monotonic()
 
     def wait(self) -> Ended:
-        """Wait for the end, at most until the limit: first an interrupt, then a kill."""
+        """Wait for the end, at most until the limit; then interrupt it, then kill it."""
         outcome = "timeout"
         try:
             self._waiter.join(max(self.started + self.stage.limit_s - time.monotonic(), 0.0))
@@ -125,14 +125,14 @@ class Running:
         return Ended(self.stage.name, outcome, seconds, self.stage.limit_s)
 
     def stop(self) -> None:
-        """Interrupt the stage if it runs, and kill it ten seconds later."""
+        """Interrupt the stage if it is running, and kill it END_S later."""
         if self._waiter.is_alive():
             self._signal(signal.SIGINT)
             self._waiter.join(END_S)
         self.kill()
 
     def kill(self) -> None:
-        """End what is left of the stage; what hangs inside the host's kernel is left there."""
+        """Kill the stage's process group; a process that hangs in the host's kernel remains."""
         self._signal(signal.SIGKILL)
         self._waiter.join(END_S)
 
@@ -142,7 +142,7 @@ class Running:
 
 
 def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
-    """Run the stages; return how each ended, in the table's order."""
+    """Run the stages; return their results, in the table's order."""
     running = out / "running"
     running.mkdir()
     env = {
@@ -151,40 +151,40 @@ def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
         "PYTHONUNBUFFERED": "1",
         "PY_COLORS": "0",
     }
-    aside: dict[str, Running] = {}
+    background: dict[str, Running] = {}
     ended: dict[str, Ended] = {}
 
     def join(name: str) -> None:
-        ended[name] = aside.pop(name).wait()
+        ended[name] = background.pop(name).wait()
         text = (out / f"{name}.log").read_bytes()
         show(log, b"\n".join(text.splitlines()[-60:]) + b"\n")
 
     def begin(stage: Stage) -> None:
-        if stage.needs in aside:
+        if stage.needs in background:
             join(stage.needs)
         if stage.needs and ended[stage.needs].outcome != "passed":
             return
         show(log, f"--- {stage.name}: {' '.join(stage.argv)}\n".encode())
-        if stage.aside:
+        if stage.background:
             with (out / f"{stage.name}.log").open("wb") as own:
-                aside[stage.name] = Running(stage, env, own)
+                background[stage.name] = Running(stage, env, own)
         else:
             ended[stage.name] = follow(stage, env, log)
             for path in running.iterdir():
-                show(log, f"ran at the end: {path.read_text()}\n".encode())
+                show(log, f"test running at the end: {path.read_text()}\n".encode())
                 path.unlink()
 
     try:
         for stage in chosen:
             begin(stage)
             if any(one.outcome == "interrupted" for one in ended.values()):
-                for left in aside.values():
+                for left in background.values():
                     left.stop()
                 break
-        for name in list(aside):
+        for name in list(background):
             join(name)
     finally:
-        for left in aside.values():
+        for left in background.values():
             left.kill()
     for stage in chosen:
         ended.setdefault(stage.name, Ended(stage.name, "not run", 0.0, stage.limit_s))
@@ -192,7 +192,7 @@ def run(chosen: Sequence[Stage], out: Path, log: IO[bytes]) -> list[Ended]:
 
 
 def follow(stage: Stage, env: Mapping[str, str], log: IO[bytes]) -> Ended:
-    """Run a stage, print what it prints, count its tests."""
+    """Run a stage, print its output, count its tests."""
     before = log.tell()
     tee = subprocess.Popen(
         ["tee", "-p", "-a", log.name], stdin=subprocess.PIPE, start_new_session=True
@@ -206,7 +206,7 @@ def follow(stage: Stage, env: Mapping[str, str], log: IO[bytes]) -> Ended:
     finally:
         tee.stdin.close()
     ended = running.wait()
-    with suppress(subprocess.TimeoutExpired):  # it left a child that holds the pipe
+    with suppress(subprocess.TimeoutExpired):  # a child that it left still holds the pipe
         tee.wait(END_S)
     tee.kill()
     log.seek(0, os.SEEK_END)
@@ -215,7 +215,7 @@ def follow(stage: Stage, env: Mapping[str, str], log: IO[bytes]) -> Ended:
 
 
 def show(log: IO[bytes], data: bytes) -> None:
-    """Log, and print as long as somebody reads that."""
+    """Log, and print unless the pipe's reader has gone."""
     log.write(data)
     log.flush()
     if sys.stdout:
@@ -225,7 +225,7 @@ def show(log: IO[bytes], data: bytes) -> None:
 
 
 def counted(text: str) -> Counter[str]:
-    """Return the numbers of pytest's closing line; none where there is no such line."""
+    """Return the numbers of pytest's closing line; none without such a line."""
     for line in reversed(text.splitlines()):
         if match := _CLOSING.match(line):
             found = {kind: int(number) for number, kind in _COUNT.findall(match[1])}
@@ -245,7 +245,7 @@ def table(ended: Sequence[Ended]) -> str:
 
 
 def git(*words: str) -> str:
-    """Return what git prints; "" where there is no repository."""
+    """Return git's output; "" outside a repository."""
     command = ["git", "-C", str(ROOT), *words]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=END_S, check=False)
@@ -255,7 +255,7 @@ def git(*words: str) -> str:
 
 
 def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict[str, Any]]:
-    """Write result.json; return what is printed last, and the result."""
+    """Write result.json; return the text to print at the end, and the result."""
     passed = all(stage.outcome == "passed" for stage in ended)
     for stage in ended:
         if stage.outcome != "passed" and not stage.counts["failed"]:
@@ -281,9 +281,9 @@ def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict
 
 @contextmanager
 def session(out: Path) -> Iterator[IO[bytes]]:
-    """Make a directory anew for one run, the only one at work in it; give the run's log.
+    """Create a directory for one run and lock it; yield the run's log.
 
-    SIGTERM and SIGHUP end the run as Ctrl-C does; so does the end of what has started it.
+    SIGTERM, SIGHUP and the end of the parent process end the run like Ctrl-C.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -296,9 +296,9 @@ def session(out: Path) -> Iterator[IO[bytes]]:
             shutil.rmtree(out)
         out.mkdir()
     except BlockingIOError:
-        sys.exit(f"{out.name}: another run is at work in this clone; wait for it or stop it")
+        sys.exit(f"{out.name}: another run is active in this clone; wait for it or stop it")
     except OSError as error:
-        sys.exit(f"{out.name}: {out} cannot be made anew: {error}")
+        sys.exit(f"{out.name}: cannot create {out}: {error}")
     (out / "repeated.txt").touch()
     with lock, (out / "log.txt").open("ab") as log:
         yield log

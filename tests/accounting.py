@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Turns what a test program in a guest reported into subtests of pytest."""
+"""Turns the results of a test program in a guest into subtests of pytest."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from proof.ktap import Outcome
 from proof.selftests import Report
 
 SKIPS = (
-    # program, flavour of the kernel, beginning of the reason
+    # program, flavour of the kernel, prefix of the reason
     ("qemu", "*", "there is no qemu-system-x86_64"),
     ("cmd_drops", "*", "no bpftrace, or the kernel has no types"),
-    # Only kasan's kernel injects faults.
+    # Only the KASAN kernel injects faults.
     ("fault_*", "debug", "this kernel injects no faults"),
     ("fault_*", "kcsan*", "this kernel injects no faults"),
     ("fault_*", "perf", "this kernel injects no faults"),
-    # What the kernel for measurements does without.
+    # Features that the benchmark kernel lacks.
     ("fault_*", "perf", "io_uring: "),
     ("sec_hold", "perf", "no bridge here: "),
     ("tap_*", "perf", "there is no stock/macvlan.ko"),
 )
-"""Which cases may be skipped, and why. Whatever else is skipped is a test that is lost."""
+"""Which cases may be skipped, and why. Any other skip is a failure."""
 
 
 def may_skip(program: str, flavour: str, reason: str) -> bool:
-    """Whether a case of a program may be skipped on a flavour's kernel, for a reason."""
+    """Return whether a case may be skipped on a flavour's kernel for a reason."""
     return any(
         fnmatchcase(program, programs) and fnmatchcase(flavour, flavours) and reason.startswith(why)
         for programs, flavours, why in SKIPS
@@ -35,18 +35,18 @@ def may_skip(program: str, flavour: str, reason: str) -> bool:
 
 
 def account(report: Report, subtests: pytest.Subtests, flavour: str | None = None) -> None:
-    """Make each case a subtest; fail when something beside them is wrong.
+    """Make each case a subtest; fail if anything else is wrong.
 
     Args:
-        report: what the program said.
+        report: the program's results.
         subtests: pytest's fixture.
-        flavour: of the kernel; None: cases may be skipped for any reason.
+        flavour: of the kernel; None: allow any skip.
     """
     for name, case in report.cases:
         with subtests.test(name):
             if case.outcome is Outcome.SKIPPED:
                 known = flavour is None or may_skip(report.name, flavour, case.reason)
-                assert known, f"{name} is skipped, which SKIPS does not allow: {case.reason}"
+                assert known, f"{name} is skipped, but SKIPS does not allow it: {case.reason}"
                 pytest.skip(case.reason or "skipped")
             details = "\n".join([f"{name}: {case.reason}", *case.diagnostics])
             assert case.outcome is Outcome.PASSED, details

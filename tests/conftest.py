@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What holds for all tests."""
+"""Time limits and signals, for all tests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from nodrop import deadline
 
 SPARE_S = 20.0
-"""How long before its own limit a test's guests and builds are stopped, so that they report."""
+"""A test's guests and builds are stopped so long before its limit, so it can report, seconds."""
 RUNNING = "NODROP_RUNNING"
-"""Names a folder with a file for each test that runs."""
+"""Environment variable: a directory with a file for each running test."""
 
 
 def pytest_configure() -> None:
-    """Ctrl-C reaches programs under test, also where the tests run in the background.
+    """Make Ctrl-C reach programs under test even if the tests run in the background.
 
-    A shell starts background jobs with the signal ignored, and that is inherited.
+    A shell starts background jobs with SIGINT ignored, and children inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,9 +30,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Give a test no more time than its stage has left, and its guests a little less.
+    """Limit a test to the remaining time of its stage, and its guests to a little less.
 
-    The folder NODROP_RUNNING names what runs: what hangs for good is found there.
+    The directory NODROP_RUNNING identifies a test that hangs for good.
     """
     limit = float(item.config.getoption("timeout", None) or 0.0)
     if not limit:
@@ -55,6 +55,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_setup() -> None:
-    """Fail what there is no time for any more, so that the others' results are reported."""
+    """Fail a test for which there is no time left, so that the others' results are reported."""
     if deadline.at_most(None) == 0.0:
-        pytest.fail("not run: the time of its stage is over", pytrace=False)
+        pytest.fail("not run: its stage has no time left", pytrace=False)

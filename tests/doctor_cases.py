@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Machines that were recorded for doctor, what is changed in them, and what it finds then."""
+"""Machines recorded for doctor, changes to them, and the expected findings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ RECORDS = ("stock", "nodrop", "noqueue", "stuck", "starved")
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a machine that was recorded, or is made of nodrop's."""
+    """Return a recorded machine, or one made from nodrop's record."""
     recorded = "stock" if name == "stock" else "nodrop"
     found: dict[str, Any] = json.loads((RECORDED / f"{recorded}.json").read_text())
     for change in MADE.get(name, ()):
         change(found)
-    # The guests see files of the machine they run on, which may be a container's.
+    # Guests see files of the host, which may be a container.
     found["system"]["container"] = ""
     found["system"]["kernels"] = [dict(KERNEL)]
     found["system"]["distribution"] = "debian"
@@ -54,7 +54,7 @@ def inner(place: Any, keys: list[str]) -> Any:
 
 
 def later(path: str, amount: int) -> Change:
-    """The second sample shows so much more."""
+    """Increase a value in the second sample."""
 
     def change(data: dict[str, Any]) -> None:
         *keys, last = path.split(".")
@@ -64,7 +64,7 @@ def later(path: str, amount: int) -> Change:
 
 
 def both(path: str, value: Any) -> Change:
-    """Both samples, below their namespace, have a value at a place."""
+    """Set a value in both samples, relative to their namespace."""
 
     def change(data: dict[str, Any]) -> None:
         *keys, last = path.split(".")
@@ -83,7 +83,7 @@ def machine(**words: Any) -> Change:
 
 
 def files(**words: str | None) -> Change:
-    """Files of the machine, by the last part of their path; None: not there."""
+    """Set files of the machine, by the last part of their path; None: missing."""
 
     def change(data: dict[str, Any]) -> None:
         for when in ("before", "after"):
@@ -128,20 +128,20 @@ def owner(**words: Any) -> Change:
     return change
 
 
-def nobody(data: dict[str, Any]) -> None:
+def no_reader(data: dict[str, Any]) -> None:
     machine(holders=[])(data)
     both("links.0.flags", ["UP"])(data)
 
 
 def busy(data: dict[str, Any]) -> None:
-    """The first thread of the reader runs all the time."""
+    """The reader's first thread is always running."""
     for when in ("threads_before", "threads_after"):
         data[when] = data[when][:1]
     data["threads_after"][0]["run_s"] = data["threads_before"][0]["run_s"] + 60.0
 
 
 def waits(data: dict[str, Any]) -> None:
-    """The first thread of the reader waits for a third of the time."""
+    """The reader's first thread waits for a CPU for a third of the time."""
     seconds = spaces(data)[1]["time_s"] - spaces(data)[0]["time_s"]
     data["threads_before"][0]["wait_s"] = 1.0
     data["threads_after"][0]["wait_s"] = 1.0 + seconds / 3
@@ -154,7 +154,7 @@ def live(data: dict[str, Any]) -> None:
 
 def vhost(data: dict[str, Any]) -> None:
     owner(vhost=1)(data)
-    # The kernel's own has a version, too.
+    # The kernel's own module has a version, too.
     files(vhost="10:238", vhost_version="0.0.1")(data)
 
 
@@ -164,7 +164,7 @@ def vhost_nodrop(data: dict[str, Any]) -> None:
 
 
 def modules(on_disk: str) -> Change:
-    """Those that are loaded have the build id "aa"."""
+    """The loaded modules have the build id "aa"."""
 
     def change(data: dict[str, Any]) -> None:
         for one in data["system"]["modules"]:
@@ -185,7 +185,7 @@ def tunnel(dropped: int = 0) -> Change:
 
 
 def tap(kind: str = "macvtap", *, on: str | None = "Y") -> Change:
-    """The device is one that another device's receive path fills; on: None: the kernel's own."""
+    """The device is a macvtap or ipvtap; on: None: with the kernel's own tap."""
 
     def change(data: dict[str, Any]) -> None:
         for when in ("before", "after"):
@@ -199,7 +199,7 @@ def tap(kind: str = "macvtap", *, on: str | None = "Y") -> Change:
                 "rx": {"packets": 1000, "bytes": 90000, "dropped": 70},
                 "tx": {"packets": 3, "bytes": 300, "dropped": 0},
             }
-            # The file is another one than that of the TUN device.
+            # Its file is not that of the TUN device.
             machine["holders"][0].update(tun=[], tap=[link["ifindex"]])
             counters = {"rx0_drop_unheld": 70, "rx0_ring": 7, "rx0_limit": 20}
             space.update(qdiscs=[], stats={NAME: counters} if on else {})
@@ -208,7 +208,7 @@ def tap(kind: str = "macvtap", *, on: str | None = "Y") -> Change:
 
 
 def stalled(root: str = "mq") -> Change:
-    """A qdisc below the root has packets and sends none; the others do."""
+    """One of the qdiscs below the root has packets and sends none."""
 
     def change(data: dict[str, Any]) -> None:
         for space in spaces(data):
@@ -220,7 +220,7 @@ def stalled(root: str = "mq") -> Change:
 
 
 def guard_is_quiet(data: dict[str, Any]) -> None:
-    """The ring stays as full as it was, and nobody tells of the guard."""
+    """The ring stays as full as it was, and no counter of the guard grows."""
     first, second = (space["stats"][NAME] for space in spaces(data))
     for name in ("tx0_guard_trips", "tx0_drop_guard"):
         second[name] = first[name]
@@ -228,7 +228,7 @@ def guard_is_quiet(data: dict[str, Any]) -> None:
 
 
 def starved(data: dict[str, Any]) -> None:
-    """Another process reads as well, of the policy idle: it is ready and does not run."""
+    """A second reader has the policy SCHED_IDLE: it is runnable and does not run."""
     thread = {**data["threads_before"][0], "pid": 226, "tid": 226, "policy": 5}
     for when in ("before", "after"):
         data[f"threads_{when}"].append(thread)
@@ -238,7 +238,7 @@ def starved(data: dict[str, Any]) -> None:
 
 
 def dropping(cause: str) -> list[Change]:
-    """Of each packet that comes."""
+    """Every packet is dropped for one cause."""
     dropped, counted = "links.0.stats64.tx.dropped", f"stats.{NAME}.tx0_drop_{cause}"
     return [later(dropped, 10_000), later(counted, 10_000)]
 
@@ -277,7 +277,7 @@ EMPTY = both(f"stats.{NAME}.tx0_ring", 0)
 STALE = modules("bb")
 
 Row = tuple[str, str, list[Change], str | None]
-"""A check, a machine, what is changed in it, and how bad that is."""
+"""A check, a machine, changes to it, and the verdict."""
 
 MACHINE: list[Row] = [
     ("kept-settings", "nodrop", [RULE, OFF], "warn"),
@@ -363,9 +363,9 @@ DEVICE: list[Row] = [
     ("qdisc-stalled", "stock", [stalled(), later("qdiscs.1.packets", 1)], "ok"),
     ("qdisc-stalled", "nodrop", [stalled(), EMPTY], "warn"),
     ("qdisc-stalled", "nodrop", [stalled()], None),
-    ("no-reader", "stock", [nobody], "warn"),
+    ("no-reader", "stock", [no_reader], "warn"),
     ("no-reader", "stock", [], "ok"),
-    ("no-reader", "stock", [nobody, DOWN], None),
+    ("no-reader", "stock", [no_reader, DOWN], None),
     ("reader-stuck", "stuck", [], "fail"),
     ("reader-stuck", "stuck", [guard_is_quiet], "fail"),
     ("reader-stuck", "stuck", [EMPTY], "fail"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Machines that were recorded, as ``python -m nodrop.doctor`` does: tests/unit/hosts."""
+"""Machines recorded with ``python -m nodrop.doctor``: tests/unit/hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = ("stock", "upstream", "nodrop", "spaces")
 
 
 def raw(name: str) -> Raw:
-    """Return what the kernel said there; "upstream" is stock with that driver's flag asked for."""
+    """Return a record; "upstream" is stock's with upstream's flag set on the device."""
     recorded = "stock" if name == "upstream" else name
     found = Raw.from_json(json.loads((HOSTS / f"{recorded}.json").read_text()))
     if name == "upstream":
@@ -26,15 +26,15 @@ def raw(name: str) -> Raw:
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, found: Raw) -> None:
-    """Let commands that look once see a machine."""
+    """Make commands that read the host once see a recorded machine."""
     monkeypatch.setattr("nodrop.commands.where.read", lambda *_args, **_words: found)
 
 
 def host(name: str) -> Host:
-    """Return its model."""
+    """Return a machine's model."""
     return build(raw(name))
 
 
 def device(found: Host, label: str) -> Device:
-    """Return one of its devices, by its name or by NAMESPACE/NAME."""
+    """Return a device by its name or by NAMESPACE/NAME."""
     return next(one for one in found.devices if one.label == label)

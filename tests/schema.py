@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What ``-j`` prints, checked against the schema of its command (nodrop/schemas, bench/schemas)."""
+"""Checks the JSON output of a command against its schema (nodrop/schemas, bench/schemas)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from nodrop import cli
 from nodrop.commands import common
 
-if TYPE_CHECKING:  # guests have none
+if TYPE_CHECKING:  # not installed in guests
     import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -25,10 +25,10 @@ SCHEMAS = {
 
 
 def validate(command: str, found: dict[str, Any]) -> None:
-    """Fail unless the object is what the command's schema says, down to its last key.
+    """Check an object against a command's schema.
 
     Raises:
-        jsonschema.ValidationError: it is not.
+        jsonschema.ValidationError: it does not conform.
         KeyError: the command has no schema.
     """
     schema = json.loads(SCHEMAS[command].read_text())
@@ -42,7 +42,7 @@ def answer(
     status: int = 0,
     main: Callable[[Sequence[str]], int] = cli.main,
 ) -> dict[str, Any]:
-    """Run a command by -j; return the object that it prints, as its schema has it."""
+    """Run a command with -j; return its JSON output, checked against its schema."""
     capsys.readouterr()
     assert main(["-q", "-j", *words]) == status
     found: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Imports a Python program that has no ending, such as those of ``scripts``."""
+"""Imports a Python program without a suffix, such as those of ``scripts``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path = SCRIPTS) -> ModuleType:
-    """Return the program NAME of a folder as a module, for the length of a test."""
+    """Return a program as a module, for the duration of a test."""
     loader = SourceFileLoader(f"script_{name.replace('-', '_')}", str(folder / name))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None

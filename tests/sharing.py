@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which test programs share a guest, and so have to run in the same process of pytest-xdist."""
+"""Assigns test programs to shared guests; those of a guest need one process of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PROGRAM = re.compile(r"\btest_selftest\[(\w+)\]$")
 
 
 def guest_of(name: str) -> int:
-    """Return the number of the guest that a program shares with others."""
+    """Return the number of a program's guest."""
     return [path.name for path in PROGRAMS].index(name) % GUESTS
 
 
 class GuestScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests one by one, but for those that share a guest."""
+    """Schedule tests one by one, but programs of a guest together."""
 
     def _split_scope(self, nodeid: str) -> str:
         program = _PROGRAM.search(nodeid)

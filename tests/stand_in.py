@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Stands in for the lab where the tests are about what is kept of measurements."""
+"""Replaces the lab in tests of results."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 from bench import session
 from bench.guest import runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
-from lab import hearing, splats, uml
+from lab import channels, splats, uml
 from lab.guest.environment import Environment
 from lab.kernel import Artifacts, Kernel
 
 
 class Guest:
-    """The guest's own code makes runs, of made-up values, without a guest.
+    """Makes runs with the guest's own code and invented metrics, without a guest.
 
     Attributes:
-        stop_after: runs of the plan after which ``stop`` is called.
-        ran: the runs that were begun.
-        log: lines of the kernel's log, by how many runs are made when they appear.
+        stop_after: number of runs after which ``stop`` is called.
+        ran: the runs that were started.
+        log: number of runs -> lines of the kernel log that appear then.
     """
 
     def __init__(self, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ class Guest:
 
     @classmethod
     def put(cls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Self:
-        """Put one in the place of the lab."""
+        """Replace the lab by one."""
         fake = cls(tmp_path)
         monkeypatch.setattr(uml, "run", fake.run)
         monkeypatch.setattr(runner, "run_job", fake.make)
@@ -57,8 +57,8 @@ class Guest:
         out: Path,
         on_line: Callable[[str], None],
         **__: Any,
-    ) -> hearing.GuestRun:
-        """Make what the plan lacks."""
+    ) -> channels.GuestRun:
+        """Make the plan's missing runs."""
         log: list[str] = []
 
         def report(done: int) -> None:
@@ -69,7 +69,7 @@ class Guest:
 
         environment = Environment(out, self.artifacts.modules, self.artifacts.bin)
         runner.run_all(read_plan(out / PLAN_NAME), environment, report)
-        return hearing.GuestRun(0, "", "", splats.find_splats(log), 1.0)
+        return channels.GuestRun(0, "", "", splats.find_splats(log), 1.0)
 
     def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
         """Make one run."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of a test's own, which stand before those of the machine."""
+"""Programs that replace those of the machine in a test."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Done = subprocess.CompletedProcess[str]
 
 
 def write(path: Path, text: str | bytes = "") -> Path:
-    """Make a file and the folders that it is in."""
+    """Write a file, and create its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
 def programs(folder: Path, texts: Mapping[str, str]) -> None:
-    """Make programs of lines of bash."""
+    """Write programs from lines of bash."""
     for name, text in texts.items():
         write(folder / name, f"#!/bin/bash\n{text}\n").chmod(0o755)
 
 
 def before(folder: Path) -> str:
-    """Return PATH with a folder first."""
+    """Return PATH with a directory prepended."""
     return f"{folder}:{os.environ['PATH']}"
 
 
 def run(bin_: Path, *words: str | Path, **environment: str | Path) -> Done:
-    """Run a program with such a PATH and this environment alone."""
+    """Run a program with that PATH and only this environment."""
     env = {"PATH": before(bin_), **{name: str(value) for name, value in environment.items()}}
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)

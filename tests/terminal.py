@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program on a pseudo-terminal of its own: keys for it, and what it shows."""
+"""A program on a pseudo-terminal: sends keys, reads the output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-PATIENCE_S = 60.0
+TIME_LIMIT_S = 60.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[=>()][0B]?|\x1b\][^\a\x1b]*(?:\a|\x1b\\)|\r")
 
 
@@ -25,12 +25,12 @@ class Terminal:
 
     Args:
         argv: the program.
-        environment: what it has beside this process's own.
+        environment: added to this process's environment.
         lines, columns: the terminal's size.
 
     Attributes:
-        before: the terminal's settings before the program had it.
-        text: what it has shown that nobody has waited for.
+        before: the terminal's settings before the program started.
+        text: output that no sees() has consumed yet.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGHUP)
-            self.process.wait(PATIENCE_S)
+            self.process.wait(TIME_LIMIT_S)
         os.close(self._master)
         os.close(self._slave)
 
@@ -74,24 +74,24 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def sees(self, pattern: str) -> str:
-        """Wait for a text; return and forget what was shown until then, without escapes."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Wait for a text; consume and return the output up to its end, without escapes."""
+        deadline = time.monotonic() + TIME_LIMIT_S
         while not (match := re.search(pattern, shown := ESCAPES.sub("", self.text))):
-            assert self.hears(deadline - time.monotonic()), f"no {pattern!r} in {shown!r}"
+            assert self.reads(deadline - time.monotonic()), f"no {pattern!r} in {shown!r}"
         self.text = shown[match.end() :]
         return shown[: match.end()]
 
-    def hears(self, seconds: float) -> bool:
-        """Whether it shows something within a time."""
+    def reads(self, seconds: float) -> bool:
+        """Return whether there is output within a time, seconds."""
         ready = bool(select.select([self._master], [], [], max(seconds, 0))[0])
         if ready:
             self.text += os.read(self._master, 65536).decode(errors="replace")
         return ready
 
     def ends(self) -> int:
-        """Wait for the end; the pseudo-terminal must not fill up before."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Wait for the end while reading, so that the pseudo-terminal does not fill up."""
+        deadline = time.monotonic() + TIME_LIMIT_S
         while self.process.poll() is None and time.monotonic() < deadline:
-            self.hears(0.05)
+            self.reads(0.05)
         assert self.process.poll() is not None, self.text
         return self.process.returncode

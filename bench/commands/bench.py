@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab bench``: one scenario, all drivers, side by side."""
+"""``nodrop-lab bench``: one scenario with all drivers, interleaved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from bench import scenario
-from bench.commands import common
+from bench.commands import shared
 from lab.guest.variant import Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import UsageError
@@ -17,14 +17,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "bench",
-        description="Measure a scenario with each driver in one kernel, paired and "
+        description="Measure a scenario with all drivers in one kernel, paired and "
         "interleaved. Prints a table, or with -j one JSON object.",
     )
     parser.add_argument(
         "scenario",
         nargs="?",
         metavar="SCENARIO",
-        help="its name; 'nodrop-lab list' has them",
+        help="a name from 'nodrop-lab list'",
     )
     parser.add_argument(
         "--pairs", type=positive_int, metavar="N", help="runs of each driver and case"
@@ -32,58 +32,58 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--seconds", type=seconds, metavar="S", help="measured window of a run")
     parser.add_argument(
         "--variants",
-        type=common.variant_list,
+        type=shared.variant_list,
         metavar="DRIVERS",
         help="drivers to compare, such as stock,nodrop (default: all)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="place for the results (out/SCENARIO-TIME)"
+        "--out", type=Path, metavar="DIR", help="results directory (out/SCENARIO-TIME)"
     )
     parser.add_argument(
         "--continue",
         type=Path,
         metavar="DIR",
-        dest="again",
-        help="make the runs that an interrupted command did not make",
+        dest="interrupted",
+        help="complete an interrupted run",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if arguments.again:
-        _alone(arguments)
+    if arguments.interrupted:
+        _refuse_others(arguments)
     elif not arguments.scenario:
         raise UsageError("Which scenario?", f"Known scenarios: {', '.join(scenario.known())}.")
     from bench import session
 
-    out: Path = arguments.again
+    out: Path = arguments.interrupted
     with progress(arguments) as steps:
         if out:
-            session.go_on(out, steps)
+            session.continue_run(out, steps)
         else:
             name, length = arguments.scenario, (arguments.pairs, arguments.seconds)
             chosen = scenario.load(name).with_length(*length)
-            out = arguments.out or common.default_out(name)
+            out = arguments.out or shared.default_out(name)
             session.measure([chosen], arguments.variants or tuple(Variant), out, steps)
-    directory, summaries = common.write_report(out)
+    directory, summaries = shared.write_report(out)
     if arguments.json:
         print_json("bench", next(iter(summaries.values())))
     else:
-        common.print_table(arguments, directory, summaries)
-        print(f"Data, table, picture and page (report.html): {out}")
-    return common.check(directory)
+        shared.print_table(arguments, directory, summaries)
+        print(f"Data, table, plot and page (report.html): {out}")
+    return shared.check(directory)
 
 
-def _alone(arguments: argparse.Namespace) -> None:
-    """Check that nothing is asked for that the interrupted command has settled.
+def _refuse_others(arguments: argparse.Namespace) -> None:
+    """Refuse other arguments with --continue.
 
     Raises:
-        UsageError: something is.
+        UsageError: there are some.
     """
     others = ("scenario", "pairs", "seconds", "variants", "out")
     if any(getattr(arguments, name) for name in others):
         raise UsageError(
-            "With --continue the interrupted command has settled all else.",
+            "With --continue, all other settings are those of the interrupted run.",
             "Give only the directory: nodrop-lab bench --continue DIR",
         )

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab report``: table, picture and page again, from raw data alone."""
+"""``nodrop-lab report``: redo table, plot and page from the raw data."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from bench.commands import common
+from bench.commands import shared
 from nodrop.commands.common import print_json
 
 
@@ -14,11 +14,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "report",
-        description="Make table, picture and page (report.html) again from the raw data of a run, "
-        "finished or interrupted.",
+        description="Redo table, plot and page (report.html) from the raw data of a run, complete "
+        "or interrupted.",
     )
     parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="what 'nodrop-lab bench' or 'demo' made"
+        "directory", type=Path, metavar="DIR", help="results of 'nodrop-lab bench' or 'demo'"
     )
     parser.set_defaults(run=run)
 
@@ -28,10 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     from bench.report.files import PAGE_NAME
 
     path = arguments.directory
-    directory, summaries = common.write_report(path)
+    directory, summaries = shared.write_report(path)
     if arguments.json:
         print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
     else:
-        common.print_table(arguments, directory, summaries)
-        print(f"Table, picture and page (report.html): {path}")
+        shared.print_table(arguments, directory, summaries)
+        print(f"Table, plot and page (report.html): {path}")
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab run``: a shell or a command in a guest that has nodrop's modules at hand."""
+"""``nodrop-lab run``: a shell or a command in a guest with nodrop's modules."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
-    from lab.hearing import GuestRun
+    from lab.channels import GuestRun
 
 KERNELS = ("uml", "6.1", "6.12", "7.3")
 NONE = "none"
 MAX_CPUS = 8
-"""CONFIG_NR_CPUS of the lab's own kernels; a larger number would silently be this."""
+"""CONFIG_NR_CPUS of the lab's kernels, which silently use no more."""
 _PLAIN_WIDTH = 1000
-"""Columns of a guest whose output goes to no terminal: as good as no limit."""
+"""Columns of a guest whose output goes to no terminal: practically unlimited."""
 _SHELL = ("bash", "--noprofile", "--norc", "-i")
 
 
@@ -36,9 +36,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run = commands.add_parser(
         "run",
         usage="nodrop-lab run [OPTIONS] [-- COMMAND ...]",
-        description="Run a command in a guest, or a shell: a real kernel, nodrop's modules and "
-        "traffic programs at hand, nothing of this machine at stake. This machine's files are "
-        "there, writable in memory (uml); what is written to $NODROP_OUT stays.",
+        description="Run a command or a shell in a guest with nodrop's modules and traffic "
+        "programs. This machine is not affected. The guest sees its files (uml) and keeps "
+        "its own changes to them in memory; only files in $NODROP_OUT remain.",
     )
     run.add_argument(
         "--kernel", metavar="K", choices=KERNELS, default="uml", help=f"{', '.join(KERNELS)} (uml)"
@@ -63,8 +63,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument(
         "--timeout", type=common.seconds_from(1, 10**6), metavar="S", help="seconds (no limit)"
     )
-    run.add_argument("--out", type=Path, metavar="DIR", help="$NODROP_OUT (kept nowhere)")
-    run.add_argument("--log", action="store_true", help="the kernel's log at the end")
+    run.add_argument("--out", type=Path, metavar="DIR", help="$NODROP_OUT (not kept)")
+    run.add_argument("--log", action="store_true", help="print the kernel log at the end")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND", help="none: a shell")
     run.set_defaults(run=run_guest)
 
@@ -78,56 +78,56 @@ def _cpus(text: str) -> int:
 
 
 def _memory(text: str) -> str:
-    """Parse a size of memory, for argparse; returned in capitals."""
+    """Parse a size of memory, for argparse; return it in capitals."""
     match = re.fullmatch(r"(\d{1,9})([MG])", text.upper(), re.ASCII)
     if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 512M or 2G")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size such as 512M or 2G")
     return match[0]
 
 
 def run_guest(arguments: argparse.Namespace) -> int:
-    """Run a command or a shell in a guest; return its exit status, or 1 on a complaint."""
+    """Run a command or a shell in a guest; return its exit status, or 1 after a splat."""
     command = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not command:
         if not screen.is_terminal(sys.stdin):
             raise UsageError(
-                "A shell needs a terminal, and stdin is none.",
+                "A shell needs a terminal, and stdin is not one.",
                 "Name a command: nodrop-lab run -- ip link",
             )
         if arguments.json:
-            raise UsageError("A shell has no JSON.", "Leave -j out, or name a command.")
+            raise UsageError("A shell has no JSON output.", "Leave out -j, or name a command.")
     with ExitStack() as stack:
         out = arguments.out or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="nodrop-lab-"))
         )
         result = _run(arguments, command, out)
-    _tell(arguments, result)
+    _print_result(arguments, result)
     return result.status or (FAILED if result.splats else 0)
 
 
 def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> GuestRun:
-    from lab import kernels
-    from lab.hearing import results_folder
+    from lab import bootable
+    from lab.channels import results_directory
     from lab.kernel.artifacts import REPOSITORY
     from lab.terminal import Terminal
 
     driver = None if arguments.driver == NONE else Variant(arguments.driver)
-    results_folder(out)
+    results_directory(out)
     with common.progress(arguments) as progress:
-        release, boot = kernels.ensure(arguments.kernel, driver, arguments.flavour, progress)
+        release, boot = bootable.ensure(arguments.kernel, driver, arguments.flavour, progress)
     argv = list(command or _SHELL)
     if driver:
-        python = sys.executable if arguments.kernel == kernels.UML else "python3"
-        argv = [python, "-m", "lab.guest.loaded", str(driver), *argv]
+        python = sys.executable if arguments.kernel == bootable.UML else "python3"
+        argv = [python, "-m", "lab.guest.with_driver", str(driver), *argv]
     if not command and not arguments.quiet:
         modules = f"with {driver}'s modules" if driver else "without modules of tun"
-        print(f"Linux {release} {modules}. Leave by 'exit'; Ctrl-] kills it.", file=sys.stderr)
+        print(f"Linux {release} {modules}. Leave with 'exit'; Ctrl-] kills it.", file=sys.stderr)
 
     def on_line(line: str) -> None:
         if command and not arguments.json:
             print(line, flush=True)
 
-    looks = _looks(arguments, shell=not command)
+    env = _terminal_environment(arguments, shell=not command)
     with nullcontext() if command else Terminal() as terminal:
         result: GuestRun = boot(
             argv,
@@ -135,35 +135,35 @@ def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> Gu
             cpus=arguments.cpus,
             memory=arguments.memory,
             timeout=arguments.timeout,
-            env={"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **looks},
+            env={"PYTHONPATH": str(REPOSITORY), "PS1": r"lab:\w\$ ", **env},
             on_line=on_line,
             terminal=terminal,
         )
     return result
 
 
-def _looks(arguments: argparse.Namespace, *, shell: bool) -> dict[str, str]:
-    """Return the environment that makes a guest's command print as one here would.
+def _terminal_environment(arguments: argparse.Namespace, *, shell: bool) -> dict[str, str]:
+    """Return the environment with which a guest's command formats its output as it would here.
 
-    There it is always on a terminal, which has no size but for a shell's.
+    In the guest it always has a terminal, whose size is known only for a shell.
     """
-    people = screen.is_terminal(sys.stdout) and not arguments.json
+    to_terminal = screen.is_terminal(sys.stdout) and not arguments.json
     choice, term = arguments.color, os.environ.get("TERM", "dumb")
-    colored = choice == "always" or (people and screen.colored(choice, sys.stdout))
+    colored = choice == "always" or (to_terminal and screen.colored(choice, sys.stdout))
     if colored and term == "dumb":
         term = "linux"
-    looks = {"TERM": term if people or colored else "dumb"}
+    env = {"TERM": term if to_terminal or colored else "dumb"}
     if not colored:
-        looks["NO_COLOR"] = "1"
+        env["NO_COLOR"] = "1"
     if not shell:
-        width = screen.terminal_width(sys.stdout) if people else _PLAIN_WIDTH
-        looks["COLUMNS"] = str(width)
-    return looks
+        width = screen.terminal_width(sys.stdout) if to_terminal else _PLAIN_WIDTH
+        env["COLUMNS"] = str(width)
+    return env
 
 
-def _tell(arguments: argparse.Namespace, result: GuestRun) -> None:
+def _print_result(arguments: argparse.Namespace, result: GuestRun) -> None:
     if arguments.json:
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "kernel": arguments.kernel,
             "driver": arguments.driver,
             "status": result.status,
@@ -173,11 +173,11 @@ def _tell(arguments: argparse.Namespace, result: GuestRun) -> None:
             "foreign": [{"kind": splat.kind, "text": splat.text} for splat in result.foreign],
             "log": result.log if arguments.log else None,
         }
-        common.print_json("run", told)
+        common.print_json("run", data)
         return
     if arguments.log:
         print(result.log, file=sys.stderr)
     for splat in result.foreign:
-        print(f"Of another part of the kernel ({splat.kind}): {splat.line}", file=sys.stderr)
+        print(f"Kernel splat, not about nodrop ({splat.kind}): {splat.line}", file=sys.stderr)
     for splat in result.splats:
-        print(f"The kernel complained ({splat.kind}):\n{splat.text}", file=sys.stderr)
+        print(f"Kernel splat ({splat.kind}):\n{splat.text}", file=sys.stderr)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What runs in a guest to measure: scenarios, and what they share."""
+"""The guest's side of benchmarks: scenarios, and what they share."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.guest``: make the plan's missing runs, append to its raw data."""
+"""``python -m bench.guest``: make the plan's missing runs and append their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.guest.failure import GuestError
 
 
 def main() -> int:
-    """Run the plan; 0 when all runs were made."""
+    """Run the plan; return 0 if all runs succeeded."""
     try:
         environment = Environment.from_environ()
         jobs = read_plan(environment.out / PLAN_NAME)

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cases in which instructions per packet are counted, one axis after another."""
+"""The cases in which instructions per packet are counted, by axis."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.guest.payload import Payload
+from bench.guest.udp_payload import Payload
 
 RING = 500
-"""Slots; more than are sent at a time, so that it is never full."""
+"""Slots; more than are sent at a time, so the ring is never full."""
 BATCH = 32
-"""Packets sent, then read; for each queue."""
+"""Packets sent, then read; per queue."""
 PACKETS = 2_000
 SEGMENT = 1472
 MANY_FLOWS = 64
-"""A flow has one queue; of so many each queue gets some."""
+"""Each flow stays on one queue; with so many, all queues are used."""
 SNDBUF = 4 << 20
-"""Bytes; a socket of the system's own size holds three packets of 64 KB."""
+"""Bytes; the default send buffer holds only three packets of 64 KB."""
 
 RING_AXIS, PAYLOAD, GSO, FLOWS, QUEUES = "ring", "payload", "gso", "flows", "queues"
 AXES = {
@@ -27,7 +27,7 @@ AXES = {
     FLOWS: "Sockets that send",
     QUEUES: f"Queues (IFF_MULTI_QUEUE, mq, {MANY_FLOWS} sockets)",
 }
-"""What is varied, and what the tables say of it."""
+"""Axis -> its heading in tables."""
 
 
 _SMALL = Payload(64, 0)
@@ -35,19 +35,19 @@ _SMALL = Payload(64, 0)
 
 @dataclass(frozen=True)
 class Case:
-    """A way to send and read.
+    """One way to send and read packets.
 
     Attributes:
         name: in the raw data.
-        axes: what it is called in the table of each axis that it belongs to.
+        axes: axis -> the case's label in that axis's table.
         txqueuelen: slots of each ring.
         qdisc: of the device, or of each of its queues.
-        batch: packets sent, then read, by one process; 0: by two, the sender's socket blocks.
-        work: turns of a loop that the reader spends on a packet; they are not counted.
+        batch: one process sends so many packets, then reads them; 0: two processes, blocking send.
+        work: iterations of a loop in which the reader spends time on a packet; not counted.
         payload: of a packet.
         flows: sockets that take turns.
-        queues: 0: a device of one; else one with IFF_MULTI_QUEUE.
-        packets: read in a round.
+        queues: of an IFF_MULTI_QUEUE device; 0: a device without that flag.
+        packets: to read in a round.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Case:
 
     @property
     def is_never_full(self) -> bool:
-        """Whether the ring has room for all that is sent at a time."""
+        """Whether the ring has a slot for every packet of a batch."""
         return 0 < self.batch < self.txqueuelen
 
     @property
     def sndbuf(self) -> int:
-        """Of each socket, bytes; 0: the system's."""
+        """Of each socket, bytes; 0: the default."""
         return SNDBUF if self.payload.segments > 1 else 0
 
 
@@ -98,7 +98,7 @@ CASES = (
         for n in (1, 2, 4, 8)
     ),
 )
-"""The base case is measured once and stands in three tables."""
+"""The base case is measured once and appears in three tables."""
 
 
 def chosen(axes: Sequence[str]) -> list[Case]:

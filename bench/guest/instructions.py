@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m bench.guest.instructions TIMES AXES DRIVER...``: what a packet costs, on one CPU.
+"""``python3 -m bench.guest.instructions TIMES AXES DRIVER...``: cost of a packet on one CPU.
 
 ::
 
     packet_cost --> UDP sockets --> qdisc --> TUN ring (txqueuelen) --> packet_cost
                          (1-64)       (mq)      (1-8)
 
-Its ticks are instructions only where the lab counts them (:data:`lab.accel.COUNTED`).
+Ticks are instructions only with the accelerator :data:`lab.accel.TCG_ICOUNT`.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from bench.guest.costcases import Case, chosen
 from bench.guest.plan import RAW_NAME
 from bench.guest.runner import append_result
 from bench.guest.scenarios.base import account, drain
-from lab.guest.command import tool
 from lab.guest.drivers import Drivers, device_flags
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError, Unsupported
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
 LOCAL, REMOTE = "198.18.0.1", "198.18.0.2"
 DEFAULT_QDISC = Path("/proc/sys/net/core/default_qdisc")
-"""What the queues below mq get."""
+"""The qdiscs below mq."""
 ROUNDS = 5
 TIMEOUT_S = 60.0
 
 
 def measure(case: Case, variant: Variant, environment: Environment) -> dict[str, Any]:
-    """Make one measurement with the variant's driver, which is loaded.
+    """Make one measurement with the variant's driver, which must be loaded.
 
     Returns:
-        the loop of known length, the rounds, and where all packets went.
+        A loop of known length, the rounds, and an account of all packets.
 
     Raises:
-        GuestError: it failed; Unsupported: this kernel cannot do it.
+        GuestError: it failed; Unsupported: this kernel lacks a feature.
     """
     flags = IFF_TUN | device_flags(variant) | (IFF_MULTI_QUEUE if case.queues else 0)
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def measure(case: Case, variant: Variant, environment: Environment) -> dict[str,
             address=f"{LOCAL} peer {REMOTE}/32",
         )
         command = [str(environment.bin / "packet_cost"), *words(case, devices)]
-        output = tool(command, timeout=patience(TIMEOUT_S), pass_fds=devices)
+        output = tool(command, timeout=time_limit(TIMEOUT_S), pass_fds=devices)
         loop, *rounds, whole = map(json.loads, output.splitlines())
         counts = drain(DEVICE, whole["sent"])
     packets = account(whole["sent"], whole["delivered"], counts)
@@ -80,7 +80,7 @@ def measure(case: Case, variant: Variant, environment: Environment) -> dict[str,
 
 
 def words(case: Case, devices: Sequence[int]) -> list[str]:
-    """Return the arguments of packet_cost, with the numbers of the device's open queues."""
+    """Return packet_cost's arguments, with the file descriptors of the device's queues."""
     values = {
         "device": ",".join(map(str, devices)),
         "local": LOCAL,
@@ -97,7 +97,7 @@ def words(case: Case, devices: Sequence[int]) -> list[str]:
 
 
 def result(case: Case, variant: Variant, environment: Environment) -> dict[str, Any]:
-    """Make one measurement, or say why this kernel cannot; returns a line of the raw data."""
+    """Return a line of raw data: a measurement, or the reason why this kernel cannot make it."""
     line = {"case": case.name, "axes": dict(case.axes), "variant": str(variant)}
     try:
         return line | measure(case, variant, environment)
@@ -106,7 +106,7 @@ def result(case: Case, variant: Variant, environment: Environment) -> dict[str, 
 
 
 def main(argv: list[str]) -> int:
-    """Measure all cases of AXES (a,b,...) with the drivers, TIMES times."""
+    """Measure all cases of AXES (a,b,...) with all drivers, TIMES times."""
     times, axes, *variants = argv
     try:
         environment = Environment.from_environ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""iperf3, the program: TCP flows from one network namespace to another."""
+"""TCP flows by iperf3 from one network namespace to another."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
-from lab.guest.command import Service, in_netns
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.process import Service, in_netns
+from lab.guest.timing import time_limit
 
 STEP_S = 0.1
-"""What iperf3 counts by; it knows no shorter one."""
-LISTEN_TIMEOUT_S = patience(5.0)
-END_GRACE_S = patience(15.0)
+"""iperf3's shortest reporting interval."""
+LISTEN_TIMEOUT_S = time_limit(5.0)
+END_GRACE_S = time_limit(15.0)
 FAILED = 1
-"""The status with which iperf3 ends, and then tells why in its result."""
+"""iperf3's exit status when its JSON result has the error."""
 
 PORT = 5201
-"""Where its server listens."""
+"""The server's port."""
 
 _LISTENING = "0A"
 
 
 @dataclass(frozen=True)
 class Flows:
-    """What arrived in the measured window.
+    """Results of the measured window.
 
     Attributes:
-        bytes: of all flows, at the receiver.
+        bytes: received, of all flows.
         window_s: from the warm-up to the end, seconds.
-        retransmits: segments sent again.
-        rtt_ms: mean of TCP's own, smoothed, of all flows.
+        retransmits: retransmitted segments.
+        rtt_ms: TCP's smoothed RTT, mean of all flows.
     """
 
     bytes: int
@@ -49,12 +49,12 @@ class Flows:
     def from_data(
         cls, sender: Mapping[str, Any], receiver: Mapping[str, Any], *, warm_up_s: float
     ) -> Self:
-        """Read the results (``-J``) of both sides.
+        """Parse the results (``-J``) of both sides.
 
-        Counted are the intervals of which the greater part lies after the warm-up.
+        An interval counts if more than half of it lies after the warm-up.
 
         Raises:
-            GuestError: one failed, lacks a field, or counted nothing.
+            GuestError: one side failed, lacks a field, or counted nothing.
         """
         for side in (sender, receiver):
             if "error" in side:
@@ -73,11 +73,11 @@ class Flows:
                 rtt_ms=fmean(rtts_us) / 1e3,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise GuestError(f"iperf3's result lacks something: {error}") from error
+            raise GuestError(f"iperf3's result lacks a field: {error}") from error
 
 
 def _after(side: Mapping[str, Any], warm_up_s: float) -> list[Any]:
-    """Return the intervals of which the greater part lies after the warm-up."""
+    """Return the intervals that lie mostly after the warm-up."""
     return [
         interval
         for interval in side["intervals"]
@@ -86,7 +86,7 @@ def _after(side: Mapping[str, Any], warm_up_s: float) -> list[Any]:
 
 
 def parse(output: str) -> dict[str, Any]:
-    """Return the JSON object in iperf3's output; warnings may stand before it.
+    """Return the JSON object in iperf3's output, which may begin with warnings.
 
     Raises:
         GuestError: there is none.
@@ -94,16 +94,16 @@ def parse(output: str) -> dict[str, Any]:
     try:
         result = json.loads(output[output.index("{") :])
     except ValueError as error:
-        raise GuestError(f"iperf3 ended without a result: {output.strip()}") from error
+        raise GuestError(f"iperf3 printed no result: {output.strip()}") from error
     if not isinstance(result, dict):
-        raise GuestError("iperf3 ended without a result")
+        raise GuestError("iperf3 printed no result")
     return result
 
 
 def is_listening(table: str) -> bool:
     """Return whether a ``/proc/PID/net/tcp`` shows that iperf3's server listens.
 
-    Others may listen in the same namespace.
+    Other programs may listen in the same namespace.
     """
     rows = (line.split() for line in table.splitlines()[1:])
     return any(
@@ -121,18 +121,18 @@ def run(
     seconds: float,
     buffer_bytes: int = 0,
 ) -> Flows:
-    """Send TCP from one namespace to the other and return what arrived in the window.
+    """Send TCP from one namespace to the other and return the window's results.
 
-    iperf3 sends for whole seconds: the window is as much longer.
+    iperf3 takes whole seconds only, so the window may be longer than requested.
 
     Args:
         netns: the sender's, the receiver's.
         address: of the receiver.
         cpus: the sender's, the receiver's.
-        flows: how many at once.
-        warm_up_s: from the start to the window.
+        flows: number of flows.
+        warm_up_s: from the start to the window, seconds.
         seconds: length of the window, at least.
-        buffer_bytes: of the sockets, so that no window grows; 0: windows grow.
+        buffer_bytes: fixed size of the socket buffers; 0: autotuning.
 
     Raises:
         GuestError: iperf3 is missing, failed or did not end.
@@ -149,16 +149,16 @@ def run(
         wait_listening(server)
         with Service(send, announces=False, stopped_status=FAILED) as client:
             sent = parse(client.wait(length + END_GRACE_S))
-        # A server that was never reached waits for ever.
+        # A server without a client would wait for ever.
         received = sent if "error" in sent else parse(server.wait(END_GRACE_S))
     return Flows.from_data(sent, received, warm_up_s=warm_up_s)
 
 
 def wait_listening(server: Service) -> None:
-    """Wait for iperf3's server to listen.
+    """Wait until iperf3's server listens.
 
     Raises:
-        GuestError: it does not within LISTEN_TIMEOUT_S seconds.
+        GuestError: it does not within LISTEN_TIMEOUT_S.
     """
     deadline = time.monotonic() + LISTEN_TIMEOUT_S
     table = Path("/proc", str(server.pid), "net", "tcp")

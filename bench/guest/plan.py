@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the host asks the guest to run, as one JSON file."""
+"""The plan: a JSON file in which the host lists the runs that the guest is to make."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Job:
 
     Attributes:
         scenario: its name, for the result.
-        kind: the class that runs it.
-        case: the name of the set of parameters, for the result.
-        parameters: what the class needs to know.
+        kind: key of bench.guest.scenarios.KINDS.
+        case: its name, for the result.
+        parameters: of the case.
         variant: the driver.
-        pair: number of the round; the runs of one case in one round are compared.
+        pair: number of the pair; its runs of the same case are compared.
         seconds: length of the measured window.
     """
 
@@ -41,7 +41,7 @@ class Job:
 
 
 def write_plan(path: Path, jobs: list[Job]) -> None:
-    """Write the jobs in the order in which they are to run."""
+    """Write the jobs in the order of their runs."""
     with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"jobs": [asdict(job) for job in jobs]}, indent=1) + "\n")
         file.flush()
@@ -49,7 +49,7 @@ def write_plan(path: Path, jobs: list[Job]) -> None:
 
 
 def read_plan(path: Path) -> list[Job]:
-    """Read what :func:`write_plan` wrote."""
+    """Read a plan."""
     return [
         Job(**{**job, "variant": Variant(job["variant"])})
         for job in json.loads(path.read_text())["jobs"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes the runs of a plan one after another and keeps each result at once."""
+"""Makes the runs of a plan in order and appends each result to the raw data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 
 PROGRESS_MARK = "@nodrop-progress "
-"""Lines that begin so are for the host's progress display; a JSON object follows."""
+"""Prefix of a line for the host's progress display; a JSON object follows."""
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
-    """Append one line and see to it that it reaches the host.
+    """Append one line and sync it to the host.
 
     Raises:
-        GuestError: it does not, for want of space for example.
+        GuestError: this failed, for example because the disk is full.
     """
     try:
         with path.open("a", encoding="utf-8") as raw:
@@ -38,7 +38,7 @@ def append_result(path: Path, result: dict[str, Any]) -> None:
 
 
 def results_made(path: Path) -> int:
-    """Return how many results are there already, made before an interruption."""
+    """Return the number of results from before an interruption."""
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
@@ -55,10 +55,10 @@ def kind_of(job: Job) -> type[Scenario]:
 
 
 def run_job(job: Job, environment: Environment) -> dict[str, Any]:
-    """Make one run and return the line for the raw data.
+    """Make one run and return its line of raw data.
 
     Raises:
-        GuestError: the run failed; the text names it.
+        GuestError: the run failed; the message names it.
     """
     started, before = time.monotonic(), load.read()
     try:
@@ -81,10 +81,10 @@ def run_all(jobs: Sequence[Job], environment: Environment, report: Callable[[int
     """Make the runs that have no result yet, in order.
 
     Args:
-        report: told how many are done: before the first one, and after each.
+        report: called with the number of results, before the first run and after each.
 
     Raises:
-        GuestError: a run failed; earlier results are on disk.
+        GuestError: a run failed; earlier results are saved.
     """
     raw = environment.out / RAW_NAME
     first = results_made(raw)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.guest.second``: what a fast guest gets while another one is slow.
+"""``python -m bench.guest.second``: a fast guest's throughput beside a slow one.
 
-A socket sends to the fast guest as fast as it may; others, meanwhile or not, to one that sleeps
-after each packet, so that it takes no CPU from anybody. A line of JSON for each of both, in the
+One socket floods the fast guest. In half of the measurements, other sockets send to a guest that
+sleeps after each packet, and so uses little CPU. Prints a line of JSON for each measurement, in the
 order alone, beside, beside, alone.
 """
 
@@ -18,34 +18,34 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from bench.guest.runner import append_result
-from lab.guest.command import Service, in_netns, parse_last_json
 from lab.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience
-from lab.guest.taps.device import LinkTap
+from lab.guest.process import Service, in_netns, parse_last_json
+from lab.guest.taps.ingress import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
+from lab.guest.taps.linktap import LinkTap
 from lab.guest.taps.measure import rx_dropped
-from lab.guest.taps.ways import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
-from lab.guest.vhost import VhostClient
+from lab.guest.timing import time_limit
+from lab.guest.vhost_client import VhostClient
 
 ORDER = (False, True, True, False)
-"""Whether the slow guest is sent to."""
+"""Whether the slow guest also gets packets."""
 FILL_S = 0.4
-"""Before the fast guest is looked at: the slow one's ring is full by then."""
+"""Head start of the slow guest's senders, seconds: its ring is full by then."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Who sends how.
+    """Parameters of both guests and their senders.
 
     Attributes:
-        way: one of ways.SENDERS.
+        way: the ingress path, a key of ingress.SENDERS.
         reader: of both guests, "read" or "vhost".
         sockets: how many send to the slow guest.
-        rest_us: how long the slow guest sleeps after each packet, us.
-        rate: packets a second of each of these sockets; 0: as fast as it may.
+        rest_us: the slow guest's sleep after each packet, us.
+        rate: packets/s of each of these sockets; 0: unlimited.
         size: UDP payload, bytes.
-        seconds: how long the fast guest is looked at.
+        seconds: how long to measure the fast guest.
     """
 
     way: str
@@ -61,13 +61,13 @@ class Case:
 def reading(
     case: Case, tap: LinkTap, rest_us: int, environment: Environment
 ) -> Iterator[Callable[[], int]]:
-    """Read a tap for the block; gives what ends that and returns how many packets came."""
+    """Read a tap during the block; yield a function that stops and returns the packet count."""
     rest_ns = 1000 * rest_us
     if case.reader == "vhost":
         with VhostClient(environment, tap.fd, rest_ns=rest_ns) as client:
             yield lambda: client.end().packets
         return
-    words = [str(environment.bin / "tun_reader"), "--mode", "tap", "--fd", str(tap.fd)]
+    words = [str(environment.bin / "tun_reader"), "--tap", "--fd", str(tap.fd)]
     words += ["--rest-ns", str(rest_ns)]
     with Service(words, pass_fds=[tap.fd]) as program:
         yield lambda: int(parse_last_json(program.stop(), "tun_reader")["packets"])
@@ -76,7 +76,7 @@ def reading(
 def sending(
     case: Case, address: str, sockets: int, rate: int, seconds: float, environment: Environment
 ) -> Service:
-    """Return the command that sends from sockets to an address."""
+    """Return the service that sends from sockets to an address."""
     words = [str(environment.bin / "udp_sender"), "--dest", address, "--size", str(case.size)]
     words += ["--senders", str(sockets), "--rate", str(rate), "--seconds", str(seconds)]
     return Service(in_netns(SENDERS[case.way], words), announces=False)
@@ -85,8 +85,8 @@ def sending(
 def phase(
     case: Case, slow: LinkTap, fast: LinkTap, beside: bool, environment: Environment
 ) -> dict[str, float]:
-    """Look at the fast guest once; return what came, per second where its name says so."""
-    wait = patience(case.seconds + 10)
+    """Measure the fast guest once; return packet counts, and rates as ``_pps``."""
+    wait = time_limit(case.seconds + 10)
     with ExitStack() as stack:
         fast_read = stack.enter_context(reading(case, fast, 0, environment))
         others = None
@@ -106,12 +106,12 @@ def phase(
             "fast_dropped": rx_dropped(fast.name),
         }
         if others:
-            told = parse_last_json(others.finish(wait), "udp_sender")
+            reported = parse_last_json(others.finish(wait), "udp_sender")
             found |= {
-                "slow_sent": int(told["sent"]),
+                "slow_sent": int(reported["sent"]),
                 "slow_read": slow_read(),
                 "slow_dropped": rx_dropped() - before,
-                "slow_held": int(told["held_at_the_end"]),
+                "slow_held": int(reported["held_at_the_end"]),
             }
         return found
 
@@ -122,12 +122,12 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--driver", choices=TAP_DRIVERS, default="stock")
     words.add_argument("--ways", nargs="+", choices=tuple(SENDERS), default=list(SENDERS))
     words.add_argument("--readers", nargs="+", choices=("read", "vhost"), default=["read", "vhost"])
-    words.add_argument("--repetitions", type=int, default=3, help="of alone, beside, beside, alone")
+    words.add_argument("--repetitions", type=int, default=3, help="of the four measurements")
     return words
 
 
 def main(argv: list[str]) -> int:
-    """Run every combination."""
+    """Measure every combination."""
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
     prepare_system()

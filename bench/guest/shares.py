@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What each class of traffic should get of a link, and what it got."""
+"""A link's shares of each traffic class: due and actual."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.guest.failure import GuestError
 
 @dataclass(frozen=True)
 class Arrival:
-    """One packet that was read; times are CLOCK_MONOTONIC in ns."""
+    """One received packet; times are CLOCK_MONOTONIC in ns."""
 
     sender: int
     sent_ns: int
@@ -20,24 +20,24 @@ class Arrival:
 
 
 def parse_log(text: str) -> list[Arrival]:
-    """Parse what ``tun_reader --log`` wrote.
+    """Parse the log of ``tun_reader --log``.
 
     Raises:
-        GuestError: a line is no packet.
+        GuestError: a line has another form.
     """
     try:
         return [Arrival(*map(int, line.split())) for line in text.splitlines()]
     except (TypeError, ValueError) as error:
-        raise GuestError("the reader's log has a line that is no packet") from error
+        raise GuestError("cannot parse the reader's log") from error
 
 
 def due(total: float, weights: Sequence[float], demands: Sequence[float]) -> list[float]:
-    """Divide a total by weights; what a class does not ask for goes to the others.
+    """Divide a total by weights; what a class does not demand is divided among the others.
 
     Args:
-        total: what there is.
+        total: to divide.
         weights: of the classes, > 0.
-        demands: what each asks for, in the unit of the total; math.inf: all it can get.
+        demands: of the classes, in the unit of the total; math.inf: unlimited.
     """
     result = [0.0] * len(weights)
     open_classes = set(range(len(weights)))
@@ -55,25 +55,25 @@ def due(total: float, weights: Sequence[float], demands: Sequence[float]) -> lis
 
 
 def window(classes: Iterable[Sequence[Arrival]], lead: float) -> tuple[int, int]:
-    """Return the time, from and to in ns, in which packets of all classes were sent.
+    """Return start and end, in ns, of the time in which all classes sent.
 
     Args:
-        lead: the share of it, at its beginning, that is left out: queues fill.
+        lead: share of that time to skip at its start, while queues fill.
 
     Raises:
         GuestError: a class has no packets, or the classes did not send at the same time.
     """
     lists = list(classes)
     if not all(lists):
-        raise GuestError("a class of traffic got nothing through")
+        raise GuestError("no packet of a traffic class arrived")
     begin = max(min(one.sent_ns for one in arrivals) for arrivals in lists)
     end = min(max(one.sent_ns for one in arrivals) for arrivals in lists)
     if begin >= end:
-        raise GuestError("the classes of traffic did not send at the same time")
+        raise GuestError("the traffic classes did not send at the same time")
     return begin + round(lead * (end - begin)), end
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the smallest value that this share of the values does not exceed; 0: no values."""
+    """Return the smallest value that this share of the values does not exceed; 0 without values."""
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.guest.taps``: floods through ways into a tap, a line for each."""
+"""``python -m bench.guest.taps``: flood ingress paths to a tap; print a line for each flood."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.taps import measure
-from lab.guest.taps.ways import WAYS
+from lab.guest.taps.ingress import WAYS
 
 COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counted", "errors")
 
@@ -24,21 +24,21 @@ def parser() -> argparse.ArgumentParser:
     """Return the program's arguments."""
     words = argparse.ArgumentParser(prog="python -m bench.guest.taps", description=__doc__)
     words.add_argument("--drivers", nargs="+", choices=TAP_DRIVERS, default=["stock"])
-    words.add_argument("--pairs", type=int, default=1, help="how often, the drivers by turns")
+    words.add_argument("--pairs", type=int, default=1, help="repetitions; drivers alternate")
     words.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     words.add_argument("--readers", nargs="+", choices=measure.READERS, default=["read", "vhost"])
     words.add_argument("--sockets", nargs="+", type=int, default=[1])
-    words.add_argument("--rings", nargs="+", type=int, default=[0], help="0: the kernel's")
-    words.add_argument("--work-us", type=int, default=50, help="of the reader, for a packet")
+    words.add_argument("--rings", nargs="+", type=int, default=[0], help="0: the kernel's default")
+    words.add_argument("--work-us", type=int, default=50, help="the reader's time per packet, us")
     words.add_argument(
-        "--pinned", action="store_true", help="sockets on one CPU, the reader on another one"
+        "--pinned", action="store_true", help="sockets on CPU 0, the reader on CPU 1"
     )
-    words.add_argument("--seconds", type=float, default=1.0, help="of sending")
+    words.add_argument("--seconds", type=float, default=1.0, help="how long to send")
     return words
 
 
 def main(argv: list[str]) -> int:
-    """Run every combination, as many pairs of each; 1 when one of them cannot be run."""
+    """Measure every combination in pairs; return 1 if one of them fails."""
     options = parser().parse_args(argv)
     environment = Environment.from_environ()
     modules = Drivers(environment.modules)
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
             seconds=options.seconds,
             pinned=options.pinned,
         )
-        # Neither driver is always the first.
+        # The drivers take turns in being first.
         for driver in options.drivers[:: -1 if pair % 2 else 1]:
             words = f"{driver:6} {way:11} {reader:6} {ring:4} {count:5}"
             try:

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program as the reader of a TAP (lab/traffic/tun_reader.c), counted from outside."""
+"""Reads a TAP with a program (lab/traffic/tun_reader.c), and counts its packets from outside."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from lab.guest.command import Service, switches
-from lab.guest.kreader import Counts, Way
+from lab.guest.kreader import Counts, Direction
+from lab.guest.process import Service, switches
 
 
 def command(program: Path, tap_fd: int, *, cpu: int, work_ns: int, fifo: bool) -> list[str]:
     """Return the command that reads a TAP.
 
     Args:
-        tap_fd: which is open, and passed on.
-        cpu: CPU to stay on, -1 for any.
+        tap_fd: file descriptor of the TAP, which the command inherits.
+        cpu: its CPU, -1: any.
         work_ns: busy time per packet, ns.
-        fifo: run as SCHED_FIFO, ahead of a sender on the same CPU.
+        fifo: run as SCHED_FIFO, with priority over a sender on the same CPU.
     """
     words = ["taskset", "--cpu-list", str(cpu)] if cpu >= 0 else []
     words += ["chrt", "--fifo", "1"] if fifo else []
@@ -29,7 +29,7 @@ class UserReader:
 
     Args:
         program: the reader, started by :func:`command`.
-        device: what it reads.
+        device: the name of its device.
     """
 
     def __init__(self, program: Service, device: str) -> None:
@@ -37,11 +37,11 @@ class UserReader:
         self._packets = Path(f"/sys/class/net/{device}/statistics/tx_packets")
 
     def read(self) -> Counts:
-        """Return the counts so far; not all are known."""
+        """Return the counts so far; those that are unknown are 0."""
         voluntary, involuntary = switches(self._tasks.glob("*/status"))
         return Counts(
-            there=Way(int(self._packets.read_text())),
-            back=Way(0),
+            forward=Direction(int(self._packets.read_text())),
+            reverse=Direction(0),
             now_ns=time.monotonic_ns(),
             idle_ns=0,
             voluntary_switches=voluntary,

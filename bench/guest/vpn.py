@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two network namespaces, joined by a TUN or TAP device in each and the in-kernel forwarder.
+"""Two network namespaces with a TUN or TAP device each, joined by the in-kernel forwarder.
 
 ::
 
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bench.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
-from lab.guest.command import ip_batch, netns_path
 from lab.guest.kreader import KernelReader
-from lab.guest.netns import namespaces
+from lab.guest.namespaces import namespaces
+from lab.guest.process import ip_batch, netns_path
 from lab.guest.tundev import TSO_OFFLOADS, TunDevice, configure
 
 NETNS = ("nda", "ndb")
@@ -25,9 +25,9 @@ ADDRESSES = ("198.18.0.1", "198.18.0.2")
 
 
 def set_up_ends(*, txqueuelen: int, qdisc: str) -> None:
-    """Give both devices, each in its namespace already, ring, qdisc and address."""
+    """Set ring, qdisc and address of both devices, which must be in their namespaces."""
     for netns, device, index in zip(NETNS, DEVICES, (0, 1), strict=True):
-        # Without an address of IPv6 the kernel sends nothing by itself.
+        # Without an IPv6 address the kernel sends no packets of its own.
         ip_batch([f"link set dev {device} addrgenmode none"], netns=netns)
         configure(
             device,
@@ -49,14 +49,14 @@ def kernel_vpn(
     txqueuelen: int,
     qdisc: str,
 ) -> Iterator[KernelReader]:
-    """Join the two namespaces for the block; gives the forwarder of the first's packets.
+    """Join the two namespaces for the block; yield the forwarder from the first to the second.
 
     Args:
         flags: IFF_TUN or IFF_TAP and others.
-        offloads: large packets pass whole.
-        cpu: CPU of the forwarder, -1 for any.
-        back_cpu: CPU of one that carries the other way, -1: the same does.
-        work_ns: its busy time per packet, ns.
+        offloads: forward large packets unsegmented.
+        cpu: CPU of the forwarder, -1: any.
+        back_cpu: CPU of another forwarder for the reverse direction; -1: one forwards both.
+        work_ns: a forwarder's busy time per packet, ns.
         txqueuelen: slots of each ring.
         qdisc: of each device.
     """
@@ -64,13 +64,13 @@ def kernel_vpn(
         stack.enter_context(namespaces(*NETNS))
         taken = TSO_OFFLOADS if offloads else 0
         ends = [stack.enter_context(TunDevice(name, flags, offloads=taken)) for name in DEVICES]
-        there, back = ends[0].fd, ends[1].fd
+        first_fd, second_fd = ends[0].fd, ends[1].fd
         one_way = back_cpu >= 0
-        forwarder = KernelReader(there, back, cpu=cpu, work_ns=work_ns, one_way=one_way)
+        forwarder = KernelReader(first_fd, second_fd, cpu=cpu, work_ns=work_ns, one_way=one_way)
         stack.enter_context(forwarder)
         if one_way:
             stack.enter_context(
-                KernelReader(back, there, cpu=back_cpu, work_ns=work_ns, one_way=True)
+                KernelReader(second_fd, first_fd, cpu=back_cpu, work_ns=work_ns, one_way=True)
             )
         ip_batch(
             [
@@ -82,15 +82,15 @@ def kernel_vpn(
         yield forwarder
 
 
-def rest(carried: Callable[[], int]) -> list[DeviceCounts]:
-    """Wait until nothing moves any more and return both devices' counters.
+def wait_until_idle(carried: Callable[[], int]) -> list[DeviceCounts]:
+    """Wait until no packet moves any more; return both devices' counters.
 
-    A qdisc counts the segments of a large packet, a device counts the packet, so that their
-    counters do not tell. What does: no qdisc holds a packet, and neither what carries packets nor
-    the devices went on between two looks, which take some milliseconds.
+    A qdisc counts a large packet's segments, but a device counts the packet, so their counters
+    cannot be compared. Instead, no qdisc may hold a packet, and neither the forwarder's nor the
+    devices' counts may change between two samples, which take some milliseconds.
 
     Args:
-        carried: returns how many packets were carried so far.
+        carried: returns how many packets have been forwarded so far.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     before: list[int] = []
@@ -104,6 +104,6 @@ def rest(carried: Callable[[], int]) -> list[DeviceCounts]:
 
 
 def netns_options() -> list[str]:
-    """Return the options that tell a traffic program the two namespaces and the far address."""
+    """Return a traffic program's options for the two namespaces and the remote address."""
     client, server = (str(netns_path(netns)) for netns in NETNS)
     return ["--netns-client", client, "--netns-server", server, "--address", ADDRESSES[1]]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From a run's raw data to its summary, its table and its picture; needs no kernel."""
+"""Makes summary, table, plot and page of a run from its raw data; needs no kernel."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Instructions per packet: from the raw data to a table for each axis."""
+"""Instructions per packet: from raw data to a table for each axis."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from statistics import median
 from typing import Any
 
 from bench.guest.costcases import AXES
-from bench.report.rows import MISSING
+from bench.report.tablerows import MISSING
 from lab.guest.variant import Variant
 from nodrop.errors import NodropError
 
 LOOP_EXCESS = 0.02
-"""What the guest's clock and other programs may add to the loop of known length."""
+"""Share that the guest's clock and other programs may add to the loop of known length."""
 
 Costs = dict[str, dict[str, "Cost"]]
-"""By case and driver."""
+"""Case -> driver -> cost."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a driver needs in a case, all rounds together.
+    """A driver's cost in a case, over all rounds.
 
     Attributes:
-        per_packet: instructions for each packet that was read, a number for each round.
-        delivered: packets that were read.
-        lost: packets that the driver dropped.
+        per_packet: instructions per packet read, one number per round.
+        delivered: packets read.
+        lost: packets dropped by the driver.
     """
 
     per_packet: tuple[float, ...]
@@ -36,33 +36,33 @@ class Cost:
 
     @property
     def median(self) -> float:
-        """Of the rounds."""
+        """Median of the rounds."""
         return median(self.per_packet)
 
     @property
     def spread(self) -> float:
-        """From the least round to the most, as a share of the median."""
+        """Range of the rounds, as a share of their median."""
         return (max(self.per_packet) - min(self.per_packet)) / self.median
 
 
 def counted(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the results of what the kernel could do."""
+    """Return the results that were not skipped."""
     return [result for result in results if "skipped" not in result]
 
 
 def loop_excess(result: Mapping[str, Any]) -> float:
-    """Return how much more than its length the loop was found to have, as a share of it."""
+    """Return by how much the loop's ticks exceed its instructions, as a share of them."""
     return float(result["loop_ticks"] / result["loop_instructions"] - 1)
 
 
 def check(results: Sequence[Mapping[str, Any]]) -> None:
-    """Check that ticks were instructions, and that every packet was accounted for.
+    """Check that ticks were instructions, and that every packet is accounted for.
 
     Raises:
-        NodropError: one of them is not so, or there are no results.
+        NodropError: a check failed, or there are no results.
     """
     if not results:
-        raise NodropError("The guest left no results.")
+        raise NodropError("There are no results.")
     if not counted(results):
         raise NodropError(f"Nothing was measured: {results[0]['skipped']}.")
     for result in counted(results):
@@ -70,16 +70,16 @@ def check(results: Sequence[Mapping[str, Any]]) -> None:
         if not 0 <= loop_excess(result) <= LOOP_EXCESS:
             raise NodropError(
                 f"{where}: {result['loop_instructions']:,} instructions took "
-                f"{result['loop_ticks']:,} ticks: these are no instructions."
+                f"{result['loop_ticks']:,} ticks: ticks are not instructions."
             )
         if result["unaccounted"]:
-            raise NodropError(f"{where}: nobody counted {result['unaccounted']} packets.")
+            raise NodropError(f"{where}: {result['unaccounted']} packets are not accounted for.")
         if any(one["idle_ms"] for one in result["rounds"]):
             raise NodropError(f"{where}: the CPU was idle, which counts as instructions.")
 
 
 def costs(results: Sequence[Mapping[str, Any]]) -> Costs:
-    """Return the costs in the order of the results."""
+    """Return the costs, in the order of the results."""
     found: Costs = {}
     for result in counted(results):
         case = found.setdefault(result["case"], {})
@@ -94,7 +94,7 @@ def costs(results: Sequence[Mapping[str, Any]]) -> Costs:
 
 
 def axes(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return the cases of each axis in the data, and what they are called there."""
+    """Return the cases of each axis in the data, and their labels there."""
     found: dict[str, dict[str, str]] = {}
     for result in counted(results):
         for axis, label in result["axes"].items():
@@ -134,7 +134,7 @@ def _table(
 
 
 def markdown(results: Sequence[Mapping[str, Any]], meta: Mapping[str, Any]) -> str:
-    """Return a table for each axis, and a line that says how they were made."""
+    """Return a table for each axis, and a note on how they were made."""
     found, by_axis = costs(results), axes(results)
     seen = {variant for by_variant in found.values() for variant in by_variant}
     variants = [str(variant) for variant in Variant if variant in seen]

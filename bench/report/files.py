@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The directory of a run: reading what the run left there."""
+"""Reads the files in the directory of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKDOWN_NAME = "table.md"
 PAGE_NAME = "report.html"
 PLOT_NAME = "plot.svg"
 NEEDED = {"machine": ("cpu", "cpus"), "kernel": ("release",)}
-"""What metadata must tell: no result without its machine and kernel."""
+"""Required metadata: every result needs its machine and kernel."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Run:
     """One line of the raw data.
 
     Attributes:
-        host: what else the host did meanwhile; None: not recorded.
+        host: the host's other load during the run; None: not recorded.
     """
 
     scenario: str
@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """What a run left: its metadata, its scenarios and its runs."""
+    """Metadata, scenarios and results of a run."""
 
     path: Path
     meta: Mapping[str, Any]
@@ -54,10 +54,10 @@ class RunDirectory:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of JSON lines, which may be packed (``.gz``).
+    """Return the text of a file of JSON lines, which may be compressed (``.gz``).
 
     Raises:
-        OSError: neither is there, or it cannot be read.
+        OSError: it is missing or cannot be read.
     """
     packed = path.with_name(f"{path.name}.gz")
     if packed.exists() and not path.exists():
@@ -66,7 +66,7 @@ def read_text(path: Path) -> str:
 
 
 def read_rows(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return raw data and metadata of a run that is no scenario's, as they are.
+    """Return raw data and metadata of a run without scenarios, unchecked.
 
     Raises:
         NodropError: they cannot be read.
@@ -75,14 +75,14 @@ def read_rows(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         rows = [json.loads(line) for line in read_text(folder / RAW_NAME).splitlines()]
         return rows, json.loads((folder / META_NAME).read_text(encoding="utf-8"))
     except (OSError, EOFError, ValueError) as error:
-        raise NodropError(f"{folder} does not hold the data of a run: {error}.") from error
+        raise NodropError(f"{folder} does not have the data of a run: {error}.") from error
 
 
 def parse_raw(text: str) -> list[Run]:
-    """Parse raw data; an unfinished last line, left by a killed run, is skipped.
+    """Parse raw data; skip an incomplete last line, which a killed run leaves.
 
     Raises:
-        ValueError: another line is broken, or has a metric that is no finite number.
+        ValueError: another line is invalid, or has a metric that is not a finite number.
     """
     finished = text.split("\n")[:-1]
     runs = []
@@ -92,7 +92,7 @@ def parse_raw(text: str) -> list[Run]:
             names = (data["scenario"], data["case"], data["variant"], data["pair"])
             metrics = dict(data["metrics"])
             if not all(_finite(value) for value in metrics.values()):
-                raise ValueError("a metric is no finite number")
+                raise ValueError("a metric is not a finite number")
         except (ValueError, LookupError, TypeError) as error:
             raise ValueError(f"line {number} is not a result: {error}") from error
         runs.append(Run(*names, metrics))
@@ -106,10 +106,10 @@ def _finite(value: object) -> bool:
 def check_runs(
     runs: Sequence[Run], scenarios: Mapping[str, Scenario], variants: Sequence[str]
 ) -> None:
-    """Check that each line is one of the runs that the metadata name, and is there once.
+    """Check that each line is a run from the metadata, and that none is there twice.
 
     Raises:
-        ValueError: one is not; it names the line.
+        ValueError: one is not; the message has the line.
     """
     planned = {
         (scenario.name, case.name, variant, pair)
@@ -124,29 +124,29 @@ def check_runs(
             planned.remove(key)
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"line {number} is no run that {META_NAME} names, or is there twice"
+                f"line {number} is not a run from {META_NAME}, or is a duplicate"
             ) from error
         for name, metric in scenarios[run.scenario].metrics.items():
-            # Rates and times: they have ratios and a geometric mean.
+            # Rates and times have ratios and a geometric mean.
             if metric.has_ratio and run.metrics.get(name, 0) < 0:
                 raise ValueError(f"line {number}: {name} is below 0")
 
 
 def parse_noise(text: str) -> dict[int, dict[str, float]]:
-    """Parse what the host did, by the number of the run; broken lines are skipped.
+    """Parse the host's load, by the number of the run; skip invalid lines.
 
-    They are no results: a run whose line is missing is one that tells nothing of the host.
+    They are not results: without its line, a run's load is unknown.
     """
     found = {}
     for line in text.splitlines():
         try:
             data = json.loads(line)
             number = data.pop("run")
-            told = {name: float(value) for name, value in data.items()}
+            shares = {name: float(value) for name, value in data.items()}
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
             continue
-        if type(number) is int and all(map(math.isfinite, told.values())):
-            found[number] = told
+        if type(number) is int and all(map(math.isfinite, shares.values())):
+            found[number] = shares
     return found
 
 
@@ -154,7 +154,7 @@ def load(path: Path) -> RunDirectory:
     """Read a run's directory.
 
     Raises:
-        NodropError: it is none, holds no result, or is broken.
+        NodropError: it is not one, has no results, or is invalid.
     """
     try:
         meta = json.loads((path / META_NAME).read_text(encoding="utf-8"))
@@ -165,17 +165,17 @@ def load(path: Path) -> RunDirectory:
     except (OSError, EOFError) as error:
         raise NodropError(
             f"{path} is not the directory of a run: {error}.",
-            "Give a directory that 'nodrop-lab bench' or 'nodrop-lab demo' has made.",
+            "Name a directory that 'nodrop-lab bench' or 'nodrop-lab demo' has written.",
         ) from error
     except ValueError as error:
         raise NodropError(f"{path / META_NAME} is not valid JSON: {error}.") from error
     if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA:
-        raise NodropError(f"{path / META_NAME} has a schema that this version does not know.")
+        raise NodropError(f"{path / META_NAME} has a schema unknown to this version.")
     try:
         if missing := [
             key for part, keys in NEEDED.items() for key in keys if key not in meta[part]
         ]:
-            raise ValueError(f"{META_NAME} does not tell {missing[0]}")
+            raise ValueError(f"{META_NAME} lacks {missing[0]}")
         scenarios = {
             name: Scenario.from_data(name, data) for name, data in meta["scenarios"].items()
         }
@@ -184,7 +184,7 @@ def load(path: Path) -> RunDirectory:
         runs = parse_raw(raw)
         check_runs(runs, scenarios, meta["variants"])
     except (ValueError, LookupError, AttributeError, TypeError) as error:
-        raise NodropError(f"The data in {path} are broken: {error}.") from error
+        raise NodropError(f"The data in {path} are invalid: {error}.") from error
     if not runs:
         raise NodropError(f"The run in {path} ended before its first result.")
     runs = [replace(run, host=host.get(number)) for number, run in enumerate(runs)]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whether the machine was quiet enough for the speeds to mean something.
+"""Judges whether the machine was quiet enough for its results.
 
-A machine is called noisy when one of these is true of a scenario's runs:
+A machine is called noisy if, in a scenario's runs,
 
-- other programs took more than OTHERS of the CPUs, or a hypervisor more than STEAL;
-- stock's own values of the first metric are spread wider than SPREAD in the median case.
+- other programs took more than OTHERS of the CPUs, or a hypervisor more than STEAL, or
+- stock's values of the first metric have a spread above SPREAD in the median case.
 
-The spread of a case is the range of the middle half of its values, as a share of their median.
+The spread of a case is the interquartile range of its values, as a share of their median.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MIN_PAIRS = 4
 
 
 def weighted(runs: list[Run], name: str) -> float | None:
-    """Return the mean over the runs' time; None when no run tells."""
-    told = [run.host for run in runs if run.host and {name, "wall_s"} <= run.host.keys()]
-    whole = sum(host["wall_s"] for host in told)
-    if not whole:
+    """Return the mean over the runs' time; None if no run recorded it."""
+    recorded = [run.host for run in runs if run.host and {name, "wall_s"} <= run.host.keys()]
+    total_s = sum(host["wall_s"] for host in recorded)
+    if not total_s:
         return None
-    return round(sum(host[name] * host["wall_s"] for host in told) / whole, 4)
+    return round(sum(host[name] * host["wall_s"] for host in recorded) / total_s, 4)
 
 
 def middle_half(values: list[float]) -> float:
@@ -43,7 +43,7 @@ def middle_half(values: list[float]) -> float:
 
 
 def stock_spread(scenario: Scenario, runs: Iterable[Run]) -> float | None:
-    """Return how wide stock's first metric is spread in the median case.
+    """Return the spread of stock's first metric in the median case.
 
     None: no case has MIN_PAIRS values of it.
     """
@@ -57,7 +57,7 @@ def stock_spread(scenario: Scenario, runs: Iterable[Run]) -> float | None:
 
 
 def of_scenario(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
-    """Return the part of a summary that is about noise."""
+    """Return a summary's part about noise."""
     others = weighted(runs, "others_cpu_share")
     steal = weighted(runs, "steal_share")
     stock = stock_spread(scenario, runs)
@@ -79,7 +79,7 @@ def of_scenario(scenario: Scenario, runs: list[Run]) -> dict[str, Any]:
 
 
 def sentence(name: str, summary: Mapping[str, Any]) -> str:
-    """Return whether the machine was quiet while a scenario ran, and what that rests on."""
+    """Return whether the machine was quiet during a scenario, with the measured shares."""
     one = summary["noise"]
     state = {True: "noisy", False: "quiet", None: "perhaps noisy, too little is recorded"}
     parts = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The report as one HTML file: no network, no script, the same bytes from the same data."""
+"""The report as one HTML file, without network access and scripts; reproducible from its data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from bench.report import plot
 from bench.report.files import PAGE_NAME, RunDirectory
-from bench.report.rows import Section, format_interval, section
 from bench.report.table import note
+from bench.report.tablerows import Section, format_interval, section
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -26,7 +26,7 @@ def page(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
 
 
 def facts(directory: RunDirectory) -> dict[str, str]:
-    """Return where a run was made and with what, by names for people."""
+    """Return machine, kernel, source and programs of a run, by displayed names."""
     meta = directory.meta
     machine, kernel, source = meta["machine"], meta["kernel"], meta["source"]
     found = {
@@ -73,7 +73,7 @@ def _table(part: Section) -> str:
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Write the page beside the raw data.
+    """Write the page into the run's directory.
 
     Raises:
         OSError: it cannot be written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The picture of a run, drawn from its summary alone: a bar for each driver and case."""
+"""The plot of a run, drawn from its summary: a bar for each driver and case."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.report.files import PLOT_NAME, RunDirectory
-from bench.report.rows import case_words
 from bench.report.table import caption
+from bench.report.tablerows import case_words
 
 COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2"}
-"""Grey, and two colours of Okabe and Ito's that all kinds of eyes tell apart."""
+"""Grey, and two colours of Okabe and Ito's palette for all kinds of colour vision."""
 HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx"}
-"""What tells the drivers apart where there is no colour."""
+"""Distinguishes the drivers without colours."""
 LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
 INK, FAINT = "#222222", "#666666"
 STYLE: Any = {
@@ -36,29 +36,29 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "grid.color": "#e5e5e5",
     "hatch.linewidth": 0.6,
-    # A name is a name: a dollar in it begins no formula.
+    # A dollar sign in a name must not start a formula.
     "text.parse_math": False,
 }
 PANEL_INCHES = (5.0, 3.9)
 CHAR_INCHES, GAP_INCHES = 0.062, 0.1
-"""Width of a character of a case's name below the axis, and what is left between two names."""
+"""Width of a character of a case's name below the axis, and the gap between two names."""
 COLUMNS = 4
-"""Panels beside each other in the picture at most."""
+"""Maximum number of panels in a row."""
 CHARS_PER_INCH = 15
-"""Of the caption, which goes on in another line where the picture ends."""
+"""Of the caption, which is wrapped at the plot's width."""
 COUNTS = {
-    "lost": ("Lost packets: a qdisc could have held them", "packets in a run"),
-    "damaged_frames_percent": ("Damaged pictures", "%"),
+    "lost": ("Driver drops that a qdisc could have queued", "packets in a run"),
+    "damaged_frames_percent": ("Damaged frames", "%"),
     "longest_send_ms": ("Longest send()", "ms"),
 }
-"""Metrics that may be 0, and so have no ratio: title and unit."""
+"""Metrics that are often 0 and so have no ratios: title and unit."""
 RATES = {
     "delivered_pps": "Delivered packets per second",
     "received_mbit_per_s": "Received bits per second",
     "goodput_mbit_per_s": "TCP goodput",
     "rtt_mean_ms": "TCP's round-trip time: less is better",
 }
-"""Metrics that are compared with stock's: title."""
+"""Metrics that are shown as ratios to stock: title."""
 DUE = "first_due_percent"
 LATENCIES = {"latency_p50_ms": "p50", "latency_p99_ms": "p99"}
 
@@ -67,17 +67,17 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a picture.
+    """One part of a plot.
 
     Attributes:
         title: what it shows.
         unit: of the vertical axis.
         labels: of the groups of bars.
-        pick: group and driver -> median and interval; None: it has none.
+        pick: group and driver -> median and interval; None: there is none.
         variants: the drivers.
-        line: what the bars are compared with; None: nothing.
-        linear: where a logarithmic axis begins to be linear, so that it has a zero; None: it is
-            linear everywhere.
+        line: value of a reference line; None: no line.
+        linear: the vertical axis is linear up to here and logarithmic above, so it includes 0;
+            None: it is linear.
     """
 
     title: str
@@ -90,12 +90,12 @@ class Panel:
 
     @property
     def inches(self) -> float:
-        """How wide it has to be, so that the labels do not overlap."""
+        """Width at which the labels do not overlap, inches."""
         longest = max(map(len, "\n".join(self.labels).split("\n")))
         return max(PANEL_INCHES[0], (CHAR_INCHES * longest + GAP_INCHES) * (len(self.labels) + 1))
 
     def draw(self, axes: Axes) -> None:
-        """Draw medians as bars, with their intervals; ends the axis a bit above the medians."""
+        """Draw medians as bars, with their intervals; the axis ends slightly above the medians."""
         width, tallest = 0.8 / len(self.variants), self.line or 0.0
         for number, variant in enumerate(self.variants):
             for index in range(len(self.labels)):
@@ -131,7 +131,7 @@ class Panel:
 
 
 def style(variant: str) -> dict[str, Any]:
-    """Return how a driver's bars look: colour and pattern."""
+    """Return a driver's colour and hatching."""
     return {
         "facecolor": COLOURS[variant],
         "edgecolor": "#ffffff",
@@ -151,19 +151,19 @@ def short(value: float) -> str:
 
 
 def latency(summary: Mapping[str, Any], variants: Sequence[str]) -> Panel:
-    """Return the panel of the percentiles of the round-trip time under load."""
-    told, names = summary["variants"], list(LATENCIES)
+    """Return the panel of the round-trip time's percentiles under load."""
+    by_variant, names = summary["variants"], list(LATENCIES)
     return Panel(
         "Latency beside a TCP flow",
         "round trip, ms, interval",
         list(LATENCIES.values()),
-        lambda index, variant: told.get(variant, {}).get(names[index]),
+        lambda index, variant: by_variant.get(variant, {}).get(names[index]),
         variants,
     )
 
 
 def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
-    """Return what a run's picture consists of: what its scenarios measured."""
+    """Return the panels of a run's plot, which depend on its scenarios."""
     return [
         panel
         for summary in summaries.values()
@@ -182,10 +182,10 @@ def _panels(summary: Mapping[str, Any], variants: Sequence[str], *, alone: bool)
     if has_latency:
         yield latency(summary, variants)
     if DUE in metrics:
-        title = "What the first class got of its due"
+        title = "Share of the first class, of its due share"
         yield Panel(title, "%, interval", labels, value(DUE), variants, line=100)
         return
-    # TCP sends again what was lost: its goodput tells.
+    # TCP retransmits what is dropped: its goodput shows the cost.
     for metric, (title, unit) in COUNTS.items() if "goodput_mbit_per_s" not in metrics else ():
         if metric in metrics:
             text = f"{unit}, logarithmic"
@@ -205,7 +205,7 @@ def _panels(summary: Mapping[str, Any], variants: Sequence[str], *, alone: bool)
 
 
 def finish(figure: Figure, words: str, variants: Sequence[str]) -> None:
-    """Draw the legend above a picture and a caption below it."""
+    """Draw the legend above a plot and a caption below it."""
     figure.legend(
         handles=[mpl.patches.Patch(**style(name)) for name in variants],
         loc="outside upper center",
@@ -217,7 +217,7 @@ def finish(figure: Figure, words: str, variants: Sequence[str]) -> None:
 
 
 def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
-    """Return the picture, the same for the same data; empty when nothing has a panel."""
+    """Return the plot, reproducible from the data; empty if there are no panels."""
     chosen = panels(summaries, variants)
     if not chosen:
         return ""
@@ -235,6 +235,6 @@ def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Draw the picture beside the raw data, if there is anything to draw."""
+    """Write the plot into the run's directory, if there is one."""
     if text := svg(summaries, directory.meta["variants"]):
         (directory.path / PLOT_NAME).write_text(text, encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Medians with distribution-free intervals, and joins of several numbers into one."""
+"""Medians with distribution-free confidence intervals; joins several numbers into one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A median and the interval that holds the true median.
+    """A median and its confidence interval.
 
     Attributes:
         median: of the sample.
         low: lower end of the interval.
         high: upper end of the interval.
         n: size of the sample.
-        confidence: probability that such an interval holds the true median. It is at
-            least CONFIDENCE, except for samples of less than six, whose whole range is
-            given: no interval of that confidence exists for them.
+        confidence: probability that such an interval contains the true median. It is at least
+            CONFIDENCE, except for samples of less than six: for those, no such interval exists,
+            and low and high are their range.
     """
 
     median: float
@@ -35,9 +35,9 @@ class Interval:
 def coverage(n: int, rank: int) -> float:
     """Return the probability that the median lies within the ``rank``-th of both ends.
 
-    The number of values below the true median is binomial(n, 1/2), whatever the
-    distribution: the interval from the rank-th smallest to the rank-th largest value
-    misses the median only if fewer than ``rank`` values lie on one side.
+    The number of values below the true median is binomial(n, 1/2) for any distribution. The
+    interval from the rank-th smallest to the rank-th largest value misses the median only if
+    fewer than ``rank`` values lie on one side.
     """
     outside: int = sum(math.comb(n, k) for k in range(rank))
     return 1.0 - 2.0 * outside / float(2**n)
@@ -65,7 +65,7 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
 
 
 def join(values: Sequence[float], how: str) -> float:
-    """Make one number of several: ``sum``, ``mean`` or ``geometric mean`` (0 if one is 0)."""
+    """Combine numbers by ``sum``, ``mean`` or ``geometric mean`` (0 if one of them is 0)."""
     if how == "geometric mean":
         return geometric_mean(values) if all(values) else 0.0
     return math.fsum(values) / (len(values) if how == "mean" else 1)

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Makes the summary of a run: medians, intervals, paired ratios.
 
-Layout of one scenario (``nodrop-lab -j bench SCENARIO`` prints exactly this object)::
+Layout of one scenario (``nodrop-lab -j bench SCENARIO`` prints this object)::
 
-    schema, scenario, title, kernel, machine, runs, pairs, seconds
-    continued -> [when an interrupted run was taken up]
+    scenario, title, kernel, machine, started, source, runs, pairs, seconds
+    continued -> [when an interrupted run was continued]
     noise -> {noisy, reasons, ...}, see :mod:`bench.report.noise`
     variants -> stock|upstream|nodrop -> metric -> {median, low, high, n, confidence}
     ratios   -> nodrop/stock|...      -> metric -> the same
     joins    -> metric -> "geometric mean" | "sum" | "mean"
     cases    -> case -> {parameters, variants, ratios}
 
-A ratio compares two runs of one pair, made right after each other; the median runs over the
-ratios, not the other way round. Pairs whose divisor is 0 have none.
+A ratio compares two runs of one pair, which were made one after the other. The median is taken of
+the ratios; it is not a ratio of medians. Pairs whose divisor is 0 have no ratio.
 
-The outer ``variants`` and ``ratios`` are about all cases together: the cases of each pair
-are joined into one number as ``joins`` says, and the median runs over the pairs. Cases are
-no more pairs, so they make no interval narrower.
+The outer ``variants`` and ``ratios`` are about all cases together: ``joins`` says how the cases of
+each pair become one number, and the median is taken over the pairs. More cases are not more pairs,
+so they make no interval narrower.
 
-``pairs`` is how many complete ones, with a run of each variant, every case has at least that was
-begun; a case that an interruption left without a run is not among ``cases``.
+``pairs`` is the smallest number of complete pairs of a case, with a run of each variant. A case
+that has no run yet, because of an interruption, is not among ``cases``.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def series(runs: Iterable[Run], metric: str) -> Series:
 
 
 def joined(by_case: list[Series], how: str) -> Series:
-    """Join the cases of each pair; pairs that lack a case are left out."""
+    """Join the cases of each pair; skip pairs that lack a case."""
     result: Series = {}
-    # In the order of the data: the same data give the same bytes.
+    # In the order of the data, so the output is reproducible.
     for variant in dict.fromkeys(variant for case in by_case for variant in case):
         values = [case.get(variant, {}) for case in by_case]
         whole = set.intersection(*(set(case) for case in values))
@@ -87,12 +87,12 @@ def _ratios(all_series: Mapping[str, Series]) -> dict[str, dict[str, Any]]:
 
 
 def _metric_names(runs: Iterable[Run], metrics: Mapping[str, Metric]) -> list[str]:
-    """Return the declared metrics first, then all others that were measured."""
+    """Return the declared metrics first, then all others in the results."""
     return list(dict.fromkeys([*metrics, *(name for run in runs for name in run.metrics)]))
 
 
 def complete_pairs(runs: Iterable[Run], variants: Iterable[str]) -> int:
-    """Return how many pairs with a run of each variant every case has at least."""
+    """Return the smallest number of complete pairs of a case, with a run of each variant."""
     wanted = set(variants)
     found: dict[str, dict[int, set[str]]] = {}
     for run in runs:
@@ -147,7 +147,7 @@ def summarise_scenario(
 
 
 def summarise(directory: RunDirectory) -> dict[str, dict[str, Any]]:
-    """Return the summary of each scenario of a run that has results."""
+    """Return the summaries of all scenarios that have results."""
     found = {}
     for name, scenario in directory.scenarios.items():
         runs = [run for run in directory.runs if run.scenario == name]
@@ -157,7 +157,7 @@ def summarise(directory: RunDirectory) -> dict[str, dict[str, Any]]:
 
 
 def lost_by_nodrop(directory: RunDirectory) -> int:
-    """Return how many packets nodrop lost in all runs where a qdisc could hold them."""
+    """Return how many packets nodrop's driver dropped in all cases with a qdisc."""
     held = {
         (name, case.name)
         for name, scenario in directory.scenarios.items()
@@ -172,5 +172,5 @@ def lost_by_nodrop(directory: RunDirectory) -> int:
 
 
 def unaccounted(directory: RunDirectory) -> list[Run]:
-    """Return the runs whose packets were not all found again."""
+    """Return the runs in which the account of packets does not balance."""
     return [run for run in directory.runs if run.metrics.get("unaccounted", 0) != 0]

@@ -8,12 +8,12 @@ from typing import Any
 
 from bench.report import noise
 from bench.report.files import MARKDOWN_NAME, RunDirectory
-from bench.report.rows import Section, section
+from bench.report.tablerows import Section, section
 from nodrop.columns import Cell, Column
 from nodrop.screen import Screen
 
 SET_UP = ("ip", "tc")
-"""Programs that every scenario has, and that carry no packet."""
+"""Programs of every scenario; they carry no packets."""
 
 
 def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
@@ -27,7 +27,7 @@ def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Sect
 def caption(summaries: Mapping[str, Any]) -> str:
     """Return the line that says where and how the numbers were made.
 
-    The scenarios may be of several runs; what differs between them is told of each.
+    The scenarios may be from several runs; where these differ, each is named.
     """
     lengths = "; ".join(
         f"{name}: {summary['pairs']} {'pair' if summary['pairs'] == 1 else 'pairs'} "
@@ -42,15 +42,15 @@ def caption(summaries: Mapping[str, Any]) -> str:
 
 
 def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
-    """Return all that is told below a run's table."""
-    said = [caption(summaries)]
+    """Return the text below a run's table."""
+    parts = [caption(summaries)]
     versions = directory.meta.get("programs", {})
     if words := ", ".join(f"{name} {of}" for name, of in versions.items() if name not in SET_UP):
-        said.append(f"With {words}.")
+        parts.append(f"With {words}.")
     if times := directory.meta["continued"]:
-        said.append(f"Interrupted and continued: {', '.join(times)}.")
-    said += [noise.sentence(*item) for item in summaries.items()]
-    return " ".join(said)
+        parts.append(f"Interrupted and continued: {', '.join(times)}.")
+    parts += [noise.sentence(*item) for item in summaries.items()]
+    return " ".join(parts)
 
 
 def _place(summary: Mapping[str, Any]) -> str:
@@ -58,10 +58,10 @@ def _place(summary: Mapping[str, Any]) -> str:
     return f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs"
 
 
-def _shared(said: Mapping[str, str]) -> str:
-    """Return what is said of all scenarios, with their names only where it differs."""
+def _shared(parts: Mapping[str, str]) -> str:
+    """Return a text about all scenarios, which names them only where they differ."""
     by_words: dict[str, list[str]] = {}
-    for name, words in said.items():
+    for name, words in parts.items():
         by_words.setdefault(words, []).append(name)
     if len(by_words) == 1:
         return next(iter(by_words))
@@ -69,7 +69,7 @@ def _shared(said: Mapping[str, str]) -> str:
 
 
 def print_to(screen: Screen, parts: Sequence[Section], below: str) -> None:
-    """Print the table; what is wider than a terminal goes on in its next line."""
+    """Print the table; lines that are wider than the terminal are wrapped."""
     for part in parts:
         columns = [Column("case"), Column("metric")]
         columns += [Column(head, right=True) for head in part.columns]
@@ -80,12 +80,12 @@ def print_to(screen: Screen, parts: Sequence[Section], below: str) -> None:
 
 
 def _cells(part: Section) -> Iterator[list[Cell]]:
-    """Give the cells of each line, all cases together in bold, losses in red."""
+    """Yield the cells of each line, totals in bold, drops in red."""
     style = ""
     for row in part.rows:
         if row.case:
-            style = "bold" if row.case == part.whole else ""
-        lost = row.metric.startswith("lost,")
+            style = "bold" if row.case == part.total_label else ""
+        lost = row.metric.startswith(("driver drops,", "lost,"))
         cells = [
             (cell, "red" if lost and "[" not in cell and cell not in ("0", "-") else style)
             for cell in row.cells
@@ -106,7 +106,7 @@ def markdown(parts: Sequence[Section], below: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that ends no cell and begins no tag."""
+    """Escape text for a cell."""
     for char, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " ")):
         text = text.replace(char, safe)
     return text
@@ -117,6 +117,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:
-    """Write the table as Markdown beside the raw data."""
+    """Write the table as Markdown into the run's directory."""
     text = markdown(sections(directory, summaries), note(directory, summaries))
     (directory.path / MARKDOWN_NAME).write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.report.taps FILE...``: tables of what bench.guest.taps has written.
+"""``python -m bench.report.taps FILE...``: tables of the results of bench.guest.taps and second.
 
-Of floods (``--drivers stock nodrop``): what a tap delivered with nodrop's driver over stock's. Of
-bench.guest.second: what a fast guest gets beside a slow one. gzip is fine, too.
+For floods (``--drivers stock nodrop``): packets delivered with nodrop's driver, relative to
+stock's. For bench.guest.second: a fast guest's throughput beside a slow one. gzip is supported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CASE = ("way", "reader", "sockets", "rate", "driver")
 
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
-    """Give the table's lines: medians of pairs, with their intervals; packets dropped a run."""
+    """Yield the table's lines: medians of pairs with their intervals; dropped packets per run."""
     cases: dict[tuple[Any, ...], dict[int, dict[str, Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         case = tuple(row[name] for name in ("way", "reader", "ring", "sockets"))
@@ -47,7 +47,7 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def ratios(lines: Sequence[Row]) -> list[float]:
-    """Return, for each repetition, what the fast guest got beside the slow one of what it gets."""
+    """Return, for each repetition, the fast guest's rate beside the slow one, relative to alone."""
     found = []
     for repetition in sorted({line["repetition"] for line in lines}):
         of = [line for line in lines if line["repetition"] == repetition]
@@ -59,7 +59,7 @@ def ratios(lines: Sequence[Row]) -> list[float]:
 
 
 def second_table(lines: Sequence[Row]) -> list[str]:
-    """Return the lines of a table, a row for each case."""
+    """Return the lines of a table with a row for each case."""
     rows = [
         f"| {' | '.join(SECOND_HEAD)} |",
         "|---|---|---:|---|---:|---:|---:|---:|---:|---:|",
@@ -85,7 +85,7 @@ def second_table(lines: Sequence[Row]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table of the files."""
+    """Print the tables of the files."""
     texts = [files.read_text(Path(word.removesuffix(".gz"))) for word in argv]
     rows = [json.loads(line) for text in texts for line in text.splitlines()]
     for line in second_table(rows) if rows and "beside" in rows[0] else table(rows):

@@ -12,7 +12,7 @@
 /* Context: consumer_lock held. */
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
 {
-	q->consumer_stats[stat - NODROP_SENDER_STATS]++;
+	q->stats[stat]++;
 }
 
 static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
@@ -59,7 +59,7 @@ static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
 		return false;
 	}
 	return left > -step && q->limit >= NODROP_FLOOR &&
-	       nodrop_came(q) == mark;
+	       READ_ONCE(q->produced) == mark;
 }
 
 /**
@@ -161,7 +161,8 @@ static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 /* Does the ring hold packets? Lockless: may be outdated at once. */
 static bool nodrop_has_packets(const struct nodrop_queue *q)
 {
-	return !READ_ONCE(q->unaware) && nodrop_came(q) != READ_ONCE(q->taken);
+	return !READ_ONCE(q->unaware) &&
+	       READ_ONCE(q->produced) != READ_ONCE(q->taken);
 }
 
 /* Wait for a packet, for less time than sleeping and a wake-up take. */
@@ -200,7 +201,8 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 	if (READ_ONCE(q->max) >= NODROP_SMALL)
 		nodrop_wait(q);
 	if (READ_ONCE(q->stopped) ||
-	    (nodrop_has_packets(q) && nodrop_came(q) != READ_ONCE(q->mark)))
+	    (nodrop_has_packets(q) &&
+	     READ_ONCE(q->produced) != READ_ONCE(q->mark)))
 		/* Senders are active: decide again at a later check. */
 		WRITE_ONCE(q->woken, true);
 	else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq))

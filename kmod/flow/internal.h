@@ -54,12 +54,6 @@ static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
 	return n < 0 ? n + ring->size : n;
 }
 
-/* All packets that have entered the ring. */
-static inline unsigned int nodrop_came(const struct nodrop_queue *q)
-{
-	return READ_ONCE(q->produced) + READ_ONCE(q->extra);
-}
-
 /*
  * Packets in the ring; exact under both locks. An unaware consumer does not
  * advance @taken.
@@ -68,19 +62,7 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 {
 	if (unlikely(q->unaware))
 		return nodrop_ring_count(q->ring);
-	return nodrop_came(q) - READ_ONCE(q->taken);
-}
-
-/*
- * Reserved slots may be taken by now: void them, except for the one that a
- * sender under way relies on.
- *
- * Context: producer_lock held.
- */
-static inline void nodrop_keep_one(struct nodrop_queue *q)
-{
-	if (q->reserved != q->produced)
-		WRITE_ONCE(q->reserved, q->produced + 1);
+	return READ_ONCE(q->produced) - READ_ONCE(q->taken);
 }
 
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */

@@ -9,11 +9,11 @@
  * slot, and the ring holds no more than the consumer's rate needs. The core
  * knows rings and txqs, and no driver.
  *
- *   sender (transmit lock held)         nodrop_queue                consumer
- *   reserve: produced != reserved?
- *   produce: produced++                                     consume: taken++
- *   at produced == reserved, read taken:
- *     slots:   advance reserved
+ *   sender                              nodrop_queue                consumer
+ *   reserve: reserved > 0?
+ *   produce: produced++, reserved--                         consume: taken++
+ *   at reserved == 0, read taken:
+ *     slots:   reserve them
  *     too few: XOFF, stopped = 1,        at check_at, or if the ring is empty,
  *              read taken once more      read stopped; at wake_at, or if empty:
  *                                        stopped = 0, XON
@@ -23,17 +23,16 @@
  *
  * Limit. @max is txqueuelen. @limit is the number of packets that the consumer
  *   takes in target_us, a module parameter, clamped to @floor and @max:
- *   limit.c. The ring's array is longer than @max by a slack, for packets that
- *   the consumer puts back, for XDP frames and for packets of a detached queue.
- *   So a smaller txqueuelen only changes @max.
- * Reserve. @reserved is how far @produced may advance before a sender reads
- *   @taken again. Below it the sender has a slot, and nodrop_reserve() takes no
- *   lock of the ring. XDP frames and a resize may take reserved slots, but keep
- *   one for a sender that is under way. At @reserved a sender takes
- *   producer_lock and reads @taken: in nodrop_produce() after its packet is in
- *   the ring, or in nodrop_reserve(). It advances @reserved, or stops the txq
- *   if fewer than 16 slots (a quarter of a limit below 64) are free;
- *   nodrop_reserve() then returns NODROP_BUSY.
+ *   limit.c. The ring's array is longer than @max by a slack (ring.c), so a
+ *   smaller txqueuelen only changes @max.
+ * Reserve. A sender looks for a slot before it touches the packet, and takes no
+ *   lock for that while slots are reserved (nodrop_reserved()). With none left
+ *   it takes producer_lock and reads @taken: in nodrop_produce() after its
+ *   packet is in the ring, or in nodrop_reserve(). It reserves all free slots,
+ *   or stops the txq if fewer than 16 (a quarter of a limit below 64) are free.
+ *   Transmit is lockless: before one sender fills the slot that it has seen,
+ *   another sender, an XDP frame or a resize may take it. Then it uses one of
+ *   the slack, which has a slot for each CPU.
  * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
  *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
  *   txq itself and has the qdisc run. The consumer writes @taken and then reads
@@ -57,7 +56,6 @@
  *   its own CPU. It decides under consumer_lock (@todo) and acts after it, with
  *   no lock held (nodrop_act()): nothing runs or enables softirqs under a lock
  *   of the ring.
- * Notify once. A burst (xmit_more) notifies the consumer at its end: burst.h.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
  *   stopped is stalled. The guard's timer then wakes the txq and schedules the
  *   qdisc, and a full ring drops until the consumer takes a packet. So no txq
@@ -80,21 +78,9 @@
 #include <linux/timer.h>
 #include <net/sch_generic.h>
 
-/**
- * enum nodrop_verdict - what nodrop_reserve() returns
- * @NODROP_PASS: no flow control now: transmit, and drop if the ring is full
- * @NODROP_RESERVED: there is a slot: transmit
- * @NODROP_BUSY: the txq is stopped: return NETDEV_TX_BUSY
- */
-enum nodrop_verdict {
-	NODROP_PASS,
-	NODROP_RESERVED,
-	NODROP_BUSY,
-};
-
 /* Statistics of a queue. */
 enum nodrop_stat {
-	/* Written by senders and the guard, under producer_lock. */
+	/* Counters of senders and the guard, under producer_lock. */
 	NODROP_STOPS,		/* times the txq was stopped */
 	NODROP_STOPS_LIMIT,	/* of these: by a limit below txqueuelen */
 	NODROP_BUSY_RETURNS,	/* NETDEV_TX_BUSY returned */
@@ -106,10 +92,9 @@ enum nodrop_stat {
 	NODROP_DROP_UNCLAIMED,	/* drops for no such reason: stays 0 */
 	NODROP_DROP_XDP,	/* XDP frames dropped: slack is full */
 	NODROP_DROP_PURGED,	/* purged when the queue was detached */
-	NODROP_SENDER_STATS,
 
-	/* Written by the consumer, under consumer_lock. */
-	NODROP_WAKES = NODROP_SENDER_STATS, /* by the consumer alone */
+	/* Counters of the consumer, under consumer_lock. */
+	NODROP_WAKES,		/* by the consumer alone */
 	NODROP_KICKS,		/* IPIs sent */
 	NODROP_KICKS_HERE,	/* times it ran the qdisc on its own CPU */
 	NODROP_COUNTERS,
@@ -126,13 +111,12 @@ enum nodrop_stat {
  * core call: a module that was built with another version does not load, on
  * kernels without MODVERSIONS, too.
  */
-#define nodrop_check nodrop_check_protocol_3
+#define nodrop_check nodrop_check_protocol_4
 
 /**
  * struct nodrop_queue - flow control of one ring
  *
- * @produced, @extra, @taken and what is compared with them count for ever and
- * wrap.
+ * @produced, @taken and what is compared with them count for ever and wrap.
  *
  * Written seldom, under both locks unless stated:
  * @ring: the ring; never changes
@@ -145,24 +129,20 @@ enum nodrop_stat {
  *	producer_lock, cleared by the consumer with its next packet, under
  *	consumer_lock
  * @stale: other txqs' qdiscs may hold packets for this ring, so all of them
- *	are run; under RTNL
+ *	are run
  *
  * Written by senders, under producer_lock unless stated:
- * @produced: packets of @txq that entered the ring
- * @extra: other packets that did: XDP frames, packets of a detached queue
- * @reserved: what @produced may advance to before @taken is read again
+ * @produced: packets that entered the ring
+ * @reserved: slots that @txq's senders may fill before @taken is read again
  * @mean: running mean of packet lengths in bytes, for @limit and bulk dequeue
  * @cpu: CPU that sent last, @consumer_cpu not counted, or -1
- * @burst_cpu: CPU that is amid a burst, or -1; under the transmit lock
- * @notice: notify the consumer at the burst's end; under the transmit lock
  * @bypass_reason: the NODROP_DROP_* that a full ring counts now, 0 while there
  *	is flow control
- * @stats: the senders' counters
  *
  * State of the last stop; written by the sender that stops:
  * @stopped: the core has stopped the txq; set under producer_lock, cleared by a
  *	wake under either lock. May be set while XOFF is clear
- * @mark: @produced + @extra at the stop
+ * @mark: @produced at the stop
  * @wake_at: value of @taken at which the consumer wakes the txq
  *
  * Written by the consumer, under consumer_lock:
@@ -175,9 +155,9 @@ enum nodrop_stat {
  * @pace: last sample of the consumer's pace, ns a packet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
- * @consumer_stats: the consumer's counters, from NODROP_SENDER_STATS on
  *
  * Slow path:
+ * @stats: the counters, see enum nodrop_stat
  * @kick: the IPI
  * @kicking: its state, see kick.c
  * @guard: the guard's timer, pending while the txq is stopped; producer_lock
@@ -198,14 +178,10 @@ struct nodrop_queue {
 	bool stale;
 
 	unsigned int produced ____cacheline_aligned_in_smp;
-	unsigned int extra;
 	unsigned int reserved;
 	unsigned int mean;
 	int cpu;
-	int burst_cpu;
-	bool notice;
 	u8 bypass_reason;
-	u64 stats[NODROP_SENDER_STATS];
 
 	bool stopped ____cacheline_aligned_in_smp;
 	unsigned int mark;
@@ -220,9 +196,9 @@ struct nodrop_queue {
 	unsigned int pace;
 	unsigned int pace_taken;
 	u64 pace_at;
-	u64 consumer_stats[NODROP_COUNTERS - NODROP_SENDER_STATS];
 
-	call_single_data_t kick ____cacheline_aligned_in_smp;
+	u64 stats[NODROP_COUNTERS] ____cacheline_aligned_in_smp;
+	call_single_data_t kick;
 	int kicking;
 	struct timer_list guard;
 	unsigned int guard_mark;
@@ -252,9 +228,9 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 void nodrop_queue_hide(struct nodrop_queue *q);
 void nodrop_queue_destroy(struct nodrop_queue *q);
 struct nodrop_queue *nodrop_queue_find(const void *key);
-void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq);
+void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
+		       bool stale);
 void nodrop_queue_unaware(struct nodrop_queue *q);
-void nodrop_queue_stale(struct nodrop_queue *q, bool stale);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);
 
@@ -265,8 +241,7 @@ void nodrop_shrink(struct nodrop_queue *q);
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n);
 
 /* Senders: produce.c. */
-enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
-					struct netdev_queue *txq, bool on);
+bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on);
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes);
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame);
 
@@ -370,27 +345,22 @@ static inline bool nodrop_act(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_reserve() - check for a slot before the packet is touched
+ * nodrop_reserved() - is there a slot, as far as is known without a lock?
  * @q: the queue
  * @txq: the txq that the packet comes through
- * @on: whether flow control is wanted for the device
  *
- * After NODROP_RESERVED the caller may produce one packet, or none. Takes no
- * lock of the ring as long as slots are reserved: only the holder of the
- * transmit lock uses up the last one.
- * Litmus: MP+stop-lock-xoff+xon-lock-reserved
+ * Then the caller may produce one packet, or none. Else it calls
+ * nodrop_reserve(). So whether flow control is wanted for the device, and
+ * whether @txq has a qdisc, is looked at only when the reserved slots are used
+ * up.
  *
- * Context: softirqs off, the transmit lock of @txq held, RCU read lock held.
- * Return: what to do with the packet.
+ * Context: softirqs off from here to nodrop_produce(), RCU.
+ * Return: true if there is.
  */
-static inline enum nodrop_verdict nodrop_reserve(struct nodrop_queue *q,
-						 struct netdev_queue *txq,
-						 bool on)
+static inline bool nodrop_reserved(const struct nodrop_queue *q,
+				   const struct netdev_queue *txq)
 {
-	if (likely(on && nodrop_has_qdisc(txq) && READ_ONCE(q->txq) == txq &&
-		   READ_ONCE(q->reserved) != READ_ONCE(q->produced)))
-		return NODROP_RESERVED;
-	return nodrop_reserve_slow(q, txq, on);
+	return likely(READ_ONCE(q->reserved) && READ_ONCE(q->txq) == txq);
 }
 
 #endif

@@ -8,13 +8,12 @@
 /*
  * Limit bulk dequeue to the reserved slots, less the packet by which it exceeds
  * its limit: a packet without a slot is requeued ahead of all other flows.
- * 64 kB at most, because the txq's lock is held for the whole burst.
+ * 64 kB at most: other flows wait while a burst is transmitted.
  */
 static void nodrop_hint(const struct nodrop_queue *q)
 {
 #ifdef CONFIG_BQL
-	unsigned int slots = q->reserved - q->produced;
-	u64 bytes = (u64)(slots ? slots - 1 : 0) * q->mean;
+	u64 bytes = (u64)(q->reserved ? q->reserved - 1 : 0) * q->mean;
 	struct dql *dql;
 
 	if (!q->txq)
@@ -36,7 +35,7 @@ static bool nodrop_look(struct nodrop_queue *q)
 
 	if (held + least > limit)
 		return false;
-	WRITE_ONCE(q->reserved, q->produced + limit - held);
+	WRITE_ONCE(q->reserved, limit - held);
 	return true;
 }
 
@@ -48,11 +47,10 @@ static bool nodrop_look(struct nodrop_queue *q)
 static bool nodrop_stop(struct nodrop_queue *q)
 {
 	unsigned int limit = READ_ONCE(q->limit);
-	unsigned int came = nodrop_came(q);
 
-	WRITE_ONCE(q->reserved, q->produced);
-	WRITE_ONCE(q->mark, came);
-	WRITE_ONCE(q->wake_at, came - limit / 2);
+	WRITE_ONCE(q->reserved, 0);
+	WRITE_ONCE(q->mark, q->produced);
+	WRITE_ONCE(q->wake_at, q->produced - limit / 2);
 	netif_tx_stop_queue(q->txq);
 	/*
 	 * Write XOFF and @wake_at before @stopped. Pairs with the barriers in
@@ -74,7 +72,7 @@ static bool nodrop_stop(struct nodrop_queue *q)
 		/* Another CPU's qdisc run may have seen XOFF and ended. */
 		nodrop_reopen(q, q->txq);
 		if (!nodrop_look(q))
-			WRITE_ONCE(q->reserved, q->produced + 1);
+			WRITE_ONCE(q->reserved, 1);
 		return false;
 	}
 
@@ -87,31 +85,26 @@ static bool nodrop_stop(struct nodrop_queue *q)
 }
 
 /**
- * nodrop_reserve_slow() - the part of nodrop_reserve() that takes a lock
+ * nodrop_reserve() - look for a slot before the packet is touched
  * @q: the queue
  * @txq: the txq that the packet comes through
  * @on: whether flow control is wanted for the device
  *
- * Context: as nodrop_reserve().
- * Return: as nodrop_reserve().
+ * Context: as nodrop_reserved(), which was false.
+ * Return: true to transmit: there is a slot, or no flow control now. False if
+ * the txq is stopped: return NETDEV_TX_BUSY.
  */
-enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
-					struct netdev_queue *txq, bool on)
+bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 {
-	enum nodrop_verdict verdict = NODROP_PASS;
-
-	if (!nodrop_has_qdisc(txq)) {
-		WRITE_ONCE(q->bypass_reason, NODROP_DROP_NOQUEUE);
-		return verdict;
-	}
-	if (!on) {
-		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
-		return verdict;
-	}
+	bool slot = true;
 
 	spin_lock(&q->ring->producer_lock);
 	if (q->unaware) {
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
+	} else if (!nodrop_has_qdisc(txq)) {
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_NOQUEUE);
+	} else if (!on) {
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 	} else if (q->txq != txq) {
 		/*
 		 * The driver assigned @txq to the ring before it calls
@@ -119,40 +112,39 @@ enum nodrop_verdict nodrop_reserve_slow(struct nodrop_queue *q,
 		 * reserved slots stay.
 		 */
 		netif_tx_stop_queue(txq);
-		verdict = NODROP_BUSY;
+		slot = false;
 	} else if (READ_ONCE(q->stalled)) {
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_GUARD);
 	} else {
 		WRITE_ONCE(q->bypass_reason, 0);
-		if (q->reserved == q->produced && !nodrop_look(q) &&
-		    nodrop_stop(q))
-			verdict = NODROP_BUSY;
-		else
-			verdict = NODROP_RESERVED;
+		slot = q->reserved || nodrop_look(q) || !nodrop_stop(q);
 	}
 
-	if (verdict == NODROP_BUSY) {
+	if (!slot) {
 		q->stats[NODROP_BUSY_RETURNS]++;
 		trace_nodrop_busy(q, q->txq == txq);
 	}
 	spin_unlock(&q->ring->producer_lock);
-	return verdict;
+	return slot;
 }
-EXPORT_SYMBOL_GPL(nodrop_reserve_slow);
+EXPORT_SYMBOL_GPL(nodrop_reserve);
 
 /*
  * No slot is reserved. Without flow control, use those below txqueuelen. With
- * it, nodrop_reserve() did reserve one and a change of the txq voided it: use
- * one of the slack.
+ * it the sender saw one that another has taken: use one of the slack.
  */
 static bool nodrop_has_slot(struct nodrop_queue *q)
 {
-	unsigned int held = nodrop_held(q);
+	unsigned int held;
 
-	if (held >= q->max && READ_ONCE(q->bypass_reason))
+	if (!READ_ONCE(q->bypass_reason)) {
+		WRITE_ONCE(q->reserved, 1);
+		return true;
+	}
+	held = nodrop_held(q);
+	if (held >= q->max)
 		return false;
-	WRITE_ONCE(q->reserved,
-		   q->produced + (held < q->max ? q->max - held : 1));
+	WRITE_ONCE(q->reserved, q->max - held);
 	return true;
 }
 
@@ -175,7 +167,7 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	int cpu = raw_smp_processor_id();
 
-	if (unlikely(q->reserved == q->produced && !nodrop_has_slot(q)))
+	if (unlikely(!q->reserved && !nodrop_has_slot(q)))
 		return nodrop_count_drop(q);
 	/*
 	 * Complete the driver's reads of the packet, made before it took the
@@ -186,16 +178,18 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	 */
 	smp_mb__after_spinlock();
 	if (unlikely(__ptr_ring_produce(q->ring, packet))) {
-		WRITE_ONCE(q->reserved, q->produced);
+		WRITE_ONCE(q->reserved, 0);
 		return nodrop_count_drop(q);
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
-	WRITE_ONCE(q->mean, q->mean + ((int)bytes - (int)q->mean) / 8);
+	WRITE_ONCE(q->reserved, q->reserved - 1);
+	WRITE_ONCE(q->mean, q->mean + ((int)(bytes - q->mean) >> 3));
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
 		WRITE_ONCE(q->cpu, cpu);
 
-	if (unlikely(q->reserved == q->produced) &&
-	    !READ_ONCE(q->bypass_reason) && !nodrop_look(q))
+	/* The qdisc may have been removed since nodrop_reserve(). */
+	if (unlikely(!q->reserved) && !READ_ONCE(q->bypass_reason) &&
+	    nodrop_has_qdisc(q->txq) && !nodrop_look(q))
 		nodrop_stop(q);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);
@@ -208,8 +202,7 @@ EXPORT_SYMBOL_GPL(nodrop_produce);
  * @q: the queue
  * @frame: the frame
  *
- * No qdisc can queue it, so the ring has slack for XDP frames. A sender that is
- * under way keeps its slot.
+ * No qdisc can queue it, so the ring has slack for XDP frames.
  *
  * Context: softirqs off, producer_lock held.
  * Return: 0, or -ENOSPC: the drop is counted here, the caller keeps the frame.
@@ -228,9 +221,9 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 		q->stats[NODROP_DROP_XDP]++;
 		return -ENOSPC;
 	}
-	WRITE_ONCE(q->extra, q->extra + 1);
-	if (nodrop_held(q) + (q->reserved - q->produced) > q->max)
-		nodrop_keep_one(q);
+	WRITE_ONCE(q->produced, q->produced + 1);
+	if (nodrop_held(q) + q->reserved > q->max)
+		WRITE_ONCE(q->reserved, 0);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(nodrop_produce_xdp);

@@ -64,7 +64,6 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->bypass_reason = NODROP_DROP_OFF;
 	q->consumer_cpu = -1;
 	q->cpu = -1;
-	q->burst_cpu = -1;
 	nodrop_guard_init(q);
 	nodrop_kick_init(q);
 
@@ -72,7 +71,6 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	nodrop_lock(q);
 	q->max = ring->size;
 	q->produced = nodrop_ring_count(ring);
-	q->reserved = q->produced;
 	hash_add_rcu(nodrop_queues, &q->node, (unsigned long)key);
 	nodrop_unlock(q);
 	mutex_unlock(&nodrop_queues_lock);
@@ -168,6 +166,8 @@ static void nodrop_unhint(struct netdev_queue *txq)
  * nodrop_queue_bind() - set the txq that feeds the ring
  * @q: the queue
  * @txq: the txq, or NULL when the queue is detached
+ * @stale: the driver assigns packets of other txqs to this ring, too: to run
+ *	the qdisc is to run those of all txqs of the device
  *
  * Wakes @txq and the previous one, so that a change of index or consumer leaves
  * no txq stopped for ever. Must be called with NULL before the txq is freed.
@@ -176,7 +176,8 @@ static void nodrop_unhint(struct netdev_queue *txq)
  *
  * Context: process context, RTNL held.
  */
-void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
+void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
+		       bool stale)
 {
 	struct netdev_queue *before = q->txq;
 
@@ -184,8 +185,9 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
+	WRITE_ONCE(q->stale, stale);
+	WRITE_ONCE(q->reserved, 0);
 	if (before != txq) {
-		WRITE_ONCE(q->reserved, q->produced);
 		if (!txq)
 			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 		/* The consumer gets the whole guard_ms again. */
@@ -206,21 +208,6 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq)
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
- * nodrop_queue_stale() - other txqs' qdiscs may hold packets for the ring
- * @q: the queue
- * @stale: the driver assigns packets of other txqs to this ring
- *
- * If @stale, running the qdisc runs those of all txqs of the device.
- *
- * Context: process context, RTNL held.
- */
-void nodrop_queue_stale(struct nodrop_queue *q, bool stale)
-{
-	WRITE_ONCE(q->stale, stale);
-}
-EXPORT_SYMBOL_GPL(nodrop_queue_stale);
-
-/**
  * nodrop_queue_unaware() - the ring is given to an unaware consumer
  * @q: the queue
  *
@@ -235,7 +222,7 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 	WRITE_ONCE(q->unaware, true);
 	WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
 	WRITE_ONCE(q->woken, false);
-	WRITE_ONCE(q->reserved, q->produced);
+	WRITE_ONCE(q->reserved, 0);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }
@@ -252,8 +239,6 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
 	nodrop_lock(q);
 	memcpy(stats, q->stats, sizeof(q->stats));
-	memcpy(stats + NODROP_SENDER_STATS, q->consumer_stats,
-	       sizeof(q->consumer_stats));
 	stats[NODROP_RING] = nodrop_ring_count(q->ring);
 	stats[NODROP_LIMIT] = q->limit;
 	stats[NODROP_PACE] = q->pace;

@@ -3,9 +3,10 @@
  * The ring's length, and packets that come into it past the senders.
  *
  * The array is longer than txqueuelen by a slack: for slots that ptr_ring
- * releases in batches (two cache lines), XDP frames (32) and packets that the
- * consumer puts back (a batch of 64). A new txqueuelen resizes it only if it is
- * too short.
+ * releases in batches (two cache lines), XDP frames (32), packets that the
+ * consumer puts back (a batch of 64) and senders whose slot was taken (one for
+ * each CPU, as they have softirqs off). A new txqueuelen resizes it only if it
+ * is too short.
  */
 #include <linux/mutex.h>
 #include <linux/rtnetlink.h>
@@ -13,7 +14,7 @@
 #include "internal.h"
 
 #define NODROP_ARRAY_MIN 512
-#define NODROP_SLACK (112 + SMP_CACHE_BYTES * 2 / sizeof(void *))
+#define NODROP_SLACK (112 + nr_cpu_ids + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
 /**
  * nodrop_grow() - make the ring's array long enough
@@ -45,7 +46,7 @@ EXPORT_SYMBOL_GPL(nodrop_grow);
  * @q: the queue, grown for it
  * @max: txqueuelen; 0 counts as 1
  *
- * Drops no packet, and a sender that is under way keeps its slot.
+ * Drops no packet.
  *
  * Context: process context, RTNL held.
  */
@@ -56,7 +57,7 @@ void nodrop_resize(struct nodrop_queue *q, unsigned int max)
 	nodrop_lock(q);
 	WRITE_ONCE(q->max, max);
 	WRITE_ONCE(q->limit, clamp(q->limit, min(q->floor, max), max));
-	nodrop_keep_one(q);
+	WRITE_ONCE(q->reserved, 0);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }
@@ -136,9 +137,9 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
 		WRITE_ONCE(q->taken, q->taken + 1);
 		if (__ptr_ring_produce(target->ring, packet))
 			break;
-		WRITE_ONCE(target->extra, target->extra + 1);
+		WRITE_ONCE(target->produced, target->produced + 1);
 	}
-	nodrop_keep_one(target);
+	WRITE_ONCE(target->reserved, 0);
 	spin_unlock(&target->ring->producer_lock);
 	spin_unlock_bh(&q->ring->consumer_lock);
 }
@@ -159,7 +160,7 @@ int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
 	void *packet;
 	int lost = 0;
 
-	nodrop_queue_bind(q, NULL);
+	nodrop_queue_bind(q, NULL, false);
 	if (target)
 		nodrop_move(q, target);
 

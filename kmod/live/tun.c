@@ -146,14 +146,8 @@ static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 /* Replacements for functions of the same name */
 
 /*
- * A stock device is lockless, but the core needs senders of a txq serialised.
- * Nothing within tun_net_xmit() transmits except netconsole, which may print
- * from here or from an interrupt. It must not wait for the lock, and keeps a
- * packet for which transmit returns NETDEV_TX_BUSY.
- *
- * The lock comes before the lookup. A queue may be created after this finds
- * none, and the packet then enters the ring without a reserved slot. No other
- * sender of the txq can have reserved that slot meanwhile.
+ * A queue may be created after this finds none. It gives no slot to that packet,
+ * which a full ring drops.
  */
 static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 					struct net_device *dev)
@@ -166,20 +160,12 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 	struct tun_file *tfile;
 
 	txq = netdev_get_tx_queue(dev, index);
-	if (likely(!irqs_disabled()))
-		__netif_tx_lock(txq, smp_processor_id());
-	else if (!__netif_tx_trylock(txq))
-		return NETDEV_TX_BUSY;
-
-	rcu_read_lock();
-	tfile = rcu_dereference(tun->tfiles[index]);
+	tfile = rcu_dereference_bh(tun->tfiles[index]);
 	if (tfile)
 		q = nodrop_tun_queue(tfile);
-	if (!q ||
-	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+	if (!q || nodrop_reserved(q, txq) ||
+	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)))
 		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
-	rcu_read_unlock();
-	__netif_tx_unlock(txq);
 	return ret;
 }
 
@@ -199,7 +185,8 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
 		if (q)
-			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
+			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i),
+					  false);
 	}
 }
 
@@ -307,7 +294,7 @@ void nodrop_live_join(struct net_device *dev)
 		txq = netdev_get_tx_queue(dev, i);
 		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
 		if (q && q->txq != txq)
-			nodrop_queue_bind(q, txq);
+			nodrop_queue_bind(q, txq, false);
 		/* The queue that failed may have stopped the txq. */
 		if (!q && netif_running(dev))
 			netif_tx_wake_queue(txq);
@@ -344,7 +331,7 @@ void nodrop_live_leave(struct net_device *dev, bool for_good)
 		if (!q)
 			continue;
 		nodrop_queue_unaware(q);
-		nodrop_queue_bind(q, NULL);
+		nodrop_queue_bind(q, NULL, false);
 		nodrop_shrink(q);
 		nodrop_live_drop(q);
 	}

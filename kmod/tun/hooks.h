@@ -29,7 +29,6 @@
 static int __init tun_init(void);
 static void __exit tun_cleanup(void);
 static void tun_setup(struct net_device *dev);
-static int tun_net_init(struct net_device *dev);
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev);
 static int tun_chr_open(struct inode *inode, struct file *file);
 static int tun_chr_close(struct inode *inode, struct file *file);
@@ -38,7 +37,6 @@ struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 #define tun_init(args)			stock_tun_init(args)
 #define tun_cleanup(args)		stock_tun_cleanup(args)
 #define tun_setup(args)			stock_tun_setup(args)
-#define tun_net_init(args)		stock_tun_net_init(args)
 #define tun_net_xmit(skb, dev)		stock_tun_net_xmit(skb, dev)
 #define tun_chr_open(inode, file)	stock_tun_chr_open(inode, file)
 #define tun_chr_close(inode, file)	stock_tun_chr_close(inode, file)

@@ -5,7 +5,6 @@
 #undef tun_init
 #undef tun_cleanup
 #undef tun_setup
-#undef tun_net_init
 #undef tun_queue_purge
 #undef tun_net_xmit
 #undef tun_chr_open

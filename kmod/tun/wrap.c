@@ -11,8 +11,6 @@
 #include "stock/tun.c"
 #include "unhook.h"
 
-#include "../compat/lltx.h"
-#include "../flow/burst.h"
 #include "../flow/nodrop_flow.h"
 #include "flags.h"
 
@@ -124,12 +122,26 @@ static void nodrop_tun_call_reader(struct sock *sk)
 	READ_ONCE(nodrop_tun_data_ready_before)(sk);
 }
 
+/* Packets notify the consumer at the end of their burst, XDP frames here. */
 static void nodrop_tun_data_ready(struct sock *sk)
 {
 	struct tun_file *tfile = container_of(sk, struct tun_file, sk);
 
-	if (!nodrop_burst_holds(nodrop_tun_queue(tfile)))
+	if (__this_cpu_read(nodrop_tun_target) != tfile)
 		nodrop_tun_call_reader(sk);
+}
+
+/*
+ * A burst (xmit_more) ends with its last packet, or when its txq is stopped.
+ * The check for a sleeping consumer has a full barrier, wq_has_sleeper().
+ * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
+ */
+static void nodrop_tun_burst_end(struct tun_file *tfile,
+				 const struct netdev_queue *txq)
+{
+	/* A race with a wake is harmless: one notification more, or later. */
+	if (!netdev_xmit_more() || data_race(netif_xmit_stopped(txq)))
+		nodrop_tun_call_reader(&tfile->sk);
 }
 
 /* The packet's queue was detached: requeue the packet for another one. */
@@ -156,22 +168,16 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct nodrop_queue *q;
 	struct tun_file *tfile;
 
-	rcu_read_lock();
-	tfile = rcu_dereference(tun->tfiles[index]);
-	if (unlikely(!tfile)) {
-		ret = nodrop_tun_redirect(skb, dev);
-		goto out;
-	}
+	tfile = rcu_dereference_bh(tun->tfiles[index]);
+	if (unlikely(!tfile))
+		return nodrop_tun_redirect(skb, dev);
 
 	q = nodrop_tun_queue(tfile);
 	txq = netdev_get_tx_queue(dev, index);
-	nodrop_burst_begin(q);
-	if (nodrop_reserve(q, txq, nodrop_tun_enabled(tun)) != NODROP_BUSY)
+	if (nodrop_reserved(q, txq) ||
+	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)))
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
-	if (unlikely(nodrop_burst_end(q, txq)))
-		nodrop_tun_call_reader(&tfile->sk);
-out:
-	rcu_read_unlock();
+	nodrop_tun_burst_end(tfile, txq);
 	return ret;
 }
 
@@ -185,8 +191,8 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		nodrop_queue_stale(q, tun->flags & NODROP_TUN_STALE);
-		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i));
+		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i),
+				  tun->flags & NODROP_TUN_STALE);
 	}
 }
 
@@ -345,19 +351,6 @@ static struct notifier_block nodrop_tun_notifier = {
 };
 
 /* The device and the module */
-
-/*
- * Have the stack serialise transmit on each txq: no other sender comes between
- * reserve and produce. A side effect: byte_queue_limits appear in sysfs.
- */
-static int tun_net_init(struct net_device *dev)
-{
-	int err = stock_tun_net_init(dev);
-
-	if (!err)
-		nodrop_clear_lltx(dev);
-	return err;
-}
 
 #include "ethtool.h"
 

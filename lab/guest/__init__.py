@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What runs inside the guest: it sets up devices, makes traffic and counts it.
+"""What runs inside a guest: sets up devices, generates traffic and counts it.
 
-Needs only the standard library, ``ip``, ``tc``, ``ethtool``, ``nsenter`` and the
-programs of ``lab/traffic/``. Runs as root, in a kernel that nobody else uses.
+It needs only the standard library, ``ip``, ``tc``, ``ethtool``, ``nsenter`` and the programs of
+``lab/traffic/``. It runs as root and has the guest to itself.
 """

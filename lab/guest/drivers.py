@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Loads the drivers of a variant, and the modules that use them on top."""
+"""Loads the drivers of a variant, and the modules that depend on them."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import tool
 from lab.guest.failure import GuestError, Unsupported
-from lab.guest.slow import patience
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 from lab.guest.variant import Variant
 
 IFF_BACKPRESSURE = 0x0080
-"""The flag that asks upstream's driver for flow control, since Linux 7.3."""
+"""The flag that requests flow control from upstream's driver, since Linux 7.3."""
 
 READER = "kreader.ko"
-"""Our module that uses tun.ko, whichever it is."""
+"""The benchmarks' module that uses tun.ko of any variant."""
 
 OPTIONAL = "stock/tap.ko"
-"""vhost_net.ko uses it where the kernel has macvtap."""
+"""vhost_net.ko depends on it if the kernel has macvtap."""
 
 TAP_DRIVERS = ("stock", "nodrop")
-"""Whose tap.ko there is."""
+"""Variants that have a tap.ko."""
 
 UNLOAD_TIMEOUT_S = 20.0
-"""500 devices of a debug kernel go for seconds, when the machine does other things too."""
+"""Removing 500 devices takes seconds on a debug kernel of a busy machine."""
 
 
 def module_dir(variant: Variant) -> str:
-    """Return the directory, below the modules', that holds a variant's tun.ko."""
+    """Return the directory in NODROP_MODULES with a variant's tun.ko."""
     return "nodrop" if variant is Variant.NODROP else "stock"
 
 
 def device_flags(variant: Variant) -> int:
     """Return the IFF_ flags with which a variant's application opens its device.
 
-    Only upstream's driver must be asked; nodrop's is on for everybody.
+    Only upstream's driver needs one; nodrop's flow control is on by default.
     """
     return IFF_BACKPRESSURE if variant is Variant.UPSTREAM else 0
 
 
 @contextmanager
 def awake_cpus(modules: Path) -> Iterator[None]:
-    """Keep the CPUs from going idle for the block (lab/traffic/kreader/kspinner.c)."""
+    """Keep the CPUs from going idle during the block (lab/traffic/kreader/kspinner.c)."""
     tool(["insmod", str(modules / "kspinner.ko")])
     try:
         yield
@@ -54,11 +54,11 @@ def awake_cpus(modules: Path) -> Iterator[None]:
 
 
 def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
-    """Return the modules of a pair of variants, in the order in which they load.
+    """Return the modules of a pair of variants, in load order.
 
     Args:
-        tun: whose tun.ko.
-        vhost: whose vhost_net.ko; None: without vhost-net.
+        tun: the variant of tun.ko.
+        vhost: the variant of vhost_net.ko; None: without vhost-net.
     """
     found = [] if vhost is None else [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
     if Variant.NODROP in (tun, vhost):
@@ -70,10 +70,10 @@ def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
 
 
 def tap_modules(driver: str) -> list[str]:
-    """Return the modules of macvtap and ipvtap, with vhost_net, in the order in which they load.
+    """Return the modules of macvtap, ipvtap and vhost_net, in load order.
 
     Args:
-        driver: whose tap.ko. All others are the kernel's own: none has to know.
+        driver: the variant of tap.ko; all others are the kernel's own.
     """
     vhost = ("vhost_iotlb", "vhost", "tun", "vhost_net")
     below, above = ("macvlan", "ipvlan"), ("macvtap", "ipvtap", *vhost)
@@ -82,11 +82,11 @@ def tap_modules(driver: str) -> list[str]:
 
 
 def module_file(folder: Path, name: str) -> Path | None:
-    """Return a module's file, which may be compressed; None when there is none.
+    """Return a module's file, possibly compressed; None if there is none.
 
-    The lab of User-Mode Linux hands over one folder with all modules in it. In a Debian
-    root the folder holds what the tests have built for themselves; the kernel's own modules
-    ("stock/") and those that DKMS has built ("nodrop/") are where they were installed.
+    In a UML guest, one directory holds all modules. In a Debian guest it holds only what the tests
+    have built; the kernel's own modules ("stock/") and those built by DKMS ("nodrop/") are where
+    they were installed.
 
     Args:
         folder: NODROP_MODULES.
@@ -106,7 +106,7 @@ class Drivers:
     """Keeps one list of modules loaded at a time.
 
     Args:
-        folder: the directory of NODROP_MODULES.
+        folder: NODROP_MODULES.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -114,23 +114,23 @@ class Drivers:
         self._loaded: list[str] = []
 
     def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
-        """Load a variant's tun.ko, kreader.ko and what they need; unload what is in the way.
+        """Load a variant's tun.ko, kreader.ko and their dependencies; unload others first.
 
         Args:
-            tun: whose tun.ko.
-            vhost: whose vhost_net.ko to load as well; None: no matter, none is loaded.
+            tun: the variant of tun.ko.
+            vhost: the variant of vhost_net.ko; None: vhost-net is not loaded.
 
         Raises:
-            GuestError: a module is missing, does not load, or does not go.
+            GuestError: a module is missing, or cannot be loaded or unloaded.
         """
         self.load(modules(tun, vhost))
 
     def load(self, wanted: list[str]) -> None:
-        """Load modules in this order; unload what is in the way.
+        """Load modules in this order; unload others first.
 
         Raises:
             Unsupported: this kernel has no macvtap.
-            GuestError: a module is missing, does not load, or does not go.
+            GuestError: a module is missing, or cannot be loaded or unloaded.
         """
         while self._loaded != wanted[: len(self._loaded)]:
             self._unload_last()
@@ -145,18 +145,18 @@ class Drivers:
             self._loaded.append(name)
 
     def unload(self) -> None:
-        """Unload all that was loaded.
+        """Unload all modules that were loaded.
 
         Raises:
-            GuestError: one is still in use after UNLOAD_TIMEOUT_S seconds.
+            GuestError: one is still in use after UNLOAD_TIMEOUT_S.
         """
         while self._loaded:
             self._unload_last()
 
     def _unload_last(self) -> None:
-        """A device's last references go a moment after its file; so try again."""
+        """Unload the last module; retry, because a device may go some time after its file."""
         module = Path(self._loaded[-1]).stem
-        deadline = time.monotonic() + patience(UNLOAD_TIMEOUT_S)
+        deadline = time.monotonic() + time_limit(UNLOAD_TIMEOUT_S)
         while Path("/sys/module", module).exists():
             try:
                 tool(["rmmod", module])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where the guest finds its modules and programs, and where results go."""
+"""The directories of a guest: modules, programs, results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lab.guest.failure import GuestError
 
 @dataclass(frozen=True)
 class Environment:
-    """The directories that the lab hands to a guest command.
+    """The directories that the lab provides to a guest's command.
 
     Attributes:
-        out: the only place whose files survive (NODROP_OUT).
+        out: the only one whose files survive (NODROP_OUT).
         modules: the kernel modules (NODROP_MODULES).
         bin: the traffic programs (NODROP_BIN).
     """
@@ -39,5 +39,5 @@ class Environment:
             )
         except KeyError as missing:
             raise GuestError(
-                f"{missing.args[0]} is not set; this program is started by the lab"
+                f"{missing.args[0]} is not set; the lab starts this program"
             ) from missing

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The error of everything in the guest."""
+"""The exceptions of all guest code."""
 
 from __future__ import annotations
 
 
 class GuestError(Exception):
-    """A run cannot be made or its result cannot be trusted; one sentence says why."""
+    """A run failed or its result cannot be trusted; the message is one sentence."""
 
 
 class Unsupported(GuestError):
-    """This kernel or machine cannot do it; one sentence says what it lacks."""
+    """This kernel or machine lacks a feature; the message names it."""

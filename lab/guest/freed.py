@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Counts the packets that the kernel threw away, whoever did it and whether he counted it.
+"""Counts the packets that any part of the kernel drops, whether or not it counts them itself.
 
-A device's and a qdisc's counters do not know all: who took the device's qdisc and then waited for
-its lock while the qdisc was deactivated loses his packet, and nothing in the network core counts
-that (in 7.3: __dev_xmit_skb(), __QDISC_STATE_DEACTIVATED).
+The counters of a device and its qdisc miss some drops. For example, a sender may wait for the lock
+of a qdisc that is meanwhile deactivated; its packet is then dropped and not counted (in 7.3:
+__dev_xmit_skb(), __QDISC_STATE_DEACTIVATED).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.command import tool
 from lab.guest.failure import Unsupported
+from lab.guest.process import tool
 from nodrop.trace.tracefs import reason_names
 
 TRACING = Path("/sys/kernel/tracing")
@@ -26,22 +26,22 @@ _SEEN = re.compile(rb"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE
 
 @contextmanager
 def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Callable[[], int]]:
-    """Count what is freed as lost (skb:kfree_skb) in the block, in all namespaces.
+    """Count drops (skb:kfree_skb) during the block, in all network namespaces.
 
     Args:
-        reason: the kernel's word for why, such as "FULL_RING"; "": any.
-        protocols: of the packets that are counted.
+        reason: the kernel's drop reason, such as "FULL_RING"; "": any.
+        protocols: ethertypes of the packets to count.
 
     Yields:
-        Returns how many packets it were so far.
+        A function that returns the number so far.
 
     Raises:
-        Unsupported: this kernel does not know the reason.
+        Unsupported: this kernel does not have the drop reason.
     """
     wanted = "(" + " || ".join(f"protocol == {number}" for number in protocols) + ")"
     if reason:
         wanted += f" && reason == {_number(reason)}"
-    # Who received it and did not want it is named there; then it was not lost on its way out.
+    # rx_sk is the socket that received the packet and rejected it: no drop on the way out.
     if "rx_sk" in _format():
         wanted += " && rx_sk == 0"
     _mount()
@@ -56,7 +56,7 @@ def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Call
         stats = [os.open(path, os.O_RDONLY) for path in instance.glob("per_cpu/cpu*/stats")]
         for fd in stats:
             stack.callback(os.close, fd)
-        # Read at offset 0 they are made anew.
+        # Each read at offset 0 generates the file anew.
         yield lambda: sum(int(n) for fd in stats for n in _SEEN.findall(os.pread(fd, 4096, 0)))
 
 
@@ -75,4 +75,4 @@ def _number(reason: str) -> int:
     for number, name in names.items():
         if name == reason:
             return number
-    raise Unsupported(f"this kernel has no reason {reason} for a lost packet")
+    raise Unsupported(f"this kernel does not have the drop reason {reason}")

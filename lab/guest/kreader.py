@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The in-kernel reader and null VPN, by its device file (lab/traffic/kreader/kreader.h)."""
+"""Controls the in-kernel reader and null VPN through its device file (kreader.h)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from lab.guest import device
+from lab.guest import chardev
 from lab.guest.failure import GuestError
 
 DEVICE = "/dev/nodrop-kreader"
@@ -16,14 +16,14 @@ _START = struct.Struct("iiiII")
 _COUNTS = struct.Struct("11Qi4x")
 FLAG_FIFO, FLAG_ONE_WAY = 1, 2
 
-IOC_START = device.ioc(device.IOC_WRITE, 0xD0, _START.size)
-IOC_READ = device.ioc(device.IOC_READ, 0xD1, _COUNTS.size)
-IOC_STOP = device.ioc(device.IOC_READ, 0xD2, _COUNTS.size)
+IOC_START = chardev.ioc(chardev.IOC_WRITE, 0xD0, _START.size)
+IOC_READ = chardev.ioc(chardev.IOC_READ, 0xD1, _COUNTS.size)
+IOC_STOP = chardev.ioc(chardev.IOC_READ, 0xD2, _COUNTS.size)
 
 
 @dataclass(frozen=True)
-class Way:
-    """``struct kreader_way``: what went one way."""
+class Direction:
+    """``struct kreader_direction``: the traffic in one direction."""
 
     packets: int
     bytes: int = 0
@@ -35,14 +35,14 @@ class Counts:
     """``struct kreader_counts``; times are CLOCK_MONOTONIC in ns.
 
     Attributes:
-        there: from the first device.
-        back: the other way, between two.
-        idle_ns: between two: time asleep because there was nothing to forward.
-        others: of one Ethernet device: packets that are no IPv4.
+        forward: from the first device.
+        reverse: from the second device, if there are two.
+        idle_ns: time asleep because neither of two devices had a packet.
+        others: non-IPv4 packets, if there is only one device, with Ethernet.
     """
 
-    there: Way
-    back: Way
+    forward: Direction
+    reverse: Direction
     now_ns: int
     idle_ns: int
     voluntary_switches: int
@@ -51,17 +51,17 @@ class Counts:
 
     @property
     def packets(self) -> int:
-        """Packets of both ways."""
-        return self.there.packets + self.back.packets
+        """Packets in both directions."""
+        return self.forward.packets + self.reverse.packets
 
     @property
     def send_errors(self) -> int:
-        """Packets that the other device did not take, of both ways."""
-        return self.there.send_errors + self.back.send_errors
+        """Packets that the other device did not accept, in both directions."""
+        return self.forward.send_errors + self.reverse.send_errors
 
 
 def rates(first: Counts, last: Counts) -> dict[str, float]:
-    """Return what a null VPN did between two moments, as metrics."""
+    """Return a null VPN's rates between two moments, as metrics."""
     window_ns = last.now_ns - first.now_ns
     window_s = window_ns / 1e9
     idle_ns = last.idle_ns - first.idle_ns
@@ -77,15 +77,16 @@ def rates(first: Counts, last: Counts) -> dict[str, float]:
     }
 
 
-class KernelReader(device.DeviceFile):
+class KernelReader(chardev.DeviceFile):
     """Reads a tun file in the kernel until it is closed; a context manager.
 
     Args:
         tun_fd: an attached /dev/net/tun file.
-        far_fd: another with equal headers: packets are carried between both. -1: thrown away.
-        cpu: CPU to stay on, -1 for any.
+        far_fd: a second one with the same headers, for forwarding between both; -1: packets are
+            discarded.
+        cpu: the thread's CPU, -1: any.
         work_ns: busy time per packet, ns.
-        fifo: run as SCHED_FIFO, ahead of a sender on the same CPU.
+        fifo: run as SCHED_FIFO, with priority over a sender on the same CPU.
         one_way: take packets from the first file only.
     """
 
@@ -118,10 +119,10 @@ class KernelReader(device.DeviceFile):
         return counts
 
     def stop(self) -> Counts:
-        """End the reader, which may have ended by itself, and return its last counts."""
+        """Stop the reader, which may have ended by itself, and return its final counts."""
         return self._ask(IOC_STOP)[0]
 
     def _ask(self, request: int) -> tuple[Counts, int]:
         values = _COUNTS.unpack(fcntl.ioctl(self._fd, request, bytes(_COUNTS.size)))
         *numbers, error = values
-        return Counts(Way(*numbers[0:3]), Way(*numbers[3:6]), *numbers[6:]), error
+        return Counts(Direction(*numbers[0:3]), Direction(*numbers[3:6]), *numbers[6:]), error

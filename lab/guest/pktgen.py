@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel's packet generator, through its files in /proc/net/pktgen.
+"""The kernel's packet generator, controlled by its files in /proc/net/pktgen.
 
-It gives its packets to the qdisc, or to the driver itself. A packet that either drops it
-counts as an error.
+It passes packets to the qdisc, or directly to the driver. It counts a packet that either of them
+drops as an error.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lab.guest.command import tool
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
 
 PROC = Path("/proc/net/pktgen")
-STOP_TIMEOUT_S = patience(5.0)
+STOP_TIMEOUT_S = time_limit(5.0)
 STEP_S = 0.005
-START_TIMEOUT_S = patience(15.0)
+START_TIMEOUT_S = time_limit(15.0)
 
 _FINISHED = re.compile(r"Result: OK: \d+\(c")
 _CURRENT = re.compile(r"pkts-sofar:\s*(\d+)\s+errors:\s*(\d+)")
@@ -33,11 +33,11 @@ _TIMES = re.compile(r"started:\s*(\d+)us\s+stopped:\s*(\d+)us\s+idle:\s*(\d+)us"
 
 @dataclass(frozen=True)
 class PktgenResult:
-    """What one pktgen device sent.
+    """The counts of one pktgen device.
 
     Attributes:
-        accepted: packets the qdisc took.
-        refused: packets for which it answered that it dropped one.
+        accepted: packets that the qdisc or the driver took.
+        refused: packets that it reported as dropped.
         active_s: seconds from the first packet to the last.
     """
 
@@ -47,7 +47,7 @@ class PktgenResult:
 
     @property
     def offered(self) -> int:
-        """Packets given to the qdisc."""
+        """Packets passed to the qdisc or the driver."""
         return self.accepted + self.refused
 
 
@@ -56,7 +56,7 @@ def parse_device(text: str) -> PktgenResult:
     current = _CURRENT.search(text)
     times = _TIMES.search(text)
     if not current or not times:
-        raise GuestError("a pktgen device file has an unknown form")
+        raise GuestError("cannot parse a pktgen device file")
     return PktgenResult(
         accepted=int(current[1]),
         refused=int(current[2]),
@@ -75,15 +75,15 @@ def _write(name: str, *commands: str) -> None:
 class Pktgen:
     """Senders to one device, spread over the CPUs; a context manager.
 
-    They are removed at its end, or earlier by :meth:`removing`: before the device may go.
+    They are removed at its end, or earlier by :meth:`removing`, because pktgen holds the device.
 
     Args:
         device: a running Ethernet device.
-        senders: how many; the first is on CPU 0, the next on the next. With more of them
-            than CPUs, those of a CPU take turns: pktgen has one thread for each CPU.
+        senders: how many; sender N runs on CPU N modulo the number of CPUs. pktgen has one thread
+            per CPU, so senders on the same CPU take turns.
         packet_bytes: frame length without the checksum, bytes.
-        direct: give packets to the driver itself, past the qdisc, and wait while the
-            driver has stopped its queue; otherwise to the qdisc, without ever waiting.
+        direct: pass packets directly to the driver, bypassing the qdisc, and wait while the queue
+            is stopped; otherwise pass them to the qdisc and never wait.
     """
 
     def __init__(self, device: str, *, senders: int, packet_bytes: int, direct: bool) -> None:
@@ -98,7 +98,7 @@ class Pktgen:
             tool(["modprobe", "pktgen"])
         self._removed = False
         cpus = os.cpu_count() or 1
-        # Without a delay the first sender of a thread is always due and the others starve.
+        # Without a delay the first sender of a thread is always due, and the others starve.
         delay_ns = int(len(self._names) > cpus)
         for index, name in enumerate(self._names):
             _write(f"kpktgend_{index % cpus}", f"add_device {name}")
@@ -108,9 +108,9 @@ class Pktgen:
                 f"delay {delay_ns}",
                 f"pkt_size {self._packet_bytes}",
                 f"xmit_mode {self._mode}",
-                # Each packet has its own buffer: a queue may hold it.
+                # A new skb for each packet: a queue may hold on to it.
                 "flag !SHARED",
-                # No address of this machine, so that nothing answers.
+                # Not an address of this machine, so nothing replies.
                 "dst 198.18.0.1",
                 "dst_mac 02:00:00:00:00:01",
             )
@@ -122,9 +122,9 @@ class Pktgen:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Send, at the latest when the block is entered, to its end."""
+        """Send during the block, from its first statement on."""
         self._failure = None
-        # Writing "start" returns some time after the senders have stopped.
+        # Writing "start" returns only some time after the senders have stopped.
         starter = threading.Thread(target=self._start, daemon=True)
         starter.start()
         try:
@@ -135,7 +135,7 @@ class Pktgen:
 
     @contextmanager
     def removing(self) -> Iterator[None]:
-        """Remove the senders while the block runs; pktgen takes 125 ms to do so."""
+        """Remove the senders during the block; pktgen takes 125 ms for that."""
         remover = threading.Thread(target=self._remove, daemon=True)
         remover.start()
         try:
@@ -156,7 +156,7 @@ class Pktgen:
             self._failure = error
 
     def _wait_running(self) -> None:
-        """Wait until every sender has sent: they look for orders ten times a second."""
+        """Wait until every sender has sent; pktgen reads commands ten times a second."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not all(sender.offered for sender in self.results()):
             if self._failure:
@@ -170,7 +170,7 @@ class Pktgen:
         self._removed = True
 
     def _stop(self) -> None:
-        """Stop the senders and wait until their results are there."""
+        """Stop the senders and wait for their results."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         _write("pgctrl", "stop")
         while not all(_FINISHED.search((PROC / name).read_text()) for name in self._names):

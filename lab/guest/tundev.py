@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A TUN or TAP device of this process, from its creation to its end."""
+"""A TUN or TAP device that this process creates."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import fcntl
 import struct
 from pathlib import Path
 
-from lab.guest.command import ip_batch, tool
-from lab.guest.device import DeviceFile
+from lab.guest.chardev import DeviceFile
 from lab.guest.failure import GuestError, Unsupported
+from lab.guest.process import ip_batch, tool
 
 IFF_TUN = 0x0001
 IFF_TAP = 0x0002
@@ -21,16 +21,16 @@ TUNSETIFF = 0x400454CA
 TUNGETFEATURES = 0x800454CF
 TUNSETOFFLOAD = 0x400454D0
 TSO_OFFLOADS = 0x7
-"""TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes large, unfinished TCP packets."""
+"""TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes TCP packets before segmentation."""
 UDP_OFFLOADS = 0x61
-"""TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6: large UDP packets. Since Linux 6.2, both or none."""
+"""TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6: the same for UDP. Since Linux 6.2, both or none."""
 TUNSETQUEUE = 0x400454D9
 IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
 IFNAMSIZ = 16
 
 
 def known_flags() -> int:
-    """Return the IFF_ flags that the driver has beside IFF_TUN and IFF_TAP, which is loaded."""
+    """Return the loaded driver's IFF_ flags besides IFF_TUN and IFF_TAP."""
     with Path("/dev/net/tun").open("rb", buffering=0) as file:
         return int(struct.unpack("I", fcntl.ioctl(file, TUNGETFEATURES, bytes(4)))[0])
 
@@ -43,7 +43,7 @@ def opened_flags(name: str, *, netns: str | None = None) -> int:
 
 
 def attach_queue(fd: int, attach: bool) -> None:
-    """Give the queue of an open file to its device, or take it away."""
+    """Attach an open file's queue to its device, or detach it."""
     what = IFF_ATTACH_QUEUE if attach else IFF_DETACH_QUEUE
     fcntl.ioctl(fd, TUNSETQUEUE, struct.pack(f"{IFNAMSIZ}xH22x", what))
 
@@ -54,11 +54,11 @@ class TunDevice(DeviceFile):
     Args:
         name: of the device, at most 15 bytes.
         flags: IFF_TUN or IFF_TAP and others; IFF_NO_PI is added.
-        offloads: what the reader takes unfinished, such as TSO_OFFLOADS; adds IFF_VNET_HDR.
-        exact: no flag is added.
+        offloads: that the reader supports, such as TSO_OFFLOADS; adds IFF_VNET_HDR.
+        exact: add no flags.
 
     Raises:
-        Unsupported: entering, when this kernel's driver has not these offloads.
+        Unsupported: on entry, if this kernel's driver does not have these offloads.
     """
 
     def __init__(self, name: str, flags: int, *, offloads: int = 0, exact: bool = False) -> None:
@@ -102,16 +102,16 @@ def configure(
     address: str = "",
     netns: str | None = None,
 ) -> None:
-    """Give a device its ring size, its qdisc and its address, and bring it up.
+    """Set a device's ring size, qdisc and address, and bring it up.
 
     Args:
         txqueuelen: slots of the ring, >= 1.
-        qdisc: the root qdisc, with its options, in ``tc``'s words.
-        address: what follows ``ip address add``, or empty.
-        netns: where the device is; None: here.
+        qdisc: the root qdisc and its options, in ``tc``'s syntax.
+        address: the arguments of ``ip address add``, or empty.
+        netns: the device's namespace; None: this one.
     """
     where = ["-n", netns] if netns else []
-    # The qdisc comes first: no packet passes without it, so that it has counted them all.
+    # The qdisc first, so that it has counted every packet.
     tool(["tc", *where, "qdisc", "replace", "dev", name, "root", *qdisc.split()])
     lines = [f"link set dev {name} txqueuelen {txqueuelen}"]
     if address:

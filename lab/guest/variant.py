@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The drivers that are compared."""
+"""The driver variants that are compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Variant(StrEnum):
-    """The drivers that are compared."""
+    """A driver variant."""
 
     STOCK = "stock"
     UPSTREAM = "upstream"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m lab.kernel``: make sure of a kernel and tell where its parts are."""
+"""``python -m lab.kernel``: build a kernel if it is missing, and print where its parts are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m lab.kernel", description=__doc__)
     parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="perf")
-    parser.add_argument("--modules", action="store_true", help="make sure of its modules, too")
+    parser.add_argument("--modules", action="store_true", help="build its modules, too")
     parser.add_argument("part", choices=PARTS, nargs="?", help="print only this")
     options = parser.parse_args()
     with Progress() as progress:

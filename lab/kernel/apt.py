@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Finds and fetches a package in any suite of the machine's own Debian mirror.
+"""Finds and fetches a package in any suite of this machine's Debian mirror.
 
-Everything happens in an apt state of its own below one directory: the machine's sources,
-lists and packages stay as they are. The mirror, proxies and credentials are the ones that
-the machine's apt uses; signatures are checked against Debian's archive keys.
+It uses an apt state of its own in one directory, so this machine's sources, lists and packages stay
+unchanged. Mirror, proxies and credentials are those of this machine's apt; signatures are checked
+against Debian's archive keys.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ class Candidate:
 
     @property
     def upstream(self) -> tuple[int, ...]:
-        """The numbers of the upstream version; empty when there are none."""
+        """The numbers of the upstream version; empty if it does not start with one."""
         match = _UPSTREAM.match(self.version)
         return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
 def parse_suites(uris: str, codename: str) -> list[tuple[str, str]]:
-    """Return site and suite of each in the output of ``apt-get update --print-uris``.
+    """Return site and suite of each source in the output of ``apt-get update --print-uris``.
 
     Args:
         uris: the output.
-        codename: of the machine's release, which stands for "stable" in what is returned.
+        codename: of this machine's release; replaces "stable" in the result.
     """
     matches = (_INRELEASE.match(line) for line in uris.splitlines())
     return [(m[1], re.sub(r"^stable\b", codename, m[2])) for m in matches if m]
 
 
 def configured() -> tuple[str, list[tuple[str, str]]]:
-    """Return the machine's codename, and site and suite of each source of its apt.
+    """Return this machine's codename, and site and suite of each source of its apt.
 
     Raises:
-        NodropError: there is no apt, or it names no mirror of this release.
+        NodropError: there is no apt, or it has no mirror of this release.
     """
     proc.require("apt-get", "apt")
     codename = os_codename(Path("/etc/os-release").read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def configured() -> tuple[str, list[tuple[str, str]]]:
     suites = parse_suites(uris, codename)
     if codename not in (suite for _, suite in suites):
         raise NodropError(
-            f"This machine's apt names no mirror of Debian {codename}.",
+            f"This machine's apt has no mirror of Debian {codename}.",
             "Add one to /etc/apt/sources.list.d; 'apt-get update --print-uris' lists them.",
         )
     return codename, suites
@@ -80,17 +80,17 @@ def parse_madison(text: str) -> list[Candidate]:
 
 
 def moving_suites(codename: str) -> list[str]:
-    """Return the machine's own release and the names that move to each later one."""
+    """Return this machine's release and the moving names of all later ones."""
     return [codename, "stable", "testing", "unstable", "experimental"]
 
 
 def candidate_suites(releases: Mapping[str, str]) -> list[str]:
-    """Return the suites to look in: each release and its backports, by its own name.
+    """Return the suites to search: each release by its codename, and its backports.
 
-    Mirrors may serve an older state under a moving name than under the release's own.
+    A mirror may serve older lists under a moving name than under the codename.
 
     Args:
-        releases: suite as asked for -> its codename, both from ``moving_suites``' files.
+        releases: moving name -> codename, from the release files of ``moving_suites``.
     """
     suites: list[str] = []
     for suite, codename in releases.items():
@@ -119,7 +119,7 @@ def compare_versions(left: str, right: str) -> int:
 def choose(candidates: Iterable[Candidate], minimum: tuple[int, ...]) -> Candidate | None:
     """Return the newest candidate that is at least ``minimum``.
 
-    Release candidates count only when there is nothing else.
+    Release candidates count only if there is no released version.
     """
     fit = [c for c in candidates if c.upstream >= minimum]
     released = [c for c in fit if not _CANDIDATE_RELEASE.search(c.version)]
@@ -148,11 +148,11 @@ def os_codename(text: str) -> str:
 
 
 class PrivateApt:
-    """An apt state of its own below ``place``.
+    """A private apt state in a directory.
 
     Args:
         place: an empty directory.
-        package_pattern: which packages madison lists, as a regular expression.
+        package_pattern: a regular expression; which packages to search for.
     """
 
     def __init__(self, place: Path, package_pattern: str) -> None:
@@ -163,18 +163,18 @@ class PrivateApt:
     def update(self) -> None:
         """Write the configuration and fetch the lists of all candidate suites.
 
-        Suites that the mirror does not have are passed over.
+        Suites that the mirror lacks are skipped.
 
         Raises:
-            NodropError: no mirror is configured or none answers.
-            UnsupportedError: the machine is not a Debian one.
+            NodropError: no mirror is configured, or none answers.
+            UnsupportedError: this is not a Debian machine.
         """
         codename, suites = configured()
-        # Others are not Debian's archive.
+        # Other sites are not Debian's archive.
         sites = list(dict.fromkeys(site for site, suite in suites if suite == codename))
         if not KEYRING.exists():
             raise NodropError(
-                f"{KEYRING} is missing, so nothing from the mirror can be trusted.",
+                f"{KEYRING} is missing, so the mirror's files cannot be verified.",
                 "Install it with: apt-get install debian-archive-keyring",
             )
         self._configure()
@@ -186,12 +186,12 @@ class PrivateApt:
         result = self._run("apt-get", "update", timeout=UPDATE_TIMEOUT_S)
         if not any((self.place / "lists").glob("*_Packages*")):
             raise NodropError(
-                "None of this machine's Debian mirrors answers: " + ", ".join(sites) + ".",
-                "apt said:\n" + proc.tail(result.output, 8),
+                "No Debian mirror of this machine answers: " + ", ".join(sites) + ".",
+                "apt printed:\n" + proc.tail(result.output, 8),
             )
 
     def candidates(self) -> list[Candidate]:
-        """Return every version of every package that fits the pattern."""
+        """Return every version of every package that matches the pattern."""
         found = self._run("apt-cache", "search", "--names-only", self.pattern)
         names = [line.split()[0] for line in found.output.splitlines() if line.strip()]
         if not names:
@@ -199,20 +199,20 @@ class PrivateApt:
         return parse_madison(self._run("apt-cache", "madison", *names).output)
 
     def sha256(self, candidate: Candidate) -> str:
-        """Return the hash of the package's file, from the signed lists.
+        """Return the hash of a package's file, from the signed lists.
 
         Raises:
-            NodropError: the lists do not tell it.
+            NodropError: the lists lack it.
         """
         name = f"{candidate.package}={candidate.version}"
         shown = self._run("apt-cache", "show", name)
         match = re.search(r"^SHA256: ([0-9a-f]{64})$", shown.output, re.MULTILINE)
         if not match:
-            raise NodropError(f"The mirror's lists hold no hash of {name}.", "Try again later.")
+            raise NodropError(f"The mirror's lists have no hash of {name}.", "Try again later.")
         return match[1]
 
     def download(self, candidate: Candidate) -> Path:
-        """Fetch a package, checked against the signed lists, and return its file.
+        """Fetch a package, verify it against the signed lists, and return its file.
 
         Raises:
             NodropError: it cannot be fetched.
@@ -222,14 +222,15 @@ class PrivateApt:
         files = list(self.place.glob(f"{candidate.package}_*.deb"))
         if result.status != 0 or not files:
             raise NodropError(
-                f"The mirror did not deliver {name}.", "apt said:\n" + proc.tail(result.output, 8)
+                f"Cannot fetch {name} from the mirror.",
+                "apt printed:\n" + proc.tail(result.output, 8),
             )
         return files[0]
 
     def download_all(self, candidate: Candidate) -> list[Path]:
-        """Fetch a package and all that it depends on, as for a machine that has nothing.
+        """Fetch a package and all its dependencies, as if nothing were installed.
 
-        Its dependencies come from its own suite where that has them.
+        Dependencies come from the package's own suite if it has them.
 
         Raises:
             NodropError: they cannot be fetched.
@@ -249,8 +250,8 @@ class PrivateApt:
         files = sorted((self.place / "cache" / "archives").glob("*.deb"))
         if result.status != 0 or not files:
             raise NodropError(
-                f"The mirror did not deliver {name} and its dependencies.",
-                "apt said:\n" + proc.tail(result.output, 8),
+                f"Cannot fetch {name} and its dependencies from the mirror.",
+                "apt printed:\n" + proc.tail(result.output, 8),
             )
         return files
 
@@ -264,7 +265,7 @@ class PrivateApt:
         (self.place / "sources.list").write_text("\n".join(sources) + "\n", encoding="utf-8")
 
     def _codenames(self, suites: Iterable[str]) -> dict[str, str]:
-        """Return suite -> codename for the release files that arrived."""
+        """Return suite -> codename for the release files that were fetched."""
         names: dict[str, str] = {}
         for suite in suites:
             for path in (self.place / "lists").glob(f"*_dists_{suite}_InRelease"):
@@ -276,7 +277,7 @@ class PrivateApt:
         (self.place / "lists" / "partial").mkdir(parents=True)
         (self.place / "cache" / "archives" / "partial").mkdir(parents=True)
         own = {
-            # None of the machine's hooks: they would clean and index the machine's own state.
+            # None of this machine's hooks: they would clean and index this machine's own state.
             "Dir::Etc::main": "/dev/null",
             "Dir::Etc::parts": "/dev/null",
             "Dir::Etc::sourcelist": str(self.place / "sources.list"),
@@ -288,7 +289,7 @@ class PrivateApt:
             "Acquire::Languages": "none",
             "Acquire::GzipIndexes": "true",
             "APT::Architectures": "amd64",
-            # The unprivileged download user of apt cannot enter root's own cache.
+            # apt's unprivileged download user cannot enter root's own cache.
             "APT::Sandbox::User": "root",
         }
         kept = proc.run(["apt-config", "dump"], timeout=QUERY_TIMEOUT_S).output
@@ -297,7 +298,7 @@ class PrivateApt:
 
 
 def kept_settings(dump: str) -> str:
-    """Return the lines of ``apt-config dump`` that tell how to reach the mirror."""
+    """Return the lines of ``apt-config dump`` about access to the mirror."""
     kept = [
         line
         for line in dump.splitlines()
@@ -309,5 +310,5 @@ def kept_settings(dump: str) -> str:
 
 
 def render_settings(settings: Mapping[str, str]) -> str:
-    """Return settings as apt.conf(5) wants them."""
+    """Return settings in the syntax of apt.conf(5)."""
     return "".join(f'{name} "{value}";\n' for name, value in settings.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Builds what a guest loads and runs: driver variants, the benchmarks' modules, programs."""
+"""Builds what a guest loads and runs: driver variants, benchmark modules, traffic programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache
-from lab.kernel.build import Kernel, make
+from lab.kernel.kbuild import Kernel, make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 
@@ -32,16 +32,16 @@ _STOCK_TAP = (
     "drivers/net/ipvlan/ipvlan.ko",
     "drivers/net/ipvlan/ipvtap.ko",
 )
-"""Of the flavours that have them."""
+"""Copied if the flavour has them."""
 _PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
 
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What a guest needs beside the kernel.
+    """Directories that a guest needs besides its kernel.
 
     Attributes:
-        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko`` (NODROP_MODULES).
+        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (NODROP_MODULES).
         bin: the traffic programs (NODROP_BIN).
     """
 
@@ -50,7 +50,7 @@ class Artifacts:
 
 
 def content_hash(*trees: Path) -> str:
-    """Return a hash of the names, modes and contents of all source files below trees."""
+    """Return a hash of the names, modes and contents of all source files in directories."""
     total = hashlib.sha256()
     for tree in trees:
         for path in sorted(tree.rglob("*")):
@@ -65,14 +65,14 @@ def content_hash(*trees: Path) -> str:
 
 
 def copy_modules(files: Iterable[Path], place: Path) -> None:
-    """Copy files into a directory, made when missing."""
+    """Copy files into a directory, created if missing."""
     place.mkdir(parents=True, exist_ok=True)
     for path in files:
         shutil.copy(path, place)
 
 
 def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
-    """Return the modules and programs for a kernel, built when the cache has none.
+    """Return the modules and programs for a kernel, built if the cache has none.
 
     Raises:
         NodropError: a part of the repository is missing or fails to build.
@@ -81,7 +81,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
     for tree in (kmod, traffic):
         if not (tree / "Makefile").exists():
             raise NodropError(
-                f"{tree} holds no Makefile.", "Run nodrop from a complete clone of its repository."
+                f"{tree} has no Makefile.", "Run nodrop from a complete clone of its repository."
             )
     key = cache.digest(_RECIPE, kernel.build_id, content_hash(kmod, traffic))
     store = cache.Cache("artifacts", keep=16)
@@ -111,7 +111,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
         ours = [f"nodrop/{name}.ko" for name in ("nodrop", "tun", "vhost_net")]
         for name in (*ours, "kreader.ko", "kspinner.ko"):
             if not (modules / name).exists():
-                raise NodropError(f"The build of {name} ended well but left no such file.")
+                raise NodropError(f"The build of {name} succeeded but left no such file.")
         shutil.rmtree(work)
 
     entry = store.get(key, build)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A cache of directories, each named by a hash of all that went into it.
+"""A cache of directories, each named by a digest of its inputs.
 
-An entry is made in a hidden directory beside its place and renamed when it is complete,
-under a lock, so that nobody ever sees half of one and two runs do not make the same one
-twice. What a killed run left is removed by the next.
+An entry is built in a hidden directory beside its final path and renamed when it is complete, under
+a lock: no process sees an incomplete entry, and two runs do not build the same one. The next run
+removes what a killed run left.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from nodrop.errors import NodropError
 
 STAMP = ".complete.json"
 LOCK_TIMEOUT_S = 1800.0
-"""Seconds to wait for another run that makes the same entry; less when a deadline is set."""
+"""How long to wait for another run that builds the same entry, seconds; at most NODROP_DEADLINE."""
 
 NEEDED_BYTES = 2 << 30
-"""Free disk space for the source, its package and two kernels in the making."""
+"""Free disk space for the source, its package and two kernels being built."""
 
 _LOCK_POLL_S = 0.2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -38,7 +38,7 @@ _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 def root() -> Path:
-    """Return the cache's directory: NODROP_CACHE, else ``nodrop`` in the user's cache."""
+    """Return the cache's directory: NODROP_CACHE, else ``nodrop`` in the user's cache directory."""
     if own := os.environ.get("NODROP_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -46,14 +46,14 @@ def root() -> Path:
 
 
 def digest(*parts: object) -> str:
-    """Return a hash of values that JSON can hold, as 16 hexadecimal digits."""
+    """Return a digest of values that JSON can hold, 16 hexadecimal digits."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @contextmanager
 def explain_disk(place: Path) -> Iterator[None]:
-    """Turn "disk full" and "read-only" below ``place`` into sentences for the user."""
+    """Turn "disk full" and "read-only" errors of a directory into messages for the user."""
     try:
         yield
     except OSError as error:
@@ -71,8 +71,8 @@ def full(place: Path) -> NodropError:
     """Return the error for a full disk."""
     return NodropError(
         f"The disk that holds {place} is full.",
-        f"Free some space (a first build needs {NEEDED_BYTES >> 30} GB) "
-        "or set NODROP_CACHE to another place.",
+        f"Free some space (a first build needs {NEEDED_BYTES >> 30} GB), "
+        "or set NODROP_CACHE to another directory.",
     )
 
 
@@ -87,8 +87,8 @@ class Cache:
     """The entries of one kind, such as ``kernels``.
 
     Args:
-        kind: name of the directory below the cache's root.
-        keep: how many entries to keep; the ones used longest ago go first.
+        kind: name of the directory in the cache's root.
+        keep: how many entries to keep; the least recently used are removed first.
     """
 
     def __init__(self, kind: str, keep: int) -> None:
@@ -97,10 +97,10 @@ class Cache:
         self.place = root() / kind
 
     def find(self, key: str) -> Path | None:
-        """Return a complete entry, or None. Writes nothing but its time of use.
+        """Return a complete entry, or None. Writes only its time of use.
 
         Raises:
-            NodropError: this is root, and another user may write to the cache.
+            NodropError: this is root, and another user can write to the cache.
         """
         entry = self.place / key
         _refuse_others(root(), self.place, entry)
@@ -111,18 +111,18 @@ class Cache:
         # Object trees hold absolute paths: an entry that was moved is not valid.
         if stamp.get("path") != str(entry):
             return None
-        with suppress(OSError):  # a read-only cache is fine as long as nothing is missing
+        with suppress(OSError):  # a read-only cache is fine as long as it has the entry
             os.utime(entry / STAMP)
         return entry
 
     def get(self, key: str, make: Callable[[Path, Path], None]) -> Path:
-        """Return the entry, made by ``make(temporary, final)`` when it is missing.
+        """Return the entry, built by ``make(temporary, final)`` if it is missing.
 
         Args:
-            make: fills the temporary directory, which then becomes the final one.
+            make: fills the temporary directory, which is then renamed to the final one.
 
         Raises:
-            NodropError: the cache cannot be written, or what ``make`` raises.
+            NodropError: the cache cannot be written, or ``make`` raised it.
         """
         if entry := self.find(key):
             return entry
@@ -154,7 +154,7 @@ class Cache:
     def _lock(self, key: str, *, wait: bool = True) -> Iterator[None]:
         with (self.place / f".{key}.lock").open("w") as handle:
             end = time.monotonic() + (deadline.at_most(LOCK_TIMEOUT_S) or 0.0 if wait else 0.0)
-            told = not wait
+            announced = not wait
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,27 +162,27 @@ class Cache:
                 except BlockingIOError:
                     if time.monotonic() >= end:
                         raise NodropError(
-                            f"Another run has been making {self.place / key} for too long.",
+                            f"Another run has been building {self.place / key} for too long.",
                             "Wait for it or stop it, then try again.",
                         ) from None
-                if not told:
-                    print(f"Another run makes {self.place / key}; waiting ...", file=sys.stderr)
-                    told = True
+                if not announced:
+                    print(f"Another run builds {self.place / key}; waiting ...", file=sys.stderr)
+                    announced = True
                 time.sleep(_LOCK_POLL_S)
             yield
 
     def _sweep(self) -> None:
-        """Remove what killed runs left half done."""
+        """Remove the incomplete entries of killed runs."""
         for leftover in self.place.glob(".*.making"):
             key = leftover.name.removeprefix(".").removesuffix(".making")
             try:
                 with self._lock(key, wait=False):
                     _remove(leftover)
             except NodropError:
-                continue  # somebody is at work on it
+                continue  # another run is building it
 
     def _evict(self, newest: Path) -> None:
-        """Remove the entries used longest ago beyond ``keep``; others may be doing the same."""
+        """Remove the least recently used entries beyond ``keep``; other runs may do so, too."""
         used: list[tuple[float, Path]] = []
         for stamp in self.place.glob(f"*/{STAMP}"):
             with suppress(FileNotFoundError):
@@ -190,16 +190,15 @@ class Cache:
         old = [entry for _, entry in sorted(used) if entry != newest]
         for entry in old[: max(len(old) + 1 - self.keep, 0)]:
             with suppress(FileNotFoundError):
-                (entry / STAMP).unlink()  # who has removed it removes the rest
+                (entry / STAMP).unlink()  # the run that removes the stamp also removes the rest
                 _remove(entry)
 
 
 def _refuse_others(*places: Path) -> None:
-    """Refuse, as root, what another user may have put here: kernels are booted, modules loaded.
+    """Refuse, as root, a cache that another user can write to: root boots and loads its contents.
 
     Raises:
-        NodropError: a place or a folder above it belongs to another user, or others may write to
-            it.
+        NodropError: a directory or one above it belongs to another user or is writable by others.
     """
     if os.geteuid() != 0:
         return
@@ -211,11 +210,11 @@ def _refuse_others(*places: Path) -> None:
             continue
         writable = found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if found.st_gid else 0))
         if place in above and found.st_mode & stat.S_ISVTX:
-            writable = 0  # others can neither rename nor remove what is root's there
+            writable = 0  # sticky: others can neither rename nor remove root's entries
         if found.st_uid != 0 or writable:
             whose = f"belongs to user {found.st_uid}" if found.st_uid else "is writable by others"
             raise NodropError(
-                f"{place} {whose}, and root would run what is in it.",
+                f"{place} {whose}, and root would run its contents.",
                 "Run this as that user, or set NODROP_CACHE to a directory of root's own, "
                 "such as /var/cache/nodrop-lab.",
             )

@@ -2,26 +2,26 @@
 /*
  * LD_PRELOAD=ipimask.so: User-Mode Linux masks its IPIs without system calls.
  *
- * With several CPUs it switches interrupts off by blocking a signal, SIGRTMIN,
- * by which they interrupt each other. That is a system call, and another one
- * to switch them on, for each lock that is taken: two thirds of a guest's time.
- * All other signals are masked by a flag there, and what arrives meanwhile is
- * made up for. The same is done here for this one:
+ * With several CPUs, UML disables interrupts by blocking SIGRTMIN, the signal
+ * of its IPIs. That is one system call, and another one to enable interrupts,
+ * for each lock: two thirds of a guest's time. UML masks all other signals by a
+ * flag and handles what arrived when it unmasks them. This library does the
+ * same for SIGRTMIN:
  *
- * - Blocking it sets a flag of the thread, unblocking clears it.
- * - A signal that arrives while the flag is set is sent again, and blocked
- *   where it interrupted: it waits in the host's kernel as if it had been
- *   blocked. Unblocking is a system call then, and delivers it.
+ * - Blocking it sets a flag of the thread, unblocking clears the flag.
+ * - A signal that arrives while the flag is set is sent again, and blocked in
+ *   the interrupted context: it is pending in the host's kernel, as if it had
+ *   been blocked. Unblocking then is a system call, and delivers it.
  *
- * It may overtake others that wait then: each tells another function to call,
- * and they have no order.
+ * It may overtake other pending IPIs. Each requests another function call, and
+ * these have no order.
  *
- * "blocked" may be true when the signal is not, which costs a system call. It
- * must never be false when the signal is. What blocks it is the end of a
- * signal's handler, if it interrupted what had it blocked, and a handler's own
- * mask. A thread of the guest's kernel that faults may go on as another thread
- * of the host's, in the middle of a handler; so the flags are behind functions
- * that the compiler does not look into.
+ * "blocked" may be true although the signal is not, which costs a system call.
+ * It must never be false while the signal is. The signal is blocked when a
+ * handler returns to a context that had it blocked, and by a handler's own
+ * mask. A guest's kernel thread that faults may continue as another host
+ * thread, in the middle of a handler. So the flags are accessed by functions
+ * that the compiler cannot inline.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static int (*next_sigprocmask)(int how, const sigset_t *set, sigset_t *old);
 static int (*next_sigaction)(int sig, const struct sigaction *act,
 			     struct sigaction *old);
 
-/* What a guest's kernel blocks and unblocks. */
+/* The set that a guest's kernel blocks and unblocks. */
 static sigset_t ipi_alone;
 
 static __thread bool masked;
@@ -70,7 +70,7 @@ __attribute__((constructor)) static void find_next(void)
 	sigaddset(&ipi_alone, IPI);
 }
 
-/* As many bytes of a set as the host's kernel looks at. */
+/* The host's kernel uses only so many bytes of a set. */
 static bool is_ipi_alone(const sigset_t *set)
 {
 	return !memcmp(set, &ipi_alone, _NSIG / 8);
@@ -79,7 +79,7 @@ static bool is_ipi_alone(const sigset_t *set)
 static int unblock(const sigset_t *set)
 {
 	masked = false;
-	/* The handler of a signal that came before sets "blocked". */
+	/* The handler of an earlier signal sets "blocked". */
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (!blocked)
 		return 0;
@@ -120,7 +120,7 @@ static void on_ipi(int sig, siginfo_t *info, void *context)
 		errno = error;
 		return;
 	}
-	/* Its own mask has all signals, until it unblocks them. */
+	/* The handler's mask has all signals, until it unblocks them. */
 	set_blocked(true);
 	handlers[sig](sig, info, context);
 	set_blocked(false);
@@ -136,7 +136,7 @@ static void on_other(int sig, siginfo_t *info, void *context)
 		set_blocked(true);
 }
 
-/* Who asks for the handler gets his own, and may set it again. */
+/* The caller gets its own handler in @old, and may set it again. */
 int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	handler_fn *before = sig > 0 && sig < _NSIG ? handlers[sig] : NULL;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads the configuration fragments and checks that the kernel took every line."""
+"""Kernel flavours: their configuration fragments, patches and command lines."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ PATCHES: Mapping[str, tuple[str, ...]] = {
     "tunnel": (_SERIES,),
     "tunnel-ab": (_SERIES, "series/measure"),
 }
-"""By flavour: folders of patches that its source gets, in their order."""
+"""By flavour: directories of patches to its source, in order."""
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    # Without SLUB's arrays of free objects: kmemleak takes what they still name for used.
+    # Without SLUB's per-CPU arrays of free objects: kmemleak takes stale pointers in them for uses.
     "kasan": ("slab_debug=F",),
 }
-"""By flavour: what its command line has besides."""
+"""By flavour: further arguments of its command line."""
 
 IPIMASK = frozenset(FLAVOURS) - {"perf"}
-"""Flavours that mask interrupts without system calls (ipimask.c). Not ``perf``: what was
-published with it was measured without."""
+"""Flavours that mask IPIs without system calls (ipimask.c). Not ``perf``: its published results
+were measured without."""
 
 _SET = re.compile(r'^CONFIG_(\w+)=("[^"]*"|\S+)\s*(?:#\s*(.*))?$')
 _UNSET = re.compile(r"^# CONFIG_(\w+) is not set\s*(?:#\s*(.*))?$")
@@ -63,7 +63,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def fragment(flavour: str) -> str:
-    """Return the text of all fragments of a flavour, one after another.
+    """Return the text of a flavour's fragments, concatenated.
 
     Raises:
         UsageError: there is no such flavour.
@@ -77,7 +77,7 @@ def fragment(flavour: str) -> str:
 
 
 def render(values: Mapping[str, str]) -> str:
-    """Return a file that Kconfig understands; it takes no comments behind a value."""
+    """Return a file in Kconfig's syntax, which has no comments after a value."""
     return "".join(
         f"# CONFIG_{name} is not set\n" if value == "n" else f"CONFIG_{name}={value}\n"
         for name, value in values.items()
@@ -85,10 +85,10 @@ def render(values: Mapping[str, str]) -> str:
 
 
 def check(wanted: Mapping[str, str], config: str) -> None:
-    """Make sure that a finished ``.config`` holds every wanted value.
+    """Check that a finished ``.config`` has every wanted value.
 
     Raises:
-        NodropError: Kconfig dropped or changed some; names each.
+        NodropError: Kconfig dropped or changed values; the hint lists them.
     """
     got = parse(config)
     wrong = [
@@ -98,6 +98,6 @@ def check(wanted: Mapping[str, str], config: str) -> None:
     ]
     if wrong:
         raise NodropError(
-            f"The kernel's configuration did not take {len(wrong)} of {len(wanted)} values.",
+            f"Kconfig changed {len(wrong)} of {len(wanted)} values of the kernel's configuration.",
             "A dependency is missing in lab/kernel/configs:\n" + "\n".join(wrong),
         )

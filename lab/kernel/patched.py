@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Source trees with patches of this repository: copies that share what no patch touches."""
+"""Kernel source trees with this repository's patches: copies that share all unpatched files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.kernel import cache
-from lab.kernel.source import Source
+from lab.kernel.linux_source import Source
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
@@ -19,13 +19,13 @@ _TIMEOUT_S = 300.0
 
 
 def patches(folders: tuple[str, ...]) -> list[Path]:
-    """Return the patches of a flavour in their order: ``NNNN-*.patch`` of each folder.
+    """Return a flavour's patches in order: ``NNNN-*.patch`` of each directory.
 
     Args:
-        folders: below the repository; a cover letter (``0000-``) is none.
+        folders: relative to the repository; cover letters (``0000-``) are left out.
 
     Raises:
-        NodropError: there is none.
+        NodropError: the directories have no patches.
     """
     found: list[Path] = []
     for folder in folders:
@@ -45,10 +45,10 @@ def fingerprint(folders: tuple[str, ...]) -> str:
 
 
 def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress) -> Source:
-    """Return the source with the patches; the source itself when there are to be none.
+    """Return the patched source; the source itself if there are no patches.
 
     Raises:
-        NodropError: a patch does not fit; names it.
+        NodropError: a patch does not apply.
     """
     if not folders:
         return source
@@ -57,19 +57,19 @@ def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress)
     def make(temporary: Path, _final: Path) -> None:
         with progress.step(f"Patch the kernel's source ({', '.join(folders)})"):
             copy = temporary / "linux"
-            # Links: what a patch changes is written anew, and the others stay one file.
-            _run(["cp", "-al", str(source.tree), str(copy)], "The source cannot be copied.")
+            # Hard links: git apply replaces the files that it changes, all others stay shared.
+            _run(["cp", "-al", str(source.tree), str(copy)], "Cannot copy the kernel's source.")
             for path in patches(folders):
                 argv = ["git", "apply", "--whitespace=nowarn", str(path)]
-                _run(argv, f"{path.name} does not fit {source.package}.", copy)
+                _run(argv, f"{path.name} does not apply to {source.package}.", copy)
 
     entry = cache.Cache("patched", keep=KEEP).get(f"linux-{key}", make)
     return replace(source, tree=entry / "linux")
 
 
 def _run(argv: list[str], wrong: str, cwd: Path | None = None) -> None:
-    # A repository around the cache is not to be asked which files it knows.
+    # git must not find a repository above the cache.
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(cwd.parent)} if cwd else None
     result = proc.run(argv, timeout=_TIMEOUT_S, cwd=cwd, env=env)
     if result.status != 0:
-        raise NodropError(wrong, "Its tools said:\n" + proc.tail(result.output, 8))
+        raise NodropError(wrong, "Its tools printed:\n" + proc.tail(result.output, 8))

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * LD_PRELOAD=backpressure.so: asks the kernel's own driver, Linux 7.3 or newer,
- * to hold packets back, in the name of a program that does not know
- * IFF_BACKPRESSURE. Whoever opens a device again asks again, since each
- * TUNSETIFF passes here. A program that makes its system calls itself (Go)
- * passes by.
+ * LD_PRELOAD=backpressure.so: adds IFF_BACKPRESSURE to each TUNSETIFF of a
+ * program that does not know the flag, so that upstream's driver (Linux 7.3 or
+ * newer) pushes back. A program that makes its own system calls (Go) is not
+ * affected.
  */
 #include <linux/if_tun.h>
 #include <net/if.h>
@@ -36,7 +35,7 @@ int ioctl(int fd, unsigned long request, ...)
 	va_start(rest, request);
 	argument = va_arg(rest, void *);
 	va_end(rest);
-	/* The kernel takes 32 bits, and some callers extend the sign. */
+	/* The kernel uses 32 bits, and some callers sign-extend it. */
 	if ((unsigned int)request == TUNSETIFF && argument)
 		return set_iff(fd, argument);
 	return syscall(SYS_ioctl, fd, request, argument);

@@ -14,7 +14,7 @@
 
 #define POLL_STEP_NS	(10 * 1000 * 1000ULL)
 
-/* Written by signal handlers and threads alike. */
+/* Written by signal handlers and threads. */
 static bool stop_flag;
 
 void die(enum exit_status status, const char *format, ...)
@@ -121,8 +121,8 @@ void wait_for_end(__u64 deadline)
 }
 
 /*
- * A signal that comes just before the system call would be lost, so it is
- * sent again until the thread is gone.
+ * A signal just before the system call would be lost, so it is sent until the
+ * thread has ended.
  */
 void join_threads(pthread_t *threads, unsigned int count)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What every traffic program needs: a clock, an end, and a way to fail with
- * one sentence. Exit status: 0 fine, 1 failed, 2 usage, 4 not supported here.
+ * What all traffic programs need: a clock, an end, and errors of one sentence.
+ * Exit status: 0 success, 1 failure, 2 usage, 4 not supported here.
  */
 #ifndef TRAFFIC_COMMON_H
 #define TRAFFIC_COMMON_H
@@ -20,7 +20,7 @@ enum exit_status {
 	EXIT_UNSUPPORTED = 4,
 };
 
-/* Says what is wrong on stderr, after the program's name, and exits. */
+/* Prints the program's name and an error on stderr, and exits. */
 [[gnu::noreturn, gnu::format(printf, 2, 3)]]
 void die(enum exit_status status, const char *format, ...);
 
@@ -39,14 +39,14 @@ void rest_for_ns(__u64 duration);
 /* SIGINT and SIGTERM end the run; a blocked system call returns EINTR. */
 void catch_stop_signals(void);
 
-/* True once a stop signal came or stop_now() was called. */
+/* True after a stop signal or a call of stop_now(). */
 bool stop_asked(void);
 void stop_now(void);
 
 /*
  * Starts a thread, or dies. Waits until CLOCK_MONOTONIC shows @deadline (0:
- * for ever) or stop is asked for. Joins @count threads, interrupting those
- * that sit in a system call.
+ * no deadline) or stop_asked(). Joins @count threads, interrupting those that
+ * are blocked in a system call.
  */
 void start_thread(pthread_t *thread, void *(*run)(void *), void *arg);
 void wait_for_end(__u64 deadline);

@@ -3,8 +3,8 @@
  * echo_probe: round-trip times of small UDP packets sent at a fixed interval
  * from one network namespace to an echo thread in another.
  *
- * A probe that is late is still sent and still counted; its time runs from
- * when it was given to the socket, and how late the latest was is reported.
+ * A late probe is still sent and counted. Its time starts when it is passed to
+ * the socket; the longest delay of a probe is reported.
  */
 #include <netinet/in.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct settings {
 
 /**
  * struct run - the state that the threads share
- * @rtt_ns: by probe, 0: no answer yet; written by the receiver alone
+ * @rtt_ns: by probe, 0: no reply yet; written by the receiver only
  */
 struct run {
 	const struct settings *settings;
@@ -116,7 +116,7 @@ static void send_probes(struct run *run)
 	}
 }
 
-/* Where the distribution is told, per thousand: denser at its upper end. */
+/* The reported percentiles, per thousand: denser at the upper end. */
 static const unsigned int steps[] = {
 	1, 10, 20, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 550, 600,
 	650, 700, 750, 800, 850, 900, 930, 950, 970, 980, 990, 995, 999,
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to send" },
 		{ .name = "grace", .duration_ns = &settings.grace_ns,
-		  .help = "how long to wait for the last answers, s" },
+		  .help = "how long to wait for the last replies, s" },
 		{}
 	};
 	pthread_t threads[2];
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
 	settings.count = duration / settings.interval_ns;
 	if (!settings.count || settings.count > PROBES_MAX)
 		die(EXIT_USAGE,
-		    "--seconds and --interval-us must make 1 to %llu probes",
+		    "--seconds and --interval-us must give 1 to %llu probes",
 		    PROBES_MAX);
 	run.rtt_ns = calloc(settings.count, sizeof(*run.rtt_ns));
 	if (!run.rtt_ns)

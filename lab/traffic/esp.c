@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * esp: the sending end of a user-space VPN whose packets look like ESP in UDP.
- * Each packet of its TUN device is encrypted by AES-128-GCM and sent on:
+ * It encrypts each packet of its TUN device with AES-128-GCM and sends it:
  *
  *   qdisc -> TUN -> [ seal ] -> UDP socket
  *
  *   | SPI, sequence (8) | IV (8) | packet, encrypted | tag (16) |
  *
- * Without ESP's trailer, and without key exchange: the key protects nothing
- * but a benchmark.
+ * Without ESP's trailer and without key exchange: the fixed key is for
+ * benchmarks only.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -50,9 +50,9 @@ union message {
 };
 
 /**
- * struct end - one end and what it did
- * @batch: packets that are read for each poll(), 0: reads that block
- * @refused: not encrypted, or not taken by the kernel
+ * struct end - one end and its counts
+ * @batch: packets to read per poll(), 0: blocking reads
+ * @refused: not encrypted, or not accepted by the kernel
  */
 struct end {
 	int tun;
@@ -63,7 +63,7 @@ struct end {
 	int error;
 };
 
-/* A context whose key is set; each packet brings its own IV. */
+/* A context with the key; each packet has its own IV. */
 static EVP_CIPHER_CTX *cipher(void)
 {
 	EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
@@ -74,7 +74,7 @@ static EVP_CIPHER_CTX *cipher(void)
 	return context;
 }
 
-/* Begins a packet: its nonce, and the part that is authentic only. */
+/* Starts a packet: sets its nonce, authenticates its header. */
 static bool begin(EVP_CIPHER_CTX *context, const struct esp_header *header)
 {
 	unsigned char nonce[sizeof(salt) + sizeof(header->iv)];
@@ -87,7 +87,7 @@ static bool begin(EVP_CIPHER_CTX *context, const struct esp_header *header)
 				SPI_BYTES);
 }
 
-/* Encrypts the packet that lies behind @header; the tag goes behind it. */
+/* Encrypts the packet after @header and appends the tag. */
 static bool seal(EVP_CIPHER_CTX *context, struct esp_header *header,
 		 size_t bytes, __u64 sequence)
 {
@@ -104,7 +104,7 @@ static bool seal(EVP_CIPHER_CTX *context, struct esp_header *header,
 				   text + bytes);
 }
 
-/* False when it is time to end. */
+/* False when the program is to stop. */
 static bool wait_readable(int fd)
 {
 	struct pollfd ready = { .fd = fd, .events = POLLIN };
@@ -116,7 +116,7 @@ static bool wait_readable(int fd)
 	return false;
 }
 
-/* Reads one packet as an event loop would; negative with errno, as read(). */
+/* Reads one packet like an event loop; returns as read(), with errno. */
 static ssize_t read_packet(struct end *end, void *packet, __u64 *left)
 {
 	ssize_t length;
@@ -190,16 +190,16 @@ int main(int argc, char **argv)
 		{ .name = "local", .text = &local,
 		  .help = "IPv4 address of this end" },
 		{ .name = "remote", .text = &remote,
-		  .help = "IPv4 address of the other end" },
+		  .help = "IPv4 address of the remote end" },
 		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "UDP port of both" },
+		  .help = "UDP port of both ends" },
 		{ .name = "batch", .number = &end.batch, .max = 1 << 20,
-		  .help = "packets per poll(), 0: reads that block" },
+		  .help = "packets per poll(), 0: blocking reads" },
 		{}
 	};
 	__u64 started;
 
-	parse_options(argc, argv, "carry packets of a TUN device encrypted",
+	parse_options(argc, argv, "encrypt and send packets of a TUN device",
 		      specs);
 	require_text("local", local);
 	require_text("remote", remote);
@@ -208,7 +208,7 @@ int main(int argc, char **argv)
 	connect_udp(end.udp, remote, port);
 	end.tun = fd;
 	if (end.batch && fcntl(end.tun, F_SETFL, O_NONBLOCK))
-		die(EXIT_FAILED, "cannot read without blocking: %s",
+		die(EXIT_FAILED, "cannot set O_NONBLOCK: %s",
 		    strerror(errno));
 	json_ready();
 	started = now_ns();

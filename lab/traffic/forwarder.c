@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * forwarder: a null VPN. It joins two TAP devices, which may be in two network
- * namespaces, as the two ends of a user-space VPN would, without the
- * encryption:
+ * namespaces, like the two ends of a user-space VPN, but without encryption:
+ *
  *
  *   namespace a                                    namespace b
  *   sender -> qdisc -> TAP a -> [ forwarder ] -> TAP b -> receiver
@@ -43,7 +43,7 @@ static void *forward(void *arg)
 		}
 		direction->packets++;
 		direction->bytes += length;
-		/* A device that is going takes none any more. */
+		/* A device that is being removed accepts no packets. */
 		if (write(direction->to, packet, length) < 0)
 			continue;
 	}
@@ -67,11 +67,11 @@ int main(int argc, char **argv)
 		{ .name = "fd-a", .number = &a, .max = 1 << 20,
 		  .help = "an open TAP" },
 		{ .name = "fd-b", .number = &b, .max = 1 << 20,
-		  .help = "the other one" },
+		  .help = "a second open TAP" },
 		{}
 	};
 
-	parse_options(argc, argv, "carry packets between two TAP devices",
+	parse_options(argc, argv, "forward packets between two TAP devices",
 		      specs);
 	catch_stop_signals();
 	directions[0] = (struct direction){ .from = a, .to = b };

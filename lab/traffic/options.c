@@ -26,8 +26,8 @@ static void print_help(const char *summary, const struct option_spec *specs)
 			printf(" (%s)", *spec->text);
 		putchar('\n');
 	}
-	puts("\nThe result is a line of JSON on stdout. Exit status: 0 fine,\n"
-	     "1 failed, 2 usage, 4 not supported here.");
+	puts("\nThe result is a line of JSON on stdout. Exit status:\n"
+	     "0 success, 1 failure, 2 usage, 4 not supported here.");
 	exit(EXIT_FINE);
 }
 

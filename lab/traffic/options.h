@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Command lines of the form --name VALUE, described by a table. */
+/* Options of the form --name VALUE, described by a table. */
 #ifndef TRAFFIC_OPTIONS_H
 #define TRAFFIC_OPTIONS_H
 
@@ -9,12 +9,12 @@
 /**
  * struct option_spec - one option; exactly one of the targets is set
  * @name:   without the dashes; the table ends with a NULL name
- * @number: where a number goes; it must lie in @min..@max
- * @duration_ns: where a time goes, given in seconds, fractions allowed
- * @text:   where a text goes
- * @flag:   set to true when the option is given; takes no value
- * @min:    smallest number allowed
- * @max:    largest number allowed
+ * @number: target of a number from @min to @max
+ * @duration_ns: target of a time, given in seconds, with fractions
+ * @text:   target of a text
+ * @flag:   set to true by the option, which takes no value
+ * @min:    minimum
+ * @max:    maximum
  * @help:   one line, with the unit
  */
 struct option_spec {
@@ -28,11 +28,11 @@ struct option_spec {
 	const char *help;
 };
 
-/* Fills the targets; prints the help and exits on --help; dies on a mistake. */
+/* Sets the targets. --help prints the help and exits; dies on an error. */
 void parse_options(int argc, char **argv, const char *summary,
 		   const struct option_spec *specs);
 
-/* Dies unless the option @name was given. */
+/* Dies if the option @name was not given. */
 void require_text(const char *name, const char *text);
 
 #endif

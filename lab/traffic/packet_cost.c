@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * packet_cost: what a packet through a TUN device costs, in ticks of the time
- * stamp counter. Under QEMU's -icount shift=0 with one CPU a tick is one
- * executed instruction, of the kernel and of this program. A loop of known
- * length, counted first, tells whether that is so.
+ * packet_cost: measures the cost of a packet through a TUN device in ticks of
+ * the time stamp counter. With QEMU's -icount shift=0 and one CPU, a tick is
+ * one executed instruction, of the kernel or this program. A loop of known
+ * length, counted first, verifies that.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #include "tun.h"
 
 #define LOOP_TURNS	10000000ULL
-#define LOOP_LENGTH	2	/* instructions in a turn */
+#define LOOP_LENGTH	2	/* instructions per iteration */
 #define ROUNDS_MAX	1000
 #define PAYLOAD_MAX	65507
 #define SEGMENTS_MAX	64
@@ -35,9 +35,9 @@
 #define PORT		9
 
 /**
- * struct sender - what the sending process shares with us
- * @sent: packets given to the socket
- * @stop: we ask for its end
+ * struct sender - memory shared with the sending process
+ * @sent: packets passed to the socket
+ * @stop: asks it to end
  */
 struct sender {
 	__u64 sent;
@@ -46,7 +46,7 @@ struct sender {
 
 /**
  * struct round - one measurement
- * @idle_ms: how long the CPU had nothing to do, in steps of 10 ms
+ * @idle_ms: how long the CPU was idle, in steps of 10 ms
  */
 struct round {
 	__u64 sent;
@@ -58,13 +58,13 @@ struct round {
 /**
  * struct cost - the whole measurement
  * @devices: open queues of a TUN
- * @took: packets read from each
- * @sockets: connected to an address behind it, each with a port of its own
+ * @took: packets read from each queue
+ * @sockets: connected to an address behind the TUN, each with its own port
  * @next: the socket whose turn it is
- * @payload: of a packet, all its segments
- * @work: turns of the loop that the reader spends on each packet
- * @batch: packets sent at a time, then all are read; 0: by a process of
- *	   their own, which blocks
+ * @payload: of a packet, in all its segments
+ * @work: iterations of the loop that the reader runs for each packet
+ * @batch: packets to send before all are read; 0: a separate process sends
+ *	   them and blocks
  */
 struct cost {
 	int devices[QUEUES_MAX];
@@ -104,7 +104,7 @@ static __u64 idle_ms(const struct cost *cost)
 	return idle * 1000 + 0.5;
 }
 
-/* Sends from the next socket; returns whether that took one. */
+/* Sends from the next socket; returns false if that would block. */
 static bool send_one(struct cost *cost, int flags)
 {
 	static const char payload[PAYLOAD_MAX];
@@ -136,7 +136,7 @@ static bool read_one(struct cost *cost, unsigned int queue)
 	return true;
 }
 
-/* Returns whether there was anything. */
+/* Returns whether there was a packet. */
 static bool read_all(struct cost *cost)
 {
 	bool any = false;
@@ -149,7 +149,7 @@ static bool read_all(struct cost *cost)
 	return any;
 }
 
-/* Returns whether a queue can be read, or a socket sent to if @sends. */
+/* Returns whether a queue is readable, or a socket writable if @sends. */
 static bool wait_until_ready(const struct cost *cost, bool sends, int timeout)
 {
 	struct pollfd all[QUEUES_MAX + FLOWS_MAX];
@@ -169,7 +169,7 @@ static void set_blocking(int fd, bool blocking)
 		die(EXIT_FAILED, "fcntl failed: %s", strerror(errno));
 }
 
-/* One process does both, by turns: nothing is left to the scheduler. */
+/* One process sends and reads by turns, so the scheduler has no influence. */
 static void send_and_read(struct cost *cost, __u64 until)
 {
 	bool any;
@@ -207,7 +207,7 @@ static pid_t start_sender(struct cost *cost)
 	_exit(EXIT_FINE);
 }
 
-/* A sender is in its system call until the rest is read. */
+/* The sender leaves its system call only when packets are read. */
 static void finish(struct cost *cost, pid_t child)
 {
 	bool any = true;
@@ -229,7 +229,7 @@ static void measure(struct cost *cost, struct round *rounds, __u64 count)
 	struct round *round;
 	__u64 ticks;
 
-	/* The first packets find the caches of the kernel empty. */
+	/* The first packets fill the kernel's caches. */
 	read_some(cost, cost->packets / 10 + 1);
 	for (round = rounds; round < rounds + count; round++) {
 		round->idle_ms = idle_ms(cost);
@@ -269,7 +269,7 @@ static void print_rounds(const struct cost *cost, const struct round *rounds,
 		json_open(NULL);
 		json_count("sent", round->sent);
 		json_count("delivered", round->delivered);
-		/* Without the reader's own work, whose length is known. */
+		/* Without the reader's own work, whose cost is known. */
 		json_count("ticks", round->ticks - round->delivered *
 			   cost->work * LOOP_LENGTH);
 		json_count("idle_ms", round->idle_ms);
@@ -284,7 +284,7 @@ static void print_rounds(const struct cost *cost, const struct round *rounds,
 	json_close();
 }
 
-/* Reads "3,5,7"; all that reads and polls comes after. */
+/* Parses "3,5,7"; all later reads and polls use these. */
 static void parse_devices(struct cost *cost, const char *text)
 {
 	const char *at = text;
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 	__u64 count = 5;
 	const struct option_spec specs[] = {
 		{ .name = "device", .text = &devices,
-		  .help = "an open TUN queue by its number, or 3,4,..." },
+		  .help = "file descriptor of an open TUN queue, or 3,4,..." },
 		{ .name = "local", .text = &local,
 		  .help = "IPv4 address to send from" },
 		{ .name = "remote", .text = &remote,
@@ -339,25 +339,25 @@ int main(int argc, char **argv)
 		  .max = PAYLOAD_MAX, .help = "payload, bytes" },
 		{ .name = "segments", .number = &segments, .min = 1,
 		  .max = SEGMENTS_MAX,
-		  .help = "of that size in each packet (GSO)" },
+		  .help = "segments of that size per packet (GSO)" },
 		{ .name = "flows", .number = &cost.flows, .min = 1,
-		  .max = FLOWS_MAX, .help = "sockets, which take turns" },
+		  .max = FLOWS_MAX, .help = "sockets, used in turn" },
 		{ .name = "sndbuf", .number = &sndbuf, .max = 1 << 30,
-		  .help = "send buffer of each, bytes, 0: the system's" },
+		  .help = "send buffer of each, bytes, 0: the default" },
 		{ .name = "packets", .number = &cost.packets, .min = 1,
-		  .max = 1 << 30, .help = "read in a round" },
+		  .max = 1 << 30, .help = "packets to read in a round" },
 		{ .name = "rounds", .number = &count, .min = 1,
-		  .max = ROUNDS_MAX, .help = "how many are measured" },
+		  .max = ROUNDS_MAX, .help = "rounds to measure" },
 		{ .name = "batch", .number = &cost.batch, .max = 1 << 20,
-		  .help = "sent, then read; 0: sent by another process" },
+		  .help = "packets sent at a time; 0: by another process" },
 		{ .name = "work", .number = &cost.work, .max = 1 << 30,
-		  .help = "reader's turns of a loop per packet, not counted" },
+		  .help = "reader's loop iterations per packet, not counted" },
 		{}
 	};
 	pid_t child = 0;
 	unsigned int i;
 
-	parse_options(argc, argv, "count what a packet costs", specs);
+	parse_options(argc, argv, "count the cost of a packet", specs);
 	if (devices)
 		parse_devices(&cost, devices);
 	require_text("local", local);

@@ -33,7 +33,7 @@ struct sockaddr_in parse_address(const char *text, __u64 port)
 int open_udp(const char *local, __u64 port, __u64 rcvbuf)
 {
 	struct sockaddr_in address = parse_address(local, port);
-	/* The kernel doubles it, for its own part of each packet. */
+	/* The kernel doubles it, for its overhead per packet. */
 	int size = rcvbuf / 2;
 	int fd;
 

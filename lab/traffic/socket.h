@@ -7,27 +7,27 @@
 #include <netinet/in.h>
 
 /*
- * A UDP socket at the IPv4 address @local. @rcvbuf: bytes of packets that it
- * holds, 0: the system's choice; only root gets more than the system allows.
+ * A UDP socket bound to the IPv4 address @local. @rcvbuf: receive buffer,
+ * bytes, 0: the default; only root may exceed the system's limit.
  */
 int open_udp(const char *local, __u64 port, __u64 rcvbuf);
 
 /* Dies unless @text is an IPv4 address. */
 struct sockaddr_in parse_address(const char *text, __u64 port);
 
-/* From now on the socket knows nobody else. */
+/* Connects the socket to one remote address. */
 void connect_udp(int fd, const char *remote, __u64 port);
 
-/* Bytes that the socket may have on their way, 0: the system's choice. */
+/* Sets the send buffer, bytes, 0: the default. */
 void set_sndbuf(int fd, __u64 bytes);
 
 /*
- * From now on what is given to the socket at once goes as segments of @bytes,
- * in one packet as far as the device takes it so (GSO).
+ * Sends data as UDP segments of @bytes. Segments of one send() share a packet
+ * as far as the device supports that (GSO).
  */
 void segment_udp(int fd, __u64 bytes);
 
-/* Packets that came and did not fit into the socket's buffer. */
+/* Packets dropped because the receive buffer was full. */
 __u64 socket_drops(int fd);
 
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * tcp_flows: bulk TCP flows from one network namespace to another, both ends
- * in this process. Made to cost little besides the network's own work: large
- * sends of zeros, receives that throw the bytes away uncopied, and buffers of
- * a fixed size, so that no window grows while it is measured.
+ * in this process. It costs little besides the network's own work: large sends
+ * of zeros, receives that discard the data without a copy, and buffers of a
+ * fixed size, so that no window grows during the measurement.
  *
- * After the warm-up it says that it is ready; what is reported happened in the
- * window that begins there.
+ * After the warm-up it prints "ready"; the results are of the window that
+ * begins then.
  */
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct settings {
 
 /**
  * struct flow - one connection
- * @received: payload so far; written by the receiving thread alone
+ * @received: payload so far; written by the receiving thread only
  * @error:    why a thread ended early, or 0
  */
 struct flow {
@@ -65,7 +65,7 @@ static int open_in(const char *netns)
 	return fd;
 }
 
-/* Also beyond the system's limit, where that is allowed. */
+/* Exceeds the system's limit if allowed. */
 static void set_buffer(int fd, int force, int ask, __u64 bytes)
 {
 	int size = bytes;
@@ -76,7 +76,7 @@ static void set_buffer(int fd, int force, int ask, __u64 bytes)
 		    strerror(errno));
 }
 
-/* A listening socket hands its buffer's size to those it accepts. */
+/* Accepted sockets inherit the listening socket's buffer size. */
 static int listen_for_flows(const struct settings *settings)
 {
 	int fd = open_in(settings->netns_server);
@@ -92,7 +92,7 @@ static int listen_for_flows(const struct settings *settings)
 static void open_flow(const struct settings *settings, int listener,
 		      struct flow *flow)
 {
-	/* Unsent data goes with the socket. */
+	/* Unsent data is discarded with the socket. */
 	const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
 
 	flow->settings = settings;
@@ -129,7 +129,7 @@ static void *receive_bulk(void *arg)
 	ssize_t length;
 
 	while (!stop_asked()) {
-		/* Truncating, TCP copies nothing. */
+		/* With MSG_TRUNC, TCP copies nothing. */
 		length = recv(flow->receiver, NULL, RECEIVE_MAX, MSG_TRUNC);
 		if (length > 0) {
 			__atomic_store_n(&flow->received,
@@ -149,7 +149,7 @@ static __u64 retransmits(const struct flow *flow)
 	socklen_t size = sizeof(info);
 
 	if (getsockopt(flow->sender, IPPROTO_TCP, TCP_INFO, &info, &size))
-		die(EXIT_FAILED, "cannot ask a flow for its state: %s",
+		die(EXIT_FAILED, "cannot read a flow's state: %s",
 		    strerror(errno));
 	return info.tcpi_total_retrans;
 }
@@ -208,19 +208,19 @@ int main(int argc, char **argv)
 		{ .name = "flows", .number = &settings.flows, .min = 1,
 		  .max = FLOWS_MAX, .help = "connections" },
 		{ .name = "sndbuf", .number = &settings.sndbuf,
-		  .max = 1 << 29, .help = "send buffer, bytes, 0: grows" },
+		  .max = 1 << 29, .help = "send buffer, bytes, 0: auto" },
 		{ .name = "rcvbuf", .number = &settings.rcvbuf,
-		  .max = 1 << 29, .help = "receive buffer, bytes, 0: grows" },
+		  .max = 1 << 29, .help = "receive buffer, bytes, 0: auto" },
 		{ .name = "warm-up", .duration_ns = &warm_up,
-		  .help = "time before the window" },
+		  .help = "time before the window, s" },
 		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "the window" },
+		  .help = "length of the window, s" },
 		{}
 	};
 	int listener;
 	__u64 i;
 
-	parse_options(argc, argv, "carry bulk TCP flows", specs);
+	parse_options(argc, argv, "send bulk TCP flows", specs);
 	require_text("address", address);
 	settings.to = parse_address(address, PORT);
 	catch_stop_signals();
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
 	join_threads(threads, 2 * settings.flows);
 	for (i = 0; i < settings.flows; i++)
 		if (flows[i].error)
-			die(EXIT_FAILED, "a flow broke: %s",
+			die(EXIT_FAILED, "a flow failed: %s",
 			    strerror(flows[i].error));
 	print_result(&first, &last, settings.flows);
 	return EXIT_FINE;

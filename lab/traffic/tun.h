@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What TUN and TAP packets need, and the mark that ours carry. */
+/* Constants of TUN and TAP, and the mark in udp_sender's packets. */
 #ifndef TRAFFIC_TUN_H
 #define TRAFFIC_TUN_H
 
@@ -17,11 +17,11 @@
 #define PROBE_MAGIC	0x6e6f64726f703031ULL
 
 /**
- * struct probe_mark - the first bytes of the UDP payload of udp_sender
+ * struct probe_mark - the first bytes of udp_sender's UDP payload
  * @magic:   PROBE_MAGIC
- * @sender:  which sender thread
- * @sequence: counts from 0 within a sender
- * @sent_ns: CLOCK_MONOTONIC just before the packet was given to the socket
+ * @sender:  number of the sender's thread
+ * @sequence: of the sender, from 0
+ * @sent_ns: CLOCK_MONOTONIC just before the packet was passed to the socket
  */
 struct probe_mark {
 	__u64 magic;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tun_reader: reads an open queue of a TUN or TAP device as a VPN or a VMM
- * would, with an adjustable amount of work on each packet.
+ * tun_reader: reads an open queue of a TUN or TAP device like a VPN or a VMM,
+ * with adjustable work per packet.
  */
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -28,9 +28,9 @@ struct entry {
 };
 
 /**
- * struct reader - the thread that reads, and what it saw
- * @involuntary: times the thread was made to yield its CPU
- * @log: the marked packets in their order, LOG_MAX at most; NULL: not wanted
+ * struct reader - the reading thread and its counts
+ * @involuntary: number of preemptions
+ * @log: marked packets in order, at most LOG_MAX; NULL: no log
  */
 struct reader {
 	__u64 fd;
@@ -46,7 +46,7 @@ struct reader {
 	struct entry *log;
 };
 
-/* The mark inside a packet as read from a tun file, or false. */
+/* Finds the mark in a packet as read from a tun file; false: none. */
 static bool find_mark(const void *packet, size_t length, bool tap,
 	       struct probe_mark *mark)
 {
@@ -117,7 +117,7 @@ static void write_log(const struct reader *reader, const char *path)
 	if (!file)
 		die(EXIT_FAILED, "cannot write %s: %s", path, strerror(errno));
 	if (reader->marked > LOG_MAX)
-		die(EXIT_FAILED, "too many packets for a log: %llu",
+		die(EXIT_FAILED, "too many packets for the log: %llu",
 		    reader->marked);
 	for (entry = reader->log; entry < reader->log + reader->marked; entry++)
 		fprintf(file, "%llu %llu %llu\n", entry->sender,
@@ -135,13 +135,13 @@ int main(int argc, char **argv)
 		{ .name = "fd", .number = &reader.fd, .max = 1 << 20,
 		  .help = "an open device" },
 		{ .name = "tap", .flag = &reader.tap,
-		  .help = "it is a TAP, and not a TUN" },
+		  .help = "the device is a TAP" },
 		{ .name = "work-ns", .number = &reader.work_ns,
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
 		{ .name = "rest-ns", .number = &reader.rest_ns,
 		  .max = NSEC_PER_SEC, .help = "sleep after each packet, ns" },
 		{ .name = "log", .text = &log,
-		  .help = "file of marked packets: sender, sent, read (ns)" },
+		  .help = "log marked packets here: sender, sent, read (ns)" },
 		{}
 	};
 	__u64 started;

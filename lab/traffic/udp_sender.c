@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * udp_sender: sends UDP through blocking sockets, so that the qdisc and the
- * socket's memory hold it back as they would hold back an application. Where a
- * system call costs more than a packet, it gives several with each.
+ * socket's send buffer block it as they would block an application. It can send
+ * several packets per system call, because that may cost more than a packet.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,9 +23,9 @@
 #define SEGMENTS_MAX	64
 
 /**
- * struct settings - what all senders do alike
+ * struct settings - shared by all senders
  * @size:     payload of a packet, or of each segment of one
- * @segments: in a packet, which is what is sent and counted; 1: no GSO
+ * @segments: per packet; packets are what is sent and counted; 1: no GSO
  */
 struct settings {
 	const char *dest;
@@ -46,7 +46,7 @@ struct settings {
 
 /**
  * struct sender - one socket and its thread
- * @held: its last send() was waiting when the time was over
+ * @held: whether its last send() was blocked at the end
  */
 struct sender {
 	struct settings *settings;
@@ -58,7 +58,7 @@ struct sender {
 	bool held;
 };
 
-/* What a qdisc sorts by. The TOS sets a priority as well, so it comes first. */
+/* For qdiscs. Setting the TOS also sets a priority, so it comes first. */
 static void set_class(const struct settings *settings, int fd)
 {
 	int tos = settings->tos;
@@ -192,31 +192,31 @@ int main(int argc, char **argv)
 		  .help = "UDP payload, bytes" },
 		{ .name = "segments", .number = &settings.segments, .min = 1,
 		  .max = SEGMENTS_MAX,
-		  .help = "of that size in each packet (GSO)" },
+		  .help = "segments of that size per packet (GSO)" },
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to send" },
 		{ .name = "packets", .number = &settings.packets,
 		  .max = ~0ULL,
-		  .help = "stop after this many of each sender, 0: never" },
+		  .help = "packets from each sender, 0: unlimited" },
 		{ .name = "senders", .number = &count, .min = 1,
 		  .max = SENDERS_MAX,
-		  .help = "threads, each with a socket of its own" },
+		  .help = "threads, each with its own socket" },
 		{ .name = "rate", .number = &settings.rate, .max = 10000000,
-		  .help = "packets/s of each sender, 0: as fast as it goes" },
+		  .help = "packets/s of each sender, 0: unlimited" },
 		{ .name = "batch", .number = &settings.batch, .min = 1,
 		  .max = BATCH_MAX, .help = "packets per system call" },
 		{ .name = "sndbuf", .number = &settings.sndbuf,
 		  .max = 1 << 30,
-		  .help = "socket send buffer, bytes, 0: the system's" },
+		  .help = "socket send buffer, bytes, 0: the default" },
 		{ .name = "first", .number = &settings.first, .max = 63,
 		  .help = "number of the first sender in the packets' marks" },
 		{ .name = "announce", .flag = &announce,
-		  .help = "a line when sending has begun" },
+		  .help = "print a line when sending has started" },
 		{ .name = "tos", .number = &settings.tos, .max = 255,
 		  .help = "TOS of the packets" },
 		{ .name = "priority", .number = &settings.priority,
 		  .max = 0x7fffffff,
-		  .help = "SO_PRIORITY, a qdisc's class for example, 0: none" },
+		  .help = "SO_PRIORITY, for example a qdisc's class, 0: none" },
 		{}
 	};
 	__u64 i;

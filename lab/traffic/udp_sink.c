@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * udp_sink: counts what comes to a UDP port, until it is told to stop. It
- * looks once in a while and then takes all that is there, so that no packet
- * wakes it, and what it measures is the sender's side.
+ * udp_sink: counts the packets to a UDP port until it is stopped. It polls at
+ * intervals and reads all packets then, so that no packet wakes it: the
+ * sender's side is what is measured.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,9 +18,9 @@
 #define PAYLOAD_MAX	65536
 
 /**
- * struct sink - what came
- * @first: CLOCK_MONOTONIC when the first packets were seen, ns
- * @last: and the last ones
+ * struct sink - results
+ * @first: CLOCK_MONOTONIC when the first packets were read, ns
+ * @last: the same of the last packets
  */
 struct sink {
 	int fd;
@@ -30,7 +30,7 @@ struct sink {
 	__u64 last;
 };
 
-/* Takes what is there; nothing is kept, so one buffer serves all. */
+/* Reads all packets; the data are discarded, so one buffer is enough. */
 static void take_all(struct sink *sink)
 {
 	static char payload[PAYLOAD_MAX];
@@ -73,9 +73,9 @@ int main(int argc, char **argv)
 		{ .name = "port", .number = &port, .min = 1, .max = 65535,
 		  .help = "UDP port" },
 		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30,
-		  .help = "receive buffer, bytes, 0: the system's" },
+		  .help = "receive buffer, bytes, 0: the default" },
 		{ .name = "interval-us", .number = &interval, .min = 1,
-		  .max = 1000000, .help = "from look to look, us" },
+		  .max = 1000000, .help = "polling interval, us" },
 		{}
 	};
 

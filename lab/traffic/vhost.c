@@ -22,7 +22,7 @@
 
 #define RING_ALIGN	4096
 
-/* Of a buffer: a small packet; a part of a large one. */
+/* Size of a buffer: a small packet, or a part of a large one. */
 #define PACKET_BYTES	2048
 #define PAGE_BYTES	4096
 
@@ -45,12 +45,12 @@ static void set_features(struct vhost_device *dev, bool large)
 	features &= needed;
 	if (features != needed)
 		die(EXIT_UNSUPPORTED,
-		    "this vhost-net cannot make the headers that are wanted");
+		    "this vhost-net lacks the features for these headers");
 	ask(dev, VHOST_SET_FEATURES, &features, "set its features");
 	dev->header = sizeof(struct virtio_net_hdr_mrg_rxbuf);
 }
 
-/* All of our memory is one region, at the same addresses for both sides. */
+/* All memory is one region, at the same addresses on both sides. */
 static void share_memory(struct vhost_device *dev, void *memory, size_t size)
 {
 	struct vhost_memory *table;
@@ -120,11 +120,11 @@ static void fill_ring(struct vhost_ring *ring, void *rings, char *buffers,
 		ring->vring.desc[i].flags = flags;
 		ring->vring.avail->ring[i] = i;
 	}
-	/* Only while we sleep are we to be called. */
+	/* vhost is to call only while this thread sleeps. */
 	ring->vring.avail->flags = VRING_AVAIL_F_NO_INTERRUPT;
 }
 
-/* vhost names its thread "vhost-" and its owner; 0: there is none in @folder */
+/* vhost names its thread "vhost-" and its owner's pid; 0: none in @folder */
 static pid_t find_thread(const char *folder, const char *wanted)
 {
 	char path[300], name[32];
@@ -149,7 +149,7 @@ static pid_t find_thread(const char *folder, const char *wanted)
 	return found;
 }
 
-/* A thread of ours since Linux 6.4, one of the kernel before. */
+/* A thread of this process since Linux 6.4, a kernel thread before. */
 static pid_t find_worker(void)
 {
 	char wanted[32];
@@ -251,7 +251,7 @@ void vhost_kick(const struct vhost_ring *ring)
 {
 	__u64 one = 1;
 
-	/* It can fail only by being rung 2^64 times already. */
+	/* It fails only if the eventfd's counter overflows. */
 	if (write(ring->kick, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		die(EXIT_FAILED, "cannot kick vhost: %s", strerror(errno));
 }
@@ -262,7 +262,7 @@ void vhost_give(struct vhost_ring *ring, __u16 count)
 
 	__atomic_store_n(&avail->idx, (__u16)(avail->idx + count),
 			 __ATOMIC_RELEASE);
-	/* vhost asks for a kick and then looks at the index. */
+	/* vhost requests a kick and then reads the index. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!(__atomic_load_n(&ring->vring.used->flags, __ATOMIC_RELAXED) &
 	      VRING_USED_F_NO_NOTIFY))
@@ -280,7 +280,7 @@ void vhost_hide(const struct vhost_ring *ring, bool hide)
 		vhost_kick(ring);
 }
 
-/* The events so far, which are none afterwards. */
+/* Reads and resets the number of events. */
 static __u64 take_events(int fd)
 {
 	__u64 events;
@@ -303,7 +303,7 @@ void vhost_wait(const struct vhost_ring *ring)
 	__u16 *flags = &ring->vring.avail->flags;
 
 	__atomic_store_n(flags, 0, __ATOMIC_RELAXED);
-	/* vhost writes the used index and then looks at the flag. */
+	/* vhost writes the used index and then reads the flag. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!vhost_used(ring) && poll(&called, 1, -1) > 0)
 		take_events(ring->call);
@@ -312,7 +312,7 @@ void vhost_wait(const struct vhost_ring *ring)
 
 __u64 vhost_worker_cpu_ns(const struct vhost_device *dev)
 {
-	/* As pthread_getcpuclockid() makes it, for a thread of this process. */
+	/* The clock's id as pthread_getcpuclockid() computes it. */
 	clockid_t clock = ~(unsigned int)dev->worker << 3 | 6;
 	struct timespec time;
 

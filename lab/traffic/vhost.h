@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The guest's side of vhost-net, without a guest: rings, events, the worker. */
+/* The driver's side of vhost-net, without a guest: rings, events, worker. */
 #ifndef TRAFFIC_VHOST_H
 #define TRAFFIC_VHOST_H
 
@@ -12,14 +12,14 @@
 enum { VHOST_RX, VHOST_TX, VHOST_RINGS };
 
 /**
- * struct vhost_ring - one ring as its guest sees it
- * @vring: descriptor i always stands for buffer i
+ * struct vhost_ring - one ring as seen by the driver
+ * @vring: descriptor i always refers to buffer i
  * @buffers: one of @buffer_bytes for each slot
- * @buffer_bytes: with large packets enough for one, if they are sent
- * @seen: how many used entries were taken, modulo 2^16
- * @kick: tells vhost that buffers are there
- * @call: vhost tells us that buffers were used
- * @error: vhost counts there what it found wrong with the ring
+ * @buffer_bytes: of the transmit ring, enough for a large packet
+ * @seen: number of used entries taken, modulo 2^16
+ * @kick: notifies vhost of available buffers
+ * @call: notifies this program of used buffers
+ * @error: counts the errors that vhost found in the ring
  */
 struct vhost_ring {
 	struct vring vring;
@@ -34,7 +34,7 @@ struct vhost_ring {
 /**
  * struct vhost_device - an open /dev/vhost-net
  * @header: bytes before each packet
- * @worker: vhost's thread that moves the packets; 0 when it was not found
+ * @worker: vhost's thread that moves the packets; 0 if it was not found
  */
 struct vhost_device {
 	int fd;
@@ -45,14 +45,14 @@ struct vhost_device {
 };
 
 /**
- * struct vhost_counts - each written by one thread and read by all
+ * struct vhost_counts - each is written by one thread and read by all
  * @packets: received
- * @others: of them, those that are no IPv4
- * @bytes: of them, without headers
- * @segments: of them, as a qdisc counts: what a large packet is to be cut into
- * @refused: of them, those that the far TAP did not take
+ * @others: non-IPv4 packets among them
+ * @bytes: of received packets, without headers
+ * @segments: received, counted like a qdisc: as segments of large packets
+ * @refused: received packets that the far TAP did not accept
  * @sent: packets that vhost has taken from the transmit ring
- * @errors: what vhost found wrong with the receive ring: each cost a packet
+ * @errors: errors that vhost found in the receive ring; each dropped a packet
  */
 struct vhost_counts {
 	__u64 packets;
@@ -75,54 +75,54 @@ static inline __u64 get_count(const __u64 *counter)
 }
 
 /*
- * Opens /dev/vhost-net for the TAP @tap, with rings of @slots (a power of two)
- * that nobody serves yet. @large: the TAP makes the header in front of each
- * packet, and large packets pass whole, those that are received in as many
- * buffers as they need; else vhost makes it, all zero. Dies on errors.
+ * Opens /dev/vhost-net for the TAP @tap, with rings of @slots (a power of two),
+ * detached. @large: the TAP writes a header before each packet, packets are not
+ * segmented, and a received packet may use several buffers; otherwise vhost
+ * writes the header, all zero. Dies on errors.
  */
 void vhost_open(struct vhost_device *dev, int tap, unsigned int slots,
 		bool large);
 
-/* Lets vhost poll for so long before it sleeps; dies on errors. */
+/* Sets how long vhost polls before it sleeps; dies on errors. */
 void vhost_busyloop(struct vhost_device *dev, unsigned int us);
 
-/* Lets vhost serve both rings, or stops it; dies on errors. */
+/* Attaches vhost to the TAP with both rings, or detaches it; dies on errors. */
 void vhost_attach(struct vhost_device *dev);
 void vhost_detach(struct vhost_device *dev);
 
-/* The buffer of the descriptor @id. */
+/* Returns the buffer of descriptor @id. */
 char *vhost_buffer(const struct vhost_ring *ring, __u32 id);
 
-/* How many used entries wait; what vhost wrote into them can be read. */
+/* Returns the number of used entries, with a read barrier for their data. */
 __u16 vhost_used(const struct vhost_ring *ring);
 
-/* The used entry @ahead places after the next one. */
+/* Returns the used entry @ahead places after the next one. */
 const struct vring_used_elem *vhost_used_entry(const struct vhost_ring *ring,
 					       __u16 ahead);
 
 /*
- * Takes the next @count used entries off. Gives @count descriptors, whose
- * numbers are in the available ring from its index on, to vhost.
+ * Consumes the next @count used entries. Makes @count descriptors available
+ * that are already in the available ring, from its index on.
  */
 void vhost_take(struct vhost_ring *ring, __u16 count);
 void vhost_give(struct vhost_ring *ring, __u16 count);
 
-/* Tells vhost to look at the ring, even if it did not ask for that. */
+/* Kicks vhost, whether or not it requested kicks. */
 void vhost_kick(const struct vhost_ring *ring);
 
 /*
- * Makes the buffers of a ring memory that is not there, or memory again. vhost
- * stops at the first that it cannot write; the second kicks it.
+ * Protects the buffers of a ring from vhost, or unprotects and kicks: vhost
+ * stops at the first buffer to which it cannot write.
  */
 void vhost_hide(const struct vhost_ring *ring, bool hide);
 
-/* What vhost found wrong with the ring since the last time this was asked. */
+/* Returns the number of errors in the ring since the last call. */
 __u64 vhost_errors(const struct vhost_ring *ring);
 
-/* Sleeps until a used entry is there or a signal comes. */
+/* Sleeps until there is a used entry or a signal. */
 void vhost_wait(const struct vhost_ring *ring);
 
-/* CPU time of vhost's thread, ns; 0 when it cannot be had: before Linux 6.4. */
+/* CPU time of vhost's thread, ns; 0 if unavailable (before Linux 6.4). */
 __u64 vhost_worker_cpu_ns(const struct vhost_device *dev);
 
 #endif

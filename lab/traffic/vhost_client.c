@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * vhost_client: a virtual machine's network driver without the machine. It
- * keeps vhost-net's receive ring filled with buffers, throws away what comes,
- * and can send, too. With a second TAP (--far-fd) it is a whole guest: what is
- * received is written there, and what comes from there is sent.
+ * keeps vhost-net's receive ring filled with buffers and discards the packets.
+ * With a second TAP (--far-fd) it is a complete guest: it writes received
+ * packets to that TAP, and sends the packets that it reads there.
  *
- * Orders come as lines on stdin: "count", "detach" and "attach" (take vhost-net
- * off the TAP and put it back), "pause" and "resume" (offer no buffers for a
- * while), "hide" and "show" (buffers that vhost-net cannot write to). Each is
- * answered by a line of JSON with the counts so far.
+ * Requests are lines on stdin: "count", "detach" and "attach" (vhost-net from
+ * and to the TAP), "pause" and "resume" (offering buffers), "hide" and "show"
+ * (protect the buffers from vhost-net). The reply to each is a line of JSON
+ * with the counts so far.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,15 +31,15 @@
 #define SEND_STEP_NS	(1000 * 1000ULL)
 #define ANY_CPU		"any"
 
-/* On one CPU vhost's thread goes first: a guest has a CPU of its own. */
+/* On one CPU vhost's thread has priority: a guest has its own CPU. */
 #define CLIENT_PRIORITY	1
 #define WORKER_PRIORITY	2
 
 /**
- * struct client - what the threads share
+ * struct client - shared by the threads
  * @far: the second TAP, 0: none
- * @paused: no buffers are offered
- * @busyloop: how long vhost polls, us; then it may forget to ask for a kick
+ * @paused: whether no buffers are offered
+ * @busyloop: how long vhost polls, us; it may then fail to request a kick
  */
 struct client {
 	struct vhost_device dev;
@@ -51,7 +51,7 @@ struct client {
 	__u64 far;
 };
 
-/* Whether a frame is one of IPv4, with a VLAN's tag or without one. */
+/* Whether a frame is IPv4, with or without a VLAN tag. */
 static bool is_ipv4(const struct client *client, __u32 id)
 {
 	const char *buffer = vhost_buffer(&client->dev.rings[VHOST_RX], id);
@@ -63,7 +63,7 @@ static bool is_ipv4(const struct client *client, __u32 id)
 	return frame->ether_type == htons(ETHERTYPE_IP);
 }
 
-/* Offers the buffers of all used entries anew. */
+/* Offers the buffers of @count used entries again. */
 static void take_packets(struct client *client, __u16 count)
 {
 	struct vhost_ring *ring = &client->dev.rings[VHOST_RX];
@@ -143,58 +143,58 @@ static void print_counts(struct client *client)
 	json_close();
 }
 
-static void obey(struct client *client, const char *order)
+static void handle_request(struct client *client, const char *request)
 {
-	if (!strcmp(order, "attach"))
+	if (!strcmp(request, "attach"))
 		vhost_attach(&client->dev);
-	else if (!strcmp(order, "detach"))
+	else if (!strcmp(request, "detach"))
 		vhost_detach(&client->dev);
-	else if (!strcmp(order, "pause"))
+	else if (!strcmp(request, "pause"))
 		__atomic_store_n(&client->paused, true, __ATOMIC_RELAXED);
-	else if (!strcmp(order, "resume"))
+	else if (!strcmp(request, "resume"))
 		__atomic_store_n(&client->paused, false, __ATOMIC_RELAXED);
-	else if (!strcmp(order, "hide") || !strcmp(order, "show"))
+	else if (!strcmp(request, "hide") || !strcmp(request, "show"))
 		vhost_hide(&client->dev.rings[VHOST_RX],
-			   !strcmp(order, "hide"));
-	else if (strcmp(order, "count"))
+			   !strcmp(request, "hide"));
+	else if (strcmp(request, "count"))
 		die(EXIT_USAGE,
 		    "'%s' is none of count, attach, detach, pause, resume, hide, show",
-		    order);
+		    request);
 	print_counts(client);
 }
 
-/* Carries out orders until it is to stop. */
-static void obey_until_stopped(struct client *client)
+/* Handles requests until the program is to stop. */
+static void handle_requests(struct client *client)
 {
-	struct pollfd orders = { .fd = STDIN_FILENO, .events = POLLIN };
+	struct pollfd requests = { .fd = STDIN_FILENO, .events = POLLIN };
 	char text[256], *end;
 	size_t filled = 0;
 	ssize_t more;
 
 	while (!stop_asked()) {
-		if (poll(&orders, 1, STEP_MS) <= 0)
+		if (poll(&requests, 1, STEP_MS) <= 0)
 			continue;
-		more = read(orders.fd, text + filled, sizeof(text) - filled);
-		/* No more orders will come; that is no reason to end. */
+		more = read(requests.fd, text + filled, sizeof(text) - filled);
+		/* The end of stdin is no reason to stop. */
 		if (more <= 0) {
-			orders.fd = -1;
+			requests.fd = -1;
 			continue;
 		}
 		filled += more;
 		while ((end = memchr(text, '\n', filled))) {
 			*end++ = '\0';
-			obey(client, text);
+			handle_request(client, text);
 			filled -= end - text;
 			memmove(text, end, filled);
 		}
 		if (filled == sizeof(text))
-			die(EXIT_USAGE, "an order is too long");
+			die(EXIT_USAGE, "a request is too long");
 	}
 }
 
 /*
- * Binds a thread (0: the caller) to a CPU; a @priority other than 0 puts it
- * ahead of ordinary ones.
+ * Binds a thread (0: the caller) to a CPU; with a @priority other than 0 it
+ * becomes SCHED_FIFO.
  */
 static void place(pid_t thread, const char *name, const char *cpu, int priority)
 {
@@ -232,21 +232,21 @@ int main(int argc, char **argv)
 		{ .name = "fd", .number = &fd, .min = 1, .max = 1 << 20,
 		  .help = "an open TAP" },
 		{ .name = "far-fd", .number = &client.far, .max = 1 << 20,
-		  .help = "a second TAP, to and from which to carry, 0: none" },
+		  .help = "a second TAP, to forward to and from, 0: none" },
 		{ .name = "slots", .number = &slots, .min = 2, .max = 32768,
-		  .help = "of each ring, a power of two" },
+		  .help = "slots of each ring, a power of two" },
 		{ .name = "work-ns", .number = &client.work_ns,
 		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
 		{ .name = "rest-ns", .number = &client.rest_ns,
-		  .max = NSEC_PER_SEC, .help = "sleep for each packet, ns" },
+		  .max = NSEC_PER_SEC, .help = "sleep per packet, ns" },
 		{ .name = "busyloop-us", .number = &client.busyloop,
 		  .max = 1000000,
 		  .help = "how long vhost polls before it sleeps, us" },
-		{ .name = "cpu", .text = &cpu, .help = "where to run" },
+		{ .name = "cpu", .text = &cpu, .help = "CPU to run on" },
 		{ .name = "fifo", .flag = &fifo,
-		  .help = "run ahead of others, as SCHED_FIFO" },
+		  .help = "run as SCHED_FIFO" },
 		{ .name = "worker-cpu", .text = &worker_cpu,
-		  .help = "where vhost's thread is to run" },
+		  .help = "CPU of vhost's thread" },
 		{ .name = "worker-fifo", .flag = &worker_fifo,
 		  .help = "the same for vhost's thread" },
 		{}
@@ -254,7 +254,7 @@ int main(int argc, char **argv)
 	pthread_t threads[2];
 	unsigned int count = 0;
 
-	parse_options(argc, argv, "take what vhost-net receives", specs);
+	parse_options(argc, argv, "receive packets from vhost-net", specs);
 	if (slots & (slots - 1))
 		die(EXIT_USAGE, "--slots must be a power of two, not %llu",
 		    slots);
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
 		place(client.dev.worker, "worker-cpu", worker_cpu,
 		      worker_fifo ? WORKER_PRIORITY : 0);
 	else if (worker_fifo || strcmp(worker_cpu, ANY_CPU))
-		die(EXIT_UNSUPPORTED, "vhost's thread cannot be found");
+		die(EXIT_UNSUPPORTED, "cannot find vhost's thread");
 
 	vhost_give(&client.dev.rings[VHOST_RX], slots);
 	vhost_attach(&client.dev);
@@ -279,10 +279,10 @@ int main(int argc, char **argv)
 	start_thread(&threads[count++], receive, &client);
 	if (client.far)
 		start_thread(&threads[count++], transmit, &client);
-	obey_until_stopped(&client);
+	handle_requests(&client);
 	join_threads(threads, count);
 	vhost_detach(&client.dev);
-	/* What it has delivered meanwhile. */
+	/* Packets that it has delivered meanwhile. */
 	if (!client.far)
 		take_packets(&client, vhost_used(&client.dev.rings[VHOST_RX]));
 	print_counts(&client);

@@ -13,7 +13,7 @@
 
 #include "common.h"
 
-/* Of the largest packet: 64 kB in buffers of a page, and one that is begun. */
+/* Buffers of the largest packet: 64 kB in pages, and one begun page. */
 #define PARTS_MAX	32
 
 void vhost_far_open(const struct vhost_device *dev, int fd)
@@ -26,7 +26,7 @@ void vhost_far_open(const struct vhost_device *dev, int fd)
 		    strerror(errno));
 }
 
-/* How many segments a packet of @length bytes is to be cut into. */
+/* Returns the number of segments of a packet of @length bytes. */
 static __u64 segments_of(const struct virtio_net_hdr *header,
 			 const char *packet, size_t length)
 {
@@ -41,7 +41,7 @@ static __u64 segments_of(const struct virtio_net_hdr *header,
 	return (length - headers + size - 1) / size;
 }
 
-/* Writes the packet that is next and returns how many buffers it has. */
+/* Writes the next packet and returns the number of its buffers. */
 static __u16 write_packet(struct vhost_device *dev, int fd,
 			  struct vhost_counts *counts)
 {
@@ -57,7 +57,7 @@ static __u16 write_packet(struct vhost_device *dev, int fd,
 	header = (const void *)vhost_buffer(ring, entry->id);
 	count = le16toh(header->num_buffers);
 	if (!count || count > PARTS_MAX || count > vhost_used(ring))
-		die(EXIT_FAILED, "vhost-net made a packet of %u buffers",
+		die(EXIT_FAILED, "vhost-net used %u buffers for a packet",
 		    count);
 	for (i = 0; i < count; i++) {
 		entry = vhost_used_entry(ring, i);
@@ -93,7 +93,7 @@ void vhost_far_receive(struct vhost_device *dev, int fd,
 	}
 }
 
-/* Descriptors go round in their order: vhost takes them in theirs. */
+/* Descriptors are used in order, which is also vhost's order. */
 void vhost_far_transmit(struct vhost_device *dev, int fd,
 			struct vhost_counts *counts)
 {

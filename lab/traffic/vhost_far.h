@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A guest's network without the guest: a second TAP, in another namespace.
- * Large packets pass whole, each by one system call.
+ * Large packets are not segmented; each takes one system call.
  *
  *   TAP -> vhost -> receive ring  -> writev() -> far TAP
  *   TAP <- vhost <- transmit ring <- read()   <- far TAP
@@ -11,14 +11,14 @@
 
 #include "vhost.h"
 
-/* Gives both TAPs, @fd is the far one, the headers of @dev; dies on errors. */
+/* Sets the header size of both TAPs to that of @dev; dies on errors. */
 void vhost_far_open(const struct vhost_device *dev, int fd);
 
-/* Writes what was received to the far TAP and offers the buffers anew. */
+/* Writes received packets to the far TAP and offers their buffers again. */
 void vhost_far_receive(struct vhost_device *dev, int fd,
 		       struct vhost_counts *counts);
 
-/* Sends what comes from the far TAP until it is to stop. */
+/* Sends the packets of the far TAP until the program is to stop. */
 void vhost_far_transmit(struct vhost_device *dev, int fd,
 			struct vhost_counts *counts);
 

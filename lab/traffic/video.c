@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * video: sends pictures as a live stream does, each at its time and cut into
- * packets that leave at once through a blocking socket, and receives them in
- * another namespace. The pictures' sizes are those of a real encoding; what
- * is in them does not matter to a network.
+ * video: sends frames like a live stream. Each is split into packets that leave
+ * at once, at the frame's time, through a blocking socket; a thread receives
+ * them in another namespace. The frames' sizes are those of a real encoding;
+ * their contents do not matter to a network.
  *
- * A packet's delay runs from the time of its picture to its arrival, so that
- * a sender that is held back is late and not excused.
+ * A packet's delay starts at its frame's time, so it includes the time in which
+ * the sender was blocked.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,9 +28,9 @@
 /**
  * struct fragment - the first bytes of each packet
  * @magic:    MAGIC
- * @sequence: counts all packets from 0
- * @picture:  counts from 0
- * @due_ns:   CLOCK_MONOTONIC at the picture's time
+ * @sequence: of all packets, from 0
+ * @picture:  number of the frame, from 0
+ * @due_ns:   CLOCK_MONOTONIC at the frame's time
  */
 struct fragment {
 	__u64 magic;
@@ -40,10 +40,10 @@ struct fragment {
 };
 
 /**
- * struct stream - what is sent, and what became of it
- * @pictures: sent in this run
- * @missing:  of each picture, the packets that have not come
- * @delays:   of each packet by its sequence, ns, 0: did not come
+ * struct stream - the stream and its results
+ * @pictures: frames to send in this run
+ * @missing:  by frame: packets that have not arrived
+ * @delays:   by packet, ns, 0: has not arrived
  */
 struct stream {
 	int in;
@@ -74,12 +74,12 @@ static __u32 *read_sizes(const char *path, __u64 *count)
 			continue;
 		sizes[n] = strtoul(line, NULL, 10);
 		if (!sizes[n++])
-			die(EXIT_FAILED, "%s holds a line without a size",
+			die(EXIT_FAILED, "%s has a line without a size",
 			    path);
 	}
 	fclose(file);
 	if (!n)
-		die(EXIT_FAILED, "%s holds no sizes", path);
+		die(EXIT_FAILED, "%s has no sizes", path);
 	*count = n;
 	return sizes;
 }
@@ -89,14 +89,14 @@ static __u64 packets_of(const struct stream *stream, __u32 bytes)
 	return (bytes + stream->payload - 1) / stream->payload;
 }
 
-/* The sizes are used again from the first one when the run is longer. */
+/* The sizes repeat if the run is longer. */
 static void prepare(struct stream *stream, const __u32 *sizes, __u64 count)
 {
 	__u64 i;
 
 	stream->missing = calloc(stream->pictures, sizeof(*stream->missing));
 	if (!stream->missing)
-		die(EXIT_FAILED, "no memory for the pictures");
+		die(EXIT_FAILED, "no memory for the frames");
 	for (i = 0; i < stream->pictures; i++) {
 		stream->missing[i] = packets_of(stream, sizes[i % count]);
 		stream->packets += stream->missing[i];
@@ -171,7 +171,7 @@ static void send_all(struct stream *stream, const __u32 *sizes, __u64 count,
 	}
 }
 
-/* Until nothing has come for @grace ns. */
+/* Until no packet has arrived for @grace ns. */
 static void wait_for_the_last(struct stream *stream, __u64 grace)
 {
 	__u64 until = now_ns() + grace;
@@ -218,12 +218,12 @@ int main(int argc, char **argv)
 		{ .name = "netns-server", .text = &netns,
 		  .help = "file of the namespace that receives" },
 		{ .name = "pictures", .text = &path,
-		  .help = "file with the size of each, bytes" },
+		  .help = "file with the frames' sizes, bytes" },
 		{ .name = "rate", .number = &rate, .min = 1, .max = 1000,
-		  .help = "pictures/s" },
+		  .help = "frames/s" },
 		{ .name = "payload", .number = &stream.payload,
 		  .min = sizeof(struct fragment), .max = PAYLOAD_MAX,
-		  .help = "most bytes in a packet" },
+		  .help = "maximum payload of a packet, bytes" },
 		{ .name = "seconds", .duration_ns = &duration,
 		  .help = "how long to send" },
 		{}
@@ -231,7 +231,7 @@ int main(int argc, char **argv)
 	pthread_t receiver;
 	__u32 *sizes;
 
-	parse_options(argc, argv, "stream pictures and count what comes",
+	parse_options(argc, argv, "stream frames and count received packets",
 		      specs);
 	require_text("address", address);
 	require_text("pictures", path);

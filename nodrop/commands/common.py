@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What several commands share: types of arguments, progress, JSON."""
+"""Shared by commands: argument types, progress, JSON output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 SCHEMA = 3
-"""Number of the form that ``-j`` prints; docs/json.md says when it changes."""
+"""Version of the JSON output; docs/guide.md describes when it changes."""
 
 
 def positive_int(text: str) -> int:
@@ -32,7 +32,7 @@ def positive_int(text: str) -> int:
 
 
 def seconds_from(least: float, most: float, *, or_zero: bool = False) -> Callable[[str], float]:
-    """Return what parses a time within bounds, for argparse."""
+    """Return a parser of seconds within bounds, for argparse."""
 
     def seconds(text: str) -> float:
         try:
@@ -52,7 +52,7 @@ seconds = seconds_from(0.05, 600)
 
 
 def progress(arguments: argparse.Namespace) -> Progress:
-    """Return what shows the steps of a long command."""
+    """Return the progress display of a long command."""
     from nodrop.progress import Progress
 
     return Progress(quiet=arguments.quiet, color=arguments.color)
@@ -62,9 +62,9 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
     """Print one JSON object on stdout.
 
     Args:
-        command: its name; the object says so.
-        data: all else; see docs/json.md for the names of keys.
-        compact: in one line, for commands that print an object again and again.
+        command: the value of "command".
+        data: the other keys; docs/guide.md explains their names.
+        compact: print one line, for commands that print several objects.
     """
     whole = {"schema": SCHEMA, "command": command, **data}
     text = json.dumps(whole, indent=None if compact else 2, ensure_ascii=False)
@@ -74,19 +74,16 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
 def _escaped(match: re.Match[str]) -> str:
     one = match[0]
     if "\udc80" <= one <= "\udcff":
-        # A byte of a name that is no UTF-8, which JSON cannot have: as \xff, in readable form.
+        # A byte of a name that is not UTF-8 cannot be in JSON: print it as \xff.
         return rf"\\x{ord(one) - 0xDC00:02x}"
     return json.dumps(one)[1:-1]
 
 
 def require_root(what: str) -> None:
-    """Refuse to go on for anybody else.
+    """Raise NodropError unless this process is root.
 
     Args:
         what: what only root can do.
-
-    Raises:
-        NodropError: this is not root.
     """
     if os.geteuid() != 0:
         raise NodropError(f"Only root can {what}.", "Run this as root.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop doctor``: what is wrong with the virtual links, what it costs, what to do."""
+"""``nodrop doctor``: problems of virtual links, what they cost, and commands that fix them."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from nodrop.host.build import build
 from nodrop.host.raw import Raw
 
 FOUND = 3
-"""Exit status when there is a warning, or worse."""
+"""Exit status when there is a warning or a failure."""
 _LONG_S = 2.0
 _UNKNOWN = 3
-"""Exit status of a monitoring plugin that could not look."""
+"""Exit status of a monitoring plugin that could not run its checks."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command's arguments."""
     parser = commands.add_parser(
         "doctor",
-        description="Look twice at TUN, TAP, macvtap, ipvtap and tunnel devices, and say what is "
-        "wrong with them and with this machine, what it costs, and which commands repair it. "
-        "Nothing is changed. Exit status 3: something was found.",
+        description="Sample TUN, TAP, macvtap, ipvtap and tunnel devices twice. Report problems of "
+        "the devices and of this machine, what they cost, and commands that fix them. Nothing is "
+        "changed. Exit status 3: there is a warning or a failure.",
     )
     where.add_arguments(parser)
-    parser.add_argument("--all", action="store_true", help="show the checks that are fine, too")
+    parser.add_argument("--all", action="store_true", help="show checks that passed, too")
     parser.add_argument(
         "--seconds",
         type=common.seconds,
         default=1.0,
         metavar="S",
-        help="between the two looks (1)",
+        help="seconds between the two samples (1)",
     )
-    parser.add_argument("--nagios", action="store_true", help="be a plugin for Nagios and Icinga")
+    parser.add_argument("--nagios", action="store_true", help="act as a Nagios or Icinga plugin")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, judge, tell."""
+    """Sample the machine, run the checks and print the findings."""
     try:
         return _run(arguments)
     except NodropError as error:
@@ -57,15 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.nagios and arguments.json:
-        raise UsageError("--nagios and --json exclude each other.")
+        raise UsageError("--nagios and --json cannot be combined.")
     where.check(arguments)
 
-    talk = screen.talk(arguments)
+    messages = screen.messages(arguments)
 
     def known(raw: Raw) -> None:
         where.pick(build(raw), arguments.device)
         if arguments.seconds >= _LONG_S and not arguments.quiet and not arguments.nagios:
-            talk.print(f"Watching for {arguments.seconds:g} s ...", "dim")
+            messages.print(f"Watching for {arguments.seconds:g} s ...", "dim")
 
     seen = record(
         arguments.netns,
@@ -75,7 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     look = seen.look(frozenset(arguments.device))
     if arguments.device and not look.links:
-        raise NodropError(f"{', '.join(look.gone)} went away while it was looked at.")
+        raise NodropError(f"{', '.join(look.gone)} disappeared during the check.")
     findings = examine(look)
     if arguments.nagios:
         status, line = show.as_nagios(findings)
@@ -89,6 +89,6 @@ def _run(arguments: argparse.Namespace) -> int:
         show.to_people(console, look, findings, fine=arguments.all)
         console.stream.flush()
         for label in look.gone:
-            talk.print(f"{label} went away while it was looked at.", "dim")
+            messages.print(f"{label} disappeared during the check.", "dim")
     counts = count(findings)
     return FOUND if counts["warn"] or counts["fail"] else 0

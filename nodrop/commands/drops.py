@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop drops DEV``: where a device's packets are lost right now, and for which reason."""
+"""``nodrop drops DEV``: where the kernel drops a device's packets, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodrop.commands.common import print_json, seconds_from
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.screen import Screen
-from nodrop.signals import asked_to_end
+from nodrop.signals import deferred
 from nodrop.trace import bpftrace, counters
 from nodrop.trace.events import EventsTracer
 from nodrop.trace.model import Target, Tracer
@@ -28,7 +28,7 @@ _INDENT = "  "
 _COLUMNS = (
     Column("PACKETS", right=True),
     Column("SHARE", 4, right=True),
-    Column("WAY", 3),
+    Column("DIR", 3),
     Column("REASON"),
     Column("WHERE", 6),
     Column("MODULE", 2),
@@ -40,8 +40,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "drops",
-        description="Watch a device for some seconds and tell where the kernel drops its packets: "
-        "reason, function, what that means, what to do; beside it what the device counts itself. "
+        description="Trace a network device for some seconds. Report where the kernel drops its "
+        "packets, why, what that means and what to do, and what the device's own counters show. "
         "Needs root.",
     )
     parser.add_argument("device", metavar="DEV", help="any network device")
@@ -50,19 +50,19 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         type=seconds_from(0.1, 86400, or_zero=True),
         default=5.0,
         metavar="S",
-        help="how long (5); 0: until Ctrl-C",
+        help="how long to trace (5); 0: until Ctrl-C",
     )
     parser.add_argument(
         "--tracer",
         choices=TRACERS,
         default="auto",
-        help="bpftrace, or the kernel's own tracing files (auto: what works)",
+        help="bpftrace, or the kernel's trace events (auto: bpftrace if it works)",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch the device and tell."""
+    """Trace the device and print the result."""
     verdict = watch(arguments)
     if arguments.json:
         print_json("drops", verdict.to_json())
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def watch(arguments: argparse.Namespace) -> Verdict:
-    """Watch the device.
+    """Trace the device.
 
     Raises:
-        NodropError: there is no such device, no right to trace, or no tracer that works.
+        NodropError: there is no such device, no permission to trace, or no working tracer.
     """
     from nodrop.progress import Progress
 
@@ -91,12 +91,12 @@ def watch(arguments: argparse.Namespace) -> Verdict:
         tracer.begin()
         began = time.monotonic()
         title = f"Watch {name}" + ("" if arguments.seconds else " until Ctrl-C")
-        # Before the step says that Ctrl-C ends it.
-        ending = nullcontext(_never) if arguments.seconds else asked_to_end()
+        # Handle signals before the step's title offers Ctrl-C.
+        ending = nullcontext(_never) if arguments.seconds else deferred()
         with ending as ended, progress.step(title, arguments.seconds or None) as step:
             _wait(tracer, arguments.seconds, ended, lambda done: step.update(done=done))
         after = None
-        with suppress(NodropError):  # it went away: what was traced still counts
+        with suppress(NodropError):  # the device was deleted: keep what was traced
             after = counters.read(name, where)
         counted = tracer.finish()
         took = time.monotonic() - began
@@ -114,16 +114,16 @@ def watch(arguments: argparse.Namespace) -> Verdict:
     )
 
 
-def start_tracer(kind: str, files: Tracefs, target: Target, tell: Callable[[str], None]) -> Tracer:
-    """Return a tracer that counts already; its caller closes it.
+def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str], None]) -> Tracer:
+    """Return a started tracer; the caller closes it.
 
     Args:
         kind: one of TRACERS.
         files: the kernel's tracing files, open.
-        tell: called with a sentence when bpftrace does not work.
+        note: called with a sentence if bpftrace does not work.
 
     Raises:
-        NodropError: none works.
+        NodropError: no tracer works.
     """
     if kind != "tracefs" and bpftrace.available(files.root):
         ready_s = bpftrace.PATIENT_S if kind == "bpftrace" else bpftrace.READY_S
@@ -132,12 +132,12 @@ def start_tracer(kind: str, files: Tracefs, target: Target, tell: Callable[[str]
         except NodropError as error:
             if kind == "bpftrace":
                 raise
-            tell(f"{error.message} Reading the kernel's events.")
+            note(f"{error.message} Using the kernel's trace events instead.")
     elif kind == "bpftrace":
         raise UnsupportedError(
-            "bpftrace cannot be used here: it is not installed, or the kernel has no type "
-            "information.",
-            "apt-get install bpftrace, or leave --tracer out.",
+            "bpftrace cannot be used: it is not installed, or the kernel has no type information "
+            "(BTF).",
+            "apt install bpftrace, or leave --tracer out.",
         )
     return _started(EventsTracer(files))
 
@@ -156,23 +156,23 @@ def _never() -> bool:
 
 
 def _wait(
-    tracer: Tracer, seconds: float, ended: Callable[[], bool], tell: Callable[[float], None]
+    tracer: Tracer, seconds: float, ended: Callable[[], bool], update: Callable[[float], None]
 ) -> None:
-    """Wait for so many seconds; 0: until it is ended."""
+    """Poll the tracer for ``seconds``, or until ``ended``; 0 seconds: no time limit."""
     began = time.monotonic()
     while not ended() and (not seconds or (left := began + seconds - time.monotonic()) > 0):
         time.sleep(min(POLL_S, left) if seconds else POLL_S)
         tracer.poll()
-        tell(time.monotonic() - began)
+        update(time.monotonic() - began)
 
 
 def show(console: Screen, verdict: Verdict) -> None:
-    """Print what was found."""
+    """Print the table, the explanations and the device's counters."""
     name, took = verdict.target.name, f"{verdict.interval_s:.1f} s"
     if not verdict.device_known:
-        console.print(
-            "Device unknown: this kernel does not tell whose packet was dropped. These are of all "
-            "TUN, TAP and vhost-net devices, in all network namespaces.",
+        console.text(
+            "These drops are of all TUN, TAP and vhost-net devices in all network namespaces: the "
+            "kernel's trace events do not name the device. bpftrace can tell them apart.",
             "yellow",
         )
     if verdict.drops:
@@ -192,26 +192,26 @@ def show(console: Screen, verdict: Verdict) -> None:
         )
         _explain(console, verdict)
     elif verdict.counted(Way.TRANSMIT) == 0 and verdict.counted(Way.RECEIVE) == 0:
-        console.print(f"No packet of {name} was lost within {took}.", "green")
+        console.print(f"No packet of {name} was dropped within {took}.", "green")
     else:
-        console.print(f"The kernel's tracepoint told of no lost packet of {name} within {took}.")
+        console.print(f"The kernel's tracepoint reported no drop of {name} within {took}.")
     if verdict.netns and any(drop.advice for drop in verdict.drops):
         console.print()
-        console.text(f"Commands for it are run there: {netns.prefix(verdict.netns)}COMMAND")
+        console.text(f"Run these commands in its namespace: {netns.prefix(verdict.netns)}COMMAND")
     if verdict.unseen:
-        console.print(f"{verdict.unseen} more drops were too fast to be looked at.", "yellow")
+        console.print(f"{verdict.unseen} more drops came too fast to be read.", "yellow")
     console.print()
     for line in counted_lines(verdict):
         console.text(line)
 
 
 def _explain(console: Screen, verdict: Verdict) -> None:
-    """Print each meaning once, the most frequent first."""
-    said = set()
+    """Print each explanation once, the most frequent first."""
+    done = set()
     for drop in verdict.drops:
         heading = drop.site.reason or drop.site.function
-        if drop.meaning and (heading, drop.meaning) not in said:
-            said.add((heading, drop.meaning))
+        if drop.meaning and (heading, drop.meaning) not in done:
+            done.add((heading, drop.meaning))
             console.print()
             console.print(heading, "bold")
             console.text(drop.meaning, indent=_INDENT)
@@ -219,25 +219,25 @@ def _explain(console: Screen, verdict: Verdict) -> None:
 
 
 def counted_lines(verdict: Verdict) -> list[str]:
-    """Return what the device counted meanwhile, and what the trace does not explain."""
+    """Return lines on the device's own counters, and on drops that were not traced."""
     name, found = verdict.target.name, verdict.counters
     if found is None:
-        return [f"{name} went away or was made anew meanwhile, so its counters tell nothing."]
+        return [f"{name} was deleted or created again meanwhile: its counters are not comparable."]
     lines = [
-        f"{name} counted in {verdict.interval_s:.1f} s: tx_dropped {found.tx_dropped}, rx_dropped "
-        f"{found.rx_dropped}, {_qdisc(verdict)}."
+        f"Counters of {name} over {verdict.interval_s:.1f} s: tx_dropped {found.tx_dropped}, "
+        f"rx_dropped {found.rx_dropped}, {_qdisc(verdict)}."
     ]
     for cause, packets in found.drops_by_cause.items():
         if packets:
             lines.append(f"nodrop dropped {packets}: {CAUSES.get(cause, (cause,))[0]}.")
     if trips := found.nodrop("guard_trips"):
         times = "once" if trips == 1 else f"{trips} times"
-        lines.append(f"nodrop found the reader stalled {times} (guard_ms).")
+        lines.append(f"The stall guard found the reader stalled {times} (guard_ms).")
     for way in Way:
         if missing := verdict.unexplained(way):
             lines.append(
-                f"{missing} packets that were counted on {way} are not explained by any tracepoint:"
-                " the driver freed them without telling, or counted what was no packet."
+                f"{missing} drops counted on {way} were not traced: the driver freed packets "
+                "without the tracepoint, or counted something that is not a packet."
             )
     return lines
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop export``: the counters for a monitoring system."""
+"""``nodrop export``: counters for a monitoring system."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "export",
-        description="Print the counters of TUN, TAP, macvtap, ipvtap and tunnel devices, and the "
-        "drivers that they run on, for the textfile collector of node_exporter.",
+        description="Print the counters of TUN, TAP, macvtap, ipvtap and tunnel devices and the "
+        "loaded drivers, in Prometheus' text format, for node_exporter's textfile collector.",
     )
     where.add_arguments(parser)
     parser.add_argument(
         "--prometheus",
         action="store_true",
-        help="in Prometheus' text exposition format; there is no other yet",
+        help="use Prometheus' text format: the default, and the only one",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write it to a file, which is there as a whole or as it was before",
+        help="replace FILE atomically instead of printing",
     )
     parser.set_defaults(run=run)
 
@@ -57,15 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(page: str) -> None:
-    """Print the page as UTF-8, which the format is; a locale may say otherwise."""
+    """Print the page as UTF-8, which the format requires, whatever the locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    # A terminal would take what is in somebody's name for a command; the format has lines only.
+    # Names may contain terminal escapes.
     sys.stdout.write(clean_lines(page) if sys.stdout.isatty() else page)
 
 
 def describe(families: Sequence[Family]) -> dict[str, Any]:
-    """Return the same as JSON; families without a sample are left out, as they are in the text."""
+    """Return the families as JSON, without those that have no sample, as in the text."""
     return {
         "families": [
             {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install`` and ``nodrop uninstall``: the modules that kernels load."""
+"""``nodrop install`` and ``nodrop uninstall``: nodrop's modules on disk."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the arguments of both commands."""
     add = commands.add_parser(
         "install",
-        description="Install nodrop's modules for the running kernel: they are loaded instead of "
-        "its own from the next time on. 'nodrop livepatch load' patches the drivers that run.",
+        description="Build and install nodrop's modules for the running kernel, which loads them "
+        "instead of its own from the next load on. 'nodrop livepatch load' patches the running "
+        "drivers instead.",
     )
-    add.add_argument("--source", type=Path, metavar="DIR", help="the kernel's source")
-    add.add_argument("--kernel", metavar="RELEASE", help="another kernel, or all of them: all")
+    add.add_argument("--source", type=Path, metavar="DIR", help="source tree of the kernel")
+    add.add_argument("--kernel", metavar="RELEASE", help="another kernel, or 'all'")
     remove = commands.add_parser(
         "uninstall",
-        description="Remove nodrop's modules, so that every kernel loads its own.",
+        description="Remove nodrop's modules, so that every kernel loads its own again.",
     )
     for parser, name in ((add, "install"), (remove, "uninstall")):
-        parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+        parser.add_argument("--dry-run", action="store_true", help="print the commands only")
         parser.set_defaults(run=run, name=name)
     remove.set_defaults(source=None, kernel=None)
 
@@ -36,10 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     installing = arguments.name == "install"
     place = Installation(release=arguments.kernel)
     steps = place.to_install(arguments.source) if installing else place.to_uninstall()
-    actions = place.told(steps)
+    actions = place.as_text(steps)
     if arguments.dry_run or not actions:
-        sentences = [] if actions else ["Nothing of nodrop is installed."]
-        return _tell(arguments, place, actions, sentences, changed=False)
+        sentences = [] if actions else ["nodrop is not installed."]
+        return _report(arguments, place, actions, sentences, changed=False)
     common.require_root("install or remove modules")
     title = f"{arguments.name.capitalize()} the modules"
     with common.progress(arguments) as progress, progress.step(title) as step:
@@ -51,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         sentences.insert(0, f"{which} loads nodrop's modules from now on.")
     else:
         sentences.insert(0, "Every kernel loads its own modules from now on.")
-    return _tell(arguments, place, actions, sentences, changed=True)
+    return _report(arguments, place, actions, sentences, changed=True)
 
 
-def _tell(
+def _report(
     arguments: argparse.Namespace,
     place: Installation,
     actions: Sequence[str],
@@ -62,9 +63,9 @@ def _tell(
     *,
     changed: bool,
 ) -> int:
-    """Print what was done or would be, and what is in memory now."""
+    """Print what was done or would be done, and which tun is loaded now."""
     if arguments.json:
-        told = {
+        data = {
             "dry_run": arguments.dry_run,
             "kernel": place.kernel,
             "changed": changed,
@@ -73,14 +74,13 @@ def _tell(
             "installed": place.installed,
             "loaded": place.loaded,
         }
-        common.print_json(arguments.name, told)
+        common.print_json(arguments.name, data)
         return 0
     if arguments.dry_run:
         sentences = [*actions, *sentences]
     else:
-        whose = {"stock": "the kernel's own", "live": "the kernel's own, patched"}
-        loaded = place.loaded
-        now = f"{whose.get(loaded, loaded)} tun" if loaded else "no tun module"
-        sentences = [*sentences, f"In memory now: {now}."]
+        drivers = {"stock": "the stock tun", "live": "the stock tun, livepatched"}
+        now = drivers.get(place.loaded or "", "nodrop's tun") if place.loaded else "no tun"
+        sentences = [*sentences, f"Loaded now: {now}."]
     print(clean_lines("\n".join(sentences)))
     return 0

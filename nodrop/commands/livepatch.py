@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop livepatch load`` and ``unload``: flow control for the drivers that run."""
+"""``nodrop livepatch load`` and ``unload``: patch the running drivers, and undo that."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from nodrop.host.livepatch import Livepatch, build
 from nodrop.host.rules import Rules, applied
 
 TIMEOUT_S = 60.0
-"""How long the livepatch may take to go in or out."""
+"""Default for --timeout: seconds for the livepatch's transition, in either direction."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the arguments of the command and of what is below it."""
+    """Add the arguments of the command and of its subcommands."""
     both = commands.add_parser(
         "livepatch",
-        description="Patch the running kernel's own drivers until the next boot; all sessions "
-        "stay open. docs/livepatch.md describes the dangers.",
+        description="Patch the running tun and vhost_net drivers until the next boot, or undo "
+        "that; all sessions stay open. docs/livepatch.md describes the dangers.",
     )
     below = both.add_subparsers(required=True, metavar="load|unload", dest="action")
     load = below.add_parser("load", description="Add flow control to the running drivers.")
     source = load.add_mutually_exclusive_group()
-    source.add_argument("--source", type=Path, metavar="DIR", help="the running kernel's source")
-    source.add_argument("--built", type=Path, metavar="DIR", help="where the livepatch was built")
+    source.add_argument("--source", type=Path, metavar="DIR", help="source tree of the kernel")
+    source.add_argument("--built", type=Path, metavar="DIR", help="directory of a built livepatch")
     unload = below.add_parser("unload", description="Return the running drivers to stock.")
     for parser, run in ((load, _load), (unload, _unload)):
-        parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+        parser.add_argument("--dry-run", action="store_true", help="print the steps only")
         parser.add_argument(
             "--timeout",
             type=common.seconds,
             default=TIMEOUT_S,
             metavar="S",
-            help=f"seconds to wait until all tasks run it, or none ({TIMEOUT_S:g})",
+            help=f"seconds that the transition may take ({TIMEOUT_S:g})",
         )
         parser.set_defaults(run=run)
 
 
-def _tell(
+def _report(
     arguments: argparse.Namespace,
     actions: Sequence[str],
     sentences: Sequence[str],
     *,
     changed: bool,
 ) -> int:
-    """Print what was done or would be."""
+    """Print what was done or would be done."""
     if arguments.json:
         place = Installation()
-        told = {
+        data = {
             "action": arguments.action,
             "dry_run": arguments.dry_run,
             "kernel": place.kernel,
@@ -66,7 +66,7 @@ def _tell(
             "sentences": list(sentences),
             "loaded": place.loaded,
         }
-        common.print_json("livepatch", told)
+        common.print_json("livepatch", data)
     else:
         shown = [*actions, *sentences] if arguments.dry_run else sentences
         print(clean_lines("\n".join(shown)))
@@ -78,11 +78,11 @@ def _load(arguments: argparse.Namespace) -> int:
     patch, kernel = Livepatch(), Installation().kernel
     patch.require()
     if patch.enabled and patch.settled:
-        return _tell(arguments, [], ["The running drivers are already patched."], changed=False)
+        return _report(arguments, [], ["The running drivers are already patched."], changed=False)
     actions = [
         "insmod nodrop.ko",
         "insmod nodrop_live.ko",
-        f"wait up to {arguments.timeout:g} s until all tasks run it, else take it out again",
+        f"wait up to {arguments.timeout:g} s until all tasks run it, else unload it again",
     ]
     if not arguments.built:
         build_it = (
@@ -90,7 +90,7 @@ def _load(arguments: argparse.Namespace) -> int:
         )
         actions.insert(0, build_it)
     if arguments.dry_run:
-        return _tell(arguments, actions, [], changed=False)
+        return _report(arguments, actions, [], changed=False)
     common.require_root("change the running drivers")
     with common.progress(arguments) as progress, ExitStack() as stack:
         folder = arguments.built
@@ -104,20 +104,20 @@ def _load(arguments: argparse.Namespace) -> int:
             patch.enter(folder, arguments.timeout, step.update, parameters)
         missed = _apply_kept()
     end = "The running drivers are patched until the next boot or 'nodrop livepatch unload'."
-    return _tell(arguments, actions, [end, *missed], changed=True)
+    return _report(arguments, actions, [end, *missed], changed=True)
 
 
 def _apply_kept() -> list[str]:
-    """Set the devices that are there as they would be if they came now.
+    """Apply the kept settings to existing devices.
 
     Returns:
-        A sentence for each that could not be set.
+        A sentence for each device that could not be set.
     """
     missed = []
     try:
         kept = Rules().read()
     except NodropError as error:
-        return [f"Settings that 'nodrop set' kept were not applied: {error.message}"]
+        return [f"The kept settings were not applied: {error.message}"]
     for name, tun in switch.names(None).items():
         on = applied(kept, name) if tun else None
         if on is None:
@@ -130,11 +130,10 @@ def _apply_kept() -> list[str]:
 
 
 def _unload(arguments: argparse.Namespace) -> int:
-    """Make the running drivers stock again."""
+    """Unload the livepatch."""
     patch = Livepatch()
     if not patch.left:
-        sentences = ["There is no livepatch of nodrop in the running kernel."]
-        return _tell(arguments, [], sentences, changed=False)
+        return _report(arguments, [], ["nodrop's livepatch is not loaded."], changed=False)
     actions = [
         "disable the livepatch nodrop_live",
         f"wait up to {arguments.timeout:g} s until no task runs it",
@@ -142,8 +141,8 @@ def _unload(arguments: argparse.Namespace) -> int:
         "rmmod nodrop, if nothing else uses it",
     ]
     if arguments.dry_run:
-        return _tell(arguments, actions, [], changed=False)
+        return _report(arguments, actions, [], changed=False)
     common.require_root("change the running drivers")
     with common.progress(arguments) as progress, progress.step("Restore the drivers") as step:
         patch.leave(arguments.timeout, step.update)
-    return _tell(arguments, actions, ["The running drivers are stock again."], changed=True)
+    return _report(arguments, actions, ["The running drivers are stock again."], changed=True)

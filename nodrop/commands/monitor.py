@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop monitor``: stops, wakes, kicks, guard and drops, as they happen."""
+"""``nodrop monitor``: flow-control events and drops, as they happen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _kinds(text: str) -> tuple[str, ...]:
     """Parse ``stop,guard``, for argparse."""
     words = text.split(",")
     if unknown := sorted(set(words) - set(KINDS)):
-        raise argparse.ArgumentTypeError(f"unknown event {unknown[0]}; known: {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(f"unknown event '{unknown[0]}'; known: {', '.join(KINDS)}")
     return tuple(words)
 
 
@@ -28,25 +28,25 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "monitor",
-        description="Print what nodrop's drivers decide and drop as it happens, one line each, "
-        "until Ctrl-C; with -j, one JSON object per line. Needs root.",
+        description="Print flow-control events and drops of nodrop's drivers as they happen, one "
+        "per line, until Ctrl-C; with -j, one JSON object per line. Needs root.",
     )
-    parser.add_argument("devices", nargs="*", metavar="DEV", help="TUN and TAP devices (all)")
+    parser.add_argument("devices", nargs="*", metavar="DEV", help="only these TUN and TAP devices")
     parser.add_argument(
         "--events",
         type=_kinds,
         default=USUAL,
         metavar="LIST",
-        help=f"which of {', '.join(KINDS)} ({','.join(USUAL)})",
+        help=f"some of {','.join(KINDS)} ({','.join(USUAL)})",
     )
     parser.add_argument(
-        "--seconds", type=seconds_from(0.1, 86400), metavar="S", help="how long (until Ctrl-C)"
+        "--seconds", type=seconds_from(0.1, 86400), metavar="S", help="exit after S seconds"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print events until the end."""
+    """Print events until --seconds or Ctrl-C."""
     files = Tracefs()
     files.open()
     with ExitStack() as stack:
@@ -56,15 +56,15 @@ def run(arguments: argparse.Namespace) -> int:
         for event in monitor.events(arguments.seconds):
             if arguments.json:
                 when = datetime.fromtimestamp(event.time_s, UTC).isoformat(timespec="microseconds")
-                told = {"time": when, "event": event.kind, "device": event.device or None}
-                print_json("monitor", {**told, **event.more}, compact=True)
+                head = {"time": when, "event": event.kind, "device": event.device or None}
+                print_json("monitor", {**head, **event.more}, compact=True)
             else:
                 print(line(event), flush=True)
     return 0
 
 
 def line(event: Event) -> str:
-    """Return an event as people read it."""
+    """Return an event as a line of text."""
     clock = time.strftime("%H:%M:%S", time.localtime(event.time_s))
     words = [f"{clock}.{int(event.time_s % 1 * 10**6):06}", event.device, event.kind]
     more = dict(event.more)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop set``: devices by name or pattern, or the default for all others; now, and kept."""
+"""``nodrop set``: set devices by name or pattern, or the default; at once, and kept."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MOST_MS = 10**6
 _VALUES = {"on": "1", "off": "0"}
 _WORDS = {"1": "on", "0": "off"}
 Action = tuple[str, Callable[[], None]]
-"""A command that people know, and the function that does it."""
+"""The equivalent shell command, and the function that does the same."""
 
 
 @dataclass
 class Plan:
-    """What is to be done, and what it is told of.
+    """Actions, and what to print about them.
 
     Attributes:
-        actions: in this order.
-        devices: what -j tells of each device.
-        kept: what udev applies to devices that come; None: that was not looked at.
-        default: what -j tells of the default.
-        sentences: for people.
+        actions: in order.
+        devices: JSON of each device.
+        kept: settings that udev applies to new devices; None: not read.
+        default: JSON of the default.
+        sentences: text output.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -51,9 +51,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         usage="nodrop set [--now] [--dry-run] DEV|PATTERN... backpressure on|off|default\n"
         "       nodrop set [--now] [--dry-run] --default backpressure on|off\n"
         "       nodrop set [--now] [--dry-run] --default stall-ms MS",
-        description="Set what TUN and TAP devices do when their ring is full, at once and whenever "
-        "a device of that name appears again. 'default' forgets the kept setting. stall-ms: how "
-        "long a reader may take nothing from a full ring before the ring drops; 0: no limit.",
+        description="Set what TUN and TAP devices do when their ring is full: at once, and "
+        "whenever a device of that name appears again. 'default' forgets the kept setting. "
+        "stall-ms: how long a reader may take nothing from a full ring before the ring drops; "
+        "0: no limit.",
     )
     parser.add_argument(
         "words",
@@ -61,9 +62,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="DEV",
         help="names, or patterns such as 'vnet*'; then the setting and its value",
     )
-    parser.add_argument("--default", action="store_true", help="set the default, not named devices")
-    parser.add_argument("--now", action="store_true", help="do not keep the setting")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--default", action="store_true", help="set the default for other devices")
+    parser.add_argument("--now", action="store_true", help="set at once, and do not keep it")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands only")
     parser.set_defaults(run=run)
 
 
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         _do(plan)
     if arguments.json:
-        told = {
+        data = {
             "dry_run": arguments.dry_run,
             "netns": arguments.netns,
             "key": arguments.key,
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             "default": plan.default,
             "actions": [text for text, _ in plan.actions],
         }
-        common.print_json("set", told)
+        common.print_json("set", data)
     elif arguments.dry_run:
         print("\n".join([text for text, _ in plan.actions] or ["Nothing to do."]))
     else:
@@ -99,27 +100,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, names: list[str]) -> None:
-    """Refuse what makes no sense.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError for arguments that do not belong together."""
     key, value, default = arguments.key, arguments.value, arguments.default
     if key not in KEYS:
         raise UsageError(
-            "What should be set? Options go before the names or at the end.",
-            f"nodrop set DEV... {KEYS[0]} on|off|default",
+            f"The last two words must be a setting and its value: '{key}' is not a setting."
+            if key
+            else "The setting and its value are missing.",
+            f"Use: nodrop set DEV... {KEYS[0]} on|off|default (options first or last).",
         )
     if not names and not default:
         raise UsageError("Name devices, or use --default.", "See 'nodrop set --help'.")
     if names and default:
-        raise UsageError("--default and device names exclude each other.", "Leave one of them out.")
+        raise UsageError("--default and device names cannot be combined.", "Leave one of them out.")
     if default and arguments.netns is not None:
         raise UsageError("The default applies to all network namespaces.", "Leave -n out.")
     if names and arguments.netns is not None and not arguments.now:
         raise UsageError(
             "Settings are only kept for devices of the machine's own network namespace.",
-            "Use --now.",
+            "Use --now to set the device without keeping the setting.",
         )
     if key == "stall-ms":
         if names:
@@ -147,7 +146,7 @@ def _do(plan: Plan) -> None:
 
 
 def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
-    """Look at all devices before the first is set."""
+    """Plan the rules and devices, and check all devices before the first is set."""
     now = arguments.now
     on = None if arguments.value == "default" else arguments.value == "on"
     if not now:
@@ -188,10 +187,10 @@ def _plan_rules(
             )
             continue
         others = [one for one in kept if matches(one, name)]
-        more = f"; {others[-1]} still applies to it" if others else ""
-        plan.sentences.append(f"Nothing is kept for {name}{more}.")
-    told = before if arguments.dry_run else kept
-    plan.kept = {name: _word(one) for name, one in told.items()}
+        more = f"; the setting of {others[-1]} still applies to it" if others else ""
+        plan.sentences.append(f"No setting is kept for {name}{more}.")
+    shown = before if arguments.dry_run else kept
+    plan.kept = {name: _word(one) for name, one in shown.items()}
 
 
 def _plan_device(
@@ -201,7 +200,7 @@ def _plan_device(
     wanted = was if on is None else on
     until = "it is deleted" if device.persistent else "its program ends"
     if on is not None and device.on is not None:
-        # Also when it is so already: it must not follow the default any more.
+        # Set it even if it has this value already, so that it stops following the default.
         words = ("ethtool", "--set-priv-flags", name, switch.FLAG, _word(wanted))
         text = netns.prefix(where) + join(*words)
         plan.actions.append((text, partial(switch.turn, where, name, wanted)))
@@ -211,7 +210,7 @@ def _plan_device(
         plan.sentences.append(f"Backpressure of {name} stays {_word(was)} until {until}.")
     elif on is not None:
         wanted = was
-        plan.sentences.append(f"{name} is driven by the kernel's own tun, which drops.")
+        plan.sentences.append(f"{name} uses the stock driver, which drops.")
     plan.devices.append(
         {
             "name": name,
@@ -232,10 +231,10 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
     if arguments.now and loaded is None:
         raise UnsupportedError("nodrop's module is not loaded.", "Leave --now out.")
 
-    def told(one: str | None) -> str | int | None:
+    def shown(one: str | None) -> str | int | None:
         return one if one is None else _WORDS[one] if key == "backpressure" else int(one)
 
-    # The file first: where it cannot be written nothing is changed.
+    # The file first: if it cannot be written, nothing is changed.
     if next_load != value and not arguments.now:
         text = etc.command(default.file, default.lines(value))
         plan.actions.append((text, partial(default.set_next_load, value)))
@@ -244,14 +243,14 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
         plan.actions.append((text, partial(default.set_loaded, value)))
     stays = "until the module is reloaded" if arguments.now else "and stays so after a reboot"
     when = f", {stays}" if plan.actions else " already"
-    plan.sentences.append(f"The default of {key} is {told(value)}{when}.")
+    plan.sentences.append(f"The default of {key} is {shown(value)}{when}.")
     if loaded is None:
         plan.sentences.append("nodrop's module is not loaded; the default takes effect when it is.")
     plan.default = {
-        "loaded_was": told(loaded),
-        "loaded_now": None if loaded is None else told(loaded if dry else value),
-        "next_load_was": told(next_load),
-        "next_load_now": told(next_load if dry or arguments.now else value),
+        "loaded_was": shown(loaded),
+        "loaded_now": None if loaded is None else shown(loaded if dry else value),
+        "next_load_was": shown(next_load),
+        "next_load_now": shown(next_load if dry or arguments.now else value),
         "file": str(default.file),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop status``: whose packets wait where, and whose are dropped."""
+"""``nodrop status``: devices, their owners and drivers, and what they dropped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from nodrop.host import describe
 from nodrop.host.model import Device, Host, Module
 from nodrop.shell import quote
 
-NOBODY = "nobody"
-"""What is shown for the owner of a device that nobody reads."""
+NO_OWNER = "none"
+"""OWNER of a device that no process has open."""
 
 _COLUMNS = (
     Column("DEVICE"),
@@ -40,9 +40,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "status",
-        description="Show TUN, TAP, macvtap, ipvtap and tunnel devices: who reads them, which "
-        "driver they run on, and how many packets they dropped. GUARD: how often a reader was "
-        "found stalled; LIMIT: packets that a ring may hold now.",
+        description="List TUN, TAP, macvtap, ipvtap and tunnel devices: the process that has each "
+        "open, its driver, and dropped packets. STOPS: times a full ring stopped the queue; GUARD: "
+        "times the reader was found stalled; LIMIT: packets that the ring may hold now.",
     )
     where.add_arguments(parser)
     parser.set_defaults(run=run)
@@ -63,20 +63,20 @@ def run(arguments: argparse.Namespace) -> int:
     hidden = host.hidden_processes > 0
     if devices:
         rows = [row(device, hidden=hidden) for device in devices]
-        # Many machines have no vhost, or neither systemd nor containers.
+        # Leave out columns that are empty everywhere, such as VHOST without vhost-net.
         used = [any(cells[index] for cells in rows) for index in range(len(_COLUMNS))]
         console.table([*compress(_COLUMNS, used)], [[*compress(cells, used)] for cells in rows])
     else:
-        console.print("There is no TUN, TAP, macvtap, ipvtap or tunnel device here.")
+        console.print(where.NONE)
     console.stream.flush()
-    talk = screen.talk(arguments)
+    messages = screen.messages(arguments)
     for line in remarks(host, devices, _words(arguments)):
-        talk.text(line, "dim")
+        messages.text(line, "dim")
     return 0
 
 
 def headline(host: Host) -> str:
-    """Return what the machine runs, in one line."""
+    """Return one line on the kernel and the loaded drivers."""
     parts = [f"Linux {host.release}", f"tun {module(host.tun)}"]
     parts.append(f"vhost_net {module(host.vhost_net)}")
     if host.tap.loaded:
@@ -84,22 +84,22 @@ def headline(host: Host) -> str:
     if host.guard_ms is not None:
         parts.append(f"guard {host.guard_ms} ms" if host.guard_ms else "guard off")
     if host.default_on is False:
-        parts.append("off by default")
+        parts.append("backpressure off by default")
     return ", ".join(parts)
 
 
 def module(found: Module) -> str:
-    """Return one of the drivers as people call it."""
+    """Return a driver's state for the headline: ``nodrop 0.3.0``."""
     if not found.loaded:
         return "not loaded"
     return " ".join(filter(None, (str(found.driver), found.version)))
 
 
 def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
-    """Return a device's line.
+    """Return a device's row.
 
     Args:
-        hidden: there are processes that could not be looked into.
+        hidden: whether some processes could not be inspected.
     """
     trips = device.counter("guard_trips")
     return (
@@ -124,10 +124,10 @@ def _owner(device: Device, hidden: bool) -> Cell:
     if device.tunnel:
         return "kernel"
     if not device.owners:
-        # A macvtap has its lower device's carrier, and nothing tells how often it is open.
+        # A macvtap's carrier is its lower device's, so it does not show whether a file is open.
         plain = device.kind in ("tun", "tap")
-        held = device.queues > 0 or (device.carrier if plain else hidden)
-        return "?" if held else (NOBODY, "yellow")
+        is_open = device.queues > 0 or (device.carrier if plain else hidden)
+        return "?" if is_open else (NO_OWNER, "yellow")
     first = device.owners[0]
     text = f"{first.name}({first.pid})"
     if device.vhost:
@@ -137,7 +137,7 @@ def _owner(device: Device, hidden: bool) -> Cell:
 
 
 def _workers(device: Device) -> str:
-    """Return vhost's threads, and the CPU that each ran on last: ``830@3,831@0``."""
+    """Return vhost's threads and the CPU that each last ran on: ``830@3,831@0``."""
     found = [one for owner in device.owners for one in owner.vhost_workers]
     return ",".join(f"{one['tid']}@{one['cpu']}" for one in found)
 
@@ -155,28 +155,25 @@ def _number(value: int | None) -> str:
 
 
 def _words(arguments: argparse.Namespace) -> str:
-    """The words that make another command look where this one did."""
+    """Return how to call doctor for the same namespaces."""
     if arguments.all_namespaces:
         return "doctor -A"
     return f"-n {quote(arguments.netns)} doctor" if arguments.netns else "doctor"
 
 
 def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> list[str]:
-    """Return what could not be seen, and what to do next.
+    """Return remarks on what could not be read, and what to do next.
 
     Args:
-        doctor: how that command is called for these devices.
+        doctor: arguments that run doctor for these devices.
     """
-    said = []
+    lines = []
     unknown = [one for one in devices if not one.tunnel and not one.owners and one.carrier]
     if unknown and host.hidden_processes:
-        said.append(
-            f"Owners shown as '?' are among the {host.hidden_processes} processes that cannot be "
-            f"looked into{'.' if host.root else '; root sees those of other users.'}"
-        )
-    said += where.unread(host)
-    losing = [one for one in devices if one.tx_dropped and not one.tunnel]
-    if losing:
-        names = ", ".join(one.label for one in losing[:3]) + (" ..." if len(losing) > 3 else "")
-        said.append(f"Packets were dropped by {names}: 'nodrop {doctor}' says why.")
-    return said
+        lines.append(where.hidden(host))
+    lines += where.unread(host)
+    dropping = [one for one in devices if one.tx_dropped and not one.tunnel]
+    if dropping:
+        names = ", ".join(one.label for one in dropping[:3]) + (" ..." if dropping[3:] else "")
+        lines.append(f"{names} dropped packets: 'nodrop {doctor}' reports the cause.")
+    return lines

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop top``: what passes, what waits and what is lost, again and again."""
+"""``nodrop top``: rates of packets, drops and stops, and queueing delay, refreshed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the command's arguments."""
     parser = commands.add_parser(
         "top",
-        description="Show packets, drops by cause, stops, ring fill and waits of TUN, TAP, "
-        "macvtap, ipvtap and tunnel devices, live, until Ctrl-C.",
+        description="Show packets, drops by cause, stops, packets in the ring and estimated "
+        "queueing delay of TUN, TAP, macvtap, ipvtap and tunnel devices, live, until Ctrl-C.",
     )
     where.add_arguments(parser)
-    parser.add_argument("--queues", action="store_true", help="each queue, too")
+    parser.add_argument("--queues", action="store_true", help="show each queue, too")
     parser.add_argument(
         "--interval",
         type=seconds_from(LEAST_S, MOST_S),
@@ -37,11 +37,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="S",
         help="seconds between refreshes, 0.1 to 3600 (3)",
     )
-    parser.add_argument("--count", type=positive_int, metavar="N", help="end after N refreshes")
+    parser.add_argument("--count", type=positive_int, metavar="N", help="exit after N refreshes")
     parser.add_argument(
-        "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)}"
+        "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)} (drops)"
     )
-    parser.add_argument("--limit", type=positive_int, metavar="N", help="so many devices at most")
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="show at most N devices")
     parser.set_defaults(run=run)
 
 
@@ -50,12 +50,12 @@ def _sort(text: str) -> Sort:
         return Sort(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"there is no '{text}'; known: {', '.join(Sort)}"
+            f"unknown key '{text}'; known: {', '.join(Sort)}"
         ) from error
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the devices until somebody has seen enough."""
+    """Show the devices until --count or Ctrl-C."""
     where.check(arguments)
     chosen = View(
         sort=arguments.sort,
@@ -84,14 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _draw(look: Look, chosen: View, console: Screen) -> None:
-    """Draw what fits on the terminal, in place of what was there."""
+    """Redraw the terminal with as many lines as fit."""
     rows = chosen.choose(look.rows)
     clock = time.strftime("%H:%M:%S", time.localtime(look.time_s))
     head = [f"{clock}  {headline(look.host)}", view.summary(look.rows, rows, chosen)]
     table = console.layout(*view.table(rows, chosen.sort, queues=chosen.queues))
     lines = [*(console.paint(clean(line)[: console.width], "dim") for line in head), *table.lines]
-    room = os.get_terminal_size(console.stream.fileno()).lines or 24
-    console.stream.write(_CLEAR + "".join(f"{line}\n" for line in lines[: room - 1]))
+    height = os.get_terminal_size(console.stream.fileno()).lines or 24
+    console.stream.write(_CLEAR + "".join(f"{line}\n" for line in lines[: height - 1]))
     console.stream.flush()
 
 
@@ -120,20 +120,16 @@ def _print_table(look: Look, chosen: View, console: Screen) -> None:
     if rows:
         console.table(*view.table(rows, chosen.sort, queues=chosen.queues))
     else:
-        console.print("There is no such device here now.")
+        console.print(where.NONE)
     console.stream.flush()
 
 
 def _remark(arguments: argparse.Namespace, look: Look, *, first: bool) -> None:
-    """Say once what could not be seen."""
+    """Print once what could not be read."""
     if not first or arguments.quiet:
         return
-    talk = screen.talk(arguments)
+    messages = screen.messages(arguments)
     if look.host.hidden_processes:
-        talk.print(
-            f"{look.host.hidden_processes} processes of other users cannot be looked into, so "
-            "owners may be missing; root sees them.",
-            "dim",
-        )
+        messages.print(where.hidden(look.host), "dim")
     for line in where.unread(look.host):
-        talk.print(line, "dim")
+        messages.print(line, "dim")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is wrong with a machine's virtual links, and what to do about it.
+"""Checks of a machine's virtual links, and commands that fix what they find.
 
-``sample`` looks twice, ``look`` is what came of it, the checks (``ring``, ``queueing``,
-``reader``, ``program``, ``driver``, ``kernels``) judge it, each under an id that
-docs/doctor.md explains, ``fixes`` writes the commands.
+``sample`` reads the machine twice; ``look`` holds both samples. The checks (``ring``,
+``queueing``, ``reader``, ``program``, ``driver``, ``kernels``) have ids that docs/guide.md
+explains. ``fixes`` has the commands.
 """

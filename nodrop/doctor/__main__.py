@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m nodrop.doctor FILE``: record what doctor sees, for a test or a report of a fault."""
+"""``python -m nodrop.doctor FILE``: record what doctor reads, for a test or a bug report."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# What these modules define are checks: importing them puts them on the list.
+# Importing these modules registers their checks.
 from nodrop.doctor import driver, kernels, program, queueing, reader, ring
 from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
 from nodrop.doctor.look import Look
@@ -14,7 +14,7 @@ MODULES = (driver, kernels, ring, queueing, reader, program)
 
 
 def examine(look: Look) -> list[Finding]:
-    """Return what all checks say: of the machine, then of each device."""
+    """Return the findings of all checks: of the machine, then of each device."""
     found: list[tuple[str, str | None, Verdict | None]]
     found = [(name, None, check(look)) for name, check in MACHINE.items()]
     found += [
@@ -26,7 +26,7 @@ def examine(look: Look) -> list[Finding]:
 
 
 def count(findings: Sequence[Finding]) -> dict[str, int]:
-    """Return how many there are of each severity."""
+    """Return the number of findings of each severity."""
     return {
         str(severity): sum(one.verdict.severity is severity for one in findings)
         for severity in Severity

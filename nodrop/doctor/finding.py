@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a check says, and the lists of all checks."""
+"""The verdict of a check, and the registries of all checks."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """How bad a finding is."""
 
     OK = "ok"
     WARN = "warn"
-    """It may cost something."""
+    """A problem that did or may cost packets or time."""
     FAIL = "fail"
-    """It costs packets, or time, now."""
+    """A problem that costs packets or time now."""
     NOTE = "note"
-    """Nothing is wrong, but it is worth knowing."""
+    """Not a problem, but worth knowing."""
     SKIPPED = "skipped"
-    """It could not be found out."""
+    """The check could not run."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one check says of one thing.
+    """The result of one check of the machine or of one device.
 
     Attributes:
-        severity: how bad.
-        seen: what was seen, a sentence; of SKIPPED: why it could not be looked at.
-        cost: what that costs, a sentence; "" when nothing.
-        fix: command lines; those that begin with ``#`` are for people.
-        numbers: what ``seen`` and ``cost`` are based on, for programs; units as in docs/json.md.
+        severity: how bad it is.
+        seen: the observation; if SKIPPED, why the check could not run.
+        cost: the consequence; "" if there is none.
+        fix: command lines; those that begin with ``#`` are comments for the user.
+        numbers: the figures behind ``seen`` and ``cost``; units as in docs/guide.md.
     """
 
     severity: Severity
@@ -42,12 +42,12 @@ class Verdict:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The lines of ``fix`` that a shell can run."""
+        """The lines of ``fix`` that are commands."""
         return tuple(line for line in self.fix if not line.startswith("#"))
 
 
 def _of(severity: Severity) -> Callable[..., Verdict]:
-    """Return what makes a verdict of a severity: of seen, cost, the lines of fix, and numbers."""
+    """Return a constructor of verdicts: of seen, cost, the lines of fix, and numbers."""
     return lambda seen, cost="", *fix, **numbers: Verdict(severity, seen, cost, fix, numbers)
 
 
@@ -58,10 +58,10 @@ ok, note, warn, fail, skipped = map(
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and what it is about.
+    """A verdict and its subject.
 
     Attributes:
-        id: the check's, stable.
+        id: the check's stable id.
         device: label of the device; None: the machine.
     """
 
@@ -71,16 +71,16 @@ class Finding:
 
 
 Check = Callable[..., Verdict | None]
-"""Takes the look, and of a device its link; returns None where it does not apply."""
+"""A function of the look, and for a device of its link; returns None if it does not apply."""
 
 
 class Checks(dict[str, Check]):
     """Checks by id."""
 
     def __call__(self, name: str) -> Callable[[Check], Check]:
-        """Add a check; a decorator."""
+        """Return a decorator that registers a check."""
         return lambda check: self.setdefault(name, check)
 
 
 MACHINE, RING, TUNNEL = Checks(), Checks(), Checks()
-"""Checks of the machine, of devices with a reader, and of the kernel's own tunnels."""
+"""Checks of the machine, of devices with a ring, and of the kernel's own tunnels."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command lines that put things right."""
+"""Command lines that fix problems."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nodrop.shell import join
 
 
 def inside(device: Device, *words: str) -> str:
-    """Return a command line for the namespace of a device."""
+    """Return a command line that runs in the namespace of a device."""
     return prefix(device.netns or None) + join(*words)
 
 
 def backpressure(device: Device, word: str = "on", *, keep: bool = True) -> str:
-    """Return what switches nodrop for a device; all macvtap and ipvtap have one switch."""
+    """Return the command that switches backpressure; all macvtap and ipvtap share a switch."""
     if device.direct:
         return "echo Y >/sys/module/tap/parameters/nodrop"
     where = ["-n", device.netns] if device.netns else []
@@ -26,20 +26,20 @@ def backpressure(device: Device, word: str = "on", *, keep: bool = True) -> str:
 
 
 def txqueuelen(device: Device, packets: int) -> str:
-    """Return what sets the length of a device's ring."""
+    """Return the command that sets the length of a device's ring."""
     return inside(device, "ip", "link", "set", "dev", device.name, "txqueuelen", str(packets))
 
 
 def fq_codel(device: Device) -> str:
-    """Return what gives a device a qdisc that keeps queues short."""
+    """Return the command that gives a device fq_codel, which keeps queues short."""
     return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", "fq_codel")
 
 
 def install(look: Look) -> tuple[str, ...]:
-    """Return what gives the machine's tun flow control: now, where it can be, and at boot."""
+    """Return commands that give tun flow control: now if possible, and from the next boot."""
     host, system = look.host, look.system
     if host.tun.built_in:
-        return ("# run a kernel whose tun is a module (CONFIG_TUN=m)",)
+        return ("# boot a kernel whose tun is a module (CONFIG_TUN=m)",)
     if system.container:
         return ("# on the host of this container: nodrop install",)
     now = ("nodrop livepatch load",) if system.livepatch and not host.moving else ()
@@ -49,9 +49,9 @@ def install(look: Look) -> tuple[str, ...]:
 
 
 def restart(look: Look) -> tuple[str, ...]:
-    """Return what exchanges the modules in memory for those on disk."""
+    """Return commands that replace the loaded modules by those on disk."""
     files = look.system.modules
-    # Macvtap and ipvtap hold tap, so it stays where it is right.
+    # macvtap and ipvtap use tap: leave it loaded unless it differs from the one on disk.
     loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
     units, others = [], []
     for holder in look.host_holders:
@@ -64,11 +64,11 @@ def restart(look: Look) -> tuple[str, ...]:
     if others:
         lines.append(f"# stop {', '.join(others)}, and start it again at the end")
     if kept := sorted(device.label for device in look.host.devices if device.persist):
-        lines.append(f"# remove the persistent devices: {', '.join(kept)}")
+        lines.append(f"# delete the persistent devices: {', '.join(kept)}")
     if names:
         lines.append(f"systemctl stop {names}")
     if "tap" in loaded:
-        lines.append("# macvtap and ipvtap devices go with their modules: make them again")
+        lines.append("# this deletes all macvtap and ipvtap devices: create them again afterwards")
         lines.append("modprobe -r macvtap ipvtap")
     lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
     if names:
@@ -77,33 +77,33 @@ def restart(look: Look) -> tuple[str, ...]:
 
 
 def flow_control(look: Look, link: Link) -> tuple[str, ...]:
-    """Return what makes one device hold packets back."""
+    """Return commands that give one device backpressure."""
     device = link.now
     if device.driver in (Driver.NODROP, Driver.LIVE):
         return () if device.enabled else (backpressure(device),)
     if device.direct:
         return _exchange_tap(look)
     if look.host.tun.driver is Driver.NODROP:
-        return (f"# make {device.name} again: nodrop's tun was loaded after it",)
+        return (f"# delete {device.name} and create it again: it is older than nodrop's tun",)
     return install(look)
 
 
 def _exchange_tap(look: Look) -> tuple[str, ...]:
-    """Return what makes the machine's macvtap and ipvtap devices nodrop's."""
+    """Return commands that move the machine's macvtap and ipvtap devices to nodrop's tap."""
     system = look.system
     if system.container:
         return install(look)
     running = system.running
     return (
         *(() if running and running.nodrop else ("nodrop install",)),
-        "# stop who has macvtap and ipvtap devices open",
+        "# stop the programs that have macvtap and ipvtap devices open",
         "modprobe -r macvtap ipvtap tap",
-        "# start them again, and their devices",
+        "# create the devices again, and start the programs",
     )
 
 
 def unheld(link: Link) -> tuple[str, ...]:
-    """Return what to know of packets that nobody could have held."""
+    """Return a comment on drops that backpressure cannot prevent."""
     if not link.counted("drop_unheld"):
         return ()
-    return ("# no socket of this machine sent them, or all got a copy: docs/macvtap.md says who",)
+    return ("# no local socket can wait for these packets: docs/macvtap.md lists the cases",)

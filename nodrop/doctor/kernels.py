@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the installed kernels: is nodrop, or can it be, built for those that matter?"""
+"""Checks of the installed kernels: whether nodrop is built, or can be, for those in use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def headers_missing(look: Look) -> Verdict | None:
     if system.container or (running and running.nodrop) or look.host.tun.driver is Driver.NODROP:
         return None
     if running and running.headers:
-        return ok("the running kernel's headers are here")
+        return ok("the running kernel's headers are installed")
     fix = [f"apt install linux-headers-{system.release}"]
     if system.distribution != "debian":
         fix = [f"# install the package with the headers of {system.release}"]
     elif not system.headers_offered:
         fix = [
-            f"# apt has no linux-headers-{system.release}: 'apt update', or run another",
-            "# kernel; for your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=FOLDER",
+            f"# apt has no linux-headers-{system.release}: run 'apt update', or boot another",
+            "# kernel; for a kernel of your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=DIR",
         ]
     return warn(
         f"the headers of the running kernel {system.release} are missing",
@@ -42,15 +42,17 @@ def not_built(look: Look) -> Verdict | None:
     wanted = {one.release: one for one in (system.running, system.newest) if one}
     without = [one for one in wanted.values() if not one.nodrop]
     if not without:
-        return ok(f"nodrop is built for {' and '.join(wanted) or 'no kernel that is here'}")
+        return ok(
+            f"nodrop is built for {' and '.join(wanted) or 'no kernel: none is installed here'}"
+        )
     one = without[0]
     return warn(
         f"nodrop is not built for {_name(system, one)}"
         + (f": {one.why_not}" if one.why_not else ""),
-        "there tun is the kernel's own, and drops",
+        "that kernel loads the stock tun, which drops",
         *(() if one.headers else (f"apt install linux-headers-{one.release}",)),
         f"dkms autoinstall -k {one.release}",
-        f"# what went wrong: /var/log/nodrop/{one.release}.log",
+        f"# the log of the build: /var/log/nodrop/{one.release}.log",
     )
 
 
@@ -61,20 +63,20 @@ def _name(system: System, kernel: Kernel) -> str:
 
 @MACHINE("kernel-pending")
 def kernel_pending(look: Look) -> Verdict | None:
-    """Another kernel comes with the next boot."""
+    """The next boot uses another kernel."""
     system = look.system
     if system.container:
         return None
     newest = system.newest
     if newest is None or order(newest.release) <= order(system.release):
-        return ok("the newest installed kernel runs")
-    has = "has nodrop" if newest.nodrop else "has no nodrop: its tun drops"
+        return ok("the newest installed kernel is running")
+    has = "has nodrop" if newest.nodrop else "does not have nodrop: its tun drops"
     build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)
     if not newest.nodrop and not system.tree:
         build = ("nodrop install",)
     return warn(
-        f"{newest.release} is installed and {system.release} runs",
-        f"the next boot takes the newer one, which {has}",
+        f"{newest.release} is installed, but {system.release} is running",
+        f"the next boot uses the newer one, which {has}",
         *build,
         "reboot",
     )

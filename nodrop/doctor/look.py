@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two samples of a machine, side by side: what changed, and how fast."""
+"""Two samples of a machine, and the rates between them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _IDLE_BYTES_S = 10_000.0
 
 @dataclass(frozen=True)
 class Link:
-    """A device that was there both times.
+    """A device in both samples.
 
     Attributes:
-        before, now: the device.
-        seconds: between them.
+        before, now: the device in the first and in the second sample.
+        seconds: time between the samples.
     """
 
     before: Device
@@ -31,30 +31,30 @@ class Link:
 
     @property
     def dropped(self) -> int:
-        """Packets that were lost on the way to the reader meanwhile."""
+        """Packets that the driver dropped between the samples."""
         return max(0, self.now.tx_dropped - self.before.tx_dropped)
 
     @property
     def delivered(self) -> int:
-        """Packets that reached the reader meanwhile."""
+        """Packets that reached the reader between the samples."""
         return max(0, self.now.tx_packets - self.before.tx_packets)
 
     @property
     def qdisc_drops(self) -> int:
-        """Packets that the qdisc dropped meanwhile."""
+        """Packets that the qdisc dropped between the samples."""
         return max(0, self.now.qdisc.drops - self.before.qdisc.drops)
 
     def counted(self, name: str) -> int:
-        """How much one of nodrop's counters grew meanwhile; 0 when there is none."""
+        """Return the increase of one of nodrop's counters; 0 if the driver does not have it."""
         return max(0, (self.now.counter(name) or 0) - (self.before.counter(name) or 0))
 
     def rate(self, packets: int) -> str:
-        """Return packets in that time as people read it: ``120/s``."""
+        """Return a number of packets as a rate: ``120/s``."""
         return f"{packets / self.seconds:,.0f}/s"
 
     @property
     def rates(self) -> dict[str, float]:
-        """What went to the reader, or through the tunnel, a second."""
+        """Rates to the reader, or through the tunnel, per second; and the share that dropped."""
         return {
             "delivered_packets_per_s": self.delivered / self.seconds,
             "delivered_bytes_per_s": self.bytes_s,
@@ -64,12 +64,12 @@ class Link:
 
     @property
     def bytes_s(self) -> float:
-        """Bytes a second that reached the reader."""
+        """Bytes per second that reached the reader."""
         return max(0, self.now.tx_bytes - self.before.tx_bytes) / self.seconds
 
     @property
     def packet_bytes(self) -> float:
-        """Mean size of a packet: now, or since the device was made, or the MTU."""
+        """Mean size of a packet: between the samples, or since its creation, or the MTU."""
         if self.delivered:
             size = (self.now.tx_bytes - self.before.tx_bytes) / self.delivered
         elif self.now.tx_packets:
@@ -87,29 +87,29 @@ class Link:
         return self.bytes_s * 8 / 1e6 if self._moves else _NOMINAL_MBITS
 
     def wait(self, packets: int) -> str:
-        """Return how long the last of so many packets waits at the rate of :meth:`delay`."""
+        """Return how long the last of ``packets`` waits at the rate of :meth:`delay`."""
         size = self.packet_bytes if self._moves else float(self.now.mtu)
         return f"{packets * size * 8 / self._mbits / 1e3:,.0f} ms"
 
     def delay(self, packets: int) -> str:
-        """Return that with the rate, or 100 Mbit/s when idle: ``240 ms at 50 Mbit/s``."""
+        """Return the wait with the rate, 100 Mbit/s if idle: ``240 ms at 50 Mbit/s``."""
         now = "the present " if self._moves else ""
         return f"{self.wait(packets)} at {now}{self._mbits:,.4g} Mbit/s"
 
     @property
-    def holds(self) -> bool:
-        """Whether nodrop's protocol is at work on it."""
+    def backpressure(self) -> bool:
+        """Whether nodrop's flow control is on."""
         return self.now.driver in (Driver.NODROP, Driver.LIVE) and self.now.enabled
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a thread did meanwhile.
+    """The CPU time of a thread between the samples.
 
     Attributes:
-        thread: which, as it was at the end.
-        run: the share of the time that it ran, 0 to 1.
-        wait: the share that it was ready and did not run.
+        thread: the thread, as in the second sample.
+        run: share of the time that it ran, 0 to 1.
+        wait: share of the time that it was runnable and did not run, 0 to 1.
     """
 
     thread: Thread
@@ -118,13 +118,13 @@ class Load:
 
     @property
     def label(self) -> str:
-        """For people: ``openvpn(1234)``."""
+        """The thread for messages: ``openvpn(1234)``."""
         return f"{self.thread.name}({self.thread.tid})"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A machine at one time, with the threads of those who read its devices."""
+    """A machine at one time, and the threads of its devices' readers."""
 
     host: Host
     threads: Sequence[Thread]
@@ -136,10 +136,10 @@ class Look:
 
     Attributes:
         before, after: the samples.
-        system: what is installed.
-        ready: tid -> the share of peeks in between at which the thread was ready or ran; empty:
-            nobody peeked.
-        only: the devices that are asked for, by name or label; none: all.
+        system: installed kernels and modules.
+        ready: tid -> share of the polls in between at which the thread was runnable or running;
+            empty: not polled.
+        only: names or labels of the selected devices; empty: all.
         host_holders: processes that have devices open, in any namespace.
     """
 
@@ -152,36 +152,36 @@ class Look:
 
     @property
     def host(self) -> Host:
-        """The machine at the end."""
+        """The machine in the second sample."""
         return self.after.host
 
     @property
     def seconds(self) -> float:
-        """Between the samples."""
+        """Time between the samples."""
         return max(self.after.host.time_s - self.before.host.time_s, 1e-3)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """The devices that are asked for and were there both times."""
+        """The selected devices that are in both samples."""
         later = {_key(device): device for device in self.host.devices}
         return tuple(
             Link(device, later[_key(device)], self.seconds)
-            for device in self._asked()
+            for device in self._selected()
             if _key(device) in later
         )
 
     @cached_property
     def gone(self) -> tuple[str, ...]:
-        """Labels of the devices that went away in between."""
+        """Labels of the selected devices that are in the first sample only."""
         later = {_key(device) for device in self.host.devices}
-        return tuple(device.label for device in self._asked() if _key(device) not in later)
+        return tuple(device.label for device in self._selected() if _key(device) not in later)
 
-    def _asked(self) -> list[Device]:
+    def _selected(self) -> list[Device]:
         found = self.before.host.devices
         return [one for one in found if not self.only or {one.name, one.label} & self.only]
 
     def loads(self, device: Device) -> list[Load]:
-        """Return what the threads of a device's readers did; the busiest first."""
+        """Return the loads of the threads of a device's readers, the busiest first."""
         pids = {owner.pid for owner in device.owners}
         found = [load for load in self._loads if load.thread.pid in pids]
         return sorted(found, key=lambda load: -load.run)
@@ -200,15 +200,15 @@ class Look:
         wait = 0.0
         if before.wait_s is not None and after.wait_s is not None:
             wait = (after.wait_s - before.wait_s) / self.seconds
-        # The kernel counts a wait when it is over. A thread that never runs is seen by peeking.
-        peeked = self.ready.get(after.tid, 0.0) - run
-        if peeked >= _SURE:
-            wait = max(wait, peeked)
+        # The kernel counts a wait when it ends. Polling finds a thread that never runs.
+        polled = self.ready.get(after.tid, 0.0) - run
+        if polled >= _SURE:
+            wait = max(wait, polled)
         return Load(after, run, min(max(wait, 0.0), 1.0))
 
 
 _SURE = 0.5
-"""A difference that some peeks do not show by chance."""
+"""A share that a few polls do not show by chance."""
 
 
 def _key(device: Device) -> tuple[int, int, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the qdisc, which holds what the ring does not, and of tunnels, which have no ring."""
+"""Checks of the qdisc, which queues what the ring does not take, and of tunnels without a ring."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Driver
 
 MANAGED = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
-"""Qdiscs that keep themselves short, or give each flow its own place."""
+"""Qdiscs that keep their queue short, or give each flow a queue."""
 _PLAIN = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
 _PROMPT = MANAGED - {"fq", "cake", "cake_mq"} | _PLAIN | {"mq", "sfq", "ingress", "clsact"}
-"""Qdiscs that neither shape nor starve: a packet waits for the device's queue alone."""
+"""Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
 _LONG_PACKETS = 1000
 
 
 @MACHINE("default-qdisc")
 def default_qdisc(look: Look) -> Verdict | None:
-    """New devices get a qdisc that does not keep itself short."""
+    """New devices get a qdisc that does not keep its queue short."""
     kind = look.host.default_qdisc
     if not kind:
-        return skipped("only the machine's first network namespace has net.core.default_qdisc")
+        return skipped("only the initial network namespace has net.core.default_qdisc")
     if kind in MANAGED:
         return ok(f"new devices get {kind}")
     return warn(
@@ -34,47 +34,47 @@ def default_qdisc(look: Look) -> Verdict | None:
 
 @RING("noqueue")
 def noqueue(_look: Look, link: Link) -> Verdict | None:
-    """There is no qdisc that could hold a packet."""
+    """The device has no qdisc."""
     device = link.now
     if device.direct or not device.up or device.qdisc.kind == "noop":
         return None
     if device.qdisc.kind != "noqueue":
-        return ok(f"{device.qdisc.label} can hold packets")
+        return ok(f"{device.qdisc.label} can queue packets")
     judge = fail if link.dropped else warn
     return judge(
         "has no qdisc (noqueue)",
-        "nobody can hold a packet when the ring is full: it is dropped, with any driver",
+        "there is nowhere to queue packets: a full ring drops, with any driver",
         fixes.fq_codel(device),
     )
 
 
 @RING("bufferbloat")
 def bufferbloat(_look: Look, link: Link) -> Verdict | None:
-    """A long plain queue in front of a ring that pushes back."""
+    """A device with backpressure has a long FIFO as its qdisc."""
     device = link.now
     if device.direct or not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
         return None
     kinds = {device.qdisc.kind, *device.qdisc.leaves} & _PLAIN
     limit = device.qdisc.limit_packets or device.txqueuelen
     if not kinds or "bfifo" in kinds:
-        return ok(f"{device.qdisc.label} holds the packets")
+        return ok(f"{device.qdisc.label} queues the packets")
     wait = link.delay(limit)
     if limit < _LONG_PACKETS:
         return ok(f"{device.qdisc.label} of {limit} packets: {wait} when full")
     return warn(
-        f"{device.qdisc.label} holds up to {limit} packets, {device.qdisc.queued_packets} now",
-        f"bufferbloat: the last of them waits for {wait}",
+        f"{device.qdisc.label} queues up to {limit} packets, {device.qdisc.queued_packets} now",
+        f"bufferbloat: the last of them waits {wait}",
         fixes.fq_codel(device),
     )
 
 
 @RING("qdisc-stalled")
 def qdisc_stalled(_look: Look, link: Link) -> Verdict | None:
-    """Packets wait in a qdisc, and none leaves it, though nothing stops the device's queue."""
+    """No packet leaves a qdisc that has some, though the device's queue is not stopped."""
     device, was = link.now, {(one.handle, one.parent): one for one in link.before.qdiscs}
-    # A stopped queue has packets in its ring; the kernel's own driver never stops one.
-    rings = [queue.ring_packets for one in (link.before, device) for queue in one.queue]
-    stopped = device.driver is Driver.UPSTREAM or (link.holds and any(one != 0 for one in rings))
+    # A stopped queue has packets in its ring; the stock driver never stops one.
+    rings = any(queue.ring_packets != 0 for one in (link.before, device) for queue in one.queue)
+    stopped = device.driver is Driver.UPSTREAM or (link.backpressure and rings)
     here = device.up and device.carrier and not device.direct
     if stopped or not here or link.seconds < 0.9:
         return None
@@ -85,18 +85,18 @@ def qdisc_stalled(_look: Look, link: Link) -> Verdict | None:
         if one.queued_packets >= old.queued_packets > 0
     ]
     if not stalled:
-        return ok("what waits in its qdisc moves on")
+        return ok("packets leave its qdisc, or none is queued")
     leaf = stalled[-1]
     judge, advice = note, "# its rate or priority may be too low, or it delays on purpose (netem)"
     if {one.kind for one in device.qdiscs} <= _PROMPT:
-        judge, advice = warn, "# the qdisc does not send by itself: 'tc qdisc replace' renews it"
-    if link.holds:
+        judge, advice = warn, "# the qdisc does not transmit: 'tc qdisc replace' resets it"
+    if link.backpressure:
         off = fixes.backpressure(device, "off", keep=False)
-        advice += f"; report it if '{off}' makes them leave"
+        advice += f"; if '{off}' makes them leave, report a bug"
     return judge(
         f"none of {leaf.queued_packets} packets left {leaf.kind} ({leaf.parent or 'root'}) in "
-        f"{link.seconds:.1f} s, and nothing stops the device",
-        "they are late, and neither the ring nor its reader is why",
+        f"{link.seconds:.1f} s, and the device's queue is not stopped",
+        "they are delayed, and neither the ring nor its reader is the cause",
         fixes.inside(device, "tc", "-s", "qdisc", "show", "dev", device.name),
         advice,
         queued_packets=leaf.queued_packets,
@@ -112,13 +112,13 @@ def qdisc_drops(_look: Look, link: Link) -> Verdict:
     drops, label = link.qdisc_drops, device.qdisc.label
     numbers = {"dropped_packets_per_s": drops / link.seconds}
     if not drops:
-        return ok(f"{label} dropped {device.qdisc.drops} packets since it was set up", **numbers)
+        return ok(f"{label} dropped {device.qdisc.drops} packets since it was created", **numbers)
     rate = link.rate(drops)
     if kinds & MANAGED:
-        return ok(f"{label} drops {rate}: queue management at work", **numbers)
+        return ok(f"{label} drops {rate}: its queue management works", **numbers)
     return warn(
         f"{label} drops {rate}",
-        "its queue is full: senders are faster than the reader, and each waits for the whole queue",
+        "its queue is full: senders are faster than the reader; each packet waits behind it all",
         fixes.fq_codel(device),
         **numbers,
     )
@@ -127,13 +127,13 @@ def qdisc_drops(_look: Look, link: Link) -> Verdict:
 @TUNNEL("tunnel-drops")
 def tunnel_drops(_look: Look, link: Link) -> Verdict | None:
     """A tunnel drops packets."""
-    lost = link.now.tx_dropped
+    drops = link.now.tx_dropped
     show = fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name)
-    if not lost:
+    if not drops:
         return ok("has never dropped a packet", **link.rates)
     if link.dropped:
-        cost = "no route to its other end, or packets that do not fit; TCP slows down at each loss"
+        cost = "no route to its other end, or packets above the MTU; TCP slows down at each drop"
         return fail(f"drops {link.rate(link.dropped)}", cost, show, **link.rates)
-    seen = f"dropped {lost:,} packets since it was made, none now"
-    cost = f"{lost / (lost + link.now.tx_packets):.1%} of what was sent"
+    seen = f"dropped {drops:,} packets since it was created, none now"
+    cost = f"{drops / (drops + link.now.tx_packets):.1%} of what was sent"
     return warn(seen, cost, show, **link.rates)

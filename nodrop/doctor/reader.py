@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the program, or of vhost's thread, that reads a device."""
+"""Checks of the program or vhost thread that reads a device."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _WAIT_LONG = 0.5
 _SATURATED = 0.9
 _IDLE_POLICY, _BATCH_POLICY = 5, 3
 _VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
-"""Threads of a virtual machine: they run the guest, and do not read."""
-_HIDDEN = "needs root (its reader belongs to another user)"
+"""Names of threads that run a guest's vCPUs and do not read the device."""
+_HIDDEN = "needs root (a process of another user has it open)"
 
 
 @RING("no-reader")
 def no_reader(look: Look, link: Link) -> Verdict | None:
-    """The device is up and nobody has it open."""
+    """The device is up, but no process has it open."""
     device = link.now
     if not device.up:
         return None
     if device.owners or device.queues:
-        return ok("is open: " + (", ".join(owner.name for owner in device.owners) or "by somebody"))
+        return ok(f"is open: {', '.join(owner.name for owner in device.owners) or 'owner unknown'}")
     if device.carrier and look.host.hidden_processes:
         return skipped(_HIDDEN)
     down = fixes.inside(device, "ip", "link", "set", "dev", device.name, "down")
     start = "# start the program that reads it, or:"
-    return warn("is up, and nobody has it open", "what is sent to it is lost", start, down)
+    return warn("is up, but no process has it open", "packets sent to it are dropped", start, down)
 
 
 @RING("reader-stuck")
 def reader_stuck(_look: Look, link: Link) -> Verdict | None:
-    """The reader has the device open and takes nothing, though there is something."""
+    """The reader has the device open, but takes no packets although there are some."""
     device = link.now
     if not device.up or not (device.queues or device.owners):
         return None
@@ -47,11 +47,11 @@ def reader_stuck(_look: Look, link: Link) -> Verdict | None:
     guarded = link.counted("guard_trips") or link.counted("drop_guard")
     idle = not link.delivered
     waits = idle and bool(full) and sum(full) >= max(sum(had), 1) and bool(had)
-    if not (idle and (guarded or (link.dropped and not link.holds))) and not waits:
-        return ok(f"takes packets: {link.rate(link.delivered)}")
+    if not (idle and (guarded or (link.dropped and not link.backpressure))) and not waits:
+        return ok(f"its reader takes {link.rate(link.delivered)}")
     who = ", ".join(f"{owner.name}({owner.pid})" for owner in device.owners) or "its reader"
-    ring = f", {sum(full)} packets wait in its ring" if full else ""
-    after = ": the guard lets the ring drop" if guarded else ""
+    ring = f"; {sum(full)} packets wait in its ring" if full else ""
+    after = "; the stall guard lets the ring drop" if guarded else ""
     pids = [owner.pid for owner in device.owners]
     return fail(
         f"{who} {'do' if len(device.owners) > 1 else 'does'} not read{ring}{after}",
@@ -68,34 +68,34 @@ def guard_tripped(look: Look, link: Link) -> Verdict | None:
     if trips is None:
         return None
     if not trips:
-        return ok("the guard never found its reader stalled")
-    # The guard trips once, and drops until the reader is back.
+        return ok("the stall guard never found its reader stalled")
+    # The guard trips once, and the ring drops until the reader takes a packet.
     still = link.counted("guard_trips") or link.counted("drop_guard")
     times = "once" if trips == 1 else f"{trips} times"
     limit = look.host.guard_ms or 0
     return warn(
-        f"its reader was found stalled {times}, {'and is now' if still else 'not now'}",
-        f"it took nothing for {limit} ms, and its ring drops until it reads again",
-        "# a reader that may pause for longer (a VM that is suspended) needs a longer guard:",
+        f"its reader was found stalled {times}, {'and is stalled now' if still else 'not now'}",
+        f"it took nothing for {limit} ms; the ring drops until it reads again",
+        "# if the reader may pause for longer (such as a suspended VM), give it more time:",
         f"echo {max(limit * 5, 5000)} >/sys/module/nodrop/parameters/guard_ms",
     )
 
 
 @RING("reader-starved")
 def reader_starved(look: Look, link: Link) -> Verdict | None:
-    """A thread that reads is ready to run and does not get a CPU."""
+    """A reading thread is runnable, but does not get a CPU."""
     loads = look.loads(link.now)
     if not loads:
         return _unseen(look, link)
     worst = max(loads, key=lambda load: load.wait)
     if worst.wait < _WAIT:
-        return ok(f"{worst.label} waits for a CPU {worst.wait:.0%} of time", wait_share=worst.wait)
+        return ok(f"{worst.label} lacks a CPU {worst.wait:.0%} of the time", wait_share=worst.wait)
     judge = fail if worst.wait >= _WAIT_LONG else warn
     policy = POLICIES.get(worst.thread.policy, "")
     how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"
     return judge(
         f"{worst.label}{how} is ready to run but waits for a CPU {worst.wait:.0%} of the time",
-        "packets wait for their reader, not for the network; a longer queue does not help",
+        "packets wait for the reader, not for the network; a longer queue does not help",
         *_more_cpu(link, worst),
         wait_share=worst.wait,
     )
@@ -115,7 +115,7 @@ def _more_cpu(link: Link, load: Load) -> list[str]:
 
 @RING("reader-saturated")
 def reader_saturated(look: Look, link: Link) -> Verdict | None:
-    """A thread that reads uses a whole CPU."""
+    """A reading thread uses a whole CPU."""
     loads = _readers(look, link)
     if not loads:
         return _unseen(look, link)
@@ -124,19 +124,19 @@ def reader_saturated(look: Look, link: Link) -> Verdict | None:
         return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU", run_share=busiest.run)
     return warn(
         f"{busiest.label} uses {busiest.run:.0%} of one CPU",
-        f"the link can be no faster than that thread: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
-        "# cheaper work for each packet (cipher, offloads, a larger MTU), or more queues",
+        f"that thread limits the device: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
+        "# reduce the work per packet (cipher, offloads, a larger MTU), or use more queues",
         run_share=busiest.run,
     )
 
 
 def _owner(link: Link, load: Load) -> Owner:
-    """Return the process that a thread reads for."""
+    """Return the process that a thread belongs to or works for."""
     return next(owner for owner in link.now.owners if owner.pid == load.thread.pid)
 
 
 def _readers(look: Look, link: Link) -> list[Load]:
-    """Return the threads that may be the ones that read; the busiest first."""
+    """Return the threads that may read the device, the busiest first."""
     loads = look.loads(link.now)
     if link.now.vhost:
         loads = [load for load in loads if load.thread.vhost] or loads
@@ -144,22 +144,22 @@ def _readers(look: Look, link: Link) -> list[Load]:
 
 
 def _unseen(look: Look, link: Link) -> Verdict | None:
-    held = link.now.carrier or link.now.queues
-    if held and not link.now.owners and look.host.hidden_processes:
+    opened = link.now.carrier or link.now.queues
+    if opened and not link.now.owners and look.host.hidden_processes:
         return skipped(_HIDDEN)
     return None
 
 
 @RING("ring-foreign")
 def ring_foreign(look: Look, link: Link) -> Verdict | None:
-    """Somebody who does not know the protocol reads the ring, and it is not vhost_net."""
+    """A kernel module without flow control, other than vhost_net, reads the ring."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE) or link.now.vhost:
         return None
-    lost = link.counted("drop_foreign")
-    if not lost:
-        return ok("its reader knows the protocol")
+    drops = link.counted("drop_foreign")
+    if not drops:
+        return ok("its reader supports flow control")
     return fail(
-        f"drops {link.rate(lost)}: a kernel module reads its ring and wakes no sender",
-        "its ring drops as without nodrop",
+        f"drops {link.rate(drops)}: a kernel module without flow control reads its ring",
+        "the ring drops as with the stock driver",
         *(() if look.host.hidden_processes else ("lsmod | grep -w tun",)),
     )

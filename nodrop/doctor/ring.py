@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks of the ring between senders and reader: what it loses, and how long it is."""
+"""Checks of the ring between senders and reader: its drops and its length."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from nodrop.doctor.look import Link, Look
 from nodrop.host.model import Driver
 
 USUAL = {"tun": 500, "tap": 1000, "macvtap": 500, "ipvtap": 500}
-"""Slots of a ring that nobody changed."""
+"""txqueuelen of a new device, by kind."""
 
 REMEDIES = {
     1000: "as VPN guides advise (pritunl, Lightway, OpenVPN in a container)",
     4096: "as advised for the user plane of a 5G core (Open5GS)",
     10000: "as advised for link emulators (mahimahi) and VPNs",
 }
-"""Values that users set against drops."""
+"""Values of txqueuelen that guides recommend against drops."""
 
 
 @RING("ring-drops")
 def ring_drops(look: Look, link: Link) -> Verdict | None:
-    """Packets are lost on their way to the reader now."""
+    """The driver drops packets now."""
     if not link.dropped:
-        return ok("nothing dropped while it was watched", **link.rates)
+        return ok("dropped nothing between the samples", **link.rates)
     causes = {
         name: grown
         for name, count in link.now.drops_by_cause.items()
@@ -31,32 +31,32 @@ def ring_drops(look: Look, link: Link) -> Verdict | None:
     }
     why = ", ".join(f"{name} {link.rate(count)}" for name, count in sorted(causes.items()))
     return fail(
-        f"drops {link.rate(link.dropped)} on the way to its reader{f' ({why})' if why else ''}",
-        f"{link.rates['dropped_share']:.1%} of what is sent; TCP slows down at each loss",
-        *(fixes.unheld(link) if link.holds else fixes.flow_control(look, link)),
+        f"its driver drops {link.rate(link.dropped)}{f' ({why})' if why else ''}",
+        f"{link.rates['dropped_share']:.1%} of what is sent; TCP slows down at each drop",
+        *(fixes.unheld(link) if link.backpressure else fixes.flow_control(look, link)),
         **link.rates,
     )
 
 
 @RING("ring-dropped")
 def ring_dropped(look: Look, link: Link) -> Verdict | None:
-    """Packets were lost earlier, and are not now."""
-    lost = link.now.tx_dropped
+    """The driver dropped packets earlier, but not now."""
+    drops = link.now.tx_dropped
     if link.dropped:
         return None
-    if not lost:
+    if not drops:
         return ok("has never dropped a packet")
-    share = lost / (lost + link.now.tx_packets)
-    why, next_time, fix = "", "; the next burst is cut as well", fixes.flow_control(look, link)
-    if link.holds:
+    share = drops / (drops + link.now.tx_packets)
+    why, next_time, fix = "", "; the next burst may drop, too", fixes.flow_control(look, link)
+    if link.backpressure:
         causes = ", ".join(f"{name} {count}" for name, count in link.now.drops_by_cause.items())
         why, next_time = f" ({causes or 'cause unknown'})", ""
         fix = (fixes.inside(link.now, "ethtool", "-S", link.now.name),)
     return warn(
-        f"dropped {lost:,} packets since it was made, none now{why}",
+        f"its driver dropped {drops:,} packets since it was created, none now{why}",
         f"{share:.1%} of what was sent{next_time}",
         *fix,
-        dropped_packets=lost,
+        dropped_packets=drops,
         dropped_share=share,
     )
 
@@ -67,28 +67,29 @@ def no_ring(_look: Look, link: Link) -> Verdict | None:
     if link.now.txqueuelen:
         return ok(f"txqueuelen is {link.now.txqueuelen}")
     size = USUAL.get(link.now.kind, 500)
+    one = link.now.driver in (Driver.NODROP, Driver.LIVE) and not link.now.direct
     return fail(
-        "txqueuelen is 0: there is no slot for a packet",
-        "nothing can be delivered, or all of it waits for nobody",
+        f"txqueuelen is 0: the ring has {'a single slot' if one else 'no slot'}",
+        "each packet waits for the one before" if one else "no packet can be delivered",
         fixes.txqueuelen(link.now, size),
     )
 
 
 @RING("big-ring")
 def big_ring(look: Look, link: Link) -> Verdict | None:
-    """The ring is longer than usual, and nothing keeps what is in it short."""
+    """The ring is longer than usual, and nothing limits the packets in it."""
     device = link.now
     usual = USUAL.get(device.kind, 500)
     if device.txqueuelen <= usual:
-        return ok(f"a ring of {device.txqueuelen}: {link.delay(device.txqueuelen)} when full")
-    if link.holds:
-        by = "what its frames cost their sockets" if device.direct else "its reader's pace"
-        return ok(f"a ring of {device.txqueuelen}, kept short by {by}")
+        return ok(f"a full ring of {device.txqueuelen} delays {link.delay(device.txqueuelen)}")
+    if link.backpressure:
+        by = "its senders' socket buffers" if device.direct else "its reader's rate"
+        return ok(f"a ring of {device.txqueuelen}, whose fill is limited by {by}")
     known = REMEDIES.get(device.txqueuelen, "more than usual")
     return warn(
         f"txqueuelen is {device.txqueuelen}, {known}",
-        f"fewer drops, more latency: a full ring is {link.delay(device.txqueuelen)}, "
-        f"one of {usual} {link.wait(usual)}; no qdisc shortens it",
+        f"fewer drops, more latency: a full ring delays {link.delay(device.txqueuelen)}, "
+        f"one of {usual} {link.wait(usual)}; no qdisc can shorten it",
         *fixes.flow_control(look, link),
         fixes.txqueuelen(device, usual),
     )
@@ -96,20 +97,20 @@ def big_ring(look: Look, link: Link) -> Verdict | None:
 
 @RING("vhost-stock")
 def vhost_stock(look: Look, link: Link) -> Verdict | None:
-    """The kernel's own vhost_net reads a device of nodrop's tun."""
+    """The stock vhost_net reads a device of nodrop's tun."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE) or not link.now.vhost:
         return None
     if link.now.direct:
-        return ok("any vhost_net will do: what is held are sockets")
+        return ok("works with any vhost_net: backpressure acts on sockets")
     if look.host.vhost_net.driver is not Driver.STOCK:
-        return ok("vhost_net knows the protocol")
-    lost = link.counted("drop_foreign")
+        return ok("vhost_net supports flow control")
+    drops = link.counted("drop_foreign")
     owners = ", ".join(f"{owner.name}({owner.pid})" for owner in link.now.owners if owner.vhost)
-    judge = fail if lost else warn
+    judge = fail if drops else warn
     return judge(
-        "the kernel's own vhost_net reads it beside nodrop's tun"
-        + (f": drops {link.rate(lost)}" if lost else ""),
-        "it would never wake a sender, so its ring drops as without nodrop",
+        "the stock vhost_net reads it, with nodrop's tun"
+        + (f": drops {link.rate(drops)}" if drops else ""),
+        "the stock vhost_net wakes no sender, so the ring drops as with the stock driver",
         f"# stop {owners}",
         "modprobe -r vhost_net",
         "modprobe vhost_net",
@@ -119,13 +120,13 @@ def vhost_stock(look: Look, link: Link) -> Verdict | None:
 
 @RING("nodrop-off")
 def nodrop_off(_look: Look, link: Link) -> Verdict | None:
-    """nodrop is there, and off for this device."""
+    """The device has nodrop's driver, but backpressure is off."""
     if link.now.driver not in (Driver.NODROP, Driver.LIVE):
         return None
     if link.now.enabled:
-        return ok("nodrop is on")
+        return ok("backpressure is on")
     return warn(
-        "nodrop is off for this device",
-        "a full ring drops, as without it",
+        "backpressure is off for this device",
+        "a full ring drops, as with the stock driver",
         fixes.backpressure(link.now),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Looks at a machine twice; ``record`` keeps all that was seen, for a test."""
+"""Samples a machine twice; ``record`` returns all that was read, as tests need it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from nodrop.host.raw import Raw
 from nodrop.host.system import System
 from nodrop.host.threads import Thread
 
-_PEEKS_S = 20.0
+_POLLS_S = 20.0
 _THREADS_MAX = 256
-"""Threads that are peeked at; more would take longer than the pause between two peeks."""
+"""Threads that are polled; more would take longer than the pause between two polls."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """All that was seen: two machines and their readers' threads, and what is installed.
+    """Two samples of the machine and of the readers' threads, and what is installed.
 
     Attributes:
-        ready: tid -> share of peeks at which the thread was ready or ran.
+        ready: tid -> share of the polls at which the thread was runnable or running.
     """
 
     before: Raw
@@ -39,10 +39,10 @@ class Record:
     system: System
 
     def look(self, only: frozenset[str] = frozenset()) -> Look:
-        """Return it as the checks want it.
+        """Return the input of the checks.
 
         Args:
-            only: names or labels of devices; none: all.
+            only: names or labels of devices; empty: all.
         """
         return Look(
             before=Sample(build(self.before), self.threads_before),
@@ -55,7 +55,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what was recorded as JSON."""
+        """Return a record from its JSON."""
         return cls(
             before=Raw.from_json(data["before"]),
             after=Raw.from_json(data["after"]),
@@ -73,15 +73,15 @@ def record(
     seconds: float,
     known: Callable[[Raw], None] = lambda _raw: None,
 ) -> Record:
-    """Look twice.
+    """Sample the machine twice.
 
     Args:
         where, everywhere: which namespaces, as for :func:`nodrop.host.read.read`.
-        seconds: between the samples.
-        known: called with the first sample; may raise what ends it.
+        seconds: time between the samples.
+        known: called with the first sample; an exception ends the recording.
 
     Raises:
-        NodropError: a namespace is not there or may not be entered, or iproute2 is missing.
+        NodropError: a namespace does not exist or cannot be entered, or iproute2 is missing.
     """
     before = host_read.read(where, everywhere=everywhere)
     known(before)
@@ -89,11 +89,11 @@ def record(
     threads_before = host_threads.read(pids)
     started = time.monotonic()
     ready: Counter[int] = Counter()
-    peeks = 0
+    polls = 0
     while (over := time.monotonic() - started) < seconds:
-        time.sleep(min(1 / _PEEKS_S, max(seconds - over, 0.0)))
+        time.sleep(min(1 / _POLLS_S, max(seconds - over, 0.0)))
         ready += host_threads.states(threads_before[:_THREADS_MAX])
-        peeks += 1
+        polls += 1
     after = host_read.read(where, everywhere=everywhere)
     threads_after = host_threads.read(pids)
     return Record(
@@ -101,6 +101,6 @@ def record(
         after=after,
         threads_before=threads_before,
         threads_after=threads_after,
-        ready={tid: count / max(peeks, 1) for tid, count in ready.items()},
+        ready={tid: count / max(polls, 1) for tid, count in ready.items()},
         system=host_system.read(pids),
     )

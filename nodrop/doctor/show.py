@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What was found, for people and as JSON."""
+"""Findings as text, as JSON and as the line of a monitoring plugin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDEST = 110
 
 
 def as_json(look: Look, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return all verdicts, the fine ones too, and what the machine is."""
+    """Return the machine and all findings, including those that are ok."""
     devices = {link.now.label: link.now for link in look.links}
     return {
         **describe.host(look.host),
@@ -54,13 +54,13 @@ def as_json(look: Look, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: bool) -> None:
-    """Print what was found: the machine, then each device, then a summary.
+    """Print the findings of the machine, then of each device, then a summary.
 
     Args:
-        screen: where.
-        look: what was looked at.
-        findings: what came of it.
-        fine: with the checks that found nothing.
+        screen: where to print.
+        look: the samples.
+        findings: the findings.
+        fine: print those that are ok, too.
     """
     screen = replace(screen, width=screen.width and min(screen.width, _WIDEST))
     shown = [one for one in findings if fine or one.verdict.severity is not Severity.OK]
@@ -82,17 +82,18 @@ def as_nagios(findings: Sequence[Finding]) -> tuple[int, str]:
     counts = count(findings)
     status = 2 if counts["fail"] else 1 if counts["warn"] else 0
     bad = [one for one in findings if one.verdict.severity in _WORST_FIRST[:2]]
-    told = "; ".join([summary(findings), *(f"{one.device or 'machine'} {one.id}" for one in bad)])
+    ids = [f"{one.device or 'machine'} {one.id}" for one in bad]
+    text = "; ".join([summary(findings).removesuffix("."), *ids])
     data: dict[str, float] = {"fail": counts["fail"], "warn": counts["warn"]}
     for one in findings:
         data |= {f"{one.device} {one.id} {key}": of for key, of in one.verdict.numbers.items()}
     values = [f"'{clean(name).translate(_LABEL)}'={round(of, 4)}" for name, of in data.items()]
-    return status, f"{nagios(status, told)} | {' '.join(values)}"
+    return status, f"{nagios(status, text)} | {' '.join(values)}"
 
 
-def nagios(status: int, told: str) -> str:
-    """Return the text of a monitoring plugin, which may have no bar."""
-    return f"NODROP {_NAGIOS[status]} - {clean(told).replace('|', '_')}"
+def nagios(status: int, text: str) -> str:
+    """Return the text of a monitoring plugin, without a vertical bar."""
+    return f"NODROP {_NAGIOS[status]} - {clean(text).replace('|', '_')}"
 
 
 def _title(look: Look, label: str) -> str:
@@ -111,15 +112,12 @@ def _print(screen: Screen, finding: Finding) -> None:
     screen.text(f"{finding.id}: {verdict.seen}", indent=_INDENT, head=head)
     screen.text(verdict.cost, "dim", _INDENT)
     for line in verdict.fix:
-        # As it is, whatever the width: it is made to be copied.
+        # Not wrapped, so that it can be copied.
         screen.print(_INDENT + line, "cyan")
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return how many of each there are, in one sentence."""
+    """Return the number of findings of each severity: ``1 fail, 2 warn, 12 ok.``."""
     counts = count(findings)
-    fine = counts.pop(str(Severity.OK))
-    parts = [f"{number} {word}" for word, number in reversed(counts.items()) if number]
-    parts.sort(key=lambda part: ("fail" not in part, "warn" not in part))
-    parts.append("1 check fine" if fine == 1 else f"{fine} checks fine")
+    parts = [f"{counts[one]} {one}" for one in _WORST_FIRST if counts[one] or one is Severity.OK]
     return ", ".join(parts) + "."

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What this machine has: virtual links, who reads them, which driver they run on.
+"""The machine: its virtual links, their owners and drivers.
 
-``read`` asks the kernel, ``raw`` is what it said (and what tests record), ``build`` makes the
-``model`` of it that commands show.
+``read`` queries the kernel, ``raw`` holds the answers (tests record them), and ``build`` turns
+them into the ``model`` that commands show.
 """

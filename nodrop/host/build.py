@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes a model of what was read."""
+"""Builds the model from what was read."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from nodrop.host.model import Device, Driver, Host, Module, Owner, Qdisc, Queue
 from nodrop.host.raw import CHECKSUMS, HOLDERS, Holder, Raw, RawMachine, RawNamespace
 
 IFF_BACKPRESSURE = 0x0080
-"""What an application sets to ask 7.3's own driver to hold packets back."""
+"""Flag by which an application requests backpressure from the stock driver of Linux 7.3."""
 
 _Owners = dict[tuple[int, str | int], list[Owner]]
-"""Inode of a namespace, and name of a TUN or TAP device or ifindex of a macvtap or ipvtap."""
+"""Key: inode of the namespace; name of a TUN or TAP device, or ifindex of a macvtap or ipvtap."""
 _COUNTER = re.compile(r"[tr]x(?P<queue>\d+)_(?P<name>\w+)")
 _TAP_ON = "sys/module/tap/parameters/nodrop"
-"""Only nodrop's tap has it; it is the switch of all macvtap and ipvtap devices."""
+"""The switch of all macvtap and ipvtap devices; only nodrop's tap has it."""
 
 
 def build(raw: Raw) -> Host:
-    """Return the model of a machine that was read."""
+    """Return the model of a machine."""
     machine = raw.machine
     files = machine.files
     guard = files.get("sys/module/nodrop/parameters/guard_ms")
@@ -205,7 +205,7 @@ def _queues(count: int, stats: Mapping[str, int], bands: Mapping[int, Qdisc]) ->
 
 @lru_cache(8192)
 def _place(counter: str) -> tuple[int, str] | None:
-    """Return the queue and the name of a counter; most devices have the same."""
+    """Return a counter's queue and name. Most devices have the same ones, hence the cache."""
     match = _COUNTER.fullmatch(counter)
     return (int(match["queue"]), match["name"]) if match else None
 
@@ -219,7 +219,7 @@ def _qdisc(link: Mapping[str, Any], qdiscs: list[dict[str, Any]]) -> Qdisc:
 
 
 def _bands(qdiscs: list[dict[str, Any]]) -> dict[int, Qdisc]:
-    """Return the children of mq, by the index of their queues: the first one's parent is :1."""
+    """Return the children of mq by queue index; the parent of the first is ``:1``."""
     root = next((one for one in qdiscs if one.get("root")), {})
     if root.get("kind") != "mq":
         return {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a process belongs to, from /proc/PID/cgroup: systemd unit, container, virtual machine.
+"""Find the systemd unit, container and virtual machine of a process from /proc/PID/cgroup.
 
-The owner of a group may make any group in it, so the outermost name counts, as for systemd.
+The owner of a cgroup may create any cgroup in it, so the outermost name counts, as for systemd.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 _ID = re.compile(r"(?:(?P<by>.*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _RUNTIMES = {"docker": "docker", "libpod": "podman"}
 _VM = re.compile(r"/(?:machine-)?qemu-[0-9]+-([^/]+)\.(?:scope|libvirt-qemu)(?:/|$)")
-_DROPPED = re.compile("[^0-9A-Za-z]")  # by libvirt, of a domain's name
+_DROPPED = re.compile("[^0-9A-Za-z]")  # libvirt removes these from a domain's name
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a process belongs to; None: nothing of the kind, or not known.
+    """The unit, container and virtual machine of a process; None: none, or not known.
 
     Attributes:
-        unit: systemd's; of a user's own systemd, ``user@UID.service/UNIT``.
+        unit: systemd unit; of a user's systemd, ``user@UID.service/UNIT``.
         container: ``docker:ID``, ``podman:ID``, ``kubepods:ID`` or ``lxc:NAME``.
         vm: libvirt's domain, or the name on QEMU's command line.
     """
@@ -33,13 +33,13 @@ class Place:
 
     @property
     def service(self) -> str:
-        """The unit, where ``systemctl`` can restart it; "": it cannot."""
+        """The unit if ``systemctl`` can restart it; "" otherwise."""
         unit = self.unit or ""
         return unit if unit.endswith(".service") and not unit.startswith("user@") else ""
 
     @property
     def label(self) -> str:
-        """For a table, what says most; "": nothing is known."""
+        """The most specific name, for a table; "": nothing is known."""
         if self.vm:
             return f"vm:{self.vm}"
         runtime, _, name = (self.container or "").partition(":")
@@ -48,14 +48,14 @@ class Place:
 
 
 def place(text: str, guest: str = "") -> Place:
-    """Return what a process belongs to.
+    """Return the place of a process.
 
     Args:
-        text: the content of its cgroup file: a line for version 2, one for each hierarchy of 1.
-        guest: the virtual machine's name on its command line; "": there is none.
+        text: content of its cgroup file: one line for version 2, one per hierarchy for version 1.
+        guest: virtual machine's name on its command line; "": none.
     """
     lines = [line.split(":", 2) for line in text.split("\n") if line.count(":") >= 2]
-    # systemd's own hierarchies first: it need not have made groups in the others.
+    # systemd's own hierarchies first: it may not have created cgroups in the others.
     lines.sort(key=lambda line: line[1] not in ("", "name=systemd"))
     unit = container = vm = None
     for path in dict.fromkeys(line[2].removesuffix(" (deleted)") for line in lines):
@@ -63,7 +63,7 @@ def place(text: str, guest: str = "") -> Place:
         unit, container = unit or _unit(parts), container or _container(parts)
         vm = vm or _VM.search(_ESCAPED.sub(lambda code: chr(int(code[1], 16)), path))
     domain = vm[1] if vm else ""
-    # The command line has the whole name, but any program may have such a command line.
+    # The command line has the full name, but any program may choose such a command line.
     if _DROPPED.sub("", guest).startswith(_DROPPED.sub("", domain)):
         domain = guest
     return Place(unit, container, domain or None)
@@ -72,7 +72,7 @@ def place(text: str, guest: str = "") -> Place:
 def _unit(parts: list[str]) -> str | None:
     units: list[str] = []
     for part in parts:
-        # "..": the group is outside of this process' cgroup namespace.
+        # "..": the cgroup is outside of this process's cgroup namespace.
         if part in ("", "..") or part.endswith(".slice"):
             continue
         if not part.endswith((".service", ".scope")):

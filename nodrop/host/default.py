@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What devices do that nobody set by name: parameters of the modules, now and at the next load."""
+"""Defaults for devices without a setting: module parameters, now and at the next load."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LINE = re.compile(r"options (?P<module>\S+) (?P<name>\w+)=(?P<value>\d+)")
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a module.
+    """A module parameter.
 
     Attributes:
-        module: its name.
-        name: the parameter's.
-        usual: its value, where nothing is set.
+        module: name of the module.
+        name: name of the parameter.
+        usual: built-in value.
     """
 
     module: str
@@ -32,17 +32,17 @@ class Parameter:
 
 BACKPRESSURE = Parameter("tun", "nodrop", "1")
 STALL_MS = Parameter("nodrop", "guard_ms", "1000")
-_SAID = {"Y": "1", "N": "0"}
-"""Values as sysfs prints them."""
+_BOOL = {"Y": "1", "N": "0"}
+"""Boolean values as sysfs prints them."""
 
 
 class Default:
     """The machine's default.
 
     Args:
-        parameter: of which module.
-        root: where ``sys``, ``etc`` and ``lib`` are.
-        release: the running kernel's; None: what uname says.
+        parameter: the module parameter that stores it.
+        root: parent of ``sys``, ``etc`` and ``lib``.
+        release: kernel release; None: the running kernel's.
     """
 
     def __init__(
@@ -56,38 +56,38 @@ class Default:
 
     @property
     def loaded(self) -> str | None:
-        """Its value in the module that is loaded; None: that has no such parameter."""
+        """The value in the loaded module; None: there is no such parameter."""
         try:
-            said = self.parameter.read_text().strip()
+            text = self.parameter.read_text().strip()
         except OSError:
             return None
-        return _SAID.get(said, said)
+        return _BOOL.get(text, text)
 
     @property
     def next_load(self) -> str:
-        """Its value when nodrop's module is loaded next.
+        """The value at the next load of nodrop's module.
 
         Raises:
-            NodropError: the file for modprobe is not as nodrop makes it.
+            NodropError: the file for modprobe has other lines than nodrop's.
         """
         return self._read().get((self._known.module, self._known.name), self._known.usual)
 
     @property
     def installed(self) -> bool:
-        """Whether the running kernel would load nodrop's tun next. It has a core beside it."""
+        """Whether the next load of tun takes nodrop's: its core is in the same directory."""
         return any(self._updates.rglob("nodrop.ko*"))
 
     def require(self, value: str) -> None:
-        """Refuse a machine where the default cannot be set.
+        """Check that the default can be set.
 
         Raises:
             UnsupportedError: nodrop's modules are neither loaded nor installed.
-            NodropError: the file for modprobe is not as nodrop makes it.
+            NodropError: the file for modprobe has other lines than nodrop's.
         """
         forgets = value == self._known.usual and self.next_load != value
         if self._patch.present and self._known == BACKPRESSURE and not forgets:
             raise UnsupportedError(
-                "The livepatch has no default: it is on for all devices that nobody set by name.",
+                "The livepatch has no default: backpressure is on unless a device is set by name.",
                 "Set devices by name, or unload it: 'nodrop livepatch unload'.",
             )
         if self.loaded is None and not self.installed and not forgets:
@@ -98,13 +98,13 @@ class Default:
         self._read()
 
     def set_loaded(self, value: str) -> None:
-        """Set it in the module that is loaded.
+        """Set the value in the loaded module.
 
         Raises:
-            NodropError: the right is missing, or the module has gone.
+            NodropError: permission is missing, or the module was unloaded.
         """
         try:
-            # Opened as it is: a module that has gone must not get a file.
+            # Do not create the file if the module was unloaded.
             with self.parameter.open("r+") as file:
                 file.write(value)
         except OSError as error:
@@ -119,10 +119,10 @@ class Default:
         return [f"options {module} {name}={one}" for (module, name), one in kept.items()]
 
     def set_next_load(self, value: str) -> None:
-        """Make, change or remove the file for modprobe, all of it or nothing.
+        """Create, replace or remove the file for modprobe atomically.
 
         Raises:
-            NodropError: the right is missing.
+            NodropError: permission is missing.
         """
         with etc.locked(self.file):
             etc.write(self.file, self.lines(value))
@@ -131,7 +131,6 @@ class Default:
         known = {(one.module, one.name) for one in (BACKPRESSURE, STALL_MS)}
         found = {(one["module"], one["name"]): one["value"] for one in etc.read(self.file, _LINE)}
         if not found.keys() <= known:
-            raise NodropError(
-                f"{self.file} is not as nodrop writes it.", "Edit it by hand, or remove it."
-            )
+            text = f"{self.file} has lines that nodrop did not write."
+            raise NodropError(text, "Edit or remove it.")
         return found

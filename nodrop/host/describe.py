@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The model as JSON: units in the keys, null for what cannot be known (docs/json.md)."""
+"""The model as JSON: units in the keys, null for unknown values (docs/guide.md)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nodrop.host.model import GAUGES, Device, Driver, Host, Module, Owner, Qdisc
 
 
 def driver_cell(found: Device) -> Cell:
-    """Return whose driver a device with a ring has, for a table."""
+    """Return the driver of a device with a ring, for a table."""
     if found.driver is Driver.STOCK:
         return (str(found.driver), "yellow")
     return (str(found.driver), "green") if found.enabled else (f"{found.driver} off", "yellow")
 
 
 def host(found: Host) -> dict[str, Any]:
-    """Return a machine without its devices."""
+    """Return the machine without its devices."""
     return {
         "kernel": found.release,
         "tun": module(found.tun),
@@ -33,7 +33,7 @@ def host(found: Host) -> dict[str, Any]:
 
 
 def module(found: Module) -> dict[str, Any]:
-    """Return one of the drivers."""
+    """Return a driver module."""
     return {
         "loaded": found.loaded,
         "built_in": found.built_in,
@@ -80,13 +80,13 @@ def device(found: Device) -> dict[str, Any]:
 
 
 def owner(found: Owner) -> dict[str, Any]:
-    """Return one of a device's owners."""
+    """Return an owner of a device."""
     return {name: vars(found)[name] for name in ("pid", "name", "user", "queues", "vhost")}
 
 
 def _place(found: Device, one: Owner) -> dict[str, Any]:
     workers = one.vhost_workers
-    # The only worker serves the only queue of the only device.
+    # A single worker of a process with a single device serves that device's single queue.
     queue = 0 if found.queues == len(workers) == 1 and workers[0]["device_known"] else None
     return {**vars(one.place), "vhost_workers": [{**each, "queue": queue} for each in workers]}
 
@@ -105,7 +105,7 @@ def qdisc(found: Qdisc) -> dict[str, Any]:
 
 
 def queue(found: Queue) -> dict[str, Any]:
-    """Return one queue; its counters are those of ``ethtool -S``."""
+    """Return a queue with its counters of ``ethtool -S``."""
     return {
         "index": found.index,
         "ring_packets": found.ring_packets,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Files below /etc that are nodrop's alone, written whole or not at all."""
+"""Files below /etc that only nodrop writes, atomically."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HEAD = re.compile(r"# Made by 'nodrop .*")
 
 
 def read(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
-    """Return the lines below the head, as a pattern takes them apart; none without a file.
+    """Return the matches of the lines below the head; none if there is no file.
 
     Raises:
-        NodropError: it cannot be read, or has another line.
+        NodropError: the file cannot be read, or a line does not match.
     """
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -33,12 +33,12 @@ def read(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
     head, *lines = text.splitlines() or [""]
     found = [line.fullmatch(one) for one in lines]
     if not _HEAD.fullmatch(head) or None in found:
-        raise NodropError(f"{file} is not as nodrop writes it.", "Edit it by hand, or remove it.")
+        raise NodropError(f"{file} has lines that nodrop did not write.", "Edit or remove it.")
     return [match for match in found if match]
 
 
 def command(file: Path, lines: list[str]) -> str:
-    """Return what :func:`write` does, as a command line."""
+    """Return the shell command that does the same as :func:`write`."""
     if not lines:
         return join("rm", str(file))
     printed = join("printf", "%s\\n", HEAD, *lines)
@@ -47,10 +47,10 @@ def command(file: Path, lines: list[str]) -> str:
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Keep other commands of nodrop from changing the file for the block.
+    """Lock the file against other nodrop commands.
 
     Raises:
-        NodropError: the right is missing.
+        NodropError: permission is missing.
     """
     folder = file.parent
     try:
@@ -68,10 +68,10 @@ def locked(file: Path) -> Iterator[None]:
 
 
 def write(file: Path, lines: list[str]) -> None:
-    """Make a file with a head and lines; without lines remove it.
+    """Replace the file by a head and lines; without lines, remove it.
 
     Raises:
-        NodropError: the right is missing; the file is what it was.
+        NodropError: permission is missing; the file is unchanged.
     """
     try:
         if lines:
@@ -83,12 +83,12 @@ def write(file: Path, lines: list[str]) -> None:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Give a file other contents; a crash leaves the old or the new ones, and nothing beside.
+    """Replace a file's content atomically; a failure leaves no temporary file.
 
     Raises:
         OSError: it cannot be written.
     """
-    # Prometheus' collector takes what ends in .prom.
+    # The name must not end in .prom: Prometheus' collector would read the temporary file.
     number, new = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
     try:
         with os.fdopen(number, "wb") as made:
@@ -104,7 +104,7 @@ def replace(file: Path, content: bytes) -> None:
 
 
 def sentence(path: Path, error: OSError) -> NodropError:
-    """Return the error that tells a user why a file cannot be read or changed."""
+    """Return the error for a file that cannot be read or changed."""
     if isinstance(error, PermissionError):
         return NodropError(f"Only root can change {path}.", "Run this as root, or try --dry-run.")
     return NodropError(f"{path} cannot be read or changed: {error.strerror}.")

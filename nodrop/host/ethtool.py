@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device's driver, its own counters and its private flags, by the ethtool ioctl.
+"""A device's driver name, driver counters and private flags, by the ethtool ioctl.
 
 Devices are those of the caller's network namespace. Every function raises OSError: ENODEV
-when the device is not there (any more), EPERM without the right to set something.
+if the device does not exist (any more), EPERM without permission to set something.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _SS_PRIV_FLAGS = 2
 
 _STRING = 32
 _NAME_MAX = 15
-_ROOM = 256 * 32
-"""Entries that a buffer has room for beyond those that were counted: older kernels write as
-many as the device has by then, whatever size the caller tells."""
+_SPARE = 256 * 32
+"""Spare entries in a buffer: older kernels ignore its size, and write as many entries as the
+device has by then."""
 
 _TRIES = 5
-"""How often to ask: newer kernels give nothing when the number has changed since it was told."""
+"""Attempts: newer kernels return nothing if the number has changed since it was read."""
 
 
 class Socket(socket.socket):
-    """A socket for many requests, with one buffer for the answers; each replaces the last one.
+    """A socket for many requests, with one buffer, which each request overwrites.
 
-    It belongs to the network namespace that it is made in.
+    It belongs to the network namespace in which it was created.
     """
 
     def __init__(self) -> None:
@@ -48,20 +48,20 @@ class Socket(socket.socket):
         self.buffer = bytearray()
         self.address = 0
 
-    def make_room(self, size: int) -> None:
-        """Have a buffer of at least ``size`` bytes."""
+    def reserve(self, size: int) -> None:
+        """Make the buffer at least ``size`` bytes long."""
         if size > len(self.buffer):
             self.buffer = bytearray(size)
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
 
 def driver(name: str) -> str:
-    """Return the name of a device's driver (``ethtool -i``); EOPNOTSUPP when it does not tell."""
+    """Return the name of a device's driver (``ethtool -i``); EOPNOTSUPP if it has none."""
     return _text(bytes(_ioctl(name, struct.pack("=I192x", _GDRVINFO))[4:36]))
 
 
 def stats(name: str, sock: Socket | None = None) -> dict[str, int]:
-    """Return the driver's own counters (``ethtool -S``); empty when it has none."""
+    """Return the driver's counters (``ethtool -S``); empty if it has none."""
     try:
         for _ in range(_TRIES):
             names = _strings(name, _SS_STATS, sock)
@@ -70,35 +70,35 @@ def stats(name: str, sock: Socket | None = None) -> dict[str, int]:
             if values := _values(name, names, sock):
                 return values
     except OSError as error:
-        # The last queue went just now, and the driver has no counters without one.
+        # The last queue was detached just now, and without one the driver has no counters.
         if error.errno != errno.EOPNOTSUPP:
             raise
     return {}
 
 
 def _values(name: str, names: tuple[str, ...], sock: Socket | None) -> dict[str, int]:
-    room = len(names) + _ROOM
-    raw = _ioctl(name, struct.pack("=II", _GSTATS, len(names)), 8 * room, sock)
+    entries = len(names) + _SPARE
+    raw = _ioctl(name, struct.pack("=II", _GSTATS, len(names)), 8 * entries, sock)
     found: int = struct.unpack_from("=4xI", raw)[0]
-    # A queue that came or went in between: the counters of the others keep their places.
+    # If a queue was attached or detached meanwhile, the counters of the others keep their places.
     values = struct.unpack_from(f"={min(found, len(names))}Q", raw, 8)
     return dict(zip(names, values, strict=False))
 
 
 def checksums(name: str, sock: Socket | None = None) -> bool:
-    """Whether tx-checksumming is on (``ethtool -k``)."""
+    """Return whether tx-checksumming is on (``ethtool -k``)."""
     return bool(_number(name, _GTXCSUM, sock))
 
 
 def private_flags(name: str, sock: Socket | None = None) -> dict[str, bool]:
-    """Return the private flags (``ethtool --show-priv-flags``); empty when it has none."""
+    """Return the private flags (``ethtool --show-priv-flags``); empty if it has none."""
     names = _strings(name, _SS_PRIV_FLAGS, sock)
     bits = _number(name, _GPFLAGS, sock) if names else 0
     return {flag: bool(bits >> i & 1) for i, flag in enumerate(names)}
 
 
 def set_private_flag(name: str, flag: str, on: bool) -> None:
-    """Set one private flag (``ethtool --set-priv-flags``); EOPNOTSUPP when there is none such."""
+    """Set a private flag (``ethtool --set-priv-flags``); EOPNOTSUPP if there is no such flag."""
     names = _strings(name, _SS_PRIV_FLAGS)
     if flag not in names:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), name)
@@ -113,13 +113,13 @@ def _number(name: str, command: int, sock: Socket | None = None) -> int:
 
 
 def _strings(name: str, kind: int, sock: Socket | None = None) -> tuple[str, ...]:
-    """Return the names of a set of strings; empty when the device has no such set."""
+    """Return a set of strings; empty if the device has no such set."""
     for _ in range(_TRIES):
         count = _count(name, kind, sock)
         if not count:
             break
         head = struct.pack("=III", _GSTRINGS, kind, count)
-        raw = _ioctl(name, head, _STRING * (count + _ROOM), sock)
+        raw = _ioctl(name, head, _STRING * (count + _SPARE), sock)
         if found := min(struct.unpack_from("=8xI", raw)[0], count):
             return _texts(bytes(raw[12 : 12 + _STRING * found]))
     return ()
@@ -130,7 +130,7 @@ def _count(name: str, kind: int, sock: Socket | None) -> int:
         raw = _ioctl(name, struct.pack("=IIQI", _GSSET_INFO, 0, 1 << kind, 0), sock=sock)
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
-            return 0  # a device without any ethtool operation
+            return 0  # the device has no ethtool operations
         raise
     has, count = struct.unpack_from("=8xQI", raw)
     return count if has else 0
@@ -138,7 +138,7 @@ def _count(name: str, kind: int, sock: Socket | None) -> int:
 
 @lru_cache
 def _texts(raw: bytes) -> tuple[str, ...]:
-    """Return the strings of a set; most devices have the same."""
+    """Return the strings in a buffer. Most devices have the same ones, hence the cache."""
     return tuple(_text(raw[at : at + _STRING]) for at in range(0, len(raw), _STRING))
 
 
@@ -146,20 +146,20 @@ def _text(raw: bytes) -> str:
     return raw.split(b"\0", 1)[0].decode(errors="replace")
 
 
-def _ioctl(name: str, head: bytes, room: int = 0, sock: Socket | None = None) -> bytearray:
-    """Return what the kernel made of a request that begins with ``head``: a socket's buffer.
+def _ioctl(name: str, head: bytes, extra: int = 0, sock: Socket | None = None) -> bytearray:
+    """Return the socket's buffer, which begins with ``head``, as the kernel filled it.
 
     Args:
-        room: bytes for the answer beyond the head.
-        sock: None: one for this request.
+        extra: bytes behind the head.
+        sock: None: a new one for this request.
     """
     if sock is None:
         with Socket() as own:
-            return _ioctl(name, head, room, own)
+            return _ioctl(name, head, extra, own)
     encoded = name.encode(errors="surrogateescape")
     if not 0 < len(encoded) <= _NAME_MAX:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
-    sock.make_room(len(head) + room)
+    sock.reserve(len(head) + extra)
     sock.buffer[: len(head)] = head
     try:
         fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sP16x", encoded, sock.address))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How nodrop's modules get onto this machine's disk for the running kernel, and off it again.
+"""Install nodrop's modules for a kernel, and remove them.
 
-There are three places to do that from: DKMS has the modules' sources (by the package
-nodrop-dkms, or an earlier ``make install``); this is a clone, whose packaging/install lays
-them out; or there are none.
+In a clone, packaging/install does it. Elsewhere DKMS does, with the sources of the package
+nodrop-dkms or of an earlier ``make install``.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ QUERY_TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 1800.0
 PACKAGE = "nodrop-dkms"
 _NOT_BUILT = 77
-"""What DKMS says for a kernel that nodrop does not fit."""
+"""DKMS's exit status for a kernel that nodrop does not support."""
 
-_SAID = "nodrop: "
+_PREFIX = "nodrop: "
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -31,9 +30,9 @@ class Installation:
     """The modules on disk.
 
     Args:
-        root: where ``usr``, ``lib`` and ``sys`` are.
-        repository: where this command is from.
-        release: the kernel's; None: that of the running one. For packaging/install also "all".
+        root: parent of ``usr``, ``lib`` and ``sys``.
+        repository: where this command runs from.
+        release: kernel release; None: the running kernel's; "all" in a clone.
     """
 
     def __init__(
@@ -49,32 +48,32 @@ class Installation:
 
     @property
     def packaged(self) -> bool:
-        """Whether the package is installed, or half of it."""
+        """Whether the package is installed, possibly in part."""
         try:
-            done = _ask(["dpkg-query", "-W", "-f", "${db:Status-Abbrev}", PACKAGE])
-        except NodropError:  # no Debian
+            done = _query(["dpkg-query", "-W", "-f", "${db:Status-Abbrev}", PACKAGE])
+        except NodropError:  # not Debian
             return False
         return done.status == 0 and done.output[1:2] in set("iUFHWt")
 
     @property
     def tree(self) -> Path | None:
-        """The modules' sources for DKMS, of the newest version; None: there are none."""
+        """Directory of the newest sources for DKMS; None: none."""
         found = [conf.parent for conf in (self._root / "usr/src").glob("nodrop-*/dkms.conf")]
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     @property
     def installed(self) -> bool:
-        """Whether the kernel, or one of all, finds nodrop's modules."""
+        """Whether the kernel (of "all": any kernel) finds nodrop's modules."""
         which = "*" if self.kernel == "all" else self.kernel
         modules = self._root / "lib/modules"
         return any(modules.glob(f"{which}/updates/**/nodrop.ko*"))
 
     @property
     def loaded(self) -> str | None:
-        """Whose tun is in memory: "stock", "live" or "nodrop"; None: nobody's."""
+        """The loaded tun: "stock", "live" or "nodrop"; None: none."""
         modules = self._root / "sys/module"
         if not (modules / "tun").exists():
-            # Built into the kernel it shows no module.
+            # A built-in tun has no directory there.
             return "stock" if (self._root / "sys/class/misc/tun").exists() else None
         if (modules / "tun/parameters/nodrop").exists():
             return "nodrop"
@@ -84,14 +83,14 @@ class Installation:
         """Return the commands that install the modules for the kernel.
 
         Args:
-            source: the kernel's source; None: what kmod/source finds.
+            source: source tree of the kernel; None: kmod/source finds it.
 
         Raises:
-            UnsupportedError: there is nothing here to install them from.
-            UsageError: DKMS would be asked for all kernels.
+            UnsupportedError: the sources of the modules are not here.
+            UsageError: "all" outside of a clone.
         """
         if source is not None and not source.is_dir():
-            raise NodropError(f"There is no folder {source}.", "--source names a kernel's source.")
+            raise NodropError(f"There is no directory {source}.", "--source needs a source tree.")
         given = [] if source is None else [str(source.absolute())]
         if self._clone and not self.packaged:
             proc.require("dkms", "dkms")
@@ -100,36 +99,36 @@ class Installation:
         tree = self.tree
         if tree is None:
             raise UnsupportedError(
-                "The modules are not on this machine: the package nodrop-dkms has them.",
-                f"apt install ./{PACKAGE}_*_all.deb, which 'make deb' builds in a clone; "
-                "or there: 'make install'.",
+                f"The sources of nodrop's modules are missing; the package {PACKAGE} has them.",
+                f"Run 'apt install ./{PACKAGE}_*_all.deb', which 'make deb' builds in a clone, "
+                "or 'make install' in a clone.",
             )
         if self.kernel == "all":
-            raise UsageError("DKMS does all kernels by itself.", "Name one, or leave --kernel out.")
+            raise UsageError("'--kernel all' needs a clone.", "Name one kernel, or none.")
         version = tree.name.removeprefix("nodrop-")
         which = ["-m", "nodrop", "-v", version]
         proc.require("dkms", "dkms")
         steps = []
-        known = _ask(["dkms", "status", *which]).output
+        known = _query(["dkms", "status", *which]).output
         if version not in known:
             steps.append(["dkms", "add", *which])
         if given:
             steps.append([str(tree / "fit"), "--source", *given, self.kernel])
-        if given or "installed" not in _ask(["dkms", "status", *which, "-k", self.kernel]).output:
+        if given or "installed" not in _query(["dkms", "status", *which, "-k", self.kernel]).output:
             steps.append(["dkms", "install", *which, "-k", self.kernel])
         return [*steps, [str(tree / "verify"), version, self.kernel], [str(tree / "settle"), "in"]]
 
     def to_uninstall(self) -> list[list[str]]:
-        """Return the commands that remove the modules for every kernel; none: nothing is there.
+        """Return the commands that remove the modules for every kernel; none if none is installed.
 
         Raises:
-            UnsupportedError: they belong to a package.
-            NodropError: this copy of nodrop is not complete.
+            UnsupportedError: a package installed them.
+            NodropError: this copy of nodrop is incomplete.
         """
         if self.packaged:
             raise UnsupportedError(
-                f"The modules belong to the package {PACKAGE}.",
-                f"apt purge {PACKAGE} removes them, and says what to restart.",
+                f"The package {PACKAGE} installed the modules.",
+                f"Run 'apt purge {PACKAGE}', which also reports what to restart.",
             )
         if self.tree is None and not self.installed:
             return []
@@ -137,11 +136,11 @@ class Installation:
             raise NodropError(f"{self._script} is missing.", "Run 'make uninstall' in a clone.")
         return [[str(self._script), "-u"]]
 
-    def told(self, steps: Sequence[Sequence[str]]) -> list[str]:
-        """Return the commands as text; those of packaging/install one by one.
+    def as_text(self, steps: Sequence[Sequence[str]]) -> list[str]:
+        """Return the commands as text; packaging/install lists its own.
 
         Raises:
-            NodropError: packaging/install refuses; the text says why.
+            NodropError: packaging/install refuses, with its reason.
         """
         lines = []
         for step in steps:
@@ -151,58 +150,58 @@ class Installation:
                 lines.append(shlex.join(step))
         return lines
 
-    def run(self, steps: Sequence[Sequence[str]], tell: Callable[[str], None]) -> list[str]:
-        """Run the commands in order; return nodrop's own sentences.
+    def run(self, steps: Sequence[Sequence[str]], on_line: Callable[[str], None]) -> list[str]:
+        """Run the commands in order and return the sentences of nodrop's own scripts.
 
         Args:
-            tell: called with each line of output.
+            on_line: called with each line of output.
 
         Raises:
-            NodropError: one failed; the hint is what it said.
-            UnsupportedError: nodrop does not fit the running kernel.
+            NodropError: a command failed; the hint is its message.
+            UnsupportedError: nodrop does not support the kernel.
         """
         output = []
         for step in steps:
             try:
-                output.append(_ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, tell))
+                output.append(_ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, on_line))
             except NodropError:
                 if step[:2] == ["dkms", "install"]:
                     for check in filter(_is_verify, steps):
-                        proc.run_whole(check)  # clears what was left half-copied
+                        proc.run_whole(check)  # removes modules that were copied in part
                 raise
         return sentences("\n".join(output))
 
     def _changes(self, step: Sequence[str]) -> bool:
-        """Whether a command changes modules, on disk or loaded: half of it is worse than none."""
+        """Whether a command changes modules, on disk or loaded, and so must not be interrupted."""
         if step[0] in ("dkms", str(self._script)):
             return True
         return Path(step[0]).name == "settle" or _is_verify(step)
 
 
 def sentences(output: str) -> list[str]:
-    """Return what nodrop's own scripts said among the output of others."""
+    """Return the sentences of nodrop's own scripts in the output of commands."""
     lines = (clean(line.strip()) for line in output.splitlines())
-    said = [line for line in lines if line.startswith(_SAID)]
-    return [line.removeprefix(_SAID) for line in dict.fromkeys(said)]
+    ours = [line for line in lines if line.startswith(_PREFIX)]
+    return [line.removeprefix(_PREFIX) for line in dict.fromkeys(ours)]
 
 
 def _is_verify(step: Sequence[str]) -> bool:
     return Path(step[0]).name == "verify"
 
 
-def _ask(argv: Sequence[str]) -> proc.Completed:
+def _query(argv: Sequence[str]) -> proc.Completed:
     return proc.run(argv, timeout=QUERY_TIMEOUT_S)
 
 
-def _ran(argv: Sequence[str], timeout: float | None, tell: Callable[[str], None] | None) -> str:
-    """Run a command and return its output; without a time limit nothing stops it."""
+def _ran(argv: Sequence[str], timeout: float | None, on_line: Callable[[str], None] | None) -> str:
+    """Run a command and return its output; without a timeout it cannot be interrupted."""
     if timeout is None:
-        done = proc.run_whole(argv, on_line=tell)
+        done = proc.run_whole(argv, on_line=on_line)
     else:
-        done = proc.run(argv, timeout=timeout, on_line=tell)
+        done = proc.run(argv, timeout=timeout, on_line=on_line)
     if done.status == 0:
         return done.output
     reason = "\n".join(sentences(done.output)) or proc.tail(done.output, 8)
     if done.status == _NOT_BUILT:
-        raise UnsupportedError("nodrop does not fit this kernel, which keeps its own.", reason)
+        raise UnsupportedError("nodrop does not support this kernel, which keeps its own.", reason)
     raise NodropError(f"'{shlex.join(argv)}' failed.", reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which links are shown, by the kernel's names for their kinds."""
+"""Kinds of links that commands show, by the kernel's names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 RINGS = frozenset({"tun", "macvtap", "ipvtap"})
-"""Links with a ring that a program or vhost-net reads."""
+"""Kinds with a ring that a program or vhost-net reads."""
 
 DIRECT = frozenset({"macvtap", "ipvtap"})
-"""Of these, those whose ring another device's receive path fills: no qdisc of theirs comes before
-it, and what is for their reader they have received."""
+"""Kinds whose ring another device's receive path fills: they have no qdisc before the ring, and
+count packets for their reader as received."""
 
 TUNNELS = frozenset(
     [
@@ -37,16 +37,16 @@ TUNNELS = frozenset(
         "xfrm",
     ]
 )
-"""Tunnels in the kernel: packets go on below them, there is no ring."""
+"""Tunnels in the kernel, which have no ring: packets go on to a lower device."""
 
 _FALLBACK = frozenset(
     ["tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip6gre0", "ip_vti0", "ip6_vti0"]
 )
-"""Devices that a tunnel's module makes in every namespace; nobody asked for them."""
+"""Devices that a tunnel's module creates by itself in every namespace."""
 
 
 def is_shown(link: dict[str, Any]) -> bool:
-    """Whether a link of ``ip -j -d link`` is a virtual link that commands show."""
+    """Return whether a link of ``ip -j -d link`` is a virtual link that commands show."""
     kind = link.get("linkinfo", {}).get("info_kind")
     if kind in RINGS:
         return True
@@ -55,7 +55,7 @@ def is_shown(link: dict[str, Any]) -> bool:
 
 
 def kind_of(link: Mapping[str, Any]) -> str:
-    """Return the kind as people know it: a link of the tun driver is a "tun" or a "tap"."""
+    """Return the kind that commands show: "tun" or "tap" for a link of the tun driver."""
     info = link["linkinfo"]
     if info["info_kind"] == "tun":
         return str(info.get("info_data", {}).get("type", "tun"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The livepatch of the running kernel: what state it is in, in and out."""
+"""The livepatch: its state in the running kernel, loading and unloading it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.columns import clean
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.signals import asked_to_end
+from nodrop.signals import deferred
 
 NAME = "nodrop_live"
 CORE = "nodrop"
@@ -19,14 +19,14 @@ TOOL_TIMEOUT_S = 60.0
 LOOK_S = 0.05
 BUILD_TIMEOUT_S = 600.0
 _KMOD = Path(__file__).resolve().parents[2] / "kmod"
-_UNDO = "'nodrop livepatch unload' removes what is left of it."
+_UNDO = "Run 'nodrop livepatch unload' to remove what is left of it."
 
 
 class Livepatch:
-    """The patch in a running kernel.
+    """The livepatch of a running kernel.
 
     Args:
-        root: where ``sys`` and ``proc`` are.
+        root: parent of ``sys`` and ``proc``.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -37,12 +37,12 @@ class Livepatch:
 
     @property
     def present(self) -> bool:
-        """Whether the kernel has the patch, in whatever state."""
+        """Whether the kernel has the patch, in any state."""
         return self._patch.exists()
 
     @property
     def enabled(self) -> bool:
-        """Whether the kernel has the patch and it is in, or on its way in."""
+        """Whether the patch is loaded, or in transition to that."""
         try:
             return (self._patch / "enabled").read_text().strip() == "1"
         except OSError:
@@ -50,7 +50,7 @@ class Livepatch:
 
     @property
     def settled(self) -> bool:
-        """Whether all tasks are on one side; also when the patch is not there."""
+        """Whether no transition is under way; also if there is no patch."""
         try:
             return (self._patch / "transition").read_text().strip() == "0"
         except OSError:
@@ -58,29 +58,29 @@ class Livepatch:
 
     @property
     def left(self) -> bool:
-        """Whether anything of it is in the kernel; a command that was killed may leave a part."""
+        """Whether any part of it is loaded: a killed command may leave one."""
         return self.present or self.loaded(NAME) or (self.loaded(CORE) and not self._used(CORE))
 
     def loaded(self, module: str) -> bool:
-        """Whether a module is in the kernel."""
+        """Return whether a module is loaded."""
         return (self._modules / module).exists()
 
     def require(self) -> None:
-        """Refuse a kernel that cannot be patched.
+        """Check that the kernel can be patched.
 
         Raises:
-            UnsupportedError: it has no livepatch.
+            UnsupportedError: it does not support livepatches.
             NodropError: nodrop's own driver is loaded: there is nothing to patch.
         """
         if not self._patches.is_dir():
             raise UnsupportedError(
-                "The running kernel has no livepatch (CONFIG_LIVEPATCH).",
-                "Load nodrop's own modules instead; see the README.",
+                "The running kernel does not support livepatches (CONFIG_LIVEPATCH).",
+                "Use 'nodrop install' instead.",
             )
         if (self._modules / "tun/parameters/nodrop").exists():
             raise NodropError(
-                "The tun module that is loaded is nodrop's own: there is nothing to patch.",
-                "The livepatch is for the distribution's.",
+                "nodrop's own tun is loaded: there is nothing to patch.",
+                "The livepatch is for the stock driver.",
             )
 
     def holders(self) -> list[str]:
@@ -100,60 +100,60 @@ class Livepatch:
         self,
         modules: Path,
         timeout: float,
-        tell: Callable[[str], None],
+        update: Callable[[str], None],
         parameters: Sequence[str] = (),
     ) -> None:
-        """Load the patch from a folder of modules and wait until it is complete.
+        """Load the patch from a directory of modules and wait until the transition ends.
 
-        A signal is held while a module is being loaded; then what was done is undone.
+        A signal is deferred while a module is being loaded; then the patch is unloaded again.
 
         Args:
-            timeout: seconds; when they are over the patch is taken out again.
-            tell: called now and then with what it waits for.
-            parameters: of the core: insmod does not read what is kept for modprobe.
+            timeout: seconds after which the patch is unloaded again.
+            update: called repeatedly with what the transition waits for.
+            parameters: of the core, since insmod does not read modprobe's configuration.
 
         Raises:
-            NodropError: a module cannot be loaded, or the time was over.
+            NodropError: a module cannot be loaded, or the transition timed out.
         """
         if self.loaded(NAME) and not self.enabled:
-            self.leave(timeout, tell)  # an earlier one is on its way out
+            self.leave(timeout, update)  # an earlier one is being unloaded
         try:
             self._load(modules, parameters)
-            complete = self._wait(lambda: self.settled, timeout, tell)
+            complete = self._wait(lambda: self.settled, timeout, update)
         except KeyboardInterrupt:
             self._retreat()
             raise
         if complete:
             return
-        held = self._names()
-        self.leave(timeout, tell)
+        waited = self._names()
+        self.leave(timeout, update)
         raise NodropError(
-            f"The livepatch was not complete after {timeout:g} s and was taken out again.",
-            f"It waited for {held}. Try again when they have less to do.",
+            f"The livepatch was not complete after {timeout:g} s and was unloaded again.",
+            f"It waited for {waited}. Try again when they are less busy.",
         )
 
-    def leave(self, timeout: float, tell: Callable[[str], None]) -> None:
-        """Take the patch out and wait until it is gone.
+    def leave(self, timeout: float, update: Callable[[str], None]) -> None:
+        """Disable the patch, wait until the transition ends, and unload the modules.
 
         Args:
             timeout: seconds.
-            tell: called now and then with what it waits for.
+            update: called repeatedly with what the transition waits for.
 
         Raises:
-            NodropError: it is not out after this time; the kernel goes on trying.
+            NodropError: the transition timed out; the kernel keeps trying.
         """
         if self.enabled:
             (self._patch / "enabled").write_text("0")
-        if not self._wait(lambda: not self.present, timeout, tell):
+        if not self._wait(lambda: not self.present, timeout, update):
             raise NodropError(
-                f"The livepatch is not out after {timeout:g} s.",
-                f"It waits for {self._names()}. The kernel goes on trying: run this again later.",
+                f"The livepatch is still in use after {timeout:g} s.",
+                f"It waits for {self._names()}. The kernel keeps trying: run this again later.",
             )
         self._unload()
 
     def _load(self, modules: Path, parameters: Sequence[str]) -> None:
         """Load both modules, or none."""
-        with asked_to_end() as interrupted:
+        with deferred() as interrupted:
             for name in (CORE, NAME):
                 if self.loaded(name) or interrupted():
                     continue
@@ -170,21 +170,21 @@ class Livepatch:
                     self._unload()
                     raise NodropError(
                         f"The module {name} could not be loaded.",
-                        f"{done.output.strip()}\nThe kernel's log (dmesg) says why; "
-                        "the drivers are what they were.",
+                        f"{done.output.strip()}\nThe reason is in the kernel's log (dmesg). "
+                        "The drivers are unchanged.",
                     )
         if interrupted():
             raise KeyboardInterrupt
 
     def _retreat(self) -> None:
-        """Begin the way out, which the kernel ends by itself; unload what is not patched in."""
+        """Disable the patch, without waiting for the kernel; unload it if it was not enabled."""
         if self.enabled:
             (self._patch / "enabled").write_text("0")
         elif not self.present:
             self._unload()
 
     def _unload(self) -> None:
-        """Unload what nothing uses of our two modules."""
+        """Unload those of our two modules that are unused."""
         for name in (NAME, CORE):
             if self.loaded(name) and not self._used(name):
                 done = proc.run(["rmmod", name], timeout=TOOL_TIMEOUT_S)
@@ -198,42 +198,42 @@ class Livepatch:
         return ", ".join(self.holders()[:8]) or "the kernel's idle tasks"
 
     def _wait(
-        self, condition: Callable[[], bool], timeout: float, tell: Callable[[str], None]
+        self, condition: Callable[[], bool], timeout: float, update: Callable[[str], None]
     ) -> bool:
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() >= deadline:
                 return False
-            tell(f"waits for {self._names()}")
+            update(f"waiting for {self._names()}")
             time.sleep(LOOK_S)
         return True
 
 
-def build(kernel: str, source: Path | None, out: Path, tell: Callable[[str], None]) -> None:
+def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], None]) -> None:
     """Build the livepatch for an installed kernel and check that it fits.
 
     Args:
-        kernel: its release.
-        source: its source; None: what kmod/source finds.
-        out: an empty folder; gets the modules.
-        tell: called with each line of output.
+        kernel: kernel release.
+        source: its source tree; None: kmod/source finds it.
+        out: an empty directory, which gets the modules.
+        on_line: called with each line of output.
 
     Raises:
-        NodropError: it cannot be built, or does not fit; the text says why.
+        NodropError: it cannot be built, or does not fit; the hint has the reason.
     """
     if source is None:
         if not (_KMOD / "source").exists():
-            raise NodropError("The kernel's source is not known.", "Give it by --source DIR.")
+            raise NodropError("The kernel's source is unknown.", "Name it with --source DIR.")
         source = out / "source"
-        _make([_KMOD / "source", kernel, source], tell)
+        _make([_KMOD / "source", kernel, source], on_line)
     modules = Path("/lib/modules") / kernel
     words = [f"KSRC={source}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
-    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], tell)
+    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], on_line)
 
 
-def _make(argv: list[str | Path], tell: Callable[[str], None]) -> None:
-    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=tell)
+def _make(argv: list[str | Path], on_line: Callable[[str], None]) -> None:
+    done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=on_line)
     if done.status != 0:
-        said = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
-        reason = "\n".join(said) or proc.tail(done.output, 12)
-        raise NodropError("The livepatch cannot be built; the drivers are what they were.", reason)
+        ours = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
+        reason = "\n".join(ours) or proc.tail(done.output, 12)
+        raise NodropError("The livepatch cannot be built; the drivers are unchanged.", reason)

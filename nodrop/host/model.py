@@ -11,17 +11,17 @@ from nodrop.host.cgroup import Place
 from nodrop.host.kinds import DIRECT
 
 GAUGES = frozenset({"ring", "limit", "pace_ns"})
-"""Of a queue's counters, those that go up and down: packets in the ring, how many may be, and the
-reader's time for each."""
+"""A queue's statistics that are not counters: packets in the ring, its limit, and the reader's time
+per packet."""
 
 
 class Driver(StrEnum):
-    """Who decides what becomes of a packet that does not fit."""
+    """The driver of a device, or of a module."""
 
     STOCK = "stock"
-    """The kernel's own: it is dropped."""
+    """The kernel's own: a full ring drops."""
     UPSTREAM = "upstream"
-    """The kernel's own; the application asked for IFF_BACKPRESSURE (7.3)."""
+    """The kernel's own, and the application set IFF_BACKPRESSURE (Linux 7.3)."""
     NODROP = "nodrop"
     """nodrop's module."""
     LIVE = "live"
@@ -33,9 +33,9 @@ class Queue:
     """One queue of a device.
 
     Attributes:
-        index: its number.
-        counters: nodrop's own ("stops", "wakes", "drop_noqueue" ...); empty for other drivers.
-        qdisc: its own, below mq; None: the device's qdisc serves all queues.
+        index: number of the queue.
+        counters: nodrop's statistics ("stops", "drop_noqueue" ...); empty for other drivers.
+        qdisc: the queue's child of mq; None: the device's qdisc serves all queues.
     """
 
     index: int
@@ -44,30 +44,30 @@ class Queue:
 
     @property
     def ring_packets(self) -> int | None:
-        """Packets in the ring now; None: the driver does not say."""
+        """Packets in the ring now; None: the driver does not report them."""
         return self.counters.get("ring")
 
     @property
     def limit_packets(self) -> int | None:
-        """Packets that the ring may hold now; of a macvtap or ipvtap, beside charged frames."""
+        """Packets that the ring may hold now; of a macvtap or ipvtap, besides charged frames."""
         return self.counters.get("limit")
 
     @property
     def pace_ns(self) -> int | None:
-        """What a packet took the reader in its last sample; None: the driver has none."""
+        """Reader's time per packet in its last sample, ns; None: not measured."""
         return self.counters.get("pace_ns") or None
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that reads a device.
+    """A process that has a device open.
 
     Attributes:
-        queues: how many queues of the device it has open.
+        queues: number of the device's queues that it has open.
         vhost: it has /dev/vhost-net open, so the kernel reads for it.
-        place: the unit, container or virtual machine that it belongs to.
-        vhost_workers: vhost's threads that work for the process: "name", "tid", "cpu" that it ran
-            on last, "device_known": it serves this device, since the process has no other open.
+        place: its unit, container or virtual machine.
+        vhost_workers: vhost's threads of the process: "name", "tid", "cpu" that it last ran on,
+            "device_known": it serves this device, the only one that the process has open.
     """
 
     pid: int
@@ -84,15 +84,15 @@ class Qdisc:
     """All qdiscs of a device, from its root down.
 
     Attributes:
-        kind: the root's ("noqueue": packets never wait).
-        leaves: kinds of the children of mq, without repetition.
-        limit_packets: of the root, where it has one.
-        queued_packets, queued_bytes: waiting now.
-        drops, requeues: since it was set up.
-        sent_packets, sent_bytes: given to the driver, since it was set up.
-        flows: how many of fq_codel's flows have packets now; None: it has no such number.
-        ecn_marks: packets that it marked and did not drop; None: it has no such number.
-        handle, parent: its place among the device's, as tc has it; "": it has none.
+        kind: kind of the root ("noqueue": there is no queue).
+        leaves: distinct kinds of the children of mq.
+        limit_packets: limit of the root; None: it has none.
+        queued_packets, queued_bytes: queued now.
+        drops, requeues: since it was created.
+        sent_packets, sent_bytes: passed to the driver since it was created.
+        flows: fq_codel's flows that have packets now; None: not reported.
+        ecn_marks: packets that it marked instead of dropping; None: not reported.
+        handle, parent: as in tc; "": none.
     """
 
     kind: str
@@ -111,7 +111,7 @@ class Qdisc:
 
     @property
     def label(self) -> str:
-        """For people: ``mq/fq_codel``."""
+        """The qdisc for messages: ``mq/fq_codel``."""
         return "/".join((self.kind, ",".join(self.leaves))) if self.leaves else self.kind
 
 
@@ -120,25 +120,25 @@ class Device:
     """A virtual link.
 
     Attributes:
-        netns: the name of its namespace; "": the one that the command runs in.
-        netns_inode: what the kernel knows the namespace by.
+        netns: name of its namespace; "": the command's own.
+        netns_inode: inode of the namespace.
         kind: "tun", "tap", "macvtap", "ipvtap", or a tunnel's ("vxlan", "wireguard" ...).
-        tunnel: packets go on in the kernel; there is no ring.
-        up: the administrator's state.
-        carrier: somebody has it open (a tunnel: it works).
+        tunnel: it is a tunnel in the kernel, without a ring.
+        up: it is set up (IFF_UP).
+        carrier: it is open (IFF_LOWER_UP); of a tunnel: it works.
         driver: None for a tunnel.
         enabled: whether a full ring stops its sender.
         txqueuelen: slots of each ring, and the limit of some qdiscs.
-        queues: attached now; queues_max: what it was made for.
-        queue: those that are attached.
-        multi_queue, vnet_hdr, persist: flags that it was made with; None: not known.
-        owners: processes that have it open, as far as they may be known.
-        tx_packets, tx_bytes: on their way to the reader, or into the tunnel. The kernel calls them
-            received where a macvtap or ipvtap is concerned (DIRECT).
-        tx_dropped: packets lost on their way to the reader: by the ring, and the driver.
-        rx_packets, rx_bytes, rx_dropped: the other way.
-        qdiscs: each of its qdiscs by itself.
-        checksums: whether its reader is left to fill in checksums, which takes vnet_hdr.
+        queues: attached queues; queues_max: how many it can have.
+        queue: the attached queues.
+        multi_queue, vnet_hdr, persist: flags it was created with; None: not known.
+        owners: processes that have it open, as far as they can be inspected.
+        tx_packets, tx_bytes: sent to the reader, or into the tunnel. The kernel counts them as
+            received for a macvtap or ipvtap (DIRECT).
+        tx_dropped: packets for the reader that the driver dropped, such as at a full ring.
+        rx_packets, rx_bytes, rx_dropped: the opposite direction.
+        qdiscs: each of its qdiscs.
+        checksums: whether the reader must fill in checksums, which needs vnet_hdr.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Device:
 
     @property
     def direct(self) -> bool:
-        """Whether no qdisc of its own comes before its ring (DIRECT)."""
+        """Whether it has no qdisc before its ring (DIRECT)."""
         return self.kind in DIRECT
 
     @property
@@ -182,11 +182,11 @@ class Device:
 
     @property
     def label(self) -> str:
-        """For people: ``tun0``, or ``blue/tun0`` in another namespace."""
+        """The name for messages: ``tun0``, or ``blue/tun0`` in another namespace."""
         return f"{self.netns}/{self.name}" if self.netns else self.name
 
     def counter(self, name: str) -> int | None:
-        """Sum of one of nodrop's counters over all queues; None: the driver has no such."""
+        """Return the sum of one of nodrop's counters over all queues; None: not reported."""
         values = [queue.counters[name] for queue in self.queue if name in queue.counters]
         return sum(values) if values else None
 
@@ -204,13 +204,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Module:
-    """One of the drivers, as it is loaded.
+    """The state of a driver module.
 
     Attributes:
-        loaded: it is in the kernel.
-        built_in: it is part of the kernel's image, so nothing can replace it.
-        driver: whose it is; STOCK when it is not loaded.
-        version: nodrop's; "" for the kernel's own.
+        loaded: it is loaded or built in.
+        built_in: it is part of the kernel's image, so it cannot be replaced.
+        driver: which driver it is; STOCK if it is not loaded.
+        version: nodrop's version; "" for the kernel's own.
     """
 
     loaded: bool
@@ -221,21 +221,21 @@ class Module:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, as it was at one time.
+    """A machine at one time.
 
     Attributes:
-        release: of the running kernel.
-        tun, vhost_net, tap: the modules; tap is that of macvtap and ipvtap.
-        default_on: whether devices of applications that did not ask are held; None: nobody is.
-        guard_ms: after how long a reader that takes nothing counts as stalled; 0: never;
-            None: there is no guard.
-        default_qdisc: for new devices with a queue.
-        hidden_processes: how many processes could not be looked into, so owners may be missing.
-        unread: namespaces that could not be read -> why.
-        unreached: how many others there was no time for.
+        release: release of the running kernel.
+        tun, vhost_net, tap: the modules; macvtap and ipvtap use tap.
+        default_on: whether backpressure is on by default; None: nodrop is not loaded.
+        guard_ms: time after which a reader that takes nothing counts as stalled; 0: never;
+            None: there is no stall guard.
+        default_qdisc: qdisc of new devices; "": not known.
+        hidden_processes: number of processes that could not be inspected: owners may be missing.
+        unread: namespaces that could not be read -> reason.
+        unreached: number of namespaces that were not read in time.
         time_s: when it was read, monotonic.
-        moving: nodrop's livepatch is on its way in or out.
-        root: it was read with all rights.
+        moving: nodrop's livepatch is in transition.
+        root: it was read as root.
     """
 
     release: str

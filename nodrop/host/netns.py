@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Finds other network namespaces, and looks into them from a child process.
+"""Find network namespaces, and run functions in them in a child process.
 
-A namespace is named as for ``ip``: by its name in /run/netns, by the pid of a process that
-lives in it, or by a path such as /proc/PID/ns/net.
+A namespace is named as for ``ip``: by its name in /run/netns, by the PID of a process in it, or
+by a path such as /proc/PID/ns/net.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _OWN = "/proc/self/ns/net"
 
 
 def named() -> list[str]:
-    """Return the names of the named network namespaces; empty when there are none."""
+    """Return the names of the named network namespaces."""
     with suppress(OSError):
         return sorted(path.name for path in NAMED.iterdir())
     return []
 
 
 class Space(NamedTuple):
-    """A network namespace: what people call it, the file that stands for it, and its inode."""
+    """A network namespace: its name for messages, the file that represents it, and its inode."""
 
     name: str
     path: str
@@ -47,7 +47,7 @@ class Space(NamedTuple):
 
 
 def find(proc: Path = Path("/proc")) -> list[Space]:
-    """Return all that can be seen, each once; those with a name first."""
+    """Return all visible namespaces, each once; named ones first."""
     paths = [(name, f"{NAMED}/{name}") for name in named()]
     with suppress(OSError):
         pids = sorted(filter(str.isdigit, os.listdir(proc)), key=int)
@@ -69,20 +69,19 @@ def run_inside(
 ) -> Any:
     """Call a function in a network namespace and return its result.
 
-    It runs in a child process whose /sys shows the namespace's devices; in the caller's own
-    namespace it is simply called. The child's other mounts and files are the caller's.
+    It runs in a child process whose /sys shows the namespace's devices. For the caller's own
+    namespace it is called directly. The child's other mounts and files are the caller's.
 
     Args:
-        where: a name, a pid or a path; None: the caller's own.
-        function: what it returns must survive JSON.
-        seconds: after which a child process is stopped; None: it may take any time.
-        sysfs: False: the function calls :func:`own_sys` where it needs /sys. That copies all
-            mounts, of which a machine with many named namespaces has many.
+        where: a name, a PID or a path; None: the caller's own.
+        function: its result must survive JSON.
+        seconds: timeout of the child process; None: none.
+        sysfs: False: the function calls :func:`own_sys` if it needs /sys. Mounting /sys copies
+            all mounts, and each named namespace is one.
 
     Raises:
-        NodropError: no such namespace, it is gone, no right to enter it; or what the function
-            raised.
-        OSError: what the function raised, with its errno and file name.
+        NodropError: the namespace does not exist or cannot be entered; or raised by the function.
+        OSError: raised by the function, with its errno and file name.
     """
     if where is None:
         own_sys()
@@ -98,48 +97,52 @@ def run_inside(
 
 
 def own() -> int:
-    """Return the inode of the namespace that this process is in.
+    """Return the inode of this process's network namespace.
 
     Raises:
-        NodropError: there is no /proc to see that.
+        NodropError: /proc is not mounted.
     """
     try:
         return os.stat(_OWN).st_ino
     except OSError as error:
-        raise NodropError("There is no /proc here, so nothing can be seen.") from error
+        raise NodropError("/proc is not mounted.", "mount -t proc proc /proc") from error
 
 
 def own_sys() -> bool:
-    """Give this process a /sys of its own namespace, where the one it has may be another's.
+    """Make /sys show this process's network namespace, if it may show another one.
 
-    ``nsenter --net`` and ``unshare --net`` leave /sys as it was, and then its devices are those
-    of another namespace.
+    ``nsenter --net`` and ``unshare --net`` do not change /sys, which then shows the devices of
+    another namespace.
 
     Returns:
-        Whether /sys is known to be that of the process' namespace.
+        Whether /sys is known to show this process's namespace.
     """
     with suppress(OSError):
-        _see_sys()
+        _show_own_sys()
         return True
     return False
 
 
-def _see_sys() -> None:
-    """Have /sys show the devices of this process's namespace, or raise OSError."""
+def _show_own_sys() -> None:
+    """Make /sys show this process's network namespace.
+
+    Raises:
+        OSError: /sys cannot be mounted.
+    """
     pid, inode = os.getpid(), os.stat(_OWN).st_ino
-    if _looked_at.get(pid) != inode:
-        # The first process is where /sys was mounted; one that entered a namespace was elsewhere.
-        if pid in _looked_at or inode != os.stat("/proc/1/ns/net").st_ino:
+    if _sys_shows.get(pid) != inode:
+        # /sys was mounted in the namespace of process 1, or before this process entered another.
+        if pid in _sys_shows or inode != os.stat("/proc/1/ns/net").st_ino:
             _mount_sys(ctypes.CDLL(None, use_errno=True))
-        _looked_at[pid] = inode
+        _sys_shows[pid] = inode
 
 
-_looked_at: dict[int, int] = {}
-"""Process -> the namespace that its /sys shows, once that is known; 0: another one."""
+_sys_shows: dict[int, int] = {}
+"""PID -> the namespace that its /sys shows, once known; 0: another one."""
 
 
 def prefix(where: str | int | Path | None) -> str:
-    """Return the words that run a command in a namespace, with a space; empty for None."""
+    """Return the command prefix that runs a command in a namespace; "" for None."""
     if where is None:
         return ""
     path = path_of(where)
@@ -149,7 +152,7 @@ def prefix(where: str | int | Path | None) -> str:
 
 
 def path_of(where: str | int | Path) -> Path:
-    """Return the file that stands for a namespace; it need not exist."""
+    """Return the file that represents a namespace; it need not exist."""
     text = str(where)
     if isinstance(where, int):
         return Path(f"/proc/{where}/ns/net")
@@ -163,7 +166,7 @@ def path_of(where: str | int | Path) -> Path:
 def _open(where: str | int | Path) -> int:
     path = path_of(where)
     try:
-        # A path may name anything: a FIFO must not block.
+        # The path may be a FIFO, which must not block.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         number = error.errno if isinstance(error, OSError) else errno.ENOENT
@@ -188,19 +191,19 @@ def _enter(fd: int, where: str | int | Path, sysfs: bool) -> None:
             raise _sentence(where, ctypes.get_errno())
 
     check(libc.setns(fd, _CLONE_NEWNET))
-    _looked_at[os.getpid()] = 0
+    _sys_shows[os.getpid()] = 0
     if sysfs:
         try:
-            _see_sys()
+            _show_own_sys()
         except OSError as error:
             raise _sentence(where, error.errno or 0) from error
 
 
 def _mount_sys(libc: ctypes.CDLL) -> None:
-    """Mount a sysfs, which shows the namespace of who mounts it, where nobody else sees it."""
+    """Mount a sysfs, which shows the caller's network namespace, in a private mount namespace."""
 
     def check(result: int) -> None:
-        # EBUSY: it is what /sys shows already.
+        # EBUSY: /sys shows this namespace already.
         if result != 0 and ctypes.get_errno() != errno.EBUSY:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "/sys")
 
@@ -213,7 +216,7 @@ def _mount_sys(libc: ctypes.CDLL) -> None:
 def _in_child(
     call: Callable[[], dict[str, Any]], where: str | int | Path, seconds: float | None
 ) -> Any:
-    """Fork, let the child tell by a pipe what came out of the call, and return or raise it."""
+    """Run a call in a forked child, and return its result or raise its error."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
     reader, writer = os.pipe()
@@ -240,14 +243,14 @@ def _in_child(
     finally:
         os.waitpid(pid, 0)
     try:
-        told = json.loads(text)
+        answer = json.loads(text)
     except ValueError as error:
-        raise NodropError(f"The look into the network namespace {where} ended early.") from error
-    if "errno" in told:
-        raise OSError(told["errno"], os.strerror(told["errno"]), told["file"])
-    if "error" in told:
-        raise NodropError(*told["error"])
-    return told["result"]
+        raise NodropError(f"Reading the network namespace {where} did not finish.") from error
+    if "errno" in answer:
+        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
+    if "error" in answer:
+        raise NodropError(*answer["error"])
+    return answer["result"]
 
 
 def _call(
@@ -263,11 +266,11 @@ def _call(
 
 
 def _sentence(where: str | int | Path, number: int) -> NodropError:
-    """Return the error that tells a user why a namespace cannot be entered."""
-    if number in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR, errno.ENAMETOOLONG):
+    """Return the error for a namespace that cannot be entered."""
+    if number in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL):
         return NodropError(
             f"There is no network namespace {where}.",
-            f"Known: {', '.join(named()) or 'none'}. A pid or a path is taken as well.",
+            f"Named namespaces: {', '.join(named()) or 'none'}. A PID or a path works, too.",
         )
     if number in (errno.EACCES, errno.EPERM):
         return NodropError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which processes have virtual links open, from /proc."""
+"""Find the processes that have virtual links open, from /proc."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from nodrop.host import threads
 from nodrop.host.raw import Holder
 from nodrop.host.threads import content
 
-# As a process with another root sees them, their paths begin with that root's.
+# For a process with another root directory, the paths begin with that directory.
 _TUN = "/dev/net/tun"
 _VHOST = "/dev/vhost-"
 _TAP = re.compile(r".*/dev/tap(?P<ifindex>[0-9]+)")
 _TUNGETDEVNETNS = 0x54E3
 _PIDFD_GETFD = 438
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
 def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
-    """Return those processes, and how many others could not be looked into.
+    """Return those processes, and the number of processes that could not be inspected.
 
-    Processes that end meanwhile are left out.
+    Processes that exit meanwhile are left out.
     """
     holders = []
     hidden = 0
@@ -40,7 +40,7 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
         return [], 1
     for pid in pids:
         try:
-            fd = os.open(f"{proc}/{pid}/fd", _FOLDER)
+            fd = os.open(f"{proc}/{pid}/fd", _DIRECTORY)
             try:
                 holder = _holder(fd, pid)
             finally:
@@ -60,7 +60,7 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
 
 
 def _holder(fd: int, pid: int) -> Holder | None:
-    # In /proc a path from an open folder is quicker than one from "/".
+    # In /proc, a path relative to an open directory is faster than an absolute one.
     tun, tap, vhost, others = [], [], 0, 0
     for number in os.listdir(fd):
         try:
@@ -85,7 +85,7 @@ def _holder(fd: int, pid: int) -> Holder | None:
     return Holder(
         pid=pid,
         name=name,
-        user=os.stat("..", dir_fd=fd).st_uid,  # that of "fd" is root's of many that changed theirs
+        user=os.stat("..", dir_fd=fd).st_uid,  # fd/ is root's if the process is not dumpable
         netns=_netns(fd),
         tun=sorted(tun),
         tap=sorted(tap),
@@ -97,7 +97,7 @@ def _holder(fd: int, pid: int) -> Holder | None:
 
 
 def _attached(number: str, fd: int) -> list[str]:
-    """The device of an open /dev/net/tun; none before TUNSETIFF, or when it is gone."""
+    """Return the device of an open /dev/net/tun; none before TUNSETIFF, or if it was deleted."""
     for line in content(f"../fdinfo/{number}", fd).split("\n"):
         if line.startswith("iff:\t"):
             return [name] if (name := line.removeprefix("iff:\t")) else []
@@ -105,7 +105,7 @@ def _attached(number: str, fd: int) -> list[str]:
 
 
 def _guest(fd: int) -> str:
-    """The name on QEMU's command line; "": none. Each comma of it is doubled there."""
+    """Return the name on QEMU's command line, which doubles commas; "": none."""
     with suppress(OSError, ValueError, IndexError):
         words = content("../cmdline", fd).split("\0")
         for option in words[words.index("-name") + 1].replace(",,", "\0").split(","):
@@ -115,20 +115,20 @@ def _guest(fd: int) -> str:
 
 
 def _netns(fd: int) -> int:
-    """The inode of a process's network namespace; 0: it may not be seen."""
+    """Return the inode of a process's network namespace; 0: not permitted."""
     with suppress(OSError):
         return int(os.readlink("../ns/net", dir_fd=fd).strip("net:[]"))
     return 0
 
 
 def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
-    """Ask which namespace a device is in where the name alone does not say.
+    """Query the namespaces of devices whose name alone does not identify them.
 
-    A device may have been moved away from the namespace of its reader, and /proc shows the name
-    only. Whoever may not ask gets the holders as they are.
+    A device may have been moved out of its reader's namespace, and /proc only shows the name.
+    Without the permission to query, the holders are returned unchanged.
 
     Args:
-        holders: as :func:`find` returns them.
+        holders: result of :func:`find`.
         names: inode of each namespace that was read -> its TUN and TAP devices.
     """
     return [
@@ -138,7 +138,7 @@ def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
 
 
 def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[list[str]]:
-    """Yield, for each holder, its devices that may be in another namespace than it is in itself."""
+    """Yield, for each holder, its devices that may be in another namespace than the holder."""
     claims = Counter((holder.netns, name) for holder in holders for name in set(holder.tun))
     present = {name for here in names.values() for name in here}
     unclaimed = {name for inode in names for name in names[inode] if not claims[inode, name]}
@@ -153,12 +153,12 @@ def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[li
 
 
 def _answers(pid: int, names: set[str]) -> dict[str, int]:
-    """Return the namespaces of a process's devices, as far as they may be asked for: as root."""
+    """Return the namespaces of a process's devices, as far as permitted; root may query all."""
     found: dict[str, int] = {}
     with suppress(OSError), ExitStack() as stack:
         process = os.pidfd_open(pid)
         stack.callback(os.close, process)
-        fd = os.open(f"/proc/{pid}/fd", _FOLDER)
+        fd = os.open(f"/proc/{pid}/fd", _DIRECTORY)
         stack.callback(os.close, fd)
         for number in os.listdir(fd):
             with suppress(OSError):
@@ -172,7 +172,7 @@ def _answers(pid: int, names: set[str]) -> dict[str, int]:
 def _device_netns(process: int, number: int) -> int:
     """Return the inode of the namespace that the device of a process's file is in.
 
-    The file is borrowed for two system calls, since only the driver knows.
+    Only the driver knows it, so the file is duplicated for two system calls.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     borrowed = libc.syscall(_PIDFD_GETFD, process, number, 0)

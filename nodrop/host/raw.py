@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel said of a machine, as JSON, before anybody makes sense of it.
+"""The kernel's answers about a machine, before interpretation; can be stored as JSON.
 
 A recorded host is one such file; ``python -m nodrop.doctor FILE`` writes two of them.
 """
@@ -10,29 +10,29 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 HOLDERS = "sys/module/nodrop/holders"
-"""Among a machine's files: the modules that use nodrop's core, in one line."""
+"""Key of a machine's files: the modules that use nodrop's core, in one line."""
 
 CHECKSUMS = "tx-checksumming"
-"""Among a device's flags: an offload that only its reader can switch on."""
+"""Key of a device's flags: an offload that only its reader can switch on."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has one end of a virtual link open.
+    """A process that has a virtual link open.
 
     Attributes:
-        pid: its number.
-        name: its program, as the kernel has it (15 characters).
-        user: the number of its user.
+        pid: process ID.
+        name: the kernel's name of the program (15 characters).
+        user: user ID.
         netns: inode of its network namespace; 0: not readable.
         tun: names of TUN and TAP devices, one for each open queue.
         tap: ifindexes of macvtap and ipvtap devices, one for each open queue.
-        vhost: how many times it has /dev/vhost-net open.
-        vhost_others: how many times it has others of vhost's devices open, such as vhost-vsock.
-        workers: vhost's threads that work for it: "name", "tid", and "cpu" that it ran on last.
-        cgroup: the content of its cgroup file.
-        guest: the name of the virtual machine on its command line, where it is QEMU.
-        device_netns: inode of the namespace that a name of ``tun`` is in, where that was asked.
+        vhost: number of times it has /dev/vhost-net open.
+        vhost_others: number of times it has other vhost devices open, such as vhost-vsock.
+        workers: vhost's threads of this process: "name", "tid", and "cpu" that it last ran on.
+        cgroup: content of its cgroup file.
+        guest: name of the virtual machine on QEMU's command line.
+        device_netns: device name of ``tun`` -> inode of its namespace, if that was queried.
     """
 
     pid: int
@@ -54,14 +54,14 @@ class RawNamespace:
     """One network namespace.
 
     Attributes:
-        name: as people call it; "": the one that the command runs in.
-        inode: what the kernel knows it by.
+        name: its name for messages; "": the command's own.
+        inode: inode number.
         links: ``ip -j -d -s link``.
         qdiscs: ``tc -j -s qdisc``.
         sysfs: device -> file below /sys/class/net/DEVICE -> content.
-        stats: device -> ``ethtool -S``, where the driver has counters.
-        flags: device -> private flags, where the driver has some, and CHECKSUMS.
-        time_s: when all that was read, monotonic.
+        stats: device -> ``ethtool -S``, if the driver has counters.
+        flags: device -> private flags, if the driver has any, and CHECKSUMS.
+        time_s: when it was read, monotonic.
     """
 
     name: str
@@ -76,15 +76,16 @@ class RawNamespace:
 
 @dataclass(frozen=True)
 class RawMachine:
-    """What all namespaces of a machine share.
+    """The data that all namespaces of a machine share.
 
     Attributes:
-        release: of the running kernel.
-        files: path -> content of files below /sys/module and /proc/sys that were found.
-        livepatch: what nodrop's livepatch does: "", "in", "moving" (in or out).
-        holders: processes that hold virtual links.
-        hidden: how many processes could not be looked into.
-        root: whether the command ran with all rights.
+        release: release of the running kernel.
+        files: path -> content of the files below /sys and /proc/sys that exist.
+        livepatch: state of nodrop's livepatch: "" (not loaded), "in" (loaded), "moving" (in
+            transition).
+        holders: processes that have virtual links open.
+        hidden: number of processes that could not be inspected.
+        root: whether the command ran as root.
     """
 
     release: str
@@ -97,11 +98,11 @@ class RawMachine:
 
 @dataclass(frozen=True)
 class Raw:
-    """A machine, as it was at one time.
+    """A machine at one time.
 
     Attributes:
-        unread: namespaces that could not be read -> why, in a sentence.
-        unreached: how many others there was no time for.
+        unread: namespaces that could not be read -> reason, as a sentence.
+        unreached: number of namespaces that were not read in time.
     """
 
     machine: RawMachine
@@ -111,10 +112,10 @@ class Raw:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what was recorded as JSON.
+        """Return a record from its JSON.
 
         Raises:
-            TypeError: it was made by something else.
+            TypeError: it has other fields.
         """
         machine = dict(data["machine"])
         machine["holders"] = [Holder(**holder) for holder in machine["holders"]]

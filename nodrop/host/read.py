@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Asks the kernel what virtual links there are."""
+"""Read the virtual links from the kernel."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _MACHINE_FILES = (
 
 
 SPACES_S = 20.0
-"""Seconds that all network namespaces together may take."""
+"""Time limit for reading all network namespaces, seconds."""
 
 
 def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
     """Read a machine.
 
     Args:
-        where: a network namespace: name, pid, or file; None: the one that this runs in.
-        everywhere: all that there are; those that cannot be read are named in the result, and
-            those that SPACES_S is too short for are counted.
+        where: a network namespace: name, PID or file; None: the caller's own.
+        everywhere: read all namespaces. The result names those that cannot be read, and counts
+            those that were not read within SPACES_S.
 
     Raises:
-        NodropError: the namespace is not there or may not be entered, or iproute2 is missing.
+        NodropError: the namespace does not exist or cannot be entered, or iproute2 is missing.
     """
     if everywhere:
         spaces, unread, unreached = _all_namespaces()
@@ -58,7 +58,7 @@ def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
 
 
 def _all_namespaces() -> tuple[list[RawNamespace], dict[str, str], int]:
-    """Return what was read, why the rest could not be, and how many there was no time for."""
+    """Return what was read, the reasons for unreadable ones, and the number not read in time."""
     require("ip", "iproute2")
     end = time.monotonic() + SPACES_S
     found: list[RawNamespace] = []
@@ -88,17 +88,17 @@ def _inside(path: str, name: str, seconds: float | None = None) -> RawNamespace:
 
 
 def machine(spaces: list[RawNamespace], root: Path = Path("/")) -> RawMachine:
-    """Read what all namespaces share.
+    """Read the data that all namespaces share.
 
     Args:
-        spaces: those that were read.
-        root: where ``sys`` and ``proc`` are.
+        spaces: the namespaces that were read.
+        root: parent of ``sys`` and ``proc``.
     """
     files = {}
     for name in _MACHINE_FILES:
         with suppress(OSError):
             files[name] = (root / name).read_text().strip()
-    # Who is built around the core is ours; the kernel's own vhost_net has a version, too.
+    # A module that uses the core is nodrop's; a version proves nothing: stock vhost_net has one.
     with suppress(OSError):
         files[HOLDERS] = " ".join(sorted(os.listdir(root / HOLDERS)))
     patch = Livepatch(root)
@@ -118,10 +118,10 @@ def machine(spaces: list[RawNamespace], root: Path = Path("/")) -> RawMachine:
 
 
 def namespace(name: str) -> RawNamespace:
-    """Read the namespace that this runs in.
+    """Read the caller's network namespace.
 
     Raises:
-        NodropError: iproute2 is missing or prints something unknown.
+        NodropError: iproute2 is missing, or its output is not understood.
     """
     found = [link for link in tool("ip", "-d", "-s", "link") if is_shown(link)]
     names = {link["ifname"] for link in found}
@@ -153,12 +153,12 @@ def namespace(name: str) -> RawNamespace:
 
 
 def _folder(device: str) -> bytes:
-    """Return a device's folder. Names are bytes to the kernel, whatever the locale says."""
+    """Return a device's directory in /sys as bytes, since the kernel's names have no encoding."""
     return b"/sys/class/net/" + device.encode(errors="surrogateescape")
 
 
 def _is_here(link: Mapping[str, Any]) -> bool:
-    """Whether /sys shows that very link, and not one of another namespace by the same name."""
+    """Return whether /sys shows this link, and not one of the same name in another namespace."""
     with suppress(OSError, ValueError):
         return int(content(_folder(link["ifname"]) + b"/ifindex")) == int(link["ifindex"])
     return False
@@ -171,16 +171,16 @@ def _sysfs(device: str) -> dict[str, str]:
 
 
 def tool(name: str, *words: str) -> list[dict[str, Any]]:
-    """Return what ``ip`` or ``tc`` prints as JSON: ``tool("tc", "-s", "qdisc")``.
+    """Return the JSON of ``ip`` or ``tc``: ``tool("tc", "-s", "qdisc")``.
 
     Raises:
-        NodropError: iproute2 is missing, fails or prints something unknown.
+        NodropError: iproute2 is missing or fails, or its output is not JSON.
     """
     done = ask(require(name, "iproute2"), "-j", *words, "show")
     if done.returncode != 0:
         raise NodropError(f"'{name} {words[-1]}' failed: {done.stderr.strip()}")
     try:
-        # A device may be called anything, and a control character is printed as it is.
+        # iproute2 prints control characters in names as they are.
         found = json.loads(done.stdout or "[]", strict=False)
     except ValueError as error:
         raise NodropError(f"'{name} -j {words[-1]}' did not print JSON.") from error

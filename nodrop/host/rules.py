@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a device gets when it comes: rules for udev, a line for each name or pattern.
+"""Kept settings of devices: udev rules, one line for each name or pattern.
 
-udev runs ethtool for a device that matches, and nothing for any other. It looks at devices of
-the machine's own network namespace alone.
+udev runs ethtool for each new device that matches, and nothing for other devices. It only
+covers the machine's own network namespace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = "etc/udev/rules.d/80-nodrop.rules"
 ETHTOOL = "/usr/sbin/ethtool"
 RELOAD_TIMEOUT_S = 10.0
 MOST_NAME = 15
-"""Characters of a device's name."""
+"""Maximum length of a device's name."""
 _NAMES = r"[A-Za-z0-9_.@+*?\[\]!-]{1,64}"
 _LINE = re.compile(
     r'ACTION=="add\|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop", '
@@ -32,36 +32,36 @@ _LINE = re.compile(
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for several devices."""
+    """Return whether a name is a pattern."""
     return bool(re.search(r"[*?\[]", name))
 
 
 def can_keep(name: str) -> bool:
-    """Whether udev takes a name or pattern for what it is."""
+    """Return whether a udev rule can express a name or pattern."""
     plain = re.fullmatch(_NAMES, name) and "[[" not in name and name not in (".", "..")
     return bool(plain and (is_pattern(name) or (len(name) <= MOST_NAME and name[0] != "!")))
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether udev takes a pattern for a device."""
+    """Return whether a pattern matches a device in udev."""
     return fnmatchcase(name, pattern)
 
 
 def applied(kept: Mapping[str, bool], name: str) -> bool | None:
-    """Return what is kept for a device; None: nothing."""
+    """Return the kept setting of a device; None: none."""
     found = [on for pattern, on in kept.items() if matches(pattern, name)]
     return found[-1] if found else None
 
 
 def changed(kept: Mapping[str, bool], names: Sequence[str], on: bool | None) -> dict[str, bool]:
-    """Return what is kept when names have a value, as the last ones; None: are forgotten.
+    """Return the kept settings after ``names`` were set, as the last ones; None forgets them.
 
     Raises:
-        UsageError: udev would take a name for something else.
+        UsageError: a udev rule cannot express a name.
     """
     for name in names:
         if not can_keep(name):
-            raise UsageError(f"nodrop writes no udev rule for '{name}'.", "Use --now.")
+            raise UsageError(f"No udev rule can name '{name}', so it is not kept.", "Use --now.")
     order = list(kept)
     if on is not None and {*names} <= {*kept}:
         first = min(map(order.index, names))
@@ -74,8 +74,8 @@ def changed(kept: Mapping[str, bool], names: Sequence[str], on: bool | None) -> 
 def line(pattern: str, on: bool) -> str:
     """Return the rule for a pattern.
 
-    The other value comes first: ethtool leaves a flag alone that is as wanted, and the device
-    would go on to follow the default.
+    It sets the opposite value first: ethtool does not set a flag that has the wanted value, and
+    the device would continue to follow the default.
     """
     words = [f'RUN+="{ETHTOOL} --set-priv-flags $name nodrop {one}"' for one in _words(on)]
     tests = 'ACTION=="add|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop"'
@@ -87,10 +87,10 @@ def _words(on: bool) -> tuple[str, str]:
 
 
 class Rules:
-    """The file with the rules. Of several that match a device the last one counts.
+    """The file with the rules. If several match a device, the last one applies.
 
     Args:
-        root: where ``etc``, ``run`` and ``usr`` are.
+        root: parent of ``etc``, ``run`` and ``usr``.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -98,10 +98,10 @@ class Rules:
         self._root = root
 
     def read(self) -> dict[str, bool]:
-        """Return what is kept: pattern -> whether backpressure is on, in the file's order.
+        """Return the kept settings: pattern -> whether backpressure is on, in the file's order.
 
         Raises:
-            NodropError: the file is not as nodrop makes it.
+            NodropError: the file has other lines than nodrop's.
         """
         kept: dict[str, bool] = {}
         for one in etc.read(self.file, _LINE):
@@ -110,7 +110,7 @@ class Rules:
         return kept
 
     def obstacle(self) -> str:
-        """Return what keeps all from being applied: "udev", "netns", "ethtool"; "": nothing."""
+        """Return why no rule is applied: "udev", "netns" or "ethtool"; "": rules are applied."""
         if not (self._root / "run/udev/control").exists():
             return "udev"
         with suppress(OSError):
@@ -120,36 +120,36 @@ class Rules:
         return "" if (self._root / ETHTOOL[1:]).exists() else "ethtool"
 
     def require(self) -> None:
-        """Refuse a machine where nothing applies what is kept.
+        """Check that kept settings are applied.
 
         Raises:
-            UnsupportedError: udev does not run, or sees other devices than we do.
-            NodropError: there is no ethtool.
+            UnsupportedError: udev does not run, or covers another network namespace.
+            NodropError: ethtool is missing.
         """
         obstacle = self.obstacle()
         if obstacle == "ethtool":
             raise NodropError(
-                "ethtool, which applies kept settings, is missing.", "apt-get install ethtool"
+                "ethtool, which applies kept settings, is missing.", "apt install ethtool"
             )
         if obstacle:
-            why = "udev only sees devices of the machine's own network namespace."
+            why = "udev only covers the machine's own network namespace."
             if obstacle == "udev":
                 why = "udev, which applies kept settings, does not run here."
-            raise UnsupportedError(why, "Use --now.")
+            raise UnsupportedError(why, "Use --now to set the device without keeping the setting.")
 
     def lines(self, kept: Mapping[str, bool]) -> list[str]:
-        """Return the file's lines for what is to be kept."""
+        """Return the file's lines for the settings."""
         return [line(*one) for one in kept.items()]
 
     def keep(self, names: Sequence[str], on: bool | None) -> None:
-        """Change the file, all of it or nothing, and have udev read it.
+        """Change the file atomically, and make udev read it.
 
         Raises:
-            NodropError: the right is missing, or the file is not as nodrop makes it.
+            NodropError: permission is missing, or the file has other lines than nodrop's.
         """
         with etc.locked(self.file):
             etc.write(self.file, self.lines(changed(self.read(), names, on)))
-        # By itself it looks every three seconds.
+        # By itself, udev checks its files every three seconds.
         if self._root == Path("/"):
             with suppress(NodropError):
                 proc.run(["udevadm", "control", "--reload"], timeout=RELOAD_TIMEOUT_S)

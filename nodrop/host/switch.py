@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The switch of a TUN or TAP device: nodrop's private flag, wherever its driver has one."""
+"""The switch of a TUN or TAP device: the private flag "nodrop", if its driver has it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FLAG = "nodrop"
 _CLASS = Path("/sys/class/net")
 _IFF_BACKPRESSURE = 0x0080
 _IFF_PERSIST = 0x0800
-_ONE_FOR_ALL = "All macvtap and ipvtap have one switch: /sys/module/tap/parameters/nodrop."
-_INSTALL = "'nodrop livepatch load' changes the driver that runs, 'nodrop install' the next one."
+_ONE_FOR_ALL = "All macvtap and ipvtap share one switch: /sys/module/tap/parameters/nodrop."
+_INSTALL = "'nodrop livepatch load' patches the running driver; 'nodrop install' replaces it."
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Device:
     """A TUN or TAP device and its switch.
 
     Attributes:
-        name: of the device.
-        on: whether it holds packets back; None: its driver has no such switch.
-        asked: whether its application asked for upstream's flag.
-        persistent: whether it stays when its application ends.
+        name: name of the device.
+        on: whether backpressure is on; None: its driver has no switch.
+        asked: whether its application set upstream's flag.
+        persistent: whether it outlives its application.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Device:
 
 
 def names(where: str | int | Path | None) -> dict[str, bool]:
-    """Return the devices of a network namespace (None: this one): which are TUN or TAP.
+    """Return the devices of a network namespace (None: this one) -> whether they are TUN or TAP.
 
     Raises:
-        NodropError: no such namespace.
+        NodropError: there is no such namespace.
     """
 
     def here() -> dict[str, bool]:
@@ -58,26 +58,26 @@ def look(where: str | int | Path | None, names: Sequence[str]) -> list[Device]:
     """Return devices of a network namespace (None: this one), in the order of their names.
 
     Raises:
-        NodropError: one is not there or no TUN or TAP device; no such namespace.
+        NodropError: a device does not exist or is not a TUN or TAP; there is no such namespace.
     """
-    told = netns.run_inside(where, lambda: [asdict(_look(name)) for name in names])
-    return [Device(**device) for device in told]
+    found = netns.run_inside(where, lambda: [asdict(_look(name)) for name in names])
+    return [Device(**device) for device in found]
 
 
 def turn(where: str | int | Path | None, name: str, on: bool) -> None:
-    """Switch one device that has a switch. Who is held when it goes off goes on.
+    """Switch a device that has a switch; switching it off wakes blocked senders.
 
     Raises:
-        NodropError: it is not there any more, or the right is missing.
+        NodropError: the device was deleted, or permission is missing.
     """
     netns.run_inside(where, lambda: _turn(name, on))
 
 
 def require(device: Device, on: bool, default: Default) -> None:
-    """Refuse a device that cannot be switched as wanted.
+    """Check that a device can be switched as wanted.
 
     Raises:
-        UnsupportedError: its driver has no switch; the hint says how to get one.
+        UnsupportedError: its driver has no switch; the hint explains how to get one.
     """
     if device.on is not None or (not on and not device.asked):
         return
@@ -88,12 +88,12 @@ def require(device: Device, on: bool, default: Default) -> None:
         )
     if default.installed:
         hint = (
-            "nodrop's is installed: 'nodrop install' says who has to be restarted, or reboot. "
-            "Or, with all sessions open: 'nodrop livepatch load'."
+            "nodrop's driver is installed but not loaded: reboot, or 'nodrop install' reports what "
+            "to restart. 'nodrop livepatch load' keeps all sessions open."
         )
     else:
         hint = _INSTALL
-    raise UnsupportedError(f"{device.name} is driven by the kernel's own tun, which drops.", hint)
+    raise UnsupportedError(f"{device.name} uses the stock driver, which drops.", hint)
 
 
 def _look(name: str) -> Device:
@@ -108,7 +108,7 @@ def _look(name: str) -> Device:
             f"{name} is no TUN or TAP device.",
             _ONE_FOR_ALL
             if driver in ("macvlan", "ipvlan")
-            else f"Its driver is {driver}; only tun's devices have the switch."
+            else f"Its driver is {driver}; only devices of tun can be switched."
             if driver
             else "",
         )
@@ -133,10 +133,10 @@ def _turn(name: str, on: bool) -> None:
 def _sentence(name: str, error: OSError) -> NodropError:
     if error.errno == errno.ENODEV:
         return NodropError(
-            f"There is no device {name} here.", "'ip link' lists them; -n names a namespace."
+            f"There is no device {name} here.", "See 'ip link', or select a namespace with -n."
         )
     if error.errno in (errno.EPERM, errno.EACCES):
         return NodropError(f"Only root can switch {name} (CAP_NET_ADMIN).", "Run this as root.")
     if error.errno == errno.EOPNOTSUPP:
-        return UnsupportedError(f"{name} has no switch any more.", "Its driver was changed.")
+        return UnsupportedError(f"{name} has no switch any more: its driver was changed.")
     return NodropError(f"{name} cannot be switched: {error.strerror}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is installed on this machine: kernels, modules on disk, sources, rights."""
+"""Installed kernels, modules and settings, as doctor needs them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _NO_DCO = re.compile(
     r"^\s*[<-]*(comp-lzo|compress|fragment|http-proxy|socks-proxy|secret|shaper|disable-dco)\b",
     re.MULTILINE,
 )
-"""OpenVPN's options that keep it from handing its data to the kernel."""
+"""OpenVPN's options that exclude its data channel offload (DCO)."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
-"""The head of the ELF note that has the build id."""
+"""The head of the ELF note with the build ID."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Kernel:
     """An installed kernel.
 
     Attributes:
-        release: its name.
+        release: kernel release.
         image: it can be booted.
-        headers: modules can be built for it.
+        headers: its headers are installed.
         nodrop: its next load of tun takes nodrop's.
-        why_not: why nodrop was not built for it; "": not tried, or it was.
+        why_not: why nodrop was not built for it; "": it was, or that was not tried.
     """
 
     release: str
@@ -50,7 +50,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """A module, in memory and on disk, by build id; "" where it is not, None: not known."""
+    """A module's build IDs, loaded and on disk; "": not there, None: not known."""
 
     name: str
     path: str
@@ -59,28 +59,28 @@ class ModuleFile:
 
     @property
     def stale(self) -> bool:
-        """Whether another one than the loaded one is on disk."""
+        """Whether the loaded module differs from the one on disk."""
         return bool(self.loaded and self.on_disk is not None and self.loaded != self.on_disk)
 
 
 @dataclass(frozen=True)
 class System:
-    """What commands other than ``status`` want to know of a machine.
+    """The installed kernels, modules and settings of a machine.
 
     Attributes:
         distribution: ID of os-release; "": not known.
-        release: of the running kernel.
-        kernels: those that are installed.
-        modules: nodrop's, and those it takes the place of.
-        tree: nodrop's sources are here for DKMS.
-        livepatch: the running kernel can be livepatched.
-        waiting: tasks that nodrop's livepatch waits for.
-        container: what kind of container this is; "": none.
-        headers_offered: the running kernel's headers are here, or apt has them.
-        in_kernel: of ovpn and wireguard, those that the running kernel has.
-        kept: what 'nodrop set' keeps (:meth:`Rules.read`).
-        obstacle: what keeps that from being applied (:meth:`Rules.obstacle`).
-        openvpn: pid of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
+        release: release of the running kernel.
+        kernels: installed kernels.
+        modules: the modules that nodrop installs or replaces.
+        tree: nodrop's sources for DKMS are installed.
+        livepatch: the running kernel supports livepatches.
+        waiting: tasks that the transition of nodrop's livepatch waits for.
+        container: kind of this container; "": not a container.
+        headers_offered: the running kernel's headers are installed, or apt has them.
+        in_kernel: those of ovpn and wireguard that the running kernel has.
+        kept: settings that 'nodrop set' keeps (:meth:`Rules.read`).
+        obstacle: why they are not applied (:meth:`Rules.obstacle`).
+        openvpn: PID of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
     """
 
     distribution: str
@@ -99,12 +99,12 @@ class System:
 
     @property
     def running(self) -> Kernel | None:
-        """The running kernel; None: its files are not here, as in a container."""
+        """The running kernel; None: it is not installed here, as in a container."""
         return next((one for one in self.kernels if one.release == self.release), None)
 
     @property
     def newest(self) -> Kernel | None:
-        """The newest installed kernel of the running one's flavour that can be booted."""
+        """The newest bootable kernel of the running kernel's flavour."""
         own = _flavour(self.release)
         fit = [one for one in self.kernels if one.image and _flavour(one.release) == own]
         return max(fit, key=lambda one: order(one.release), default=None)
@@ -115,7 +115,7 @@ class System:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what was recorded as JSON."""
+        """Return a system from its JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         modules = [ModuleFile(**one) for one in data["modules"]]
         openvpn = {int(pid): one for pid, one in data.get("openvpn", {}).items()}
@@ -124,7 +124,7 @@ class System:
 
 
 def order(release: str) -> list[int]:
-    """Return what releases of kernels are sorted by: their numbers."""
+    """Return the sort key of a kernel release: its numbers."""
     return [int(number) for number in re.findall(r"\d+", release.removesuffix(_flavour(release)))]
 
 
@@ -135,11 +135,11 @@ def _flavour(release: str) -> str:
 
 
 def read(pids: Iterable[int], root: Path = Path("/")) -> System:
-    """Read it.
+    """Read the system.
 
     Args:
-        pids: processes that hold devices; where OpenVPN is one, its options are looked at.
-        root: of the file system.
+        pids: processes that have devices open; the options of those that are OpenVPN are read.
+        root: root directory.
     """
     release = os.uname().release
     distribution = _distribution(root)
@@ -194,16 +194,16 @@ def _kernels(root: Path) -> Iterable[Kernel]:
 
 
 def _why_not(root: Path, release: str) -> str:
-    """Return the reason in the log that kmod/fit leaves."""
+    """Return the reason in the log of kmod/fit; "": none."""
     with suppress(OSError):
         text = (root / f"var/log/nodrop/{release}.log").read_text(errors="replace")
-        said = [line for line in text.splitlines() if line.startswith("nodrop: ")]
-        return said[0].removeprefix("nodrop: ") if said else ""
+        ours = [line for line in text.splitlines() if line.startswith("nodrop: ")]
+        return ours[0].removeprefix("nodrop: ") if ours else ""
     return ""
 
 
 def _path(folder: Path, module: str) -> str:
-    """Return the file that a load takes, below a kernel's folder; "": none."""
+    """Return the file that a load takes, relative to a kernel's directory; "": none."""
     with suppress(OSError), (folder / "modules.dep").open(errors="replace") as file:
         for line in file:
             path = line.partition(":")[0]
@@ -244,7 +244,7 @@ def _build_id(data: bytes) -> str | None:
 
 
 def _openvpn(root: Path, pid: int) -> list[str] | None:
-    """Return which of _NO_DCO an OpenVPN has; None: it is none, or its files cannot be read."""
+    """Return an OpenVPN's options of _NO_DCO; None: not OpenVPN, or a file cannot be read."""
     folder = root / f"proc/{pid}"
     with suppress(OSError, ValueError):
         text = (folder / "cmdline").read_text(errors="replace").replace("\0", "\n")
@@ -253,7 +253,7 @@ def _openvpn(root: Path, pid: int) -> list[str] | None:
             return None
         for name in re.findall(r"^--config\n(.+)", text, re.MULTILINE) or words[len(words) > 1 :]:
             place = folder / ("root" if name.startswith("/") else "cwd") / name.lstrip("/")
-            # Anybody may call a program so: no FIFO may block, no device be opened.
+            # Any program may be called openvpn: do not block on a FIFO, and open no device.
             pinned = os.open(place, os.O_PATH | os.O_CLOEXEC)
             try:
                 if not stat.S_ISREG(os.fstat(pinned).st_mode):
@@ -262,7 +262,7 @@ def _openvpn(root: Path, pid: int) -> list[str] | None:
                     text += file.read(1 << 20)
             finally:
                 os.close(pinned)
-        # It may name any file: nothing of that but these words is kept.
+        # The file may be any file: return nothing of it but these words.
         return sorted({*_NO_DCO.findall(text)})
     return None
 

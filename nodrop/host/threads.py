@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the scheduler did with the threads that read virtual links, from /proc."""
+"""Scheduling of the threads that read virtual links, from /proc."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _KERNEL = 0x4000 | 0x200000
-"""PF_USER_WORKER and PF_KTHREAD: threads that run the kernel's code only."""
+"""PF_USER_WORKER and PF_KTHREAD: threads that only run kernel code."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 POLICIES = {0: "", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "IDLE", 6: "DEADLINE"}
-"""Names of scheduling policies; "": the usual one."""
+"""Names of scheduling policies; "": SCHED_OTHER."""
 
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread, as it was at one time.
+    """A thread at one time.
 
     Attributes:
-        pid: of the process that holds the device; a vhost thread of the kernel has another one.
-        tid: its own number.
-        name: as the kernel has it.
-        run_s: CPU time that it had, seconds.
-        wait_s: how long it was ready to run and did not; None: this kernel does not tell.
-        policy: its scheduling policy, a key of POLICIES.
+        pid: process that has the device open; a vhost thread may belong to another process.
+        tid: thread ID.
+        name: the kernel's name of the thread.
+        run_s: CPU time, seconds.
+        wait_s: time it was runnable and did not run, seconds; None: the kernel does not report it.
+        policy: scheduling policy, a key of POLICIES.
         nice: -20 to 19.
-        cpu: that it ran on last.
-        vhost: it is the kernel's, and reads for the process.
+        cpu: CPU that it last ran on.
+        vhost: it is a vhost thread, which reads for the process.
     """
 
     pid: int
@@ -45,14 +45,14 @@ class Thread:
 
 
 def read(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
-    """Return the threads of some processes, and those that vhost-net runs for them.
+    """Return the threads of some processes, and vhost's threads that work for them.
 
-    Threads that end meanwhile are left out.
+    Threads that exit meanwhile are left out.
     """
     wanted = set(pids)
     found = [thread for pid in sorted(wanted) for thread in _threads(proc, pid, pid)]
-    # Until Linux 6.4, and where vhost is told so, vhost's are processes of their own. Their names
-    # have the number of the thread that made them.
+    # Before Linux 6.4, and if vhost is configured so, vhost's threads are separate processes.
+    # Their names contain the ID of the thread that created them.
     names = {f"vhost-{thread.tid}": thread.pid for thread in found}
     for entry in _numbers(f"{proc}") if names else ():
         with suppress(OSError):
@@ -62,7 +62,7 @@ def read(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
 
 
 def states(threads: Iterable[Thread], proc: Path = Path("/proc")) -> Counter[int]:
-    """Return the numbers of those threads that are ready to run now, or run, each once."""
+    """Return the IDs of the threads that are runnable or running now, each once."""
     ready: Counter[int] = Counter()
     for thread in threads:
         with suppress(OSError):
@@ -93,18 +93,18 @@ def _thread(folder: str, pid: int, tid: int) -> Thread:
         policy=int(fields[38]),
         nice=int(fields[16]),
         cpu=int(fields[36]),
-        # A program may choose such a name, but no such flag.
+        # A program may choose such a name, but cannot set the flag.
         vhost=name.startswith("vhost-") and bool(int(fields[6]) & _KERNEL),
     )
 
 
 def _fields(path: str) -> list[str]:
-    """Return what follows the name in a stat file: the state comes first."""
+    """Return the fields behind the name in a stat file; the first is the state."""
     return content(path).rpartition(")")[2].split()
 
 
 def content(path: str | bytes, dir_fd: int | None = None) -> str:
-    """Return what a file of the kernel says, or the first 64 KiB of that."""
+    """Return the content of a file in /proc or /sys, at most 64 KiB."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         return os.read(fd, 1 << 16).decode(errors="surrogateescape")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a machine's virtual links counted, as Prometheus wants it.
+"""Metrics of virtual links for Prometheus.
 
-``metrics`` says what there is, ``collect`` takes it from a machine, ``text`` writes it in the
-text exposition format, ``file`` puts it where node_exporter's textfile collector looks.
+``metrics`` defines them, ``collect`` reads them from the model, ``text`` formats them in the text
+exposition format, and ``file`` writes the file for node_exporter's textfile collector.
 """

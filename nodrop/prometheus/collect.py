@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Takes the metrics from a machine that was read."""
+"""Collect the metrics of a machine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nodrop.prometheus.text import Family, readable
 
 
 def collect(host: Host, devices: Sequence[Device], duration_s: float) -> list[Family]:
-    """Return all families in their order, also those without a sample.
+    """Return all families in their order, including those without a sample.
 
     Args:
-        devices: those of the machine that are wanted.
-        duration_s: how long it took to read the machine, seconds.
+        devices: the selected devices of the machine.
+        duration_s: time that reading the machine took, seconds.
     """
     ordered = sorted(devices, key=lambda device: (netns(device), readable(device.name)))
     duration = Family(metrics.DURATION[0], metrics.GAUGE, metrics.DURATION[1], ())
@@ -27,8 +27,8 @@ def collect(host: Host, devices: Sequence[Device], duration_s: float) -> list[Fa
 def netns(device: Device) -> str:
     """Return the label for a device's namespace: its name, "" for the command's own.
 
-    One that has no name goes by its inode, as the kernel writes it: a pid or a path is
-    another one tomorrow.
+    The label of a namespace without a name is its inode as the kernel prints it, since a PID or
+    a path would not be stable.
     """
     name = device.netns
     if name.isdigit() or "/" in name:
@@ -81,7 +81,7 @@ def _queues(devices: Sequence[Device]) -> list[Family]:
 def _families(
     wanted: Sequence[Metric[T]], labels: tuple[str, ...], found: Mapping[tuple[str, ...], T]
 ) -> Iterator[Family]:
-    """Give a family for each metric; what is not known has no sample."""
+    """Yield a family for each metric; an unknown value has no sample."""
     for metric in wanted:
         numbers = {values: metric.number(one) for values, one in found.items()}
         samples = {values: n for values, n in numbers.items() if n is not None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A file that is there as a whole, or as it was before."""
+"""Replace a file atomically."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nodrop.host import etc
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file that everybody may read; who reads it meanwhile sees the old one or the new.
+    """Replace a file atomically, readable by all users.
 
     Raises:
-        NodropError: it cannot be written, or something else than a file is there. The old
-            file is left as it was, and nothing beside it.
+        NodropError: it cannot be written, or the path is not a regular file. The old file is
+            unchanged, and no temporary file is left.
     """
     try:
         mode = path.lstat().st_mode
@@ -24,12 +24,10 @@ def replace(path: Path, content: bytes) -> None:
     except OSError as error:
         raise _cannot(path, error) from error
     if stat.S_ISLNK(mode):
-        # Who made the link would choose the file.
-        raise NodropError(
-            f"{path} is a link.", "Name the file itself; without --out, stdout gets it."
-        )
+        # The owner of the link could choose which file root overwrites.
+        raise NodropError(f"{path} is a symbolic link.", "Name the file itself.")
     if not stat.S_ISREG(mode):
-        raise NodropError(f"{path} is no regular file.", "Without --out, stdout gets it all.")
+        raise NodropError(f"{path} is not a regular file.", "Leave --out out to print to stdout.")
     try:
         etc.replace(path, content)
     except OSError as error:

@@ -12,11 +12,11 @@ class Family:
     """All samples of one metric.
 
     Attributes:
-        name: with the unit in it; a counter's ends in ``_total``.
+        name: includes the unit; that of a counter ends in ``_total``.
         kind: "counter" or "gauge".
         help: one sentence.
-        labels: names of the labels that each sample has.
-        samples: the labels' values -> the number; in the order in which they are printed.
+        labels: names of the labels of each sample.
+        samples: label values -> value, in printing order.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Family:
 
 
 def lines(families: Iterable[Family]) -> Iterator[str]:
-    """Return the lines of a page, each family together; one without samples is left out."""
+    """Yield the lines of a page by family, without families that have no sample."""
     for family in families:
         if not family.samples:
             continue
@@ -40,14 +40,14 @@ def lines(families: Iterable[Family]) -> Iterator[str]:
 
 
 def page(families: Iterable[Family]) -> bytes:
-    """Return a whole page; it is UTF-8, whatever the locale."""
+    """Return a whole page in UTF-8, whatever the locale."""
     return "".join(f"{line}\n" for line in lines(families)).encode()
 
 
 def readable(text: str) -> str:
-    r"""Return a text that UTF-8 can carry: bytes of a name that are none become ``\xff``.
+    r"""Return a text that UTF-8 can encode; bytes of a name that are not UTF-8 become ``\xff``.
 
-    Two names stay two.
+    Different names stay different.
     """
     text = text.replace("\\", r"\\")
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop top``: what passes now, what waits and what is lost.
+"""``nodrop top``: current rates of packets and drops, and queueing delay.
 
-``look`` reads the machine again and again, ``rates`` makes numbers per second of two looks,
-``view`` chooses and lays out what is shown.
+``refresh`` reads the machine repeatedly, ``rates`` computes rates between two samples, and
+``view`` selects and lays out what is shown.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One refresh as JSON: units in the keys, null for what cannot be known (docs/json.md)."""
+"""One refresh as JSON: units in the keys, null for unknown values (docs/guide.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
     """Return a device.
 
     Args:
-        queues: with each of its queues.
+        queues: include each of its queues.
     """
     device = found.device
     return {
@@ -34,7 +34,7 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
         "rx_packets_per_s": found.link.get("rx_packets"),
         "rx_bytes_per_s": found.link.get("rx_bytes"),
         "rx_dropped_packets_per_s": found.link.get("rx_dropped"),
-        "tx_dropped_packets_per_s": found.lost,
+        "tx_dropped_packets_per_s": found.dropped,
         "drops_by_cause_packets_per_s": found.drops if found.link else None,
         **_counters(found.counters),
         "ring_packets": found.ring_packets,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Numbers per second, of two looks at a machine.
+"""Rates between two samples of a machine.
 
-A device is the same one as long as its namespace and its ifindex are. Counters that went back
-belong to something new (a qdisc that was replaced, a queue that was opened): their rates are
-not known before the next look. So no rate is ever negative.
+A device is identified by its namespace and its ifindex. Counters that decreased belong to a new
+object, such as a replaced qdisc or a newly opened queue. Their rates are unknown until the next
+sample, so no rate is negative.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import NamedTuple
 from nodrop.host.model import GAUGES, Device, Driver, Qdisc, Queue
 
 Rates = dict[str, float]
-"""Counter -> number per second; empty: not known."""
+"""Counter -> rate per second; empty: unknown."""
 
 _Counts = Mapping[str, int]
 _MS = 1000.0
-_ASIDE = 0.1
-"""The driver's counters are read a moment after the device's: so much of them is no cause."""
+_SKEW = 0.1
+"""Share of the driver's drops that may lack in the device's: they are not read at the same time."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What is counted of a device; each group begins anew as a whole."""
+    """The counters of a device, in groups that start from 0 together."""
 
     link: _Counts
     qdisc: _Counts
@@ -73,10 +73,10 @@ class QueueRow:
     """One queue of a device.
 
     Attributes:
-        packets, bytes: given to the reader, per second; of several queues: to the ring, by mq.
-        counters: nodrop's, per second.
+        packets, bytes: passed to the reader, per second; with several queues: to the driver, by mq.
+        counters: nodrop's counters, per second.
         qdisc: counters of its qdisc, per second.
-        waits: how long a packet waits.
+        waits: queueing delays.
     """
 
     queue: Queue
@@ -89,9 +89,9 @@ class QueueRow:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long a packet waits by Little's law, ms: what is queued / what leaves per second.
+    """Queueing delays by Little's law, ms: what is queued, divided by the rate of what leaves.
 
-    None: not known, since nothing leaves, or since the driver does not say what its ring holds.
+    None: unknown, because nothing leaves, or the driver does not report its ring's packets.
     """
 
     qdisc_ms: float | None = None
@@ -99,7 +99,7 @@ class Waits:
 
     @property
     def both_ms(self) -> float | None:
-        """In the qdisc and in the ring."""
+        """Delay in the qdisc and in the ring."""
         if self.qdisc_ms is None or self.ring_ms is None:
             return None
         return self.qdisc_ms + self.ring_ms
@@ -110,11 +110,11 @@ class Row:
     """One device, now.
 
     Attributes:
-        interval_s: between the two looks; None: the device is new.
+        interval_s: time between the samples; None: the device is new.
         link: packets, bytes and drops of the device, per second.
-        counters: nodrop's, per second, over all queues.
+        counters: nodrop's counters, per second, over all queues.
         qdisc: counters of its qdisc, per second.
-        drops: by cause, packets per second, without those of the qdisc.
+        drops: drops by cause, packets per second, without the qdisc's.
         queues: its queues; a tunnel has none.
     """
 
@@ -128,13 +128,13 @@ class Row:
     waits: Waits = field(default_factory=Waits)
 
     @property
-    def lost(self) -> float | None:
-        """Packets per second that the device or its driver lost; None: not known."""
+    def dropped(self) -> float | None:
+        """Packets per second that the driver dropped; None: unknown."""
         return sum(self.drops.values()) if self.link else None
 
     @property
     def ring_packets(self) -> int | None:
-        """Packets in all rings now; None: the driver does not say."""
+        """Packets in all rings now; None: the driver does not report them."""
         return self.device.counter("ring")
 
 
@@ -145,7 +145,7 @@ class _Before:
 
 
 class Meter:
-    """Remembers the last look and compares it with the next one."""
+    """Stores the last sample, and computes the rates to the next one."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, int], _Before] = {}
@@ -155,7 +155,7 @@ class Meter:
 
         Args:
             devices: as they are now.
-            times_s: inode of each namespace -> when it was read, monotonic.
+            times_s: inode of each namespace -> when it was read, monotonic, seconds.
         """
         now: dict[tuple[int, int], _Before] = {}
         rows = []
@@ -208,7 +208,7 @@ def _row(device: Device, before: _Before | None, now: _Before) -> Row:
 
 
 class _Flow(NamedTuple):
-    """What leaves, per second."""
+    """The rate of what leaves, per second."""
 
     packets: float
     bytes: float
@@ -226,7 +226,7 @@ def _queue(
     """Return a queue's row.
 
     Args:
-        flow: of the device, if this is its only queue; else what the qdisc below mq sent counts.
+        flow: the device's rate, if this is its only queue; None: use that of its qdisc below mq.
     """
     if flow is None and queue.qdisc and qdisc:
         flow = _Flow(qdisc["packets"], qdisc["bytes"])
@@ -241,7 +241,7 @@ def _queue(
 
 
 def _rates(before: _Counts, now: _Counts, seconds: float) -> Rates:
-    """Return the rates of a group of counters; empty when it is new."""
+    """Return the rates of a group of counters; empty if the group is new."""
     if seconds <= 0 or not before:
         return {}
     differences = {name: now[name] - before[name] for name in now if name in before}
@@ -251,9 +251,9 @@ def _rates(before: _Counts, now: _Counts, seconds: float) -> Rates:
 
 
 def _drops(device: Device, link: Rates, counters: Rates) -> Rates:
-    """Return the drops by cause; those that the driver does not explain are the ring's.
+    """Return the drops by cause; other drivers than nodrop's only have the cause "ring".
 
-    nodrop explains each of its own: the others happened while the device had no qdisc.
+    nodrop's driver counts drops at the ring by cause; "other": no reader, a filter, no memory.
     """
     found = {
         name.removeprefix("drop_"): rate
@@ -262,7 +262,7 @@ def _drops(device: Device, link: Rates, counters: Rates) -> Rates:
     }
     explained = sum(found.values())
     rest = max(link["tx_dropped"] - explained, 0.0)
-    if rest < _ASIDE * explained:
+    if rest < _SKEW * explained:
         rest = 0.0
     if device.tunnel:
         return {"tunnel": rest}
@@ -274,7 +274,7 @@ def _drops(device: Device, link: Rates, counters: Rates) -> Rates:
 def _waits(
     qdisc: Qdisc | None, ring_packets: int | None, flow: _Flow | None, *, tunnel: bool = False
 ) -> Waits:
-    """Return the waits; a tunnel without a qdisc hands its packets on to another device."""
+    """Return the delays; unknown for a tunnel without a qdisc, which queues nothing itself."""
     if flow is None or (tunnel and qdisc and qdisc.kind in ("noqueue", "noop")):
         return Waits()
     return Waits(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One look at the machine after another, with the rates since the one before."""
+"""Samples of the machine at intervals, with the rates between them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nodrop.host.read import read
 from nodrop.top.rates import Meter, Row
 
 FIRST_S = 1.0
-"""Nothing can be said before the second look, so that one comes soon."""
+"""Longest time until the second sample, without which there are no rates."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is known at one time.
+    """A sample.
 
     Attributes:
-        time_s: since the epoch.
+        time_s: seconds since the epoch.
         host: the machine.
-        rows: a row for each device; the first look has no rates.
+        rows: a row for each device; without rates in the first sample.
     """
 
     time_s: float
@@ -32,11 +32,11 @@ class Look:
 
 
 class Looks:
-    """Looks at a machine again and again.
+    """A source of samples of the machine.
 
     Args:
-        where: a network namespace: name, pid, or file; None: the one that this runs in.
-        everywhere: all that there are.
+        where: a network namespace: name, PID or file; None: the caller's own.
+        everywhere: read all namespaces.
     """
 
     def __init__(self, where: str | None = None, *, everywhere: bool = False) -> None:
@@ -45,11 +45,11 @@ class Looks:
         self._meter = Meter()
 
     def look(self) -> Look:
-        """Look now.
+        """Return a sample.
 
         Raises:
-            NodropError: the one namespace is not there (any more), may not be entered, or
-                iproute2 is missing.
+            NodropError: the namespace does not exist (any more) or cannot be entered, or iproute2
+                is missing.
         """
         raw = read(self._where, everywhere=self._everywhere)
         host = build(raw)
@@ -57,17 +57,17 @@ class Looks:
         return Look(time.time(), host, self._meter.rows(host.devices, times))
 
     def every(self, interval_s: float, count: int | None) -> Iterator[Look]:
-        """Look again and again, and sleep in between; the first look is not among them.
+        """Yield samples at intervals, after the first one was taken by :meth:`look`.
 
         Args:
-            interval_s: between two looks.
-            count: how many; None: without end.
+            interval_s: time between two samples.
+            count: number of samples; None: without end.
         """
         due = time.monotonic() + min(interval_s, FIRST_S)
         done = 0
         while count is None or done < count:
             time.sleep(max(due - time.monotonic(), 0.0))
-            # A look that took longer than the interval leaves out some.
+            # If a sample took longer than the interval, skip the missed ones.
             due = max(due, time.monotonic()) + interval_s
             done += 1
             yield self.look()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is shown of the rows: which, in which order, in which columns."""
+"""Select, sort and lay out the rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nodrop.top.rates import QueueRow, Rates, Row
 
 UNKNOWN = "-"
 LEAST_S, MOST_S = 0.1, 3600.0
-"""Bounds of the time between two refreshes, seconds."""
+"""Bounds of --interval, seconds."""
 
 
 class Sort(StrEnum):
-    """By what the rows are sorted; the largest comes first, names from A to Z."""
+    """Sort keys: the largest value first, names from A to Z."""
 
     DROPS = "drops"
     PACKETS = "packets"
@@ -31,11 +31,11 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True)
 class View:
-    """What people chose to see.
+    """The options that select what is shown.
 
     Attributes:
         names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
-        limit: so many rows at most; None: all.
+        limit: maximum number of rows; None: all.
     """
 
     sort: Sort = Sort.DROPS
@@ -44,10 +44,10 @@ class View:
     limit: int | None = None
 
     def choose(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows that are shown, in order, and none beyond the limit."""
+        """Return the rows to show, sorted, up to the limit."""
         chosen = sorted(filter(self._wanted, rows), key=lambda row: row.device.label)
         if self.sort is not Sort.NAME:
-            # What is not known comes last; of equals, those that are busy come first.
+            # Unknown values come last; of equal ones, the busier device comes first.
             chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
             chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
         return chosen[: self.limit]
@@ -61,7 +61,7 @@ def _known(value: float | None) -> float:
 
 
 _KEYS: dict[Sort, Callable[[Row], float | None]] = {
-    Sort.DROPS: lambda row: row.lost if row.lost is None else row.lost + row.qdisc.get("drops", 0),
+    Sort.DROPS: lambda row: None if (n := row.dropped) is None else n + row.qdisc.get("drops", 0),
     Sort.PACKETS: lambda row: row.link.get("tx_packets"),
     Sort.BYTES: lambda row: row.link.get("tx_bytes"),
     Sort.STOPS: lambda row: row.counters.get("stops"),
@@ -75,10 +75,10 @@ def table(
 ) -> tuple[list[Column], list[Sequence[Cell]]]:
     """Return columns and lines.
 
-    What the rows are sorted by is never left out; a column in which nothing is known goes first.
+    The sort key's column is never left out; columns without any known value are left out first.
 
     Args:
-        queues: each queue, too, in a line of its own.
+        queues: add a line for each queue.
     """
     cells = lines(rows, queues=queues)
     titles = _columns(sort, queues=queues)
@@ -90,10 +90,10 @@ def table(
 
 
 def summary(every: Sequence[Row], shown: Sequence[Row], chosen: View) -> str:
-    """Return one line on all devices and on how they are shown."""
+    """Return one line of totals, with the number of devices and the sort key."""
     packets = sum(row.link.get("tx_packets", 0.0) for row in shown)
     bits = sum(row.link.get("tx_bytes", 0.0) for row in shown) * 8
-    drops = sum(row.lost or 0.0 for row in shown)
+    drops = sum(row.dropped or 0.0 for row in shown)
     stops = sum(row.counters.get("stops", 0.0) for row in shown)
     of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
     return (
@@ -105,7 +105,7 @@ def summary(every: Sequence[Row], shown: Sequence[Row], chosen: View) -> str:
 
 
 def _columns(sort: Sort, *, queues: bool) -> list[Column]:
-    """Numbers change at each refresh: titles are as wide as they become."""
+    """Return the columns; titles are padded to the width of the numbers, which change."""
     return [
         Column("DEVICE"),
         *([Column("Q", right=True)] if queues else []),
@@ -132,7 +132,7 @@ def _importance(sort: Sort, own: Sort, otherwise: int) -> int:
 
 
 def lines(rows: Sequence[Row], *, queues: bool) -> list[Sequence[Cell]]:
-    """Return a line for each row, and one for each queue where that is asked."""
+    """Return a line for each row, and with ``queues`` one for each queue."""
     found: list[Sequence[Cell]] = []
     for row in rows:
         found.append(_device(row, queues=queues))
@@ -150,13 +150,13 @@ def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
         _owner(device),
         short(row.link.get("tx_packets")),
         short(_bits(row.link.get("tx_bytes"))),
-        _lost(row.lost),
+        _drops(row.dropped),
         _causes(row.drops),
         *_flow_control(row.counters),
         _ring(row.ring_packets, device.txqueuelen * max(device.queues, 1)),
         _limit(device.counter("limit")),
         str(device.qdisc.queued_packets),
-        _lost(row.qdisc.get("drops"), "yellow"),
+        _drops(row.qdisc.get("drops"), "yellow"),
         UNKNOWN if device.qdisc.flows is None else str(device.qdisc.flows),
         wait(row.waits.both_ms),
     )
@@ -176,13 +176,13 @@ def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
         "",
         short(found.packets),
         short(_bits(found.bytes)),
-        _lost(sum(drops.values()) if drops else None),
+        _drops(sum(drops.values()) if drops else None),
         _causes(drops),
         *_flow_control(found.counters),
         _ring(queue.ring_packets, row.device.txqueuelen),
         _limit(queue.limit_packets),
         str(queue.qdisc.queued_packets) if queue.qdisc else UNKNOWN,
-        _lost(found.qdisc.get("drops"), "yellow") if queue.qdisc else UNKNOWN,
+        _drops(found.qdisc.get("drops"), "yellow") if queue.qdisc else UNKNOWN,
         UNKNOWN if queue.qdisc is None or queue.qdisc.flows is None else str(queue.qdisc.flows),
         wait(found.waits.both_ms),
     )
@@ -194,12 +194,12 @@ def _owner(device: Device) -> str:
     return device.owners[0].name + ("+vhost" if device.vhost else "")
 
 
-def _lost(rate: float | None, style: str = "red") -> Cell:
+def _drops(rate: float | None, style: str = "red") -> Cell:
     return (short(rate), style if rate else "")
 
 
 def _causes(drops: Rates) -> str:
-    """The causes, the worst first; with numbers when there are several."""
+    """Return the causes, the worst first; with rates if there are several."""
     worst = sorted(((rate, name) for name, rate in drops.items() if rate), reverse=True)
     if len(worst) == 1:
         return worst[0][1]
@@ -238,7 +238,7 @@ def short(value: float | None) -> str:
 
 
 def wait(value: float | None) -> str:
-    """Return a time of so many ms, marked as an estimate: ``~3.4ms``."""
+    """Return a delay given in ms, marked as an estimate: ``~3.4ms``."""
     if value is None:
         return UNKNOWN
     if value < 1:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where packets are lost: the kernel's tracepoint skb:kfree_skb, counted inside the kernel."""
+"""Trace drops with the kernel's tracepoint skb:kfree_skb, and flow control with nodrop's own."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Counts a device's drops by bpftrace, which knows the kernel's types and leaves nothing behind."""
+"""Count a device's drops by bpftrace, which knows the kernel's types and cleans up after itself."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from nodrop.trace.model import Counted, Site, Target, Tracer
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names
 
 READY_S = 20.0
-"""Compiling takes a second; after so many another tracer is quicker."""
+"""Limit for compiling, which takes about a second; then use the other tracer."""
 PATIENT_S = 240.0
-"""For who insists on bpftrace; on an emulated CPU it takes minutes."""
+"""The limit with --tracer bpftrace; on an emulated CPU it takes minutes."""
 STOP_S = 120.0
 _LOOK_S = 0.02
 _TYPES = "sys/kernel/btf/vmlinux"
@@ -39,22 +39,22 @@ tracepoint:skb:kfree_skb /@on == 1/ {{
 	}}
 }}
 """
-"""Counts once it has said "ready". The second probe is there since bpftrace before 0.21 forgets a
-SIGINT that comes outside of its poll, until a probe prints."""
+"""Counts after it has printed "ready". The second probe makes bpftrace before 0.21 notice a SIGINT
+that arrives outside of its poll."""
 
 
 def available(root: Path = Path("/")) -> bool:
-    """Whether the program is installed, and the kernel has the types that it needs."""
+    """Return whether bpftrace is installed and the kernel has type information (BTF)."""
     return shutil.which("bpftrace") is not None and (root / _TYPES).exists()
 
 
 class BpftraceTracer(Tracer):
-    """Counts one device's drops.
+    """Counter of one device's drops.
 
     Args:
         files: the kernel's tracing files, open.
         target: the device.
-        ready_s: how long it may take to begin, seconds.
+        ready_s: time that it may take to start, seconds.
     """
 
     name = "bpftrace"
@@ -72,8 +72,8 @@ class BpftraceTracer(Tracer):
         self._errors: IO[bytes] | None = None
 
     def start(self) -> None:
-        """Begin to count."""
-        # Files, not pipes: nobody has to read along.
+        """Start counting."""
+        # Files instead of pipes, which would have to be read meanwhile.
         self._output, self._errors = (
             self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             for _ in range(2)
@@ -99,13 +99,13 @@ class BpftraceTracer(Tracer):
             time.sleep(_LOOK_S)
 
     def poll(self) -> None:
-        """Raise NodropError when bpftrace has ended by itself."""
+        """Raise NodropError if bpftrace has exited."""
         assert self._process is not None
         if self._process.poll() is not None:
-            raise NodropError("bpftrace ended too early.", self._said())
+            raise NodropError("bpftrace ended too early.", self._message())
 
     def finish(self) -> Counted:
-        """Stop, and return what was counted."""
+        """Stop bpftrace, and return the counts."""
         assert self._process is not None
         assert self._output is not None
         self.poll()
@@ -115,7 +115,7 @@ class BpftraceTracer(Tracer):
         except subprocess.TimeoutExpired as error:
             raise NodropError(f"bpftrace did not end within {STOP_S:.0f} s.") from error
         if self._process.returncode != 0:
-            raise NodropError("bpftrace failed at its end, so nothing is known.", self._said())
+            raise NodropError("bpftrace failed to report its counts.", self._message())
         counts = parse(_content(self._output).decode(errors="replace"))
         names = self._files.functions({address for address, _ in counts})
         counted = Counted(Counter())
@@ -126,13 +126,13 @@ class BpftraceTracer(Tracer):
         return counted
 
     def close(self) -> None:
-        """End it; its programs leave the kernel with it."""
+        """Kill bpftrace; the kernel then unloads its programs."""
         if self._process is not None:
             with suppress(NodropError):
                 proc.kill_group(self._process)
         self._stack.close()
 
-    def _said(self) -> str:
+    def _message(self) -> str:
         assert self._errors is not None
         return proc.tail(_content(self._errors).decode(errors="replace").strip(), 4)
 
@@ -144,25 +144,25 @@ def program(target: Target, *, has_reason: bool) -> str:
 
 
 def parse(text: str) -> dict[tuple[int, int], int]:
-    """Return address and number of the reason -> packets, from bpftrace's JSON.
+    """Return (address, number of the reason) -> packets, from bpftrace's JSON.
 
     Raises:
-        NodropError: it is something else.
+        NodropError: the output is not understood.
     """
     counts: dict[tuple[int, int], int] = {}
     try:
         for line in filter(None, map(str.strip, text.splitlines())):
-            said = json.loads(line)
-            if said["type"] != "map":
+            message = json.loads(line)
+            if message["type"] != "map":
                 continue
-            for key, packets in said["data"].get("@drops", {}).items():
+            for key, packets in message["data"].get("@drops", {}).items():
                 address, reason = re.findall(r"-?\d+", key)
                 counts[int(address) % 2**64, int(reason)] = int(packets)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NodropError(f"bpftrace printed something unknown: {line}") from error
+        raise NodropError(f"The output of bpftrace is not understood: {line}") from error
     return counts
 
 
 def _content(file: IO[bytes]) -> bytes:
-    """Return all of a file that another process writes to, whose place in it we share."""
+    """Return a file's content without moving the file offset, which the writer shares."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a device counts itself, to be compared with what the kernel's tracepoint tells."""
+"""A device's own counters, to be compared with the traced drops."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NET = Path("/sys/class/net")
 
 @dataclass(frozen=True)
 class Counters:
-    """A device's counters: since it was made, or in between two readings.
+    """A device's counters, since it was created or between two readings.
 
     Attributes:
-        ifindex, netns: which device that was.
-        tx_dropped, rx_dropped: of the device, packets.
-        qdisc: the root's kind.
+        ifindex, netns: identify the device.
+        tx_dropped, rx_dropped: the device's drops, packets.
+        qdisc: kind of the root qdisc.
         qdisc_drops: packets that it dropped.
-        qdisc_over_limit: those of them that its limit dropped; None: it does not say.
-        driver: the driver's own counters, by name.
+        qdisc_over_limit: those that exceeded its limit; None: not reported.
+        driver: the driver's counters, by name.
     """
 
     ifindex: int
@@ -43,11 +43,11 @@ class Counters:
     driver: dict[str, int] = field(default_factory=dict)
 
     def target(self, name: str) -> Target:
-        """Return which device that is, for a tracer."""
+        """Return the device for a tracer."""
         return Target(name, self.ifindex, self.netns)
 
     def since(self, before: Counters) -> Counters | None:
-        """Return what was counted since then; None: it is another device, or was made anew."""
+        """Return the differences; None: it is another device, possibly of the same name."""
         if (self.ifindex, self.netns) != (before.ifindex, before.netns):
             return None
         same = self.qdisc == before.qdisc and self.qdisc_drops >= before.qdisc_drops
@@ -58,7 +58,7 @@ class Counters:
             tx_dropped=self.tx_dropped - before.tx_dropped,
             rx_dropped=self.rx_dropped - before.rx_dropped,
             qdisc=self.qdisc,
-            # A qdisc that was replaced begins at 0.
+            # A new qdisc starts at 0.
             qdisc_drops=self.qdisc_drops - (before.qdisc_drops if same else 0),
             qdisc_over_limit=limit - old
             if same and limit is not None and old is not None
@@ -71,7 +71,7 @@ class Counters:
         )
 
     def nodrop(self, name: str) -> int | None:
-        """Sum of one of nodrop's counters over all queues; None: the driver has no such."""
+        """Return the sum of one of nodrop's counters over all queues; None: not reported."""
         values = [value for key, value in self.driver.items() if _bare(key) == name]
         return sum(values) if values else None
 
@@ -112,7 +112,7 @@ def _read(name: str) -> dict[str, Any]:
     driver: dict[str, int] = {}
     with suppress(OSError):
         driver = ethtool.stats(name)
-    # These last, and a tracer right after them, so that both are of the same moment.
+    # Read these last: the tracer starts right afterwards, and both must cover the same time.
     return asdict(
         Counters(
             ifindex=int((files / "ifindex").read_text()),
@@ -130,7 +130,7 @@ def _read(name: str) -> dict[str, Any]:
 def root_qdisc(qdiscs: Sequence[Mapping[str, Any]]) -> tuple[str, int, int | None]:
     """Return kind, drops and drops over the limit of the root of a device's qdiscs."""
     root = next((one for one in qdiscs if one.get("root")), {"kind": "noqueue"})
-    # Each sub-queue of mq has its own; the root adds up their drops and nothing more.
+    # Of its children's counters, mq only adds up the drops.
     limits = [int(one["drop_overlimit"]) for one in qdiscs if "drop_overlimit" in one]
     return str(root["kind"]), int(root.get("drops", 0)), sum(limits) if limits else None
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads the tracepoint's events one by one, where there is no bpftrace.
+"""Read the tracepoint's events one by one, if there is no bpftrace.
 
-That costs time for each event, so only so many are read in a second; the kernel counts the others,
-and they are told as unseen.
+Each event costs time, so the number of events read per second is limited. The kernel counts the
+others, which are reported as unseen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nodrop.trace.tracefs import EVENT, Tracefs
 
 _READ = 65536
 _READS = 50
-"""Each time somebody polls; a read brings some sixty events."""
+"""Reads in each poll; one read returns about sixty events."""
 _READS_AT_END = 500
 _LINE = re.compile(
     r" kfree_skb: .*\blocation=(?P<where>\S+)(?: \[(?P<module>\w+)\])?(?: reason: (?P<reason>\w+))?"
@@ -27,7 +27,7 @@ _LOST = re.compile(r"^(?:overrun|dropped events|entries): (?P<count>\d+)$", re.M
 
 
 class EventsTracer(Tracer):
-    """Counts the drops of all TUN, TAP and vhost-net devices, by where they happen.
+    """Counter of the drops of all TUN, TAP and vhost-net devices, by location.
 
     Args:
         files: the kernel's tracing files, open.
@@ -44,11 +44,11 @@ class EventsTracer(Tracer):
         self._counted = Counted()
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         try:
             instance = self._instance
             instance.mkdir()
-            # Before 6.2 an event has the address, not the function.
+            # Before Linux 6.2, an event has the address instead of the function.
             (instance / "options/hash-ptr").write_text("0")
             self._pipe = os.open(instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
             (instance / "events" / EVENT / "enable").write_text("1")
@@ -56,20 +56,20 @@ class EventsTracer(Tracer):
             raise self._files.refused(error) from error
 
     def begin(self) -> None:
-        """Forget what was counted so far."""
+        """Reset the counts."""
         try:
-            # Opened for truncation it empties the buffers of our instance.
+            # Opening it for truncation empties the buffers of our instance.
             (self._instance / "trace").write_text("")
         except OSError as error:
             raise self._files.refused(error) from error
         self._counted, self._rest = Counted(), ""
 
     def poll(self) -> None:
-        """Read what is there, up to a bound."""
+        """Read events, up to a limit."""
         self._take(_READS)
 
     def finish(self) -> Counted:
-        """Stop, and return what was counted."""
+        """Stop tracing, and return the counts."""
         instance = self._instance
         try:
             (instance / "events" / EVENT / "enable").write_text("0")
@@ -82,7 +82,7 @@ class EventsTracer(Tracer):
         return Counted(self._named(), self._counted.unseen)
 
     def close(self) -> None:
-        """Remove everything; may be called more than once."""
+        """Remove the instance; may be called more than once."""
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
@@ -118,7 +118,7 @@ class EventsTracer(Tracer):
 
 
 def parse(text: str) -> Counter[Site]:
-    """Return the drops that whole lines of a trace tell of, some by address (``ffff...``)."""
+    """Return the drops in lines of a trace; some locations are addresses (``ffff...``)."""
     found: Counter[Site] = Counter()
     for line in text.splitlines():
         match = _LINE.search(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nodrop's own tracepoints, one event after the other, and its counters of drops meanwhile."""
+"""Read events of nodrop's own tracepoints, and its counters of drops."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nodrop.host import ethtool, switch
 from nodrop.trace.tracefs import Tracefs
 
 EVENTS = ("stop", "wake", "kick", "busy", "guard")
-"""What the drivers say; "drop" is what their counters say, "lost" what was too much to read."""
+"""Events of the drivers' tracepoints. "drop" comes from their counters, "lost" from the trace."""
 COUNT_S = 1.0
-"""How often counters are read."""
+"""Interval at which counters are read, seconds."""
 _READ = 65536
 _LINE = re.compile(
     r" (?P<time>\d+\.\d+): nodrop_(?P<event>\w+): dev=(?P<device>\S*) queue=(?P<queue>\d+) "
@@ -31,13 +31,13 @@ _PLAIN = re.compile(r"[\w.:@+-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened.
+    """An event.
 
     Attributes:
         time_s: seconds since 1970.
         kind: one of EVENTS, "drop" or "lost".
-        device: its name; "": of no device.
-        more: what else is known, by name: numbers, and causes as words.
+        device: name of the device; "": none.
+        more: other values by name: numbers, and causes as words.
     """
 
     time_s: float
@@ -47,11 +47,11 @@ class Event:
 
 
 def parse(line: str, offset_s: float) -> Event | None:
-    """Return what a line of the kernel's trace says; None: nothing of ours.
+    """Return the event in a line of the kernel's trace; None: it is not nodrop's.
 
     Args:
-        line: without its end.
-        offset_s: seconds since 1970 at the clock's 0.
+        line: the line without its newline.
+        offset_s: seconds since 1970 at the trace clock's 0.
     """
     if match := _LOST.search(line):
         return Event(time.time(), "lost", "", {"events": int(match["count"])})
@@ -67,24 +67,24 @@ def parse(line: str, offset_s: float) -> Event | None:
 
 
 class Monitor:
-    """Watches events from the kernel's tracing files, in an instance of its own.
+    """A reader of events, with its own instance of the kernel's tracing files.
 
     Args:
         files: the kernel's tracing files, open.
-        devices: names; none: all, of all network namespaces.
-        kinds: of EVENTS, and "drop".
+        devices: names of devices; empty: all, of all network namespaces.
+        kinds: some of EVENTS, and "drop".
 
     Raises:
         UnsupportedError: nodrop's core is not loaded.
-        UsageError: a name that the kernel's filter cannot have.
+        UsageError: the kernel's filter does not support a name.
     """
 
     def __init__(self, files: Tracefs, devices: Sequence[str], kinds: Sequence[str]) -> None:
         if not (files.path / "events/nodrop").is_dir():
-            raise UnsupportedError("nodrop's core is not loaded.", "'nodrop status' tells more.")
+            raise UnsupportedError("nodrop's driver is not loaded.", "See 'nodrop install --help'.")
         for name in devices:
             if not _PLAIN.fullmatch(name):
-                raise UsageError(f"'{name}' cannot be filtered for.", "Leave the name out.")
+                raise UsageError(f"The kernel cannot filter for '{name}'.", "Leave the name out.")
         self._files, self._devices, self._kinds = files, tuple(devices), tuple(kinds)
         self._instance = files.instance()
         self._pipe = -1
@@ -92,7 +92,7 @@ class Monitor:
         self._drops: dict[tuple[str, str], int] = {}
 
     def start(self) -> None:
-        """Begin.
+        """Start tracing.
 
         Raises:
             NodropError: the kernel refuses.
@@ -113,7 +113,7 @@ class Monitor:
         self._drops = self._counted()
 
     def events(self, seconds: float | None) -> Iterator[Event]:
-        """Yield what happens, for a time or for ever."""
+        """Yield events for ``seconds``, or without end (None)."""
         end = time.monotonic() + (seconds or float("inf"))
         counted = time.monotonic()
         while (now := time.monotonic()) < end:
@@ -125,7 +125,7 @@ class Monitor:
         yield from self._dropped()
 
     def close(self) -> None:
-        """Remove everything; may be called more than once."""
+        """Remove the instance; may be called more than once."""
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
@@ -145,7 +145,7 @@ class Monitor:
                 yield event
 
     def _counted(self) -> dict[tuple[str, str], int]:
-        """Return the counters of drops of the devices of this namespace."""
+        """Return the drop counters of the devices in this namespace."""
         found: dict[tuple[str, str], int] = {}
         if "drop" not in self._kinds:
             return found

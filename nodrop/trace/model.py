@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tracers count, and what they have in common."""
+"""Data of the tracers, and their common interface."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 _WRAPPED = "stock_"
-"""What nodrop's modules call the driver's functions that they wrap."""
+"""Prefix that nodrop's modules give to the driver's functions that they wrap."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The device in question.
+    """The device to trace.
 
     Attributes:
-        name: what it is called in its network namespace.
-        ifindex: its number there.
+        name: its name in its network namespace.
+        ifindex: its ifindex there.
         netns: inode of the namespace.
     """
 
@@ -28,12 +28,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the kernel that freed packets, and the reason it gave.
+    """A location in the kernel that freed packets, and the reason.
 
     Attributes:
-        where: ``function+0x12``, or an address where there is no name for it.
-        module: that the function is in; "": the kernel itself, or not known.
-        reason: the kernel's name for it; "" in kernels that give none (before 5.17).
+        where: ``function+0x12``, or an address without a symbol.
+        module: the function's module; "": the kernel itself, or unknown.
+        reason: the kernel's name of the drop reason; "" before Linux 5.17.
     """
 
     where: str
@@ -42,17 +42,17 @@ class Site:
 
     @property
     def function(self) -> str:
-        """Its name in the kernel's source: no offset, nothing that a compiler or nodrop adds."""
+        """The function's name in the kernel's source, without offset, suffix or nodrop's prefix."""
         return self.where.partition("+")[0].partition(".")[0].removeprefix(_WRAPPED)
 
 
 @dataclass
 class Counted:
-    """What a tracer saw.
+    """The counts of a tracer.
 
     Attributes:
-        packets: how many at each place.
-        unseen: events that it could not count.
+        packets: number of packets at each site.
+        unseen: number of events that it could not read.
     """
 
     packets: Counter[Site] = field(default_factory=Counter)
@@ -60,12 +60,12 @@ class Counted:
 
 
 class Tracer(ABC):
-    """Counts in the kernel, and leaves nothing behind once it is closed.
+    """A counter of drops; leaves nothing in the kernel after :meth:`close`.
 
     Attributes:
-        name: what it works with.
-        device_known: whether only packets of the device are counted. Otherwise those of
-            all devices of TUN, TAP and vhost-net are.
+        name: name of the tracer in JSON.
+        device_known: whether only the device's packets are counted, instead of those of all TUN,
+            TAP and vhost-net devices.
     """
 
     name: str
@@ -73,38 +73,38 @@ class Tracer(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to count; :meth:`close` is to be called however that ends.
+        """Start counting; the caller calls :meth:`close` even after an error.
 
         Raises:
             NodropError: the kernel refuses.
         """
 
     def begin(self) -> None:
-        """Forget what was counted so far, where that can be done at once."""
+        """Reset the counts, if the tracer can."""
         return
 
     def poll(self) -> None:
-        """Called several times a second meanwhile.
+        """Do periodic work; the caller calls it several times a second.
 
         Raises:
-            NodropError: it has ended by itself.
+            NodropError: the tracer has ended.
         """
         return
 
     @abstractmethod
     def finish(self) -> Counted:
-        """Stop, and return what was counted."""
+        """Stop, and return the counts."""
 
     @abstractmethod
     def close(self) -> None:
-        """Remove everything; may be called more than once."""
+        """Release everything; may be called more than once."""
 
 
 _OURS = ("tun", "tap", "vhost", "macvtap", "ipvtap", "nodrop")
 
 
 def of_virtual_links(site: Site) -> bool:
-    """Whether a place is in the drivers of TUN, TAP or vhost-net."""
+    """Return whether a site is in the drivers of TUN, TAP or vhost-net."""
     if site.module:
         return site.module.startswith(_OURS)
     return site.function.startswith(tuple(f"{name}_" for name in _OURS))

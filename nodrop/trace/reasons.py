@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the usual drops mean, and what can be done: our words for the kernel's reasons.
+"""Explanations of the kernel's drop reasons, with advice.
 
-Reasons differ between kernels: what 6.1 calls NOT_SPECIFIED has a name of its own later, so
-that the function counts as well. The first rule that fits is the one.
+Reasons differ between kernels: many that 6.1 reports as NOT_SPECIFIED have a name later. So a rule
+may also match the function. The first rule that matches applies.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from nodrop.trace.model import Site
 
 
 class Way(StrEnum):
-    """Which way a packet was going."""
+    """Direction of a packet."""
 
     TRANSMIT = "transmit"
-    """From this machine to the device (and its reader)."""
+    """From this machine to the device and its reader."""
     RECEIVE = "receive"
-    """From the device (and its writer) to this machine."""
+    """From the device and its writer to this machine."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a drop means.
+    """The explanation of a drop.
 
     Attributes:
-        reasons: pattern of the kernel's reason, as a whole; "": any.
-        way: None: the function tells, or nobody.
+        reasons: regular expression for the whole reason; "": any.
+        way: direction; None: derived from the function, or unknown.
         meaning: a sentence.
-        advice: what to do; "" when there is nothing to do.
-        functions: pattern of how the function's name begins; "": any.
+        advice: what to do; "": nothing.
+        functions: regular expression for the start of the function's name; "": any.
     """
 
     reasons: str
@@ -44,7 +44,7 @@ class Rule:
     functions: str = ""
 
     def fits(self, site: Site) -> bool:
-        """Whether it tells of a place."""
+        """Return whether the rule applies to a site."""
         return (not self.reasons or _pattern(self.reasons).fullmatch(site.reason) is not None) and (
             not self.functions or _pattern(self.functions).match(site.function) is not None
         )
@@ -66,8 +66,8 @@ RULES = (
         "FULL_RING",
         TX,
         "The device's ring was full: its reader is slower than its senders.",
-        "Let nodrop hold the packets in the qdisc (nodrop install, nodrop set). A larger "
-        "txqueuelen only delays them.",
+        "Use nodrop's driver, which lets packets wait in the qdisc (nodrop install, nodrop set). "
+        "A larger txqueuelen only delays them.",
         functions=_TUN_XMIT,
     ),
     Rule("FULL_RING", TX, "The ring of the receiving driver was full: its reader is too slow."),
@@ -81,130 +81,127 @@ RULES = (
     Rule(
         "DEV_READY",
         TX,
-        "Nobody has the queue open, or the device is down.",
-        "Start the program that reads the device; one that detached a queue must attach it again.",
+        "No program has the queue open, or the device is down.",
+        "Start the program that reads the device; if it detached a queue, it must attach it again.",
     ),
     Rule(
         "TAP_TXFILTER",
         TX,
-        "The application asked for certain addresses only (TUNSETTXFILTER); this one is not among "
-        "them.",
-        "Nothing is wrong unless the packet was for the application.",
+        "The application only accepts certain addresses (TUNSETTXFILTER), and not this one.",
+        "This is normal, unless the packet was for the application.",
     ),
     Rule(
         "TAP_FILTER|SOCKET_FILTER",
         TX,
-        "A filter that the application attached dropped it (TUNATTACHFILTER, TUNSETFILTEREBPF).",
-        "That is the application's wish; look into its settings.",
+        "A filter of the application dropped it (TUNATTACHFILTER, TUNSETFILTEREBPF).",
+        "Check the application's settings.",
         functions="(tun|tap)_",
     ),
     Rule(
         "SKB_UCOPY_FAULT|HDR_TRUNC|NOMEM|SKB_TRIM|SKB_CSUM",
         TX,
-        "The packet could not be made ready for the reader: no memory, or it cannot be copied.",
-        "See the kernel's log and free memory.",
+        "The packet could not be prepared for the reader: no memory, or it cannot be copied.",
+        "See the kernel's log, and free memory.",
         functions=_TUN_XMIT,
     ),
     Rule(
         "SKB_UCOPY_FAULT|HDR_TRUNC|NOMEM|NOT_SPECIFIED|INVALID_PROTO|PKT_TOO_SMALL|SKB_TRIM|",
         RX,
-        "The application wrote something that is no packet, or a cut-off one.",
-        "See the application's log; with IFF_VNET_HDR both ends must agree on the header's size.",
+        "The application wrote an invalid or truncated packet.",
+        "See the application's log; with IFF_VNET_HDR, the header's size must match the device's.",
         functions=_WRITE,
     ),
     Rule(
         "",
         TX,
-        "The reader's call failed after it had taken the packet: a buffer too small or not there.",
+        "The reader's call failed after it took the packet: its buffer was too small or invalid.",
         "See the reader's log; its buffer must hold the MTU and the headers.",
         functions="(tun|tap)_(do_read|recvmsg|put_user|chr_read|ring_recv)",
     ),
     Rule(
         "QUEUE_PURGE|NOT_SPECIFIED|",
         None,
-        "The queue was emptied while packets waited: the reader closed it, or its size changed.",
-        "Look whether the reader restarts.",
+        "The queue was purged with packets in it: the reader closed it, or its size changed.",
+        "Check whether the reader restarts.",
         functions=r"(tun|tap)_(queue_purge|detach|queue_resize|put_)"
         r"|__?skb_(queue_purge|array_destroy)|ptr_ring_",
     ),
     Rule(
         "NOT_SPECIFIED|",
         TX,
-        "The driver dropped it and does not say why: a full ring (before 5.18), or no reader.",
-        "Compare with the queue's reader: nodrop status.",
+        "The driver dropped it without a reason: a full ring (before Linux 5.18), or no reader.",
+        "Check with nodrop status that the device has an owner.",
         functions=_TUN_XMIT,
     ),
-    Rule(
-        "XDP", None, "An XDP program dropped it.", "See which: ip link show dev DEV, bpftool net."
-    ),
+    Rule("XDP", None, "An XDP program dropped it.", "Find it: ip link show dev DEV, bpftool net."),
     Rule(
         "TC_EGRESS|TC_INGRESS|TC_COOKIE_ERROR|TC_CHAIN_NOTFOUND|TC_RECLASSIFY_LOOP",
         None,
         "A filter or action of tc dropped it.",
-        "See which: tc -s filter show dev DEV ingress (or egress).",
+        "Find it: tc -s filter show dev DEV ingress (or egress).",
     ),
     Rule(
         "(QDISC_)?CONGESTED|QDISC_BURST_DROP|(QDISC_)?L4S_\\w+",
         TX,
-        "The qdisc told a sender to slow down (CoDel, PIE or RED): packets had waited too long.",
-        "That is its work. Many at once: the reader is slow.",
+        "The qdisc's AQM (CoDel, PIE or RED) dropped it to make a sender slow down.",
+        "This is normal. Many such drops mean that the reader is slow.",
     ),
     Rule(
         "(QDISC_)?(OVERLIMIT|MAXFLOWS|BAND_LIMIT|FLOW_LIMIT|HORIZON_LIMIT|FLOOD_PROTECTION)",
         TX,
-        "The qdisc was full, or one flow had more than its part of it.",
+        "The qdisc was full, or one flow exceeded its share of it.",
         "Senders that do not slow down (UDP) lose packets at any limit; see tc -s qdisc.",
     ),
     Rule(
         "QDISC_\\w+",
         TX,
-        "The qdisc dropped it: over its limit, or its AQM (CoDel) told a sender to slow down.",
-        "That is its work; tc -s qdisc show dev DEV tells which. Senders that do not slow down "
+        "The qdisc dropped it: its limit, or its AQM (CoDel) to make a sender slow down.",
+        "This is normal; tc -s qdisc show dev DEV shows which. Senders that do not slow down "
         "(UDP) lose packets at any limit.",
     ),
     Rule(
         "NOT_SPECIFIED|",
         TX,
         "The qdisc dropped it, most likely its AQM (CoDel): packets had waited too long.",
-        "That is its work. Many at once: the reader is slow.",
+        "This is normal. Many such drops mean that the reader is slow.",
         functions=_QDISC,
     ),
     Rule(
         "NETFILTER_DROP",
         None,
         "A firewall rule dropped it.",
-        "See which: nft list ruleset, iptables -vnL.",
+        "Find it: nft list ruleset, iptables -vnL.",
     ),
-    Rule("SECURITY_HOOK|BPF_CGROUP_EGRESS", None, "A security module or cgroup forbids it."),
+    Rule("SECURITY_HOOK|BPF_CGROUP_EGRESS", None, "A security module or a cgroup forbids it."),
     Rule(
         "CPU_BACKLOG",
         RX,
-        "The queue of the CPU that receives was full (netdev_max_backlog).",
+        "The backlog queue of the receiving CPU was full (netdev_max_backlog).",
         "Raise net.core.netdev_max_backlog, or let the writer use more queues.",
     ),
     Rule(
         "IP_RPFILTER",
         RX,
-        "The way back to the sender does not lead through this device (rp_filter).",
+        "The route back to the sender does not use this device (rp_filter).",
         "Add the route, or set net.ipv4.conf.DEV.rp_filter to 2.",
     ),
     Rule(
         "IP_INNOROUTES|IP_INADDRERRORS|IP_LOCAL_SOURCE|IP_INVALID_(SOURCE|DEST)|IP_LOCALNET",
         RX,
-        "This machine has no route for a packet that came by the device, or does not forward.",
+        "This machine has no route for a packet from the device, or does not forward.",
         "See ip route, and net.ipv4.ip_forward.",
     ),
-    Rule("IP_OUTNOROUTES", TX, "There is no route to where it should go.", "See ip route."),
+    Rule("IP_OUTNOROUTES", TX, "There is no route to its destination.", "See ip route."),
     Rule(
         "NEIGH_\\w+",
         TX,
-        "The next hop's hardware address is not known: nobody answers (ARP, neighbour discovery).",
+        "The next hop's hardware address is unknown: ARP or neighbour discovery got no answer.",
         "See ip neigh show dev DEV.",
     ),
     Rule(
         "NO_SOCKET|TCP_CLOSE|TCP_RESET",
         RX,
-        "It came in for a port where nobody listens (any more).",
+        "No socket listens on its port (any more).",
     ),
     Rule(
         "SOCKET_RCVBUFF|SOCKET_BACKLOG|PROTO_MEM",
@@ -215,31 +212,31 @@ RULES = (
     Rule(
         "TCP_(OLD|OFO|OVER|ZERO|RFC|ACK|TOO|INVALID|FLAGS|ABORT|LISTEN|FAST)\\w*",
         RX,
-        "TCP had no use for it, such as a packet that came twice.",
+        "TCP discarded it, for example as a duplicate.",
         "A few are normal.",
     ),
     Rule(
         "OTHERHOST|UNICAST_IN_L2_MULTICAST|UNHANDLED_PROTO|IP_NOPROTO|IPV6DISABLED",
         RX,
-        "It was not for this machine, or of a protocol that nobody here takes.",
+        "It was not for this machine, or of an unsupported protocol.",
         "A few are normal: neighbour discovery and multicast to a machine without IPv6.",
     ),
     Rule(
         "(IP|TCP|UDP|ICMP)_CSUM|IP_INHDR|PKT_TOO_SMALL|SKB_CSUM|HDR_TRUNC",
         RX,
-        "A damaged packet: a wrong checksum or a header that cannot be right.",
-        "See what writes to the device, and its checksum offload.",
+        "The packet was damaged: a wrong checksum or an invalid header.",
+        "Check the program that writes to the device, and its checksum offload.",
     ),
-    Rule("PKT_TOO_BIG", None, "It is larger than the MTU.", "Compare both ends' MTU."),
+    Rule("PKT_TOO_BIG", None, "It is larger than the MTU.", "Compare the MTU of both ends."),
     Rule(
         "SKB_GSO_SEG|SKB_BAD_GSO",
         TX,
-        "A large packet could not be cut into pieces.",
+        "A large packet could not be segmented (GSO).",
         "Try without: ethtool -K DEV tso off gso off.",
     ),
     Rule("NOMEM|PFMEMALLOC", None, "There was no memory.", "See the kernel's log."),
     Rule("RECURSION_LIMIT", TX, "A loop of tunnels.", "See ip route get."),
-    Rule("QUEUE_PURGE", None, "A queue was thrown away: a device, socket or qdisc went."),
+    Rule("QUEUE_PURGE", None, "A queue was purged: a device, socket or qdisc was deleted."),
 )
 
 _WAYS = (
@@ -258,26 +255,26 @@ _WAYS = (
 
 CAUSES = {
     "noqueue": (
-        "there is no qdisc that could hold packets",
+        "there is no qdisc to queue packets",
         "tc qdisc replace dev DEV root fq_codel",
     ),
-    "off": ("nodrop is switched off for it", "nodrop set DEV backpressure on"),
+    "off": ("backpressure is off for the device", "nodrop set DEV backpressure on"),
     "foreign": (
-        "the kernel's own vhost_net, which reads it, wakes no sender",
-        "Load nodrop's vhost_net as well: 'nodrop install' says who has to be restarted.",
+        "the stock vhost_net, which reads it, wakes no sender",
+        "Load nodrop's vhost_net, too: 'nodrop install' reports what to restart.",
     ),
     "guard": (
         "the reader is stalled: it has taken nothing for guard_ms",
-        "Find out why the program that has it open does not read, or restart it.",
+        "Find out why the program that has the device open does not read, or restart it.",
     ),
-    "unheld": ("nobody could have waited: they were forwarded, copied, or another guest's", ""),
-    "full": ("more senders wait than the ring has room for", ""),
-    "rest": ("segments behind one that was lost", ""),
+    "unheld": ("no sender could wait: packets were forwarded, copied, or another guest's", ""),
+    "full": ("the blocked senders' frames fill the ring", ""),
+    "rest": ("segments behind a dropped one", ""),
     "xdp": ("XDP frames found no free slot", ""),
-    "purged": ("they were in the ring when its reader left", ""),
-    "unclaimed": ("no known cause; please report it", ""),
+    "purged": ("they were in the ring when the reader closed it", ""),
+    "unclaimed": ("the cause is unknown; please report a bug", ""),
 }
-"""nodrop's drops by cause, as docs/design.md has them, and what to do about a full ring."""
+"""nodrop's causes of drops (docs/design.md): meaning, and advice for a full ring."""
 
 RING_RULES = {
     cause: Rule(
@@ -286,14 +283,14 @@ RING_RULES = {
     for cause, (why, advice) in CAUSES.items()
     if advice
 }
-"""What a full ring means where nodrop counts the cause."""
+"""Rules for a full ring whose cause nodrop counts."""
 
 
 def explain(site: Site, causes: Mapping[str, int] | None = None) -> Rule | None:
-    """Return what a drop means; None: we have no words for it.
+    """Return the rule for a drop; None: there is none.
 
     Args:
-        causes: nodrop's own drops by cause, which tell more of a full ring than the kernel does.
+        causes: nodrop's own drops by cause, which are more specific than the kernel's FULL_RING.
     """
     cause = max(causes, key=causes.__getitem__) if causes else ""
     if cause in RING_RULES and causes and causes[cause] and RULES[0].fits(site):
@@ -302,7 +299,7 @@ def explain(site: Site, causes: Mapping[str, int] | None = None) -> Rule | None:
 
 
 def way(site: Site) -> Way | None:
-    """Return which way the packet was going; None: it cannot be told."""
+    """Return the direction of the packet; None: unknown."""
     for found, pattern in _WAYS:
         if pattern.match(site.function):
             return found

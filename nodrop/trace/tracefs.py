@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel's tracing files: an instance of our own, and what a killed run left there."""
+"""The kernel's tracing files (tracefs): our instance, and cleanup after killed runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tracefs:
     """The tracing files of the running kernel.
 
     Args:
-        root: where ``sys`` and ``proc`` are.
+        root: parent of ``sys`` and ``proc``.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -32,11 +32,11 @@ class Tracefs:
         self.path = root / _PLACE
 
     def open(self) -> None:
-        """Make sure that the files are there and may be used; clean up after killed runs.
+        """Check that the files can be used, and clean up after killed runs.
 
         Raises:
-            NodropError: a right is missing.
-            UnsupportedError: the kernel has no such files or no such event, or is locked down.
+            NodropError: permission is missing.
+            UnsupportedError: the kernel has no such files or event, or is locked down.
         """
         try:
             if not self.path.is_dir():
@@ -50,40 +50,40 @@ class Tracefs:
                 ) from error
             if not (self.path / "events" / EVENT / "format").exists():
                 raise UnsupportedError(
-                    "This kernel does not tell what it drops (no tracepoint skb:kfree_skb)."
+                    "This kernel does not report drops: it has no tracepoint skb:kfree_skb."
                 )
             self.sweep()
         except OSError as error:
             raise self.refused(error) from error
 
     def refused(self, error: OSError) -> NodropError:
-        """Return the error that tells why the kernel does not let us trace."""
+        """Return the error for a failed access to the tracing files."""
         with suppress(OSError):
             if "[confidentiality]" in (self.root / _LOCKDOWN).read_text():
                 return UnsupportedError(
-                    "The kernel is locked down (confidentiality): nobody may trace it.",
+                    "The kernel is locked down (confidentiality), which forbids tracing.",
                     "cat /sys/kernel/security/lockdown",
                 )
         if error.errno in (errno.EPERM, errno.EACCES):
             return NodropError(
-                "Only root can see what the kernel drops (CAP_SYS_ADMIN, in the first user "
+                "Only root can use the kernel's tracing files (CAP_SYS_ADMIN in the initial user "
                 "namespace).",
                 "Run this as root.",
             )
         if error.errno in (errno.ENODEV, errno.ENOSYS):
             return UnsupportedError("This kernel has no tracing files (CONFIG_TRACING).")
         where = f" ({error.filename})" if error.filename else ""
-        return NodropError(f"The kernel's tracer refuses: {error.strerror}{where}.")
+        return NodropError(f"The kernel's tracing files cannot be used: {error.strerror}{where}.")
 
     def instance(self) -> Path:
-        """Return where an instance of this process is; it need not be there."""
+        """Return the path of this process's instance, which need not exist."""
         return self.path / "instances" / f"nodrop_why_{os.getpid()}_{self._namespace()}"
 
     def remove(self, instance: Path) -> None:
-        """Remove an instance; one that is not there is fine.
+        """Remove an instance, if it exists.
 
         Raises:
-            NodropError: it does not go.
+            NodropError: it cannot be removed.
         """
         deadline = time.monotonic() + _BUSY_S
         while True:
@@ -93,16 +93,16 @@ class Tracefs:
             except FileNotFoundError:
                 return
             except OSError as error:
-                # Somebody may be looking at it.
+                # EBUSY: another process has one of its files open.
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise NodropError(
                         f"{instance} cannot be removed: {error.strerror}.",
-                        "The next 'nodrop drops' tries it again.",
+                        "The next 'nodrop drops' tries again.",
                     ) from error
             time.sleep(0.05)
 
     def sweep(self) -> None:
-        """Remove what runs left that were killed: those of this PID namespace that are gone."""
+        """Remove the instances of killed runs of this PID namespace."""
         with suppress(FileNotFoundError):
             for path in sorted((self.path / "instances").iterdir()):
                 match = _LEFT.fullmatch(path.name)
@@ -115,7 +115,7 @@ class Tracefs:
                         self.remove(path)
 
     def functions(self, addresses: set[int]) -> Mapping[int, tuple[str, str]]:
-        """Return address -> function with offset, and module, as far as /proc/kallsyms tells."""
+        """Return address -> function with offset, and module, from /proc/kallsyms."""
         with suppress(OSError), (self.root / "proc/kallsyms").open(encoding="utf-8") as lines:
             return resolve(lines, addresses)
         return {}
@@ -128,7 +128,7 @@ def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str
     """Return address -> function with offset, and module.
 
     Args:
-        lines: of /proc/kallsyms, in any order.
+        lines: lines of /proc/kallsyms, in any order.
     """
     best: dict[int, tuple[int, str, str]] = {}
     for line in lines if addresses else ():
@@ -147,7 +147,7 @@ def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str
 
 
 def reason_names(text: str) -> dict[int, str]:
-    """Return the kernel's names of drop reasons, from the format of its event."""
+    """Return number -> name of the kernel's drop reasons, from the format of its event."""
     _, _, symbols = text.partition("__print_symbolic(REC->reason,")
     found = re.findall(r"\{ *(0x[0-9a-f]+|\d+)U?L*, *\"(\w+)\" *\}", symbols)
     return {int(number, 0): name for number, name in found}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What was traced, beside what the device counted."""
+"""Traced drops, compared with the device's counters."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nodrop.trace.reasons import Way
 
 _SLACK_SHARE = 0.05
 _SLACK_PACKETS = 5
-"""How far trace and counters may be apart: they do not begin and end at the same moment."""
+"""Tolerated difference of trace and counters, which do not start and end at the same time."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Packets that were lost at one place for one reason."""
+    """Packets that were dropped at one site for one reason."""
 
     site: Site
     packets: int
@@ -31,17 +31,17 @@ class Drop:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where a device's packets were lost during a time.
+    """The drops of a device in an interval.
 
     Attributes:
         target: the device.
-        netns: the name of its network namespace; "": that of the caller.
-        tracer: what counted.
-        device_known: whether other devices' packets were left out.
-        interval_s: how long, seconds.
-        drops: the most first.
-        unseen: events that the tracer could not count.
-        counters: what the device counted meanwhile; None: it went away, or was made anew.
+        netns: name of its network namespace; "": the caller's.
+        tracer: name of the tracer.
+        device_known: whether only the device's packets were counted.
+        interval_s: duration, seconds.
+        drops: the most frequent first.
+        unseen: number of events that the tracer could not read.
+        counters: the device's counters; None: it was deleted or created again meanwhile.
     """
 
     target: Target
@@ -55,15 +55,15 @@ class Verdict:
 
     @property
     def packets(self) -> int:
-        """All that was traced."""
+        """All traced drops."""
         return sum(drop.packets for drop in self.drops)
 
     def traced(self, way: Way) -> int:
-        """Packets that were traced and may have been going that way."""
+        """Return the traced drops that were, or may have been, in a direction."""
         return sum(drop.packets for drop in self.drops if drop.way in (way, None))
 
     def counted(self, way: Way) -> int | None:
-        """Packets that the device and its qdisc counted as lost that way."""
+        """Return the drops that the device and its qdisc counted in a direction."""
         if self.counters is None:
             return None
         if way is Way.RECEIVE:
@@ -71,7 +71,7 @@ class Verdict:
         return self.counters.tx_dropped + self.counters.qdisc_drops
 
     def unexplained(self, way: Way) -> int | None:
-        """Packets that were counted and not traced; None: cannot be told."""
+        """Return the drops that were counted but not traced; None: unknown."""
         counted = self.counted(way)
         if counted is None or not self.device_known:
             return None
@@ -79,7 +79,7 @@ class Verdict:
         return missing if missing > max(_SLACK_PACKETS, _SLACK_SHARE * counted) else 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the command prints it; nodrop/schemas/drops.json tells the form."""
+        """Return the JSON that the command prints (nodrop/schemas/drops.json)."""
         return {
             "device": self.target.name,
             "ifindex": self.target.ifindex,
@@ -125,11 +125,11 @@ class Verdict:
 
 
 def conclude(counted: Counted, device: str, causes: Mapping[str, int]) -> list[Drop]:
-    """Return the drops with what they mean, the most first.
+    """Return the drops with their explanations, the most frequent first.
 
     Args:
-        device: the name that stands in the advice.
-        causes: nodrop's own drops by cause; empty where its driver does not run.
+        device: name to insert into the advice.
+        causes: nodrop's own drops by cause; empty for other drivers.
     """
     drops = []
     for site, packets in sorted(counted.packets.items(), key=lambda one: (-one[1], one[0].where)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# Completion for bash: the command itself knows what may come next.
+# Completion for bash: the command itself returns the candidates.
 _nodrop() {
 	local line
 	COMPREPLY=()
@@ -7,7 +7,7 @@ _nodrop() {
 		case $line in
 		:files) compopt -o default ;;
 		:dirs) compopt -o dirnames ;;
-		# A device's name may be made of what a shell would run.
+		# A device's name may contain shell syntax.
 		*[!A-Za-z0-9,./=_-]*) COMPREPLY+=("$(printf '%q' "$line")") ;;
 		*) COMPREPLY+=("$line") ;;
 		esac

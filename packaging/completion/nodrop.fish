@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# Completion for fish: the command itself knows what may come next.
+# Completion for fish: the command itself returns the candidates.
 function __nodrop_complete
     set -l words (commandline -opc)
     set -l current (commandline -ct)

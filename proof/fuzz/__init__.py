@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The fuzzer (docs/fuzzing.md): programs of system calls for tun and vhost-net, made up and run."""
+"""The fuzzer (docs/testing.md): random programs of system calls for tun and vhost-net."""

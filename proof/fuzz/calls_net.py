@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The calls around a device: its settings as an administrator changes them, and its senders."""
+"""Calls around a device: its administrator's settings, and its senders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from proof.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, answer, redirect
+from proof.bpf import PROG_LOAD, SOCKET_FILTER, XDP, XDP_DRV_MODE, redirect, returns
 from proof.fuzz.calls_tun import IOCTL, ioctl, tap_index
 from proof.fuzz.memory import Memory, pack
 from proof.fuzz.program import Spec, Specs, System, exact, flags, name, num, packet
@@ -14,11 +14,11 @@ from proof.netlink import ACK, CREATE, REPLACE, REQUEST, attribute, message, nes
 SOCKET, SENDTO, SETSOCKOPT, SETNS, BPF, NANOSLEEP = 41, 44, 54, 308, 321, 35
 _DONTWAIT = 0x40
 UP, _NOARP = 0x1, 0x80
-"""Without NOARP a TAP would ask for addresses, and its senders would wait for an answer."""
+"""NOARP: without it senders to a TAP would wait for ARP replies."""
 _PROMISC, _ALLMULTI, _MULTICAST = 0x100, 0x200, 0x1000
 _SOCKET, _PACKET = ("udp",), ("packet",)
 _INDEX = exact(2, 2, 2, 3, 4, 1)
-"""Of a device: lo is the first one in a namespace, a program's own begin with 2."""
+"""Interface indexes: in a new namespace lo is 1, and a program's devices begin at 2."""
 _NETLINK, _SPACE = ("netlink",), ("space",)
 _ETHTOOL = (
     *(0x03, 0x07, 0x08),  # driver, message level
@@ -36,38 +36,38 @@ def _ethtool(m: Memory, fd: int, device: bytes, *numbers: int) -> System:
     return IOCTL, fd, 0x8946, m.put(device + pack("<Q16x", inner))
 
 
-def _tell(m: Memory, fd: int, kind: int, how: int, body: bytes) -> System:
-    """Send a message to rtnetlink."""
+def _rtnetlink(m: Memory, fd: int, kind: int, how: int, body: bytes) -> System:
+    """Send a request to rtnetlink."""
     data = message(kind, how | REQUEST | ACK, 1, body)
     return SENDTO, fd, m.put(data), len(data), _DONTWAIT, 0, 0
 
 
 def _move(m: Memory, fd: int, device: bytes, space: int) -> System:
     body = bytes(16) + attribute(_IFNAME, device) + attribute(_NETNS_FD, pack("<I", space))
-    return _tell(m, fd, _NEWLINK, 0, body)
+    return _rtnetlink(m, fd, _NEWLINK, 0, body)
 
 
 def _delete(m: Memory, fd: int, device: bytes) -> System:
-    return _tell(m, fd, _DELLINK, 0, bytes(16) + attribute(_IFNAME, device))
+    return _rtnetlink(m, fd, _DELLINK, 0, bytes(16) + attribute(_IFNAME, device))
 
 
 def _macvtap(m: Memory, fd: int, device: bytes, index: int) -> System:
-    """A macvtap above the device of an index."""
+    """Create a macvtap above the device of an index."""
     body = pack("<IIII", 0, tap_index(), 0, 0) + attribute(_IFNAME, device)
     body += attribute(_LINK, pack("<I", index)) + nested(_LINKINFO, text(_KIND, "macvtap"))
-    return _tell(m, fd, _NEWLINK, CREATE, body)
+    return _rtnetlink(m, fd, _NEWLINK, CREATE, body)
 
 
 def _qdisc(m: Memory, fd: int, index: int, which: int, child: int) -> System:
-    """Another root qdisc, or another child of mq."""
+    """Replace the root qdisc, or a child of mq."""
     kind = _QDISCS[which % len(_QDISCS)]
     parent = 0x10000 | (child & 0xFFFF) if child else 0xFFFFFFFF
     body = pack("<IIIII", 0, index, 0x10000 if kind == "mq" else 0, parent, 0)
-    return _tell(m, fd, _NEWQDISC, CREATE | REPLACE, body + text(_TCA_KIND, kind))
+    return _rtnetlink(m, fd, _NEWQDISC, CREATE | REPLACE, body + text(_TCA_KIND, kind))
 
 
 def _del_qdisc(m: Memory, fd: int, index: int) -> System:
-    return _tell(m, fd, _DELQDISC, 0, pack("<IIIII", 0, index, 0, 0xFFFFFFFF, 0))
+    return _rtnetlink(m, fd, _DELQDISC, 0, pack("<IIIII", 0, index, 0, 0xFFFFFFFF, 0))
 
 
 def _sendto(m: Memory, fd: int, data: bytes, network: int, how: int) -> System:
@@ -96,7 +96,7 @@ def _load(kind: int, code: Callable[[int], bytes]) -> Callable[..., System]:
 
 
 def _xdp_attach(m: Memory, program: int, index: int, how: int) -> System:
-    """BPF_LINK_CREATE; the program goes when the link is closed."""
+    """BPF_LINK_CREATE; closing the link detaches the program."""
     return BPF, 28, m.put(pack("<IIII", program, index, 37, how & 0xFF).ljust(64, b"\0")), 64
 
 
@@ -112,7 +112,7 @@ _LENGTHS = num(0, 1, 2, 3, 5, 8, 63, 64, 65, 500, 1000, 10000, 1 << 20, 0x7FFFFF
 _WAITS = exact(_DONTWAIT, _DONTWAIT, 0)
 _LINK_FLAGS = flags(UP | _PROMISC | _ALLMULTI | _MULTICAST, UP | _NOARP, UP | _NOARP, _NOARP)
 _NETWORKS = exact(*(0x0100090A | network << 16 for network in range(3)))
-"""10.9.N.1; what is sent to 10.9.N.2 goes there."""
+"""10.9.N.1; packets to 10.9.N.2 are routed to the device."""
 
 NET_CALLS: Specs = {
     "udp": Spec(3, (), _socket(2, 2, 0), "udp"),
@@ -139,11 +139,11 @@ NET_CALLS: Specs = {
     "bypass": Spec(4, (_PACKET, exact(1, 0)), _option(263, 20)),
     "vnet_hdr": Spec(3, (_PACKET, exact(1, 0)), _option(263, 15)),
     "sndbuf": Spec(4, (("udp", "packet"), num(0, 5000, 100000, 1 << 24)), _option(1, 7)),
-    "xdp_program": Spec(3, (exact(2, 1, 3, 0, 4, 7),), _load(XDP, answer), "xdp"),
+    "xdp_program": Spec(3, (exact(2, 1, 3, 0, 4, 7),), _load(XDP, returns), "xdp"),
     "xdp_redirect": Spec(2, (_INDEX,), _load(XDP, redirect), "xdp"),
     "xdp_attach": Spec(8, (("xdp",), _INDEX, exact(XDP_DRV_MODE, 0, 2)), _xdp_attach, "link"),
     "filter_program": Spec(
-        3, (exact(0, 1, 2, 60, 0xFFFF),), _load(SOCKET_FILTER, answer), "filter"
+        3, (exact(0, 1, 2, 60, 0xFFFF),), _load(SOCKET_FILTER, returns), "filter"
     ),
     "pause": Spec(6, (exact(1, 2, 5, 9),), _pause),
 }

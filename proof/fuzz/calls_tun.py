@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The calls of /dev/net/tun and /dev/tapN: their ioctls, and what one does with such a file."""
+"""Calls on /dev/net/tun and /dev/tapN: their ioctls, read, write, poll and the like."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proof.fuzz.program import Spec, Specs, System, exact, flags, name, num, pac
 OPENAT, CLOSE, DUP, IOCTL, FCNTL = 257, 3, 32, 16, 72
 READ, WRITE, PREADV2, PWRITEV2 = 0, 1, 327, 328
 POLL, EPOLL_CREATE1, EPOLL_CTL = 7, 291, 233
-"""Numbers on x86-64, on which the lab runs."""
+"""System call numbers on x86-64, the lab's only architecture."""
 AT_FDCWD = -100
 RDWR, NONBLOCK, ASYNC = 2, 0x800, 0x2000
 
@@ -20,7 +20,7 @@ TUN, TAP, MULTI, NO_PI, VNET = 0x0001, 0x0002, 0x0100, 0x1000, 0x4000
 _NAPI, _FRAGS, _BACKPRESSURE = 0x10, 0x20, 0x80
 ATTACH, DETACH = 0x0200, 0x0400
 _ALL = 0xFFF3
-"""All IFF_ flags of tun.c."""
+"""All IFF_ flags that tun.c knows."""
 DEVICES = flags(
     _ALL,
     *(TAP, TUN, TAP | NO_PI, TUN | NO_PI, TAP | MULTI | NO_PI, TUN | MULTI | NO_PI),
@@ -36,17 +36,17 @@ def _tun(direction: int, number: int, size: int = 4) -> int:
 
 
 def ioctl(request: int, form: str) -> Callable[..., System]:
-    """Return what makes an ioctl of a file, with a structure of the arguments."""
+    """Return the maker of an ioctl on a file, with a structure of the arguments."""
     return lambda m, fd, *values: (IOCTL, fd, request, m.put(pack(form, *values)))
 
 
 def opens(path: str) -> Callable[..., System]:
-    """Return what opens a file."""
+    """Return the maker of an openat() of a file."""
     return lambda m, how: (OPENAT, AT_FDCWD, m.put(path.encode() + b"\0"), how)
 
 
 def tap_index() -> int:
-    """Return the index of a program's macvtap: no other program's has had it, nor its file."""
+    """Return the index of this program's macvtap and its /dev/tapN: unique, by the pid."""
     return 1000 + os.getpid()
 
 
@@ -63,11 +63,11 @@ def _set_at(m: Memory, fd: int, number: int, value: int) -> System:
 
 
 def _get(m: Memory, fd: int, number: int) -> System:
-    return IOCTL, fd, _tun(2, number & 0xFF, 16 if number == 219 else 4), m.room(40)
+    return IOCTL, fd, _tun(2, number & 0xFF, 16 if number == 219 else 4), m.buffer(40)
 
 
 def _filter(m: Memory, fd: int, number: int, count: int, value: int) -> System:
-    """An ioctl with a struct sock_fprog: one instruction that returns a number."""
+    """An ioctl with a struct sock_fprog: one instruction, which returns a number."""
     code = m.put(pack("<HBBI", 6, 0, 0, value))
     return IOCTL, fd, _tun(1, number, 16), m.put(pack("<H6xQ", count, code))
 
@@ -77,7 +77,7 @@ def _bytes(size: int) -> int:
 
 
 def _read(m: Memory, fd: int, size: int) -> System:
-    return READ, fd, m.room(_bytes(size)), _bytes(size)
+    return READ, fd, m.buffer(_bytes(size)), _bytes(size)
 
 
 def _write(m: Memory, fd: int, data: bytes) -> System:
@@ -85,14 +85,14 @@ def _write(m: Memory, fd: int, data: bytes) -> System:
 
 
 def _vector(m: Memory, at: int, size: int, parts: int) -> tuple[int, int]:
-    """Return the address of a struct iovec for each part, and their number."""
+    """Write a struct iovec for each part; return the address of the first, and their number."""
     each = size // parts
     rows = [(at + n * each, each if n < parts - 1 else size - n * each) for n in range(parts)]
     return m.put(b"".join(pack("<QQ", *row) for row in rows)), parts
 
 
 def _preadv2(m: Memory, fd: int, size: int, parts: int, how: int) -> System:
-    return PREADV2, fd, *_vector(m, m.room(_bytes(size)), _bytes(size), parts), -1, -1, how
+    return PREADV2, fd, *_vector(m, m.buffer(_bytes(size)), _bytes(size), parts), -1, -1, how
 
 
 def _pwritev2(m: Memory, fd: int, data: bytes, parts: int, how: int) -> System:
@@ -109,14 +109,14 @@ def _epoll_add(m: Memory, epoll: int, fd: int, events: int) -> System:
 
 _OPENED = flags(NONBLOCK | ASYNC, RDWR | NONBLOCK, RDWR | NONBLOCK, RDWR)
 _NUMBERS = num(*(203, 203, 204, 206, 205, 208, 208), *range(199, 230))
-"""TUNSETPERSIST, OWNER, GROUP, LINK, OFFLOAD, and what takes no number."""
+"""TUNSETPERSIST, OWNER, GROUP, LINK, OFFLOAD, and ioctls that take no number."""
 _POINTERS = exact(*(212, 216, 216, 220, 222, 218, 226, 226))
 """TUNSETSNDBUF, VNETHDRSZ, VNETLE, VNETBE, IFINDEX, CARRIER."""
 _VALUES = num(0, 1, 3, 9, 10, 12, 24, 77, 0x67, 0x1FF, 1000, 4096, 100000)
 _SIZE = num(*SIZES)
 _PARTS = exact(1, 1, 2, 3, 64)
 _RWF = num(8, 0, 1, 0x10, 0x18)
-"""8 is RWF_NOWAIT: only then a write goes through the driver's own XDP."""
+"""8 is RWF_NOWAIT: only such a write goes through the driver's own XDP."""
 _POLL = flags(0x8000000D, 1, 5)
 _MODES = flags(0xFFFF, 0, NONBLOCK, ASYNC, NONBLOCK | ASYNC)
 

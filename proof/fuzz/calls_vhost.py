@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The calls of /dev/vhost-net, and what a virtual machine does with its rings."""
+"""Calls on /dev/vhost-net, and a virtual machine's accesses to its rings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from proof.fuzz.program import Spec, Specs, System, exact, flags, num, packet
 EVENTFD2, SCHED_YIELD = 290, 24
 _WRITE, _BOTH = 1 << 30, 3 << 30
 _RING = 0x10000
-"""Bytes between two rings in the virtual machine's memory."""
+"""Distance of two rings in the virtual machine's memory, bytes."""
 _AVAIL, _USED, _BUFFERS = 0x1000, 0x2000, 0x4000
 _BUFFER = 0x200
 _LOG = VHOST + 0x80000
 SLOTS = 64
-"""Of a ring, at most."""
+"""Maximum slots of a ring."""
 RX, TX = 0, 1
 DESC_NEXT, DESC_WRITE = 1, 2
 
@@ -41,13 +41,13 @@ def _v(direction: int, number: int, size: int) -> int:
 
 
 def _state(m: Memory, fd: int, number: int, index: int, value: int) -> System:
-    """An ioctl with a ring's number and another one; 0x112 is VHOST_GET_VRING_BASE."""
+    """An ioctl with a struct vhost_vring_state; 0x112 is VHOST_GET_VRING_BASE."""
     request = _v(_BOTH if number == 0x112 else _WRITE, number & 0xFF, 8)
     return IOCTL, fd, request, m.put(pack("<II", index, value))
 
 
 def _mem_table(m: Memory, fd: int, count: int) -> System:
-    """So many regions; the first one is all of the memory, at the same addresses."""
+    """Set ``count`` regions; the first maps all of the memory, at the same addresses."""
     regions = [(MEMORY, MEMORY_LEN, MEMORY, 0), *[(END, PAGE, MEMORY, 0)] * 63]
     table = b"".join(pack("<QQQQ", *row) for row in regions)
     return IOCTL, fd, _v(_WRITE, 0x03, 8), m.put(pack("<II", count, 0) + table)
@@ -64,7 +64,7 @@ def _write(at: int, data: bytes) -> None:
 
 
 def _offer(_m: Memory, ring: int, count: int, size: int, how: int, first: int) -> System:
-    """Write descriptors and offer them; a system call is made that does nothing."""
+    """Write descriptors and make them available; return a system call without effect."""
     at, count = VHOST + (ring & 1) * _RING, count % (SLOTS + 1)
     rows = (
         pack("<QIHH", at + _BUFFERS + n * _BUFFER, size, how, (n + 1) % SLOTS) for n in range(count)
@@ -76,7 +76,7 @@ def _offer(_m: Memory, ring: int, count: int, size: int, how: int, first: int) -
 
 
 def _fill(_m: Memory, data: bytes) -> System:
-    """Put a packet into the first buffers of the ring that sends."""
+    """Put a packet into the first buffers of the TX ring."""
     _write(VHOST + TX * _RING + _BUFFERS, data[: 4 * _BUFFER])
     return (SCHED_YIELD,)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.fuzz.campaign``: fuzzes nodrop's modules in one guest after another.
+"""``python -m proof.fuzz.campaign``: fuzz nodrop's modules in one guest after another.
 
-It ends with the first finding, and prints the command that runs the same program again.
+It stops at the first finding, and prints the command that repeats the program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from lab import uml
-from lab.hearing import DiedAtBoot, GuestDied, GuestTimeout, results_folder
+from lab.channels import DiedAtBoot, GuestDied, GuestTimeout, results_directory
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.artifacts import REPOSITORY
 from lab.kernel.kconfig import FLAVOURS
@@ -26,11 +26,11 @@ from nodrop.signals import guarded
 from proof.fuzz.run import KINDS, RUNNING
 
 GUEST_S = 240.0
-"""How long a guest lives; the next one is of another kind, and has fresh memory."""
+"""Lifetime of a guest; the next one is of another kind, and has fresh memory."""
 EACH = 1_000_000
-"""Numbers of programs that a guest may use up."""
+"""Program numbers reserved for each guest."""
 GRACE_S = 150.0
-"""What a guest may take beyond its time: boot, the last program, leaks, modules that go."""
+"""Added to a guest's timeout: boot, the last program, the leak check, rmmod."""
 CANNOT_RUN = 2
 AGAIN = "python -m proof.fuzz.campaign"
 
@@ -38,10 +38,10 @@ AGAIN = "python -m proof.fuzz.campaign"
 def run_guest(
     kernel: Kernel, artifacts: Artifacts, words: Sequence[str], seconds: float, out: Path
 ) -> str:
-    """Run the fuzzer in a guest; return what was found, by which program, or "".
+    """Run the fuzzer in a guest; return the finding and its program, or "".
 
     Raises:
-        NodropError: it cannot be run.
+        NodropError: the fuzzer cannot be run.
     """
     argv = [sys.executable, "-m", "proof.fuzz.run", *words, "--seconds", f"{seconds:.1f}"]
     (out / RUNNING).write_text("# before the first program\n")
@@ -68,17 +68,17 @@ def run_guest(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run guests until something is found, which is 1, or the time is over."""
+    """Run guests until the first finding (exit status 1) or until the time is over."""
     parser = argparse.ArgumentParser(prog="python -m proof.fuzz.campaign", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
     parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="kasan")
     parser.add_argument("--kind", choices=KINDS, help="of guest; each in turn")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
-    parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many only")
+    parser.add_argument("--programs", type=int, default=0, metavar="N", help="limit (none)")
     given = parser.parse_args(argv)
     end = time.monotonic() + given.seconds
-    out = results_folder(Path("out/fuzz", given.flavour))
+    out = results_directory(Path("out/fuzz", given.flavour))
     with Progress() as progress:
         kernel = ensure_kernel(progress, given.flavour)
         artifacts = ensure_artifacts(kernel, progress)

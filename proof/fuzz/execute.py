@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs programs, each in a process and two network namespaces of its own."""
+"""Run fuzzer programs, each in its own process and two network namespaces."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from proof.fuzz.generate import SPECS
 from proof.fuzz.program import AWAY, HERE, Call, Data, Program, Ref, Value
 
 NOT_MADE = -0x10000
-"""The result of a call that was not made, or did not end; others are numbers and -errno."""
+"""The result of a call that was not made or did not return; others are values or -errno."""
 LIMIT_S, SETTLE_S = 4.5, 1.5
 _TICK_S = 0.02
-"""A call that waits is interrupted after this, and again."""
+"""Interval of the signal that interrupts blocking calls, s."""
 _LINGER_S = 0.015
-"""How long calls that are not waited for may go on after the last one."""
+"""How long background calls may continue after the last call, s."""
 _MOST_READ = 20000
-"""Packets of a queue that are read at a time."""
+"""Most packets to read from a queue at a time."""
 _NEWNS, _NEWNET, _PRIVATE = 0x00020000, 0x40000000, 0x44000
 _FAILED = 3
 
@@ -39,33 +39,33 @@ _libc.syscall.argtypes = [ctypes.c_long] * 7
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_void_p]
 
 
-class Answer(NamedTuple):
-    """What became of a program.
+class Outcome(NamedTuple):
+    """The outcome of a program.
 
     Attributes:
         results: of each call.
-        held: bytes of packets that its sockets still had on the way at the end.
+        pending: bytes that its sockets were still charged for at the end.
     """
 
     results: tuple[int, ...]
-    held: int
+    pending: int
 
 
 def settles(program: Program) -> bool:
-    """Whether its senders are rid of their packets once its queues are read: not by vhost-net."""
+    """Whether reading its queues frees all its senders' packets: not if vhost-net has a queue."""
     return all(call.name != "set_backend" for call in program)
 
 
-def execute(program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S) -> Answer:
-    """Run a program and return what became of it; one that takes too long is killed.
+def execute(program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S) -> Outcome:
+    """Run a program and return its outcome; kill it after LIMIT_S and ``settle_s``.
 
     Args:
-        settle: read its queues in the end until no packet is on the way; None: if it
+        settle: finally read its queues until no packet is pending; None: if it
             :func:`settles`.
-        settle_s: how long at most.
+        settle_s: timeout of that, s.
 
     Raises:
-        GuestError: it cannot be run here.
+        GuestError: the program cannot be run here.
     """
     memory.allocate()
     form = struct.Struct(f"={1 + len(program)}q")
@@ -88,9 +88,9 @@ def execute(program: Program, *, settle: bool | None = None, settle_s: float = S
         os.kill(pid, signal.SIGKILL)
     os.close(fd)
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _FAILED:
-        raise GuestError("a program could not be run; its process says why")
-    held, *results = form.unpack_from(shared)
-    return Answer(tuple(results), held)
+        raise GuestError("a program could not be run; its process printed why")
+    pending, *results = form.unpack_from(shared)
+    return Outcome(tuple(results), pending)
 
 
 def _must(result: int, what: str) -> None:
@@ -99,7 +99,7 @@ def _must(result: int, what: str) -> None:
 
 
 def _spaces() -> dict[int, int]:
-    """Make two network namespaces; return their files. /sys shows the devices of HERE."""
+    """Create two network namespaces; return their descriptors. /sys shows the devices of HERE."""
     found = {}
     for which, kinds in ((AWAY, _NEWNET), (HERE, _NEWNET | _NEWNS)):
         _must(_libc.unshare(kinds), "no namespace")
@@ -110,7 +110,7 @@ def _spaces() -> dict[int, int]:
 
 
 class _Run:
-    """A program in its process."""
+    """A program that runs in this process."""
 
     def __init__(self, program: Program, shared: mmap.mmap) -> None:
         self._program = program
@@ -121,22 +121,22 @@ class _Run:
             signal.signal(number, lambda *_: None)
 
     def run(self, settle_s: float) -> None:
-        pending: list[threading.Thread] = []
+        threads: list[threading.Thread] = []
         for number, call in enumerate(self._program):
             signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
-            if not call.aside:
+            if not call.background:
                 self._make(number, call)
                 continue
-            # Ticks are for the calls that are waited for.
+            # Ticks interrupt foreground calls only.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            pending.append(threading.Thread(target=self._make, args=(number, call), daemon=True))
-            pending[-1].start()
+            threads.append(threading.Thread(target=self._make, args=(number, call), daemon=True))
+            threads[-1].start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
         deadline = time.monotonic() + _LINGER_S
-        for thread in pending:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         deadline = time.monotonic() + settle_s
-        while settle_s and self._on_the_way() and time.monotonic() < deadline:
+        while settle_s and self._pending_bytes() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def _make(self, number: int, call: Call) -> None:
@@ -159,9 +159,9 @@ class _Run:
             return memory.content(value.kind, value.size)
         return value.encode()[:16].ljust(16, b"\0") if isinstance(value, str) else value
 
-    def _on_the_way(self) -> int:
-        """Read all queues; return the bytes that the sockets have sent and not got rid of."""
-        held = 0
+    def _pending_bytes(self) -> int:
+        """Read all queues; return the bytes that the sockets are still charged for."""
+        pending = 0
         for number, call in enumerate(self._program):
             fd, kind = self._slots.get(number, -1), SPECS[call.name].makes
             try:
@@ -170,8 +170,8 @@ class _Run:
                     for _ in range(_MOST_READ):
                         os.read(fd, 1 << 17)
                 elif kind in ("udp", "packet"):
-                    held += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
+                    pending += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
             except (OSError, ValueError):
                 continue
-        self._shared[0] = held
-        return held
+        self._shared[0] = pending
+        return pending

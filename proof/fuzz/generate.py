@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Puts calls together so that they make sense: what a call needs is made before it."""
+"""Generate programs that make sense: a call's arguments are created before it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAKERS = {
     kind: [name for name, spec in SPECS.items() if spec.makes == kind]
     for kind in dict.fromkeys(spec.makes for spec in SPECS.values() if spec.makes)
 }
-"""Kind -> the calls that make such a thing."""
+"""Kind -> the calls that create it."""
 MOST = 40
-"""Calls of a program."""
+"""Most calls of a program."""
 _NO_FDS = (-1, 0, 9999)
-"""In place of an open file: none, /dev/null, none."""
+"""Descriptors to use instead of an open file: closed, /dev/null, closed."""
 _TIMES = (2, 5, 20, 70, 200)
 _SCENES = (
     *("nothing", "device", "device", "full", "queues", "queues", "two devices", "vhost", "vhost"),
@@ -30,7 +30,7 @@ _SCENES = (
 
 
 class _Maker:
-    """Appends calls; ``names`` are those that may be chosen."""
+    """Append calls to a program; ``names`` are those to choose from."""
 
     def __init__(self, rng: Random, names: Sequence[str]) -> None:
         self.rng = rng
@@ -39,22 +39,22 @@ class _Maker:
         self._weights = [SPECS[name].weight for name in names]
 
     def call(self, name: str, *values: Value, times: int = 1) -> Ref:
-        """Append a call with these arguments."""
+        """Append a call with the given arguments."""
         self.calls.append(Call(name, values, times=times))
         return Ref(len(self.calls) - 1)
 
     def any_call(self, name: str = "") -> Ref:
-        """Append a call of a kind, or of any, and in front of it what it needs."""
+        """Append a call, by default any, and before it the calls that create its arguments."""
         name = name or self.rng.choices(self._names, self._weights)[0]
         spec = SPECS[name]
         values = tuple(self._value(param) for param in spec.params)
         times = self.rng.choice(_TIMES) if spec.repeats and self.rng.random() < 0.4 else 1
-        aside = self.rng.random() < (0.03 if spec.makes else 0.14)
-        self.calls.append(Call(name, values, aside, times))
+        background = self.rng.random() < (0.03 if spec.makes else 0.14)
+        self.calls.append(Call(name, values, background, times))
         return Ref(len(self.calls) - 1)
 
     def _value(self, param: Param) -> Value:
-        """Return an argument; what it refers to may be appended for it."""
+        """Return an argument; append the call that creates it if need be."""
         if not isinstance(param, tuple):
             return param(self.rng)
         draw = self.rng.random()
@@ -69,7 +69,7 @@ class _Maker:
         return self._make(self.rng.choice(kinds))
 
     def _references(self, *kinds: str) -> list[Ref]:
-        """Return what there is of these kinds."""
+        """Return references to all results of these kinds."""
         found = [Ref(at) for at, call in enumerate(self.calls) if SPECS[call.name].makes in kinds]
         return found + ([Ref(HERE), Ref(AWAY)] if "space" in kinds else [])
 
@@ -79,18 +79,18 @@ class _Maker:
         return self.vhost() if kind == "vhost" else self.any_call(self.rng.choice(MAKERS[kind]))
 
     def one(self, kind: str) -> Ref:
-        """Return something of a kind, made when there is none."""
+        """Return the last result of a kind; create one if there is none."""
         there = self._references(kind)
         return there[-1] if there else self._make(kind)
 
     def queue(self, name: str, flags: Value) -> Ref:
-        """Append an open queue of a device."""
+        """Append the calls that open a queue of a device."""
         opened = self.call("open_tun", tun.RDWR | self.rng.choice((0, *[tun.NONBLOCK] * 4)))
         self.call("tunsetiff", opened, name, flags)
         return opened
 
     def up(self, name: str, network: int = 0) -> None:
-        """Append what brings a device up, so that packets for a network go there."""
+        """Append the calls that bring a device up and route a network to it."""
         udp = self.one("udp")
         if self.rng.random() < 0.5:
             self.call("txqueuelen", udp, name, self.rng.choice((1, 2, 3, 8, 64)))
@@ -99,7 +99,7 @@ class _Maker:
         self.call("link_flags", udp, name, 0x81)
 
     def vhost(self, queues: Sequence[Ref] = ()) -> Ref:
-        """Append a vhost-net that is ready to be given a queue, and give it those."""
+        """Append the set-up of a vhost-net, and give it these queues as backends."""
         made = self.call("open_vhost", tun.RDWR)
         self.call("owner", made, 1)
         modern = [vhost.VERSION_1 | bit for bit in (0, vhost.MRG_RXBUF, vhost.EVENT_IDX)]
@@ -121,7 +121,7 @@ class _Maker:
 
 
 def _begin(make: _Maker, scene: str) -> None:
-    """Append what a program begins with: a device that is up, and what a scene has besides."""
+    """Append the beginning of a program: a device that is up, and the rest of its scene."""
     if scene == "nothing":
         return
     rng, flags, count = make.rng, tun.DEVICES(make.rng), 1
@@ -139,7 +139,7 @@ def _begin(make: _Maker, scene: str) -> None:
     elif scene == "wire":
         make.call("sendll", make.one("packet"), 2, Data("eth4", 100), 0x40, times=20)
     elif scene == "frames":
-        # What is written to the device goes back, or to the device itself.
+        # Frames written to the device are redirected to it or sent back, dropped or passed.
         program = make.call("xdp_redirect", 2)
         if rng.random() < 0.5:
             program = make.call("xdp_program", rng.choice((1, 2, 3)))
@@ -155,11 +155,11 @@ def _begin(make: _Maker, scene: str) -> None:
 
 
 def program_of(seed: int, number: int) -> Program:
-    """Return a seed's program of this number: always the same."""
+    """Return a seed's program of a number: a pure function."""
     rng = Random(f"{seed}/{number}")
     names = list(SPECS)
     if rng.random() < 0.4:
-        # Few kinds of calls, so that they meet often.
+        # Only a few kinds of calls, so that they race often.
         names = rng.sample(names, rng.randint(4, 12))
     make = _Maker(rng, names)
     _begin(make, rng.choice(_SCENES))

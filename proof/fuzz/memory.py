@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a program hands to the kernel: memory at known addresses, numbers, packets."""
+"""Arguments for the kernel: memory at fixed addresses, packed numbers, packets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import struct
 from functools import cache
 
 MEMORY, MEMORY_LEN = 0x200000000, 0x200000
-"""Address and bytes; behind it there is none. A virtual machine's memory is the same.
+"""Address and size of the memory, bytes; a virtual machine's memory is the same.
 
-A program's heap begins anywhere in the first GB behind it, and so is not here.
+Nothing is mapped directly above it. The heap, randomized within 1 GB, is not here either.
 """
 END = MEMORY + MEMORY_LEN
 PAGE = 4096
 _BULK, _ROOM = MEMORY + 0x40000, MEMORY + 0x80000
-"""For what is too large for a call's own page: to be written, to be read into."""
+"""Areas for data that exceeds a call's own page: for writes, and for reads."""
 MOST_BYTES = 0x40000
 VHOST = MEMORY + 0x100000
-"""Where the rings of a virtual machine are."""
+"""Address of a virtual machine's rings."""
 _FIXED_NOREPLACE = 0x100000
 _BITS = {"B": 8, "H": 16, "I": 32, "Q": 64}
 
@@ -43,14 +43,14 @@ PACKETS = {
     "vnet-ip4": bytes(10) + _IP4,
     "vnet-eth4": bytes(10) + _ETH4,
     "mrg-eth4": bytes(12) + _ETH4,
-    # To be cut into segments, by TCP or by UDP; checksums to be filled in.
+    # GSO packets of TCP and UDP; partial checksums.
     "gso-tcp4": struct.pack("<BBHHHH", 1, 1, 40, 100, 20, 16) + _TCP4,
     "gso-udp4": struct.pack("<BBHHHH", 1, 5, 28, 100, 20, 6) + _IP4,
     "gso-eth4": struct.pack("<BBHHHH", 1, 1, 54, 100, 34, 16) + _MAC + b"\x08\x00" + _TCP4,
     "gso-bad": struct.pack("<BBHHHH", 1, 3, 0xFFFF, 1, 0xFFF0, 0xFFF0) + _IP4,
     "csum-bad": struct.pack("<BBHHHH", 1, 0, 0, 0, 60, 4000) + _ETH4,
 }
-"""Kind -> what such a packet begins with."""
+"""Kind -> the first bytes of such a packet."""
 SIZES = (
     *(0, 1, 3, 4, 9, 10, 12, 13, 14, 20, 28, 34, 42, 60, 64, 100, 128, 500, 1000, 1500, 1514),
     *(1600, 4095, 4096, 4097, 9000, 16384, 65521, 65535, 65536, 70000),
@@ -58,11 +58,11 @@ SIZES = (
 
 
 def content(kind: str, size: int) -> bytes:
-    """Return so many bytes that begin like a kind of packet."""
+    """Return ``size`` bytes that begin like a kind of packet."""
     data = bytearray(PACKETS[kind][:size].ljust(size, b"\xa5"))
     at = data.find(b"\x0a\x09\x00\x02") - 12
     if at >= 0 and at + 20 <= size:
-        # A length that is true, and its checksum.
+        # Set the true length, and the header's checksum.
         struct.pack_into(">H", data, at + 2, min(size - at, 0xFFFF))
         total = sum(struct.unpack_from(">10H", data, at))
         total = (total & 0xFFFF) + (total >> 16)
@@ -71,7 +71,7 @@ def content(kind: str, size: int) -> bytes:
 
 
 def pack(form: str, *values: int | bytes) -> bytes:
-    """Pack as :func:`struct.pack` does, numbers cut to their widths (letters B, H, I, Q, s, x)."""
+    """Pack as :func:`struct.pack`, but truncate numbers to their widths (B, H, I, Q, s, x)."""
     letters = [letter for letter in form if letter in "BHIQs"]
     cut = [
         value if isinstance(value, bytes) else value & ((1 << _BITS[letter]) - 1)
@@ -82,10 +82,10 @@ def pack(form: str, *values: int | bytes) -> bytes:
 
 @cache
 def allocate() -> None:
-    """Map the memory, once; the children of this process have it as well.
+    """Map the memory, once; children of this process inherit it.
 
     Raises:
-        OSError: something else is there.
+        OSError: the addresses are in use.
     """
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
@@ -96,20 +96,20 @@ def allocate() -> None:
 
 
 class Memory:
-    """Gives addresses to a call, by its number in its program."""
+    """Allocate addresses for a call, by the call's number in its program."""
 
     def __init__(self, number: int) -> None:
         self._at = MEMORY + number * PAGE
         self._end = self._at + PAGE
 
     def put(self, data: bytes) -> int:
-        """Return the address of these bytes."""
+        """Copy bytes into the memory; return their address."""
         at = self._place(len(data), _BULK)
         ctypes.memmove(at, data, min(len(data), MOST_BYTES))
         return at
 
-    def room(self, size: int) -> int:
-        """Return the address of so many bytes, for the kernel to write to."""
+    def buffer(self, size: int) -> int:
+        """Return the address of ``size`` bytes for the kernel to write to."""
         return self._place(size, _ROOM)
 
     def _place(self, size: int, bulk: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program of system calls: what its calls are, and how each is made up at random."""
+"""A program of system calls: its calls, and the random choice of their arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from proof.fuzz.memory import PACKETS, SIZES
 
 HERE, AWAY = -2, -1
-"""As ``Ref``: the network namespace that a program begins in, and another one."""
+"""As ``Ref``: the network namespace in which a program starts, and a second one."""
 NAMES = ("fz0", "fz1", "fz2")
 _ODD_NAMES = ("fz%d", "", "fz0123456789abcd", "fz0/x", "lo")
 _ODD = (-1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
@@ -26,7 +26,7 @@ class Ref(NamedTuple):
 
 
 class Data(NamedTuple):
-    """So many bytes that begin like a kind of packet (:mod:`proof.fuzz.memory`)."""
+    """``size`` bytes that begin like a kind of packet (:mod:`proof.fuzz.memory`)."""
 
     kind: str
     size: int
@@ -36,36 +36,36 @@ class Data(NamedTuple):
 
 
 Value = int | str | Ref | Data
-"""An argument. Text is the name of a device."""
+"""An argument. A string is a device's name."""
 
 
 class Call(NamedTuple):
-    """A call, so often until it fails; the next one does not wait for one aside."""
+    """A call, made ``times`` times or until it fails; the next call may run meanwhile."""
 
     name: str
     values: tuple[Value, ...] = ()
-    aside: bool = False
+    background: bool = False
     times: int = 1
 
     def __str__(self) -> str:
         words = [hex(one) if isinstance(one, int) and one > 9 else str(one) for one in self.values]
-        text = f"{'& ' if self.aside else ''}{self.name}({', '.join(words)})"
+        text = f"{'& ' if self.background else ''}{self.name}({', '.join(words)})"
         return text + (f" *{self.times}" if self.times > 1 else "")
 
 
 Program = tuple[Call, ...]
 Choose = Callable[[Random], Value]
 Param = tuple[str, ...] | Choose
-"""An argument: the result of a call that makes one of these kinds of things, or a choice."""
+"""An argument: the result of a call that makes one of these kinds, or a random choice."""
 
 
 def exact(*usual: int) -> Choose:
-    """Return the parameter that is one of these numbers: another might harm the guest."""
+    """Return a parameter with only these values: others might harm the guest."""
     return lambda rng: rng.choice(usual)
 
 
 def num(*usual: int, bits: int = 32) -> Choose:
-    """Return the parameter that is mostly one of these numbers, else any of the width."""
+    """Return a parameter with mostly these values, else any number of ``bits`` bits."""
 
     def choose(rng: Random) -> Value:
         if rng.random() < 0.85:
@@ -76,7 +76,7 @@ def num(*usual: int, bits: int = 32) -> Choose:
 
 
 def flags(names: int, *usual: int) -> Choose:
-    """Return the parameter of bits: a usual combination, often with others of ``names``."""
+    """Return a parameter of flags: a usual combination, often with others of ``names`` flipped."""
     bits = [1 << at for at in range(names.bit_length()) if names >> at & 1]
 
     def choose(rng: Random) -> Value:
@@ -89,30 +89,30 @@ def flags(names: int, *usual: int) -> Choose:
 
 
 def name(rng: Random) -> Value:
-    """Choose the name of a device: the first one mostly, others, or an odd one."""
+    """Choose a device's name: mostly the first one, else another, or an odd one."""
     draw = rng.random()
     return NAMES[0] if draw < 0.75 else rng.choice(NAMES if draw < 0.95 else _ODD_NAMES)
 
 
 def packet(rng: Random) -> Value:
-    """Choose what is written or sent, of any kind and size."""
+    """Choose the data to write or send, of any kind and size."""
     return Data(rng.choice(tuple(PACKETS)), rng.choice(SIZES))
 
 
 System = tuple[int, ...]
-"""The number of a system call, and its arguments."""
+"""A system call's number and arguments."""
 
 
 class Spec(NamedTuple):
     """A kind of call.
 
     Attributes:
-        weight: how often it is chosen.
+        weight: its relative frequency.
         params: its arguments.
-        make: gets the memory and the arguments (names as 16 bytes, packets as bytes, all else as
+        make: takes the memory and the arguments (names as 16 bytes, packets as bytes, all else as
             numbers) and returns the system call.
-        makes: what kind of thing its result is; "": nothing that others use.
-        repeats: it makes sense many times.
+        makes: the kind of its result; "": other calls cannot use it.
+        repeats: whether to repeat it makes sense.
     """
 
     weight: int

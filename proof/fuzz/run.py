@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.fuzz.run``: runs programs in a guest until something is found.
+"""``python -m proof.fuzz.run``: run programs in a guest until the first finding.
 
-As root; the host's side is proof.fuzz.campaign.
+Needs root. proof.fuzz.campaign starts it from the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.guest.drivers import Drivers, tap_modules
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import LEAST_S
+from lab.guest.timing import LEAST_S
 from lab.guest.variant import Variant
 from lab.splats import find_splats
 from proof.fuzz.execute import execute
@@ -31,26 +31,26 @@ GUARD = Path("/sys/module/nodrop/parameters/guard_ms")
 TRACE = Path("/sys/kernel/tracing/events/nodrop/enable")
 RCU = Path("/sys/module/rcutree/parameters")
 RUNNING = "running.txt"
-"""In NODROP_OUT: the program that runs, written before it runs."""
+"""File in NODROP_OUT with the current program, written before the program starts."""
 KINDS = ("tun", "guard", "stock-vhost", "tap")
-"""Of guests: the guard never trips, so that a stopped queue is seen; it trips soon, and is traced;
-vhost_net is the kernel's own and knows nothing of tun's protocol; nodrop's tap with macvtap."""
+"""Of guests. tun: the guard never trips, so that a stopped queue is found. guard: it trips soon;
+tracepoints are on. stock-vhost: the stock, unaware vhost_net. tap: nodrop's tap with macvtap."""
 _ROUND = 200
-"""Programs, after which the memory is looked at first."""
-_TELL_S = 10.0
+"""Programs before the first sample of the memory."""
+_REPORT_S = 10.0
 _AGAIN = 5
-"""How often a program runs again before its packets count as held."""
+"""How often a program is repeated before its pending packets are a finding."""
 
 
 class Log:
-    """The kernel's log from now on."""
+    """The kernel's log from its construction on."""
 
     def __init__(self) -> None:
         self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(self._fd, 0, os.SEEK_END)
 
     def complaint(self) -> str:
-        """Return what the kernel complained of since the last time; "": nothing."""
+        """Return the splats since the last call; "": none."""
         lines: list[str] = []
         while True:
             try:
@@ -59,11 +59,11 @@ class Log:
             except BlockingIOError:
                 return "\n".join(splat.text for splat in find_splats(lines))
             except BrokenPipeError:
-                continue  # Some were overwritten; the next ones come.
+                continue  # Overwritten records: read on.
 
 
 def use(kind: str, modules: Path) -> Drivers:
-    """Load what a kind of guest has."""
+    """Load the modules of a kind of guest."""
     drivers = Drivers(modules)
     if kind == "tap":
         drivers.load(tap_modules("nodrop"))
@@ -80,56 +80,55 @@ def fuzz(
     """Run a seed's programs.
 
     Args:
-        words: in front of those that run a program again.
-        first: the number of the first one.
-        most: programs at most; 0: as many as there is time for.
-        seconds: when to end.
+        words: prefix of the options that repeat a program.
+        first: number of the first program.
+        most: limit; 0: none.
+        seconds: duration.
 
     Returns:
-        What was found, or "", and how often each call was made without an error; under "" how
-        many programs ran.
+        The finding, or "", and how often each call succeeded; under "" the number of programs.
     """
     log, done, leaks = Log(), Counter[str](), Leaks()
-    told, end = time.monotonic(), time.monotonic() + seconds
+    reported_s, end = time.monotonic(), time.monotonic() + seconds
     running = Environment.from_environ().out / RUNNING
     for number in count(first):
         program = program_of(seed, number)
         text = "".join(f"r{at} = {call}\n" for at, call in enumerate(program))
         again = f"{words}--seed {seed} --first {number} --programs 1"
         running.write_text(f"# {again}\n{text}", encoding="utf-8")
-        results, held = execute(program)
+        results, pending = execute(program)
         if found := log.complaint():
             return found, done
-        # Packets may have been late: each further time they have a minute.
-        again_held = (execute(program, settle_s=LEAST_S).held > 0 for _ in range(_AGAIN))
-        if held and (times := sum(again_held)):
-            return f"held: {held} bytes that no reader gets, {times} of {_AGAIN} times again", done
+        # Packets may only have been late: give each repetition LEAST_S.
+        again_pending = (execute(program, settle_s=LEAST_S).pending > 0 for _ in range(_AGAIN))
+        if pending and (times := sum(again_pending)):
+            return f"stuck: {pending} bytes not read, in {times} of {_AGAIN} repetitions", done
         done[""] += 1
         done.update(c.name for c, result in zip(program, results, strict=True) if result >= 0)
         if done[""] % _ROUND == 0:
             leaks.round_ends()
         if time.monotonic() >= end or done[""] == most:
             return leaks.end(), done
-        if time.monotonic() - told >= _TELL_S:
-            told = time.monotonic()
+        if time.monotonic() - reported_s >= _REPORT_S:
+            reported_s = time.monotonic()
             print(f"# {done['']} programs, {len(done) - 1} kinds of calls", flush=True)
     raise AssertionError
 
 
 def main(argv: list[str]) -> int:
-    """Run it; FOUND when something was found, FAILED when it cannot be run."""
+    """Return FOUND after a finding, FAILED if the fuzzer cannot be run, else 0."""
     parser = argparse.ArgumentParser(
-        prog="nodrop-fuzz", description="Run made-up programs of system calls (docs/fuzzing.md)."
+        prog="nodrop-fuzz", description="Run random programs of system calls (docs/testing.md)."
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the programs (1)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="program (0)")
-    parser.add_argument("--programs", type=int, default=0, metavar="N", help="so many at most")
+    parser.add_argument("--programs", type=int, default=0, metavar="N", help="limit (none)")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long (60)")
     parser.add_argument("--kind", default="tun", choices=KINDS, help="of guest (tun)")
     given = parser.parse_args(argv)
     try:
         prepare_system()
-        # Each device that goes waits for some grace periods.
+        # Deleting a device waits for several grace periods: make them short.
         for name in ("jiffies_till_first_fqs", "jiffies_till_next_fqs"):
             with suppress(OSError):
                 (RCU / name).write_text("0")

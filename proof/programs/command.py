@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the command in a guest: in this process, which is quick, or in one of its own."""
+"""Run the command in a guest: in this process, which is fast, or in one of its own."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import Any
 
 from harness import check
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 FINE = (0, 3)
-"""Exit statuses of what only looks; 3 is doctor's."""
+"""Exit statuses of commands that only read; 3: doctor has findings."""
 _PR_SET_DUMPABLE = 4
 _MOST_FILES = 1024
-# The program's other threads send and read meanwhile; a default of 5 ms makes each system call
-# of the command wait for them so long.
+# Other threads send and read meanwhile. With the default of 5 ms each system call of the command
+# would wait for them so long.
 sys.setswitchinterval(0.0002)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of the command left."""
+    """Exit status and output of a run of the command."""
 
     status: int
     stdout: str
@@ -41,15 +41,15 @@ class Ran:
 
 
 def command(*words: str, status: int | Collection[int] = 0, user: int = 0) -> Ran:
-    """Run ``nodrop WORDS``; it must end with that exit status, or one of several.
+    """Run ``nodrop WORDS``; fail unless its exit status is the expected one, or one of several.
 
     Args:
-        user: the number of the user who runs it; his is a process of its own.
+        user: the uid to run as, in a child process.
     """
     ran = _as_another(words, user) if user else _here(words)
     wanted = (status,) if isinstance(status, int) else status
-    said = ran.stdout + ran.stderr
-    check("Traceback" not in said and ran.status in wanted, f"nodrop {words}: {ran.status}: {said}")
+    text = ran.stdout + ran.stderr
+    check("Traceback" not in text and ran.status in wanted, f"nodrop {words}: {ran.status}: {text}")
     return ran
 
 
@@ -61,18 +61,18 @@ def _here(words: tuple[str, ...]) -> Ran:
 
 
 def _as_another(words: tuple[str, ...], user: int) -> Ran:
-    """Run it in a child that is another user, as if it had been started by him."""
+    """Run it in a child as another user, as if that user had started it."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
         try:
-            # What the program has open is not his.
+            # Close the descriptors of this program.
             os.closerange(3, write_end)
             os.closerange(write_end + 1, _MOST_FILES)
             os.setgroups([])
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
-            # Else /proc says that it is root's.
+            # Otherwise its files in /proc belong to root.
             ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
             ran = _here(words)
             text = json.dumps([ran.status, ran.stdout, ran.stderr])
@@ -88,8 +88,8 @@ def _as_another(words: tuple[str, ...], user: int) -> Ran:
     return Ran(*found)
 
 
-def answer(*words: str, status: int | Collection[int] = 0, user: int = 0) -> dict[str, Any]:
-    """Run ``nodrop -j WORDS`` and return the object that it prints."""
+def as_json(*words: str, status: int | Collection[int] = 0, user: int = 0) -> dict[str, Any]:
+    """Run ``nodrop -j WORDS`` and return the JSON object that it prints."""
     found = json.loads(command("-j", *words, status=status, user=user).stdout)
     assert isinstance(found, dict), found
     return found
@@ -99,7 +99,7 @@ def start(*words: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """Start ``nodrop WORDS`` in a process of its own.
 
     Args:
-        by: a program, and its options, that runs it.
+        by: a program that runs it, with its options.
     """
     return subprocess.Popen(
         [*by, sys.executable, "-m", "nodrop", *words],
@@ -111,8 +111,8 @@ def start(*words: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], *statuses: int) -> tuple[str, str]:
-    """Wait for the end of what was started, which must have one of these statuses; what it said."""
-    out, err = process.communicate(timeout=patience(60))
+    """Wait for a process; fail unless its status is one of these; return stdout and stderr."""
+    out, err = process.communicate(timeout=time_limit(60))
     fine = "Traceback" not in err and process.returncode in statuses
     check(fine, f"{process.returncode}: {err}")
     return out, err

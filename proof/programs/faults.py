@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes everything fail once, in turn, that an operation of this thread needs from the kernel.
+"""Fault injection: fail each allocation and user copy of an operation in turn.
 
-What fails is memory and copies to and from the program. Needs a kernel with fault injection, as
-lab/kernel/configs/kasan.config has it.
+Only those of the calling thread fail. Needs a kernel with fault injection, such as that of
+lab/kernel/configs/kasan.config.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness import Skip, check
 KNOB = Path("/proc/thread-self/fail-nth")
 DEBUGFS = Path("/sys/kernel/debug")
 SETTINGS = {
-    # Allocations that may sleep are spared otherwise, and those of single pages.
+    # By default allocations that may sleep and single pages do not fail.
     "failslab/ignore-gfp-wait": "N",
     "fail_page_alloc/ignore-gfp-wait": "N",
     "fail_page_alloc/ignore-gfp-highmem": "N",
@@ -31,44 +31,44 @@ SETTINGS = {
 }
 MEMORY = {errno.ENOMEM, errno.ENOBUFS}
 MOST = 5000
-"""More things than an operation needs."""
+"""More faults than an operation has places for."""
 NOTHING, BROKEN = 254, 255
-"""How a child ends in which nothing failed, or that is wrong; else by the errno."""
+"""Exit statuses of a child: no fault was injected; the child crashed. Others are an errno."""
 
 
 def needed() -> None:
-    """Skip the case where the kernel injects no faults."""
+    """Skip the case unless the kernel injects faults."""
     if not KNOB.exists():
         raise Skip("this kernel injects no faults")
 
 
 def _report(errors: Counter[int], *, memory: bool) -> None:
-    """Tell what failed; fail the case when nothing did, or no allocation."""
+    """Print the faults; fail the case if there was none, or none for lack of memory."""
     names = {errno.errorcode.get(number, "done"): count for number, count in errors.items()}
     print(f"# {errors.total()} faults: {names}", flush=True)
-    check(errors.total() > 0, "no fault came")
-    check(bool(MEMORY & set(errors)) or not memory, "no lack of memory was met")
+    check(errors.total() > 0, "no fault was injected")
+    check(bool(MEMORY & set(errors)) or not memory, "no call failed for lack of memory")
 
 
 def failures(
-    operation: Callable[[], object], *, apart: bool = False, memory: bool = True
+    operation: Callable[[], object], *, in_child: bool = False, memory: bool = True
 ) -> Iterator[int]:
-    """Run an operation again and again; each time the next thing that it needs fails.
+    """Run an operation repeatedly; inject a fault at the next place each time.
 
     Args:
-        operation: what is run.
-        apart: in a process of its own: with other threads in this one the fault may meet the
-            futex by which Python's threads take turns, and that ends the program.
-        memory: whether allocations must be among what failed.
+        operation: the function to run.
+        in_child: run it in a child process. In this process the fault may hit the futex by which
+            other Python threads take turns, which would end the program.
+        memory: fail the case unless a call failed for lack of memory.
 
     Yields:
-        The errno by which it failed; 0 when it did without. The last run, in which nothing
-        failed, is not told; it must have gone well.
+        The operation's errno; 0: it succeeded despite the fault. The last run, without a fault,
+        must succeed and yields nothing.
     """
     needed()
     for name, value in SETTINGS.items():
         (DEBUGFS / name).write_text(value)
-    run = _apart if apart else _run
+    run = _run_in_child if in_child else _run
     errors = Counter[int]()
     for number in range(1, MOST):
         error = run(number, operation)
@@ -77,11 +77,11 @@ def failures(
             return
         errors[error] += 1
         yield error
-    raise AssertionError(f"more than {MOST} things can fail")
+    raise AssertionError(f"more than {MOST} places for faults")
 
 
-def _apart(number: int, operation: Callable[[], object]) -> int | None:
-    """Do the same in a child."""
+def _run_in_child(number: int, operation: Callable[[], object]) -> int | None:
+    """Run the operation in a child; as _run()."""
     child = os.fork()
     if not child:
         status = BROKEN
@@ -96,7 +96,7 @@ def _apart(number: int, operation: Callable[[], object]) -> int | None:
 
 
 def _run(number: int, operation: Callable[[], object]) -> int | None:
-    """Let the thing of this number fail; None: there was none such."""
+    """Inject a fault at a place; return the operation's errno, or None: there is no such place."""
     error, knob = 0, os.open(KNOB, os.O_RDWR)
     os.pwrite(knob, b"%d" % number, 0)
     try:
@@ -107,12 +107,12 @@ def _run(number: int, operation: Callable[[], object]) -> int | None:
     os.close(knob)
     if failed:
         return error
-    check(not error, f"error {error}, and nothing had failed")
+    check(not error, f"error {error} without a fault")
     return None
 
 
 def _disarm(knob: int) -> bool:
-    """Let nothing fail any more. Return whether something did; our own copies do not count."""
+    """Disable fault injection; return whether a fault was injected before this call."""
     try:
         failed = int(os.pread(knob, 16, 0)) == 0
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tests in the guest share: KTAP, nodrop's driver, a device, senders, readers.
+"""Shared by the test programs: KTAP, nodrop's drivers, a device, senders, readers.
 
-A test program runs in a guest as root, with NODROP_MODULES and NODROP_BIN set; others run in it
-before and after. It prints KTAP and ends with kselftest's exit status.
+A test program runs as root in a guest that it shares with other programs. NODROP_MODULES and
+NODROP_BIN are set. It prints KTAP and ends with kselftest's exit status.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lab.guest.command import ip_batch
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import Drivers
 from lab.guest.failure import GuestError, Unsupported
+from lab.guest.netstats import driver_counters, link_counters
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience, stretched
+from lab.guest.process import ip_batch
+from lab.guest.timing import scaled, time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
 NAME = "ndtest0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"
 SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
-"""How often a sender that is held looks whether it must stop, as a struct timeval."""
-HOLD = "pfifo limit 20000"
-"""A qdisc that keeps all it gets; fq_codel's AQM would drop from a slow queue."""
+"""Interval at which a blocked sender checks whether to stop, as a struct timeval."""
+DEEP = "pfifo limit 20000"
+"""A qdisc that never drops in a test; fq_codel's AQM would."""
 LATE_MS = "600000"
-"""The guard's time, where the guard is not what is tested."""
+"""guard_ms in tests of other things: the guard never trips."""
 PARAMETERS = {
     "nodrop": Path("/sys/module/tun/parameters/nodrop"),
     "guard_ms": Path("/sys/module/nodrop/parameters/guard_ms"),
@@ -46,7 +46,7 @@ PARAMETERS = {
 
 
 class _Drivers(Drivers):
-    """The drivers, whose guard is later than any wait: it must not heal what a test is to see."""
+    """The drivers, with a guard_ms beyond any wait: the guard must not hide a missing wake."""
 
     def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
         super().use(tun, vhost=vhost)
@@ -58,7 +58,7 @@ drivers = _Drivers(Path(os.environ["NODROP_MODULES"]))
 
 
 class Skip(Exception):
-    """This kernel or machine cannot run the case; the text says why."""
+    """This kernel or machine cannot run the case; the text is the reason."""
 
 
 def check(condition: bool, text: str) -> None:
@@ -68,8 +68,14 @@ def check(condition: bool, text: str) -> None:
 
 
 def equal(got: object, wanted: object, what: str) -> None:
-    """Fail the case unless both are equal."""
+    """Fail the case unless both values are equal."""
     check(got == wanted, f"{what}: got {got}, wanted {wanted}")
+
+
+def all_cases() -> list[Callable[[], None]]:
+    """Return the functions case_... of the program, in the order of their definitions."""
+    names = vars(sys.modules["__main__"])
+    return [value for name, value in names.items() if name.startswith("case_")]
 
 
 def run(
@@ -78,13 +84,15 @@ def run(
     tun: Variant | None = Variant.NODROP,
     at_end: Callable[[], None] = drivers.unload,
 ) -> None:
-    """Run the cases with nodrop's driver loaded, print KTAP, end the program.
+    """Run the cases, each with nodrop's driver loaded; print KTAP and exit.
 
     Args:
-        vhost: whose vhost_net to load as well.
-        tun: whose tun; None: the cases load their modules themselves.
-        at_end: unloads the modules: other programs may follow.
+        cases: by default all of the program.
+        vhost: the variant of vhost_net to load, too; None: none.
+        tun: the variant of tun; None: the cases load modules themselves.
+        at_end: unloads the modules, for the programs that follow.
     """
+    cases = cases or tuple(all_cases())
     prepare_system()
     print("KTAP version 1", f"1..{len(cases)}", sep="\n", flush=True)
     failed = 0
@@ -112,7 +120,7 @@ def run(
 
 @contextmanager
 def parameter(name: str | Path, value: str) -> Iterator[None]:
-    """Set a parameter of nodrop's modules, or another one by its file, for the block."""
+    """Set a parameter of nodrop's modules, or the one in a file, for the block."""
     path = PARAMETERS[name] if isinstance(name, str) else name
     before = path.read_text()
     path.write_text(value)
@@ -123,8 +131,8 @@ def parameter(name: str | Path, value: str) -> Iterator[None]:
 
 
 @contextmanager
-def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDevice]:
-    """A TUN or TAP device with an address, up; THERE is behind it."""
+def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = DEEP) -> Iterator[TunDevice]:
+    """Create a TUN or TAP device for the block: up, with an address and a route to THERE."""
     with TunDevice(NAME, flags) as device:
         configure(NAME, txqueuelen=ring, qdisc=qdisc, address=f"{HERE} peer {THERE}/32")
         if flags & IFF_TAP:
@@ -132,9 +140,9 @@ def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = HOLD) -> Iterator[TunDe
         yield device
 
 
-def counters(queue: int = 0, *, device: str = NAME, way: str = "tx") -> dict[str, int]:
-    """The driver's counters of one queue."""
-    prefix = f"{way}{queue}_"
+def counters(queue: int = 0, *, device: str = NAME, direction: str = "tx") -> dict[str, int]:
+    """Return the driver's counters of one queue."""
+    prefix = f"{direction}{queue}_"
     found = driver_counters(device)
     return {
         name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
@@ -142,15 +150,15 @@ def counters(queue: int = 0, *, device: str = NAME, way: str = "tx") -> dict[str
 
 
 def dropped() -> int:
-    """Packets that the device dropped."""
+    """Return the packets that the device dropped on transmit."""
     return link_counters(NAME).tx_dropped
 
 
 def soon(
     condition: Callable[[], bool], text: str | Callable[[], str], timeout: float = 10.0
 ) -> None:
-    """Fail the case unless the condition holds within a time, seconds by the guest's measure."""
-    deadline = time.monotonic() + patience(timeout)
+    """Fail the case unless the condition holds within time_limit(timeout)."""
+    deadline = time.monotonic() + time_limit(timeout)
     while not condition():
         if time.monotonic() >= deadline:
             raise AssertionError(text if isinstance(text, str) else text())
@@ -158,17 +166,17 @@ def soon(
 
 
 def resize(ring: int) -> None:
-    """Change the size of the device's ring."""
+    """Set the device's txqueuelen."""
     ip_batch([f"link set dev {NAME} txqueuelen {ring}"])
 
 
 class Sender:
-    """Sends numbered datagrams from a blocking socket until it has sent all or must stop.
+    """Send numbered datagrams from a blocking socket, in a thread.
 
     Args:
-        packets: how many.
-        port: where to.
-        patient: go on after an error of the network, which is counted.
+        packets: how many to send.
+        port: the destination port.
+        patient: count network errors, and continue.
     """
 
     def __init__(self, packets: int, *, port: int = 9, patient: bool = False) -> None:
@@ -207,29 +215,29 @@ class Sender:
                 self.sent += 1
 
     def finished(self, timeout: float) -> bool:
-        """Whether it ended within a time, seconds by the guest's measure, and not by an error."""
-        self._thread.join(patience(timeout))
+        """Return whether it has ended, without an error, within time_limit(timeout)."""
+        self._thread.join(time_limit(timeout))
         return not self._thread.is_alive() and not self._failed
 
     def blocked(self, seconds: float) -> bool:
-        """Whether it has not sent all after a time, seconds on a fast guest."""
-        self._thread.join(stretched(seconds))
+        """Return whether it is still sending after a time, seconds on a fast guest."""
+        self._thread.join(scaled(seconds))
         return self._thread.is_alive()
 
     def stop(self) -> bool:
-        """Send no more; whether the sender ended."""
+        """Stop sending; return whether the sender ended, without an error."""
         self._stop.set()
         return self.finished(5)
 
 
 class Reader:
-    """Reads a tun file in a thread; a context manager.
+    """Read a tun file in a thread; a context manager.
 
-    It waits without a time limit: when the driver forgets to call it, it sleeps on.
+    It polls without a timeout, so that a notification that the driver omits shows.
 
     Args:
-        fd: the file, made non-blocking.
-        pause_s: sleep after each packet.
+        fd: the file; it becomes non-blocking.
+        pause_s: sleep after each packet, s.
     """
 
     def __init__(self, fd: int, *, pause_s: float = 0.0) -> None:
@@ -246,7 +254,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         os.eventfd_write(self._stop, 1)
-        self._thread.join(patience(5))
+        self._thread.join(time_limit(5))
         os.close(self._stop)
 
     def _run(self) -> None:
@@ -255,11 +263,11 @@ class Reader:
         poll.register(self._stop, select.POLLIN)
         while self._stop not in dict(poll.poll()):
             try:
-                self.took(os.read(self._fd, 65536))
+                self.on_packet(os.read(self._fd, 65536))
             except BlockingIOError:
                 continue
             except OSError as error:
-                # What a queue without a device says.
+                # The queue is detached, or its device deleted.
                 if error.errno != errno.EBADFD:
                     raise
                 time.sleep(0.001)
@@ -268,12 +276,12 @@ class Reader:
             if self._pause_s:
                 time.sleep(self._pause_s)
 
-    def took(self, packet: bytes) -> None:
-        """Called in the thread, for each packet."""
+    def on_packet(self, packet: bytes) -> None:
+        """Handle a packet; called in the thread."""
 
     def reaches(self, packets: int, timeout: float = 10.0) -> bool:
-        """Whether so many packets come within a time, seconds by the guest's measure."""
-        deadline = time.monotonic() + patience(timeout)
+        """Return whether it has read ``packets`` packets within time_limit(timeout)."""
+        deadline = time.monotonic() + time_limit(timeout)
         while self.packets < packets and time.monotonic() < deadline:
             time.sleep(0.005)
         return self.packets >= packets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The memory of a socket that is charged for packets on their way."""
+"""A socket's send buffer: the bytes charged for packets that are not yet consumed."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from harness import THERE
 
 SIOCOUTQ = 0x5411
 MOST = 20_000
-"""Packets of 1000 bytes that no socket's memory has room for."""
+"""More packets of 1000 bytes than any send buffer takes."""
 
 
 def charged(sock: socket.socket) -> int:
-    """Bytes of the socket's memory that are charged for packets on their way."""
+    """Return the bytes charged to a socket's send buffer."""
     return int(struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0])
 
 
 def fill(sock: socket.socket) -> None:
-    """Send until the socket's memory is used up; it no longer blocks then."""
+    """Make the socket non-blocking, and send until its send buffer is full."""
     sock.setblocking(False)
     for _ in range(MOST):
         try:
             sock.sendto(bytes(1000), (THERE, 9))
         except BlockingIOError:
             return
-    raise AssertionError("nothing holds the socket's packets")
+    raise AssertionError("no backpressure: the socket's send buffer does not fill")
 
 
 @contextmanager
 def one_cpu() -> Iterator[None]:
-    """Stay on a CPU, and with us what is sent from here."""
+    """Pin this process, and so the packets that it sends, to one CPU for the block."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tests of macvtap and ipvtap share: sockets in a namespace, and their account."""
+"""Shared by the tests of macvtap and ipvtap: sockets in a namespace, and their packets."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 
 import harness
-from harness import check, drivers, equal, run, soon
+from harness import all_cases, check, drivers, equal, run, soon
 from sockets import charged
 
-from lab.guest.command import ip_batch, netns_path
 from lab.guest.drivers import tap_modules
-from lab.guest.netns import inside
-from lab.guest.taps.device import LinkTap
-from lab.guest.taps.ways import ADDRESS, GUEST_MAC, NAME, guest_tap
+from lab.guest.namespaces import inside
+from lab.guest.process import ip_batch, netns_path
+from lab.guest.taps.ingress import ADDRESS, GUEST_MAC, NAME, guest_tap
+from lab.guest.taps.linktap import LinkTap
 
 MOST = 4080
 """NODROP_HOLD_MOST."""
 FAR_TOO_MANY = 50_000
-"""Packets that nothing here has room for."""
+"""More packets than all rings and send buffers take."""
 UDP_SEGMENT = 103
 """As in linux/udp.h."""
 UDP_PAYLOAD = 14 + 20 + 8
-"""Where it begins in a frame."""
+"""Offset of the UDP payload in a frame, bytes."""
 PARAMETERS = Path("/sys/module/tap/parameters")
 OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
-"""Another guest's address, the senders'."""
+"""Addresses of another guest, and of the senders."""
 
 LATE_MS = "600000"
-"""Later than any test reads: the guard's time where it is not what is tested."""
+"""guard_ms in tests of other things: the guard never trips."""
 
 
 def use(driver: str) -> None:
-    """Load a driver's tap and all that goes with it, unless it is loaded already."""
+    """Load a variant's tap and the modules that use it, unless they are loaded already."""
     drivers.load(tap_modules(driver))
     guard = PARAMETERS / "guard_ms"
     if guard.exists():
         guard.write_text(LATE_MS, encoding="ascii")
 
 
-def run_taps(*cases: Callable[[], None]) -> None:
-    """Run cases with nodrop's tap, unless they say otherwise.
+def run_taps() -> None:
+    """Run the program's cases with nodrop's tap.
 
-    With NODROP_TAP=stock in the environment it is the kernel's own, to see what it fails.
+    NODROP_TAP=stock in the environment selects the stock one, to see which cases it fails.
     """
 
     def prepared(case: Callable[[], None]) -> Callable[[], None]:
@@ -58,18 +58,18 @@ def run_taps(*cases: Callable[[], None]) -> None:
         with_driver.__name__ = case.__name__
         return with_driver
 
-    run(*map(prepared, cases), tun=None)
+    run(*map(prepared, all_cases()), tun=None)
 
 
 def parameter(name: str, value: str) -> AbstractContextManager[None]:
-    """Set a parameter of tap, if it has it, for the block."""
+    """Set a parameter of tap for the block, if the module has it."""
     path = PARAMETERS / name
     return harness.parameter(path, value) if path.exists() else nullcontext()
 
 
 @contextmanager
 def sockets(count: int, netns: str, *, connected: bool = True) -> Iterator[list[socket.socket]]:
-    """Give non-blocking UDP sockets of a namespace, connected to the tap's address."""
+    """Open non-blocking UDP sockets in a namespace for the block; connect them to the tap."""
     with ExitStack() as stack:
         with inside(netns_path(netns)):
             made = [
@@ -85,7 +85,7 @@ def sockets(count: int, netns: str, *, connected: bool = True) -> Iterator[list[
 
 @contextmanager
 def other_guest() -> Iterator[LinkTap]:
-    """Give the tap of another guest; to the senders of ``sib`` it is OTHER."""
+    """Create another guest's tap for the block; senders in ``sib`` reach it as OTHER."""
     with guest_tap() as tap:
         ip_batch([f"neigh replace {OTHER} lladdr {GUEST_MAC} dev sib0 nud permanent"], netns="sib")
         os.set_blocking(tap.fd, False)
@@ -93,7 +93,7 @@ def other_guest() -> Iterator[LinkTap]:
 
 
 def frames(fd: int) -> Iterator[bytes]:
-    """Read what there is."""
+    """Read and yield all queued frames."""
     os.set_blocking(fd, False)
     with suppress(BlockingIOError):
         while True:
@@ -101,21 +101,21 @@ def frames(fd: int) -> Iterator[bytes]:
 
 
 def drain(fd: int) -> int:
-    """Read what there is; return how many frames it were."""
+    """Read all queued frames; return their number."""
     return sum(1 for _ in frames(fd))
 
 
 def segmenting(made: Sequence[socket.socket]) -> None:
-    """Send large frames from now on, which are to be cut into segments of 100 bytes."""
+    """Make sockets send GSO packets with segments of 100 bytes."""
     for sock in made:
         sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
 
 
 class Flow:
-    """Numbered packets of some sockets, and what of them came.
+    """Numbered packets of several sockets, sent and received.
 
     Args:
-        made: the sockets; a packet tells which one and its number there.
+        made: the sockets; a packet contains its socket's index and its number there.
         size: UDP payload, bytes.
     """
 
@@ -126,7 +126,7 @@ class Flow:
         self._size = size
 
     def send_one(self, index: int, address: str = "") -> bool:
-        """Send a packet, to an address if the socket is not connected; False: it has to wait."""
+        """Send a packet, to an address if the socket is not connected; False: it would block."""
         mark = struct.pack("!II", index, self.sent[index])
         try:
             packet = mark + bytes(self._size - len(mark))
@@ -140,14 +140,14 @@ class Flow:
         return True
 
     def fill(self, *, most: int = FAR_TOO_MANY) -> None:
-        """Send by turns until every socket has to wait, or so many are sent."""
+        """Send from all sockets in turn until each would block, or ``most`` packets are sent."""
         while sum(self.sent) < most:
             if not sum(self.send_one(index) for index in range(len(self.sockets))):
                 return
-        check(most < FAR_TOO_MANY, "nothing holds the sockets")
+        check(most < FAR_TOO_MANY, "no backpressure: the sockets do not block")
 
     def read(self, fd: int, *, most: int = FAR_TOO_MANY) -> int:
-        """Read what there is, or so many; return how many of these packets it were."""
+        """Read all queued frames, or until ``most`` are of this flow; return how many are."""
         count = 0
         for frame in frames(fd):
             count += self.add(frame)
@@ -156,7 +156,7 @@ class Flow:
         return count
 
     def add(self, frame: bytes) -> bool:
-        """Note a frame that came; whether it is one of these packets."""
+        """Record a frame; return whether it belongs to this flow."""
         if frame[23:24] != b"\x11":
             return False
         index, number = struct.unpack_from("!II", frame, UDP_PAYLOAD)
@@ -164,37 +164,37 @@ class Flow:
         return True
 
     def read_all(self, fd: int, wanted: int) -> None:
-        """Read until so many came in all."""
+        """Read until ``wanted`` packets have arrived in all."""
 
         def done() -> bool:
             self.read(fd)
             return self.count() >= wanted
 
-        soon(done, lambda: f"{self.count()} of {wanted} packets came")
+        soon(done, lambda: f"{self.count()} of {wanted} packets arrived")
 
     def count(self) -> int:
-        """How many came in all."""
+        """Return how many packets have arrived."""
         return sum(map(len, self.came))
 
     def in_order(self) -> None:
-        """Fail unless each socket's packets came in their order, none twice."""
+        """Fail unless each socket's packets arrived in order, none twice."""
         for index, numbers in enumerate(self.came):
             equal(numbers, sorted(set(numbers)), f"order of socket {index}")
 
-    def given_back(self) -> None:
-        """Fail unless no socket is charged with anything any more."""
+    def uncharged(self) -> None:
+        """Fail unless no bytes stay charged to the sockets."""
 
         def rest() -> list[int]:
             return [size for size in map(charged, self.sockets) if size]
 
-        soon(lambda: not rest(), lambda: f"{len(rest())} sockets are charged with {rest()}")
+        soon(lambda: not rest(), lambda: f"{len(rest())} sockets stay charged: {rest()}")
 
 
 def counters(queue: int = 0) -> dict[str, int]:
-    """The counters of a queue."""
-    return harness.counters(queue, device=NAME, way="rx")
+    """Return the counters of a queue."""
+    return harness.counters(queue, device=NAME, direction="rx")
 
 
 def drops() -> dict[str, int]:
-    """The causes by which the first queue lost something."""
+    """Return the first queue's nonzero drop counters."""
     return {name: value for name, value in counters().items() if name.startswith("drop_") and value}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tests of vhost-net share: a client, a flood, and its account."""
+"""Shared by the tests of vhost-net: a client, a flood, and its accounting."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 from harness import NAME, check, dropped, equal, soon
 
-from lab.guest.counters import qdisc_counters
 from lab.guest.environment import Environment
+from lab.guest.netstats import qdisc_counters
 from lab.guest.pktgen import Pktgen
 from lab.guest.tundev import TunDevice
-from lab.guest.vhost import VhostClient
+from lab.guest.vhost_client import VhostClient
 
 SET_OWNER, SET_MEM_TABLE = 0xAF01, 0x4008AF03
 SET_NUM, SET_ADDR, SET_BACKEND = 0x4008AF10, 0x4028AF11, 0x4008AF30
 RX, TX = 0, 1
-"""Of vhost-net: its ioctls, its rings."""
+"""Ioctls and rings of vhost-net."""
 
 SLOW_NS = 100_000
-"""A client that works so long on a packet is slower than any sender, on debug kernels too."""
+"""Work per packet that makes a client slower than any sender, even on debug kernels."""
 
 
 class Vhost:
@@ -33,7 +33,7 @@ class Vhost:
 
     def __init__(self) -> None:
         self._memory = ctypes.create_string_buffer(3 * 4096)
-        # Rings are aligned in the memory that is told.
+        # Align the rings in the memory table.
         start = (ctypes.addressof(self._memory) + 4095) & ~4095
         self.fd = os.open("/dev/vhost-net", os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -52,11 +52,11 @@ class Vhost:
             fcntl.ioctl(self.fd, SET_ADDR, struct.pack("=II4Q", index, 0, *rings))
 
     def close(self) -> None:
-        """Close it; what it has taken from a TAP goes back."""
+        """Close it; packets that it has taken from a TAP are put back."""
         os.close(self.fd)
 
     def backend(self, index: int, fd: int) -> int:
-        """Set a ring's backend. Return the errno, or 0."""
+        """Set a ring's backend; return the errno, or 0."""
         try:
             fcntl.ioctl(self.fd, SET_BACKEND, struct.pack("=Ii", index, fd))
         except OSError as error:
@@ -65,20 +65,20 @@ class Vhost:
 
 
 def client(device: TunDevice, *, slots: int = 256, work_ns: int = 0) -> VhostClient:
-    """A client of a device."""
+    """Return a vhost-net client for a device."""
     return VhostClient(Environment.from_environ(), device.fd, slots=slots, work_ns=work_ns)
 
 
 @dataclass
 class Flood:
-    """Packets that were given to the device or to its qdisc; known at the flood's end."""
+    """Packets offered to the device or its qdisc; known at the flood's end."""
 
     offered: int = 0
 
 
 @contextmanager
 def flood(senders: int, *, direct: bool) -> Iterator[Flood]:
-    """Send for the block, as fast as can be, past the qdisc (``direct``) or through it."""
+    """Send as fast as possible for the block, past the qdisc (``direct``) or through it."""
     found = Flood()
     with Pktgen(NAME, senders=senders, packet_bytes=60, direct=direct) as pktgen:
         with pktgen.sending():
@@ -87,12 +87,12 @@ def flood(senders: int, *, direct: bool) -> Iterator[Flood]:
 
 
 def all_arrive(reader: VhostClient, offered: int) -> None:
-    """Fail unless each packet is delivered or was dropped by the qdisc at its limit."""
+    """Fail unless each packet arrives or was dropped by the qdisc at its limit."""
 
     def missing() -> int:
         return offered - qdisc_counters(NAME).drops - reader.packets
 
-    check(offered > 0, "nothing was sent")
-    soon(lambda: missing() <= 0, "packets are missing: lost or stuck")
+    check(offered > 0, "no packet was sent")
+    soon(lambda: missing() <= 0, "packets are lost or stuck")
     equal(missing(), 0, "packets missing")
-    equal(dropped(), 0, "packets lost")
+    equal(dropped(), 0, "packets dropped")

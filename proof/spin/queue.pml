@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The life of one queue: senders, a qdisc, a ring, a consumer, the guard, and
- * what happens to them. Names and order of steps are those of kmod/flow.
+ * A model of one queue: senders, a qdisc, a ring, a consumer, the guard, and
+ * events. Names and order of steps are those of kmod/flow.
  *
- * Every order of steps is tried. Each step sees what the steps before it did;
- * that this is so, too, on CPUs that reorder memory is what proof/litmus is
- * for. One statement is one access that another CPU can come in between of.
+ * Spin tries every order of steps. Each step sees the effects of all earlier
+ * ones; proof/litmus proves that for CPUs that reorder memory accesses. One
+ * statement is one access, between which other CPUs may run.
  *
- * What must hold:
- *  - a packet is dropped only when the consumer is unaware or stalled;
- *  - when nothing moves any more, no packet is in the qdisc or the ring, and
- *    the txq runs: see Monitor().
+ * Invariants:
+ *  - a packet is dropped only if the consumer is unaware or stalled;
+ *  - at the end no packet is in the qdisc or the ring, and the txq runs: see
+ *    Monitor().
  *
  * Options: PACKETS through the qdisc; BIG, txqueuelen until a resize to 1;
  * DIRECT, packets past the qdisc, 0 or 1; ADAPT: the limit changes; EVENT; GUARD;
- * LEAVES: the consumer goes. BREAK_... leaves one thing out; test_spin.py knows
- * what that must lead to.
+ * LEAVES: the consumer ends. BREAK_... omits one step; test_spin.py has the
+ * assertion that must fail then.
  */
 #define when(condition, then) if :: condition -> then :: else fi
 
@@ -28,24 +28,28 @@ byte max = BIG, limit = BIG, produced, reserved, taken, mark;
 short wake_at;
 bool unaware, stalled, stopped, woken, notice;
 bool todo;
-/* Where the kick is: on its way, or looking at the txq. */
+/* The kick's state: sent, or reading the txq's state. */
 mtype = { NONE, SENT, BEGUN };
 mtype kicking = NONE;
 /* guard_moved, for guard_mark: the consumer has taken something since. */
 bool guard_pending, guard_moved;
 byte guard_samples;
 
-/* The txq, its qdisc, and who runs them. */
-bit xmit_lock;
+/* The txq, its qdisc, and their runs. */
 bool xoff, scheduled = true, qdisc_runs, direct_runs, device_up = true;
 byte backlog = PACKETS - 1;
 
-/* The consumer was called; it went. What became of the packets. */
+/* The consumer was notified; it has ended. The packets' fates. */
 bool called, away;
 byte delivered, dropped, purged, refused;
 
 #define HELD (unaware -> ring : produced - taken)
 #define HAS_PACKETS (produced != taken)
+#ifdef EVENT
+#define OTHERS 1
+#else
+#define OTHERS DIRECT
+#endif
 #define WORKS (!unaware && !stalled)
 
 inline lock(which) { atomic { !which -> which = 1 } }
@@ -72,11 +76,7 @@ inline resize(slots)
 	atomic {
 		max = slots;
 		limit = (limit > max -> max : limit);
-#ifdef BREAK_RESIZE
-		reserved = produced
-#else
-		when(reserved != produced, reserved = produced + 1)
-#endif
+		reserved = 0
 	};
 	reopen();
 	both_unlock()
@@ -86,12 +86,12 @@ inline to_unaware()
 {
 	both_locks();
 	unaware = true;
-	reserved = produced;
+	reserved = 0;
 #ifndef BREAK_UNAWARE
 	reopen();
 #endif
 	both_unlock();
-	/* It looks into the ring by itself at first. */
+	/* An unaware consumer reads the ring once without a notification. */
 	called = true
 }
 
@@ -110,14 +110,14 @@ inline look()
 {
 	atomic {
 		free = HELD < limit;
-		when(free, reserved = produced + limit - HELD)
+		when(free, reserved = limit - HELD)
 	}
 }
 
 /* Sets free when the stop is undone. */
 inline stop()
 {
-	atomic { reserved = produced; mark = produced; wake_at = produced - limit / 2 };
+	atomic { reserved = 0; mark = produced; wake_at = produced - limit / 2 };
 #ifdef BREAK_STOPPED
 	stopped = true; xoff = true;
 #else
@@ -136,7 +136,7 @@ inline stop()
 		schedule_txq();
 #endif
 		look();
-		atomic { when(!free, reserved = produced + 1; free = true) }
+		atomic { when(!free, reserved = 1; free = true) }
 	:: else -> guard_arm()
 	fi
 }
@@ -144,7 +144,7 @@ inline stop()
 inline reserve()
 {
 	if
-	:: reserved != produced -> verdict = RESERVED
+	:: reserved -> verdict = RESERVED
 	:: else ->
 		lock(producer_lock);
 		if
@@ -152,8 +152,8 @@ inline reserve()
 #ifdef BREAK_RESERVE
 		:: WORKS -> verdict = RESERVED
 #else
-		:: WORKS && reserved != produced -> verdict = RESERVED
-		:: WORKS && reserved == produced ->
+		:: WORKS && reserved -> verdict = RESERVED
+		:: WORKS && !reserved ->
 			look();
 			when(!free, stop());
 			verdict = (free -> RESERVED : BUSY)
@@ -167,8 +167,13 @@ inline produce()
 {
 	atomic {
 		!producer_lock -> producer_lock = 1;
-		free = reserved != produced || HELD < max;
-		when(free && reserved == produced, reserved = produced + max - HELD);
+#ifndef BREAK_SLACK
+		/* The slot that it has seen may be taken: the slack has one. */
+		when(verdict == RESERVED && !reserved, reserved = 1);
+#endif
+		free = reserved || HELD < max;
+		when(free && !reserved, reserved = max - HELD);
+		assert(!free || ring < BIG + OTHERS);
 		/* Only an unaware or a stalled consumer makes a ring drop. */
 		assert(free || unaware || verdict == PASS)
 	};
@@ -177,11 +182,13 @@ inline produce()
 	:: else ->
 		ring++;
 		produced++;
-		when(reserved == produced && WORKS, look(); when(!free, stop()))
+		reserved--;
+		when(!reserved && WORKS, look(); when(!free, stop()))
 	fi;
 	atomic { notice = true; producer_lock = 0 }
 }
 
+/* The driver notifies more often: also if the burst put nothing in. */
 inline burst_end()
 {
 #ifdef BREAK_BURST
@@ -196,9 +203,9 @@ inline burst_end()
 mtype = { PASS, RESERVED, BUSY };
 
 /*
- * The run of a qdisc, as the transmit softirq starts it. It looks at XOFF and
- * ends with the qdisc's lock held. A burst is dequeued at once; what cannot be
- * transmitted of it goes back, and the qdisc runs again.
+ * The run of a qdisc, as the transmit softirq starts it. It reads XOFF and ends
+ * with the qdisc's lock held. A burst is dequeued at once; the packets that
+ * cannot be transmitted are requeued, and the qdisc runs again.
  */
 active proctype Sender()
 {
@@ -215,7 +222,6 @@ again:		if
 			:: atomic { backlog -> backlog--; hand = 2 }
 			:: skip
 			fi;
-			lock(xmit_lock);
 			do
 			:: hand && !xoff ->
 				reserve();
@@ -224,7 +230,6 @@ again:		if
 				if :: verdict == BUSY -> break :: else -> hand-- fi
 			:: !hand || xoff -> break
 			od;
-			xmit_lock = 0;
 			when(!hand, goto again);
 			atomic {
 				backlog = backlog + hand; hand = 0;
@@ -234,7 +239,7 @@ again:		if
 	od
 }
 
-/* A softirq for a qdisc that runs already is over at once. */
+/* A softirq for a qdisc that already runs ends at once. */
 active proctype Softirq()
 {
 end:	do
@@ -242,7 +247,7 @@ end:	do
 	od
 }
 
-/* All but one are there from the beginning; one comes at any time. */
+/* All packets but one are queued initially; one arrives at any time. */
 active proctype Application()
 {
 	atomic {
@@ -253,7 +258,7 @@ active proctype Application()
 	}
 }
 
-/* A sender past the qdisc, as of a packet socket: BUSY is its own affair. */
+/* A sender past the qdisc, like a packet socket: it handles BUSY itself. */
 #if DIRECT
 active proctype Direct()
 {
@@ -263,11 +268,9 @@ active proctype Direct()
 
 	if
 	:: atomic { device_up -> direct_runs = true };
-		lock(xmit_lock);
 		when(!xoff, reserve());
 		if :: verdict != BUSY -> produce() :: else -> refused++ fi;
 		burst_end();
-		xmit_lock = 0;
 		direct_runs = false
 	:: refused++
 	fi
@@ -291,7 +294,7 @@ inline check(dry)
 #ifndef BREAK_DRY
 		todo = true
 #endif
-	/* Half way to the mark, if nobody has sent since the stop. */
+	/* Half way to the mark, if no sender came since the stop. */
 	:: woken && !dry && produced == mark -> todo = true
 	:: !woken || !dry
 	fi
@@ -300,7 +303,7 @@ inline check(dry)
 inline act()
 {
 	todo = false;
-	/* A moment later somebody may have sent, or not. */
+	/* Meanwhile a sender may have come, or not. */
 	if
 	:: stopped || (HAS_PACKETS && produced != mark) -> woken = true
 	:: else ->
@@ -311,13 +314,13 @@ inline act()
 #ifdef BREAK_KICK
 			:: kicking == BEGUN
 #endif
-			/* Here: the CPU is this one, or the kick has begun. */
+			/* On this CPU, or because the kick has begun. */
 			:: schedule_txq()
 			fi)
 	fi
 }
 
-/* It looks after the senders when dry, and any other time or not. */
+/* It checks for a stop if the ring is empty, and else at any time or not. */
 active proctype Consumer()
 {
 	bool got;
@@ -345,7 +348,7 @@ active proctype Consumer()
 			if :: away = true; goto end :: skip fi;
 #endif
 			when(todo, act());
-			/* nodrop_act() returns whether to look again. */
+			/* nodrop_act() returns whether to read again. */
 			if
 			:: got || (!unaware && HAS_PACKETS)
 			:: else -> break
@@ -396,7 +399,7 @@ end:	do
 }
 #endif
 
-/* The device goes down: its qdisc is emptied when nobody transmits any more. */
+/* The device goes down: its qdisc is purged when no sender transmits any more. */
 inline down_and_up()
 {
 	device_up = false;
@@ -416,7 +419,7 @@ active proctype Event()
 }
 #endif
 
-/* Nothing moves any more: is everything where it belongs? */
+/* No process can continue: check the final state. */
 active proctype Monitor()
 {
 	timeout;

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tries many combinations of devices, readers and senders with real packets: docs/sweep.md."""
+"""Tries many combinations of devices, readers and senders with real packets: docs/testing.md."""

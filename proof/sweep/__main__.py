@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.sweep``: in a guest, as root."""
+"""``python -m proof.sweep``: run the sweep in a guest, as root."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from proof.sweep.run import run_all
 
 
 def main(argv: list[str]) -> int:
-    """Run a seed's rows or one; 1 when one fails."""
+    """Run a seed's rows, or the given ones; return 1 if a row fails."""
     parser = argparse.ArgumentParser(
         prog="python -m proof.sweep",
-        description="Try combinations of devices, readers and senders with real packets.",
+        description="Test combinations of devices, readers and senders with real packets.",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the rows (1)")
-    parser.add_argument(
-        "--part", default="1/1", metavar="K/N", help="every Nth row from the Kth on"
-    )
-    parser.add_argument("--row", action="append", metavar="ROW", help="this one; may be repeated")
-    parser.add_argument("--times", type=int, default=1, metavar="N", help="each row so often")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="every Nth row from K on")
+    parser.add_argument("--row", action="append", metavar="ROW", help="a row; may be repeated")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="repeat each row (1)")
     parser.add_argument(
         "--driver",
         choices=("nodrop", "stock", "both"),
         default="both",
-        help="whose; both: nodrop's, then stock's where it is compared (both)",
+        help="both: nodrop's, then stock's for rows to compare (both)",
     )
-    parser.add_argument("--most", type=int, default=5, metavar="N", help="failures (5)")
+    parser.add_argument("--most", type=int, default=5, metavar="N", help="failures to stop at (5)")
     given = parser.parse_args(argv)
     try:
         rows = [parse(text) for text in given.row or ()]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The device of a row: nd0, in the surroundings that lab.py draws.
+"""The device under test of a row: nd0, in the topology that lab.py draws.
 
-A tun or tap has HERE, and THERE is behind it. A macvtap or ipvtap is above up0 and is ABOVE.
+A tun or tap has the address HERE, and a route to THERE. A macvtap or ipvtap is above up0 and has
+the address ABOVE.
 
-The neighbour of a row is a bridge (nd0 is its port and it has HERE, or it is below a macvtap), a
-VLAN (above nd0, or below a macvtap), or a second queue of nd0 whose reader is slow.
+A row's neighbour is a bridge (with HERE and the port nd0, or below a macvtap), a VLAN (above nd0,
+or below a macvtap), or a second queue of nd0 with a slow reader.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from lab.guest.command import ip_batch, netns_path
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
-from lab.guest.slow import happens
+from lab.guest.namespaces import inside
+from lab.guest.process import ip_batch, netns_path
+from lab.guest.timing import wait_until
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, IFF_TUN, TUNSETIFF, TunDevice
 from nodrop.host import ethtool
 from proof.sweep import qdisc
@@ -36,27 +37,27 @@ _TYPE = {
     "macvtap": "macvtap mode bridge",
     "ipvtap": "ipvtap mode l2",
     "vlan": f"vlan id {VLAN_ID}",
-    # Snooping would make it send packets of its own.
+    # With snooping the bridge would send packets of its own.
     "bridge": "bridge mcast_snooping 0",
 }
 
 
 def dropped(device: str, way: str) -> int:
-    """Return what a device says it dropped of what it was to send (``tx``), or got (``rx``)."""
+    """Return a device's drop counter, of transmitted (``tx``) or received (``rx``) packets."""
     return int(Path(f"/sys/class/net/{device}/statistics/{way}_dropped").read_text())
 
 
-class Victim:
-    """The device of a row; a context manager.
+class Dut:
+    """The device under test of a row; a context manager.
 
     Attributes:
         fds: an open file for each of its queues.
-        top: what stands above it and has its address; itself: nothing.
+        top: the device above it, which has its address; itself: there is none.
         out: the device through which senders reach it.
-        netns: the namespace in which they are; "": this one.
-        address: what they send to.
-        mac: the hardware's there.
-        peer, peer_mac: who answers it.
+        netns: the senders' namespace; "": this one.
+        address: the destination address.
+        mac: the destination's hardware address.
+        peer, peer_mac: addresses of the other end.
     """
 
     def __init__(self, row: Row, lab: Lab) -> None:
@@ -78,9 +79,9 @@ class Victim:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        # io_uring lets go of the files of a reader that was killed in the background.
-        if not happens(lambda: not DEVICE.exists()):
-            raise GuestError(f"{NAME} does not go")
+        # io_uring releases a killed reader's files in the background.
+        if not wait_until(lambda: not DEVICE.exists()):
+            raise GuestError(f"{NAME} is not deleted")
 
     def _make(self) -> None:
         if self.row.above:
@@ -118,13 +119,13 @@ class Victim:
         self.address_it()
 
     def address_it(self) -> None:
-        """Give the device, or what stands above it, its address, and bring both up."""
+        """Give the device, or the one above it, its address, and bring both up."""
         self.up(f"address replace {HERE} peer {THERE} dev {self.top}")
 
     def up(self, *lines: str) -> None:
-        """Bring it up, after other lines for ip; it forgot its neighbours when it went down."""
+        """Run lines of ip, restore the neighbour entry deleted by a link-down, and bring it up."""
         if self.row.kind == "tap":
-            # Before a packet can wait for an answer to ARP, and be overtaken.
+            # Without the entry a packet would wait for ARP, and others overtake it.
             mac = GUEST_MAC.hex(":")
             lines += (f"neigh replace {THERE} lladdr {mac} dev {self.top} nud permanent",)
             self.peer_mac = mac_of("br0" if self.row.neighbour == "bridge" else NAME)
@@ -138,7 +139,7 @@ class Victim:
         self._stack.callback(self._delete, name)
 
     def _delete(self, name: str) -> None:
-        # Some go with the device below them.
+        # It may have been deleted with the device below it.
         with suppress(GuestError):
             ip_batch([f"link delete dev {name}"])
 
@@ -168,7 +169,7 @@ class Victim:
             request = struct.pack("16sH22x", b"", IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE)
             fcntl.ioctl(fd, TUNSETIFF, request)
             self.fds.append(fd)
-        # An ipvtap knows by its address what is for whom.
+        # An ipvtap receives by address.
         own = [f"address add {ABOVE}/32 dev {NAME}"] if row.kind == "ipvtap" else []
         ip_batch([*own, f"link set dev {NAME} up"])
         far = f"neigh replace {ABOVE} lladdr {self.mac.hex(':')} dev {self.out} nud permanent"
@@ -181,7 +182,7 @@ class Victim:
             self.netns = "beyond"
 
     def _speak_ipv6(self) -> None:
-        """Senders of multicast need it; it is off everywhere else, so that nobody else sends."""
+        """Enable IPv6 for multicast senders; it is off by default, so that the kernel is quiet."""
         knob = Path(f"/proc/sys/net/ipv6/conf/{self.out}/disable_ipv6")
 
         def switch(value: str) -> None:
@@ -199,16 +200,16 @@ class Victim:
             ip_batch([f"link set dev {NAME} allmulticast on"])
 
     def set_qdisc(self, kind: str) -> None:
-        """Give the device a qdisc."""
+        """Replace the device's qdisc."""
         if not self.row.above:
             qdisc.replace(NAME, kind)
 
     def resize(self, slots: int) -> None:
-        """Change the length of its ring."""
+        """Set the device's txqueuelen."""
         (DEVICE / "tx_queue_len").write_text(str(slots))
 
     def counters(self) -> dict[str, int]:
-        """The driver's counters, summed over the queues."""
+        """Return the driver's counters, summed over the queues."""
         found: dict[str, int] = {}
         for name, value in ethtool.stats(NAME).items():
             word = name.partition("_")[2]
@@ -216,5 +217,5 @@ class Victim:
         return found
 
     def dropped(self) -> int:
-        """What the device says it dropped on its way to its reader."""
+        """Return the device's counter of drops on the way to its reader."""
         return dropped(NAME, "rx" if self.row.above else "tx")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What stands around the device of a row, and what all rows share.
+"""The topology around a row's device, and state that all rows share.
 
 beyond           far                  here
-b1 ------------- b0  up1 ------------ up0     nd9: a tun that has nothing to do with the rows
+b1 ------------- b0  up1 ------------ up0     nd9: a tun that the rows do not use
 10.8.0.2  10.8.0.1   10.9.0.3    10.9.0.2
                      up1.5 .......... up0.5
 """
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lab.guest.command import in_netns, ip_batch, netns_path, tool
-from lab.guest.counters import parse_snmp
 from lab.guest.environment import Environment
 from lab.guest.freed import IPV4, IPV6, VLAN, freed
-from lab.guest.netns import inside, namespaces
-from lab.guest.slow import happens
+from lab.guest.namespaces import inside, namespaces
+from lab.guest.netstats import parse_snmp
+from lab.guest.process import in_netns, ip_batch, netns_path, tool
+from lab.guest.timing import wait_until
 from lab.guest.tundev import IFF_TUN, TunDevice, configure
 
 LOWER, BYSTANDER = "up0", "nd9"
@@ -37,7 +37,7 @@ for conf in all default; do
 done
 echo 1 >ipv4/ip_forward
 echo 0 >ipv4/conf/all/send_redirects
-# Notes of completion of packets without a copy; before 6.9 one limit for all namespaces.
+# For zerocopy completions; before 6.9 one limit for all namespaces.
 if [ -e core/optmem_max ]; then echo 33554432 >core/optmem_max; fi
 """
 
@@ -54,14 +54,14 @@ def mac_of(name: str, netns: str = "") -> bytes:
 
 @dataclass(frozen=True)
 class Lab:
-    """What all rows share.
+    """State that all rows share.
 
     Attributes:
-        freed: counts what the kernel threw away; without IPv6, which the kernel sends by itself.
-        full: what of it for want of room in a ring, IPv6 as well.
-        backlogged: the same, for want of room in a CPU's backlog.
-        unmade: counts the answers to echoes that the kernel could not make, here and in far.
-        up1_mac: of the far end of the pair of veth.
+        freed: counts packets freed as dropped, except IPv6, which the kernel sends by itself.
+        full: counts those dropped because a ring was full, with IPv6.
+        backlogged: counts those dropped because a CPU's backlog was full.
+        unmade: count the echo replies that the kernel could not create, here and in far.
+        up1_mac: of the veth pair's far end.
     """
 
     environment: Environment
@@ -73,19 +73,19 @@ class Lab:
 
 
 def unmade() -> int:
-    """Return how many messages of ICMP this namespace could not make."""
+    """Return how many ICMP messages this namespace could not create."""
     return parse_snmp(Path("/proc/thread-self/net/snmp").read_text(), "Icmp")["OutErrors"]
 
 
 def far_unmade() -> int:
-    """Return the same of the namespace far."""
+    """Return the same for the namespace far."""
     with inside(netns_path("far")):
         return unmade()
 
 
 @contextmanager
 def laboratory() -> Iterator[Lab]:
-    """Make it for the block."""
+    """Create the topology for the block."""
     with ExitStack() as stack:
         stack.enter_context(namespaces("far", "beyond", "away"))
         tool(["sh", "-c", QUIET])
@@ -131,7 +131,7 @@ def laboratory() -> Iterator[Lab]:
 
 
 class Bystander:
-    """A tun with a socket that has nothing to do with the row; a context manager."""
+    """A tun and a socket that the rows do not use; a context manager."""
 
     def __init__(self) -> None:
         self._device = TunDevice(BYSTANDER, IFF_TUN)
@@ -148,9 +148,9 @@ class Bystander:
         self._socket.close()
         self._device.close()
 
-    def goes_on(self) -> bool:
-        """Whether a packet of its own comes soon."""
+    def delivers(self) -> bool:
+        """Return whether a packet of its own arrives."""
         self._socket.sendto(b"bystander", ("198.18.9.2", 9))
         poll = select.poll()
         poll.register(self._device.fd, select.POLLIN)
-        return happens(lambda: poll.poll(0)) and bool(os.read(self._device.fd, 2048))
+        return wait_until(lambda: poll.poll(0)) and bool(os.read(self._device.fd, 2048))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How readers of ours read and what they make of it; all wait without a time limit.
+"""The readers' loops, and their record of packets.
 
-A reader that the driver forgets to call sleeps on.
+All wait without a timeout, so that a notification that the driver omits shows.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from proof.sweep.uring import BUFFER, CANCEL, MORE, Uring, libc
 
 BYTES = 65536 + 64
 MOST = 1 << 16
-"""Packets of a row."""
+"""Most packets of a row."""
 IN_FLIGHT = 4
-"""Reads that wait in io_uring, or its buffers."""
+"""Reads pending in io_uring, or its buffers."""
 REST_S = 0.002
 _NO_DEVICE = {errno.EBADFD, errno.EFAULT, errno.EIO, errno.ENETDOWN}
-"""What a queue without a device says."""
+"""Errors of a queue without a device."""
 
 
 class Tally:
-    """What readers took, in memory that processes share; its counts survive a SIGKILL."""
+    """The packets that readers took, in shared memory: the counts survive a reader's SIGKILL."""
 
     READERS = 16
 
@@ -40,70 +40,70 @@ class Tally:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset all counts."""
         self._map.seek(0)
         self._map.write(bytes(MOST + 8 * self.READERS))
         self.readers = 0
         self.wrong = ""
 
     def take(self) -> int:
-        """Return a place to count in, for one reader."""
+        """Return the index of a reader's counter."""
         self.readers += 1
         return self.readers - 1
 
     @property
     def came(self) -> int:
-        """Packets of ours that were read."""
+        """Test packets that were read."""
         return sum(self.words)
 
 
 class Taker:
-    """Looks at packets: counts ours, and sends TCP's back.
+    """Check and count test packets, and send TCP packets back.
 
     Args:
-        ordered: their numbers must grow.
-        answer: the file to which TCP's packets are sent back, -1: they are not.
-        skip: bytes of the Ethernet header.
+        ordered: whether their numbers must grow.
+        echo_fd: the file to write TCP packets back to; -1: do not.
+        skip: length of the Ethernet header, bytes.
     """
 
-    def __init__(self, tally: Tally, *, ordered: bool, answer: int, skip: int) -> None:
+    def __init__(self, tally: Tally, *, ordered: bool, echo_fd: int, skip: int) -> None:
         self._tally, self._place = tally, tally.take()
         self._last = -1
-        self._ordered, self._answer, self._skip = ordered, answer, skip
+        self._ordered, self._echo_fd, self._skip = ordered, echo_fd, skip
 
     def take(self, data: bytes) -> None:
-        """Look at one."""
-        if self._answer >= 0 and (back := swapped(data, self._skip)):
-            # No waiting: nobody wakes a write that waits for room in a tun's send buffer.
+        """Check and count a packet."""
+        if self._echo_fd >= 0 and (back := swapped(data, self._skip)):
+            # Do not block: nothing wakes a writer that waits for a tun's send buffer.
             with suppress(OSError):
-                os.pwritev(self._answer, [back], -1, os.RWF_NOWAIT)
+                os.pwritev(self._echo_fd, [back], -1, os.RWF_NOWAIT)
             return
         at = data.find(MAGIC)
         if at < 0:
             return
         number = number_of(data, at)
         if not right(data, at):
-            self._tally.wrong = f"packet {number} was changed on its way"
+            self._tally.wrong = f"packet {number} was changed"
         elif self._tally.seen[number]:
-            self._tally.wrong = f"packet {number} came twice"
+            self._tally.wrong = f"packet {number} arrived twice"
         elif self._ordered and number < self._last:
-            self._tally.wrong = f"packet {number} came after {self._last}"
+            self._tally.wrong = f"packet {number} arrived after {self._last}"
         self._last = number
         self._tally.seen[number] = 1
         self._tally.words[self._place] += 1
 
 
 class Loop:
-    """Reads a file until it is told to stop; runs in a thread or in a process.
+    """Read a file until ``stop`` is set; runs in a thread or in a process.
 
     Args:
-        kind: how it reads.
-        fd: the file, blocking or not as the kind wants it.
-        take: is given each packet.
-        rests: after so many packets it sleeps, each time REST_S.
+        kind: of reader, as in rows.py.
+        fd: the file, blocking or not as the kind requires.
+        take: called with each packet.
+        rests: packets after which to sleep for REST_S each.
 
     Attributes:
-        bell: an eventfd that is to ring after ``stop`` was set; interrupt it as well.
+        bell: an eventfd to write after setting ``stop``; interrupt the thread, too.
     """
 
     def __init__(self, kind: str, fd: int, take: Callable[[bytes], None], rests: int = 0) -> None:
@@ -121,14 +121,14 @@ class Loop:
         self.run = kinds.get(kind, self._blocking)
 
     def took(self, data: bytes) -> None:
-        """Look at a packet, and rest."""
+        """Handle a packet, and rest."""
         self._take(data)
         if self.rests:
             self.rests -= 1
             time.sleep(REST_S)
 
     def _once(self) -> bool:
-        """Read once; whether there was something."""
+        """Read once; return whether there was a packet."""
         got = int(libc.read(self.fd, self._buffer, BYTES))
         if got > 0:
             self.took(bytes(memoryview(self._buffer)[:got]))
@@ -164,46 +164,46 @@ class Loop:
                 while self._once() and not self.stop:
                     pass
 
-    def _answers(self, ring: Uring) -> Iterator[tuple[int, int, int]]:
-        """Give what io_uring answers to reads; they are cancelled when this is to end."""
+    def _completions(self, ring: Uring) -> Iterator[tuple[int, int, int]]:
+        """Yield completions of reads; cancel all reads once ``stop`` is set."""
         cancelled = False
         while True:
             if self.stop and not cancelled:
                 ring.cancel_all()
                 cancelled = True
             ring.submit(1)
-            yield from (answer for answer in ring.answers() if answer[0] != CANCEL)
+            yield from (done for done in ring.completions() if done[0] != CANCEL)
 
     def _uring(self) -> None:
         buffers = [ctypes.create_string_buffer(BYTES) for _ in range(IN_FLIGHT)]
         with Uring(2 * IN_FLIGHT) as ring:
 
-            def ask(tag: int) -> None:
+            def queue_read(tag: int) -> None:
                 ring.read(self.fd, ctypes.addressof(buffers[tag]), BYTES, tag)
 
             for tag in range(IN_FLIGHT):
-                ask(tag)
+                queue_read(tag)
             waiting = IN_FLIGHT
-            for tag, got, _ in self._answers(ring):
+            for tag, got, _ in self._completions(ring):
                 if got > 0:
                     self.took(bytes(memoryview(buffers[tag])[:got]))
                 else:
                     self._met(-got)
                 if not self.stop:
-                    ask(tag)
+                    queue_read(tag)
                     continue
                 waiting -= 1
                 if not waiting:
                     return
 
     def _multishot(self) -> None:
-        """One request that is answered again and again, in IN_FLIGHT buffers by turns."""
+        """One multishot read, with IN_FLIGHT buffers in turn."""
         memory = ctypes.create_string_buffer(IN_FLIGHT * BYTES)
         base = ctypes.addressof(memory)
         with Uring(4 * IN_FLIGHT) as ring:
             ring.provide(base, BYTES, 0, IN_FLIGHT, CANCEL)
             ring.read_on(self.fd, 0)
-            for _, got, flags in self._answers(ring):
+            for _, got, flags in self._completions(ring):
                 if got > 0:
                     number = flags >> BUFFER
                     at = number * BYTES

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What must be so in a row, and why.
+"""The invariants of a row.
 
-1. Packets are conserved: what was sent was read, or was freed as lost, and who lost it says so. The
-   kernel's tracepoint skb:kfree_skb sees every packet that is freed as lost; the device, the driver
-   and the qdisc have counters for what they lose by themselves.
-2. What comes one by one comes within a minute, so that a wake-up that is forgotten is seen: the
-   stall guard, which would heal it, waits for ten here.
-3. With a qdisc the driver finds no ring full: that is what nodrop is for. Nor does it with a
-   macvtap or ipvtap, if a socket is charged with each packet.
-4. What nothing can hold is lost only in a burst that the ring has no room for. Of a burst of one
-   more than that, to a device that nobody reads, what is lost is a number, and no larger than
-   with the kernel's own driver (``compare()``). Of a flood it depends on the machine: no bound.
-5. In the end nothing is left anywhere: ring, qdisc, the senders' memory.
-6. Others go on: a flow to another device.
+1. Packets are conserved: each packet sent was read, or its drop was counted.
+   The tracepoint skb:kfree_skb sees every packet freed as dropped. The device, the driver and the
+   qdisc count their own drops.
+2. Packets sent one by one arrive within a minute, so that a missing wake shows. The stall guard,
+   which would hide it, waits for ten minutes here.
+3. With a qdisc the driver never finds a ring full: that is nodrop's purpose. Nor does it with a
+   macvtap or ipvtap whose frames are all charged to a socket.
+4. Packets that nothing can queue are dropped only in a burst beyond the ring. For a burst of one
+   more than the ring, sent to a device that is not read, the drops are a fixed number, and no more
+   than with the stock driver (``compare()``). For a flood they depend on the machine: no bound.
+5. Finally nothing is left in the ring or the qdisc, or charged to the senders.
+6. A flow to another device continues.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.guest.slow import happens
+from lab.guest.timing import wait_until
 from proof.sweep import qdisc
-from proof.sweep.devices import NAME, Victim, dropped
+from proof.sweep.devices import NAME, Dut, dropped
 from proof.sweep.events import LOSES
 from proof.sweep.lab import LOWER
 from proof.sweep.loops import Tally
@@ -37,22 +37,22 @@ CAUSES = frozenset(
         *("unheld", "guard", "full", "rest"),
     )
 )
-"""The drivers' words for why a packet found no room."""
+"""The drivers' counters of packets dropped for want of a slot."""
 
 
-class Broken(Exception):
-    """Something is not so; the text says what."""
+class Violation(Exception):
+    """An invariant does not hold; the text says which."""
 
 
 @dataclass
-class Seen:
-    """What was seen of a row.
+class Result:
+    """The result of a row.
 
     Attributes:
-        sent: packets of ours.
-        lost: of them, what did not come.
-        wrong: what is not so; "": all is well.
-        seconds: how long it took.
+        sent: test packets.
+        lost: those of them that did not arrive.
+        wrong: the violation; "": none.
+        seconds: duration.
     """
 
     sent: int = 0
@@ -62,46 +62,46 @@ class Seen:
 
 
 class Oracle:
-    """Watches a row from before its first packet."""
+    """Check a row; created before the first packet is sent."""
 
     def __init__(
-        self, victim: Victim, sender: Sender, readers: Readers, tally: Tally, *, ours: bool
+        self, dut: Dut, sender: Sender, readers: Readers, tally: Tally, *, ours: bool
     ) -> None:
-        self.row: Row = victim.row
-        self.victim, self.sender, self.readers, self.tally = victim, sender, readers, tally
+        self.row: Row = dut.row
+        self.dut, self.sender, self.readers, self.tally = dut, sender, readers, tally
         self.ours = ours
-        """It is nodrop's driver."""
-        lab = victim.lab
+        """Whether the driver is nodrop's."""
+        lab = dut.lab
         self._counts = {"freed": lab.freed, "full": lab.full, "backlog": lab.backlogged}
         if self.row.sender == "xdp":
-            # A frame of XDP is no packet yet when it is lost.
+            # A dropped XDP frame has no skb: skb:kfree_skb does not see it.
             self._counts["veth"] = lambda: dropped(LOWER, "rx")
-            self._counts["device"] = victim.dropped
+            self._counts["device"] = dut.dropped
         if isinstance(sender, Icmp):
-            self._counts["unmade"] = lab.unmade[bool(victim.netns)]
+            self._counts["unmade"] = lab.unmade[bool(dut.netns)]
         self._before = {name: count() for name, count in self._counts.items()}
         self._vague = self.row.sender == "multicast" or (
             self.row.sender == "xdp" and self.row.event == "reattach"
         )
 
     def causes(self) -> dict[str, int]:
-        """Return how many were lost, by who says so."""
+        """Return the drops since the beginning, by counter."""
         return {name: count() - self._before[name] for name, count in self._counts.items()}
 
     def came(self) -> int:
-        """Return how many came."""
+        """Return how many packets arrived."""
         by_sender = self.sender.came()
         return self.readers.came if by_sender is None else by_sender
 
     def _qdisc_dropped(self) -> int:
-        return 0 if self.row.above else qdisc.look(NAME)[1]
+        return 0 if self.row.above else qdisc.sample(NAME)[1]
 
     def missing(self) -> tuple[int, int]:
-        """Return how many neither came nor were lost, at the least and at the most.
+        """Return the least and greatest number of packets that neither arrived nor were dropped.
 
-        A large packet may be lost as one or in pieces. Those who know nothing of multicast free
-        what they get as well, and nobody counts a frame of XDP for a device that has no queue just
-        now: then there is no least. TCP sends again what was lost.
+        A large packet may be dropped whole or in segments. Hosts free unwanted multicast packets,
+        too, and nothing counts XDP frames for a device without queues: no lower bound then.
+        TCP retransmits dropped packets.
         """
         if self.row.sender == "tcp":
             rest = self.sender.sent - self.came()
@@ -115,112 +115,112 @@ class Oracle:
         return least - self.sender.unsure - self.readers.unsure, rest - lost
 
     def balanced(self) -> bool:
-        """Whether all are accounted for."""
+        """Return whether all packets are accounted for."""
         least, most = self.missing()
         return least <= 0 and (most >= 0 or self._vague)
 
     def left(self) -> dict[str, int]:
-        """Return what is left somewhere; empty: nothing."""
-        victim = self.victim
-        found = {"charged": self.sender.charged(), "ring": victim.counters().get("ring", 0)}
-        # pfifo_fast goes on counting what it lost when it was resized.
+        """Return nonzero remainders: charged bytes, packets in the ring and in the qdisc."""
+        dut = self.dut
+        found = {"charged": self.sender.charged(), "ring": dut.counters().get("ring", 0)}
+        # pfifo_fast still counts packets that it dropped when it was resized.
         resized = self.row.event == "resize" and self.row.qdisc in ("pfifo_fast", "mq")
         if not self.row.above and not resized:
-            found["qdisc"] = qdisc.look(NAME)[0]
+            found["qdisc"] = qdisc.sample(NAME)[0]
         return {name: value for name, value in found.items() if value}
 
     def arrives(self, what: str) -> None:
-        """Send one packet and wait for it; without a qdisc it needs a ring that has room for it.
+        """Send one packet and wait for it; if nothing can queue it, for its drop.
 
         Raises:
-            Broken: it does not come.
+            Violation: it does not arrive.
         """
         row, step = self.row, self.sender.step
-        # cake drops what waited for long, as a busy machine lets it.
+        # cake drops packets that waited for long, as they do on a busy machine.
         gone = self._qdisc_dropped if row.qdisc == "cake" else int
         before = self.came() + gone()
-        if not happens(self.sender.send):
-            raise Broken(f"{what} cannot be sent: {self.state()}")
-        room = row.held or row.slots >= step
+        if not wait_until(self.sender.send):
+            raise Violation(f"{what} cannot be sent: {self.state()}")
+        room = row.has_qdisc or row.slots >= step
 
         def arrived() -> bool:
             return self.came() + gone() >= before + step
 
-        if not happens(arrived if room else self.balanced):
-            raise Broken(f"{what} does not come: {self.state()}")
+        if not wait_until(arrived if room else self.balanced):
+            raise Violation(f"{what} does not arrive: {self.state()}")
 
     def settle(self) -> None:
-        """Wait until all are accounted for and nothing is left.
+        """Wait until all packets are accounted for and nothing is left.
 
         Raises:
-            Broken: some are not.
+            Violation: they never are.
         """
-        if not happens(lambda: self.balanced() and not self.left()):
-            raise Broken(f"packets are missing, or something is left: {self.state()}")
+        if not wait_until(lambda: self.balanced() and not self.left()):
+            raise Violation(f"packets are missing, or something is left: {self.state()}")
 
     def check(self) -> None:
-        """Look at what was lost, and why.
+        """Check the drops and their causes.
 
         Raises:
-            Broken: it should not have been.
+            Violation: a packet should not have been dropped.
         """
         if self.tally.wrong:
-            raise Broken(f"{self.tally.wrong}: {self.state()}")
+            raise Violation(f"{self.tally.wrong}: {self.state()}")
         if self.sender.errors and self.row.event not in LOSES:
-            raise Broken(f"{self.sender.errors} calls failed: {self.state()}")
+            raise Violation(f"{self.sender.errors} calls failed: {self.state()}")
         causes = self.causes()
-        if self.row.held and causes["full"]:
-            raise Broken(f"{causes['full']} that a qdisc can hold found no room: {self.state()}")
+        if self.row.has_qdisc and causes["full"]:
+            raise Violation(f"{causes['full']} found a ring full despite a qdisc: {self.state()}")
         if self.ours:
             self._check_ours(causes)
         if self.row.event in LOSES or self.row.sender in ("multicast", "xdp"):
             return
         others = causes["freed"] - causes["full"] - causes["backlog"]
-        # Who goes past the qdisc is told that the queue is stopped.
+        # Senders that bypass the qdisc find the txq stopped, and their packets are freed.
         others -= self.sender.refused if self.row.sender == "bypass" else 0
         by_qdisc = self._qdisc_dropped()
         if others > by_qdisc:
-            raise Broken(f"{others - by_qdisc} were lost by nobody's word: {self.state()}")
+            raise Violation(f"{others - by_qdisc} drops that nothing counted: {self.state()}")
 
     def _check_ours(self, causes: dict[str, int]) -> None:
         if self.row.charged and causes["full"]:
-            raise Broken(f"{causes['full']} of a blocking socket found no room: {self.state()}")
-        counters = self.victim.counters()
-        told = sum(value for name, value in counters.items() if name in CAUSES)
-        if told != causes["full"]:
-            raise Broken(f"the driver says that {told} found no room: {self.state()}")
-        if self.victim.dropped() < causes["full"]:
-            raise Broken(f"the device says that {self.victim.dropped()} were lost: {self.state()}")
+            raise Violation(f"{causes['full']} charged frames were dropped: {self.state()}")
+        counters = self.dut.counters()
+        counted = sum(value for name, value in counters.items() if name in CAUSES)
+        if counted != causes["full"]:
+            raise Violation(f"the driver counts {counted} drops at a full ring: {self.state()}")
+        if self.dut.dropped() < causes["full"]:
+            raise Violation(f"the device counts {self.dut.dropped()} drops: {self.state()}")
 
     def state(self) -> str:
-        """Return all numbers, for a report."""
-        counters = {name: value for name, value in self.victim.counters().items() if value}
+        """Return all counts, for a report."""
+        counters = {name: value for name, value in self.dut.counters().items() if value}
         return (
             f"sent {self.sender.sent} ({self.sender.refused} refused, {self.sender.errors} errors, "
-            f"{self.sender.unsure} unsure), came {self.came()}, lost {self.causes()}, "
+            f"{self.sender.unsure} unsure), arrived {self.came()}, drops {self.causes()}, "
             f"left {self.left()}, driver {counters}"
         )
 
 
-def compare(ours: Seen, stock: Seen) -> str:
-    """Return what is worse than with the kernel's own driver in the same row; "": nothing."""
+def compare(ours: Result, stock: Result) -> str:
+    """Return how a row is worse than with the stock driver; "": it is not."""
     if ours.lost > stock.lost:
-        return f"{ours.lost} of {ours.sent} were lost, with stock {stock.lost}"
+        return f"{ours.lost} of {ours.sent} were dropped, with stock {stock.lost}"
     return ""
 
 
 def known(row: Row) -> str:
-    """Return why a row is worse than with stock, if that is known and not mended; "": it is not.
+    """Return why a row is worse than with stock, if that is known and accepted; else "".
 
-    What is known is printed, and fails nothing.
+    Such a row is reported, and does not fail.
     """
     if row.sender == "bypass" and not row.above and row.qdisc != "noqueue":
         return (
-            "the queue is stopped before the ring is full; who goes past its qdisc loses the rest"
+            "the txq is stopped before the ring is full; packets that bypass the qdisc are dropped"
         )
     return ""
 
 
 def comparable(row: Row) -> bool:
-    """Whether a row has a number that is to be compared: an exact one, of what nothing can hold."""
-    return not row.held and row.pace == "burst" and row.event == "none" and row.sender != "tcp"
+    """Return whether a row's drops are an exact number, to compare with stock's."""
+    return not row.has_qdisc and row.pace == "burst" and row.event == "none" and row.sender != "tcp"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which rows a seed has: each pair of values of two parameters at least once, if it can be.
+"""Choose a seed's rows, with each possible pair of values of two parameters at least once.
 
-And what makes a row that fails plainer.
+Also shrink rows that fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from proof.sweep.rows import ABOVE, NAMES, RULES, VALUES, Row, excluded
 
 ROWS = 250
 TRIES = 3
-"""How many rows are made for each that is taken."""
+"""Candidates for each row."""
 Pair = tuple[str, str, str, str]
 """Two parameters and their values."""
 _GO_ON = ("one", "flood")
@@ -29,15 +29,15 @@ def _pair(one: str, first: str, other: str, second: str) -> Pair:
 
 
 def _gain(given: dict[str, str], name: str, value: str, wanted: dict[Pair, None]) -> int:
-    """How many wanted pairs a value makes with those that are there."""
+    """Return how many wanted pairs a value makes with the given ones."""
     return sum(_pair(name, value, *other) in wanted for other in given.items())
 
 
 def _complete(
     given: dict[str, str], wanted: dict[Pair, None], chance: random.Random
 ) -> dict[str, str]:
-    """Add what is missing, each time the value that makes most wanted pairs; {}: it cannot be."""
-    # What most rules are about first: later there is less to take back.
+    """Complete a row, with the value that makes most wanted pairs each time; {}: impossible."""
+    # Parameters with most rules first: less backtracking.
     name = max(NAMES, key=lambda name: len(RULES[name]) * (name not in given))
     if name in given:
         free = [name for name in NAMES if name not in given]
@@ -56,9 +56,9 @@ def _complete(
 
 
 def choose(seed: int) -> list[Row]:
-    """Return a seed's rows: all pairs, then more of what pairs leave out, then any."""
+    """Return a seed's rows, shuffled: all pairs, all rings for forwarded frames, random ones."""
     chance = random.Random(seed)
-    # In the order in which they were added: a set's depends on the process.
+    # A dict, as the order of a set depends on the process.
     wanted: dict[Pair, None] = {}
     for one, other in itertools.combinations(NAMES, 2):
         for first, second in itertools.product(VALUES[one], VALUES[other]):
@@ -73,13 +73,13 @@ def choose(seed: int) -> list[Row]:
             return sum(_pair(*a, *b) in wanted for a, b in itertools.combinations(whole.items(), 2))
 
         best = max(made, key=new)
-        # No row has this pair: values that go together two by two do not in threes.
+        # Without a row the pair is impossible: its other values exclude each other.
         wanted.pop((one, other, first, second))
         for a, b in itertools.combinations(best.items(), 2):
             wanted.pop(_pair(*a, *b), None)
         if best:
             rows.append(Row(**best))
-    # Frames that no socket is charged with have nothing but the ring: each length of it.
+    # Only the ring can queue uncharged frames: try each length.
     for kind, ring in itertools.product(ABOVE, VALUES["ring"]):
         given = {"kind": kind, "ring": ring, "sender": "forwarded", "pace": chance.choice(_GO_ON)}
         rows.append(Row(**_complete(given, {}, chance)))
@@ -91,7 +91,7 @@ def choose(seed: int) -> list[Row]:
 
 
 def plainer(row: Row) -> Iterator[tuple[str, Row]]:
-    """Give the row with each of its parameters at its plainest, where that can be, and which."""
+    """Yield each parameter and the row with it at its plainest value, where possible."""
     for name in NAMES:
         plain = asdict(row) | {name: VALUES[name][0]}
         if plain != asdict(row) and not excluded(plain):
@@ -99,7 +99,7 @@ def plainer(row: Row) -> Iterator[tuple[str, Row]]:
 
 
 def shrink(row: Row, fails: Callable[[Row], bool]) -> Row:
-    """Return a row that fails as well, with as few parameters as can be that are not plain."""
+    """Return a failing row with as many plain parameters as possible."""
     tried: set[str] = set()
     while True:
         left = [(name, other) for name, other in plainer(row) if name not in tried]

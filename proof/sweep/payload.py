@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is in a packet: a mark, its number, and bytes that depend on it; and its headers."""
+"""Test packets: a magic, a number, and bytes that depend on the number; and their headers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ MAGIC = b"ndSw"
 _NUMBER = struct.Struct("!I")
 _FILLS = tuple(bytes(((number + at) & 0xFF) for at in range(24)) for number in range(256))
 SIZE = len(MAGIC) + _NUMBER.size + len(_FILLS[0])
-"""Of a packet's payload, bytes. What is longer is cut where a route's MTU is 68."""
+"""Payload length, bytes; it fits a route's MTU of 68."""
 PORT, TCP_PORT = 9, 5000
 TCP, ICMP, UDP = 6, 1, 17
 
 
 def payload(number: int) -> bytes:
-    """Return what a packet carries."""
+    """Return a packet's payload."""
     return MAGIC + _NUMBER.pack(number) + _FILLS[number & 0xFF]
 
 
 def number_of(data: bytes, at: int) -> int:
-    """Return the number of a packet whose mark is at a byte."""
+    """Return the number of the packet whose magic is at an offset."""
     return int(_NUMBER.unpack_from(data, at + len(MAGIC))[0]) & 0xFFFF
 
 
 def right(data: bytes, at: int) -> bool:
-    """Whether a packet carries what was sent."""
+    """Return whether a packet's payload is intact."""
     return data[at : at + SIZE] == payload(number_of(data, at))
 
 
 def udp(source: str, to: str, number: int, port: int = PORT) -> bytes:
-    """Return a packet of ours as UDP without a checksum."""
+    """Return a test packet in UDP, without a checksum."""
     contents = payload(number)
     head = struct.pack("!HHHH", PORT, port, 8 + len(contents), 0)
     return ip4(head + contents, UDP, at=(source, to))
 
 
 def echo(source: str, to: str, number: int) -> bytes:
-    """Return a request for an echo of a packet of ours."""
+    """Return an echo request with a test packet."""
     rest = struct.pack("!HH", 1, number & 0xFFFF) + payload(number)
     head = struct.pack("!BBH", 8, 0, 0)
     contents = struct.pack("!BBH", 8, 0, checksum(head + rest)) + rest
@@ -48,16 +48,16 @@ def echo(source: str, to: str, number: int) -> bytes:
 
 
 def ethernet(to: bytes, source: bytes, vlan: int = 0) -> bytes:
-    """Return the header of an IPv4 packet's frame, with a VLAN's tag if it has one."""
+    """Return the Ethernet header for an IPv4 packet, with a tag unless ``vlan`` is 0."""
     tag = struct.pack("!HH", 0x8100, vlan) if vlan else b""
     return to + source + tag + b"\x08\0"
 
 
 def swapped(packet: bytes, skip: int) -> bytes:
-    """Return a TCP packet made one for the other end; empty: it is another.
+    """Swap the addresses of a TCP packet; return "" for other packets.
 
     Args:
-        skip: bytes in front of the IPv4 header, or of a VLAN's tag in front of it: Ethernet's.
+        skip: length of the Ethernet header without a VLAN tag, bytes.
     """
     at = skip + 4 if skip and packet[12:14] == b"\x81\0" else skip
     if len(packet) < at + 40 or packet[at] != 0x45 or packet[at + 9] != TCP:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device's qdiscs: set by tc, looked at again and again without a process for each look."""
+"""A device's qdiscs: replaced by tc, sampled by netlink, which needs no process."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import itertools
 import socket
 import struct
 
-from lab.guest.command import tool
+from lab.guest.process import tool
 from proof.netlink import DONE, DUMP, ERROR, REQUEST, attributes, message, messages, raise_for
 
 _GETQDISC, _ROOT = 38, 0xFFFFFFFF
 _TC = struct.Struct("=BxxxiIII")
 _STATS2, _STATS_QUEUE = 7, 3
 _CLASS = "htb rate 8gbit burst 1mb quantum 100000"
-"""It never has to wait."""
+"""A rate that never delays packets."""
 _LEAF = "pfifo limit 1000"
-"""By itself a leaf of htb would hold as many as the device's ring, none for 0."""
+"""The default leaf of htb has the limit txqueuelen, which may be 0."""
 _WORDS = {
     "tbf": "tbf rate 16mbit burst 20000 limit 100000000",
     "netem": "netem delay 1ms limit 100000",
     "htb": "htb default 1 direct_qlen 1000",
 }
-"""Others have no options."""
+"""Arguments of tc; other qdiscs have none."""
 _handles = itertools.count(1)
 
 
 def replace(device: str, kind: str) -> None:
-    """Give a device another root qdisc; to have it anew, too.
+    """Replace a device's root qdisc, also by a new one of the same kind.
 
     Args:
-        kind: in ``tc``'s words; htb has one class.
+        kind: as for ``tc``; htb gets one class.
     """
-    # Without a handle that is new the kernel would change the qdisc that is there.
+    # Without a new handle the kernel would only change the existing qdisc.
     handle = f"{1 + next(_handles) % 0x7000:x}:"
     own = "" if kind == "noqueue" else f"handle {handle}"
     lines = [f"qdisc replace dev {device} root {own} {_WORDS.get(kind, kind)}"]
@@ -44,8 +44,8 @@ def replace(device: str, kind: str) -> None:
     tool(["tc", "-batch", "-"], text="\n".join(lines) + "\n")
 
 
-def look(device: str) -> tuple[int, int]:
-    """Return how many packets wait in a device's qdiscs, and how many these have dropped."""
+def sample(device: str) -> tuple[int, int]:
+    """Return the packets queued in a device's qdiscs, and the qdiscs' drops."""
     index = socket.if_nametoindex(device)
     waiting = drops = 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as sock:

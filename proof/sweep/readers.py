@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The readers of a row: threads or processes of ours, a thread of the kernel, vhost-net."""
+"""The readers of a row: threads or processes, a kernel thread, or vhost-net."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from contextlib import contextmanager
 
 from lab.guest.failure import GuestError
 from lab.guest.kreader import Counts, KernelReader
-from lab.guest.slow import happens
-from lab.guest.vhost import VhostClient, VhostCounts
-from proof.sweep.devices import Victim
+from lab.guest.timing import wait_until
+from lab.guest.vhost_client import VhostClient, VhostCounts
+from proof.sweep.devices import Dut
 from proof.sweep.loops import IN_FLIGHT, MOST, Loop, Taker, Tally
 
 RESTS = 50
-"""After so many packets the reader of a second queue sleeps a while: it is slow."""
+"""Packets after which the slow reader of a second queue sleeps."""
 
 
 class InThread:
-    """A loop in a thread of ours; to be made by the main thread, whose signals it takes."""
+    """A loop in a thread; create it in the main thread, which installs its signal handler."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        # One that does nothing but to interrupt.
+        # The handler only interrupts system calls.
         signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -38,21 +38,21 @@ class InThread:
             self.error = error
 
     def stop(self) -> None:
-        """End it.
+        """Stop the loop.
 
         Raises:
-            GuestError: it does not end, or has ended by an error.
+            GuestError: it does not stop, or has ended by an error.
         """
         self._loop.stop = True
         os.eventfd_write(self._loop.bell, 1)
 
         def ended() -> bool:
-            # Again and again: a signal in front of a system call does not interrupt it.
+            # Repeatedly: a signal just before a system call does not interrupt it.
             if self._thread.is_alive() and self._thread.ident:
                 signal.pthread_kill(self._thread.ident, signal.SIGUSR1)
             return not self._thread.is_alive()
 
-        if not happens(ended):
+        if not wait_until(ended):
             raise GuestError("a reader cannot be stopped")
         os.close(self._loop.bell)
         if self.error:
@@ -60,7 +60,7 @@ class InThread:
 
 
 class InProcess:
-    """A loop in a process, which can be killed."""
+    """A loop in a child process, which can be killed."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -82,13 +82,13 @@ class Readers:
     """All readers of a row's device.
 
     Attributes:
-        unsure: packets that readers which were killed may have taken and not counted.
+        unsure: packets that killed readers may have taken, but not counted.
     """
 
-    def __init__(self, victim: Victim, tally: Tally) -> None:
-        self.victim, self.tally = victim, tally
+    def __init__(self, dut: Dut, tally: Tally) -> None:
+        self.dut, self.tally = dut, tally
         self.unsure = 0
-        self._row = victim.row
+        self._row = dut.row
         self._loops: list[InThread | InProcess] = []
         self._kernel: KernelReader | None = None
         self._client: VhostClient | None = None
@@ -96,7 +96,7 @@ class Readers:
 
     @property
     def came(self) -> int:
-        """Packets that were read."""
+        """Test packets that were read."""
         if self._kernel:
             return self._before + self._ours(self._kernel.read())
         if self._client:
@@ -104,21 +104,21 @@ class Readers:
         return self._before + self.tally.came
 
     def _ours(self, counts: VhostCounts | Counts) -> int:
-        """Those of IPv4; a TUN has nothing else, and no header that would say so."""
+        """Return the IPv4 packets; a TUN has no others, and no header to tell them by."""
         return counts.packets - (0 if self._row.kind == "tun" else counts.others)
 
     def start(self, *, mortal: bool = False) -> None:
-        """Start them.
+        """Start the readers.
 
         Args:
-            mortal: they are going to be killed.
+            mortal: whether they are to be killed.
         """
-        fds = self.victim.fds
+        fds = self.dut.fds
         if self._row.reader == "kernel":
             self._kernel = KernelReader(fds[0]).__enter__()
         elif self._row.vhost:
             busyloop = 50 if self._row.reader == "busyloop" else 0
-            environment = self.victim.lab.environment
+            environment = self.dut.lab.environment
             client = VhostClient(environment, fds[0], slots=64, busyloop_us=busyloop)
             self._client = client.__enter__()
         else:
@@ -131,17 +131,17 @@ class Readers:
         os.set_blocking(fd, kind not in ("poll", "epoll"))
         taker = Taker(
             self.tally,
-            ordered=kind not in ("threads", "uring") and len(self.victim.fds) == 1,
-            answer=fd if self._row.sender == "tcp" else -1,
+            ordered=kind not in ("threads", "uring") and len(self.dut.fds) == 1,
+            echo_fd=fd if self._row.sender == "tcp" else -1,
             skip=0 if self._row.kind == "tun" else 14,
         )
         loop = Loop(kind, fd, taker.take, rests)
         self._loops.append(InProcess(loop) if mortal else InThread(loop))
 
     def kill(self) -> None:
-        """Kill them; each may take with it what it was about to count."""
+        """Kill the readers; each may have taken packets that it has not counted."""
         if self._client:
-            # What vhost-net wrote after this nobody counts.
+            # Packets that vhost-net writes after this are not counted.
             self.unsure += MOST
             self._before += self._ours(self._client.counts())
             self._client.__exit__(None, None, None)
@@ -156,7 +156,7 @@ class Readers:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Let the kernel's reader read nothing for the block: without a device it ends."""
+        """Stop the kernel's reader for the block: it would end without a device."""
         kernel = self._kernel
         if kernel:
             self.stop()
@@ -165,13 +165,13 @@ class Readers:
             self.start()
 
     def swap(self) -> None:
-        """Take vhost-net off the device and put it back."""
+        """Detach vhost-net from the device and attach it again."""
         if self._client:
             self._client.detach()
             self._client.attach()
 
     def stop(self) -> None:
-        """End them."""
+        """Stop the readers."""
         if self._kernel:
             self._before += self._ours(self._kernel.stop())
             self._kernel.close()

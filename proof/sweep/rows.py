@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rows: a value for each parameter, and which combinations there cannot be."""
+"""Rows: a value for each parameter, and the combinations that are impossible."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ VALUES: dict[str, tuple[str, ...]] = {
     "event": ("none", "resize", "reattach", "down", "killed", "requdisc", "netns", "swap"),
     "neighbour": ("none", "bridge", "vlan", "slow"),
 }
-"""By parameter: what it may be; the plainest first."""
+"""Parameter -> its values, the plainest first."""
 NAMES = tuple(VALUES)
 CHARGED_MOST = 4080
-"""Packets that wait beyond the ring of a macvtap or ipvtap at the most."""
+"""Most charged frames of a macvtap's or ipvtap's ring."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is tried, see VALUES."""
+    """A combination of VALUES."""
 
     kind: str = "tun"
     reader: str = "poll"
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def above(self) -> bool:
-        """Whether it is a device above another one, which has no qdisc: macvtap, ipvtap."""
+        """Whether the device is above another one and has no qdisc: macvtap, ipvtap."""
         return self.kind in ABOVE
 
     @property
@@ -60,13 +60,13 @@ class Row:
         return self.reader in ("vhost", "busyloop")
 
     @property
-    def held(self) -> bool:
-        """Whether a qdisc stands between all senders and the ring."""
+    def has_qdisc(self) -> bool:
+        """Whether a qdisc is between all senders and the ring."""
         return not self.above and self.qdisc != "noqueue" and self.sender not in ("bypass", "xdp")
 
     @property
     def charged(self) -> bool:
-        """Whether packets wait beyond such a ring, since a socket is charged with each of them."""
+        """Whether frames may exceed txqueuelen, as each is charged to a socket."""
         return (
             self.above
             and self.slots < CHARGED_MOST
@@ -75,10 +75,10 @@ class Row:
 
 
 def parse(text: str) -> Row:
-    """Read what a row is printed as; what is left out is plain.
+    """Parse a row as it is printed; missing parameters are plain.
 
     Raises:
-        ValueError: there is no such parameter or value, or no such combination.
+        ValueError: unknown parameter or value, or an impossible combination.
     """
     given = dict(word.partition("=")[::2] for word in text.split())
     for name, value in given.items():
@@ -96,11 +96,11 @@ _COUNT = ("kernel", "vhost", "busyloop")
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A combination that cannot be.
+    """A rule for impossible combinations.
 
     Attributes:
         why: the reason.
-        holds: whether it cannot be, given the values of the parameters that it names.
+        holds: return whether the values of its parameters are impossible together.
     """
 
     why: str
@@ -108,13 +108,13 @@ class Exclusion:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters that it depends on."""
+        """The parameters that the rule depends on."""
         return self.holds.__code__.co_varnames
 
 
 EXCLUSIONS = (
     Exclusion(
-        "a qdisc stands before a device that sends; macvtap's ring is behind a receive handler",
+        "macvtap's ring is fed by a receive handler, not by a qdisc",
         lambda kind, qdisc: kind in ABOVE and qdisc != "noqueue",
     ),
     Exclusion(
@@ -126,81 +126,81 @@ EXCLUSIONS = (
         lambda qdisc, ring: qdisc in ("pfifo_fast", "mq") and ring == "0",
     ),
     Exclusion(
-        "the kernel's reader takes tun's sockets only",
+        "the kernel's reader takes only tun's sockets",
         lambda kind, reader: kind in ABOVE and reader == "kernel",
     ),
     Exclusion(
-        "vhost-net takes Ethernet only",
+        "vhost-net takes only Ethernet",
         lambda kind, reader: kind == "tun" and reader in ("vhost", "busyloop"),
     ),
     Exclusion(
-        "bridges and VLANs are Ethernet's",
+        "bridges and VLANs need Ethernet",
         lambda kind, neighbour: kind == "tun" and neighbour in ("bridge", "vlan"),
     ),
     Exclusion(
-        "bridged frames come over a bridge",
+        "bridged frames need a bridge",
         lambda sender, neighbour: sender == "bridged" and neighbour != "bridge",
     ),
     Exclusion(
-        "XDP redirects to tap only: tun has no Ethernet, macvlan takes no frames of XDP",
+        "XDP redirects only to tap: tun has no Ethernet, macvlan takes no XDP frames",
         lambda kind, sender: kind != "tap" and sender == "xdp",
     ),
     Exclusion(
-        "TCP needs a reader that answers",
+        "TCP needs a reader that writes packets back",
         lambda reader, sender: reader in _COUNT and sender == "tcp",
     ),
     Exclusion(
-        "TCP sends no more than its peer's answers let it",
+        "TCP's window limits its bursts",
         lambda sender, pace: sender == "tcp" and pace == "burst",
     ),
     Exclusion(
-        "the answer to TCP's first packet is charged to nobody: without a qdisc it needs a ring",
+        "TCP's SYN-ACK is not charged to a socket: without a qdisc it needs a ring",
         lambda qdisc, ring, sender: qdisc == "noqueue" and ring == "0" and sender == "tcp",
     ),
     Exclusion(
-        "while an ipvtap is down or has no queue its host has its address, and resets connections",
+        "while an ipvtap is down or has no queue, its host has its address and resets connections",
         lambda kind, sender, event: (
             (kind, sender) == ("ipvtap", "tcp") and event in ("down", "reattach")
         ),
     ),
     Exclusion(
-        "who only counts cannot tell IPv6 packets of ours from the kernel's",
+        "readers that only count cannot tell test packets in IPv6 from the kernel's",
         lambda reader, sender: reader in _COUNT and sender == "multicast",
     ),
     Exclusion(
-        "ipvtap has no receive filter for groups that nobody joined",
+        "ipvtap has no receive filter for groups without members",
         lambda kind, sender: kind == "ipvtap" and sender == "multicast",
     ),
     Exclusion(
-        "a thread of the kernel cannot be killed",
+        "a kernel thread cannot be killed",
         lambda reader, event: reader == "kernel" and event == "killed",
     ),
     Exclusion(
-        "the backend of vhost-net is swapped",
+        "only vhost-net's backend can be swapped",
         lambda reader, event: reader not in ("vhost", "busyloop") and event == "swap",
     ),
     Exclusion(
-        "a device that moves leaves its bridge, its VLAN and its lower device's namespace",
+        "a moved device loses its bridge, its VLAN and its lower device's namespace",
         lambda kind, event, neighbour: (
             event == "netns" and (neighbour in ("bridge", "vlan") or kind in ABOVE)
         ),
     ),
     Exclusion(
-        "a second reader that is slow is a program",
+        "a slow second reader is a program",
         lambda reader, neighbour: reader in _COUNT and neighbour == "slow",
     ),
     Exclusion(
-        "who answers TCP twice is no peer",
+        "two readers would write TCP packets back twice",
         lambda sender, neighbour: sender == "tcp" and neighbour == "slow",
     ),
 )
 
 
 def excluded(given: dict[str, str], last: str = "") -> str:
-    """Return why values cannot be together, those of some parameters or of all; "": they can.
+    """Return why values are impossible together, of some parameters or all; "": they are possible.
 
     Args:
-        last: the parameter that came last: the others are known to go together.
+        last: the parameter added last; the others are known to be possible together.
     """
     for rule in RULES.get(last, EXCLUSIONS):
         if all(name in given for name in rule.names) and rule.holds(

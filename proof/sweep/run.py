@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs rows, one after the other, with one driver or two."""
+"""Run rows, one after another, with one driver or two."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lab.guest.drivers import Drivers
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import LEAST_S, happens
-from proof.sweep.devices import Victim
+from lab.guest.timing import LEAST_S, wait_until
+from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER
 from proof.sweep.lab import Bystander, Lab, laboratory
 from proof.sweep.loops import Tally
-from proof.sweep.oracle import Broken, Oracle, Seen, comparable, compare, known
+from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare, known
 from proof.sweep.pairs import shrink
 from proof.sweep.readers import Readers
 from proof.sweep.rows import Row
@@ -26,20 +26,20 @@ from proof.sweep.sender import Sender
 from proof.sweep.senders import KINDS
 
 ONES = 8
-"""Packets that come one by one."""
+"""Packets to send one by one."""
 PROBES = 20
-"""The same, after all else: more than a ring gives slots back at a time."""
+"""Packets to send one by one at the end: more than the slots that a ring returns at a time."""
 FLOOD, FLOOD_MOST = 300, 1000
-"""Packets, and the most that are added to it for a long ring."""
+"""Packets of a flood, and the most to add for a long ring."""
 SHRINK_S = 120.0
-"""What does not come takes a minute to be missed, in each row that is tried."""
+"""Time limit for shrinking a row, s: each missing packet costs a minute."""
 GUARD_MS = "600000"
-"""Later than any row ends: what the guard heals would not be seen."""
+"""Longer than any row: the guard would hide missing wakes."""
 GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
 
 
 def modules(driver: str) -> list[str]:
-    """Return a driver's modules in the order in which they load."""
+    """Return a driver's modules in load order."""
     core = ["nodrop/nodrop"] if driver == "nodrop" else []
     names = [
         *("stock/macvlan", "stock/ipvlan", f"{driver}/tap", "stock/macvtap", "stock/ipvtap"),
@@ -51,10 +51,10 @@ def modules(driver: str) -> list[str]:
 
 @contextmanager
 def loaded(driver: str) -> Iterator[None]:
-    """Have a driver's modules loaded for the block.
+    """Load a driver's modules for the block.
 
     Raises:
-        GuestError: there is one that does not load or does not go.
+        GuestError: a module cannot be loaded or unloaded.
     """
     drivers = Drivers(Environment.from_environ().modules)
     drivers.load(modules(driver))
@@ -66,7 +66,7 @@ def loaded(driver: str) -> Iterator[None]:
 
 
 class _Flood:
-    """Sends so many packets in a thread."""
+    """Send ``count`` packets in a thread."""
 
     def __init__(self, sender: Sender, count: int) -> None:
         self._sender, self._count = sender, count
@@ -91,10 +91,10 @@ class _Flood:
 
 
 class Sweep:
-    """Runs rows with one driver, which is loaded.
+    """Run rows with the loaded driver.
 
     Args:
-        ours: it is nodrop's.
+        ours: whether it is nodrop's.
     """
 
     def __init__(self, lab: Lab, bystander: Bystander, *, ours: bool) -> None:
@@ -102,28 +102,28 @@ class Sweep:
         self._tally = Tally()
         self.last = ""
 
-    def run(self, row: Row) -> Seen:
-        """Try a row."""
-        # What the kernel complains of belongs to a row.
+    def run(self, row: Row) -> Result:
+        """Run a row."""
+        # Mark the row in the kernel's log, for splats.
         with suppress(OSError):
             Path("/dev/kmsg").write_text(f"sweep: {row}\n", encoding="ascii")
-        seen = Seen()
+        seen = Result()
         started = time.monotonic()
         self._tally.clear()
         try:
-            with Victim(row, self._lab) as victim, KINDS[row.sender](victim) as sender:
-                readers = Readers(victim, self._tally)
+            with Dut(row, self._lab) as dut, KINDS[row.sender](dut) as sender:
+                readers = Readers(dut, self._tally)
                 try:
-                    oracle = Oracle(victim, sender, readers, self._tally, ours=self._ours)
+                    oracle = Oracle(dut, sender, readers, self._tally, ours=self._ours)
                     try:
-                        self._try(row, victim, sender, readers, oracle)
+                        self._try(row, dut, sender, readers, oracle)
                     finally:
                         seen.sent = sender.sent
                         seen.lost = seen.sent - oracle.came()
                 finally:
                     readers.stop()
-        except (Broken, AssertionError, GuestError, OSError) as error:
-            seen.wrong = seen.wrong or (str(error) if isinstance(error, Broken) else repr(error))
+        except (Violation, AssertionError, GuestError, OSError) as error:
+            seen.wrong = seen.wrong or (str(error) if isinstance(error, Violation) else repr(error))
         seen.seconds = time.monotonic() - started
         return seen
 
@@ -133,15 +133,13 @@ class Sweep:
         return bool(wrong)
 
     def shrunk(self, row: Row) -> Row:
-        """Return a row that fails as well and is as plain as SHRINK_S allows; ``last`` says why."""
+        """Return a failing row, as plain as SHRINK_S allows; ``last`` is its violation."""
         end = time.monotonic() + SHRINK_S
         return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
 
-    def _try(
-        self, row: Row, victim: Victim, sender: Sender, readers: Readers, oracle: Oracle
-    ) -> None:
+    def _try(self, row: Row, dut: Dut, sender: Sender, readers: Readers, oracle: Oracle) -> None:
         def event() -> None:
-            EVENTS[row.event](victim, readers)
+            EVENTS[row.event](dut, readers)
 
         mortal = row.event == "killed"
         if row.pace != "burst":
@@ -166,29 +164,29 @@ class Sweep:
         oracle.settle()
         oracle.check()
         for number in range(PROBES):
-            oracle.arrives(f"packet {number} after all")
+            oracle.arrives(f"final packet {number}")
         oracle.settle()
 
     def _others(self) -> None:
-        if not self._bystander.goes_on():
-            raise Broken("a packet to another device does not come")
+        if not self._bystander.delivers():
+            raise Violation("a packet to another device does not arrive")
 
     @staticmethod
     def _burst(row: Row, sender: Sender) -> None:
         while sender.sent <= row.slots:
-            if not happens(sender.send):
-                raise Broken(f"the burst ends at {sender.sent}")
+            if not wait_until(sender.send):
+                raise Violation(f"the burst ends at {sender.sent}")
 
     @staticmethod
     def _flood(row: Row, sender: Sender, oracle: Oracle, event: Callable[[], None]) -> None:
         count = FLOOD + min(row.slots, FLOOD_MOST)
         flood = _Flood(sender, count)
         try:
-            if not happens(lambda: sender.sent > count // 2 or flood.ended()):
-                raise Broken(f"the sender is blocked: {oracle.state()}")
+            if not wait_until(lambda: sender.sent > count // 2 or flood.ended()):
+                raise Violation(f"the sender is blocked: {oracle.state()}")
             event()
-            if not happens(flood.ended):
-                raise Broken(f"the sender is blocked for ever: {oracle.state()}")
+            if not wait_until(flood.ended):
+                raise Violation(f"the sender stays blocked: {oracle.state()}")
             if flood.error:
                 raise flood.error
         finally:
@@ -198,16 +196,16 @@ class Sweep:
 def run_all(
     rows: Sequence[Row], drivers: Sequence[str], report: Callable[[str], None], most: int
 ) -> int:
-    """Run rows with each driver, and compare what can be; return how many failed.
+    """Run rows with each driver, and compare the comparable ones; return the number of failures.
 
     Args:
-        drivers: "nodrop", "stock", or both in this order: then stock runs what is compared.
-        report: gets lines to print.
-        most: after so many failures no further row is tried.
+        drivers: "nodrop", "stock", or both in this order: then stock runs only comparable rows.
+        report: called with lines to print.
+        most: failures after which to stop.
     """
     prepare_system()
     failed = 0
-    found: dict[Row, Seen] = {}
+    found: dict[Row, Result] = {}
     for driver in drivers:
         again = driver == "stock" and len(drivers) > 1
         with loaded(driver), laboratory() as lab, Bystander() as bystander:

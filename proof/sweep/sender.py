@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What all senders have in common: their namespace, their sockets, the account of their calls."""
+"""The base class of senders: their namespace, their sockets, the counts of their calls."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import struct
 from contextlib import ExitStack
 from typing import Self
 
-from lab.guest.command import netns_path
-from lab.guest.netns import inside
-from proof.sweep.devices import Victim
+from lab.guest.namespaces import inside
+from lab.guest.process import netns_path
+from proof.sweep.devices import Dut
 from proof.sweep.payload import PORT
 
 SIOCOUTQ = 0x5411
 SO_SNDBUFFORCE = 32
 HUGE = 32 << 20
-"""Bytes of a send buffer that no burst fills."""
+"""A send buffer that no burst fills, bytes."""
 FLOWS = 4
-"""Ports, where there are several queues."""
+"""Destination ports, if there are several queues."""
 BLOCKED = struct.pack("ll", 0, 100_000)
-"""How often a sender that is blocked looks for orders, as a struct timeval."""
+"""Timeout of a blocked send, as a struct timeval."""
 
 NOT_MADE = frozenset(
     {
@@ -35,31 +35,31 @@ NOT_MADE = frozenset(
         errno.EADDRNOTAVAIL,
     }
 )
-"""Errors before a packet is made."""
+"""Errors before a packet is created."""
 
 
 class Sender:
-    """Sends numbered packets; a context manager.
+    """Send numbered packets; a context manager.
 
     Attributes:
         sent: packets that the kernel took; the next one's number.
-        refused: calls whose packets were dropped before they returned.
-        unsure: of these, those of calls that failed without saying whether they made one.
-        step: packets of a call.
+        refused: calls that reported their packet as dropped (ENOBUFS).
+        unsure: packets of calls that failed and may have created them or not.
+        step: packets per call.
     """
 
     step = 1
 
-    def __init__(self, victim: Victim) -> None:
-        self.victim, self.row = victim, victim.row
+    def __init__(self, dut: Dut) -> None:
+        self.dut, self.row = dut, dut.row
         self.sent = self.refused = self.unsure = self.errors = 0
         self._stack = ExitStack()
         self.sockets: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         try:
-            if self.victim.netns:
-                with inside(netns_path(self.victim.netns)):
+            if self.dut.netns:
+                with inside(netns_path(self.dut.netns)):
                     self._set_up()
             else:
                 self._set_up()
@@ -72,7 +72,7 @@ class Sender:
         self._stack.close()
 
     def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
-        """Make a socket that blocks for a moment, or for bursts never."""
+        """Open a socket with a send timeout; one for bursts never blocks."""
         sock = self._stack.enter_context(socket.socket(family, kind, protocol))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, BLOCKED)
         if self.row.pace == "burst":
@@ -81,30 +81,30 @@ class Sender:
         return sock
 
     def _set_up(self) -> None:
-        """Make what sends, in the senders' namespace."""
+        """Open the sockets; called in the senders' namespace."""
         raise NotImplementedError
 
     def _one(self, number: int) -> None:
-        """Send a packet, or raise OSError."""
+        """Send a packet; raise OSError if the kernel refuses it."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """What needs a reader before the first packet."""
+        """Do what needs a reader before the first packet."""
 
     def came(self) -> int | None:
-        """Return what came, where the reader cannot know."""
+        """Return the packets that arrived, if only the sender can know."""
         return None
 
     def send(self) -> bool:
-        """Send the next packets; False: nothing was sent."""
+        """Send the next packets; return False if none was sent."""
         try:
             self._one(self.sent)
         except OSError as error:
             if error.errno in NOT_MADE:
-                # EAGAIN: it is blocked. At first it may have no address yet.
+                # EAGAIN: it is blocked. Before the first packet the address may not be set yet.
                 self.errors += error.errno != errno.EAGAIN and self.sent > 0
                 return False
-            # It was made and dropped, and the kernel says so.
+            # The kernel reports that it dropped the packet.
             if error.errno == errno.ENOBUFS:
                 self.refused += 1
             else:
@@ -113,11 +113,11 @@ class Sender:
         return True
 
     def charged(self) -> int:
-        """Return the bytes that its sockets are charged with."""
+        """Return the bytes charged to its sockets."""
         return sum(
             struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0] for sock in self.sockets
         )
 
     def port(self, number: int) -> int:
-        """Return where a packet is sent to."""
+        """Return a packet's destination port."""
         return PORT + (number % FLOWS if self.row.neighbour == "slow" else 0)

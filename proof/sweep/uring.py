@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""io_uring by its system calls, as far as reading one file needs it."""
+"""The part of io_uring that reads one file, by its system calls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 _SETUP, _ENTER = 425, 426
 """Numbers of the system calls, on every architecture."""
 _SQ_OFFSETS, _CQ_OFFSETS = 40, 80
-"""Where they begin in struct io_uring_params, which is three times 40 bytes."""
+"""Offsets in struct io_uring_params, which is three times 40 bytes."""
 _OFF_SQ, _OFF_CQ, _OFF_SQES = 0, 0x8000000, 0x10000000
 _SQE = struct.Struct("=BBHiQQIIQH22x")
 _CQE = struct.Struct("=QiI")
 _OP_ASYNC_CANCEL, _OP_READ, _OP_PROVIDE, _OP_MULTISHOT = 14, 22, 31, 49
 _SELECT, _GROUP = 1 << 5, 7
-"""IOSQE_BUFFER_SELECT: the kernel takes a buffer of a group, of which we have one."""
+"""IOSQE_BUFFER_SELECT: the kernel takes a buffer of a group; the number of the only group."""
 _CANCEL_ALL, _CANCEL_ANY = 1, 4
 _GETEVENTS = 1
 MORE, BUFFER = 2, 16
@@ -43,7 +43,7 @@ class Uring:
         entries: requests at a time, a power of two.
 
     Raises:
-        OSError: ENOSYS, EPERM: there is none for us.
+        OSError: ENOSYS, EPERM: io_uring is not available.
     """
 
     def __init__(self, entries: int) -> None:
@@ -83,31 +83,31 @@ class Uring:
         self._unsubmitted += 1
 
     def read(self, fd: int, address: int, length: int, tag: int) -> None:
-        """Ask for what a read() at the file's position would give."""
+        """Queue a read at the file's position."""
         offset = (1 << 64) - 1
         self._put(_SQE.pack(_OP_READ, 0, 0, fd, offset, address, length, 0, tag, 0))
 
     def provide(self, address: int, length: int, first: int, count: int, tag: int) -> None:
-        """Give buffers, one behind the other, to those who read on and on.
+        """Queue a request that provides consecutive buffers for multishot reads.
 
         Args:
-            length: of each, bytes.
-            first: the number of the first.
+            length: of each buffer, bytes.
+            first: number of the first buffer.
         """
         self._put(_SQE.pack(_OP_PROVIDE, 0, 0, count, first, address, length, 0, tag, _GROUP))
 
     def read_on(self, fd: int, tag: int) -> None:
-        """Ask for one answer after another, each in a buffer that was provided; since Linux 6.7."""
+        """Queue a multishot read into provided buffers; since Linux 6.7."""
         offset = (1 << 64) - 1
         self._put(_SQE.pack(_OP_MULTISHOT, _SELECT, 0, fd, offset, 0, 0, 0, tag, _GROUP))
 
     def cancel_all(self) -> None:
-        """Ask that all requests end; whoever has something already keeps it."""
+        """Queue a request that cancels all others; completed reads keep their packets."""
         flags = _CANCEL_ALL | _CANCEL_ANY
         self._put(_SQE.pack(_OP_ASYNC_CANCEL, 0, 0, -1, 0, 0, 0, flags, CANCEL, 0))
 
     def submit(self, wait: int) -> bool:
-        """Hand over what was asked for and wait for so many answers; False: a signal came."""
+        """Submit queued requests and wait for ``wait`` completions; False: a signal interrupted."""
         result = libc.syscall(
             _ENTER, self._fd, self._unsubmitted, wait, _GETEVENTS, ctypes.c_void_p(0), 0
         )
@@ -116,8 +116,8 @@ class Uring:
         self._unsubmitted -= _check(result)
         return True
 
-    def answers(self) -> Iterator[tuple[int, int, int]]:
-        """Give (tag, result, flags) of each answer: MORE, and a buffer's number above BUFFER."""
+    def completions(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (tag, result, flags) of each completion; a buffer's number is flags >> BUFFER."""
         head = self._word(self._cq, self._cq_head)
         while head != self._word(self._cq, self._cq_tail):
             at = self._cqes + (head & self._cq_mask) * _CQE.size

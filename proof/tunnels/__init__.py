@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tunnels of every kind over a device that drops all, or to another network namespace."""
+"""Tests of the tunnel series: what tunnels of each kind send, and their cost in cycles."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Protocols that UDP carries without a device: SCTP and TIPC.
+"""Protocols over UDP without a device: SCTP and TIPC.
 
-Only what headers and lengths they send is recorded, sorted: how often is a matter of time.
+Only the distinct headers and lengths are recorded, sorted: how often each occurs depends on time.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import socket
 import struct
 import time
 
-from lab.guest.command import in_netns, ip_batch, netns_path, tool
 from lab.guest.failure import GuestError
-from lab.guest.netns import inside
-from lab.guest.slow import patience
+from lab.guest.namespaces import inside
+from lab.guest.process import in_netns, ip_batch, netns_path, tool
+from lab.guest.timing import time_limit
 from proof.tunnels.kinds import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import payload
 from proof.tunnels.topology import BELOW, BEYOND, FAR, below
-from proof.tunnels.wire import be_quiet, packet_socket, take
+from proof.tunnels.wire import packet_socket, set_sysctls, take
 
 _SIZES = (1, 10, 1000, 1380, 1400, 1452, 3000, 9000)
 _QUIET_S, _TIMEOUT_S, _LINK_S = 0.06, 60.0, 20.0
 _TIPC_S = 3.0
-"""Seconds in which links are looked after."""
+"""How long to record TIPC's link maintenance, s."""
 
 
 def _take(server: socket.socket, size: int) -> None:
-    """Read a message to its end: the rest may have to wait for an acknowledgement."""
+    """Read a whole message; its rest may have to wait for an acknowledgement."""
     while size > 0:
         data = server.recv(1 << 16)
         if not data:
@@ -36,12 +36,12 @@ def _take(server: socket.socket, size: int) -> None:
 
 
 def _sctp(family: int, here: str, there: str) -> None:
-    """Send messages of several sizes, also with a class and over another route."""
+    """Send messages of several sizes, one with a traffic class and over a route with an MTU."""
     for netns in (None, FAR):
         for name in ("udp_port", "encap_port"):
             path = f"/proc/sys/net/sctp/{name}"
             tool(in_netns(netns, ["tee", path]), text=f"{SCTP_PORT}\n")
-    # A packet socket cannot hand over SCTP's segments.
+    # A packet socket cannot receive SCTP's GSO packets.
     tool(["ethtool", "-K", BELOW, "tx-sctp-segmentation", "off"])
     with inside(netns_path(FAR)):
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
@@ -72,35 +72,35 @@ def _sctp(family: int, here: str, there: str) -> None:
 
 
 def _tipc(_family: int, here: str, there: str) -> None:
-    """Let two nodes find each other; data between namespaces of one kernel takes a shorter way."""
+    """Let two nodes discover each other; data between namespaces of one kernel bypass the link."""
     for number, (netns, own, other) in enumerate(((None, here, there), (FAR, there, here))):
         tool(in_netns(netns, ["tipc", "node", "set", "identity", f"node{number}"]))
         udp = f"media udp name nd localip {own} remoteip {other}"
         tool(in_netns(netns, ["tipc", "bearer", "enable", *udp.split()]))
-    deadline = time.monotonic() + patience(_LINK_S)
+    deadline = time.monotonic() + time_limit(_LINK_S)
     while ":nd" not in (links := tool(["tipc", "link", "list"])) or "up" not in links:
         if time.monotonic() > deadline:
-            raise GuestError(f"the ends of TIPC do not find each other: {links}")
+            raise GuestError(f"the TIPC nodes do not discover each other: {links}")
         time.sleep(0.1)
     time.sleep(_TIPC_S)
 
 
 def record(name: str) -> list[str]:
-    """Record one protocol, of ``BEARERS``.
+    """Record one protocol of ``BEARERS``; return its frames as text.
 
     Raises:
         GuestError, OSError: it cannot be set up.
     """
-    be_quiet()
+    set_sysctls()
     kind = BEARERS[name]
     protocol = _sctp if name.startswith("sctp") else _tipc
     with below():
-        be_quiet(FAR)
-        with packet_socket(BEYOND, FAR, sees=True) as tap:
+        set_sysctls(FAR)
+        with packet_socket(BEYOND, FAR, receive=True) as tap:
             if kind.outer6:
                 protocol(socket.AF_INET6, HERE6, THERE6)
             else:
                 protocol(socket.AF_INET, HERE4, THERE4)
             frames = take([tap], _QUIET_S)[0]
-    # Of which packets share an ID is nothing known once they are sorted.
+    # After sorting, nothing is known about which packets share an ID.
     return sorted({Masker(kind).line(frame, vnet) for vnet, frame in frames} - {""})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.tunnels.compare``: what a part of the series saves, in cycles."""
+"""``python -m proof.tunnels.compare``: the cycles that a part of the series saves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from lab.guest.command import tool
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
+from lab.guest.process import tool
 from proof.tunnels.kinds import KINDS
 from proof.tunnels.kmeter import DEVICE, Meter, Sample, pairs
 from proof.tunnels.packets import frame
@@ -23,7 +23,7 @@ FEATURES = {"noref": 1, "noid": 2, "straight": 4, "none": 0}
 _NAMES = ", ".join(FEATURES)
 SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
 SHARED_MTU = 1400
-"""Bytes; the packets that are sent are smaller."""
+"""Bytes; the packets sent are smaller."""
 _WARM_SLOTS = 100
 
 
@@ -33,13 +33,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--features", default="noref", metavar="F,...", help=f"of {_NAMES} (noref)")
     parser.add_argument("--slots", type=int, default=4000, metavar="N", help="of 1.6 ms (4000)")
     parser.add_argument("--cpus", default="0", metavar="N,...", help="a sender on each (0)")
-    shared = "a PMTU exception makes senders share a route"
+    shared = "make senders share a route, by a PMTU exception"
     parser.add_argument("--shared", action="store_true", help=shared)
     return parser.parse_args(argv)
 
 
 def measure(given: argparse.Namespace) -> list[Sample]:
-    """Set the tunnel up and let the meter run."""
+    """Set up the tunnel and run the meter."""
     kind = KINDS[given.type]
     cpus = [int(cpu) for cpu in given.cpus.split(",")]
     features = sum(FEATURES[name] for name in given.features.split(","))
@@ -55,7 +55,7 @@ def measure(given: argparse.Namespace) -> list[Sample]:
 
 
 def main(argv: list[str]) -> int:
-    """Measure, and print the medians as JSON: cycles a packet with the parts off and on."""
+    """Measure; print the medians as JSON: cycles a packet with the features off and on."""
     given = _arguments(argv)
     prepare_system()
     try:
@@ -63,12 +63,12 @@ def main(argv: list[str]) -> int:
             tool(["insmod", str(Environment.from_environ().modules / "kmeter.ko")])
         samples = measure(given)
         if not (both := list(pairs(samples))):
-            raise GuestError("no four slots in a row were measured; is the host busy?")
+            raise GuestError("no sender has four consecutive slots; is the host busy?")
     except (GuestError, OSError) as error:
         print(f"tunnel-compare: {error}", file=sys.stderr)
         return 2
     off, on = (median(pair[variant] for pair in both) for variant in (0, 1))
-    told = {
+    summary = {
         **vars(given),
         "packets": sum(sample.packets for sample in samples),
         "refused": sum(sample.refused for sample in samples),
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
         "saved": round(median(pair[0] - pair[1] for pair in both), 2),
         "ratio": round(median(pair[0] / pair[1] for pair in both), 4),
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(summary), flush=True)
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kinds of tunnels that the series touches: how each is made, and what it carries."""
+"""The kinds of tunnels that the series changes: how to create each, and its payload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HERE4, THERE4 = "198.18.4.1", "198.18.4.2"
 HERE6, THERE6 = "fd00:4::1", "fd00:4::2"
 INNER4, INNER6 = "198.18.5.2", "fd00:5::2"
 MAC = bytes.fromhex("020000000502")
-"""Of the far end of a tunnel for Ethernet."""
+"""Of an Ethernet tunnel's far end."""
 FOU_PORT, GUE_PORT = 5555, 5556
 SCTP_PORT, TIPC_PORT = 9899, 6118
 
@@ -23,12 +23,12 @@ class Kind:
 
     Attributes:
         link: the end of ``ip link add NAME type ...``.
-        metadata: of packets without any: the words of tc's ``tunnel_key set``.
+        metadata: arguments of tc's ``tunnel_key set`` at both ends; "": none.
         fou: the end of ``ip fou add port ...``, at both ends.
-        ethernet: it carries Ethernet frames.
-        outer6: it goes over IPv6.
-        only: the one protocol that it carries; 0: IPv4 and IPv6.
-        sealed: what it carries is encrypted.
+        ethernet: whether it carries Ethernet frames.
+        outer6: whether its outer header is IPv6.
+        only: the only ethertype that it carries; 0: IPv4 and IPv6.
+        sealed: whether its payload is encrypted.
     """
 
     link: str
@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def carries(self) -> tuple[int, ...]:
-        """The ethertypes of what a packet in it may be."""
+        """The ethertypes that it carries."""
         return (self.only,) if self.only else (IPV4, IPV6)
 
 
@@ -89,7 +89,7 @@ _LINKS: Mapping[str, tuple[str, ...]] = {
     "ovpn": ("ovpn",),
     "ovpn6": ("ovpn",),
 }
-"""Name -> ``link``, ``metadata`` and ``fou`` of a kind."""
+"""Name -> ``link``, ``metadata``, ``fou``."""
 
 
 def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
@@ -113,14 +113,14 @@ BEARERS: Mapping[str, Kind] = {
 
 
 def ends(here: bool) -> dict[str, str]:
-    """Return the addresses that a kind's words name, as one end or the other sees them."""
+    """Return the values of a kind's placeholders at the near end or the far one."""
     four, six = (HERE4, THERE4), (HERE6, THERE6)
     at = 0 if here else 1
     return {"here4": four[at], "there4": four[1 - at], "here6": six[at], "there6": six[1 - at]}
 
 
 def checksum(data: bytes) -> int:
-    """Return the internet checksum of some bytes, RFC 1071."""
+    """Return the internet checksum of bytes, RFC 1071."""
     data += bytes(len(data) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:

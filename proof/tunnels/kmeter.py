@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two variants of a transmit path in one kernel (lab/traffic/kreader/kmeter.h)."""
+"""Measure two variants of a transmit path in one kernel (lab/traffic/kreader/kmeter.h)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lab.guest import device
+from lab.guest import chardev
 
 DEVICE = "/dev/nodrop-kmeter"
 PATTERN = (0, 1, 1, 0)
-"""The variant of each slot, again and again: what drifts, drifts for both."""
+"""The variant of each slot, repeated: drift affects both variants alike."""
 _RUN = struct.Struct("=64s10I2Q")
 _SAMPLE = struct.Struct("=4IQ")
 _ROOM_AT = 64 + 8 * 4
-IOC_RUN = device.ioc(device.IOC_READ | device.IOC_WRITE, 0xE0, _RUN.size)
+IOC_RUN = chardev.ioc(chardev.IOC_READ | chardev.IOC_WRITE, 0xE0, _RUN.size)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one sender did in one slot, ``struct kmeter_sample``.
+    """One sender's work in one slot, ``struct kmeter_sample``.
 
     Attributes:
-        refused: packets that the device or its qdisc did not take.
+        refused: packets that the device or its qdisc refused.
         cycles: of the CPU's cycle counter, for all packets.
     """
 
@@ -37,18 +37,18 @@ class Sample:
 
     @property
     def cost(self) -> float:
-        """Cycles for each packet."""
+        """Cycles per packet."""
         return self.cycles / self.packets
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The packet that is sent.
+    """The packet to send.
 
     Attributes:
-        data: from its link header on, or from its network header where the device has none.
-        protocol: ethertype of what it carries.
-        network: where the network header begins.
+        data: from its link header on, or from its network header if the device has no link header.
+        protocol: the payload's ethertype.
+        network: offset of the network header.
     """
 
     data: bytes
@@ -56,7 +56,7 @@ class Frame:
     network: int
 
 
-class Meter(device.DeviceFile):
+class Meter(chardev.DeviceFile):
     """The device file; a context manager."""
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ class Meter(device.DeviceFile):
         slot_us: int = 1600,
         batch: int = 64,
     ) -> list[Sample]:
-        """Send as fast as can be, and change the variant with each slot.
+        """Send as fast as possible; switch the variant from slot to slot.
 
         Args:
             ifindex: of the device, in this network namespace.
-            symbol: the kernel's int that chooses the variant; "": none, both are the same.
-            cpus: a sender on each.
+            symbol: the kernel's int that selects the variant; "": both variants are the same.
+            cpus: those with a sender.
             slots: how many, each ``slot_us`` long.
-            batch: packets between two looks at the clock.
+            batch: packets between two reads of the clock.
 
         Raises:
             OSError: ENOENT: there is no such symbol; ENODEV: no such device or CPU.
@@ -102,13 +102,13 @@ class Meter(device.DeviceFile):
             )
         )
         fcntl.ioctl(self._fd, IOC_RUN, run)
-        told = struct.unpack_from("=I", run, _ROOM_AT)[0]
-        found = memoryview(samples)[: told * _SAMPLE.size]
+        written = struct.unpack_from("=I", run, _ROOM_AT)[0]
+        found = memoryview(samples)[: written * _SAMPLE.size]
         return [Sample(*fields) for fields in _SAMPLE.iter_unpack(found)]
 
 
 def pairs(samples: Iterable[Sample]) -> Iterator[tuple[float, float]]:
-    """Give the cost of both variants, of each sender's groups of four slots that are complete."""
+    """Yield both variants' costs, for each complete group of four slots of a sender."""
     groups: dict[tuple[int, int], dict[int, Sample]] = {}
     for sample in samples:
         group, place = divmod(sample.slot, len(PATTERN))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m proof.tunnels.kselftest FOLDER PROGRAM [ARGUMENT ...]``: one of the kernel's tests.
+"""``python3 -m proof.tunnels.kselftest FOLDER PROGRAM [ARGUMENT ...]``: run a kernel selftest.
 
-Runs it, and writes what it said to ``kselftest.json`` in NODROP_OUT: name and outcome of each of
-its results, and its exit status. What that means is for whoever compares two kernels.
+Writes ``kselftest.json`` in NODROP_OUT: name and outcome of each result, and the exit status.
+The caller compares those of two kernels.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 from nodrop import proc
 
 RESULTS_NAME = "kselftest.json"
 EXIT_STATUS = "exit status"
-"""The name of the last result."""
+"""Name of the last result."""
 STOPPED = "stopped"
-"""The outcome of a test that took too long."""
+"""Outcome of a test that timed out."""
 _LATE = 1000
 SKIPPED = "4"
-"""The exit status by which the kernel's tests say that they were skipped."""
+"""Exit status of a skipped kernel selftest."""
 PASSED = frozenset({"ok", "OK", "PASS", "[+]", "0"})
-"""Outcomes that show something: of a result, or the exit status."""
+"""Outcomes of a result that passed, or of the exit status."""
 _RESULT = re.compile(
     r"^\s*(?:#\s+)*(?P<ok>not ok|ok)\s+\d+\s*(?:- )?(?P<name>[^#]*)(?P<why># *(?:SKIP|XFAIL))?"
 )
 _WORDS = re.compile(r"^\s*(?P<name>.*?)[\s.:]*\[\s*(?P<ok>OK|PASS|FAIL|FAILED|XFAIL|SKIP)\s*\]\s*$")
 _SENTENCE = re.compile(r"^\s*(?P<ok>PASS|FAIL|SKIP):\s*(?P<name>.*)$")
 _STEP = re.compile(r"^(?P<ok>\[\+\]) (?P<name>NS\d): ")
-"""A step of WireGuard's, in a namespace; the test stops at the first that fails."""
+"""A step of WireGuard's test, in a namespace; the test ends at the first failure."""
 _COUNT = re.compile(r"\s*\((?:received )?\d+/\d+\)")
-"""What a test counted, in the name of its result."""
+"""Packet counts in the name of a result; they vary."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def parse(text: str) -> list[tuple[str, str]]:
-    """Return name and outcome of each result in a test's output: ok, FAIL, SKIP ..."""
+    """Return the name and outcome (ok, FAIL, SKIP ...) of each result in a test's output."""
     found = []
     for line in text.splitlines():
         plain = _COLOUR.sub("", line)
@@ -56,18 +56,18 @@ def parse(text: str) -> list[tuple[str, str]]:
 
 
 def results(argv: Sequence[str], folder: Path, seconds: float) -> tuple[list[tuple[str, str]], str]:
-    """Run a test; return its results with its exit status as the last one, and its output.
+    """Run a test; return its results, the exit status as the last one, and its output.
 
     Args:
-        seconds: after which it is stopped, with all that it started.
+        seconds: timeout; then the test and its children are killed.
     """
-    done = proc.run(argv, cwd=folder, timeout=patience(seconds), late=_LATE)
+    done = proc.run(argv, cwd=folder, timeout=time_limit(seconds), late=_LATE)
     status = STOPPED if done.status == _LATE else str(done.status)
     return [*parse(done.output), (EXIT_STATUS, status)], done.output
 
 
 def main(argv: list[str]) -> int:
-    """Run one test; return 0 when it was run, whatever it said."""
+    """Run one test; return 0 whatever its results are."""
     folder, program, *arguments = argv
     where = Path(folder, program)
     seconds = float(os.environ.get("NODROP_KSELFTEST_SECONDS", "120"))
@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
     found, text = results([*words, *arguments], where.parent, seconds)
     out = Path(os.environ["NODROP_OUT"])
     (out / "kselftest.output").write_text(text, encoding="utf-8")
-    told = {"results": found, "seconds": round(time.monotonic() - started, 1)}
-    (out / RESULTS_NAME).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    summary = {"results": found, "seconds": round(time.monotonic() - started, 1)}
+    (out / RESULTS_NAME).write_text(json.dumps(summary) + "\n", encoding="utf-8")
     print(f"{program}: {len(found) - 1} results, {EXIT_STATUS} {found[-1][1]}", flush=True)
     return 0
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A frame as a line of text, without what two kernels may fill in differently.
+"""Convert frames to lines of text, and mask the fields that may differ between two kernels.
 
-Masked is only what the outermost headers have from a random key: the ID of an IPv4 header or of
-an IPv6 fragment, the source port by which a UDP tunnel spreads its flows, a checksum over these,
-and what a cipher made. A word says instead what it has to be: which packets of a step share an
-ID or a port, whether a checksum is right.
+Only random values of the outermost headers are masked: the ID of an IPv4 header or IPv6
+fragment, the source port that spreads a UDP tunnel's flows, checksums over these, ciphertext.
+A word replaces each and says what must hold: which packets of a step share an ID or a port,
+and whether a checksum is right.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from proof.tunnels.kinds import FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind, 
 from proof.tunnels.packets import VNET, pseudo
 
 _SPREAD = frozenset((4789, 6081, 6635, FOU_PORT, GUE_PORT))
-"""Destination ports of tunnels whose source port comes from the flow's hash."""
+"""Destination ports of tunnels whose source port is a hash of the flow."""
 _WIREGUARD, _OVPN = 51820, 1194
 _CLEAR = {_WIREGUARD: 4, _OVPN: 8, SCTP_PORT: 4, TIPC_PORT: 4}
-"""Port -> bytes behind the UDP header that are not random."""
+"""Port -> bytes after the UDP header that are not random."""
 _KEEPALIVE = 32
-"""Bytes of a packet of wireguard that carries nothing."""
+"""Payload of a WireGuard keepalive, bytes."""
 _SCTP_BY_THE_CLOCK = (3, 4, 5)
-"""Chunks: SACK, HEARTBEAT and its answer."""
+"""Chunks that timers cause: SACK, HEARTBEAT and its ACK."""
 _IGMP, _UDP, _GRE, _ESP, _ICMPV6, _FRAGMENT = 2, 17, 47, 50, 58, 44
 _MLD_OR_ROUTER = (130, 131, 132, 133, 134, 143)
 _DF, _MORE, _OFFSET = 0x4000, 0x2000, 0x1FFF
@@ -33,20 +33,20 @@ _IP = (b"\x08\x00", b"\x86\xdd")
 
 @dataclass
 class Masker:
-    """Masks the frames of one step, which begin with an Ethernet header."""
+    """Mask the frames of one step, which begin with an Ethernet header."""
 
     kind: Kind
     _names: dict[tuple[str, int], int] = field(default_factory=dict)
     _with_df: bool = False
 
     def line(self, frame: bytes, vnet: bytes) -> str:
-        """Return a frame as text: equal texts are equal frames.
+        """Return a frame as text; equal frames give equal texts.
 
         Args:
             vnet: the frame's struct virtio_net_hdr.
 
         Returns:
-            "" for a frame that the clock makes the kernel send.
+            "" for a frame that a timer of the kernel sent.
         """
         if frame[12:14] not in _IP:
             return frame.hex()
@@ -55,7 +55,7 @@ class Masker:
         if any(vnet):
             words.append(vnet.hex())
         if flags & 1 and not gso:
-            # Others may span the checksum that the device would fill in.
+            # Finish the partial checksum: outer checksums may cover it.
             value = checksum(bytes(data[start:])) or 0xFFFF
             struct.pack_into("!H", data, start + offset, value)
         at, proto, first, whole = self._ip(data, words)
@@ -69,17 +69,17 @@ class Masker:
         elif proto == _ESP:
             data[at + 8 :] = bytes(len(data) - at - 8)
         elif proto == _GRE and gso and data[at] & 0x80:
-            data[at + 4 : at + 8] = bytes(4)  # what happens to be there: segments get checksums
+            data[at + 4 : at + 8] = bytes(4)  # uninitialized: only segments get checksums
         elif proto == _IGMP or (proto == _ICMPV6 and data[at] in _MLD_OR_ROUTER):
             return ""
         return f"{data.hex()} {' '.join(words)}"
 
     def _name(self, what: str, value: int) -> str:
-        """Name a random number by when it came first in the step."""
+        """Name a random number by the order of its first occurrence in the step."""
         return f"{what}#{self._names.setdefault((what, value), len(self._names))}"
 
     def _df(self, ident: int) -> str:
-        """Return whether the first packet with IP_DF has an ID: segments count from it."""
+        """Return the word for IP_DF; that for the step's first such packet says if its ID is 0."""
         first, self._with_df = not self._with_df, True
         return f"df:{min(ident, 1)}" if first else "df"
 
@@ -87,12 +87,13 @@ class Masker:
         """Mask an IP header.
 
         Returns:
-            Where the next one begins, its protocol, whether it is there, whether it is all there.
+            Offset and protocol of the next header, whether it is in this packet, and whether all of
+            its payload is.
         """
         if data[_LINK] >> 4 == 4:
             size = (data[_LINK] & 15) * 4
             ident, fragment = struct.unpack_from("!HH", data, _LINK + 4)
-            # Wrong for FOU and GUE: the far end has taken the UDP header off the length by now.
+            # Wrong for FOU and GUE: the far end has already subtracted the UDP header's length.
             right = checksum(bytes(data[_LINK : _LINK + size])) == 0
             words.append("right" if right else "wrong")
             alone = fragment & _DF and not fragment & (_MORE | _OFFSET)
@@ -114,7 +115,7 @@ class Masker:
     def _udp(
         self, data: bytearray, at: int, words: list[str], *, whole: bool, unfinished: bool
     ) -> bool:
-        """Mask a UDP header and what is encrypted; False: the clock had it sent."""
+        """Mask a UDP header and encrypted payload; return False if a timer sent the packet."""
         source, target = struct.unpack_from("!HH", data, at)
         value = bytes(data[at + 6 : at + 8])
         if not unfinished and value != bytes(2):

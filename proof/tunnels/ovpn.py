@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Peers of the kernel's own OpenVPN device, by generic netlink (linux/ovpn.h)."""
+"""Configure peers of the kernel's OpenVPN device by generic netlink (linux/ovpn.h)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.command import netns_path
-from lab.guest.netns import inside
+from lab.guest.namespaces import inside
+from lab.guest.process import netns_path
 from proof.netlink import (
     ACK,
     ERROR,
@@ -37,8 +37,8 @@ _CIPHER_KEY, _NONCE_TAIL = 1, 2
 _AES_GCM = 1
 
 
-def _ask(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
-    """Send a request; return the attributes that come before its acknowledgement.
+def _request(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
+    """Send a request; return the attributes in the reply before its acknowledgement.
 
     Raises:
         OSError: the kernel's errno.
@@ -65,16 +65,16 @@ def _key(here: bool) -> bytes:
 def peer(
     device: str, family: int, addresses: tuple[str, str], *, here: bool, netns: str | None
 ) -> Iterator[None]:
-    """The peer of a point-to-point device; a socket carries it.
+    """Add a peer to a point-to-point device for the block, with a UDP socket to carry it.
 
     Args:
         family: AF_INET or AF_INET6.
-        addresses: own and the peer's.
-        here: one of both ends says so; the keys' directions follow from it.
-        netns: where the device is (None: here).
+        addresses: the local one and the peer's.
+        here: True at one end, False at the other; determines the keys' directions.
+        netns: the device's namespace; None: this one.
 
     Raises:
-        OSError: the kernel does not want it.
+        OSError: the kernel refused it.
     """
     with inside(netns_path(netns) if netns else Path("/proc/self/ns/net")):
         carrier = socket.socket(family, socket.SOCK_DGRAM)
@@ -82,14 +82,14 @@ def peer(
         index = attribute(_IFINDEX, u32(socket.if_nametoindex(device)))
     with carrier, generic:
         generic.settimeout(60)
-        told = _ask(generic, _CTRL, _GETFAMILY, text(_FAMILY_NAME, "ovpn"))
-        ovpn = struct.unpack("=H", dict(attributes(told))[_FAMILY_ID])[0]
+        reply = _request(generic, _CTRL, _GETFAMILY, text(_FAMILY_NAME, "ovpn"))
+        ovpn = struct.unpack("=H", dict(attributes(reply))[_FAMILY_ID])[0]
         carrier.bind((addresses[0], PORT))
         remote = _REMOTE4 if family == socket.AF_INET else _REMOTE6
         body = attribute(_ID, u32(PEER)) + attribute(_TX_ID, u32(PEER))
         body += attribute(remote, socket.inet_pton(family, addresses[1]))
         body += attribute(_REMOTE_PORT, struct.pack("!H", PORT))
         body += attribute(_SOCKET, u32(carrier.fileno()))
-        _ask(generic, ovpn, _PEER_NEW, index + nested(_PEER, body))
-        _ask(generic, ovpn, _KEY_NEW, index + nested(_KEYCONF, _key(here)))
+        _request(generic, ovpn, _PEER_NEW, index + nested(_PEER, body))
+        _request(generic, ovpn, _KEY_NEW, index + nested(_KEYCONF, _key(here)))
         yield

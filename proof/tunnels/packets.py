@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The packets that are put into a tunnel: for each kind one list, the same on every kernel."""
+"""The packets to send through a tunnel: a fixed list for each kind of tunnel."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proof.tunnels.kinds import INNER4, INNER6, IPV4, IPV6, MAC, Kind, checksum
 from proof.tunnels.kmeter import Frame
 
 OWN4, OWN6 = "198.18.5.1", "fd00:5::1"
-"""The near end's addresses in the tunnel."""
+"""Inner addresses of the near end."""
 Ends = tuple[str, str]
 _AT4: Ends = (OWN4, INNER4)
 _AT6: Ends = (OWN6, INNER6)
 OWN_MAC = bytes.fromhex("020000000501")
 IDENT = 0x1234
-"""IPv4 ID of what is put in: no kernel chooses it."""
+"""IPv4 ID of inner packets: fixed, so that the kernel chooses none."""
 VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr: flags, GSO type, header, segment, start and offset of the checksum."""
 _SEGMENT = 1000
@@ -27,13 +27,13 @@ _DF, _MF = 0x4000, 0x2000
 _PLAIN = (0, 0, 0, 0, 0, 0)
 
 
-class Shot(NamedTuple):
-    """A packet to put into a device.
+class Probe(NamedTuple):
+    """A packet to send through a device.
 
     Attributes:
-        data: from its link header on, or from its network header where the device has none.
-        protocol: ethertype of what it carries.
-        vnet: what is not finished yet.
+        data: from its link header on, or from its network header if the device has no link header.
+        protocol: the payload's ethertype.
+        vnet: struct virtio_net_hdr: the offloads to do.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Shot(NamedTuple):
 
 
 def payload(count: int) -> bytes:
-    """Return bytes that differ from their neighbours."""
+    """Return ``count`` bytes, each different from its neighbours."""
     return bytes((7 * at + 3) & 0xFF for at in range(count))
 
 
 def ip4(
     data: bytes, proto: int = _UDP, tos: int = 0, ttl: int = 64, fragment: int = 0, at: Ends = _AT4
 ) -> bytes:
-    """Return an IPv4 packet; ``fragment`` is the field with IP_DF (0x4000) and IP_MF (0x2000)."""
+    """Return an IPv4 packet; ``fragment`` is its field with IP_DF (0x4000) and IP_MF (0x2000)."""
     fields = (0x45, tos, 20 + len(data), IDENT, fragment, ttl, proto, 0)
     head = struct.pack("!BBHHHBBH4s4s", *fields, *map(socket.inet_aton, at))
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + data
@@ -65,14 +65,14 @@ def ip6(
 
 
 def pseudo(packet: bytes, proto: int, count: int) -> bytes:
-    """Return the pseudo header of what an IP packet carries, without a checksum."""
+    """Return the pseudo header for the payload of an IP packet."""
     if packet[0] >> 4 == 4:
         return packet[12:20] + struct.pack("!HH", proto, count)
     return packet[8:40] + struct.pack("!II", count, proto)
 
 
 def udp(count: int) -> bytes:
-    """Return a UDP datagram of so many bytes of payload, with no checksum."""
+    """Return a UDP datagram with ``count`` bytes of payload and no checksum."""
     return struct.pack("!4H", 1000, 9, 8 + count, 0) + payload(count)
 
 
@@ -89,19 +89,19 @@ def summed(packet: bytes, proto: int = _UDP, *, partial: bool = False) -> bytes:
     return packet[:where] + struct.pack("!H", value) + packet[where + 2 :]
 
 
-def _put(kind: Kind, name: str, packet: bytes, vnet: tuple[int, ...] = _PLAIN) -> Shot:
+def _put(kind: Kind, name: str, packet: bytes, vnet: tuple[int, ...] = _PLAIN) -> Probe:
     protocol = IPV4 if packet[0] >> 4 == 4 else IPV6
     if not kind.ethernet:
-        return Shot(name, packet, protocol, VNET.pack(*vnet))
+        return Probe(name, packet, protocol, VNET.pack(*vnet))
     flags, gso, header, segment, start, offset = vnet
     if flags:
         vnet = (flags, gso, header and header + 14, segment, start + 14, offset)
     link = MAC + OWN_MAC + struct.pack("!H", protocol)
-    return Shot(name, link + packet, protocol, VNET.pack(*vnet))
+    return Probe(name, link + packet, protocol, VNET.pack(*vnet))
 
 
-def _segments(kind: Kind, version: int, proto: int, fragment: int = 0) -> Shot:
-    """Return a packet that the tunnel or the device below has to cut into segments."""
+def _segments(kind: Kind, version: int, proto: int, fragment: int = 0) -> Probe:
+    """Return a GSO packet, which the tunnel or the device below segments."""
     size = 3 * _SEGMENT - 100
     if proto == _UDP:
         data, header, offset, gso = udp(size), 8, 6, 5
@@ -115,7 +115,7 @@ def _segments(kind: Kind, version: int, proto: int, fragment: int = 0) -> Shot:
     return _put(kind, name, summed(packet, proto, partial=True), vnet)
 
 
-def _ipv4(kind: Kind, mtu: int) -> Iterator[Shot]:
+def _ipv4(kind: Kind, mtu: int) -> Iterator[Probe]:
     for size in (28, 577, mtu):
         yield _put(kind, f"4 size {size}", ip4(udp(size - 28)))
         yield _put(kind, f"4 df size {size}", ip4(udp(size - 28), fragment=_DF))
@@ -130,7 +130,7 @@ def _ipv4(kind: Kind, mtu: int) -> Iterator[Shot]:
             yield _segments(kind, 4, proto, fragment)
 
 
-def _ipv6(kind: Kind, mtu: int) -> Iterator[Shot]:
+def _ipv6(kind: Kind, mtu: int) -> Iterator[Probe]:
     for size in (48, 1280, mtu):
         yield _put(kind, f"6 size {size}", summed(ip6(udp(size - 48))))
     for tclass, ttl in ((0x01, 1), (0x02, 255), (0x03, 64), (0xB8, 64), (0xFF, 64)):
@@ -144,36 +144,36 @@ def _ipv6(kind: Kind, mtu: int) -> Iterator[Shot]:
         yield _segments(kind, 6, proto)
 
 
-def _odd(kind: Kind) -> Iterator[Shot]:
-    """Give what a tunnel may refuse."""
+def _odd(kind: Kind) -> Iterator[Probe]:
+    """Yield packets that a tunnel may refuse."""
     if kind.ethernet:
-        yield Shot("broadcast", bytes((255,)) * 6 + OWN_MAC + b"\x08\0" + ip4(udp(64)), IPV4)
-        yield Shot("vlan", MAC + OWN_MAC + b"\x81\0\0\x05\x08\0" + ip4(udp(64), tos=0xB8), 0x8100)
+        yield Probe("broadcast", bytes((255,)) * 6 + OWN_MAC + b"\x08\0" + ip4(udp(64)), IPV4)
+        yield Probe("vlan", MAC + OWN_MAC + b"\x81\0\0\x05\x08\0" + ip4(udp(64), tos=0xB8), 0x8100)
         return
-    yield Shot("short header", ip4(udp(64))[:12], kind.carries[0])
-    yield Shot("unknown ethertype", payload(60), 0x88B5)
+    yield Probe("short header", ip4(udp(64))[:12], kind.carries[0])
+    yield Probe("unknown ethertype", payload(60), 0x88B5)
     for protocol, packet in ((IPV4, ip4(udp(64))), (IPV6, ip6(udp(64)))):
         if protocol not in kind.carries:
-            yield Shot("the other protocol", packet, protocol)
+            yield Probe("the other protocol", packet, protocol)
 
 
-def fitting(kind: Kind, mtu: int) -> list[Shot]:
-    """Return packets that fit into a tunnel's device, by its MTU, and some that it may refuse."""
-    shots = [*_ipv4(kind, mtu)] if IPV4 in kind.carries else []
+def fitting(kind: Kind, mtu: int) -> list[Probe]:
+    """Return packets that fit the MTU of a tunnel's device, and some that it may refuse."""
+    probes = [*_ipv4(kind, mtu)] if IPV4 in kind.carries else []
     if IPV6 in kind.carries:
-        shots += _ipv6(kind, max(mtu, 1280))
-    return [*shots, *_odd(kind)]
+        probes += _ipv6(kind, max(mtu, 1280))
+    return [*probes, *_odd(kind)]
 
 
-def few(kind: Kind, long: int = 1280) -> list[Shot]:
-    """Return the packets that everything below the tunnel is tried with.
+def few(kind: Kind, long: int = 1280) -> list[Probe]:
+    """Return the packets to send in each case (cases.py).
 
     Args:
         long: bytes of the longest ones.
     """
-    shots = []
+    probes = []
     if IPV4 in kind.carries:
-        shots += [
+        probes += [
             _put(kind, "4", ip4(udp(100))),
             _put(kind, "4 df", ip4(udp(100), tos=0x02, fragment=_DF)),
             _put(kind, "4 long", ip4(udp(long - 28))),
@@ -181,12 +181,14 @@ def few(kind: Kind, long: int = 1280) -> list[Shot]:
             _segments(kind, 4, _TCP, _DF),
         ]
     if IPV6 in kind.carries:
-        shots += [_put(kind, f"6 size {size}", summed(ip6(udp(size - 48)))) for size in (100, long)]
-    return shots
+        probes += [
+            _put(kind, f"6 size {size}", summed(ip6(udp(size - 48)))) for size in (100, long)
+        ]
+    return probes
 
 
 def frame(kind: Kind) -> Frame:
-    """Return the packet that a tunnel of a kind is measured with."""
+    """Return the packet to measure a kind of tunnel with."""
     packet = ip4(udp(64)) if IPV4 in kind.carries else summed(ip6(udp(64)))
-    shot = _put(kind, "", packet)
-    return Frame(shot.data, shot.protocol, len(shot.data) - len(packet))
+    probe = _put(kind, "", packet)
+    return Frame(probe.data, probe.protocol, len(probe.data) - len(packet))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.tunnels.pmtu FROM TO MTU``: tell a sender of a smaller MTU.
+"""``python -m proof.tunnels.pmtu FROM TO MTU``: lower a sender's path MTU.
 
-Sent from the far end, as a router on the way would: ICMP's "fragmentation needed", about an echo
-reply that was never sent. Its route gets an exception, and all CPUs share an exception's route;
-without one each has its own.
+Sends ICMP's "fragmentation needed" from the far end, as a router on the path would, about an
+echo reply that was never sent. The sender's route gets an exception. All CPUs share an
+exception's cached route; without one each CPU has its own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _UNREACHABLE, _NEEDS_FRAGMENTATION = 3, 4
 
 
 def message(sender: str, target: str, mtu: int) -> bytes:
-    """Return the ICMP message about a packet of ``sender`` to ``target``.
+    """Return the ICMP message about a packet from ``sender`` to ``target``.
 
     Args:
-        mtu: bytes, of the link that the packet did not fit.
+        mtu: of the link that was too small, bytes.
     """
     about = ip4(bytes(8), socket.IPPROTO_ICMP, fragment=0x4000, at=(sender, target))
     whole = struct.pack("!BBHHH", _UNREACHABLE, _NEEDS_FRAGMENTATION, 0, 0, mtu) + about

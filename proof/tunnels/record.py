@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m proof.tunnels.record TYPE ...``: all that tunnels send, byte for byte.
+"""``python3 -m proof.tunnels.record TYPE ...``: record all frames that tunnels send.
 
     here                              ndfar
     ndin0     ---------------------- ndin1
     ndtunnel0 ...................... ndtunnel0
     ndbelow0  ---------------------- ndbelow1
 
-Packets are put into ndtunnel0, or come in by ndin0 and are forwarded. What leaves by ndbelow0 is
-seen as it comes in at ndbelow1, and errors for the sender at ndin1. Nothing in ndfar answers.
-The same packets are sent in the same order on every kernel; ``record-TYPE.txt`` in NODROP_OUT
-has them as text, so that two kernels' files are compared with ``diff``.
+Packets are sent into ndtunnel0, or arrive at ndin0 and are forwarded. Frames that leave by ndbelow0
+are recorded at ndbelow1, and ICMP errors for the sender at ndin1. Nothing in ndfar replies.
+The packets and their order are the same on every kernel. ``record-TYPE.txt`` in NODROP_OUT has the
+frames as text, to compare two kernels' files with ``diff``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.guest.command import ip_batch, tool
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
-from lab.guest.slow import patience
+from lab.guest.process import ip_batch, tool
+from lab.guest.timing import time_limit
 from proof.tunnels import bearers, packets
+from proof.tunnels.cases import cases
 from proof.tunnels.kinds import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
 from proof.tunnels.masked import Masker
-from proof.tunnels.packets import OWN4, OWN6, OWN_MAC, Shot, few, fitting
-from proof.tunnels.topology import BEYOND, FAR, NAME, speaks_ipv6, tunnel
-from proof.tunnels.ways import ways
-from proof.tunnels.wire import be_quiet, counters, packet_socket, take
+from proof.tunnels.packets import OWN4, OWN6, OWN_MAC, Probe, few, fitting
+from proof.tunnels.topology import BEYOND, FAR, NAME, enable_ipv6, tunnel
+from proof.tunnels.wire import counters, packet_socket, set_sysctls, take
 
 _IN_HERE, _IN_FAR = "ndin0", "ndin1"
 _IN_MAC, _SOURCE_MAC = "02:00:00:00:06:01", "02:00:00:00:06:02"
@@ -42,15 +42,15 @@ _SOURCE4, _SOURCE6 = "198.18.6.2", "fd00:6::2"
 _AT4, _AT6 = (_SOURCE4, INNER4), (_SOURCE6, INNER6)
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 _QUIET_S, _QUIET_SEALED_S = 0.015, 0.05
-"""Seconds without a frame after which a packet has had all its effects. Encryption is a thread's
-work; everything else has happened when the sending system call returns."""
+"""Seconds without a frame after which all frames that a packet causes are there. Encryption runs in
+a worker; everything else has happened when the sending system call returns."""
 _SETTLE_S = 0.4
-_WAKE_S = 12.0
+_HANDSHAKE_S = 12.0
 
 
 @dataclass
 class _Stage:
-    """A tunnel, ready to be recorded, and what was recorded."""
+    """A tunnel that is set up, and its record."""
 
     kind: Kind
     inject: socket.socket
@@ -62,76 +62,76 @@ class _Stage:
     def quiet(self) -> float:
         return _QUIET_SEALED_S if self.kind.sealed else _QUIET_S
 
-    def send(self, shot: Shot, *, forward: bool = False) -> None:
-        """Send a packet, and record its error and the frames that it causes."""
+    def send(self, probe: Probe, *, forward: bool = False) -> None:
+        """Send a packet; record its error and the frames that it causes."""
         sock, device = (self.source, _IN_FAR) if forward else (self.inject, NAME)
         result = ""
         try:
-            sock.sendto(shot.vnet + shot.data, (device, shot.protocol, 0, 0, shot.data[:6]))
+            sock.sendto(probe.vnet + probe.data, (device, probe.protocol, 0, 0, probe.data[:6]))
         except OSError as error:
             result = f" {errno.errorcode[error.errno or 0]}"
-        self.lines.append(f"{'forwarded ' if forward else ''}{shot.name}{result}")
+        self.lines.append(f"{'forwarded ' if forward else ''}{probe.name}{result}")
         masker = Masker(self.kind)
         for where, frames in zip(("out", "back"), take(self.seen, self.quiet), strict=True):
             texts = [masker.line(frame, vnet) for vnet, frame in frames]
             self.lines += [f"  {where} {text}" for text in texts if text]
 
 
-def _forwarded(kind: Kind, size: int) -> Iterator[Shot]:
-    """Give packets that come from elsewhere and are routed into the tunnel."""
+def _forwarded(kind: Kind, size: int) -> Iterator[Probe]:
+    """Yield packets from another host that are routed into the tunnel."""
     link = bytes.fromhex((_IN_MAC + _SOURCE_MAC).replace(":", ""))
     for length in (100, size):
         if IPV4 in kind.carries:
             for word, fragment in (("", 0), ("df ", 0x4000)):
                 packet = packets.ip4(packets.udp(length - 28), fragment=fragment, ttl=9, at=_AT4)
-                yield Shot(f"4 {word}{length}", link + b"\x08\0" + packet, IPV4)
+                yield Probe(f"4 {word}{length}", link + b"\x08\0" + packet, IPV4)
         if IPV6 in kind.carries:
             packet = packets.ip6(packets.udp(length - 48), ttl=9, at=_AT6)
-            yield Shot(f"6 {length}", link + b"\x86\xdd" + packet, IPV6)
+            yield Probe(f"6 {length}", link + b"\x86\xdd" + packet, IPV6)
 
 
 def _record(on: _Stage) -> None:
-    """Send everything on each way."""
+    """Send and record all packets, and some of them in each case."""
     mtu = min(1500, int(Path(f"/sys/class/net/{NAME}/mtu").read_text(encoding="ascii")))
-    for shot in fitting(on.kind, mtu):
-        on.send(shot)
-    for way in ways(on.kind, mtu):
-        on.lines.append(f"# {way.name}")
+    for probe in fitting(on.kind, mtu):
+        on.send(probe)
+    for case in cases(on.kind, mtu):
+        on.lines.append(f"# {case.name}")
         before = counters()
-        for command in way.do.splitlines():
+        for command in case.do.splitlines():
             tool(command.split())
-        for shot in few(on.kind, way.long):
-            on.send(shot)
-        for shot in _forwarded(on.kind, way.long):
-            on.send(shot, forward=True)
+        for probe in few(on.kind, case.long):
+            on.send(probe)
+        for probe in _forwarded(on.kind, case.long):
+            on.send(probe, forward=True)
         if not on.kind.sealed:
             more = ((name, value - before.get(name, 0)) for name, value in counters().items())
             on.lines += [f"{name} {value}" for name, value in sorted(more) if value]
-        for command in way.undo.splitlines():
+        for command in case.undo.splitlines():
             tool(command.split())
         take(on.seen, 0.1)
 
 
-def _wake(on: _Stage) -> None:
-    """Let the ends of an encrypted tunnel find each other: the first packet asks for it.
+def _handshake(on: _Stage) -> None:
+    """Complete an encrypted tunnel's handshake, which the first packet starts.
 
     Raises:
-        GuestError: they do not.
+        GuestError: it does not complete.
     """
     first = few(on.kind)[2]
     on.inject.sendto(first.vnet + first.data, (NAME, first.protocol, 0, 0, first.data[:6]))
-    deadline = time.monotonic() + patience(_WAKE_S)
+    deadline = time.monotonic() + time_limit(_HANDSHAKE_S)
     while time.monotonic() < deadline:
-        # A handshake's messages are shorter than the packet that waits for it.
+        # Handshake messages are shorter than the packet.
         if any(len(frame) > len(first.data) for _, frame in take(on.seen, _QUIET_S)[0]):
             return
-    raise GuestError("the ends of the tunnel do not find each other")
+    raise GuestError("the tunnel's handshake does not complete")
 
 
 def _neighbours(kind: Kind) -> None:
-    """Give the devices here addresses, and neighbours that need no asking."""
-    speaks_ipv6(NAME)
-    speaks_ipv6(_IN_HERE)
+    """Give the near devices addresses and permanent neighbours."""
+    enable_ipv6(NAME)
+    enable_ipv6(_IN_HERE)
     lines = [f"address add {OWN4}/24 dev {NAME}", f"address add {OWN6}/64 dev {NAME} nodad"]
     if kind.ethernet:
         for address in (INNER4, INNER6):
@@ -146,10 +146,10 @@ def _neighbours(kind: Kind) -> None:
 
 @contextmanager
 def _stage(kind: Kind) -> Iterator[_Stage]:
-    be_quiet(more=_FORWARDING)
+    set_sysctls(more=_FORWARDING)
     with ExitStack() as stack:
         stack.enter_context(tunnel(kind))
-        be_quiet(FAR)
+        set_sysctls(FAR)
         pair = f"link add {_IN_HERE} address {_IN_MAC} type veth"
         ip_batch([f"{pair} peer name {_IN_FAR} address {_SOURCE_MAC} netns {FAR}"])
         stack.callback(ip_batch, [f"link delete {_IN_HERE}"])
@@ -160,19 +160,19 @@ def _stage(kind: Kind) -> Iterator[_Stage]:
         _neighbours(kind)
         places = ((NAME, None, False), (_IN_FAR, FAR, False), (BEYOND, FAR, True))
         inject, source, below, back = (
-            stack.enter_context(packet_socket(device, netns, sees=sees))
-            for device, netns, sees in (*places, (_IN_FAR, FAR, True))
+            stack.enter_context(packet_socket(device, netns, receive=receive))
+            for device, netns, receive in (*places, (_IN_FAR, FAR, True))
         )
         made = _Stage(kind, inject, source, (below, back))
         if kind.sealed:
-            _wake(made)
+            _handshake(made)
         time.sleep(_SETTLE_S)
         take(made.seen, 0.1)
         yield made
 
 
 def main(names: Sequence[str]) -> int:
-    """Record the tunnels of these types, and print how many lines each has."""
+    """Record tunnels of these types; print the number of lines of each."""
     out = Path(os.environ["NODROP_OUT"])
     prepare_system()
     for name in names:

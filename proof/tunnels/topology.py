@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A tunnel from here to another network namespace, over a veth pair.
+"""A tunnel from this network namespace to another, over a veth pair.
 
 here                               ndfar
 ndtunnel0 ........................ ndtunnel0
@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lab.guest.command import in_netns, ip_batch, tool
 from lab.guest.failure import GuestError
-from lab.guest.netns import namespaces
+from lab.guest.namespaces import namespaces
+from lab.guest.process import in_netns, ip_batch, tool
 from proof.tunnels import ovpn
 from proof.tunnels.kinds import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
 
@@ -26,15 +26,15 @@ _HERE_MAC, FAR_MAC = "02:00:00:00:04:01", "02:00:00:00:04:02"
 _PORT = 51820
 
 
-def speaks_ipv6(device: str, netns: str | None = None) -> None:
-    """The lab's guests switch IPv6 off where they can."""
+def enable_ipv6(device: str, netns: str | None = None) -> None:
+    """Enable IPv6 on a device; the lab's guests disable it by default."""
     setting = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
     tool(in_netns(netns, ["tee", setting]), text="0\n")
 
 
 @contextmanager
 def below() -> Iterator[None]:
-    """The pair below, with addresses and neighbours that need no asking."""
+    """Create the veth pair for the block, with addresses and permanent neighbours."""
     here = (None, BELOW, (HERE4, HERE6), (THERE4, THERE6), FAR_MAC)
     there = (FAR, BEYOND, (THERE4, THERE6), (HERE4, HERE6), _HERE_MAC)
     pair = f"link add {BELOW} address {_HERE_MAC} type veth peer name {BEYOND} address {FAR_MAC}"
@@ -42,7 +42,7 @@ def below() -> Iterator[None]:
         ip_batch([f"{pair} netns {FAR}"])
         try:
             for netns, device, own, others, mac in (here, there):
-                speaks_ipv6(device, netns)
+                enable_ipv6(device, netns)
                 lines = [f"link set {device} up"]
                 lines += [f"address add {own[0]}/24 dev {device}"]
                 lines += [f"address add {own[1]}/64 dev {device} nodad"]
@@ -55,10 +55,10 @@ def below() -> Iterator[None]:
 
 
 def share_route(mtu: int) -> None:
-    """Make all CPUs use one route to the far end, by an exception for its MTU.
+    """Make all CPUs share one route to the far end, by a PMTU exception.
 
     Raises:
-        GuestError: the kernel has none afterwards.
+        GuestError: the kernel has created no exception.
     """
     words = ["ip", "netns", "exec", FAR, sys.executable, "-m", "proof.tunnels.pmtu"]
     tool([*words, HERE4, THERE4, str(mtu)])
@@ -68,7 +68,7 @@ def share_route(mtu: int) -> None:
 
 
 def _wireguard(kind: Kind) -> None:
-    """Give both ends keys, and each the other's public one."""
+    """Give both ends keys, and each the other's public key."""
     keys = [tool(["wg", "genkey"]) for _ in range(2)]
     public = [tool(["wg", "pubkey"], text=key).strip() for key in keys]
     for number, netns in enumerate((None, FAR)):
@@ -81,7 +81,7 @@ def _wireguard(kind: Kind) -> None:
 
 @contextmanager
 def _end(kind: Kind, netns: str | None) -> Iterator[None]:
-    """One of both ends; what takes the UDP header off again is there first."""
+    """Create one end for the block; first the FOU port that decapsulates its packets."""
     at = ends(netns is None)
     fou = [f"fou add port {kind.fou}"] if kind.fou else []
     ip_batch([*fou, f"link add {NAME} type {kind.link.format(**at)}"], netns=netns)
@@ -100,10 +100,10 @@ def _end(kind: Kind, netns: str | None) -> Iterator[None]:
 
 @contextmanager
 def tunnel(kind: Kind) -> Iterator[int]:
-    """A tunnel that is up, and its far end.
+    """Create a tunnel and its far end for the block.
 
     Yields:
-        The tunnel's index.
+        The interface index of the near end.
     """
     with ExitStack() as stack:
         stack.enter_context(below())

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Mistakes on purpose, one at each load: insmod broken.ko mistake=NAME.
+ * Deliberate faults, one at each load: insmod broken.ko mistake=NAME.
  *
- * Each is one that a flavour of the lab's kernels must find. A flavour that
- * says nothing has lost the option that would have found it: Kconfig drops
- * options without a word. tests/guest/test_flavours.py loads it.
+ * A flavour of the lab's kernels must report each of them. If it does not,
+ * Kconfig has dropped the option for it, which it does silently.
+ * tests/guest/test_flavours.py loads this module.
  */
 #include <linux/delay.h>
 #include <linux/jiffies.h>
@@ -23,16 +23,16 @@
 #define BROKEN_CHUNKS 32
 #define BROKEN_CHUNK_BYTES (32 << 10)
 
-/* How long two threads race: KCSAN looks at few of all accesses. */
+/* Duration of a race: KCSAN watches few accesses. */
 #define BROKEN_RACE_MS 10000
 
 static char *mistake = "";
 module_param(mistake, charp, 0);
-MODULE_PARM_DESC(mistake, "What to do wrong");
+MODULE_PARM_DESC(mistake, "Fault to cause");
 
 /*
- * No mistake: areas from both ends of the vmalloc space are released at once.
- * The kernel takes per-CPU memory from the far end.
+ * No fault: release areas from both ends of the vmalloc space at once. The
+ * kernel allocates per-CPU memory from the far end.
  */
 static void broken_none_far_apart(void)
 {
@@ -44,7 +44,7 @@ static void broken_none_far_apart(void)
 		chunks[i] = __alloc_percpu(BROKEN_CHUNK_BYTES, sizeof(long));
 	for (i = 0; i < BROKEN_CHUNKS; i++)
 		free_percpu(chunks[i]);
-	/* It goes in the background. */
+	/* Chunks are freed in the background. */
 	msleep(500);
 	vfree(near);
 	vm_unmap_aliases();
@@ -112,7 +112,7 @@ static void broken_list_twice(void)
 	list_add(&broken_entry, &broken_list);
 }
 
-/* Memory. The compiler must not see what is wrong. */
+/* Memory. The compiler must not see the fault. */
 
 static noinline void broken_read(const char *place)
 {
@@ -170,7 +170,7 @@ static int broken_count(void *unused)
 	return 0;
 }
 
-/* Each hands the data to the other, and forgets that it takes a barrier. */
+/* Each thread passes the data to the other without a release barrier. */
 static int broken_hand_over(void *mine)
 {
 	unsigned long me = (unsigned long)mine;
@@ -178,7 +178,7 @@ static int broken_hand_over(void *mine)
 	while (broken_goes_on()) {
 		if (READ_ONCE(broken_turn) != me)
 			continue;
-		smp_rmb(); /* has nothing to pair with */
+		smp_rmb(); /* pairs with nothing */
 		broken_data++;
 		WRITE_ONCE(broken_turn, !me);
 	}
@@ -245,5 +245,5 @@ static int __init broken_init(void)
 }
 module_init(broken_init);
 
-MODULE_DESCRIPTION("Mistakes that the lab's kernels must find");
+MODULE_DESCRIPTION("Faults that the lab's kernels must report");
 MODULE_LICENSE("GPL");

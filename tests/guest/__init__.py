@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tests that boot a kernel in user mode."""
+"""Tests that boot a User-Mode Linux kernel."""

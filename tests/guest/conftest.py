@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel and the modules that the tests in guests share; built once, then cached."""
+"""Fixtures for tests in guests: the kernel and the modules, built once and then cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop.progress import Progress
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
-"""The kernel that finds mistakes by itself, unless somebody asks for another."""
+"""The kernel's flavour; by default the one with lockdep and other debug options."""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GuestScheduling:
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Give what makes an hour pass at once, for guests whose time is to be over."""
+    """Return a function that advances the clock by an hour, to make guests time out."""
     now, passed = time.monotonic, [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
 

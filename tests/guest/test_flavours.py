@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each flavour finds the mistakes that it is there for: tests/flavours/broken.c makes them.
+"""Each flavour of the kernel reports the faults that it is meant to find.
 
-An option that Kconfig dropped, or a complaint that the lab does not know, shows here.
+tests/flavours/broken.c makes them. A test fails if Kconfig dropped an option, or if the lab does
+not recognize a report.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from guest.conftest import FLAVOUR
-from lab import hearing, uml
+from lab import channels, uml
 from lab.kernel import Kernel
-from lab.kernel.build import make
+from lab.kernel.kbuild import make
 
 SOURCES = Path(__file__).parents[1] / "flavours"
 MAKE_TIMEOUT_S, GUEST_TIMEOUT_S = 120.0, 60.0
@@ -37,12 +38,12 @@ FOUND: dict[str, dict[str, tuple[str, str]]] = {
         "no_barrier": ("KCSAN", "data-race in broken_hand_over"),
     },
 }
-"""By flavour and mistake: the complaint's kind, and words in it."""
+"""Flavour -> fault -> the splat's kind, and words in it."""
 
 
 @pytest.fixture(scope="session")
 def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The module, built for the kernel under test."""
+    """Build the module for the kernel under test."""
     place = tmp_path_factory.mktemp("broken")
     for source in SOURCES.iterdir():
         shutil.copy(source, place)
@@ -55,7 +56,7 @@ def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "broken.ko"
 
 
-def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> hearing.GuestRun:
+def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> channels.GuestRun:
     command = ["insmod", str(broken), f"mistake={mistake}"]
     result = uml.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
     assert result.status == 0, result.output
@@ -71,6 +72,6 @@ def test_finds(kernel: Kernel, broken: Path, mistake: str, tmp_path: Path) -> No
 
 
 def test_memory_far_apart_is_released(kernel: Kernel, broken: Path, tmp_path: Path) -> None:
-    """Without lab/kernel/patches/kasan its kernel takes minutes and all memory of the host."""
+    """Without lab/kernel/patches/kasan KASAN takes minutes and all of the host's memory."""
     result = load(kernel, broken, "none_far_apart", tmp_path)
     assert result.splats == ()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One short run of scenarios with each driver: nodrop accounts for every packet."""
+"""Short runs of the scenarios with each driver: nodrop accounts for every packet."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,9 @@ from nodrop.progress import Progress
 
 SHORT_S = 0.3
 LONGER_S = {"vpn": 1.0}
-"""By scenario: how long a run is whose TCP has to begin."""
+"""Scenario -> length of a run in which TCP has to start, s."""
+REPEAT_S = 60.0
+"""How long to repeat runs with implausible metrics: the machine may have stood still."""
 
 CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
@@ -35,7 +39,7 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "vpn": {"vpn": [*KINDS], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
     "vpn-video": {"txqueuelen": [25]},
 }
-"""By scenario: the matrix of its few cases here."""
+"""Scenario -> the matrix of its few cases here."""
 
 ANY = (1e-9, math.inf)
 PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
@@ -58,23 +62,36 @@ PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
     },
     "vpn-video": {"delay_p50_ms": ANY, "pictures": (9, 9)},
 }
-"""By scenario: metrics, and the range that any machine gives."""
+"""Scenario -> metrics, and their ranges on any machine."""
+
+
+def measured(chosen: scenario.Scenario, out: Path) -> list[files.Run]:
+    """Run a scenario with each driver; fail unless nodrop accounts for every packet."""
+    with Progress() as progress:
+        session.measure([chosen], tuple(Variant), out, progress, FLAVOUR)
+    directory = files.load(out)
+    assert {run.variant for run in directory.runs} == set(map(str, Variant))
+    # Uncounted drops of the stock drivers are in the reports, and no fault of nodrop's.
+    ours = [run for run in summary.unaccounted(directory) if run.variant == Variant.NODROP]
+    assert ours == []
+    assert summary.lost_by_nodrop(directory) == 0
+    assert not any(run.metrics.get("refused_by_client") for run in directory.runs)
+    return directory.runs
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_short_run(name: str, tmp_path: Path) -> None:
     seconds = LONGER_S.get(name, SHORT_S)
     chosen = replace(scenario.load(name), matrix=CASES[name]).with_length(1, seconds)
-    with Progress() as progress:
-        session.measure([chosen], tuple(Variant), tmp_path, progress, FLAVOUR)
-    directory = files.load(tmp_path)
-    assert {run.variant for run in directory.runs} == set(map(str, Variant))
-    # What the kernel's own drivers drop without counting is in the reports, and no fault of ours.
-    ours = [run for run in summary.unaccounted(directory) if run.variant == Variant.NODROP]
-    assert ours == []
-    assert summary.lost_by_nodrop(directory) == 0
-    for run in directory.runs:
-        assert run.metrics["delivered"] > 0
-        assert run.metrics.get("refused_by_client", 0) == 0
-        for metric, (low, high) in PLAUSIBLE[name].items():
-            assert low <= run.metrics[metric] <= high, (run.variant, metric)
+    ranges = {"delivered": ANY, **PLAUSIBLE[name]}
+    end = time.monotonic() + REPEAT_S
+    for attempt in itertools.count():
+        wrong = [
+            f"{run.variant}: {metric} {run.metrics[metric]}"
+            for run in measured(chosen, tmp_path / f"{attempt}")
+            for metric, (low, high) in ranges.items()
+            if not low <= run.metrics[metric] <= high
+        ]
+        if not wrong:
+            return
+        assert time.monotonic() < end, wrong

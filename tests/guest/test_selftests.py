@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the programs of proof/programs and tests/compat, and the KUnit modules, in guests.
+"""Run the programs of proof/programs and tests/compat, and the KUnit modules, in guests.
 
-Each result that they report is a subtest here. Programs share a few guests; those that did not
-come to their end there have one of their own.
+Each of their results is a subtest here. Programs share a few guests; those that did not end there
+run again in guests of their own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from proof.selftests import Report, find_kunit, run_kunit, run_selftest, run_tog
 
 
 @pytest.fixture(scope="module")
-def told(
+def ran(
     kernel: Kernel,
     artifacts: Artifacts,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[Path], Report]:
-    """Give what says what a program told; all that were chosen run when the first is asked for."""
+    """Return a function that returns a program's report; all programs of a guest run at once."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     chosen = [
         Path(str(item.callspec.params["program"]))
@@ -36,7 +36,7 @@ def told(
     reports: dict[Path, Report] = {}
     tried: set[int] = set()
 
-    def ask(program: Path) -> Report:
+    def get(program: Path) -> Report:
         guest = guest_of(program.name)
         programs = [one for one in chosen if guest_of(one.name) == guest]
         if guest not in tried and len(programs) > 1:
@@ -46,12 +46,12 @@ def told(
         out = tmp_path_factory.mktemp(program.name)
         return reports.get(program) or run_selftest(kernel, artifacts, program, out)
 
-    return ask
+    return get
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
-def test_selftest(told: Callable[[Path], Report], program: Path, subtests: pytest.Subtests) -> None:
-    account(told(program), subtests, FLAVOUR)
+def test_selftest(ran: Callable[[Path], Report], program: Path, subtests: pytest.Subtests) -> None:
+    account(ran(program), subtests, FLAVOUR)
 
 
 def test_kunit(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab run`` on a terminal: a shell in the guest has it, and gives it back."""
+"""``nodrop-lab run`` on a terminal: a shell in the guest uses it, and it is restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shell(artifacts: Artifacts) -> Iterator[Terminal]:
         yield made
 
 
-def test_it_is_a_shell_and_the_terminal_comes_back(shell: Terminal) -> None:
+def test_shell_runs_and_terminal_is_restored(shell: Terminal) -> None:
     assert shell.settings() != shell.before
     shell.press("stty size; cat /sys/module/tun/version\r")
     shell.sees(r"30 100\n\d")
@@ -44,14 +44,14 @@ def test_it_is_a_shell_and_the_terminal_comes_back(shell: Terminal) -> None:
     assert shell.settings() == shell.before
 
 
-def test_ctrl_c_is_the_guests(shell: Terminal) -> None:
+def test_ctrl_c_reaches_the_guest(shell: Terminal) -> None:
     shell.press("echo before; sleep 600\r")
     shell.sees(r"before\n")
     time.sleep(0.5)
     shell.press("\x03")
     shell.sees(PROMPT)
     shell.press("echo status $?\r")
-    # Before its next prompt a shell does not take this for the end, on any terminal.
+    # Wait for the prompt: before it, Ctrl-D may not end the shell.
     shell.sees(f"status 130[^$]*{PROMPT}")
     shell.press("\x04")
     assert shell.ends() == 0
@@ -67,7 +67,7 @@ def test_its_size_follows(shell: Terminal) -> None:
 @pytest.mark.parametrize(
     ("end", "status"), [("escape", 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)]
 )
-def test_the_terminal_comes_back_whatever_ends_it(
+def test_terminal_is_restored_whatever_ends_the_run(
     shell: Terminal, end: str | signal.Signals, status: int
 ) -> None:
     shell.press("trap '' INT TERM HUP; sleep 600\r")
@@ -83,7 +83,7 @@ def test_the_terminal_comes_back_whatever_ends_it(
     assert not any(mark in line for line in words)
 
 
-def test_the_terminal_comes_back_after_a_panic(shell: Terminal) -> None:
+def test_terminal_is_restored_after_a_panic(shell: Terminal) -> None:
     shell.press("echo c >/proc/sysrq-trigger\r")
     assert shell.ends() == 1
     assert "ended before the command did" in shell.text
@@ -93,7 +93,7 @@ def test_the_terminal_comes_back_after_a_panic(shell: Terminal) -> None:
 def test_a_time_limit_holds_for_shells(artifacts: Artifacts) -> None:
     assert artifacts
     with lab("--timeout", "5") as shell:
-        # Whether it has come to its prompt by then or not.
+        # Whether or not it has printed a prompt by then.
         assert shell.ends() == 1
         assert re.search(r"did not end within \d+ s", shell.text)
         assert shell.settings() == shell.before

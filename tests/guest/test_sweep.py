@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The sweep (docs/sweep.md): rows that always run, a seed that is always the same, the day's."""
+"""The sweep (docs/testing.md): fixed rows, a fixed seed, and the seed of the day."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.again import VARIABLE
-from lab.hearing import GuestRun
+from lab.channels import GuestRun
 from lab.kernel import Artifacts, Kernel
+from lab.retry import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FIXED = 1
 TODAY = f"{datetime.now(UTC):%Y%m%d}"
 AGAIN = "5"
 TIMEOUT_S = 330.0
-"""For a guest; on a machine that does nothing else it takes a quarter of that."""
+"""For a guest; on an idle machine it takes a quarter of that."""
 ROWS = (
-    # Held until a reader comes, and while one is slow: rings of all sizes, each kind of reader.
+    # Packets queued until a reader starts, and while it is slow: all rings, each kind of reader.
     *(
         f"kind=tun ring={ring} pace={pace}"
         for ring in (500, 5, 1, 0)
@@ -33,11 +33,11 @@ ROWS = (
     *(f"kind=tap reader=vhost ring={ring} pace=flood" for ring in (500, 5, 1)),
     *(f"kind=tap reader={reader} ring=5 pace=burst" for reader in ("poll", "kernel", "vhost")),
     *(f"kind=tun reader=blocking ring={ring} pace=flood" for ring in (500, 33, 5)),
-    # Bursts, longer than the ring and shorter; without a qdisc they end in drops.
+    # Bursts longer and shorter than the ring; without a qdisc they end in drops.
     "kind=tun reader=poll sender=gso",
     *(f"kind=tun reader=blocking ring={ring} sender=gso" for ring in (500, 5, 1)),
     "kind=tun reader=blocking ring=5 qdisc=noqueue sender=gso",
-    # A queue's life, the ring full of packets or under load.
+    # Events, with a full ring or under load.
     *(
         f"kind=tun ring={ring} event={event} pace={pace}"
         for ring, event in ((500, "down"), (2, "down"), (5, "netns"), (5, "resize"))
@@ -48,9 +48,9 @@ ROWS = (
     "kind=tun ring=5 qdisc=mq event=resize pace=flood neighbour=slow",
     "kind=tun ring=5 event=killed pace=flood",
     *(f"kind=tap reader=vhost ring={ring} event=swap pace=flood" for ring in (500, 5, 1)),
-    # XDP into the ring.
+    # XDP frames.
     *(f"kind=tap ring={ring} sender=xdp pace=flood" for ring in (5, 1)),
-    # Above another device: charged frames wait beyond the ring, whatever happens to it.
+    # macvtap and ipvtap: charged frames exceed txqueuelen, whatever event happens.
     *(
         f"kind={kind} qdisc=noqueue ring=5 {more}"
         for kind, more in (
@@ -73,7 +73,7 @@ DROPPING = (
     "kind=tun ring=5 pace=burst sender=packet",
     "kind=tap ring=5 pace=burst sender=udp",
 )
-"""Rows in which the kernel's own driver drops what a qdisc can hold."""
+"""Rows in which the stock driver drops packets that the qdisc could queue."""
 
 
 def sweep(kernel: Kernel, artifacts: Artifacts, out: Path, *words: str) -> GuestRun:
@@ -82,35 +82,35 @@ def sweep(kernel: Kernel, artifacts: Artifacts, out: Path, *words: str) -> Guest
     return uml.run(kernel, command, out=out, artifacts=artifacts, timeout=TIMEOUT_S, env=env)
 
 
-def told(run: GuestRun) -> str:
-    """Return what a run found."""
+def findings(run: GuestRun) -> str:
+    """Return a run's output without comments."""
     return "\n".join(line for line in run.output.splitlines() if not line.startswith("# "))
 
 
-def hold(run: GuestRun) -> None:
-    """Fail unless every row of a run holds."""
-    assert run.status == 0, told(run)
+def assert_holds(run: GuestRun) -> None:
+    """Fail unless every row of a run passes."""
+    assert run.status == 0, findings(run)
     assert not run.splats, "\n".join(splat.text for splat in run.splats)
 
 
 @pytest.mark.parametrize("part", ["1/4", "2/4", "3/4", "4/4"])
 def test_fixed_seed(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: str) -> None:
-    hold(sweep(kernel, artifacts, tmp_path, "--seed", str(FIXED), "--part", part))
+    assert_holds(sweep(kernel, artifacts, tmp_path, "--seed", str(FIXED), "--part", part))
 
 
 @pytest.mark.parametrize("part", ["1/4", "3/4"])
 def test_seed_of_the_day(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: str) -> None:
-    """A row that fails in it is tried again; one that then holds is reported, and fails nothing."""
+    """Repeat a row that fails; if it then passes, report it without a failure."""
     first = sweep(kernel, artifacts, tmp_path, "--seed", TODAY, "--part", part, "--most", "2")
     rows = re.findall(r"^FAILED \w+: .*\n  --row '(.*)'$", first.output, re.MULTILINE)
     if first.status == 0 or first.splats or not rows:
-        hold(first)
+        assert_holds(first)
         return
     words = [word for row in rows for word in ("--row", row)]
     again = sweep(kernel, artifacts, tmp_path, *words, "--times", AGAIN, "--most", "1")
-    assert not again.splats, f"{told(first)}\n{again.splats[0].text}"
-    assert again.status == 0, f"{told(first)}\n{told(again)}"
-    report = f"A row of seed {TODAY} failed, and held {AGAIN} times:\n{told(first)}\n"
+    assert not again.splats, f"{findings(first)}\n{again.splats[0].text}"
+    assert again.status == 0, f"{findings(first)}\n{findings(again)}"
+    report = f"A row of seed {TODAY} failed, and passed {AGAIN} times:\n{findings(first)}\n"
     print(report)
     with Path(os.environ.get(VARIABLE, os.devnull)).open("a", encoding="utf-8") as file:
         file.write(report)
@@ -118,14 +118,14 @@ def test_seed_of_the_day(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, p
 
 def test_rows(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
     words = [word for row in ROWS for word in ("--row", row)]
-    hold(sweep(kernel, artifacts, tmp_path, "--driver", "nodrop", *words))
+    assert_holds(sweep(kernel, artifacts, tmp_path, "--driver", "nodrop", *words))
 
 
 @pytest.mark.parametrize("row", DROPPING)
-def test_stock_drops_what_a_qdisc_can_hold(
+def test_stock_drops_what_a_qdisc_can_queue(
     kernel: Kernel, artifacts: Artifacts, tmp_path: Path, row: str
 ) -> None:
-    """The oracle sees what nodrop is there for: with the kernel's own driver it is not so."""
+    """The oracle finds the drops that nodrop avoids."""
     run = sweep(kernel, artifacts, tmp_path, "--driver", "stock", "--row", row)
     assert run.status == 1, run.output
     assert "FAILED stock: " in run.output

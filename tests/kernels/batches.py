@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Machines with Debian's kernels, and test programs that share a guest there."""
+"""Run test programs together in a machine with one of Debian's kernels."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from accounting import account
 
-from lab.hearing import GuestDied, GuestTimeout
-from lab.machine import Machine, Setup, ensure_machine, ensure_packages
+from lab.channels import GuestDied, GuestTimeout
+from lab.debian import Machine, Setup, ensure_machine, ensure_packages
 from nodrop.progress import Progress
 from proof.selftests import read_batch
 
 
 def machine_of(name: str, setup: Setup) -> Machine:
-    """Return the machine with a kernel."""
+    """Return a kernel's machine."""
     with Progress() as progress:
         return ensure_machine(name, setup, ensure_packages(progress), progress)
 
@@ -31,10 +31,10 @@ def run_batch(
     env: dict[str, str] | None = None,
     code_changes: bool = False,
 ) -> None:
-    """Run test programs in one guest and account for each.
+    """Run test programs in one guest; report each of their cases as a subtest.
 
     Args:
-        timeout: seconds for all, as for Machine.run().
+        timeout: for all programs, s, as for Machine.run().
     """
     died = None
     try:

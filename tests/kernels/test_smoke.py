@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The packages on one of Debian's kernels: at work, and removed.
+"""The packages on Debian's kernels: working, and removed.
 
-Installing them has compiled the modules with the headers of every kernel of that Debian. What an
-emulated processor would take minutes for, installing and removing, was done in layers.
+Their installation compiles the modules with the headers of every kernel of that Debian.
+Installing and removing, which would take minutes on an emulated CPU, happen in root layers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from batches import machine_of, run_batch
 
+from lab.debian import Setup
 from lab.kernel.artifacts import REPOSITORY
-from lab.machine import Setup
 
 PROGRAMS = {Setup.INSTALLED: "at_work", Setup.REMOVED: "stock_again"}
 

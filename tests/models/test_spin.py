@@ -21,16 +21,16 @@ WHOLE = {
     "consumer that goes": "-DPACKETS=2 -DBIG=1 -DDIRECT=0 -DGUARD -DLEAVES",
 }
 BROKEN = {
-    "RECHECK": ("the sender stops and does not look again", "stop and wake", "!(backlog)"),
+    "RECHECK": ("the sender stops and does not read taken again", "stop and wake", "!(backlog)"),
     "RESERVE": ("no slot is needed", "stop and wake", "free"),
     "DRY": ("a consumer with nothing to read does not kick", "stop and wake", "!(backlog)"),
     "KICK": ("a kick that has looked is relied on", "stop and wake", "!(backlog)"),
     "STOPPED": ("a sender says that it stopped before it does", "stop and wake", "!(xoff)"),
-    "BURST": ("a burst that is stopped calls nobody", "stop and wake", "!(backlog)"),
+    "BURST": ("a stop does not end a burst", "stop and wake", "!(backlog)"),
     "UNDO": ("a stop is undone and no qdisc runs", "past the qdisc", "!(backlog)"),
     "UNAWARE": ("an unaware consumer's txq stays stopped", "event", "!(backlog)"),
     "REOPEN": ("only a stopped txq is run when it is woken", "event", "!(backlog)"),
-    "RESIZE": ("a resize takes the reserved slot", "event", "free"),
+    "SLACK": ("no slot is left for a sender whose own was taken", "event", "free"),
     "TRIP": ("the guard ends when it trips", "consumer that goes", "!(backlog)"),
 }
 

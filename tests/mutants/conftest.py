@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""--part 2/2 runs every second mutant from the second one on."""
+"""Option --part: 2/3 runs every third mutant from the second one on."""
 
 from __future__ import annotations
 

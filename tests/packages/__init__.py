@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tests of the packages and of make install, each in a Debian root."""
+"""Tests of the packages and of make install, in Debian roots."""

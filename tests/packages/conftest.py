@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A Debian root with a writable layer, and commands in it."""
+"""Debian roots with a writable layer, and commands in them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BUILD_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Root:
-    """One Debian root, with a layer that keeps what commands change.
+    """One Debian root, with a layer that keeps changes.
 
     Attributes:
-        kernels: those that it has, oldest first; all are in the same root.
-        upper: a folder for the changes.
+        kernels: the root's kernels, oldest first.
+        upper: the folder of the changes.
     """
 
     kernels: tuple[DebianKernel, ...]
@@ -35,20 +35,20 @@ class Root:
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """What ``uname -r`` says in its kernels."""
+        """The kernels' releases, as ``uname -r`` prints them."""
         return tuple(kernel.release for kernel in self.kernels)
 
     @property
     def version(self) -> str:
-        """The version of the package that the oldest kernel's headers are from."""
+        """The version of the oldest kernel's headers package."""
         status = (self.kernels[0].root.path / "var/lib/dpkg/status").read_text(encoding="utf-8")
         block = status.partition(f"Package: linux-headers-{self.releases[0]}\n")[2]
         return block.partition("\nVersion: ")[2].partition("\n")[0]
 
     def run(self, script: str, timeout_s: float = 400) -> proc.Completed:
-        """Run a script of bash in the root; the repository is at its own path there.
+        """Run a bash script in the root, where the repository has the same path.
 
-        KERNEL is the oldest kernel's release, VERSION that of its headers' package.
+        KERNEL is the oldest kernel's release, VERSION its headers package's version.
         """
         return layering.run_in(
             self.kernels[0].root,
@@ -60,13 +60,13 @@ class Root:
         )
 
     def succeed(self, script: str, timeout_s: float = 400) -> str:
-        """Run a script that must succeed and return what it printed."""
+        """Run a script; fail if it fails, else return its output."""
         done = self.run(f"set -e; {script}", timeout_s)
         assert done.status == 0, f"{script}\n{done.output}"
         return done.output
 
     def module(self, kernel: str, name: str) -> str:
-        """Return the file that a kernel finds for a module."""
+        """Return a module's file, as modprobe would find it for a kernel."""
         return self.succeed(f"modinfo -k {kernel} -n {name}").strip()
 
 
@@ -74,7 +74,7 @@ class Root:
 def layer(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, release: Release
 ) -> Iterator[Root]:
-    """A fresh layer on a release's root, with all of its kernels."""
+    """Create a layer on a release's root, with all its kernels, for the block."""
     if os.geteuid() != 0:
         pytest.skip("Debian roots are entered by chroot, which needs root.")
     capture = request.config.pluginmanager.getplugin("capturemanager")
@@ -90,7 +90,7 @@ def layer(
 def root(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Root]:
-    """Debian 12, for the tests of one file."""
+    """A layer on Debian 12, for the tests of one file."""
     with layer(request, tmp_path_factory, RELEASES[0]) as fresh:
         yield fresh
 
@@ -99,7 +99,7 @@ def root(
 def debian(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Root]:
-    """Each Debian in turn: DKMS 3.0 in bookworm, 3.2 in trixie."""
+    """A layer on each Debian in turn: DKMS 3.0 in bookworm, 3.2 in trixie."""
     with layer(request, tmp_path_factory, request.param) as fresh:
         yield fresh
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Installations that are cut short, twice in a row: no kernel is ever without a tun."""
+"""Installations that are interrupted, twice in a row: no kernel is ever without tun."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packages.conftest import Root, build
 from packages.test_packages import dkms_of
 
 KILL = """#!/bin/bash
-# Stands in for a program that DKMS or we start, and kills who started it.
+# Replaces a program that DKMS or the package starts, and kills its parent.
 case "$*" in {pattern}) [ -z "{half}" ] || echo half >"${{@: -1}}"; kill -9 $PPID; sleep 9 ;; esac
 exec /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin {program} "$@"
 """
@@ -20,9 +20,9 @@ MOMENTS = {
     "while tun is copied": ("cp", "*/module/tun.ko*updates*", "half"),
     "after the last copy": ("depmod", "*", ""),
 }
-"""At which program's start, by its arguments; whether its last one is left half written."""
+"""Moment -> program, pattern of its arguments, and whether its last argument is half written."""
 FILL = """#!/bin/bash
-# Stands in for cp. There was room enough before; now there is for a part of tun.
+# Replaces cp. Fills the disk but for a part of tun, after the check for free space.
 case "$*" in */module/tun.ko*updates*)
     place=$(dirname "${@: -1}"); cat /dev/zero >"$place/filler"; truncate -s -12K "$place/filler"
 esac 2>/dev/null
@@ -38,7 +38,7 @@ def package() -> Path:
 
 
 def loads_something(root: Root, places: tuple[str, ...]) -> None:
-    """Fail unless each kernel finds a whole tun in one of the places."""
+    """Fail unless each kernel finds an intact tun in one of the places."""
     for kernel in root.releases:
         file = root.module(kernel, "tun")
         assert any(place in file for place in places), file
@@ -49,7 +49,7 @@ def loads_something(root: Root, places: tuple[str, ...]) -> None:
 
 
 def stand_in(root: Root, program: str, script: str) -> None:
-    """Make a program in /var/cut."""
+    """Write a script to /var/cut."""
     file = f"/var/cut/{program}"
     root.succeed(f"mkdir -p /var/cut; cat >{file} <<'END'\n{script}END\nchmod 755 {file}")
 
@@ -73,7 +73,7 @@ def test_killed(debian: Root, package: Path, moment: str) -> None:
 
 
 def test_full_disk(debian: Root, package: Path) -> None:
-    """While tun is copied."""
+    """The disk is full while tun is copied."""
     stand_in(debian, "cp", FILL)
     script = "; ".join(ROOM.format(f"/lib/modules/{one}/updates") for one in debian.releases)
     script += f"; PATH=/var/cut:$PATH dpkg -i {package} && exit 1"
@@ -88,8 +88,8 @@ def test_full_disk(debian: Root, package: Path) -> None:
     purge(debian)
 
 
-def test_whole_after_all(debian: Root, package: Path) -> None:
-    """It needs no more than room and a little time."""
+def test_installation_succeeds_afterwards(debian: Root, package: Path) -> None:
+    """Afterwards an installation succeeds."""
     debian.succeed(f"dpkg -i {package}", 580)
     loads_something(debian, ("/updates/dkms/",))
     purge(debian)

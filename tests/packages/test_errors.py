@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What goes wrong on an administrator's machine: a sentence, and the stock module stays."""
+"""Failures on an administrator's machine: the cause is named, and the stock module stays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packages.conftest import Root
 
 OURS = "/usr/src/nodrop-0.0.1"
 
-# Where everything is as it should be, so that each test spoils one thing.
+# A correct set-up, in which each test spoils one thing.
 SET_UP = f"""
 {REPOSITORY}/packaging/lay modules {OURS}
 sed s/#MODULE_VERSION#/0.0.1/ {REPOSITORY}/kmod/dkms.conf >{OURS}/dkms.conf
@@ -37,27 +37,27 @@ CASES = {
     "wrong source version": (
         f"{HIDE}; sed -i '{OLD}' {STATUS}",
         f"{RESTORE}; cp {STATUS}-kept {STATUS}",
-        "version $VERSION, and linux-source-6.1 is installed in version 6.1.170-1 only",
+        "6.1.170-1",
     ),
     "no source": (
         f"{HIDE}; mv /usr/src/linux-source-6.1.tar.xz /var/",
         f"{RESTORE}; mv /var/linux-source-6.1.tar.xz /usr/src/",
-        "linux-source-6.1.tar.xz is missing although linux-source-6.1 $VERSION is installed",
+        "linux-source-6.1.tar.xz",
     ),
     "missing headers": (
         "mv /lib/modules/$KERNEL/build /var/",
         "mv /var/build /lib/modules/$KERNEL/",
-        "install linux-headers-$KERNEL",
+        "linux-headers-$KERNEL",
     ),
     "no compiler": (
         "mv /usr/bin/gcc-12 /var/",
         "mv /var/gcc-12 /usr/bin/",
-        "there is no compiler gcc-12",
+        "gcc-12",
     ),
     "unknown driver": (
         f"{COPY}; echo 'int x = ptr_ring_consume_any(NULL);' >>{TUN}",
         RESTORE,
-        "reaches its ring by ptr_ring_consume_any(), which no hook knows",
+        "ptr_ring_consume_any()",
     ),
     "hook that does not take": (
         f"{COPY}; sed -i 's/tun_net_xmit/tun_net_xmit_other/g' {TUN}",
@@ -72,24 +72,24 @@ CASES = {
     "full disk": (
         "mount -t tmpfs -o size=2M tmpfs /var/cache/nodrop",
         "true",
-        "there is no room left in /var/cache/nodrop",
+        "/var/cache/nodrop",
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
-    spoil, mend, sentence = CASES[case]
-    sentence = sentence.replace("$KERNEL", ready.releases[0]).replace("$VERSION", ready.version)
+def test_refusal_keeps_the_stock_module(ready: Root, case: str) -> None:
+    spoil, mend, words = CASES[case]
+    words = words.replace("$KERNEL", ready.releases[0])
     ready.succeed(f"cp {STATUS} {STATUS}-kept")
     try:
         done = ready.run(f"{spoil}; {OURS}/fit $KERNEL; s=$?; {NO_LOST_FILES} || s=99; exit $s")
         assert done.status == 1
-        assert sentence in done.output
-        # What the kernel's own package runs when it is installed must not fail.
+        assert words in done.output
+        # The kernel package's postinst hook must not fail.
         done = ready.run(f"{spoil}; /etc/kernel/postinst.d/dkms $KERNEL")
         assert done.status == 0, done.output
-        # Asked for by name DKMS says that it leaves the kernel out (77), or has no headers.
+        # Explicitly, DKMS refuses: it skips the kernel (77), or has no headers.
         done = ready.run(f"{spoil}; dkms install -m nodrop -v 0.0.1 -k $KERNEL")
         assert done.status in (1, 77)
         assert "updates" not in ready.module(ready.releases[0], "tun")
@@ -97,7 +97,7 @@ def test_kernel_keeps_its_own(ready: Root, case: str) -> None:
         ready.succeed(mend)
 
 
-def test_given_source_that_does_not_fit_is_forgotten(ready: Root) -> None:
+def test_given_source_that_does_not_match_is_discarded(ready: Root) -> None:
     wrong = "/var/wrong"
     ready.succeed(
         f"mkdir {wrong}; cp -a {SOURCES}/$VERSION/. {wrong}/; "
@@ -105,11 +105,11 @@ def test_given_source_that_does_not_fit_is_forgotten(ready: Root) -> None:
     )
     done = ready.run(f"{OURS}/fit --source {wrong} $KERNEL")
     assert done.status == 1
-    assert "is 6.1.170 but the build tree" in done.output
+    assert "6.1.170" in done.output
     ready.succeed(f"mkdir /tmp/modules; {OURS}/fit $KERNEL /tmp/modules")
 
 
-def test_given_source_that_fits_is_kept(ready: Root) -> None:
+def test_given_source_that_matches_is_kept(ready: Root) -> None:
     given, tarball = "/var/given", "/usr/src/linux-source-6.1.tar.xz"
     ready.succeed(f"cp -a {SOURCES}/$VERSION {given}")
     ready.succeed(f"mkdir /tmp/modules; {OURS}/fit --source {given} $KERNEL /tmp/modules")
@@ -117,11 +117,11 @@ def test_given_source_that_fits_is_kept(ready: Root) -> None:
     mend = f"mv /var/linux-source-6.1.tar.xz {tarball}; {RESTORE}"
     done = ready.run(f"{only_given}; {OURS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
     assert done.status == 0, done.output
-    assert "what was given for" in done.output
+    assert "sources/given-" in done.output
 
 
 def test_kernel_that_is_being_installed(ready: Root) -> None:
-    """As dpkg has it while a new kernel's packages are configured."""
+    """dpkg's state while a new kernel's packages are configured."""
     status = "s/^Status: .*/Status: install ok"
     half = (
         f"sed -i -e '/^Package: linux-headers-'$KERNEL'$/,/^$/{status} half-configured/' "
@@ -140,12 +140,11 @@ def test_interrupted(ready: Root) -> None:
     for i in $(seq 200); do ls $objects >/dev/null 2>&1 && break; sleep 0.1; done
     kill -INT -- -$pid; wait $pid; s=$?; {NO_LOST_FILES} || s=99; exit $s"""
     done = ready.run(script)
-    assert "nodrop: interrupted; nothing is installed" in done.output
     assert done.status == 130
     assert "updates" not in ready.module(ready.releases[0], "tun")
 
 
-def test_killed_build_is_cleared(ready: Root) -> None:
+def test_killed_build_is_removed(ready: Root) -> None:
     ready.succeed(
         f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {OURS}/fit $KERNEL /tmp; "
         "test ! -e /var/cache/nodrop/.build.x"

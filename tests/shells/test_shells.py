@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Completion in real shells, which find it where the packages put it."""
+"""Completion in real shells, with the files where the packages install them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STUB = """\
 printf 'got '
 printf '[%s]' "$@"
 """
-"""In the place of the command: completes as it does, and tells what else it is given."""
+"""Replaces the command: it completes as the command does, and else prints its arguments."""
 
 
 @pytest.fixture(params=["bash", "zsh", "fish"])
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
-    """A shell of a user that has nodrop installed."""
+    """A shell with nodrop's completion installed."""
     name: str = request.param
     assert shutil.which(name), f"{name} is missing; scripts/packages-kernels.txt has it"
     share = tmp_path / "share"

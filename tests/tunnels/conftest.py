@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two kernels that are compared: without the series of series/series, and with it."""
+"""The two kernels to compare: without the patches of series/series, and with them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.hearing import GuestRun
+from lab.channels import GuestRun
 from lab.kernel import Kernel, ensure_kernel
 from nodrop.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FLAVOURS = ("tunnel-stock", "tunnel")
 ATTEMPTS = 3
-"""Some results are about time as well: on a busy machine they come and go. A difference that
-stays is one."""
+"""Some results depend on time, too, and vary on a busy machine. Only a difference that persists
+counts."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of both kernels."""
+    """One of the two kernels."""
 
     name: str
     kernel: Kernel
@@ -30,7 +30,7 @@ class Side:
     def run(
         self, argv: list[str], out: Path, timeout: float, env: dict[str, str] | None = None
     ) -> GuestRun:
-        """Run a program in a guest; the kernel may not complain."""
+        """Run a program in a guest; fail on splats or a bad exit status."""
         env = {"PYTHONPATH": str(REPOSITORY), **(env or {})}
         run = uml.run(self.kernel, argv, out=out, timeout=timeout, env=env)
         (out / "kernel.log").write_text(run.log, encoding="utf-8")
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def sides(request: pytest.FixtureRequest) -> tuple[Side, ...]:
-    """Without the series, and with it; progress is on the terminal."""
+    """The kernels without the series and with it; progress is on the terminal."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled(), Progress() as progress:
         return tuple(Side(name, ensure_kernel(progress, name)) for name in FLAVOURS)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel's own tests of tunnels report the same with the series as without, result by result.
+"""The kernel's selftests of tunnels give the same results with the series as without.
 
-Of those in tools/testing/selftests these run in this small guest in about two minutes at most. What
-fails without the series as well is the kernel's, the guest's or this Debian's tools'.
+These tests of tools/testing/selftests run in this small guest in about two minutes at most.
+Failures without the series are due to the kernel, the guest or this Debian's tools.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.kernel.source import find_source
+from lab.kernel.linux_source import find_source
 from proof.tunnels.kselftest import PASSED, RESULTS_NAME
 
 from .conftest import ATTEMPTS, Side
 
 SECONDS, MARGIN_S = 600.0, 60.0
-"""Of a test, and of the guest besides."""
+"""Timeout of a test, and the extra time of its guest."""
 TESTS = (
     *("net/bareudp", "net/gre_gso", "net/gre_ipv6_lladdr", "net/ip6_gre_headroom"),
     *("net/ip6_tunnel", "net/srv6_iptunnel_cache", "net/test_vxlan_fdb_changelink"),
@@ -32,7 +32,7 @@ PMTU = (
     *("pmtu_ipv4_geneve6_exception", "pmtu_ipv4_br_vxlan4_exception", "pmtu_ipv4_fou4_exception"),
     *("pmtu_ipv6_gue6_exception", "pmtu_ipv4_ipv4_exception", "pmtu_ipv6_ipv6_exception"),
 )
-"""Of net/pmtu one for each kind: all of them take a quarter of an hour."""
+"""One test of net/pmtu for each kind: all take a quarter of an hour."""
 
 
 def results(side: Side, name: str, out: Path) -> list[list[str]]:
@@ -55,4 +55,4 @@ def test_same_results(sides: tuple[Side, ...], name: str, tmp_path: Path) -> Non
         if stock == series:
             break
     assert stock == series
-    assert {outcome for _, outcome in stock} & PASSED, "it shows nothing in this guest"
+    assert {outcome for _, outcome in stock} & PASSED, "no result passes in this guest"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each kind of tunnel sends the same packets with the series as without, byte for byte.
+"""Each kind of tunnel sends the same bytes with the series as without.
 
-What may differ: proof/tunnels/masked.py.
+proof/tunnels/masked.py masks the fields that may differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def differences(sides: tuple[Side, ...], kind: str, out: Path) -> list[str]:
     stock, series = (record(side, kind, out) for side in sides)
     fewest = FEWEST_OF_BEARERS if kind in BEARERS else FEWEST
     assert len([line for line in series if line.startswith("  out") or kind in BEARERS]) >= fewest
-    # A packet with DF has no ID with the series, and any without it.
+    # With the series a packet with DF has the ID 0; without it, any.
     assert not [line for line in series if "df:1" in line]
     stock, series = ([one.replace("df:1", "df:0") for one in lines] for lines in (stock, series))
     return list(difflib.unified_diff(stock, series, "stock", "series", lineterm="", n=1))
@@ -40,7 +40,7 @@ def differences(sides: tuple[Side, ...], kind: str, out: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", [*KINDS, *BEARERS])
 def test_same_packets(sides: tuple[Side, ...], kind: str, tmp_path: Path) -> None:
-    """What threads encrypt may come late on a busy machine, and count for the next packet."""
+    """Workers may encrypt a frame late on a busy machine: it then counts for the next packet."""
     for attempt in range(ATTEMPTS):
         found = differences(sides, kind, tmp_path / str(attempt))
         if not found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kinds of scenario; a new one is a class here and a file in ``bench/scenarios``."""
+"""The kinds of scenario; a new kind is a class here and a file in ``bench/scenarios``."""
 
 from bench.guest.scenarios.base import Metrics, Scenario
 from bench.guest.scenarios.esp import Esp
@@ -27,6 +27,6 @@ KINDS: dict[str, type[Scenario]] = {
     "vpntcp": VpnTcp,
     "vpnvideo": VpnVideo,
 }
-"""By the ``kind`` of the scenario's file."""
+"""By the value of ``kind`` in a scenario's file."""
 
 __all__ = ["KINDS", "Metrics", "Scenario"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What every kind of scenario is."""
+"""What all kinds of scenario share: parameters, and an account of all packets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bench.guest.plan import Parameters
-from lab.guest.counters import LinkCounters, QdiscCounters, link_counters, qdisc_counters
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import LinkCounters, QdiscCounters, link_counters, qdisc_counters
+from lab.guest.timing import time_limit
 from lab.guest.variant import Variant
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""
 
-DRAIN_TIMEOUT_S = patience(10.0)
+DRAIN_TIMEOUT_S = time_limit(10.0)
 DRAIN_STEP_S = 0.005
 
 
@@ -28,7 +28,7 @@ class Scenario(ABC):
 
     Args:
         parameters: from the scenario's file; checked here.
-        environment: where programs and results are.
+        environment: directories of programs and results.
 
     Raises:
         GuestError: a parameter is missing or unknown.
@@ -50,48 +50,48 @@ class Scenario(ABC):
 
     @classmethod
     def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
-        """Return the machine's own programs that a run needs and that can change its result.
+        """Return the host's programs that a run needs and that can change its result.
 
-        bench.programs knows their packages.
+        bench.programs lists their packages.
         """
         del parameters
         return ("ip", "tc")
 
     @abstractmethod
     def run(self, variant: Variant, seconds: float) -> Metrics:
-        """Make one run with a driver that is already loaded.
+        """Make one run with the loaded driver.
 
         Args:
             seconds: length of the measured window.
 
         Raises:
-            GuestError: the run could not be made.
+            GuestError: the run failed.
         """
 
     def number(self, name: str) -> int:
-        """Return a parameter that is a whole number."""
+        """Return an integer parameter."""
         return int(self.values[name])
 
     def flag(self, name: str) -> bool:
-        """Return a parameter that is true or false."""
+        """Return a boolean parameter."""
         return bool(self.values[name])
 
     def text(self, name: str) -> str:
-        """Return a parameter that is a text."""
+        """Return a text parameter."""
         return str(self.values[name])
 
 
 @dataclass(frozen=True)
 class Account:
-    """Where the packets of one run went.
+    """An account of the packets of one run.
 
     Attributes:
-        offered: given to the device's qdisc by the senders.
+        offered: passed to the device's qdisc by the senders.
         delivered: read from the device.
-        queued: left in the qdisc and in the ring at the end.
-        lost: dropped by the driver although a qdisc could have held them.
-        qdisc_drops: dropped by the qdisc itself, at its limit or by its AQM.
-        unqueued: dropped by the driver where no qdisc could have held them (noqueue).
+        queued: left in the qdisc at the end.
+        lost: dropped by the driver although a qdisc could have queued them.
+        qdisc_drops: dropped by the qdisc, at its limit or by its AQM.
+        unqueued: dropped by the driver with noqueue.
     """
 
     offered: int
@@ -103,7 +103,7 @@ class Account:
 
     @property
     def unaccounted(self) -> int:
-        """Packets that nobody counted; negative when some were counted twice."""
+        """Packets that no counter has; negative if some were counted twice."""
         found = self.delivered + self.queued + self.lost + self.qdisc_drops + self.unqueued
         return self.offered - found
 
@@ -117,20 +117,20 @@ class DeviceCounts:
 
     @classmethod
     def of(cls, name: str, netns: str | None = None) -> DeviceCounts:
-        """Read them."""
+        """Read the counters."""
         return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
 
     @property
     def gone(self) -> int:
-        """Packets that the device had and has no more: read, or dropped."""
+        """Packets that have left the device: read or dropped."""
         return self.link.tx_packets + self.link.tx_dropped
 
     def is_drained(self, offered: int | None, before: int = 0) -> bool:
-        """Whether nothing waits any more, neither in the qdisc nor in the ring.
+        """Return whether qdisc and ring are empty.
 
         Args:
-            offered: packets that the senders gave; None when only the qdisc knows.
-            before: packets that were gone before the qdisc was there.
+            offered: packets that the senders passed on; None if only the qdisc has counted them.
+            before: packets that had left the device before the qdisc was attached.
         """
         gone = self.gone - before
         if offered is None:
@@ -141,16 +141,15 @@ class DeviceCounts:
 def drain(
     name: str, offered: int | None = None, *, netns: str | None = None, before: int = 0
 ) -> DeviceCounts:
-    """Wait until a device's reader has taken what the qdisc and the ring held.
+    """Wait until the reader has emptied qdisc and ring, at most DRAIN_TIMEOUT_S; read the counters.
 
-    Returns the device's counters then, or after DRAIN_TIMEOUT_S: what is left is found in
-    them. The device must be new, so that its counters are those of the run, or ``before`` be told.
+    The device must be new, so its counters are those of the run, or ``before`` must be given.
 
     Args:
         name: of the device.
-        offered: packets that the senders gave; None when only the qdisc knows.
-        netns: where the device is; None: here.
-        before: packets that were gone before the qdisc was there.
+        offered: packets that the senders passed on; None if only the qdisc has counted them.
+        netns: the device's namespace; None: this one.
+        before: packets that had left the device before the qdisc was attached.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     while True:
@@ -163,7 +162,7 @@ def drain(
 def account(
     offered: int, delivered: int, after: DeviceCounts, before: DeviceCounts | None = None
 ) -> Account:
-    """Return the account of a device that had no others' packets since ``before``."""
+    """Return the account of a device that only this run has used since ``before``."""
     return Account(
         offered=offered,
         delivered=delivered,
@@ -174,12 +173,12 @@ def account(
 
 
 def driver_metrics(counters: Mapping[str, int]) -> Metrics:
-    """Return a driver's own counters in the form of metrics."""
+    """Return a driver's own counters as metrics."""
     return {f"driver_{name}": value for name, value in counters.items()}
 
 
 def account_metrics(account: Account) -> Metrics:
-    """Return an account in the form of metrics; all are packets."""
+    """Return an account as metrics, in packets."""
     return {
         "offered": account.offered,
         "delivered": account.delivered,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""UDP as fast as it goes through a VPN in user space that encrypts each packet.
+"""Floods a user-space VPN with UDP; the VPN encrypts each packet.
 
 ::
 
@@ -7,9 +7,9 @@
     udp_sender --> qdisc --> TUN --> esp ==> veth ==> socket: udp_sink
     (sender_cpu)                   (vpn_cpu)          (sender_cpu)
 
-The sender and the program that encrypts have a CPU each. The far side shares the sender's and runs
-ahead of it, so that it is never late because of the sender. It counts the encrypted packets, many
-at once, and costs next to nothing: the near side is what is measured.
+The sender and the VPN have a CPU each. The sink at the far end shares the sender's CPU and has
+priority over it, so it is never late. It counts the encrypted packets in batches, which costs next
+to nothing: the near end is what is measured.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, finished, in_netns, ip_batch, tool
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters, link_counters
+from lab.guest.process import Service, finished, in_netns, ip_batch, tool
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 from lab.guest.vpns import End
-from lab.guest.vpns.base import VETH, veth_pair
+from lab.guest.vpns.tunnel import VETH, veth_pair
 
 NEAR = End("nda", "ndesp-a", "192.0.2.1", "198.18.0.1")
 FAR = End("ndb", "ndesp-b", "192.0.2.2", "198.18.0.2")
 ESP_PORT = 4500
 PORT = 9
-SENDER_GRACE_S = patience(10.0)
+SENDER_GRACE_S = time_limit(10.0)
 SETTLE_S = 0.05
-"""From the near end's last packet until it has passed the veth pair."""
+"""From the near end's last packet until that has passed the veth pair, seconds."""
 NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
-"""A namespace's kernel sends nothing by itself then; what passes is the sender's."""
+"""Stops a namespace from sending packets of its own."""
 
 
 def esp_metrics(
-    said: Sequence[dict[str, Any]], counts: DeviceCounts, veth_dropped: int, payload_bytes: int
+    reports: Sequence[dict[str, Any]], counts: DeviceCounts, veth_dropped: int, payload_bytes: int
 ) -> Metrics:
-    """Return speeds, losses by place, and the account of the whole way.
+    """Return rates, drops by place, and the account of the whole path.
 
     Args:
-        said: what the sender, the VPN and the sink say at their ends.
-        counts: of the near device, when it has come to rest.
-        veth_dropped: packets that the veth pair's near device dropped.
+        reports: results of the sender, the VPN and the sink.
+        counts: of the drained near device.
+        veth_dropped: drops of the veth pair's near device.
         payload_bytes: of each of the sender's packets.
     """
-    sender, near, sink = said
-    behind = {
+    sender, near, sink = reports
+    drops = {
         "lost_near_end": near["refused"],
         "lost_veth": veth_dropped,
         "lost_outer_socket": sink["socket_drops"],
     }
-    elsewhere = sum(behind.values())
+    elsewhere = sum(drops.values())
     delivered = sink["packets"]
-    whole = account(sender["sent"], delivered + elsewhere, counts)
+    totals = account(sender["sent"], delivered + elsewhere, counts)
     mbit = payload_bytes * 8 / 1e6
     metrics: Metrics = {
         "sent_mbit_per_s": sender["sent"] * mbit / sender["seconds"],
@@ -84,11 +84,11 @@ def esp_metrics(
         for kind in ("voluntary", "involuntary"):
             per_s = program[f"{kind}_switches"] / sender["seconds"]
             metrics[f"{name}_{kind}_switches_per_s"] = per_s
-    return metrics | behind | account_metrics(whole) | {"delivered": delivered}
+    return metrics | drops | account_metrics(totals) | {"delivered": delivered}
 
 
 class Esp(Scenario):
-    """Sent, received and lost, and the CPU time of each part."""
+    """Sent, received and dropped packets, and the CPU time of each part."""
 
     parameters = frozenset(
         {
@@ -105,11 +105,11 @@ class Esp(Scenario):
 
     @classmethod
     def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
-        """Return openssl, too: it tells the version of the libcrypto that encrypts."""
+        """Return openssl as well, whose version is that of the libcrypto that encrypts."""
         return (*super().host_programs(parameters), "openssl")
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
-        """Send for the window, let everything drain, account for every packet."""
+        """Send for the window, drain all queues, account for every packet."""
         with ExitStack() as stack:
             stack.enter_context(awake_cpus(self.environment.modules))
             stack.enter_context(veth_pair(NEAR, FAR))
@@ -132,8 +132,8 @@ class Esp(Scenario):
             read = near.result()
             time.sleep(SETTLE_S)
             dropped = link_counters(VETH[0], netns=NEAR.netns).tx_dropped
-            said = (sent, read, sink.result())
-        metrics = esp_metrics(said, counts, dropped, self.number("payload_bytes"))
+            reports = (sent, read, sink.result())
+        metrics = esp_metrics(reports, counts, dropped, self.number("payload_bytes"))
         return metrics | driver_metrics(driver)
 
     def _program(self, name: str, end: End, cpu: str, *, first: bool = False) -> list[str]:

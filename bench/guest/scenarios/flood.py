@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pktgen into a TAP, through its qdisc or past it, whoever reads it; and what that comes to."""
+"""Floods a TAP with pktgen, through its qdisc or bypassing it, for any kind of reader."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.counters import driver_counters
 from lab.guest.kreader import Counts
+from lab.guest.netstats import driver_counters
 from lab.guest.pktgen import Pktgen, PktgenResult
 from lab.guest.tundev import configure
 from lab.guest.variant import Variant
-from lab.guest.vhost import VhostCounts
+from lab.guest.vhost_client import VhostCounts
 
 DEVICE = "ndtap0"
 SETTLE_S = 0.03
-"""From the last sender's start to the measured window: queues fill, caches warm."""
+"""From the senders' start to the measured window, seconds: queues fill, caches warm up."""
 NO_QUEUE = "noqueue"
-"""The qdisc that holds nothing: what the driver cannot take must be dropped."""
+"""A qdisc without a queue: the driver must drop what does not fit into the ring."""
 
 
 ReaderCounts = Counts | VhostCounts
@@ -43,14 +43,14 @@ def flood_metrics(
     delivered: int,
     counts: DeviceCounts,
 ) -> Metrics:
-    """Return the account of all packets, and the rates within the measured window.
+    """Return the account of all packets, and the rates in the measured window.
 
     Args:
-        reader: what the reader's metrics are called by.
+        reader: prefix of the reader's metrics.
         sent: the result of each sender.
-        window: the reader's counts at the window's beginning and end.
-        delivered: packets read in all.
-        counts: of the device, when it has come to rest.
+        window: the reader's counts at the window's start and end.
+        delivered: packets read in total.
+        counts: of the drained device.
     """
     first, last = window
     has_queue = counts.qdisc.kind != NO_QUEUE
@@ -80,26 +80,27 @@ def flood_metrics(
 
 
 class Flood(Scenario):
-    """Senders that never wait, and their reader, which a subclass starts."""
+    """Senders that flood the device, and a reader that a subclass starts."""
 
     parameters = frozenset({"senders", "txqueuelen", "qdisc", "packet_bytes", "direct"})
     reader: ClassVar[str]
-    """What its metrics are called by."""
+    """Prefix of the reader's metrics."""
 
     @abstractmethod
     def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
-        """Open DEVICE, set it up and have it read.
+        """Open and configure DEVICE, and start its reader.
 
         Returns:
-            What gives the reader's counts, and what gives its last ones.
+            Two functions: one returns the reader's counts, the other stops it and returns the final
+            counts.
         """
 
     def set_up(self) -> None:
-        """Give the device its ring and its qdisc, and bring it up."""
+        """Set the device's ring size and qdisc, and bring it up."""
         configure(DEVICE, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
-        """Send for the window, let the queue drain, account for every packet."""
+        """Send for the window, drain the queue, account for every packet."""
         pktgen = Pktgen(
             DEVICE,
             senders=self.number("senders"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""UDP from blocking sockets into a device that nobody reads.
+"""UDP from blocking sockets into a device without a reader.
 
 ::
 
@@ -7,9 +7,9 @@
                               +--> qdisc --> TUN or TAP ring, never read
     then: ff02::1, fe80::2 ---+
 
-A driver that holds packets back holds the senders, too; with a reader that never comes it
-must let them go. Multicast and neighbour discovery follow, since a program that used
-them is what hung with upstream's first version.
+A driver with backpressure blocks the senders, and must release them if no reader ever comes.
+Multicast and neighbour discovery follow, because upstream's first version made a program hang
+that used them.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ import time
 from pathlib import Path
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
-from lab.guest.command import finished, ip_batch
-from lab.guest.counters import driver_counters, link_counters
 from lab.guest.drivers import device_flags
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters, link_counters
+from lab.guest.process import finished, ip_batch
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
 DEVICE = "nddev0"
 MODES = {"tun": IFF_TUN, "tap": IFF_TAP}
-HERE, THERE = "198.18.0.1", "198.18.0.2"
+LOCAL, REMOTE = "198.18.0.1", "198.18.0.2"
 PORT = 9
-SENDER_GRACE_S = patience(5.0)
+SENDER_GRACE_S = time_limit(5.0)
 MULTICAST_PACKETS = 600
-"""More than a socket's default buffer can take."""
+"""More than a socket's default buffer holds."""
 MULTICAST_LIMIT_S = 2
-"""A send that takes longer has not been released."""
+"""A send() that takes longer counts as blocked for good."""
 _TIMEVAL = struct.Struct("ll")
 
 
 def multicast(device: str, packets: int) -> tuple[float, int]:
     """Send IPv6 multicast and neighbour discovery through a device from one socket.
 
-    Ends at the first send that is held for MULTICAST_LIMIT_S.
+    Stop at the first send() that blocks for MULTICAST_LIMIT_S.
 
     Returns:
-        How long a send took at most, ms, and how many were held.
+        The longest time of a send(), ms, and how many were blocked.
     """
     longest_ms, held = 0.0, 0
     scope = socket.if_nametoindex(device)
@@ -70,7 +70,7 @@ def multicast(device: str, packets: int) -> tuple[float, int]:
 
 
 class Guard(Scenario):
-    """How long senders are held by a device that nobody reads."""
+    """How long a device without a reader blocks its senders."""
 
     parameters = frozenset({"device", "senders", "txqueuelen", "qdisc", "payload_bytes"})
 
@@ -101,20 +101,20 @@ class Guard(Scenario):
         return metrics | driver_metrics(driver)
 
     def _configure(self, mode: str) -> None:
-        """IPv6 is off for new devices (runner.SYSCTLS); here it is what is tested."""
+        """Configure the device with IPv6, which is off by default (lab.guest.prepare.SYSCTLS)."""
         Path("/proc/sys/net/ipv6/conf", DEVICE, "disable_ipv6").write_text("0\n")
         configure(
             DEVICE,
             txqueuelen=self.number("txqueuelen"),
             qdisc=self.text("qdisc"),
-            address=f"{HERE} peer {THERE}/32",
+            address=f"{LOCAL} peer {REMOTE}/32",
         )
         lines = [f"address add fe80::1/64 dev {DEVICE} nodad"]
         if mode == "tap":
-            lines.append(f"neigh replace {THERE} lladdr 02:00:00:00:00:02 dev {DEVICE}")
+            lines.append(f"neigh replace {REMOTE} lladdr 02:00:00:00:00:02 dev {DEVICE}")
         ip_batch(lines)
 
     def _command(self, seconds: float) -> list[str]:
-        command = [str(self.environment.bin / "udp_sender"), "--dest", THERE]
+        command = [str(self.environment.bin / "udp_sender"), "--dest", REMOTE]
         command += ["--senders", self.text("senders"), "--size", self.text("payload_bytes")]
         return [*command, "--seconds", str(seconds)]

@@ -7,8 +7,8 @@
     tcp_flows --> qdisc --> TAP --> [forwarder] --> TAP --> tcp_flows
         <----------- ACKs <-------- [forwarder] <-- TAP <-- qdisc <--
 
-The forwarder is the bottleneck. What a driver makes its reader's CPU do for the senders is
-missing from the goodput.
+The forwarder is the bottleneck. Work for the senders that a driver shifts to its reader's CPU
+reduces the goodput.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from contextlib import ExitStack
 from typing import Any
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
-from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, rest
-from lab.guest.command import Service, parse_last_json
-from lab.guest.counters import driver_counters
+from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, wait_until_idle
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import Counts, KernelReader, rates
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, parse_last_json
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TAP
 from lab.guest.variant import Variant
 
 WARM_UP_S = 0.4
-"""From the first flow's start to the measured window: windows open, queues fill."""
-END_GRACE_S = patience(10.0)
+"""From the first flow's start to the measured window, seconds: windows open, queues fill."""
+END_GRACE_S = time_limit(10.0)
 WATCHED = 0.95
-"""The share of the window, from its beginning, in which the forwarder is watched."""
+"""Share of the window, from its start, over which the forwarder's counts are taken."""
 
 
 class Multiflow(Scenario):
-    """Goodput of several flows on one queue, and what the reader does for it."""
+    """Goodput of several flows on one queue, and the reader's work for it."""
 
     parameters = frozenset(
         {
@@ -67,18 +67,18 @@ class Multiflow(Scenario):
             )
             stack.enter_context(awake_cpus(self.environment.modules))
             flows, first, last = self._load(forwarder, seconds)
-            there, back = rest(lambda: forwarder.read().packets)
+            forward, reverse = wait_until_idle(lambda: forwarder.read().packets)
             driver = driver_counters(DEVICES[0], netns=NETNS[0])
             end = forwarder.read()
         metrics: Metrics = {
             "goodput_mbit_per_s": flows["bytes"] * 8 / flows["seconds"] / 1e6,
             "retransmits": flows["retransmits"],
-            "lost": there.link.tx_dropped + back.link.tx_dropped,
+            "lost": forward.link.tx_dropped + reverse.link.tx_dropped,
             "delivered": end.packets,
-            "qdisc_drops": there.qdisc.drops + back.qdisc.drops,
-            "requeues": there.qdisc.requeues + back.qdisc.requeues,
-            "bytes_per_packet": (last.there.bytes - first.there.bytes)
-            / max(last.there.packets - first.there.packets, 1),
+            "qdisc_drops": forward.qdisc.drops + reverse.qdisc.drops,
+            "requeues": forward.qdisc.requeues + reverse.qdisc.requeues,
+            "bytes_per_packet": (last.forward.bytes - first.forward.bytes)
+            / max(last.forward.packets - first.forward.packets, 1),
             "window_s": flows["seconds"],
         }
         return metrics | rates(first, last) | driver_metrics(driver)
@@ -86,7 +86,7 @@ class Multiflow(Scenario):
     def _load(
         self, forwarder: KernelReader, seconds: float
     ) -> tuple[dict[str, Any], Counts, Counts]:
-        """Return what the flows did, and the forwarder's counts near the window's ends."""
+        """Return the flows' results, and the forwarder's counts near the window's ends."""
         command = ["taskset", "--cpu-list", self.text("traffic_cpu")]
         command += [str(self.environment.bin / "tcp_flows"), *netns_options()]
         command += ["--flows", self.text("flows"), "--seconds", str(seconds)]

@@ -9,8 +9,8 @@
     echo_probe --+                                         +--> echo thread
        <-------------- TUN <-- [forwarder] <-- TUN <-- qdisc <-------
 
-The forwarder is one thread in the kernel: a system call costs 10 us in a virtual machine, so that
-a program would hide the driver.
+The forwarder is a kernel thread: a system call costs 10 us in a virtual machine, so a program would
+hide the driver's cost.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any
 
 from bench.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options
-from lab.guest.command import Service, finished, parse_last_json
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import KernelReader, rates
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, finished, parse_last_json
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TUN
 from lab.guest.variant import Variant
 
 WARM_UP_S = 0.4
-"""From the start of the TCP flows to the measured window."""
+"""From the TCP flows' start to the measured window, seconds."""
 PROBE_GRACE_S = 0.1
-END_GRACE_S = patience(15.0)
+END_GRACE_S = time_limit(15.0)
 
 
 def distribution(probe: dict[str, Any]) -> Metrics:
-    """Return the round-trip times that so many of a thousand probes did not exceed, as metrics.
+    """Return the percentiles of the round-trip time as metrics.
 
     Args:
-        probe: what echo_probe says.
+        probe: echo_probe's result.
     """
     return {
         f"latency_cdf_{per_thousand}_ms": value / 1e6
@@ -109,14 +109,14 @@ class NullVpn(Scenario):
     def _traffic(
         self, forwarder: KernelReader, seconds: float
     ) -> tuple[dict[str, Any], dict[str, Any], Metrics]:
-        """Return the probe's result, that of the flows, and the forwarder's rates meanwhile."""
+        """Return the results of the probe and the flows, and the forwarder's rates meanwhile."""
         programs, ends = self.environment.bin, netns_options()
         send = ["taskset", "--cpu-list", self.text("traffic_cpu"), str(programs / "tcp_flows")]
         send += [*ends, "--flows", self.text("flows"), "--warm-up", str(WARM_UP_S)]
         send += ["--sndbuf", self.text("buffer_bytes"), "--rcvbuf", self.text("buffer_bytes")]
         send += ["--seconds", str(seconds)]
-        # The probe runs ahead of the load, so that it tells of queues and of the VPN rather
-        # than of its own turn on a busy CPU.
+        # The probe has priority over the load, so it measures queues and the VPN, not the wait for
+        # its turn on a busy CPU.
         probe = ["taskset", "--cpu-list", self.text("traffic_cpu"), "chrt", "--fifo", "1"]
         probe += [str(programs / "echo_probe"), *ends, "--grace", str(PROBE_GRACE_S)]
         probe += ["--interval-us", self.text("probe_interval_us")]

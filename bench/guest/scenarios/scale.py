@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""UDP flows of any size through a TUN of several queues.
+"""UDP flows of any packet size through a multi-queue TUN.
 
 ::
 
@@ -7,8 +7,8 @@
     flow 2 --+--> by hash -+        (mq)
     flow N --+             +--> fq_codel --> queue M --> reader (a kernel thread)
 
-Senders and readers take any CPU. What a packet costs the driver is not to be seen here, beside a
-sender's system call and the ``work_ns`` of a reader: bench.guest.instructions counts it.
+The scheduler places senders and readers. A sender's system call and a reader's ``work_ns`` hide the
+driver's cost of a packet, which bench.guest.instructions counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from bench.guest.payload import Payload
 from bench.guest.scenarios.base import (
     Metrics,
     Scenario,
@@ -26,10 +25,11 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, tool
-from lab.guest.counters import driver_counters
+from bench.guest.udp_payload import Payload
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import Counts, KernelReader
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, tool
 from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
@@ -37,13 +37,13 @@ DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"
 DESTINATION = "198.18.0.2"
 SETTLE_S = 0.03
-"""From the senders' start to the measured window."""
+"""From the senders' start to the measured window, seconds."""
 END_GRACE_S = 10.0
-"""Senders are stopped after the window; by themselves they would go on for so long."""
+"""Senders are stopped after the window; without that they would send for so long, seconds."""
 
 
 def delivered_pps(first: Sequence[Counts], last: Sequence[Counts]) -> float:
-    """Return what all readers together read from the window's beginning to its end, packets/s."""
+    """Return the rate of all readers together in the window, packets/s."""
     return sum(
         (end.packets - begin.packets) * 1e9 / (end.now_ns - begin.now_ns)
         for begin, end in zip(first, last, strict=True)
@@ -51,12 +51,12 @@ def delivered_pps(first: Sequence[Counts], last: Sequence[Counts]) -> float:
 
 
 class Scale(Scenario):
-    """Delivered and lost packets by queues, flows and size."""
+    """Delivered and dropped packets by queues, flows and packet size."""
 
     parameters = frozenset({"flows", "mtu", "payload", "qdisc", "queues", "txqueuelen", "work_ns"})
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
-        """Send for the window, let the queues drain, account for every packet."""
+        """Send for the window, drain the queues, account for every packet."""
         payload = Payload.parse(self.text("payload"))
         flags = IFF_TUN | device_flags(variant)
         queues = self.number("queues")
@@ -88,16 +88,16 @@ class Scale(Scenario):
             counts = drain(DEVICE, sent["sent"])
             driver = driver_counters(DEVICE)
             read = [reader.read().packets for reader in readers]
-        whole = account(sent["sent"], sum(read), counts)
+        totals = account(sent["sent"], sum(read), counts)
         pps = delivered_pps(first, last)
         metrics: Metrics = {
             "delivered_pps": pps,
-            "sender_cpu_us_per_packet": sent["cpu_seconds"] * 1e6 / max(whole.delivered, 1),
-            "busiest_queue_share": max(read) / max(whole.delivered, 1),
+            "sender_cpu_us_per_packet": sent["cpu_seconds"] * 1e6 / max(totals.delivered, 1),
+            "busiest_queue_share": max(read) / max(totals.delivered, 1),
             "refused": sent["errors"],
             "longest_send_ms": sent["longest_send_ns"] / 1e6,
         }
-        return metrics | account_metrics(whole) | driver_metrics(driver)
+        return metrics | account_metrics(totals) | driver_metrics(driver)
 
     def _sender(self, payload: Payload, seconds: float) -> list[str]:
         command = [str(self.environment.bin / "udp_sender"), "--dest", DESTINATION, "--announce"]

@@ -8,10 +8,9 @@
                        +--> htb, cake or fq_codel --> TUN ring --> tun_reader
     class 2: sockets --+
 
-Either the shaper is the bottleneck, or the reader is, as a VPN that is slower than its
-administrator thinks. What a class should get is computed from the configuration and from what
-came through in all: by htb's rates; by the number of flows elsewhere. A class that asks for less
-than that should get all it asks for.
+The bottleneck is either the shaper or the reader, like a VPN that is slower than its administrator
+assumes. A class's due share of all delivered packets follows from the configuration: from the rates
+with htb, otherwise from the numbers of flows. A class that demands less should get all its demand.
 """
 
 from __future__ import annotations
@@ -32,38 +31,38 @@ from bench.guest.scenarios.base import (
     drain,
     driver_metrics,
 )
-from lab.guest.command import Service, finished, tool
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, finished, tool
+from lab.guest.timing import time_limit
 from lab.guest.tundev import IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"
 DESTINATION = "198.18.0.2"
-END_GRACE_S = patience(10.0)
+END_GRACE_S = time_limit(10.0)
 LEAD = 0.2
-"""The share of the window in which queues fill: no shares are taken there."""
+"""Share of the window to skip at its start, while queues fill."""
 HTB_PERCENT = (80, 20)
 HTB_CLASSES = (0x10010, 0x10020)
-"""SO_PRIORITY of both classes: class 1:10 and class 1:20."""
+"""SO_PRIORITY of the two classes: class 1:10 and class 1:20."""
 HTB_QUANTA = (12000, 3000)
-"""Bytes at a turn while no class has used up its rate: in the ratio of the rates. Left to itself
-htb takes a tenth of the rate, 200 kB at most: the same for all classes of a fast link."""
+"""Bytes that a class may send in a turn, in the ratio of the rates. By default htb takes a tenth of
+the rate, at most 200 kB, which is the same for all classes of a fast link."""
 BURST_BYTES = 32000
 EXPEDITED = 0xB8
-"""TOS of DSCP EF, which cake's diffserv4 puts in a tin of its own."""
+"""TOS of DSCP EF, for which cake's diffserv4 has a separate tin."""
 
 
 @dataclass(frozen=True)
 class Shaper:
-    """A qdisc that shapes, and what tells it the classes.
+    """A shaping qdisc, and how packets are assigned to its two classes.
 
     Attributes:
-        root: the root qdisc in ``tc``'s words.
-        below: what ``tc`` adds below it, ``{device}`` is the device.
+        root: the root qdisc, in ``tc``'s syntax.
+        below: further ``tc`` commands; ``{device}`` is the device.
         weights: of both classes.
         priorities: SO_PRIORITY of both classes, 0: none.
         tos: of class 1.
@@ -77,7 +76,7 @@ class Shaper:
 
 
 def _htb_class(parent: str, name: str, kbit: int, percent: int = 100, quantum: int = 0) -> str:
-    """Return the line that adds a class; bursts are in the ratio of the rates as well."""
+    """Return the ``tc`` command that adds a class; bursts are in the ratio of the rates, too."""
     burst = BURST_BYTES * percent // 100
     words = f"class add dev {{device}} parent {parent} classid {name} htb"
     words += f" rate {kbit * percent // 100}kbit ceil {kbit}kbit burst {burst} cburst {burst}"
@@ -88,12 +87,11 @@ def shaper(qdisc: str, kbit: int, flows: tuple[int, int], *, is_bottleneck: bool
     """Return the configuration of a shaper.
 
     Args:
-        qdisc: htb, whose classes have quanta in the ratio of their rates; htb-own, whose
-            classes have those that htb chooses; cake or fq_codel.
+        qdisc: htb, with quanta in the ratio of the rates; htb-own, with htb's default quanta; cake
+            or fq_codel.
         kbit: its rate, kbit/s.
-        flows: of each class; what fq_codel and cake divide by.
-        is_bottleneck: the rate is what the link can take; fq_codel, which has none, gets it
-            from an htb above it.
+        flows: of each class; fq_codel and cake divide the rate by flow.
+        is_bottleneck: shape to the link's rate; fq_codel, which has no rate, gets an htb above it.
 
     Raises:
         GuestError: there is no such shaper.
@@ -123,7 +121,7 @@ def shaper(qdisc: str, kbit: int, flows: tuple[int, int], *, is_bottleneck: bool
 
 
 class Shaping(Scenario):
-    """What two classes get, beside what they should get."""
+    """The shares of two classes, compared with their due shares."""
 
     parameters = frozenset(
         {
@@ -143,7 +141,7 @@ class Shaping(Scenario):
     )
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
-        """Send both classes for the window, let the queue drain, account for every packet."""
+        """Send both classes for the window, drain the queue, account for every packet."""
         chosen = self._shaper()
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -164,14 +162,14 @@ class Shaping(Scenario):
             driver = driver_counters(DEVICE)
             read = reader.result()
             arrivals = shares.parse_log(log.read_text())
-        whole = account(first["sent"] + rest["sent"], read["marked"], counts)
+        totals = account(first["sent"] + rest["sent"], read["marked"], counts)
         metrics = self._metrics(chosen, arrivals, first)
         metrics |= {
             "delivered_pps": read["marked"] / read["active_seconds"],
             "refused": first["errors"] + rest["errors"],
             "reader_involuntary_switches_per_s": read["involuntary_switches"] / read["seconds"],
         }
-        return metrics | account_metrics(whole) | driver_metrics(driver)
+        return metrics | account_metrics(totals) | driver_metrics(driver)
 
     def _shaper(self) -> Shaper:
         bottleneck = self.text("bottleneck")
@@ -190,12 +188,12 @@ class Shaping(Scenario):
         return [*command, "--work-ns", self.text("work_ns"), "--log", str(log)]
 
     def _send(self, chosen: Shaper, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what the senders of both classes say."""
+        """Return the results of both classes' senders."""
         command = ["taskset", "--cpu-list", self.text("traffic_cpu")]
         command += [str(self.environment.bin / "udp_sender"), "--dest", DESTINATION]
         command += ["--size", self.text("payload_bytes")]
         rate = self.number("first_rate_pps")
-        # A class with a rate of its own runs ahead of the others, so that it keeps that rate.
+        # A class with a fixed rate has priority over the others, so it keeps that rate.
         one = [*(["chrt", "--fifo", "1"] if rate else []), *command, "--rate", str(rate)]
         one += ["--senders", self.text("first_senders"), "--seconds", str(seconds)]
         one += ["--tos", str(chosen.tos), "--priority", str(chosen.priorities[0])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pktgen into a TAP that the kernel itself or a program reads, through its qdisc or past it.
+"""Floods a TAP with pktgen; a kernel thread or a program reads it.
 
 ::
 
@@ -7,9 +7,8 @@
                          +--> qdisc --> TAP ring (txqueuelen) --> reader (CPU 1)
     kpktgend_1 (CPU 1) --+
 
-Through the qdisc the senders never wait: what it cannot hold it drops. Past it (``direct``)
-they wait while the driver has stopped its queue, as a qdisc would. The driver's part is to
-lose nothing between there and the reader, and to cost nothing.
+Through the qdisc the senders never wait, and the qdisc drops what exceeds its limit. Bypassing it
+(``direct``) they wait while the queue is stopped, like a qdisc.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from contextlib import ExitStack
 
 from bench.guest.scenarios.flood import DEVICE, Counting, Flood
 from bench.guest.ureader import UserReader, command
-from lab.guest.command import Service
 from lab.guest.drivers import device_flags
 from lab.guest.failure import GuestError
 from lab.guest.kreader import KernelReader
+from lab.guest.process import Service
 from lab.guest.tundev import IFF_TAP, TunDevice
 from lab.guest.variant import Variant
 
 
 class Tap(Flood):
-    """The driver's own cost, and what it loses."""
+    """The driver's own cost, and its drops."""
 
     parameters = Flood.parameters | {"reader", "reader_cpu", "reader_fifo", "work_ns"}
     reader = "reader"
 
     def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
-        """Read in the kernel or by a program."""
+        """Read with a kernel thread or a program."""
         cpu, work_ns = self.number("reader_cpu"), self.number("work_ns")
         fifo, kind = self.flag("reader_fifo"), self.text("reader")
         reader: KernelReader | UserReader

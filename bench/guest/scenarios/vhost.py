@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""pktgen into a TAP that vhost-net reads for a virtual machine, or its stand-in.
+"""Floods a TAP with pktgen; vhost-net reads it for a client in place of a virtual machine.
 
 ::
 
@@ -7,8 +7,8 @@
                          +--> TAP ring (txqueuelen) --> vhost thread --> vhost_client
     kpktgend_1 (CPU 1) --+
 
-The senders wait while the driver has stopped its queue, as a qdisc would, or they go
-through the qdisc, as in the scenario tap. The client only gives buffers back.
+The senders wait while the queue is stopped, like a qdisc, or pass packets to the qdisc, as in the
+scenario tap. The client only returns buffers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bench.guest.scenarios.flood import DEVICE, Counting, Flood
 from lab.guest.drivers import device_flags
 from lab.guest.tundev import IFF_TAP, TunDevice
 from lab.guest.variant import Variant
-from lab.guest.vhost import VhostClient
+from lab.guest.vhost_client import VhostClient
 
 
 class Vhost(Flood):
-    """What vhost-net delivers, and what is lost in front of it."""
+    """Packets delivered by vhost-net, and drops on the way to it."""
 
     parameters = Flood.parameters | {
         *("slots", "work_ns", "worker_cpu", "worker_fifo", "client_cpu", "client_fifo"),
@@ -32,10 +32,10 @@ class Vhost(Flood):
     reader = "worker"
 
     def read(self, variant: Variant, stack: ExitStack) -> tuple[Counting, Counting]:
-        """Read by vhost-net."""
+        """Read with vhost-net."""
         tap = stack.enter_context(TunDevice(DEVICE, IFF_TAP | device_flags(variant)))
         self.set_up()
-        # The client's CPU is a number or ``worker``: where vhost's thread is.
+        # The client's CPU is a number or ``worker``: the CPU of vhost's thread.
         follows = self.text("client_cpu") == "worker"
         client = VhostClient(
             self.environment,

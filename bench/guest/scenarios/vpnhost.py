@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What all scenarios with a real VPN ask of the guest's kernel, and count of its sockets."""
+"""Settings of the guest's kernel, and socket counters, for all scenarios with a real VPN."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.guest.plan import Parameters
-from lab.guest.command import in_netns, tool
-from lab.guest.counters import parse_snmp
+from lab.guest.netstats import parse_snmp
+from lab.guest.process import in_netns, tool
 from lab.guest.vpns import KINDS, End
 
 LIBRARY = "backpressure.so"
-"""In the traffic programs' folder: makes a VPN ask for upstream's flag (LD_PRELOAD)."""
+"""In NODROP_BIN: adds upstream's flag when a VPN opens its device (LD_PRELOAD)."""
 BUFFER_MAX = 64 << 20
-"""Bytes: neither a window of TCP nor a VPN's socket meets its limit."""
+"""Bytes; neither a TCP window nor a VPN's socket reaches its limit."""
 SETTINGS = {
     Path("/proc/sys/net/core/rmem_max"): str(BUFFER_MAX),
     Path("/proc/sys/net/core/wmem_max"): str(BUFFER_MAX),
-    # VPNs that do not ask have this.
+    # For VPNs that do not set SO_RCVBUF.
     Path("/proc/sys/net/core/rmem_default"): str(BUFFER_MAX),
-    # It takes a pause of a virtual CPU for a queue, and ends slow start far too early.
+    # HyStart mistakes a pause of a virtual CPU for a queue, and ends slow start far too early.
     Path("/sys/module/tcp_cubic/parameters/hystart"): "0",
 }
-"""For the length of a run."""
+"""Set during a run."""
 
 
 def vpn_programs(parameters: Parameters) -> tuple[str, ...]:
-    """Return the programs of a scenario's VPN; none of one that is not known."""
+    """Return the programs of a scenario's VPN; none for an unknown VPN."""
     kind = KINDS.get(str(parameters.get("vpn")))
     return kind.programs if kind else ()
 
 
 @contextmanager
 def settings(wanted: Mapping[Path, str]) -> Iterator[None]:
-    """Write the kernel's settings for the block."""
+    """Write settings of the kernel during the block."""
     before = {path: path.read_text() for path in wanted}
     try:
         for path, value in wanted.items():
@@ -47,6 +47,6 @@ def settings(wanted: Mapping[Path, str]) -> Iterator[None]:
 
 
 def udp_drops(end: End) -> int:
-    """Return what an end's UDP sockets dropped, for want of buffers or otherwise, packets."""
+    """Return the drops of an end's UDP sockets, for lack of buffer space or otherwise, packets."""
     found = parse_snmp(tool(in_netns(end.netns, ["cat", "/proc/net/snmp"])), "Udp")
     return found["InErrors"] + found["SndbufErrors"]

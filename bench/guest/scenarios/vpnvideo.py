@@ -7,8 +7,8 @@
     video --> qdisc --> TUN --> VPN ==> veth ==> VPN --> TUN --> video
                                   netns ndfar: ...................
 
-A picture's packets leave all at once, as those of GStreamer and ffmpeg do: the burst of a
-whole picture is longer than a short ring, although the VPN is fast enough for the stream.
+All packets of a frame leave at once, as with GStreamer and ffmpeg: the burst of a key frame is
+longer than a short ring, although the VPN is fast enough for the stream.
 """
 
 from __future__ import annotations
@@ -28,50 +28,50 @@ from bench.guest.scenarios.base import (
     driver_metrics,
 )
 from bench.guest.scenarios.vpnhost import LIBRARY, SETTINGS, settings, udp_drops, vpn_programs
-from lab.guest.command import finished, netns_path
-from lab.guest.counters import driver_counters
 from lab.guest.drivers import awake_cpus
 from lab.guest.failure import GuestError
-from lab.guest.slow import patience
+from lab.guest.netstats import driver_counters
+from lab.guest.process import finished, netns_path
+from lab.guest.timing import time_limit
 from lab.guest.tundev import configure
 from lab.guest.variant import Variant
 from lab.guest.vpns import FAR, KINDS, NEAR, Options, tunnel
 
 CLIPS = Path(__file__).resolve().parents[3] / "bench/scenarios/clips"
 CPUS = (1, 0)
-"""Of the near and the far VPN; the stream's program is on the far one's."""
+"""Of the near and the far VPN; the stream's program runs on the far VPN's CPU."""
 STREAM_CPU = "0"
-END_GRACE_S = patience(15.0)
+END_GRACE_S = time_limit(15.0)
 
 
-def video_metrics(said: dict[str, Any], before: DeviceCounts, after: DeviceCounts) -> Metrics:
-    """Return what the viewer sees, and the account of the near device.
+def video_metrics(result: dict[str, Any], before: DeviceCounts, after: DeviceCounts) -> Metrics:
+    """Return what the viewer gets, and the account of the near device.
 
     Args:
-        said: the stream's result.
+        result: the stream's.
         before: of the near device, when its qdisc was new.
-        after: when it has come to rest.
+        after: of the drained near device.
     """
     delivered = after.link.tx_packets - before.link.tx_packets
-    whole = account(said["sent"], delivered, after, before)
-    missing = said["sent"] - said["received"]
+    totals = account(result["sent"], delivered, after, before)
+    missing = result["sent"] - result["received"]
     metrics: Metrics = {
-        "lost_percent": 100 * missing / max(said["sent"], 1),
-        "damaged_frames_percent": 100 * said["damaged"] / said["pictures"],
-        "delay_p50_ms": said["p50_ns"] / 1e6,
-        "delay_p99_ms": said["p99_ns"] / 1e6,
-        "latest_send_ms": said["latest_send_ns"] / 1e6,
-        "refused": said["send_errors"],
-        "received": said["received"],
-        # In the VPN, and in its sockets and the receiver's.
-        "lost_elsewhere": delivered - said["received"],
-        "pictures": said["pictures"],
+        "lost_percent": 100 * missing / max(result["sent"], 1),
+        "damaged_frames_percent": 100 * result["damaged"] / result["pictures"],
+        "delay_p50_ms": result["p50_ns"] / 1e6,
+        "delay_p99_ms": result["p99_ns"] / 1e6,
+        "latest_send_ms": result["latest_send_ns"] / 1e6,
+        "refused": result["send_errors"],
+        "received": result["received"],
+        # In the VPN, and in its sockets and the receiver's socket.
+        "lost_elsewhere": delivered - result["received"],
+        "pictures": result["pictures"],
     }
-    return metrics | account_metrics(whole)
+    return metrics | account_metrics(totals)
 
 
 class VpnVideo(Scenario):
-    """Packets lost, pictures damaged, and the delay of what comes."""
+    """Dropped packets, damaged frames, and the delay of received packets."""
 
     parameters = frozenset(
         {"clip", "payload_bytes", "pictures_per_s", "qdisc", "txqueuelen", "vpn"}
@@ -79,7 +79,7 @@ class VpnVideo(Scenario):
 
     @classmethod
     def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
-        """Return the VPN's, too."""
+        """Return the VPN's programs as well."""
         return (*super().host_programs(parameters), *vpn_programs(parameters))
 
     def run(self, variant: Variant, seconds: float) -> Metrics:
@@ -88,26 +88,26 @@ class VpnVideo(Scenario):
         if name not in KINDS:
             raise GuestError(f"there is no VPN called {name}: {', '.join(KINDS)}")
         library = self.environment.bin / LIBRARY
-        asks = library if variant is Variant.UPSTREAM else None
-        options = Options(offloads=False, backpressure=asks, cpus=CPUS)
+        preload = library if variant is Variant.UPSTREAM else None
+        options = Options(offloads=False, backpressure=preload, cpus=CPUS)
         with ExitStack() as stack:
             stack.enter_context(settings(SETTINGS))
             vpn = stack.enter_context(tunnel(name, options=options))
             configure(NEAR.device, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
             before, dropped = DeviceCounts.of(NEAR.device), self._udp_drops()
             stack.enter_context(awake_cpus(self.environment.modules))
-            said = finished(self._stream(seconds), timeout=seconds + END_GRACE_S)
-            after = drain(NEAR.device, said["sent"], before=before.gone)
+            result = finished(self._stream(seconds), timeout=seconds + END_GRACE_S)
+            after = drain(NEAR.device, result["sent"], before=before.gone)
             driver = driver_counters(NEAR.device)
             dropped = self._udp_drops() - dropped
             if trouble := vpn.lost():
                 raise GuestError(f"{name} lost its peer: {', '.join(trouble)}")
-        metrics = video_metrics(said, before, after) | {"udp_drops": dropped}
+        metrics = video_metrics(result, before, after) | {"udp_drops": dropped}
         return metrics | driver_metrics(driver)
 
     @staticmethod
     def _udp_drops() -> int:
-        """Return what UDP sockets dropped at both ends, the VPN's and the receiver's."""
+        """Return the drops of UDP sockets at both ends, the VPN's and the receiver's."""
         return udp_drops(NEAR) + udp_drops(FAR)
 
     def _stream(self, seconds: float) -> list[str]:

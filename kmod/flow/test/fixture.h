@@ -62,8 +62,7 @@ extern const int guard_samples_to_trip;
 int flow_resize(struct flow *f, int size);
 void flow_adapt(struct flow *f, unsigned int pace_ns);
 
-enum nodrop_verdict reserve_by(struct flow *f, struct netdev_queue *txq,
-			       bool on);
+bool reserve_by(struct flow *f, struct netdev_queue *txq, bool on);
 int produce(struct flow *f, void *packet);
 int produce_xdp(struct flow *f, void *frame);
 void *consume(struct flow *f);
@@ -107,19 +106,18 @@ static inline u64 kicks(struct flow *f)
 	return counted(f, NODROP_KICKS) + counted(f, NODROP_KICKS_HERE);
 }
 
-static inline enum nodrop_verdict reserve(struct flow *f)
+static inline bool reserve(struct flow *f)
 {
 	return reserve_by(f, f->txq, true);
 }
 
 /* As a driver's transmit function. */
-static inline enum nodrop_verdict transmit(struct flow *f, unsigned int n,
-					   int *err)
+static inline bool transmit(struct flow *f, unsigned int n, int *err)
 {
-	enum nodrop_verdict verdict = reserve(f);
+	bool slot = reserve(f);
 
-	*err = verdict == NODROP_BUSY ? 0 : produce(f, packet(n));
-	return verdict;
+	*err = slot ? produce(f, packet(n)) : 0;
+	return slot;
 }
 
 #endif

@@ -43,7 +43,7 @@ static int race_send(void *data)
 		}
 		patience = jiffies + msecs_to_jiffies(flow_patience_ms);
 		local_bh_disable();
-		if (transmit(race->f, race->sent, &err) != NODROP_BUSY) {
+		if (transmit(race->f, race->sent, &err)) {
 			race->lost += !!err;
 			WRITE_ONCE(race->sent, race->sent + 1);
 		}
@@ -82,6 +82,41 @@ static void test_race(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, race.lost, 0U);
 	KUNIT_EXPECT_EQ(test, wrong, 0U);
 	KUNIT_EXPECT_EQ(test, taken, race.sent);
+}
+
+/* Two senders of one txq, of which one may take the slot that the other saw. */
+static void test_race_of_senders(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	struct race races[] = { { .f = f }, { .f = f } };
+	struct task_struct *senders[ARRAY_SIZE(races)];
+	unsigned long end;
+	u64 taken = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(races); i++) {
+		senders[i] = kthread_run(race_send, &races[i], "flow_race");
+		KUNIT_ASSERT_FALSE(test, IS_ERR(senders[i]));
+	}
+	end = jiffies + msecs_to_jiffies(RACE_MS);
+	while (time_before(jiffies, end) ||
+	       (stopped(f) && !READ_ONCE(races[0].stalled) &&
+		!READ_ONCE(races[1].stalled))) {
+		if (consume(f))
+			taken++;
+		else
+			cond_resched();
+	}
+	for (i = 0; i < ARRAY_SIZE(races); i++)
+		kthread_stop(senders[i]);
+	while (consume(f))
+		taken++;
+
+	for (i = 0; i < ARRAY_SIZE(races); i++) {
+		KUNIT_EXPECT_FALSE(test, races[i].stalled);
+		KUNIT_EXPECT_EQ(test, races[i].lost, 0U);
+	}
+	KUNIT_EXPECT_EQ(test, taken, (u64)races[0].sent + races[1].sent);
 }
 
 static int race_churn(void *data)
@@ -269,6 +304,8 @@ static void test_race_of_a_search(struct kunit *test)
 
 static struct kunit_case race_cases[] = {
 	KUNIT_CASE_PARAM_ATTR(test_race, size_gen_params,
+			      {.speed = KUNIT_SPEED_SLOW}),
+	KUNIT_CASE_PARAM_ATTR(test_race_of_senders, size_gen_params,
 			      {.speed = KUNIT_SPEED_SLOW}),
 	KUNIT_CASE_SLOW(test_race_with_churn),
 	KUNIT_CASE_SLOW(test_race_with_a_reader_that_returns),

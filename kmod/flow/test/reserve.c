@@ -22,7 +22,7 @@ static void test_busy_leaves_the_ring_alone(struct kunit *test)
 	int i;
 
 	fill(test, f);
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_BUSY_RETURNS), 1ULL);
 	for (i = 0; i < f->q->max; i++)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
@@ -37,7 +37,7 @@ static void test_stale_wake(struct kunit *test)
 
 	fill(test, f);
 	netif_tx_wake_queue(f->txq);
-	KUNIT_EXPECT_EQ(test, transmit(f, 9999, &err), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, transmit(f, 9999, &err));
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
@@ -48,9 +48,9 @@ static void test_reserve_without_produce(struct kunit *test)
 	int i;
 
 	for (i = 0; i < 2 * f->q->max + 2; i++)
-		KUNIT_EXPECT_EQ(test, reserve(f), NODROP_RESERVED);
+		KUNIT_EXPECT_TRUE(test, reserve(f));
 	fill(test, f);
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve(f));
 }
 
 /* Packets of another txq come before nodrop_queue_bind(). */
@@ -61,11 +61,11 @@ static void test_reserve_by_another_txq(struct kunit *test)
 
 	rcu_assign_pointer(other->qdisc, f->qdisc);
 	rcu_assign_pointer(other->qdisc_sleeping, f->qdisc);
-	KUNIT_EXPECT_EQ(test, reserve_by(f, other, true), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve_by(f, other, true));
 	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(other));
 	flow_bind(f, other);
 	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(other));
-	KUNIT_EXPECT_EQ(test, reserve_by(f, other, true), NODROP_RESERVED);
+	KUNIT_EXPECT_TRUE(test, reserve_by(f, other, true));
 }
 
 static void test_no_qdisc_drops(struct kunit *test)
@@ -75,7 +75,7 @@ static void test_no_qdisc_drops(struct kunit *test)
 
 	f->qdisc->enqueue = NULL;
 	for (i = 0; i < 6; i++)
-		KUNIT_EXPECT_EQ(test, transmit(f, i, &err), NODROP_PASS);
+		KUNIT_EXPECT_TRUE(test, transmit(f, i, &err));
 	KUNIT_EXPECT_NE(test, err, 0);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
@@ -90,7 +90,7 @@ static void test_deactivated_is_not_stopped(struct kunit *test)
 	f->qdisc->enqueue = NULL;
 	rcu_assign_pointer(f->txq->qdisc, &noop_qdisc);
 	for (i = 0; i < 6; i++)
-		KUNIT_EXPECT_EQ(test, transmit(f, i, &err), NODROP_PASS);
+		KUNIT_EXPECT_TRUE(test, transmit(f, i, &err));
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 }
@@ -101,30 +101,34 @@ static void test_reserve_without_a_txq(struct kunit *test)
 	struct flow *f = flow_new(test, 5);
 
 	flow_bind(f, NULL);
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve(f));
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_BUSY_RETURNS), 1ULL);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STOPS), 0ULL);
 	flow_bind(f, f->txq);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_RESERVED);
+	KUNIT_EXPECT_TRUE(test, reserve(f));
 }
 
-/* While flow control is off, a full ring drops; on again, it does not. */
+/*
+ * While flow control is off, a full ring drops; on again, it does not. To
+ * switch it off is also to bind the queue again.
+ */
 static void test_reserve_while_off(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
 	int i;
 
-	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), NODROP_PASS);
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_RESERVED);
-	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), NODROP_PASS);
+	KUNIT_EXPECT_TRUE(test, reserve_by(f, f->txq, false));
+	KUNIT_EXPECT_TRUE(test, reserve(f));
+	flow_bind(f, f->txq);
+	KUNIT_EXPECT_TRUE(test, reserve_by(f, f->txq, false));
 	for (i = 0; i < 5; i++)
 		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve(f));
 }
 
 /* Each cause of a drop has a counter, and each counter a name. */
@@ -140,11 +144,11 @@ static void test_drop_causes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
 	flow_bind(f, f->txq);
 	f->q->stalled = true;
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
+	KUNIT_EXPECT_TRUE(test, reserve(f));
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 	f->qdisc->enqueue = NULL;
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
+	KUNIT_EXPECT_TRUE(test, reserve(f));
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 	nodrop_queue_unaware(f->q);
@@ -166,19 +170,19 @@ static void test_drop_cause_is_that_of_the_reserve(struct kunit *test)
 
 	fill(test, f);
 	f->q->stalled = true;
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
+	KUNIT_EXPECT_TRUE(test, reserve(f));
 	/* The consumer has resumed, and the ring is still full. */
 	f->q->stalled = false;
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 
 	f->qdisc->enqueue = NULL;
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_PASS);
+	KUNIT_EXPECT_TRUE(test, reserve(f));
 	f->qdisc->enqueue = enqueue;
 	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 
-	KUNIT_EXPECT_EQ(test, reserve(f), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve(f));
 }
 
 /* The queue is bound to another txq between reserve and produce. */
@@ -189,18 +193,18 @@ static void test_void_reservation_uses_the_slack(struct kunit *test)
 
 	for (i = 0; i < 4; i++)
 		transmit(f, i, &err);
-	KUNIT_ASSERT_EQ(test, reserve(f), NODROP_RESERVED);
+	KUNIT_ASSERT_TRUE(test, reserve(f));
 	produce_xdp(f, frame(0));
 	flow_bind(f, other_txq(f));
 	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 6ULL);
-	KUNIT_EXPECT_EQ(test, reserve_by(f, other_txq(f), true), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve_by(f, other_txq(f), true));
 
 	/* The array has an end. */
 	while (!produce(f, packet(9)))
 		;
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 1ULL);
-	KUNIT_EXPECT_EQ(test, reserve_by(f, other_txq(f), true), NODROP_BUSY);
+	KUNIT_EXPECT_FALSE(test, reserve_by(f, other_txq(f), true));
 	flow_bind(f, f->txq);
 }
 
@@ -212,19 +216,58 @@ static void test_another_txq_leaves_the_slot(struct kunit *test)
 
 	for (i = 0; i < 4; i++)
 		transmit(f, i, &err);
-	KUNIT_ASSERT_EQ(test, reserve(f), NODROP_RESERVED);
-	KUNIT_EXPECT_EQ(test, reserve_by(f, other_txq(f), true), NODROP_BUSY);
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	KUNIT_EXPECT_FALSE(test, reserve_by(f, other_txq(f), true));
 	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
 
-/* XDP frames have slack, and leave a sender its reserved slot. */
+/* As many senders as there are CPUs see the last slot, and none has to drop. */
+static void test_all_see_the_last_slot(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 1000);
+	unsigned int i, n = f->q->max + nr_cpu_ids;
+	int err;
+
+	f->q->limit = f->q->max;
+	for (i = 0; i < 999; i++)
+		transmit(f, i, &err);
+	for (i = 999; i < n; i++)
+		KUNIT_ASSERT_TRUE(test, reserve(f));
+	for (i = 999; i < n; i++)
+		KUNIT_ASSERT_EQ(test, produce(f, packet(i)), 0);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_FALSE(test, reserve(f));
+	/* There is still slack for all else. */
+	for (i = 0; i < 96; i++)
+		KUNIT_ASSERT_EQ(test, produce(f, packet(i)), 0);
+}
+
+/* The qdisc is removed between reserve and produce: the txq must run. */
+static void test_qdisc_goes_after_the_reserve(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	typeof(f->qdisc->enqueue) enqueue = f->qdisc->enqueue;
+	int i;
+
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	f->qdisc->enqueue = NULL;
+	for (i = 0; i < 5; i++)
+		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_TRUE(test, reserve(f));
+	KUNIT_EXPECT_NE(test, produce(f, packet(5)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
+	f->qdisc->enqueue = enqueue;
+}
+
+/* XDP frames have slack, and leave a sender the slot that it has seen. */
 static void test_xdp_leaves_the_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
 	int i, err, n = 0;
 
-	KUNIT_ASSERT_EQ(test, reserve(f), NODROP_RESERVED);
+	KUNIT_ASSERT_TRUE(test, reserve(f));
 	while (!produce_xdp(f, frame(n)))
 		n++;
 	KUNIT_EXPECT_EQ(test, n, f->q->max + NODROP_XDP_SLACK);
@@ -235,7 +278,7 @@ static void test_xdp_leaves_the_slot(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(0));
 	KUNIT_EXPECT_NULL(test, consume(f));
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, transmit(f, 1, &err), NODROP_RESERVED);
+	KUNIT_EXPECT_TRUE(test, transmit(f, 1, &err));
 	KUNIT_EXPECT_EQ(test, err, 0);
 }
 
@@ -248,7 +291,7 @@ static void test_xdp_takes_what_nobody_relies_on(struct kunit *test)
 	transmit(f, n++, &err);
 	while (!produce_xdp(f, frame(0)))
 		;
-	while (transmit(f, n++, &err) != NODROP_BUSY)
+	while (transmit(f, n++, &err))
 		KUNIT_ASSERT_EQ(test, err, 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
@@ -273,6 +316,8 @@ static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE_PARAM(test_stale_wake, size_gen_params),
 	KUNIT_CASE_PARAM(test_reserve_without_produce, size_gen_params),
 	KUNIT_CASE(test_reserve_by_another_txq),
+	KUNIT_CASE(test_all_see_the_last_slot),
+	KUNIT_CASE(test_qdisc_goes_after_the_reserve),
 	KUNIT_CASE(test_reserve_without_a_txq),
 	KUNIT_CASE(test_reserve_while_off),
 	KUNIT_CASE(test_no_qdisc_drops),

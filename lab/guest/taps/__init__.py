@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""macvtap and ipvtap: their devices, the ways in which packets reach them, what is lost there."""
+"""macvtap and ipvtap: their devices, the ingress paths to them, and the drops there."""

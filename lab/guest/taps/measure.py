@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One flood through one way into a tap: what came, what did not, who says so, who was held."""
+"""Floods one ingress path to a tap; counts delivered and dropped packets and blocked senders."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.guest.command import Service, in_netns, parse_last_json
-from lab.guest.counters import driver_counters
 from lab.guest.environment import Environment
 from lab.guest.freed import freed
-from lab.guest.slow import patience, stretched
-from lab.guest.taps.device import LinkTap
-from lab.guest.taps.ways import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
-from lab.guest.vhost import VhostClient
+from lab.guest.netstats import driver_counters
+from lab.guest.process import Service, in_netns, parse_last_json
+from lab.guest.taps.ingress import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
+from lab.guest.taps.linktap import LinkTap
+from lab.guest.timing import scaled, time_limit
+from lab.guest.vhost_client import VhostClient
 
 READERS = ("read", "vhost", "none")
 SIZE = 1000
 """UDP payload, bytes."""
 STILL_S = 0.5
-"""When nothing came for so long nothing will."""
+"""No more packets are expected once none has arrived for so long, seconds."""
 
 
 @dataclass(frozen=True)
 class Flood:
-    """What is to be done.
+    """Parameters of a measurement.
 
     Attributes:
-        way: one of ways.WAYS; "guest" is written by ``write()``.
+        way: the ingress path, one of ingress.WAYS; "guest" sends by ``write()``.
         reader: one of READERS.
-        sockets: how many sockets send, each from a thread, each as fast as it may.
-        ring: txqueuelen, slots; 0: the kernel's.
-        work_us: how long the reader works on a packet, us.
-        seconds: how long is sent.
-        pinned: sockets send on CPU 0, the reader is on CPU 1.
+        sockets: how many sockets send, each from its own thread and at full speed.
+        ring: txqueuelen, slots; 0: the kernel's default.
+        work_us: the reader's busy time per packet, us.
+        seconds: how long to send.
+        pinned: sockets send on CPU 0, the reader runs on CPU 1.
     """
 
     way: str
@@ -52,18 +52,18 @@ class Flood:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was seen.
+    """Results of a measurement.
 
     Attributes:
-        sent: packets that the senders' system calls took.
-        delivered: packets that the reader got.
-        full_ring, backlog: packets freed for this reason (SKB_DROP_REASON_*).
-        freed: packets freed as lost for any reason.
-        counted: what the tap's rx_dropped grew by.
-        errors: system calls that told of an error but EAGAIN.
-        longest_ms: the longest time that a socket's send() took, ms.
-        held: sockets whose last send() was waiting at the end.
-        driver: the driver's own counters, where it has some.
+        sent: packets accepted by the senders' system calls.
+        delivered: packets that the reader received.
+        full_ring, backlog: packets dropped for this reason (SKB_DROP_REASON_*).
+        freed: packets dropped for any reason.
+        counted: increase of the tap's rx_dropped.
+        errors: system calls that failed, except with EAGAIN.
+        longest_ms: the longest time in a socket's send(), ms.
+        held: sockets blocked in send() at the end.
+        driver: the driver's own counters, if it has some.
     """
 
     sent: int
@@ -89,18 +89,18 @@ class Sent:
 
 
 def rx_dropped(name: str = NAME) -> int:
-    """Return how many packets a device says it dropped on their way to its reader."""
+    """Return a device's count of packets dropped on the way to its reader."""
     path = Path(f"/sys/class/net/{name}/statistics/rx_dropped")
     return int(path.read_text(encoding="ascii"))
 
 
 def on_cpu(number: int, flood: Flood, words: list[str]) -> list[str]:
-    """Return a command that stays on a CPU, where the flood is pinned."""
+    """Return a command, bound to a CPU if the flood is pinned."""
     return ["taskset", "-c", str(number), *words] if flood.pinned else words
 
 
 def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
-    """Return the command that sends from sockets in a namespace."""
+    """Return the service that sends from sockets in a namespace."""
     words = [str(environment.bin / "udp_sender"), "--dest", ADDRESS]
     words += ["--senders", str(flood.sockets), "--size", str(SIZE)]
     words += ["--seconds", str(flood.seconds)]
@@ -108,13 +108,15 @@ def sockets(flood: Flood, environment: Environment, netns: str) -> Service:
 
 
 def by_sockets(flood: Flood, environment: Environment) -> Sent:
-    """Send from sockets until the time is over."""
+    """Send from sockets for the flood's duration."""
     with sockets(flood, environment, SENDERS[flood.way]) as program:
-        # A socket that is held ends with a signal at the latest.
-        said = program.finish(patience(flood.seconds + 5))
-    told = parse_last_json(said, "udp_sender")
-    longest_ms = int(told["longest_send_ns"]) / 1e6
-    return Sent(int(told["sent"]), int(told["errors"]), longest_ms, int(told["held_at_the_end"]))
+        # A signal ends a blocked send() at the latest.
+        output = program.finish(time_limit(flood.seconds + 5))
+    result = parse_last_json(output, "udp_sender")
+    longest_ms = int(result["longest_send_ns"]) / 1e6
+    return Sent(
+        int(result["sent"]), int(result["errors"]), longest_ms, int(result["held_at_the_end"])
+    )
 
 
 def frame(number: int, size: int) -> bytes:
@@ -127,7 +129,7 @@ def frame(number: int, size: int) -> bytes:
 
 
 def by_writing(tap: LinkTap, flood: Flood) -> Sent:
-    """Write frames until the time is over."""
+    """Write frames for the flood's duration."""
     os.set_blocking(tap.fd, False)
     poll = select.poll()
     poll.register(tap.fd, select.POLLOUT)
@@ -145,7 +147,7 @@ def by_writing(tap: LinkTap, flood: Flood) -> Sent:
 
 
 def send(flood: Flood, environment: Environment) -> Sent:
-    """Send as the flood says."""
+    """Send as the flood's parameters say."""
     if flood.way != "guest":
         return by_sockets(flood, environment)
     with guest_tap() as tap:
@@ -154,7 +156,7 @@ def send(flood: Flood, environment: Environment) -> Sent:
 
 @contextmanager
 def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Callable[[], int]]:
-    """Read for the block; gives what returns how many packets came, after the last one."""
+    """Read during the block; yield a function that waits for the end and counts the packets."""
     if flood.reader == "none":
         yield lambda: 0
         return
@@ -164,11 +166,11 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
             environment, tap.fd, work_ns=1000 * flood.work_us, cpu=cpu, worker_cpu=cpu
         ) as client:
 
-            def came() -> int:
+            def delivered() -> int:
                 until_still(lambda: client.packets)
                 return client.end().packets
 
-            yield came
+            yield delivered
         return
     words = [str(environment.bin / "tun_reader"), "--tap", "--fd", str(tap.fd)]
     words += ["--work-ns", str(1000 * flood.work_us)]
@@ -182,10 +184,10 @@ def reading(flood: Flood, tap: LinkTap, environment: Environment) -> Iterator[Ca
 
 
 def until_still(count: Callable[[], int]) -> None:
-    """Wait until a number has not changed for STILL_S, 30 s at most."""
+    """Wait until a number has not changed for STILL_S; at most time_limit(30)."""
     last, moved = -1, time.monotonic()
-    end = moved + patience(30)
-    while time.monotonic() < min(end, moved + stretched(STILL_S)):
+    end = moved + time_limit(30)
+    while time.monotonic() < min(end, moved + scaled(STILL_S)):
         now = count()
         if now != last:
             last, moved = now, time.monotonic()
@@ -193,7 +195,7 @@ def until_still(count: Callable[[], int]) -> None:
 
 
 def run(flood: Flood, environment: Environment) -> Outcome:
-    """Make the topology, send, count.
+    """Create the topology, send and count.
 
     Raises:
         GuestError: a program or a device failed.
@@ -202,16 +204,16 @@ def run(flood: Flood, environment: Environment) -> Outcome:
         tap = stack.enter_context(topology(flood.way, ring=flood.ring))
         full = stack.enter_context(freed("FULL_RING"))
         backlog = stack.enter_context(freed("CPU_BACKLOG"))
-        lost = stack.enter_context(freed())
-        came = stack.enter_context(reading(flood, tap, environment))
+        any_reason = stack.enter_context(freed())
+        delivered = stack.enter_context(reading(flood, tap, environment))
         before = rx_dropped()
         sent = send(flood, environment)
         return Outcome(
             sent=sent.sent,
-            delivered=came(),
+            delivered=delivered(),
             full_ring=full(),
             backlog=backlog(),
-            freed=lost(),
+            freed=any_reason(),
             counted=rx_dropped() - before,
             errors=sent.errors,
             longest_ms=sent.longest_ms,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Real VPNs that hold a TUN device at each end of a tunnel."""
+"""Real VPNs with a TUN device at each end of a tunnel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.vpns.base import End, Options, Process, Vpn, veth_pair
 from lab.guest.vpns.openvpn import OpenVpn
+from lab.guest.vpns.tunnel import End, Options, Process, Vpn, veth_pair
 from lab.guest.vpns.wireguard import WireguardGo
 
 __all__ = ["FAR", "KINDS", "NEAR", "End", "Options", "Process", "Vpn", "tunnel"]
@@ -26,12 +26,12 @@ DEFAULT = Options()
 def tunnel(
     name: str, *, near: End = NEAR, far: End = FAR, options: Options = DEFAULT
 ) -> Iterator[Vpn]:
-    """A tunnel through which packets pass; nothing of it is left afterwards.
+    """Yield a tunnel through which packets pass; remove all of it at the end.
 
     Args:
         name: of the VPN, one of KINDS.
-        near: the end whose device is looked at.
-        far: the other one; its device's name ends with a 0, its namespace has a name.
+        near: the end whose device is tested or measured.
+        far: the other end; its device's name must end with a 0, and it needs a namespace.
 
     Raises:
         GuestError: it cannot be set up.

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""OpenVPN, one process to one, by TLS and UDP."""
+"""OpenVPN, peer to peer, with TLS over UDP."""
 
 from __future__ import annotations
 
-from lab.guest.command import tool
-from lab.guest.slow import patience
-from lab.guest.vpns.base import End, Process, Vpn
+from lab.guest.process import tool
+from lab.guest.timing import time_limit
+from lab.guest.vpns.tunnel import End, Process, Vpn
 
 UP = "Initialization Sequence Completed"
 
 
 class OpenVpn(Vpn):
-    """The near end is TLS's server; each knows the fingerprint of the other's certificate."""
+    """The near end is the TLS server; each end knows the fingerprint of its peer's certificate."""
 
     name = "openvpn"
     programs = ("openvpn", "openssl")
@@ -23,14 +23,14 @@ class OpenVpn(Vpn):
         near_print, far_print = self._make_key(near), self._make_key(far)
         self.far = self._start(far, near, "client", near_print)
         self.near = self._start(near, far, "server", far_print)
-        self.until(lambda: all(UP in process.said() for process in self.processes))
+        self.until(lambda: all(UP in process.log_text() for process in self.processes))
 
     def _make_key(self, end: End) -> str:
-        """Make a certificate that is signed by itself; returns its fingerprint."""
+        """Create a self-signed certificate; return its fingerprint."""
         key, certificate = (str(self.folder / f"{end.device}.{kind}") for kind in ("key", "crt"))
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "30"]
         words += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={end.device}"]
-        tool([*words, "-keyout", key, "-out", certificate], timeout=patience(30))
+        tool([*words, "-keyout", key, "-out", certificate], timeout=time_limit(30))
         words = ["openssl", "x509", "-in", certificate, "-noout", "-fingerprint", "-sha256"]
         return tool(words).strip().partition("=")[2]
 
@@ -41,6 +41,6 @@ class OpenVpn(Vpn):
         words += ["--peer-fingerprint", fingerprint, "--dh", "none"]
         words += ["--key", str(self.folder / f"{end.device}.key")]
         words += ["--cert", str(self.folder / f"{end.device}.crt")]
-        # The kernel's own tunnel would need no TUN device.
-        words += ["--disable-dco", "--ping", "1", "--ping-restart", f"{patience(20):.0f}"]
+        # Data channel offload would use no TUN device.
+        words += ["--disable-dco", "--ping", "1", "--ping-restart", f"{time_limit(20):.0f}"]
         return self.run(end, [*words, "--verb", "3"])

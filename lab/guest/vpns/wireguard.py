@@ -3,32 +3,32 @@
 
 from __future__ import annotations
 
-from lab.guest.command import in_netns, ip_batch, tool
 from lab.guest.drivers import IFF_BACKPRESSURE
+from lab.guest.process import in_netns, ip_batch, tool
 from lab.guest.tundev import TunDevice, opened_flags
-from lab.guest.vpns.base import End, Process, Vpn
+from lab.guest.vpns.tunnel import End, Process, Vpn
 
 LISTENS = "UAPI listener started"
-"""wg(8) removes a socket that is not listened on yet."""
+"""wg(8) removes a socket on which no process listens yet."""
 
 PORT = 51820
 ENVIRONMENT = {"WG_PROCESS_FOREGROUND": "1", "LOG_LEVEL": "verbose"}
 
 
 class WireguardGo(Vpn):
-    """A process at each end, told its peer by wg(8) through a socket that the device names."""
+    """A process at each end, configured by wg(8) through a socket named after the device."""
 
     name = "wireguard-go"
     programs = ("wireguard-go", "wg")
 
     def start(self) -> None:
-        """Start both processes, which make their devices, and tell them keys and addresses."""
+        """Start both processes, which create their devices, and set keys and addresses."""
         keys = [tool(["wg", "genkey"]).strip() for _ in self.ends]
         public = [tool(["wg", "pubkey"], text=key).strip() for key in keys]
         near, far = self.ends
         flags = self._flags_asked_for(near) if self.options.backpressure else None
         self.near, self.far = self._start(near, flags), self._start(far, flags)
-        self.until(lambda: all(LISTENS in process.said() for process in self.processes))
+        self.until(lambda: all(LISTENS in process.log_text() for process in self.processes))
         for end, other, key, peer in zip(
             self.ends, reversed(self.ends), keys, reversed(public), strict=True
         ):
@@ -40,7 +40,7 @@ class WireguardGo(Vpn):
             self.configure(end)
 
     def _flags_asked_for(self, end: End) -> int:
-        """Return the flags with which this version opens a device: it is let do so once."""
+        """Return the flags with which this version opens a device, from a first trial start."""
         log = self.folder / "flags.log"
         with Process(self._words(end), log, netns=end.netns, env=ENVIRONMENT):
             self.until(lambda: self.exists(end))
@@ -49,9 +49,9 @@ class WireguardGo(Vpn):
         return flags
 
     def _start(self, end: End, flags: int | None) -> Process:
-        """Start an end's process; it makes its device (None), or gets one with upstream's flag.
+        """Start an end's process; it creates its device (None), or gets one with upstream's flag.
 
-        It makes its system calls itself, so that no library can ask in its name.
+        A Go program makes its own system calls, so a preloaded library cannot add the flag.
         """
         if flags is None:
             return self.run(end, self._words(end), env=ENVIRONMENT)

@@ -2,16 +2,15 @@
 /*
  * kmeter: compares two variants of a transmit path inside one kernel.
  *
- * Two kernels, or one that is booted twice, differ by more than a packet's
- * route costs: by where the linker put what, by which memory a hash got, by
- * who else uses the machine. So both variants are in one binary here, an int
- * says which, and it changes every millisecond or two. Senders read the cycle
- * counter around each batch of packets; batches in which the variant changed
- * do not count. What a sender did in a slot is a sample, and slots are
- * compared with their neighbours.
+ * Two kernels, or two boots of one, differ by more than a packet's path: by the
+ * linker's layout, by the memory of hash tables, by the machine's load. Here
+ * both variants are in one binary. An int selects one of them and changes every
+ * millisecond or two. Senders read the cycle counter around each batch of
+ * packets; batches during which the variant changed do not count. A sender's
+ * counts in a slot are a sample, and slots are compared with their neighbours.
  *
- * What is measured is all that the sender's CPU does for a packet: making it,
- * the transmit path, and what softirqs do on this CPU in the meantime.
+ * The measurement covers all that the sender's CPU does for a packet: building
+ * it, the transmit path, and softirqs on this CPU in the meantime.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -32,18 +31,18 @@
 #define KMETER_SLOTS	0x100000
 #define KMETER_ROOM	0x400000
 #define KMETER_CPUS	32
-/* An IPv4 header. */
+/* Length of an IPv4 header. */
 #define KMETER_SHORTEST	20
 
 /**
- * struct kmeter - one measurement that runs
- * @dev:     the device, held
- * @variant: what chooses, or an int of our own
- * @own:     this int
- * @run:     what was asked for
+ * struct kmeter - one running measurement
+ * @dev:     the device, referenced
+ * @variant: the int that selects the variant, or @own
+ * @own:     used if there is none
+ * @run:     the request
  * @frame:   the packet
  * @start:   when slot 0 begins
- * @over:    senders are to end; set by whoever waits
+ * @over:    senders are to stop
  */
 struct kmeter {
 	struct net_device *dev;
@@ -58,12 +57,12 @@ struct kmeter {
 /**
  * struct kmeter_sender - one thread
  * @meter:   its measurement
- * @task:    the thread, held
- * @cpu:     where it runs
- * @leads:   it is the one that changes the variant
- * @room:    entries of @samples
- * @count:   how many are filled
- * @samples: its own
+ * @task:    the thread, referenced
+ * @cpu:     its CPU
+ * @leads:   whether it changes the variant
+ * @room:    capacity of @samples
+ * @count:   number of samples
+ * @samples: its own samples
  */
 struct kmeter_sender {
 	struct kmeter *meter;
@@ -75,7 +74,7 @@ struct kmeter_sender {
 	struct kmeter_sample *samples;
 };
 
-/* User-Mode Linux has no get_cycles(), but the instruction. */
+/* User-Mode Linux lacks get_cycles(), but has the instruction. */
 static u64 kmeter_cycles(void)
 {
 #if defined(__x86_64__)
@@ -115,7 +114,7 @@ static struct sk_buff *kmeter_packet(const struct kmeter *meter)
 	return skb;
 }
 
-/* Sends a batch. Returns how many of its packets were not taken. */
+/* Sends a batch. Returns how many of its packets were not accepted. */
 static u32 kmeter_batch(const struct kmeter *meter)
 {
 	struct sk_buff *skb;
@@ -159,7 +158,7 @@ static int kmeter_send(void *data)
 	while (!kthread_should_stop()) {
 		before = kmeter_slot(meter);
 		if (READ_ONCE(meter->over) || before >= meter->run.slots) {
-			/* Until it is told to end. */
+			/* Until kthread_stop(). */
 			schedule_timeout_interruptible(HZ / 100 + 1);
 			continue;
 		}
@@ -170,7 +169,7 @@ static int kmeter_send(void *data)
 		refused = kmeter_batch(meter);
 		end = kmeter_cycles();
 		after = kmeter_slot(meter);
-		/* The leader may have been late. */
+		/* The leader may have changed the variant late. */
 		if (before == after &&
 		    READ_ONCE(*meter->variant) == kmeter_variant(before))
 			kmeter_count(sender, before, refused, end - begin);
@@ -179,7 +178,7 @@ static int kmeter_send(void *data)
 	return 0;
 }
 
-/* Waits until the last slot is over. Returns -EINTR if a signal came first. */
+/* Waits for the end of the last slot. Returns -EINTR on a signal. */
 static int kmeter_wait(const struct kmeter *meter)
 {
 	while (kmeter_slot(meter) < meter->run.slots) {
@@ -223,7 +222,7 @@ static void kmeter_stop(struct kmeter *meter, struct kmeter_sender *senders,
 	}
 }
 
-/* A sender for each CPU of the mask. Returns how many. */
+/* Prepares a sender for each CPU of the mask. Returns how many. */
 static int kmeter_senders(struct kmeter *meter, struct kmeter_sender *senders)
 {
 	struct kmeter_run *run = &meter->run;
@@ -251,20 +250,21 @@ static int kmeter_senders(struct kmeter *meter, struct kmeter_sender *senders)
 	return count;
 }
 
-static int kmeter_tell(struct kmeter_run *run,
-		       const struct kmeter_sender *senders, unsigned int count)
+static int kmeter_copy_out(struct kmeter_run *run,
+			   const struct kmeter_sender *senders,
+			   unsigned int count)
 {
 	struct kmeter_sample __user *to = u64_to_user_ptr(run->samples);
 	unsigned int i;
-	u32 told = 0;
+	u32 copied = 0;
 
 	for (i = 0; i < count; i++) {
-		if (copy_to_user(to + told, senders[i].samples,
+		if (copy_to_user(to + copied, senders[i].samples,
 				 senders[i].count * sizeof(*to)))
 			return -EFAULT;
-		told += senders[i].count;
+		copied += senders[i].count;
 	}
-	run->room = told;
+	run->room = copied;
 	return 0;
 }
 
@@ -282,7 +282,7 @@ static int kmeter_measure(struct kmeter *meter)
 		err = kmeter_wait(meter);
 	kmeter_stop(meter, senders, KMETER_CPUS);
 	if (!err)
-		err = kmeter_tell(&meter->run, senders, count);
+		err = kmeter_copy_out(&meter->run, senders, count);
 	for (count = 0; count < KMETER_CPUS; count++)
 		vfree(senders[count].samples);
 	kfree(senders);
@@ -333,7 +333,7 @@ static long kmeter_run(struct kmeter *meter)
 	return err;
 }
 
-static long kmeter_obey(struct kmeter_run __user *user)
+static long kmeter_ioctl_run(struct kmeter_run __user *user)
 {
 	struct kmeter *meter = kzalloc(sizeof(*meter), GFP_KERNEL);
 	long err = -EFAULT;
@@ -353,7 +353,7 @@ static long kmeter_ioctl(struct file *file, unsigned int request,
 {
 	if (request != KMETER_IOC_RUN)
 		return -ENOTTY;
-	return kmeter_obey((void __user *)argument);
+	return kmeter_ioctl_run((void __user *)argument);
 }
 
 static const struct file_operations kmeter_fops = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * /dev/nodrop-kmeter: which of two variants of a transmit path costs less.
+ * /dev/nodrop-kmeter: compares the costs of two variants of a transmit path.
  */
 #ifndef NODROP_KMETER_H
 #define NODROP_KMETER_H
@@ -12,12 +12,12 @@
 #define KMETER_FRAME	2048
 
 /**
- * struct kmeter_sample - what one sender did in one slot
- * @slot:    number of the slot; its variant is that of kmeter_variant()
+ * struct kmeter_sample - counts of one sender in one slot
+ * @slot:    number of the slot; kmeter_variant() gives its variant
  * @cpu:     of the sender
- * @packets: that were sent in batches that began and ended in the slot
- * @refused: of these, how many the device or its qdisc did not take
- * @cycles:  of the CPU's cycle counter that they took
+ * @packets: sent in batches that began and ended in the slot
+ * @refused: of these, packets not accepted by the device or its qdisc
+ * @cycles:  of the CPU's cycle counter
  */
 struct kmeter_sample {
 	__u32 slot;
@@ -27,7 +27,7 @@ struct kmeter_sample {
 	__u64 cycles;
 };
 
-/* A B B A: what drifts, drifts for both. */
+/* A B B A: drift affects both alike. */
 static inline __u32 kmeter_variant(__u32 slot)
 {
 	return ((slot >> 1) ^ slot) & 1;
@@ -35,17 +35,17 @@ static inline __u32 kmeter_variant(__u32 slot)
 
 /**
  * struct kmeter_run - one measurement
- * @symbol:   name of an exported int of the kernel's that chooses the variant;
- *	      empty: there is none, and both variants are the same
+ * @symbol:   name of the kernel's exported int that selects the variant; empty:
+ *	      none, and both variants are the same
  * @ifindex:  the device, in the caller's network namespace
- * @cpus:     a sender on each CPU of this mask, of the first 32
- * @batch:    packets between two looks at the clock
- * @slot_us:  how long a variant lasts
- * @slots:    how many slots there are
+ * @cpus:     mask of the senders' CPUs, of the first 32
+ * @batch:    packets between two reads of the clock
+ * @slot_us:  length of a slot
+ * @slots:    number of slots
  * @length:   bytes of the frame
- * @protocol: ethertype of what is in the frame, in the host's byte order
- * @network:  where its network header begins
- * @room:     entries of @samples; returns how many were filled
+ * @protocol: ethertype of the frame, in host byte order
+ * @network:  offset of its network header
+ * @room:     capacity of @samples; returns the number of samples
  * @frame:    address of the frame
  * @samples:  address of an array of struct kmeter_sample
  */

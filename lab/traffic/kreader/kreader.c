@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * kreader: reads a TUN or TAP queue from a kernel thread, or is the null VPN
+ * kreader: reads a TUN or TAP queue in a kernel thread, or is the null VPN
  * between two.
  *
- *   sender -> qdisc -> TAP -> [ kreader ]              copied out, thrown away
+ *   sender -> qdisc -> TAP -> [ kreader ]              copied out, discarded
  *
  *   sender -> qdisc -> TAP a -> [ kreader ] -> TAP b -> receiver
  *     <--------------- TAP a <- [ kreader ] <- TAP b <- qdisc <-
  *
- * A read() loop measures the system call as much as the driver. This module
- * takes packets the way vhost-net does, through the socket that
- * tun_get_socket() hands out, so that the driver is what a benchmark sees.
+ * A read() loop would measure the system call as much as the driver. So this
+ * module takes packets like vhost-net, through the socket from
+ * tun_get_socket(), and a benchmark measures the driver.
  *
- * Between two queues it works as a VPN with a single thread does: it takes a
- * packet from whichever device has one, works on it, gives it to the other
- * device, and waits for both when neither has any. It must not block on one
- * direction, so it reads without waiting and looks by poll() before it sleeps.
- * Two of them, each for one way, work as a VPN with a thread for each
- * direction. It ends by itself when a device goes.
+ * Between two queues it works like a VPN with one thread: it takes a packet
+ * from any device that has one, works on it, gives it to the other device, and
+ * waits for both if neither has one. It must not block on one direction, so its
+ * reads do not wait, and it polls before it sleeps. Two readers, one for each
+ * direction, work like a VPN with two threads. A reader ends by itself when a
+ * device is removed.
  *
- * Each open file of /dev/nodrop-kreader is one reader: START begins it, READ
- * takes its counts while it runs, STOP (or the last close) ends it.
+ * Each open file of /dev/nodrop-kreader is one reader: START starts it, READ
+ * returns its counts while it runs, STOP (or the last close) stops it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -42,18 +42,17 @@
  * struct kreader - one reader, behind one open file
  * @lock:    serialises START, READ and STOP
  * @task:    the thread, referenced, NULL before START and after STOP
- * @ends:    the queues, held as long as @task is set; the second one may be
- *           none
+ * @ends:    the queues, referenced while @task is set; the second is optional
  * @work_ns: busy time per packet
  * @flags:   KREADER_*
- * @stop:    asks the thread that drains to end
- * @ways:    written by the thread alone
- * @others:  written by the thread alone
- * @idle_ns: time of all sleeps that are over; written by the thread alone
- * @since:   when the thread fell asleep, 0 when it is awake
- * @error:   why the thread ended, if not asked to
- * @last:    the counts at STOP, for a READ afterwards
- * @buf:     the packet on its way
+ * @stop:    stops the thread that drains
+ * @dir:     by queue; written by the thread only
+ * @others:  written by the thread only
+ * @idle_ns: time of all completed sleeps; written by the thread only
+ * @since:   when the thread fell asleep, 0 if it is awake
+ * @error:   why the thread ended by itself
+ * @last:    the counts at STOP, for a later READ
+ * @buf:     the packet in transit
  */
 struct kreader {
 	struct mutex lock; /* one ioctl at a time */
@@ -62,7 +61,7 @@ struct kreader {
 	u32 work_ns;
 	u32 flags;
 	bool stop;
-	struct kreader_way ways[2];
+	struct kreader_direction dir[2];
 	u64 others;
 	u64 idle_ns;
 	u64 since;
@@ -71,7 +70,7 @@ struct kreader {
 	u8 buf[KTUN_BUF_LEN];
 };
 
-/* Whether a frame is one of IPv4, with a VLAN's tag or without one. */
+/* Whether a frame is IPv4, with or without a VLAN tag. */
 static bool kreader_is_ipv4(const struct kreader *reader, int len)
 {
 	const struct vlan_ethhdr *eth = (const struct vlan_ethhdr *)reader->buf;
@@ -84,18 +83,18 @@ static bool kreader_is_ipv4(const struct kreader *reader, int len)
 /* Return: the length of the next packet, or a negative errno. */
 static int kreader_take(struct kreader *reader, int from, int flags)
 {
-	struct kreader_way *way = &reader->ways[from];
+	struct kreader_direction *dir = &reader->dir[from];
 	int len = ktun_recv(&reader->ends[from], reader->buf, flags);
 
 	if (len < 0)
 		return len;
-	WRITE_ONCE(way->bytes, way->bytes + len);
-	WRITE_ONCE(way->packets, way->packets + 1);
+	WRITE_ONCE(dir->bytes, dir->bytes + len);
+	WRITE_ONCE(dir->packets, dir->packets + 1);
 	ktun_work(reader->work_ns);
 	return len;
 }
 
-/* Throw away what one queue has. The read sleeps: a signal is what ends it. */
+/* Discards one queue's packets. The read sleeps until a signal ends it. */
 static void kreader_drain(struct kreader *reader)
 {
 	int len;
@@ -117,16 +116,16 @@ static void kreader_drain(struct kreader *reader)
 	}
 }
 
-/* Return: 1 for a packet, 0 when there was none, or a negative errno. */
+/* Return: 1 for a packet, 0 if there was none, or a negative errno. */
 static int kreader_move(struct kreader *reader, int from)
 {
-	struct kreader_way *way = &reader->ways[from];
+	struct kreader_direction *dir = &reader->dir[from];
 	int len = kreader_take(reader, from, MSG_DONTWAIT);
 
 	if (len < 0)
 		return len == -EAGAIN ? 0 : len;
 	if (ktun_send(&reader->ends[!from], reader->buf, len) != len)
-		WRITE_ONCE(way->send_errors, way->send_errors + 1);
+		WRITE_ONCE(dir->send_errors, dir->send_errors + 1);
 	return 1;
 }
 
@@ -135,7 +134,7 @@ static bool kreader_readable(const struct kreader *reader, int from)
 	return vfs_poll(reader->ends[from].file, NULL) & (EPOLLIN | EPOLLERR);
 }
 
-/* Sleep until one of the devices has a packet, or is gone. */
+/* Sleeps until a device has a packet or is removed. */
 static void kreader_wait(struct kreader *reader)
 {
 	bool one_way = reader->flags & KREADER_ONE_WAY;
@@ -162,17 +161,17 @@ static void kreader_wait(struct kreader *reader)
 static void kreader_forward(struct kreader *reader)
 {
 	bool one_way = reader->flags & KREADER_ONE_WAY;
-	int there, back = 0;
+	int first, second = 0;
 
 	while (!kthread_should_stop()) {
-		there = kreader_move(reader, 0);
+		first = kreader_move(reader, 0);
 		if (!one_way)
-			back = kreader_move(reader, 1);
-		if (there < 0 || back < 0) {
-			WRITE_ONCE(reader->error, there < 0 ? there : back);
+			second = kreader_move(reader, 1);
+		if (first < 0 || second < 0) {
+			WRITE_ONCE(reader->error, first < 0 ? first : second);
 			return;
 		}
-		if (!there && !back)
+		if (!first && !second)
 			kreader_wait(reader);
 		cond_resched();
 	}
@@ -201,10 +200,10 @@ static void kreader_snapshot(struct kreader *reader,
 	}
 	memset(counts, 0, sizeof(*counts));
 	for (i = 0; i < 2; i++) {
-		counts->ways[i].packets = READ_ONCE(reader->ways[i].packets);
-		counts->ways[i].bytes = READ_ONCE(reader->ways[i].bytes);
-		counts->ways[i].send_errors =
-			READ_ONCE(reader->ways[i].send_errors);
+		counts->dir[i].packets = READ_ONCE(reader->dir[i].packets);
+		counts->dir[i].bytes = READ_ONCE(reader->dir[i].bytes);
+		counts->dir[i].send_errors =
+			READ_ONCE(reader->dir[i].send_errors);
 	}
 	counts->others = READ_ONCE(reader->others);
 	counts->now_ns = ktime_get_ns();
@@ -247,7 +246,7 @@ static int kreader_start(struct kreader *reader,
 	reader->idle_ns = 0;
 	reader->since = 0;
 	reader->error = 0;
-	memset(reader->ways, 0, sizeof(reader->ways));
+	memset(reader->dir, 0, sizeof(reader->dir));
 	task = ktun_spawn(kreader_thread, reader, "nodrop-kreader", args->cpu);
 	err = PTR_ERR_OR_ZERO(task);
 	if (err)

@@ -10,20 +10,20 @@
 #include <linux/types.h>
 
 /*
- * Run the reader as SCHED_FIFO at the lowest of its priorities: it takes its
- * CPU from a sender that shares it as soon as there is a packet.
+ * Run the reader as SCHED_FIFO at the lowest priority: it preempts a sender on
+ * its CPU as soon as there is a packet.
  */
 #define KREADER_FIFO	0x1
-/* Take packets from the first device only; another reader does the rest. */
+/* Take packets from the first device only; another reader serves the second. */
 #define KREADER_ONE_WAY	0x2
 
 /**
  * struct kreader_start - what to read, where, and how slowly
- * @tun_fds: open and attached /dev/net/tun files of the caller; the second one
- *           is -1 when packets are thrown away, else with equal headers
+ * @tun_fds: the caller's open and attached /dev/net/tun files; the second is -1
+ *           to discard packets, otherwise it must have the same headers
  *           (IFF_VNET_HDR, IFF_NO_PI)
- * @cpu:     CPU the reader is bound to, or -1 for any
- * @work_ns: time spent on each packet, busy, after it was read
+ * @cpu:     the reader's CPU, or -1 for any
+ * @work_ns: busy time for each packet after it was read
  * @flags:   KREADER_FIFO (of one device), KREADER_ONE_WAY (of two)
  */
 struct kreader_start {
@@ -34,33 +34,33 @@ struct kreader_start {
 };
 
 /**
- * struct kreader_way - what went one way
+ * struct kreader_direction - the traffic in one direction
  * @packets:     packets read
- * @bytes:       their bytes, as tun reports them (with its headers)
- * @send_errors: of the packets, those that the other device did not take
+ * @bytes:       their bytes as reported by tun, with its headers
+ * @send_errors: packets that the other device did not accept
  */
-struct kreader_way {
+struct kreader_direction {
 	__u64 packets;
 	__u64 bytes;
 	__u64 send_errors;
 };
 
 /**
- * struct kreader_counts - what a reader did since it was started
- * @ways:                 from the first device, and back
- * @now_ns:               CLOCK_MONOTONIC when the counts were taken
- * @idle_ns:              between two devices: time asleep because there was
- *                        nothing to forward; the rest is busy. The scheduler's
- *                        own count of CPU time is as coarse as a tick under
- *                        User-Mode Linux.
+ * struct kreader_counts - a reader's counts since its start
+ * @dir:                  from the first device, and from the second
+ * @now_ns:               CLOCK_MONOTONIC of the counts
+ * @idle_ns:              between two devices: time asleep because neither had a
+ *                        packet; otherwise the reader was busy. Under
+ *                        User-Mode Linux the scheduler's CPU time is only as
+ *                        fine as a tick.
  * @voluntary_switches:   times the reader went to sleep
- * @involuntary_switches: times the reader was made to yield its CPU
- * @others:               of one Ethernet device: packets that are no IPv4
+ * @involuntary_switches: times the reader was preempted
+ * @others:               non-IPv4 packets of a single Ethernet device
  * @error:                0, or the negative errno that ended the reader
  * @reserved:             0
  */
 struct kreader_counts {
-	struct kreader_way ways[2];
+	struct kreader_direction dir[2];
 	__u64 now_ns;
 	__u64 idle_ns;
 	__u64 voluntary_switches;

@@ -3,12 +3,12 @@
  * kspinner: keeps every CPU from going idle, at the lowest priority, as long
  * as it is loaded.
  *
- * In a virtual machine an idle CPU is a host thread asleep; waking it costs far
- * more than the kernel code under test. A SCHED_IDLE thread on each CPU hands
- * its CPU over at once, so that what is measured is the code. It is a kernel
- * thread: a program runs in a host thread of its own under User-Mode Linux, and
- * the one that takes the virtual CPU's interrupts then waits behind it, for
- * milliseconds when the host is busy.
+ * In a virtual machine an idle CPU is a sleeping host thread; waking it costs
+ * far more than the kernel code under test. A SCHED_IDLE thread on each CPU
+ * yields its CPU at once, so the measurement is of the code. It is a kernel
+ * thread: under User-Mode Linux a program has its own host thread, and the
+ * thread that handles the virtual CPU's interrupts would wait behind it, for
+ * milliseconds on a busy host.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

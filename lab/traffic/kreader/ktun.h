@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A TUN or TAP queue, used through the socket that tun_get_socket() hands out,
- * as vhost-net uses it, and a thread for it.
+ * A TUN or TAP queue, used through the socket from tun_get_socket() like
+ * vhost-net does, and a thread for it.
  */
 #ifndef NODROP_KTUN_H
 #define NODROP_KTUN_H
@@ -28,7 +28,7 @@
 #define KTUN_BUF_LEN (65536 + 64)
 
 /**
- * struct ktun - a queue that a thread of ours uses
+ * struct ktun - a queue that a thread uses
  * @file: the tun file, referenced; NULL: none
  * @sock: its socket
  */
@@ -38,11 +38,11 @@ struct ktun {
 };
 
 /**
- * ktun_get() - take the tun file of a descriptor of the caller
+ * ktun_get() - reference the tun file of a caller's descriptor
  * @tun: where to keep it
  * @fd:  the descriptor
  *
- * Return: 0, -EBADF, or -EINVAL when it is no tun file.
+ * Return: 0, -EBADF, or -EINVAL if it is not a tun file.
  */
 static inline int ktun_get(struct ktun *tun, int fd)
 {
@@ -99,15 +99,15 @@ static inline void ktun_work(u32 work_ns)
 		cpu_relax();
 }
 
-/* Is @cpu one that a thread may be bound to, or -1 for any? */
+/* Whether a thread can be bound to @cpu; -1 for any. */
 static inline bool ktun_cpu_valid(int cpu)
 {
 	return cpu == -1 || (cpu >= 0 && cpu < nr_cpu_ids && cpu_online(cpu));
 }
 
 /*
- * Make a thread, not running yet. It is referenced, since it may end by itself
- * and its counts are read afterwards.
+ * Creates a thread without starting it. It is referenced, because it may end by
+ * itself and its counts are read afterwards.
  */
 static inline struct task_struct *ktun_spawn(int (*run)(void *data), void *data,
 					     const char *name, int cpu)

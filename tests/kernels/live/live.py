@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The livepatch in a guest: in and out, and how long each takes."""
+"""Load and unload the livepatch in a guest."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.slow import patience
+from lab.guest.timing import time_limit
 from nodrop.host.livepatch import Livepatch
 
 MODULES = Path(os.environ["NODROP_MODULES"])
 PATCH = Livepatch()
-TRANSITION_S = patience(20.0)
-"""Longer than the 15 s after which livepatch itself wakes readers."""
+TRANSITION_S = time_limit(20.0)
+"""Longer than the 15 s after which the kernel signals tasks that delay the transition."""
 
 
 def load() -> float:
-    """Make the running drivers lossless; return how long it took, seconds."""
+    """Load the livepatch; return the duration of the transition, s."""
     start = time.monotonic()
     PATCH.enter(MODULES, TRANSITION_S, lambda _: None)
     return time.monotonic() - start
 
 
 def unload() -> float:
-    """Make the running drivers what they were; return how long it took, seconds."""
+    """Unload the livepatch; return the duration of the transition, s."""
     start = time.monotonic()
     PATCH.leave(TRANSITION_S, lambda _: None)
     return time.monotonic() - start
@@ -34,7 +34,7 @@ def unload() -> float:
 
 @contextmanager
 def live() -> Iterator[None]:
-    """The livepatch is in for the block."""
+    """Load the livepatch for the block."""
     load()
     try:
         yield

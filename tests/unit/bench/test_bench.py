@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is measured in which order, and what is left of it when it is interrupted."""
+"""The order of runs, and interrupted and continued runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 import stubs
 from stand_in import Guest
 
-from bench import load, machine, noise, programs, rundir, scenario, source
+from bench import load, noise, programs, provenance, rundir, scenario, source
 from bench.cli import PROGRAM, main
 from bench.guest.scenarios import KINDS
 from bench.load import Load
 from bench.report import files
-from lab import hearing
+from lab import channels
 from lab.guest.environment import Environment
 from lab.guest.variant import Variant
 from nodrop import cli
@@ -38,7 +38,7 @@ CONTINUE = ["-q", "bench", "--continue"]
 
 @pytest.fixture
 def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guest:
-    # A plot takes a second, and is none of this file's business.
+    # A plot takes a second, and no test here is about it.
     monkeypatch.setattr("bench.report.plot.svg", lambda *_: "")
     return Guest.put(tmp_path, monkeypatch)
 
@@ -69,7 +69,7 @@ METRIC = '[metrics.a]\nlabel="a"\nunit="b"\njoin="sum"\n'
         f"{HEAD}{METRIC}".replace("sum", "product"),
     ],
 )
-def test_a_broken_scenario(tmp_path: Path, text: str) -> None:
+def test_invalid_scenario(tmp_path: Path, text: str) -> None:
     (tmp_path / "good.toml").write_text(HEAD + METRIC)
     assert scenario.load("good", tmp_path).cases()
     (tmp_path / "bad.toml").write_text(text)
@@ -86,7 +86,7 @@ def test_order(name: str) -> None:
         group = runs[start : start + 3]
         assert {run.variant for run in group} == set(VARIANTS)
         assert len({(run.case, run.pair) for run in group}) == 1
-    # Each case meets every order, and every driver is first equally often.
+    # Each case has every order, and every driver is first equally often.
     for case in {run.case for run in runs}:
         of_case = [run.variant for run in runs if run.case == case]
         assert len({tuple(of_case[start : start + 3]) for start in range(0, 18, 3)}) == 6
@@ -108,8 +108,8 @@ def test_sets() -> None:
     assert all(one.pairs >= 10 for one in full)
 
 
-def test_a_series_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """A failure is passed over, an interruption ends it."""
+def test_series_continues(tmp_path: Path) -> None:
+    """A failed scenario is skipped, an interrupt ends the series."""
     script = stubs.write(tmp_path / "scripts/series", (ROOT / "scripts/series").read_bytes())
     script.chmod(0o755)
     stubs.write(tmp_path / "bench/scenarios/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
@@ -131,23 +131,25 @@ def test_a_series_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", source.TREES)
-def test_the_digest_is_of_the_contents(name: str, tmp_path: Path) -> None:
+def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
+    code = """x = "/* \\" // */"; // '"'\n"""
     for tree in source.TREES:
         (tmp_path / tree).mkdir(parents=True)
-        (tmp_path / tree / "file.c").write_text("x")
+        (tmp_path / tree / "file.c").write_text(code)
     before = source.digest(tmp_path)
     (tmp_path / "README.md").write_text("another")
+    (tmp_path / name / "file.c").write_text(f"/* it's\n * new */\n\n{code}")
     assert source.digest(tmp_path) == before
-    (tmp_path / name / "file.c").write_text("y")
+    (tmp_path / name / "file.c").write_text(code.replace(" // ", " "))
     assert source.digest(tmp_path) not in (before, "")
     (tmp_path / "lab/traffic").rename(tmp_path / "other")
     assert source.digest(tmp_path) == ""
-    assert machine.describe_source()["digest"] == source.digest()
+    assert provenance.describe_source()["digest"] == source.digest()
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the only directory with programs; each tells version 1.2.3 and fails."""
+    """Return the only directory with programs; each prints version 1.2.3 and fails."""
     place = tmp_path / "installed"
     texts = {name: f"echo '{name} v1.2.3 of 2026'; exit 1" for name in programs.PACKAGES}
     stubs.programs(place, texts)
@@ -163,9 +165,7 @@ def test_versions(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("guest")
-def test_what_is_not_installed(
-    out: Path, installed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_programs(out: Path, installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (installed / "wireguard-go").unlink()
     words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(out)]
     assert main(words) == 4
@@ -182,7 +182,7 @@ def full(_out: Path) -> None:
 
 
 def die(_out: Path) -> None:
-    raise hearing.GuestDied("The guest's kernel ended before the command did.", "Its log")
+    raise channels.GuestDied("The guest's kernel ended before the command did.", "Its log")
 
 
 def terminate(_out: Path) -> None:
@@ -197,7 +197,7 @@ def results(out: Path) -> list[tuple[str, str, int, str]]:
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 5, len(JOBS) - 1, len(JOBS)])
-def test_what_is_missing_is_made(stop_after: int, guest: Guest, out: Path) -> None:
+def test_continue_makes_missing_runs(stop_after: int, guest: Guest, out: Path) -> None:
     guest.stop_after, guest.stop = stop_after, interrupt
     assert main([*BENCH, str(out)]) == 130
     assert rundir.made(out, JOBS) == stop_after
@@ -205,7 +205,7 @@ def test_what_is_missing_is_made(stop_after: int, guest: Guest, out: Path) -> No
     guest.ran.clear()
     whole = stop_after == len(JOBS)
     assert main([*CONTINUE, str(out)]) == 0
-    # An incomplete pair is made again, as a whole; nothing else is.
+    # Only an incomplete pair is repeated, as a whole.
     assert guest.ran == JOBS[stop_after // 3 * 3 :]
     assert results(out) == PLANNED
     continued = json.loads((out / "meta.json").read_text())["continued"]
@@ -215,7 +215,7 @@ def test_what_is_missing_is_made(stop_after: int, guest: Guest, out: Path) -> No
 
 
 @pytest.mark.parametrize(("stop", "status"), [(full, 1), (die, 1), (terminate, 130)])
-def test_other_ends_keep_the_runs(
+def test_errors_keep_results(
     stop: Callable[[Path], None], status: int, guest: Guest, out: Path
 ) -> None:
     old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -229,12 +229,12 @@ def test_other_ends_keep_the_runs(
     assert main([*CONTINUE, str(out)]) == 0
 
 
-def test_a_complaint_of_the_kernel(guest: Guest, out: Path) -> None:
+def test_kernel_splat(guest: Guest, out: Path) -> None:
     guest.log[4] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
     assert main([*BENCH, str(out)]) == 1
 
 
-def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
+def test_incomplete_line_is_dropped(guest: Guest, out: Path) -> None:
     def tear(where: Path) -> None:
         for name in ("raw.jsonl", "noise.jsonl"):
             with (where / name).open("a") as file:
@@ -251,9 +251,7 @@ def test_a_torn_line_is_dropped(guest: Guest, out: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "name"), [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu")]
 )
-def test_what_is_not_the_same_is_not_continued(
-    part: str, name: str, guest: Guest, out: Path
-) -> None:
+def test_changed_identity_is_not_continued(part: str, name: str, guest: Guest, out: Path) -> None:
     guest.stop_after, guest.stop = 5, interrupt
     main([*BENCH, str(out)])
     meta = json.loads((out / "meta.json").read_text())
@@ -266,7 +264,7 @@ def test_what_is_not_the_same_is_not_continued(
     assert (out / "raw.jsonl").read_bytes() == before
 
 
-def test_what_cannot_be_continued(guest: Guest, out: Path) -> None:
+def test_cannot_continue(guest: Guest, out: Path) -> None:
     guest.stop_after, guest.stop = 5, interrupt
     main([*BENCH, str(out)])
     lines = (out / "raw.jsonl").read_text().splitlines(keepends=True)
@@ -289,7 +287,7 @@ def test_data_are_never_overwritten(guest: Guest, out: Path) -> None:
 NOW = Load(wall_s=100.0, cpus=2, busy_s=50.0, steal_s=5.0, load_1min=0.5)
 
 
-def test_own_time_is_that_of_all_descendants(tmp_path: Path) -> None:
+def test_own_cpu_time_of_descendants(tmp_path: Path) -> None:
     family = {1: (0, 1000), 10: (1, 100), 11: (10, 20), 12: (11, 3), 20: (1, 7000)}
     for number, (parent, ticks) in family.items():
         (tmp_path / str(number)).mkdir()
@@ -298,17 +296,15 @@ def test_own_time_is_that_of_all_descendants(tmp_path: Path) -> None:
     assert noise.own_cpu_seconds(tmp_path, 10) == pytest.approx(123 / load.TICKS_PER_S)
 
 
-def test_a_line_about_the_host_for_each_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_noise_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, moments = [10.0], [NOW]
     monkeypatch.setattr(load, "read", lambda _proc: moments[-1])
     monkeypatch.setattr(noise, "own_cpu_seconds", lambda _proc: own[0])
     watched = noise.HostNoise(tmp_path)
-    watched.begins()
-    # In two seconds of two CPUs 3 s were busy, 2.4 of them ours.
+    watched.start()
+    # In two seconds on two CPUs 3 s were busy, 2.4 of them in this process tree.
     own[0] = 12.4
     moments.append(replace(NOW, wall_s=102.0, busy_s=53.0, steal_s=5.2, load_1min=1.5))
-    watched.ended(7)
+    watched.record(7)
     line = json.loads((tmp_path / "noise.jsonl").read_text())
     assert (line["run"], line["others_cpu_share"], line["steal_share"]) == (7, 0.15, 0.05)

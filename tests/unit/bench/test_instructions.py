@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Instructions per packet: the cases, the arithmetic, the tables, and what is refused."""
+"""Instructions per packet: cases, arithmetic, tables, checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def skipped(variant: str) -> dict[str, Any]:
     return {"case": "g", "axes": {"gso": "44"}, "variant": variant, "skipped": "too old"}
 
 
-def test_what_a_kernel_cannot_do_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_case_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*_args: object) -> dict[str, Any]:
         raise Unsupported("too old")
 
@@ -54,7 +54,7 @@ def test_what_a_kernel_cannot_do_is_skipped(monkeypatch: pytest.MonkeyPatch) -> 
     assert line == {**skipped("stock"), "case": "gso=44"}
 
 
-def test_costs_are_of_what_was_read_and_over_all_rounds() -> None:
+def test_costs_over_all_rounds() -> None:
     results = [result("stock", [2000, 2400]), result("nodrop", [1000]), result("stock", [2200])]
     found = costs.costs(results)["full"]
     assert found["stock"].per_packet == (100.0, 120.0, 110.0)
@@ -63,7 +63,7 @@ def test_costs_are_of_what_was_read_and_over_all_rounds() -> None:
     assert found["nodrop"].median == 50
 
 
-def test_the_table_is_made_of_the_data_alone(tmp_path: Path) -> None:
+def test_table_from_raw_data(tmp_path: Path) -> None:
     shutil.copytree(RESULTS, tmp_path / "again")
     (tmp_path / "again" / "table.md").unlink()
     assert bench.main(["--table", str(tmp_path / "again")]) == 0
@@ -81,7 +81,7 @@ def test_the_table_is_made_of_the_data_alone(tmp_path: Path) -> None:
         {"rounds": [{"ticks": 1, "delivered": 1, "idle_ms": 10}]},
     ],
 )
-def test_what_proves_nothing_is_refused(more: Mapping[str, Any]) -> None:
+def test_check_refuses_invalid_results(more: Mapping[str, Any]) -> None:
     costs.check([result("stock", [2000]), skipped("nodrop")])
     for results in ([result("stock", [2000]), result("nodrop", [2000], **more)], []):
         with pytest.raises(NodropError):

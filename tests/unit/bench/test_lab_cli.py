@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab``: what it takes, its exit statuses, and what it prints by -j."""
+"""``nodrop-lab``: command lines, exit statuses, JSON output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_list(capsys: Capture) -> None:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Measurements take what was measured before."""
+    """Replace a measurement by recorded results."""
 
     def measure(_scenarios: Any, _variants: Any, out: Path, _progress: Any) -> None:
         shutil.copytree(RESULTS / "tap", out)

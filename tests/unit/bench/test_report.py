@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""From the raw data of a run to its numbers, its picture and its page."""
+"""From a run's raw data to its numbers, plot and page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 
 from bench import scenario
 from bench.cli import main
-from bench.commands import common
+from bench.commands import shared
 from bench.guest.plan import RAW_NAME
-from bench.report import files, noise, page, plot, rows, stats, summary, table
+from bench.report import files, noise, page, plot, stats, summary, table, tablerows
 from bench.report.files import Run
 from bench.rundir import jobs
 from lab.guest.variant import Variant
@@ -37,7 +37,7 @@ Line = dict[str, Any]
 def make_run(
     path: Path, nodrop_lost: int = 0, change: Callable[[Line], Any] = lambda _: None
 ) -> Path:
-    """Leave the directory of a run of tap; ``change`` is called with its seventh line."""
+    """Write the directory of a run of tap; ``change`` is called with its seventh line."""
     chosen = TAP.with_length(PAIRS, 0.1)
     meta = {
         "schema": files.META_SCHEMA,
@@ -79,15 +79,15 @@ def summarised(path: Path) -> dict[str, Any]:
 def test_ratios_are_paired_and_cases_joined(tmp_path: Path) -> None:
     tap = summarised(make_run(tmp_path))
     ratio = tap["ratios"]["nodrop/stock"]["delivered_pps"]
-    # The machine's speed changes from pair to pair; a paired ratio does not notice.
+    # The machine's speed changes from pair to pair, which does not affect paired ratios.
     assert (ratio["low"], ratio["high"]) == (pytest.approx(1.2), pytest.approx(1.2))
-    # Cases are no pairs: they make no interval narrower.
+    # Cases are not pairs: they make no interval narrower.
     assert (ratio["n"], tap["pairs"]) == (PAIRS, PAIRS)
-    # Six cases: losses add up, rates have a geometric mean.
+    # Six cases: counts are summed, rates have a geometric mean.
     assert tap["variants"]["stock"]["lost"]["median"] == 6000
     assert tap["variants"]["stock"]["delivered_pps"]["median"] == pytest.approx(102_500)
     assert tap["cases"][CASE]["variants"]["stock"]["lost"]["median"] == 1000
-    assert "lost" not in tap["ratios"]["nodrop/upstream"]  # nothing is compared with 0
+    assert "lost" not in tap["ratios"]["nodrop/upstream"]  # no ratios to 0
 
 
 def test_incomplete_pairs_and_cases(tmp_path: Path) -> None:
@@ -95,45 +95,45 @@ def test_incomplete_pairs_and_cases(tmp_path: Path) -> None:
     keep(make_run(tmp_path), lambda line: (line["case"], line["variant"], line["pair"]) not in gone)
     assert summarised(tmp_path)["pairs"] == PAIRS - 2
     keep(tmp_path, lambda line: line["case"] != CASE)
-    directory, found = common.write_report(tmp_path)
-    assert rows.whole(directory.scenarios["tap"], found["tap"]) == "5 of 6 cases"
+    directory, found = shared.write_report(tmp_path)
+    assert tablerows.total_label(directory.scenarios["tap"], found["tap"]) == "5 of 6 cases"
 
 
 @pytest.mark.parametrize("kept", ["nodrop", "stock"])
-def test_a_single_driver_has_no_ratios(tmp_path: Path, kept: str) -> None:
+def test_single_driver_has_no_ratios(tmp_path: Path, kept: str) -> None:
     keep(make_run(tmp_path), lambda line: line["variant"] == kept)
-    _, found = common.write_report(tmp_path)
+    _, found = shared.write_report(tmp_path)
     assert found["tap"]["ratios"] == {}
     assert list(found["tap"]["variants"]) == [kept]
 
 
 @pytest.mark.parametrize("done", [1, 4, 20])
-def test_a_killed_run_is_reported_as_far_as_it_went(tmp_path: Path, done: int) -> None:
+def test_report_of_killed_run(tmp_path: Path, done: int) -> None:
     raw = make_run(tmp_path) / RAW_NAME
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join(lines[:done]) + lines[done][:20])
-    directory, found = common.write_report(tmp_path)
+    directory, found = shared.write_report(tmp_path)
     assert (len(directory.runs), found["tap"]["runs"]) == (done, done)
 
 
 @pytest.mark.parametrize(
     ("lost", "qdisc", "counted"), [(0, "fq_codel", 0), (4, "fq_codel", 144), (4, "noqueue", 0)]
 )
-def test_what_nodrop_lost(tmp_path: Path, lost: int, qdisc: str, counted: int) -> None:
+def test_lost_by_nodrop(tmp_path: Path, lost: int, qdisc: str, counted: int) -> None:
     meta = make_run(tmp_path, lost) / files.META_NAME
     data = json.loads(meta.read_text())
     data["scenarios"]["tap"]["parameters"]["qdisc"] = qdisc
     meta.write_text(json.dumps(data))
     directory = files.load(tmp_path)
     assert summary.lost_by_nodrop(directory) == counted
-    assert common.check(directory) == bool(counted)
+    assert shared.check(directory) == bool(counted)
 
 
-def test_packets_nobody_counted(tmp_path: Path) -> None:
+def test_unaccounted_packets(tmp_path: Path) -> None:
     make_run(tmp_path, change=lambda line: line["metrics"].update(unaccounted=3))
     directory = files.load(tmp_path)
     assert [run.metrics["unaccounted"] for run in summary.unaccounted(directory)] == [3]
-    assert common.check(directory) == 1
+    assert shared.check(directory) == 1
 
 
 def metric(value: Any) -> Callable[[Line], Any]:
@@ -150,7 +150,7 @@ def metric(value: Any) -> Callable[[Line], Any]:
         lambda line: line.update(variant="ours"),
         lambda line: line.update(pair=PAIRS),
         lambda line: line.update(pair="0"),
-        lambda line: line.update(pair=0, case=CASE, variant="stock"),  # twice
+        lambda line: line.update(pair=0, case=CASE, variant="stock"),  # a duplicate
         metric(None),
         metric(True),
         metric(math.nan),
@@ -158,7 +158,7 @@ def metric(value: Any) -> Callable[[Line], Any]:
         metric(-1.0),
     ],
 )
-def test_a_line_that_cannot_be_is_refused(change: Callable[[Line], Any], tmp_path: Path) -> None:
+def test_invalid_line_is_refused(change: Callable[[Line], Any], tmp_path: Path) -> None:
     make_run(tmp_path, change=change)
     with pytest.raises(NodropError, match="line 7"):
         files.load(tmp_path)
@@ -176,7 +176,7 @@ def test_a_line_that_cannot_be_is_refused(change: Callable[[Line], Any], tmp_pat
         {"schema": 99},
     ],
 )
-def test_metadata_that_lack_something(change: dict[str, Any], tmp_path: Path) -> None:
+def test_incomplete_metadata(change: dict[str, Any], tmp_path: Path) -> None:
     meta = make_run(tmp_path) / files.META_NAME
     meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
     with pytest.raises(NodropError):
@@ -192,13 +192,13 @@ def test_results_can_be_read(name: str) -> None:
     directory = files.load(path)
     found = summary.summarise(directory)
     assert plot.panels(found, directory.meta["variants"])
-    # The table beside the rows is made of them.
+    # table.md matches the raw data.
     made = table.markdown(table.sections(directory, found), table.note(directory, found))
     assert made == (path / files.MARKDOWN_NAME).read_text(encoding="utf-8")
 
 
 class Tags(HTMLParser):
-    """Counts a page's elements and keeps what it would fetch."""
+    """Counts a page's elements and collects its references."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,14 +210,14 @@ class Tags(HTMLParser):
         self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
-def test_the_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
-    directory, found = common.write_report(make_run(tmp_path))
+def test_page_is_complete_and_offline(tmp_path: Path) -> None:
+    directory, found = shared.write_report(make_run(tmp_path))
     text = (tmp_path / files.PAGE_NAME).read_text(encoding="utf-8")
     tags = Tags()
     tags.feed(text)
     assert all(source.startswith("data:") for source in tags.sources)
     assert (tags.counts["img"], tags.counts["table"]) == (1, 1)
-    # A name in the data ends no element and begins none.
+    # Names in the data are escaped.
     assert "b" not in tags.counts
     assert "A &lt;b&gt; &amp; CPU" in text
     # The same data give the same bytes.
@@ -243,7 +243,7 @@ SAME = [100.0] * 10
         (of("stock", SAME, {**QUIET, "steal_share": 0.02}), False),
         (of("stock", SAME, {**QUIET, "steal_share": 0.03}), True),
         (of("stock", [60, 60, 60, 100, 100, 140, 140, 140], QUIET), True),
-        # Too few runs, or nothing recorded: not known.
+        # Too few runs, or nothing recorded: unknown.
         (of("stock", SAME[:3], QUIET), None),
         (of("stock", SAME), None),
     ],
@@ -253,7 +253,7 @@ def test_noisy(made: list[Run], noisy: bool | None) -> None:
     assert found["noisy"] is noisy
 
 
-def test_lines_about_the_host_that_are_broken_are_skipped() -> None:
+def test_invalid_noise_lines_are_skipped() -> None:
     text = '{"run": 0, "wall_s": 1}\n[]\n{"run": 1, "wa\n{"run": 0, "wall_s": 2}\n{"run": 2}\n'
     text += '{"run": 0, "wall_s": NaN}\n{"run": 1.5}\n'
     assert files.parse_noise(text) == {0: {"wall_s": 2.0}, 2: {}}
@@ -269,7 +269,7 @@ def test_interval_of_known_samples() -> None:
         assert found.confidence >= stats.CONFIDENCE
 
 
-def test_a_small_sample_tells_its_lower_confidence() -> None:
+def test_confidence_of_small_sample() -> None:
     for n, confidence in ((1, 0.0), (2, 0.5), (5, 0.9375)):
         found = stats.interval([float(value) for value in range(n)])
         assert (found.low, found.high, found.confidence) == (0, n - 1, confidence)

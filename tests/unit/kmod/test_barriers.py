@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each barrier names its proof, and each proof is named and can fail.
+"""Each barrier names its litmus tests, and each litmus test is named and has a failing twin.
 
-No machine here notices a barrier that is gone: x86 does without most of them.
+Tests on x86 do not notice a missing barrier: the CPU hardly needs them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ NAMED = re.compile(
 )
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 CODE = re.compile(r"^ \* Code: (.*)$", re.MULTILINE)
-"""In a litmus test: which barriers of the code it is about."""
+"""In a litmus test: the barriers of the code that it proves."""
 
 
 def barriers(text: str) -> list[tuple[str, set[str]]]:
-    """Return each barrier, and what the comment of its statement names."""
+    """Return each barrier, and the litmus tests named in its statement's comment."""
     comments = list(COMMENT.finditer(text))
     found = []
     for barrier in BARRIER.finditer(text):
         around = [c for c in comments if c.start() < barrier.start()]
         if around and barrier.start() < around[-1].end():
-            continue  # a comment speaks of it
+            continue  # in a comment
         between = text[around[-1].end() : barrier.start()].strip() if around else "{"
         near = not re.search(r"[;{}]", between)
         found.append((barrier[0], set(NAMED.findall(around[-1][0])) if near else set()))
@@ -48,14 +48,14 @@ ALL = [
 ]
 
 
-def test_every_barrier_names_a_litmus_test_that_there_is() -> None:
+def test_every_barrier_names_an_existing_litmus_test() -> None:
     assert len(ALL) >= 8
     assert [where for where, tests in ALL if not tests] == []
     named = {name for text in TEXTS.values() for name in NAMED.findall(text)}
     assert {*WHOLE} <= named <= LITMUS.keys()
 
 
-def test_each_proof_is_of_the_codes_barriers_and_can_fail() -> None:
+def test_each_litmus_test_matches_the_code_and_can_fail() -> None:
     manual = (REPOSITORY / "docs/memory-ordering.md").read_text(encoding="utf-8")
     twins = set()
     for test in WHOLE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which kernels and sources kmod/fit and kmod/prepare take, and which modules they make of them."""
+"""The kernels and sources that kmod/fit and kmod/prepare accept, and the modules built of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = {
 }
 TOOLS = {
     "gcc": "echo 'gcc (Debian 12.2) 12.2.0'",
-    # What the kernel's build would make.
+    # Creates the files that the kernel's build would.
     "make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=} ;;
         TWIN=*) twin=yes ;; esac; done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"
     touch "$out/build/log"; echo "${twin-no}" >"$NODROP_STORE/twin"
@@ -49,7 +49,7 @@ USES = [
     ("ptr_ring_consume(&tfile->tx_ring); tun_use(&tfile->tx_ring);", False),
     ("x = tfile->tx_ring.consumer_head;", False),
 ]
-"""What tun.c may do with its ring, and what it may not."""
+"""Accesses of tun.c to its ring, and whether the hooks support them."""
 BUILT = {
     "include/generated/uapi/linux/version.h": f"#define LINUX_VERSION_CODE {0x06010C}\n",
     "include/config/auto.conf": "CONFIG_PREEMPT=y\n",
@@ -85,11 +85,11 @@ def place(tmp_path: Path) -> Path:
     ],
 )
 def test_modules_of_a_kernel(place: Path, config: str, made: set[str] | None) -> None:
-    """DKMS calls it twice: first to know whether the kernel is to be built for."""
+    """DKMS calls fit twice: first to find out whether it can build for the kernel."""
     lines = "".join(f"CONFIG_{word}\n" for word in config.split())
     first = fit(place, lines)
     assert first.returncode == (made is None)
-    # Whoever lacks a module is told before the installation, and not twice.
+    # A missing module is reported by the first call only.
     assert bool(first.stderr) is (made is None or "VHOST_NET=y" in config or "TAP=y" in config)
     out = place / "out"
     out.mkdir()
@@ -108,8 +108,8 @@ def test_a_step_that_fails_makes_nothing(place: Path, step: str) -> None:
     assert list(out.iterdir()) == []
 
 
-def test_the_kernels_own_modules_show_whether_a_given_source_fits(place: Path) -> None:
-    """Also when it was given for these headers before."""
+def test_given_source_is_compared_with_the_kernels_modules(place: Path) -> None:
+    """Also if the source was given earlier, for the same headers."""
     shutil.copy(KMOD / "source", place / "kmod")
     trees(place, place / "modules" / KERNEL / "build")
     for source in (place / "source", None):
@@ -120,27 +120,27 @@ def test_the_kernels_own_modules_show_whether_a_given_source_fits(place: Path) -
     ("own", "made_by", "are"),
     [
         ("drivers/net/tun.ko.xz", "x86_64-linux-gnu-gcc-12 (Debian 12.2) 12.2.0", True),
-        # A newer one makes other code of the same source.
+        # A newer compiler generates other code.
         ("drivers/net/tun.ko.xz", "gcc-12 (Debian 12.1) 12.2.0", False),
-        # As an older DKMS has put it aside.
+        # An older DKMS has moved tun.ko away.
         ("drivers/net/veth.ko.xz", "gcc-12 (Debian 12.2) 12.2.0", False),
     ],
 )
-def test_they_show_it_of_a_found_source(place: Path, own: str, made_by: str, are: bool) -> None:
-    """Where they can."""
+def test_found_source_may_be_compared(place: Path, own: str, made_by: str, are: bool) -> None:
+    """If the compiler is the same, and the kernel's own modules are there."""
     write(place / "modules" / KERNEL / "kernel" / own)
     config = f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{made_by}"\n'
     assert compared(place, config) is are
 
 
 def compared(place: Path, config: str, source: Path | None = None) -> bool:
-    """Fit modules; whether the kernel's own were made again."""
+    """Fit modules; return whether fit rebuilt the kernel's own to compare them."""
     assert fit(place, config, source=source).returncode == 0
     shutil.rmtree(place / "store/built")
     return (place / "store/twin").read_text() == "yes\n"
 
 
-def test_source_that_was_given_for_other_headers(place: Path) -> None:
+def test_source_given_for_other_headers(place: Path) -> None:
     kept = place / "store/sources" / f"given-{KERNEL}"
     write(kept / "drivers/net/tap.c")
     symvers = place / "modules" / KERNEL / "build/Module.symvers"
@@ -153,14 +153,14 @@ def test_source_that_was_given_for_other_headers(place: Path) -> None:
 
 
 def trees(place: Path, build: Path) -> None:
-    """Make a kernel's source, and where it was built."""
+    """Write a kernel's source tree and its build tree."""
     for tree, files in ((place / "source", SOURCE), (build, BUILT)):
         for name, text in files.items():
             write(tree / name, text)
 
 
 def prepare(place: Path) -> Done:
-    """Prepare these trees; it leaves nothing behind when it does not take them."""
+    """Run prepare; fail if it leaves anything behind after a refusal."""
     out = place / "out"
     done = run(place, KMOD / "prepare", place / "source", place / "build", out)
     assert done.returncode in (0, 1)
@@ -191,7 +191,7 @@ def prepare(place: Path) -> Done:
         ("source/drivers/vhost/net.c", "spin_lock(&other);\n", False),
     ],
 )
-def test_trees(tmp_path: Path, file: str, text: str | None, taken: bool) -> None:
+def test_prepare(tmp_path: Path, file: str, text: str | None, taken: bool) -> None:
     trees(tmp_path, tmp_path / "build")
     if text is None:
         (tmp_path / file).unlink()
@@ -200,7 +200,7 @@ def test_trees(tmp_path: Path, file: str, text: str | None, taken: bool) -> None
     assert (prepare(tmp_path).returncode == 0) is taken
 
 
-def test_the_line_is_named(tmp_path: Path) -> None:
+def test_prepare_names_the_line(tmp_path: Path) -> None:
     trees(tmp_path, tmp_path / "build")
     write(tmp_path / "source/drivers/net/tun.c", f"{ONCE}\n\tgive(&tfile->tx_ring);\n")
     assert "3:\tgive(&tfile->tx_ring);" in prepare(tmp_path).stderr

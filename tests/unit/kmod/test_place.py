@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel's own modules outlive a DKMS that is cut short, and a removal that goes wrong."""
+"""The kernel's own modules survive an interrupted DKMS, and a removal that fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOCK = {
 }
 STORED = f"dkms/nodrop/original_module/{KERNEL}/x86_64"
 END = "vermagic"
-"""The last word of a whole module here."""
+"""The last word of an intact module here."""
 
 STUBS = {
     "modinfo": f"""case $1 in
@@ -33,9 +33,9 @@ STUBS = {
     # A file "packaged" holds the names of packaged files.
     "dpkg-query": """for f in $(cat "$TREE/packaged" 2>/dev/null); do
         case /usr/lib/modules/$KERNEL/$f in $2) echo "linux-image-x:amd64: $f" ;; esac; done""",
-    # What do_install() and do_uninstall() of DKMS do with files: OF=3.2 moves the kernel's own
-    # module away and ends when it cannot copy; OF=3.0, on Debian, does neither.
-    # CUT: the module whose copy is cut short, by a full disk or, with KILL, a signal.
+    # A model of DKMS's do_install() and do_uninstall(): OF=3.2 moves the kernel's own
+    # module away and stops if it cannot copy; OF=3.0, on Debian, does neither.
+    # CUT: the module whose copy is interrupted, by a full disk or, with KILL, a signal.
     "dkms-model": """
 dkms_tree=$TREE/dkms install_tree=$TREE/modules kernelver=$KERNEL arch=x86_64
 entry=0.3.0/$kernelver/$arch
@@ -89,7 +89,7 @@ exit 0""",
 
 
 class Tree:
-    """A DKMS tree with built modules, and a kernel's modules."""
+    """A DKMS tree with built modules, and a kernel's module tree."""
 
     def __init__(self, place: Path, of: str) -> None:
         self.place, self.of = place, of
@@ -127,7 +127,7 @@ class Tree:
         return self._run(KMOD / "verify", "0.3.0").returncode
 
     def stock(self) -> int:
-        """Is each kernel's own found again? What is wrong is said, and nothing else."""
+        """Check that the kernel finds its own modules; fail if stderr and the status disagree."""
         done = self._run(KMOD / "place", "stock")
         assert bool(done.stderr) is bool(done.returncode)
         return done.returncode
@@ -137,14 +137,14 @@ class Tree:
         return self.stock()
 
     def store(self, name: str) -> None:
-        """As an older DKMS has moved the kernel's own away."""
+        """Move a stock module away, as an older DKMS does."""
         path = self.kernel / STOCK[name]
         write(self.place / STORED / f"{name}.ko", path.read_text())
         write(self.place / STORED / f"{name}.ko.origin", f"{path}\n")
         path.unlink()
 
     def found(self) -> dict[str, str]:
-        """Return whose module the kernel finds: "stock", "ours" or what is left of it."""
+        """Return the contents of the modules that the kernel finds."""
         found = {}
         for name, path in STOCK.items():
             ours = self.kernel / f"updates/dkms/{name}.ko"
@@ -156,7 +156,7 @@ class Tree:
         return set(self.found().values()) == {f"{text} {END}"}
 
     def listed(self) -> bool:
-        """Whether modprobe's lists were made again."""
+        """Return whether depmod was run."""
         return KERNEL in (self.place / "depmod").read_text()
 
 
@@ -166,7 +166,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.mark.parametrize("of", ["3.0", "3.2"])
-def test_in_and_out(tmp_path: Path, of: str) -> None:
+def test_install_and_remove(tmp_path: Path, of: str) -> None:
     tree = Tree(tmp_path, of)
     assert tree.install() == 0
     assert tree.all_are("ours, whole")
@@ -181,15 +181,15 @@ def test_in_and_out(tmp_path: Path, of: str) -> None:
     ("of", "cut", "kill"),
     [("3.0", "tun", False), ("3.0", "nodrop", True), ("3.2", "tap", False), ("3.2", "tun", True)],
 )
-def test_a_copy_that_is_cut(tmp_path: Path, of: str, cut: str, kill: bool) -> None:
-    """Twice, since the second try must not store the first one's leftovers."""
+def test_interrupted_copy(tmp_path: Path, of: str, cut: str, kill: bool) -> None:
+    """Twice: the second attempt must not store the first one's leftovers."""
     tree = Tree(tmp_path, of)
     for _ in range(2):
         tree.install(cut, kill=kill)
         assert (tree.kernel / STOCK["tun"]).read_text() == f"stock {END}\n"
     assert tree.remove() == 0
     assert tree.all_are("stock")
-    # DKMS calls it built, not installed; DKMS 3.0 goes on, and it is repaired.
+    # For DKMS it is then built, not installed. DKMS 3.0 continues, and verify repairs it.
     tree.build()
     tree.install(cut, kill=kill)
     left_out = kill or of == "3.2"
@@ -209,8 +209,8 @@ def test_verify_repairs_what_was_damaged_later(tree: Tree) -> None:
     assert tree.all_are("ours, whole")
 
 
-def test_what_an_older_installation_moved_is_put_back(tree: Tree) -> None:
-    """It was cut: one is truncated, one is gone, and DKMS has stored both."""
+def test_modules_moved_by_an_older_installation_are_restored(tree: Tree) -> None:
+    """After an interruption: one is truncated, one is missing, and DKMS has stored both."""
     tree.store("tun")
     tree.store("tap")
     write(tree.kernel / "updates/dkms/tun.ko", "ours\n")
@@ -221,8 +221,8 @@ def test_what_an_older_installation_moved_is_put_back(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("origin", [STOCK["tun"], "", None])
-def test_what_was_stored_is_put_back_after_removal(tree: Tree, origin: str | None) -> None:
-    """Also when DKMS was killed before it wrote down where the kernel's own module was."""
+def test_stored_modules_are_restored_after_removal(tree: Tree, origin: str | None) -> None:
+    """Also if DKMS was killed before it recorded the module's origin."""
     tree.store("tun")
     note = tree.place / STORED / "tun.ko.origin"
     note.write_text(f"{tree.kernel / origin}\n" if origin else "")
@@ -237,8 +237,8 @@ def test_what_was_stored_is_put_back_after_removal(tree: Tree, origin: str | Non
 @pytest.mark.parametrize(
     ("root", "path"), [("modules", "extra/tun.ko"), ("lib/modules", "updates/dkms/tun.ko")]
 )
-def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
-    """To anywhere below the kernel's modules, by whichever name."""
+def test_other_packages_modules_are_restored(tree: Tree, root: str, path: str) -> None:
+    """Anywhere below the kernel's module directory, by any path to it."""
     (tree.place / "lib").symlink_to(".")
     stored = write(tree.place / STORED / "tun.ko", f"theirs {END}\n")
     write(stored.with_name("tun.ko.origin"), f"{tree.place}/{root}/{KERNEL}/{path}\n")
@@ -247,7 +247,7 @@ def test_others_are_put_back_too(tree: Tree, root: str, path: str) -> None:
     assert not (tree.place / "dkms/nodrop/original_module").exists()
 
 
-def test_what_belongs_nowhere_is_kept_and_told(tree: Tree) -> None:
+def test_modules_of_unknown_origin_are_kept_and_reported(tree: Tree) -> None:
     stored = write(tree.place / STORED / "wg.ko", f"theirs {END}\n")
     assert tree.stock() == 1
     write(stored.with_name("wg.ko.origin"), f"{tree.place}/other/wg.ko\n")
@@ -257,7 +257,7 @@ def test_what_belongs_nowhere_is_kept_and_told(tree: Tree) -> None:
 
 
 def test_a_driver_of_another_package_stays(tree: Tree) -> None:
-    """It is in the folder of DKMS, too."""
+    """It is in DKMS's folder, too."""
     theirs = write(tree.kernel / "updates/dkms/tun.ko", f"theirs {END}\n")
     assert tree.install() == 101
     assert tree.verify() == 1
@@ -267,8 +267,8 @@ def test_a_driver_of_another_package_stays(tree: Tree) -> None:
     assert list(theirs.parent.iterdir()) == [theirs]
 
 
-def test_a_kernel_whose_name_begins_as_anothers(tree: Tree) -> None:
-    """Neither's link is the other's."""
+def test_kernel_names_with_a_common_prefix(tree: Tree) -> None:
+    """One's link does not stand for the other."""
     tree.install()
     other = tree.place / "modules" / KERNEL.partition("-")[0]
     write(other / "modules.order")
@@ -279,11 +279,11 @@ def test_a_kernel_whose_name_begins_as_anothers(tree: Tree) -> None:
     assert tree.all_are("ours, whole")
     (tree.kernel / STOCK["tun"]).unlink()
     tree.remove()
-    assert tree.stock() == 1, "nobody forgets that the longer one had ours"
+    assert tree.stock() == 1, "the longer name's missing module is reported"
 
 
-def test_a_kernel_that_never_had_ours(tree: Tree) -> None:
-    """Its own are its own affair."""
+def test_kernel_without_nodrop(tree: Tree) -> None:
+    """Its missing modules are not reported."""
     for name in ("tun", "tap"):
         (tree.kernel / STOCK[name]).unlink()
     assert tree.stock() == 0
@@ -292,8 +292,8 @@ def test_a_kernel_that_never_had_ours(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_a_package_knows_what_its_kernel_had(tree: Tree, text: str | None) -> None:
-    """Also when nothing is left of ours there; what it never had is not missed."""
+def test_package_lists_its_kernels_modules(tree: Tree, text: str | None) -> None:
+    """Also if nothing of nodrop is left; modules that it never had are not missed."""
     write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n")
     (tree.kernel / STOCK["tap"]).unlink()
     assert tree.stock() == 0
@@ -302,8 +302,8 @@ def test_a_package_knows_what_its_kernel_had(tree: Tree, text: str | None) -> No
     assert tree.stock() == 1
 
 
-def test_a_kernel_that_lists_no_modules(tree: Tree) -> None:
-    """What it had cannot be known."""
+def test_kernel_without_modules_order(tree: Tree) -> None:
+    """The modules that it had are then unknown."""
     tree.install()
     (tree.kernel / "modules.order").unlink()
     assert tree.remove() == 1
@@ -311,8 +311,8 @@ def test_a_kernel_that_lists_no_modules(tree: Tree) -> None:
     assert tree.install() == 101
 
 
-def test_another_tree_of_dkms(tree: Tree) -> None:
-    """By its settings, which no argument repeats for verify and for stock."""
+def test_other_dkms_tree(tree: Tree) -> None:
+    """DKMS's settings name it; verify and stock get no argument for it."""
     tree.install()
     (tree.place / "dkms").rename(tree.place / "other")
     write(tree.place / "etc/dkms/framework.conf", 'dkms_tree="${dkms_tree%/*}/other"\n')
@@ -332,13 +332,13 @@ def test_no_room(tree: Tree) -> None:
     assert tree.all_are("stock")
 
 
-def test_a_kernel_that_has_lost_its_own_gets_none(tree: Tree) -> None:
+def test_kernel_without_its_own_tun_gets_none(tree: Tree) -> None:
     (tree.kernel / STOCK["tun"]).unlink()
     assert tree.install() == 101
     assert tree.stock() == 1
 
 
-def test_what_its_package_does_not_have_may_be_missing(tree: Tree) -> None:
+def test_module_that_the_package_lacks_may_be_missing(tree: Tree) -> None:
     (tree.kernel / STOCK["tap"]).unlink()
     write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n{STOCK['vhost_net']}\n")
     assert tree.install() == 0
@@ -356,7 +356,7 @@ def test_a_damaged_tun_is_noticed_after_removal(tree: Tree) -> None:
 
 
 def test_fewer_modules(tree: Tree) -> None:
-    """Of a kernel that has vhost_net built in."""
+    """For a kernel with vhost_net built in."""
     (tree.place / f"dkms/nodrop/0.3.0/{KERNEL}/x86_64/module/vhost_net.ko").unlink()
     assert tree.install() == 0
     assert tree.verify() == 0
@@ -376,7 +376,7 @@ def test_fewer_modules(tree: Tree) -> None:
         (None, ALL),
     ],
 )
-def test_dkms_is_told_the_kernels_modules(
+def test_dkms_conf_lists_the_kernels_modules(
     tmp_path: Path, config: str | None, modules: tuple[str, ...]
 ) -> None:
     if config is not None:

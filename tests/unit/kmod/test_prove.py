@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""kmod/live/prove on small programs: what it accepts, and what it refuses for which reason."""
+"""kmod/live/prove on small programs: those that it accepts, and its reasons to refuse others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prove(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def build(folder: Path, text: str, name: str = "tun.ko", *options: str) -> Path:
-    """Compile a driver as the kernel does."""
+    """Compile a driver with the kernel's options."""
     source, made = folder / "driver.c", folder / name
     source.write_text(text)
     command = ["gcc", "-O2", "-g", "-fno-ipa-sra", "-mcmodel=kernel", "-fno-pic", *options]
@@ -46,7 +46,7 @@ def build(folder: Path, text: str, name: str = "tun.ko", *options: str) -> Path:
 TAKEN = DRIVER.replace("return r->n = slow(0)", "return __ptr_ring_produce(r, 0)").replace(
     "ptr_ring_init(r)", "__ptr_ring_produce(r, 1)"
 )
-"""The address of a function that reaches the ring is taken."""
+"""A driver that takes the address of a function that accesses the ring."""
 OWN = "extern int __this_module; int put(int *); int f(void) { return put(&__this_module); }"
 TIMER = """
 extern void set_timer(void (*call)(int));
@@ -70,7 +70,7 @@ def test_inlined_access_is_found(prove: ModuleType, tmp_path: Path) -> None:
         (TAKEN, {"xmit"}, r"open_ring\(\)"),
     ],
 )
-def test_all_that_reach_the_ring_are_replaced(
+def test_all_ring_users_are_replaced(
     prove: ModuleType, tmp_path: Path, driver: str, replaced: set[str], why: str | None
 ) -> None:
     made = build(tmp_path, driver)
@@ -82,7 +82,7 @@ def test_all_that_reach_the_ring_are_replaced(
 
 
 def same(folder: Path, what: str, driver: str, twin: str) -> bool:
-    """Whether kmod/twin takes one for what the other was made of; what: "same" or "code"."""
+    """Return whether kmod/twin finds two drivers equal; what: "same" or "code"."""
     for place, text in (("dist", driver), ("twin", twin)):
         (folder / place).mkdir(exist_ok=True)
         build(folder / place, text)
@@ -101,7 +101,7 @@ def same(folder: Path, what: str, driver: str, twin: str) -> bool:
     ],
 )
 def test_other_source_differs(tmp_path: Path, old: str, new: str) -> None:
-    """Data are no code."""
+    """Changed data do not count as code."""
     driver = DRIVER.replace("extern int slow", "extern int declared_inside(int);\nextern int slow")
     changed = driver.replace(old, new, 1)
     assert same(tmp_path, "same", driver, changed) == (old == new)
@@ -109,10 +109,10 @@ def test_other_source_differs(tmp_path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(("driver", "why"), [(DRIVER, "ops"), (OWN, None), (TIMER, r"expired\(\)")])
-def test_what_a_patch_must_not_hold(
+def test_forbidden_contents_of_a_patch(
     prove: ModuleType, tmp_path: Path, driver: str, why: str | None
 ) -> None:
-    """Data of the driver, its module, an address that outlives it."""
+    """The driver's data, its module, or an address that outlives the patch."""
     with pytest.raises(prove.Refusal, match=why):
         prove.clean(build(tmp_path, driver))
     prove.clean(build(tmp_path, "int f(int x) { return x + 1; }"))
@@ -130,7 +130,7 @@ def test_build_id(prove: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text.count("_ID { 0x") == 2
 
 
-def test_flow_control_of_the_kernels_own_is_refused(prove: ModuleType, tmp_path: Path) -> None:
+def test_kernel_with_flow_control_is_refused(prove: ModuleType, tmp_path: Path) -> None:
     twin = tmp_path / "twin/tun.c"
     twin.parent.mkdir()
     (tmp_path / "dist").mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What kmod/settle does with modules in memory, and which machines kmod/signed refuses."""
+"""kmod/settle's handling of loaded modules, and the machines that kmod/signed refuses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from stubs import Done, programs, run, write
 
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 OLD, NEW = "ab" * 20, "cd" * 20
-"""Build ids: of what is in memory, and of what is on disk."""
+"""Build IDs: of the loaded module, and of the file on disk."""
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 STUBS = {
     "modinfo": 'test -e "$NODROP_SYS/../disk/$2.ko" && echo "$NODROP_SYS/../disk/$2.ko"',
     "readelf": 'echo "    Build ID: $(cat "$2")"',
-    # Whom it used has one use less.
+    # Decrements the reference counts of the modules that it used.
     "rmmod": """echo "$1" >>"$NODROP_SYS/asked"; rm -r "$NODROP_SYS/module/$1"
     for f in "$NODROP_SYS"/module/*/holders/"$1"; do
         [ ! -e "$f" ] || { rm "$f"; f=${f%/holders/*}/refcnt; echo $(($(cat "$f") - 1)) >"$f"; }
     done""",
-    # A file's last lines are whose signature it has.
+    # A file's last lines stand for its signature.
     "insmod": """words="Required key not available" taken=$NODROP_SYS/taken
     ! tail -c "$(stat -c %s "$taken")" "$1" | cmp -s - "$taken" || words="Invalid module format"
     echo "insmod: ERROR: could not insert module $1: $words" >&2; exit 1""",
@@ -53,7 +53,7 @@ class Machine:
         self.write(f"sys/module/{name}/refcnt", f"{uses}\n")
 
     def uses(self, module: str, *others: str) -> None:
-        """Module uses others; that counts as one use of each."""
+        """Let a module use others, with a reference to each."""
         for other in others:
             self.write(f"sys/module/{other}/holders/{module}")
             count = self.sys / f"module/{other}/refcnt"
@@ -108,7 +108,7 @@ VHOST_TOO = {"tun": ("nodrop",), "vhost_net": ("nodrop", "tun")}
         ({"tun": IN_USE}, {}, []),
         ({"tun": IDLE, "vhost_net": IDLE}, {}, ["vhost_net", "tun"]),
         ({"tap": IDLE}, {}, ["tap"]),
-        ({"tap": IN_USE, "macvtap": IDLE}, {}, []),  # whose devices would go with it
+        ({"tap": IN_USE, "macvtap": IDLE}, {}, []),  # its devices would be deleted
         ({"nodrop": (NEW, 1), "tun": (NEW, 2), "vhost_net": IDLE}, {}, ["vhost_net"]),
         ({"nodrop": IDLE, "tun": IDLE}, TUN_HAS_CORE, ["tun", "nodrop"]),
         (
@@ -116,12 +116,12 @@ VHOST_TOO = {"tun": ("nodrop",), "vhost_net": ("nodrop", "tun")}
             VHOST_TOO,
             ["vhost_net", "tun", "nodrop"],
         ),
-        # A VPN holds tun, and tun the core: vhost_net, which nobody uses, must stay with them.
+        # A VPN uses tun, and tun the core: vhost_net must stay with them although it is unused.
         ({"nodrop": IDLE, "tun": IN_USE, "vhost_net": IDLE}, VHOST_TOO, []),
         ({"nodrop": IDLE, "tun": IDLE}, {**TUN_HAS_CORE, "kreader": ("nodrop",)}, []),
     ],
 )
-def test_what_is_taken_out(
+def test_unloaded_modules(
     machine: Machine,
     loaded: dict[str, tuple[str, int]],
     uses: dict[str, tuple[str, ...]],
@@ -131,14 +131,14 @@ def test_what_is_taken_out(
         machine.load(name, *state)
     for name, others in uses.items():
         machine.uses(name, *others)
-    said = machine.settle()
+    output = machine.settle()
     assert machine.asked() == removed
     stale = [name for name, state in loaded.items() if state[0] == OLD and name != "macvtap"]
-    assert bool(said) is (len(removed) < len(stale))
+    assert bool(output) is (len(removed) < len(stale))
 
 
-def test_the_core_goes_with_its_users(machine: Machine) -> None:
-    """After a removal it is on disk no more, where modprobe would look for it."""
+def test_core_is_unloaded_with_its_users(machine: Machine) -> None:
+    """After a removal it is no longer on disk, where modprobe would look."""
     (machine.place / "disk/nodrop.ko").unlink()
     for name in ("tun", "nodrop"):
         machine.load(name, OLD, 0)
@@ -162,25 +162,25 @@ def test_holders_are_named(machine: Machine) -> None:
     link = machine.sys / "class/macvtap/tap5"
     link.parent.mkdir(parents=True)
     link.symlink_to("../../devices/virtual/net/macvtap0/macvtap/tap5")
-    said = machine.settle()
-    assert set(re.findall(r"(\w+) \(pid (\d+)\)", said)) == {
+    output = machine.settle()
+    assert set(re.findall(r"(\w+) \(pid (\d+)\)", output)) == {
         ("openvpn", "123"),
         ("qemu", "77"),
         ("qemu", "78"),
     }
-    assert set(re.findall(r"\b(?:mac)?v?tap\d\b", said)) == {"tap0", "macvtap0"}
-    assert "'rmmod tap tun && modprobe tun'" in said
+    assert set(re.findall(r"\b(?:mac)?v?tap\d\b", output)) == {"tap0", "macvtap0"}
+    assert "'rmmod tap tun && modprobe tun'" in output
     assert machine.asked() == []
 
 
-def test_what_is_patched_stays(machine: Machine) -> None:
+def test_livepatched_module_stays(machine: Machine) -> None:
     machine.load("tun", OLD, 0)
     machine.write("sys/kernel/livepatch/nodrop_live/enabled", "1\n")
     assert machine.settle()
     assert machine.asked() == []
 
 
-def test_names_are_no_commands_for_the_terminal(machine: Machine) -> None:
+def test_names_are_printable(machine: Machine) -> None:
     machine.load("tun", OLD, 1)
     machine.open(5, "qemu\x1b[2J\rx\x9b", "/dev/net/tun")
     machine.write("sys/class/net/tap\x1b[0/tun_flags", "0x1802\n")
@@ -188,15 +188,15 @@ def test_names_are_no_commands_for_the_terminal(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("how", ["in", "out"])
-def test_initial_ram_disks_get_what_is_on_disk(machine: Machine, how: str) -> None:
+def test_initial_ram_disks_are_updated(machine: Machine, how: str) -> None:
     machine.write("boot/initrd.img-6.1", "usr/lib/modules/6.1/kernel/drivers/net/tun.ko.xz\n")
     machine.write("boot/initrd.img-6.12", "usr/lib/modules/6.12/kernel/drivers/net/veth.ko\n")
     assert machine.settle(how) == ""
     assert machine.asked() == ["initramfs 6.1"]
 
 
-def test_the_device_comes_back(machine: Machine) -> None:
-    """It goes with the module."""
+def test_device_node_is_restored(machine: Machine) -> None:
+    """The device node is deleted with the module."""
     machine.load("tun", OLD, 0)
     (machine.place / "dev/net/tun").unlink()
     assert machine.settle("out") == ""
@@ -214,16 +214,14 @@ def test_the_device_comes_back(machine: Machine) -> None:
         (SECURE_BOOT, bytes([6, 0, 0, 0, 0]), True),
     ],
 )
-def test_what_asks_for_signatures(
-    machine: Machine, path: str, text: str | bytes, loads: bool
-) -> None:
+def test_signature_enforcement(machine: Machine, path: str, text: str | bytes, loads: bool) -> None:
     machine.write(path, text)
     assert machine.signed() is loads
 
 
 @pytest.fixture
 def strict(machine: Machine) -> Machine:
-    """It loads signed modules only; DKMS has its key, which the kernel takes."""
+    """A machine that loads only signed modules; its kernel accepts DKMS's key."""
     machine.write("sys/module/module/parameters/sig_enforce", "Y\n")
     machine.write("modules/6.1/build/.config", 'CONFIG_MODULE_SIG_HASH="sha256"\n')
     programs(machine.place / "modules/6.1/build/scripts", {"sign-file": SIGN})
@@ -234,14 +232,14 @@ def strict(machine: Machine) -> Machine:
     return machine
 
 
-def test_key_that_the_kernel_takes(strict: Machine) -> None:
+def test_trusted_key(strict: Machine) -> None:
     assert strict.signed()
     strict.write("sys/taken", "another's\n")
     assert not strict.signed()
 
 
 @pytest.mark.parametrize("missing", ["mok.key", "mok.pub"])
-def test_a_key_that_dkms_would_make_can_be_enrolled(strict: Machine, missing: str) -> None:
+def test_new_key_can_be_enrolled(strict: Machine, missing: str) -> None:
     (strict.place / "dkms" / missing).unlink()
     assert not strict.signed()
     made = (strict.place / "dkms/mok.pub").read_bytes()
@@ -256,18 +254,18 @@ def test_a_key_that_dkms_would_make_can_be_enrolled(strict: Machine, missing: st
     ("path", "program"),
     [
         ("modules/6.1/build/scripts/sign-file", "exit 1"),
-        # What is no module is refused before anybody looks at its signature.
+        # The kernel refuses a file that is no module before it checks the signature.
         ("bin/uname", "echo 5.10.0-30-amd64"),
         ("bin/insmod", 'echo "insmod: ERROR: could not insert module x: Operation not permitted"'),
     ],
 )
-def test_what_cannot_be_known_is_refused(strict: Machine, path: str, program: str) -> None:
+def test_unknown_is_refused(strict: Machine, path: str, program: str) -> None:
     file = strict.place / path
     programs(file.parent, {file.name: program})
     assert not strict.signed()
 
 
-def test_certificate_that_dkms_is_told_to_use(strict: Machine) -> None:
+def test_configured_certificate(strict: Machine) -> None:
     own = strict.place / "own.der"
     (strict.place / "dkms/mok.pub").rename(own)
     strict.write("etc/dkms/framework.conf", "mok_certificate=/nope\n")
@@ -280,7 +278,7 @@ def test_certificate_that_dkms_is_told_to_use(strict: Machine) -> None:
     [
         ('sign_file="/usr/lib/linux-kbuild-${kernelver%.*}/scripts/sign-file$unknown"', True),
         ('sign_file="$dkms_tree/sign"', False),
-        # The default certificate stays in the default tree.
+        # The default certificate is in the default tree.
         ('dkms_tree="$dkms_tree/other"', True),
         ('mok_certificate="$dkms_tree/mok.pub"', True),
         ('mok_certificate="$dkms_tree/other.pub"', False),
@@ -295,7 +293,7 @@ def test_settings_that_use_variables(strict: Machine, conf: str, signed: bool) -
 
 @pytest.mark.parametrize("system", ["ID=ubuntu\n", 'ID=linuxmint\nID_LIKE="ubuntu debian"\n'])
 def test_ubuntu_signs_with_shims_key(strict: Machine, system: str) -> None:
-    """Unless DKMS is told another."""
+    """Unless DKMS's settings name another key."""
     shim = "/var/lib/shim-signed/mok/MOK"
     strict.write("etc/os-release", system)
     assert strict.setting("mok_signing_key", "mok_certificate") == [f"{shim}.priv", f"{shim}.der"]

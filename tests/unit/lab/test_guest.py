@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What runs in a guest: what it reads off the kernel and programs, and how packets add up."""
+"""Code that runs in a guest: parsers of counters and results, accounts of packets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bench.guest import iperf
 from bench.guest.scenarios.base import DeviceCounts
 from bench.guest.scenarios.flood import flood_metrics
 from bench.guest.shares import due
-from lab.guest.counters import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
 from lab.guest.failure import GuestError
-from lab.guest.kreader import Counts, Way
+from lab.guest.kreader import Counts, Direction
+from lab.guest.netstats import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
 from lab.guest.pktgen import PktgenResult, parse_device
 from nodrop import proc
 from proof.tunnels import kselftest
@@ -35,9 +35,9 @@ def counts(
     )
 
 
-def test_a_drop_without_a_qdisc_is_no_loss() -> None:
+def test_drop_with_noqueue_is_not_lost() -> None:
     for kind, lost, unqueued in (("noqueue", 0, 3), ("fq_codel", 3, 0)):
-        read = [Counts(Way(7 * at), Way(0), at * 10**9, 0, 0, 0, 0) for at in (0, 1)]
+        read = [Counts(Direction(7 * at), Direction(0), at * 10**9, 0, 0, 0, 0) for at in (0, 1)]
         sent = [PktgenResult(accepted=7, refused=3, active_s=1.0)]
         found = flood_metrics("reader", sent, (read[0], read[1]), 7, counts(7, 3, kind=kind))
         assert (found["lost"], found["unqueued"], found["unaccounted"]) == (lost, unqueued, 0)
@@ -49,7 +49,7 @@ def test_a_drop_without_a_qdisc_is_no_loss() -> None:
         (counts(7, 1, given=8, drops=2), 10, True),
         (counts(6, 1, given=8, drops=2), 10, False),
         (counts(6, 1, given=7, drops=2, queued=1), 10, False),
-        # Past the qdisc: it has counted nothing.
+        # Bypassing the qdisc, which has counted nothing.
         (counts(9, 1), 10, True),
         (counts(7, 1, given=8, drops=2), None, True),
         (counts(7, 0, given=8, drops=2), None, False),
@@ -60,7 +60,7 @@ def test_drained(device: DeviceCounts, offered: int | None, drained: bool) -> No
     assert device.is_drained(offered) is drained
 
 
-def test_what_the_kernel_counted() -> None:
+def test_kernel_counters() -> None:
     fq_codel = parse_qdisc((SAMPLES / "tc-fq_codel.json").read_text())
     assert fq_codel == QdiscCounters("fq_codel", packets=4, drops=1950, requeues=1, queued=89)
     pktgen = parse_device((SAMPLES / "pktgen.txt").read_text())
@@ -76,7 +76,7 @@ def test_unknown_output_is_an_error(text: str) -> None:
                 parse(text)
 
 
-def test_drops_at_the_other_places() -> None:
+def test_link_and_udp_drops() -> None:
     stats = {"rx": {"dropped": 3}, "tx": {"packets": 8, "bytes": 9, "dropped": 4}}
     assert parse_link(json.dumps([{"stats64": stats}])) == LinkCounters(8, 9, 4, 3)
     udp = "Udp: InDatagrams InErrors SndbufErrors\nUdp: 100 7 2\nUdpLite: InErrors\nUdpLite: 0\n"
@@ -96,7 +96,7 @@ def sent(start: float, end: float, retransmits: int, *rtts_us: int) -> dict[str,
 SENT = {"intervals": [sent(0.0, 0.5, 9, 700_000, 900_000), sent(0.5, 1.0, 3, 120_000, 140_000)]}
 
 
-def test_iperf_counts_what_lies_after_the_warm_up() -> None:
+def test_iperf_skips_warm_up() -> None:
     came = [interval(0.0, 0.3, 900, 900), interval(0.3, 0.4, 90, 90), interval(0.35, 0.9, 5, 7)]
     found = iperf.Flows.from_data(SENT, {"intervals": came}, warm_up_s=0.4)
     assert found.bytes == 12
@@ -122,15 +122,13 @@ def test_iperf_counts_what_lies_after_the_warm_up() -> None:
         ((1, 1, 2), (10, math.inf, math.inf), (10, 30, 60)),
     ],
 )
-def test_what_is_not_asked_for_goes_to_the_others(
+def test_unused_share_is_divided(
     weights: tuple[float, ...], demands: tuple[float, ...], wanted: tuple[float, ...]
 ) -> None:
     assert due(100, weights, demands) == pytest.approx(wanted)
 
 
-def test_the_kernels_own_tests_have_their_dialects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kselftest_output_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "TAP version 13\nok 1 a\nnot ok 2 - b\n# ok 3 c # SKIP no tool\nnot okay\nis it ok?\n"
     text += "  TEST: d (received 101/100)   [ OK ]\n\x1b[32mTEST: e\x1b[0m  [FAIL]\nPASS: f\n"
     text += "\x1b[1m[+] NS0: g\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Kernels of the lab: chosen on a mirror, configured, patched, kept in a cache."""
+"""The lab's kernels: choice on a mirror, configuration, patches, cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.kernel import Kernel, apt, artifacts, cache, ensure_artifacts, kconfig,
 from lab.kernel.apt import Candidate
 from lab.kernel.artifacts import content_hash
 from lab.kernel.cache import Cache
-from lab.kernel.source import Source
+from lab.kernel.linux_source import Source
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.progress import Progress
 
@@ -29,7 +29,7 @@ linux-source-7.4 | 7.4~rc2-1~exp1 | http://m.example rc-buggy/main amd64 Package
 """
 
 
-def test_which_mirror_and_which_suites() -> None:
+def test_mirrors_and_suites() -> None:
     releases = {"bookworm": "bookworm", "stable": "trixie", "unstable": "sid"}
     suites = apt.candidate_suites(releases | {"experimental": "rc-buggy"})
     assert {"trixie-backports", "sid", "experimental"} < set(suites)
@@ -37,16 +37,16 @@ def test_which_mirror_and_which_suites() -> None:
     assert apt.parse_codename("Suite: stable\nCodename: trixie\n") == "trixie"
 
 
-def test_the_newest_release_is_chosen() -> None:
+def test_newest_release_is_chosen() -> None:
     found = apt.parse_madison(MADISON)
     wanted = Candidate("linux-source-7.3", "7.3.4-1~bpo13+1", "trixie-backports")
     assert apt.choose(found, (6, 19)) == wanted
-    # A release candidate only when there is nothing else.
+    # Release candidates only if there is no release.
     candidate = apt.choose(found, (7, 4))
     assert candidate
     assert candidate.version == "7.4~rc2-1~exp1"
     assert apt.choose(found, (8, 0)) is None
-    # dpkg's order, not the alphabet's.
+    # dpkg's order, not the lexical one.
     versions = ["7.2.9-1", "7.2.13-1~bpo13+1", "7.2.13-1"]
     newest = apt.choose([Candidate("linux-source", v, "s") for v in versions], (6, 19))
     assert newest
@@ -60,7 +60,7 @@ def test_not_a_debian_release(text: str) -> None:
         apt.os_codename(text)
 
 
-def test_settings_reach_the_mirror_and_run_no_hook() -> None:
+def test_apt_settings_without_hooks() -> None:
     proxy = 'Acquire::http::Proxy "http://proxy.example:3128";\n'
     hook = 'APT::Update::Post-Invoke:: "rm -f /var/cache/apt/archives/*.deb";\n'
     assert apt.kept_settings(f'{proxy}Acquire "";\nAcquire::Languages "de";\n{hook}') == proxy
@@ -128,14 +128,14 @@ def leftovers(place: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("place")
-def test_made_once_and_never_seen_half() -> None:
+def test_entry_is_built_once_and_atomically() -> None:
     store = Cache("things", keep=2)
     seen: list[Path | None] = []
 
     def make(temporary: Path, final: Path) -> None:
         fill(temporary, final)
         seen.append(store.find("key"))
-        store.get("inner", fill)  # sweeps, and leaves this one
+        store.get("inner", fill)  # sweeps, but leaves this one
         assert temporary.exists()
 
     first = store.get("key", make)
@@ -144,7 +144,7 @@ def test_made_once_and_never_seen_half() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_nothing_left_when_making_fails(place: Path, error: BaseException) -> None:
+def test_failed_build_leaves_nothing(place: Path, error: BaseException) -> None:
     def make(temporary: Path, final: Path) -> None:
         fill(temporary, final)
         raise error
@@ -155,7 +155,7 @@ def test_nothing_left_when_making_fails(place: Path, error: BaseException) -> No
     assert Cache("things", keep=2).find("key") is None
 
 
-def test_two_runs_do_not_make_the_same_entry(place: Path) -> None:
+def test_two_runs_build_one_entry(place: Path) -> None:
     store = Cache("things", keep=2)
 
     def make(temporary: Path, final: Path) -> None:
@@ -181,7 +181,7 @@ def test_moved_and_old_entries(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
         os.utime(entry / cache.STAMP, (time.time() - age,) * 2)
     store.get("newest", fill)
     assert [store.find(key) is None for key in ("old", "new", "newest")] == [True, False, False]
-    # Object trees hold absolute paths.
+    # Object trees contain absolute paths.
     moved = place.with_name("moved")
     place.rename(moved)
     monkeypatch.setenv("NODROP_CACHE", str(moved))
@@ -190,7 +190,7 @@ def test_moved_and_old_entries(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("which", ["..", ".", "things/key"])
 @pytest.mark.parametrize("how", ["owner", "mode", "group"])
-def test_root_takes_nothing_of_others(
+def test_root_refuses_others_files(
     place: Path, monkeypatch: pytest.MonkeyPatch, which: str, how: str
 ) -> None:
     store = Cache("things", keep=2)
@@ -214,7 +214,7 @@ def test_root_takes_nothing_of_others(
     assert store.find("key") is not None
 
 
-def test_content_name_and_mode_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_of_content_name_and_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "queue.c"
     file.write_text("one\n", encoding="utf-8")
     seen = [content_hash(tmp_path)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Guests as the host sees them: how they are started, heard, and when they are booted again."""
+"""Guests as seen from the host: their channels, their ends, second boots."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import stubs
 
-from lab import accel, again, hearing
-from lab.hearing import GuestRun
+from lab import accel, channels, retry
+from lab.channels import GuestRun
 from lab.kernel.apt import parse_suites
 from lab.roots import sources_of
 from lab.splats import find_splats
@@ -21,82 +21,84 @@ from proof.selftests import read_batch, split_log
 DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
 PRINTED = GuestRun(0, "", "ok 1 one\nnot ok 2 two", (), 1.0)
 LOGGED = GuestRun(0, "[    1.20] ok 1 one\n[   17.290000]     not ok 2 two", "", (), 1.0)
-BEGINS = f"echo {hearing.STARTS} >&{{0}}; "
+BEGINS = f"echo {channels.START_LINE} >&{{0}}; "
 ENDS = "echo 0 >&{2}; "
 SLEEPS = "exec sleep 600"
 
 
-def hear(script: str) -> GuestRun:
-    with hearing.channels() as (ours, theirs):
+def collect(script: str) -> GuestRun:
+    with channels.socket_pairs() as (ours, theirs):
         command = ["bash", "-c", script.format(*(end.fileno() for end in theirs))]
-        with hearing.start(command, theirs) as process:
-            return hearing.hear(process, ours, timeout=60.0)
+        with channels.start(command, theirs) as process:
+            return channels.collect(process, ours, timeout=60.0)
 
 
 @pytest.mark.parametrize(
     ("script", "short", "kind"),
     [
-        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", hearing.NeverAnswered),
-        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", hearing.StuckAtPowerOff),
-        # A complaint is a result.
-        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", hearing.GuestTimeout),
-        ("echo boots >&{0}", "BLOCKED_S", hearing.DiedAtBoot),
-        (BEGINS, "BLOCKED_S", hearing.GuestDied),
+        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", channels.BootTimeout),
+        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", channels.StuckAtPowerOff),
+        # A splat is a result.
+        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", channels.GuestTimeout),
+        ("echo boots >&{0}", "BLOCKED_S", channels.DiedAtBoot),
+        (BEGINS, "BLOCKED_S", channels.GuestDied),
     ],
 )
 def test_how_guests_end(
     script: str, short: str, kind: type[NodropError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (short, "BLOCKED_S"):
-        monkeypatch.setattr(hearing, name, 0.3)
+        monkeypatch.setattr(channels, name, 0.3)
     with pytest.raises(kind) as caught:
-        hear(script)
+        collect(script)
     assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize(
-    ("ends", "listened", "left", "comes"),
+    ("ends", "observed", "left", "comes"),
     [
-        ([hearing.DiedAtBoot, DONE], False, 0, DONE),
-        ([hearing.NeverAnswered, DONE], False, 0, DONE),
-        ([hearing.DiedAtBoot] * 3, False, 1, hearing.DiedAtBoot),
-        ([hearing.GuestDied, DONE], False, 1, hearing.GuestDied),
-        ([hearing.GuestTimeout, DONE], False, 1, hearing.GuestTimeout),
-        ([hearing.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
-        ([hearing.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
-        ([hearing.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
-        ([hearing.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
-        ([hearing.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
+        ([channels.DiedAtBoot, DONE], False, 0, DONE),
+        ([channels.BootTimeout, DONE], False, 0, DONE),
+        ([channels.DiedAtBoot] * 3, False, 1, channels.DiedAtBoot),
+        ([channels.GuestDied, DONE], False, 1, channels.GuestDied),
+        ([channels.GuestTimeout, DONE], False, 1, channels.GuestTimeout),
+        ([channels.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
+        ([channels.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
+        ([channels.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
+        ([channels.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
+        ([channels.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
     ],
 )
-def test_a_boot_that_proved_nothing_is_repeated_once(
-    ends: list[object], listened: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
+def test_boot_is_retried_once(
+    ends: list[object], observed: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(again.VARIABLE, raising=False)
+    monkeypatch.delenv(retry.VARIABLE, raising=False)
     ends = list(ends)
 
     def boot() -> GuestRun:
         end = ends.pop(0)
         if isinstance(end, GuestRun):
             return end
-        raise end if isinstance(end, NodropError) else end("It is gone.")  # type: ignore[operator]
+        raise end if isinstance(end, NodropError) else end("It ended.")  # type: ignore[operator]
 
     if isinstance(comes, GuestRun):
-        assert again.insist(boot, listened=listened) is comes
+        assert retry.boot_with_retry(boot, observed=observed) is comes
     else:
         with pytest.raises(comes):  # type: ignore[call-overload]
-            again.insist(boot, listened=listened)
+            retry.boot_with_retry(boot, observed=observed)
     assert len(ends) == left
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_kvm_where_it_works(works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerator(works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NODROP_ACCEL", raising=False)
     monkeypatch.setattr("os.access", lambda *_: True)
-    monkeypatch.setattr(accel, "_says_hello", lambda _: works)
+    monkeypatch.setattr(accel, "_panics_as_expected", lambda _: works)
     kernel = tmp_path / "vmlinuz"
     assert accel.choose(kernel) is (accel.KVM if works else accel.TCG)
-    assert accel.choose(kernel, code_changes=True) is (accel.KVM if works else accel.TCG_IN_TURNS)
+    assert accel.choose(kernel, code_changes=True) is (
+        accel.KVM if works else accel.TCG_SINGLE_THREAD
+    )
     monkeypatch.setenv("NODROP_ACCEL", "xen")
     with pytest.raises(NodropError):
         accel.choose(kernel)
@@ -116,7 +118,7 @@ LOG = """\
 """
 
 
-def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_programs_in_one_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     out.mkdir()
     monkeypatch.setenv("NODROP_OUT", str(out))
@@ -131,7 +133,7 @@ def test_programs_that_share_a_guest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     whole = GuestRun(0, "", "", (), 1.0)
     good, bad, hangs = read_batch(programs, out, whole)
     assert (good.ok, bad.failed, hangs.run.status) == (True, ("fails",), batch.TIMED_OUT)
-    # A complaint of the kernel is one about the program that ran; one that never ran is no success.
+    # A splat counts against the program that ran; a program that never ran has failed.
     assert list(split_log(LOG)) == ["", "good", "bad"]
     logged = GuestRun(0, LOG, "", find_splats(LOG.splitlines()), 1.0)
     good, bad = read_batch(programs[:2], out, logged)
@@ -151,7 +153,7 @@ URIS = """\
 """
 
 
-def test_sources_come_from_the_machines_mirrors_and_are_signed() -> None:
+def test_apt_sources_of_a_root() -> None:
     machines = parse_suites(URIS, "bookworm")
     assert parse_suites(URIS.replace("bookworm", "stable"), "bookworm") == machines
     lines = sources_of(machines, "bookworm", "trixie", backports=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab``: which guest is booted with which words, and what comes out."""
+"""``nodrop-lab run``: choice of guest, arguments, output."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from schema import answer
 
 from bench.cli import main
 from bench.commands import run
-from lab import kernels, roots, uml
-from lab import machine as machines
-from lab.hearing import GuestRun
-from lab.kernel import build
+from lab import bootable, roots, uml
+from lab import debian as machines
+from lab.channels import GuestRun
+from lab.kernel import kbuild
 from lab.splats import Splat
 
 
 class Guests:
-    """Stands in for User-Mode Linux and the Debian machines."""
+    """Replaces UML and the Debian machines."""
 
     def __init__(self) -> None:
         self.booted: list[dict[str, Any]] = []
@@ -42,32 +42,30 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
     made = Guests()
     kernel = SimpleNamespace(release="7.3.4", arch="um")
     machine = SimpleNamespace(run=made.boot, kernel=SimpleNamespace(release="6.1.0-9"))
-    monkeypatch.setattr(build, "ensure_kernel", lambda *_: kernel)
-    monkeypatch.setattr(kernels, "ensure_artifacts", lambda *_: None)
+    monkeypatch.setattr(kbuild, "ensure_kernel", lambda *_: kernel)
+    monkeypatch.setattr(bootable, "ensure_artifacts", lambda *_: None)
     monkeypatch.setattr(uml, "run", lambda _, argv, **how: made.boot(argv, **how))
     monkeypatch.setattr(machines, "ensure_packages", lambda *_: ())
     monkeypatch.setattr(machines, "ensure_machine", lambda *_: machine)
     return made
 
 
-def test_the_names_of_kernels_are_those_of_the_lab() -> None:
-    assert (kernels.UML, *roots.kernel_names()) == run.KERNELS
-    assert set(kernels.UPSTREAM) < set(run.KERNELS)
+def test_kernel_names() -> None:
+    assert (bootable.UML, *roots.kernel_names()) == run.KERNELS
+    assert set(bootable.UPSTREAM) < set(run.KERNELS)
 
 
-def test_a_command_gets_the_driver_and_its_words(
-    guests: Guests, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_with_driver(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
-    loaded = [sys.executable, "-m", "lab.guest.loaded", "nodrop"]
+    loaded = [sys.executable, "-m", "lab.guest.with_driver", "nodrop"]
     assert boot["argv"] == [*loaded, "ls", "-j", "--", "a b"]
     assert (boot["timeout"], boot["terminal"], boot["cpus"]) == (None, None, 2)
     assert not boot["out"].exists()
 
 
-def test_a_debian_kernel_without_a_driver(guests: Guests, tmp_path: Path) -> None:
+def test_debian_kernel_without_driver(guests: Guests, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--kernel", "6.1", "--driver", "none", "--timeout", "9", "--out", str(out), "--cpus"]
     assert main(["-q", "run", *words, "4", "true"]) == 0
@@ -85,8 +83,8 @@ def test_exit_status(guests: Guests, status: int, splats: int, wanted: int) -> N
 
 def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
     guests.result = GuestRun(3, "the log", "a\nb", (Splat("BUG", "BUG: x", "BUG: x"),), 1.5)
-    told = answer(capsys, "run", "--log", "true", status=3, main=main)
-    assert (told["status"], told["output"], told["log"]) == (3, "a\nb", "the log")
+    data = answer(capsys, "run", "--log", "true", status=3, main=main)
+    assert (data["status"], data["output"], data["log"]) == (3, "a\nb", "the log")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +116,7 @@ def test_refused(guests: Guests, monkeypatch: pytest.MonkeyPatch, words: str, st
     ],
 )
 @pytest.mark.parametrize("kernel", ["uml", "6.12"])
-def test_it_prints_as_it_would_here(
+def test_terminal_environment(
     guests: Guests,
     monkeypatch: pytest.MonkeyPatch,
     kernel: str,

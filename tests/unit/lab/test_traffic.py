@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The traffic programs on the loopback."""
+"""The traffic programs on the loopback device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lab.guest.command import Service, parse_last_json, tool
 from lab.guest.failure import GuestError
+from lab.guest.process import Service, parse_last_json, tool
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TRAFFIC = REPOSITORY / "lab/traffic"
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("traffic")
-    # Not optimized they are here in a third of the time.
+    # Without optimization they build in a third of the time.
     argv = ["make", "-s", "-C", str(TRAFFIC), f"OUT={out}", "CFLAGS=-O0"]
     subprocess.run([*argv, *(str(out / name) for name in USED)], check=True, timeout=TIMEOUT_S)
     return out
@@ -38,7 +38,7 @@ def result(program: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("packets", "segments"), [(20, 1), (5, 4)])
 def test_udp_sender_marks_and_counts(programs: Path, packets: int, segments: int) -> None:
-    """Segments that it gives at once are one packet, which the receiver gets in pieces."""
+    """Segments passed on at once are one packet; the receiver gets them separately."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(TIMEOUT_S)
@@ -52,7 +52,7 @@ def test_udp_sender_marks_and_counts(programs: Path, packets: int, segments: int
     assert numbers == list(range(packets))
 
 
-def test_udp_sink_counts_what_comes_in_batches(programs: Path) -> None:
+def test_udp_sink_counts_batches(programs: Path) -> None:
     port = free_port()
     with Service([str(programs / "udp_sink"), "--local", "127.0.0.1", "--port", port]) as sink:
         sent = result(
@@ -66,7 +66,7 @@ def test_udp_sink_counts_what_comes_in_batches(programs: Path) -> None:
     assert came["socket_drops"] == 0
 
 
-def test_udp_sink_counts_what_its_socket_drops(programs: Path) -> None:
+def test_udp_sink_counts_socket_drops(programs: Path) -> None:
     port = free_port()
     slow = [str(programs / "udp_sink"), "--local", "127.0.0.1", "--port", port]
     with Service([*slow, "--interval-us", "1000000"]) as sink:
@@ -83,12 +83,12 @@ def free_port() -> str:
         return str(holder.getsockname()[1])
 
 
-def test_a_service_is_stopped_and_gives_its_result(programs: Path) -> None:
+def test_service_stops_with_result(programs: Path) -> None:
     sender = [str(programs / "udp_sender"), *SLOWLY, "--seconds", "30"]
     with (
         Service(sender, announces=False) as service,
         pytest.raises(GuestError),
     ):
-        service.wait(0.3)  # bound: it is to run out
+        service.wait(0.3)  # bound: it must time out
     with Service([*sender[:-1], "0.2"], announces=False) as service:
         assert parse_last_json(service.wait(60), "udp_sender")["seconds"] >= 0.2

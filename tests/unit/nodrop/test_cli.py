@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command line: what it takes, its exit statuses, and what it prints by -j."""
+"""The command line: arguments, exit statuses, JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_options_before_and_after() -> None:
 
 
 def test_schemas(capsys: Capture) -> None:
-    """Each is one by itself, and takes neither nothing nor more than what is written down."""
+    """Each schema is self-contained, and refuses an empty object and unknown keys."""
     for path in SCHEMAS.values():
         schema = json.loads(path.read_text())
         Draft202012Validator.check_schema(schema)

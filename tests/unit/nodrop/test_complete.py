@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What may come next on a command line."""
+"""Shell completion."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask(*argv: str, **_: object) -> subprocess.CompletedProcess[str]:
         asked.append([*argv])
-        said = json.dumps(LINKS, ensure_ascii=False).replace("\\u001b", "\x1b")
-        return subprocess.CompletedProcess(argv, 0, said)
+        printed = json.dumps(LINKS, ensure_ascii=False).replace("\\u001b", "\x1b")
+        return subprocess.CompletedProcess(argv, 0, printed)
 
     monkeypatch.setattr(proc, "ask", ask)
     assert list(complete.devices(None)) == [
@@ -76,7 +76,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("failure", [NodropError("no ip"), ValueError("no JSON")])
-def test_devices_that_cannot_be_seen(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_devices(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*_: object, **__: object) -> None:
         raise failure
 
@@ -84,16 +84,16 @@ def test_devices_that_cannot_be_seen(failure: Exception, monkeypatch: pytest.Mon
     assert list(complete.devices(None)) == []
 
 
-def test_what_a_shell_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_for_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete.main([]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(cli.NODROP.commands)
-    for typed, said in (
+    for typed, printed in (
         ("bash top --color = ne", ["never"]),
         ("bash top --color =", ["auto", "always", "never"]),
         ("zsh top --color=ne", ["--color=never"]),
         ("bash top --int", ["--interval"]),
     ):
         assert complete.main(typed.split()) == 0
-        assert capsys.readouterr().out.splitlines() == said
+        assert capsys.readouterr().out.splitlines() == printed
     assert complete.main(["fish", "top", "--int"]) == 0
     assert capsys.readouterr().out.startswith("--interval\t")

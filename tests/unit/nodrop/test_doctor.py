@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every check of doctor, where it finds something and where it does not; what people may type.
+"""Every check of doctor with and without a finding, and the command's options.
 
 The machines in tests/unit/doctor were recorded in guests by ``python -m nodrop.doctor FILE``;
 most cases change one thing in one of them (doctor_cases.py).
@@ -81,7 +81,7 @@ def test_check(check: str) -> None:
             cli.parser().parse_args(words)
 
 
-def test_what_an_ordinary_user_may_not_see_is_skipped_and_does_not_count() -> None:
+def test_checks_that_need_root_are_skipped() -> None:
     data = changed("stock", machine(holders=[], hidden=7, root=False))
     for when in ("before", "after"):
         data[when]["unread"] = {"blue": "no right"}
@@ -95,7 +95,7 @@ def test_what_an_ordinary_user_may_not_see_is_skipped_and_does_not_count() -> No
     ("where", "prefix"),
     [("blue", "ip netns exec blue"), ("4711", "nsenter --net=/proc/4711/ns/net")],
 )
-def test_repair_is_written_for_the_namespace(where: str, prefix: str) -> None:
+def test_fix_is_for_the_namespace(where: str, prefix: str) -> None:
     data = load("noqueue")
     for one in spaces(data):
         one["name"] = where
@@ -105,7 +105,7 @@ def test_repair_is_written_for_the_namespace(where: str, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["macvtap", "ipvtap"])
-def test_what_a_tap_received_is_on_its_way_to_its_reader(kind: str) -> None:
+def test_macvtap_counts_received_packets_as_sent(kind: str) -> None:
     (link,) = Record.from_json(changed("stock", tap(kind))).look(frozenset([NAME])).links
     one = link.now
     assert (one.kind, one.direct, one.driver, one.enabled) == (kind, True, Driver.NODROP, True)
@@ -116,7 +116,7 @@ def test_what_a_tap_received_is_on_its_way_to_its_reader(kind: str) -> None:
     assert [owner.name for owner in one.owners] == ["python3"]
 
 
-def test_what_repairs_a_tap() -> None:
+def test_fix_of_a_macvtap() -> None:
     for change, check, line in (
         (tap(on="N"), "nodrop-off", "echo Y >/sys/module/tap/parameters/nodrop"),
         (tap(on=None), "ring-drops", "modprobe -r macvtap ipvtap tap"),
@@ -127,11 +127,11 @@ def test_what_repairs_a_tap() -> None:
     inside = changed("stock", tap(on=None), TAP_DROPS, system(container="docker"))
     found = verdict(inside, "ring-drops", NAME)
     assert found
-    assert found.commands == (), "nothing of it helps in there"
+    assert found.commands == (), "a container has no command that helps"
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]) -> None:
-    """Let the command see a machine."""
+    """Replace the machine that the command reads."""
     seen = Record.from_json(data)
 
     def record(*_args: object, known: Callable[[object], None], **_words: object) -> Record:
@@ -142,7 +142,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_json_is_what_the_schema_says(
+def test_json_matches_the_schema(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     data = changed(name, files(default_qdisc="pfifo_fast"))
@@ -179,7 +179,7 @@ def test_line_for_nagios(
     assert cli.main(["doctor", "--nagios", "-j"]) == 2
 
 
-def test_device_that_goes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_device_disappears(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     data = load("nodrop")
     spaces(data)[1]["links"].clear()
     doctor(monkeypatch, data)
@@ -187,8 +187,8 @@ def test_device_that_goes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> N
     assert cli.main(["doctor", NAME]) == cli.main(["doctor", "nothing0"]) == 1
 
 
-def test_names_of_others_stay_in_their_line(capsys: Capture) -> None:
-    """A process may call itself anything, a second command and an escape sequence too."""
+def test_process_names_stay_in_their_line(capsys: Capture) -> None:
+    """A process name may contain a second command, or an escape sequence."""
     data = changed("stock", NODROP_KERNEL, STALE, owner(name="x\nreboot #\x1b[2J"))
     look = Record.from_json(data).look()
     findings = examine(look)

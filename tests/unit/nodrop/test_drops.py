@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nodrop drops: what it concludes and prints from what was traced and counted."""
+"""``nodrop drops``: conclusions and output from traced and counted drops."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_counted_and_not_traced() -> None:
     found = verdict({FULL: 90, QDISC: 10}, lost)
     assert found.unexplained(Way.TRANSMIT) == 50
     assert found.unexplained(Way.RECEIVE) == 30
-    # Trace and counters do not begin at the same moment.
+    # Trace and counters do not start at the same time.
     assert verdict({FULL: 145, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 0
     assert verdict({FULL: 142, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 8
-    # Nobody knows which way a packet went that no rule knows.
+    # The direction of a packet without a rule is unknown.
     assert verdict({FULL: 120, STRANGE: 30}, lost).unexplained(Way.RECEIVE) == 0
     assert verdict({FULL: 1}, None).unexplained(Way.TRANSMIT) is None
     assert verdict({FULL: 1}, lost, known=False).unexplained(Way.TRANSMIT) is None
@@ -74,8 +74,8 @@ def test_counted_and_not_traced() -> None:
         verdict({FULL: 3}, known=False),
     ],
 )
-def test_what_is_printed(found: Verdict) -> None:
-    """By -j what the schema says; whatever is not known, there is a table."""
+def test_output(found: Verdict) -> None:
+    """JSON matches the schema, and the table copes with unknown values."""
     validate("drops", {"schema": common.SCHEMA, "command": "drops", **found.to_json()})
     drops.show(screen.console(argparse.Namespace(color="never")), found)
 
@@ -89,7 +89,7 @@ def test_difference_of_counters() -> None:
     assert (found.tx_dropped, found.qdisc_drops, found.qdisc_over_limit) == (4, 10, 1)
     assert found.nodrop("busy") == 5
     assert found.nodrop("nix") is None
-    # Another qdisc began at 0, another device is another device.
+    # Another qdisc starts at 0; another device is not comparable.
     replaced = replace(after, qdisc="fq", qdisc_over_limit=None).since(before)
     assert replaced is not None
     assert replaced.qdisc_drops == 17
@@ -102,37 +102,37 @@ def test_qdisc() -> None:
     assert counters.root_qdisc(noqueue)[:2] == ("noqueue", 0)
     codel = json.loads((SAMPLES / "tc-fq_codel.json").read_text())
     recorded = next(entry for entry in codel if entry.get("root"))
-    told = ("fq_codel", recorded["drops"], recorded["drop_overlimit"])
-    assert counters.root_qdisc(codel) == told
+    expected = ("fq_codel", recorded["drops"], recorded["drop_overlimit"])
+    assert counters.root_qdisc(codel) == expected
     assert counters.root_qdisc([]) == ("noqueue", 0, None)
 
 
 class FakeTracer(Tracer):
-    """Counts one drop; says what was done with it."""
+    """Counts one drop, and records its calls."""
 
     name = "bpftrace"
     device_known = True
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
 
     def start(self) -> None:
-        self.said.append("start")
+        self.calls.append("start")
 
     def poll(self) -> None:
-        self.said.append("poll")
+        self.calls.append("poll")
 
     def finish(self) -> Counted:
-        self.said.append("finish")
+        self.calls.append("finish")
         return Counted(Counter({FULL: 1}))
 
     def close(self) -> None:
-        self.said.append("close")
+        self.calls.append("close")
 
 
 @pytest.fixture
 def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
-    """A machine whose tracer works."""
+    """A machine with a working tracer."""
     made = FakeTracer()
     monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
@@ -144,17 +144,17 @@ def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "-n", "blue", "drops", "tun0", "--seconds", "0.15")
     assert (found["netns"], found["packets"]) == ("blue", 1)
     assert found["interval_s"] >= 0.15
-    assert tracer.said[-2:] == ["finish", "close"]
-    assert "poll" in tracer.said
+    assert tracer.calls[-2:] == ["finish", "close"]
+    assert "poll" in tracer.calls
 
 
-def test_closed_when_the_tracer_dies(tracer: FakeTracer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_tracer_is_closed(tracer: FakeTracer, monkeypatch: pytest.MonkeyPatch) -> None:
     def die() -> None:
         raise NodropError("bpftrace ended too early.")
 
     monkeypatch.setattr(tracer, "poll", die)
     assert cli.main(["-q", "drops", "tun0"]) == 1
-    assert tracer.said[-1] == "close"
+    assert tracer.calls[-1] == "close"
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,7 @@ def test_closed_when_the_tracer_dies(tracer: FakeTracer, monkeypatch: pytest.Mon
         ({"off": 30}, "nodrop set tun0 backpressure on"),
     ],
 )
-def test_where_nodrop_counts_the_cause_the_advice_is_of_it(
-    causes: dict[str, int], advice: str
-) -> None:
+def test_advice_by_nodrops_cause(causes: dict[str, int], advice: str) -> None:
     assert advice in verdict({FULL: 30}, causes=causes).drops[0].advice
-    # What was not lost in the ring has its own.
+    # Drops outside of the ring have their own advice.
     assert advice not in verdict({QDISC: 30}, causes=causes).drops[0].advice

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How the command begins and ends, as a process of its own."""
+"""How the command starts and ends, as a separate process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def instead(body: str) -> str:
     return f"import nodrop.cli as cli\ndef other():\n{lines}cli.main = other\n{END}"
 
 
-def test_reader_of_the_pipe_is_gone() -> None:
+def test_closed_pipe() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = begin(LIST, stdout=writer)
@@ -71,7 +71,7 @@ def test_closed_streams(tmp_path: Path) -> None:
     assert (status, len(err.splitlines())) == (1, 1)
     process = begin(["teleport"], stderr=None, before=lambda: os.close(2))
     assert end(process) == (2, "", "")
-    # The first file that is opened must not be what print() writes to.
+    # The first file that is opened must not become stdout.
     code = (
         "import os, sys; from nodrop import streams; streams.prepare(); "
         f"sys.exit(os.open({str(tmp_path / 'first')!r}, os.O_CREAT | os.O_WRONLY))"
@@ -87,7 +87,7 @@ def test_closed_streams(tmp_path: Path) -> None:
         ({"PYTHONIOENCODING": "utf-8"}, "✓ → 3 µs 隧 ?\n"),
     ],
 )
-def test_characters_that_stdout_does_not_have(environment: dict[str, str], expected: str) -> None:
+def test_characters_that_stdout_cannot_encode(environment: dict[str, str], expected: str) -> None:
     code = instead(r"print('\u2713 \u2192 3 \u00b5s \u96a7 \udcff')")
     status, out, err = end(begin([], code=code, environment=environment))
     assert (status, out, err) == (0, expected, "")
@@ -101,7 +101,7 @@ def test_characters_that_stdout_does_not_have(environment: dict[str, str], expec
         ("ModuleNotFoundError('No module', name='rich')", "", "python3-rich"),
     ],
 )
-def test_mistake_in_nodrop_is_told_by_name(raised: str, debug: str, names: str) -> None:
+def test_bug_is_reported_by_name(raised: str, debug: str, names: str) -> None:
     code = instead(f"raise {raised}")
     status, out, err = end(begin([], code=code, environment={"NODROP_DEBUG": debug}))
     assert (status, out) == (1, "")
@@ -120,8 +120,8 @@ def test_interrupted(number: int) -> None:
     assert (status, out, len(err.splitlines())) == (INTERRUPTED, "", 1)
 
 
-def test_interrupted_while_it_prints() -> None:
-    # What is printed again would spoil it for a reader of lines.
+def test_interrupted_while_printing() -> None:
+    # Text must not be printed twice.
     code = (
         "import itertools; import nodrop.cli as cli\n"
         "def count():\n"
@@ -139,14 +139,14 @@ def test_interrupted_while_it_prints() -> None:
 
 
 @pytest.mark.parametrize("words", [["--version"], LIST])
-def test_nothing_is_loaded_that_is_not_needed(words: list[str]) -> None:
+def test_unneeded_modules_are_not_imported(words: list[str]) -> None:
     code = RUN + "print(*sys.modules, file=sys.stderr)"
     status, _, err = end(begin(words, code=code))
     assert status == 0
     loaded = err.split()
     assert "nodrop.cli" in loaded
     assert [name for name in loaded if name.startswith(HEAVY)] == []
-    # Of the commands the one that was named.
+    # Only the named command is imported.
     commands = {
         one.module for one in cli.NODROP.commands if f"nodrop.commands.{one.module}" in loaded
     }

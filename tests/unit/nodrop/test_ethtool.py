@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The ethtool ioctl, against a kernel that answers from a table."""
+"""The ethtool ioctl, with a fake kernel."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Kernel:
         self.flags = 1
         self.operations = True
         self.gone = False
-        """The last queue goes while we ask."""
+        """The last queue is detached during the request."""
         self.strict = 0
-        """How often it gives nothing, by turns names and values."""
+        """Number of times that it returns nothing, alternately names and values."""
 
     def ioctl(self, _sock: object, number: int, request: bytes) -> int:
         assert number == 0x8946
@@ -76,29 +76,29 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({}, {"tx0_stops": 7, "tx0_wakes": 1 << 40}),
         ({"strings": {FLAGS: ["nodrop"]}}, {}),
         ({"operations": False}, {}),
-        # A queue goes, or comes, between names and values; or the last one goes.
+        # A queue is attached or detached between names and values; or the last one is detached.
         ({"values": [7]}, {"tx0_stops": 7}),
         ({"values": [7, 8, 9, 10]}, {"tx0_stops": 7, "tx0_wakes": 8}),
         ({"gone": True}, {}),
-        # Kernels that want the number as it is now, and then give no entry at all.
+        # Kernels that return no entry if the number has changed.
         ({"strict": 2}, {"tx0_stops": 7, "tx0_wakes": 1 << 40}),
         ({"strict": 1000}, {}),
         ({"strings": {STATS: ["x" * 31, "y" * 32]}}, {"x" * 31: 7, "y" * 32: 1 << 40}),
     ],
 )
-def test_stats(kernel: Kernel, change: dict[str, object], told: dict[str, int]) -> None:
+def test_stats(kernel: Kernel, change: dict[str, object], expected: dict[str, int]) -> None:
     for name, value in change.items():
         setattr(kernel, name, value)
-    assert ethtool.stats("tun0") == told
+    assert ethtool.stats("tun0") == expected
 
 
 def test_one_socket_for_all(kernel: Kernel) -> None:
-    """What an answer leaves in its buffer is in no other one."""
+    """A result contains nothing of the buffer's previous content."""
     with ethtool.Socket() as sock:
         assert len(ethtool.stats("tun0", sock)) == 2
         kernel.strings[STATS], kernel.values = ["tx1_busy"], [3]

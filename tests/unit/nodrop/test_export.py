@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop export``: what it says of machines that were recorded, and of odd names."""
+"""``nodrop export`` of recorded machines and unusual names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def parsed(page: str) -> Samples:
-    """All samples by name and labels, as Prometheus' own parser for Python reads them."""
+    """Return the samples by name and labels, as parsed by Prometheus' Python client."""
     found: Samples = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -49,7 +49,7 @@ def parsed(page: str) -> Samples:
 
 
 def of(found: Samples, name: str, **labels: str) -> float:
-    """The one sample of a name whose labels include these."""
+    """Return the only sample of a name whose labels include these."""
     (value,) = [
         value
         for (this, pairs), value in found.items()
@@ -62,21 +62,21 @@ def exported(found: Host) -> Samples:
     return parsed(text.page(collect(found, found.devices, 0.25)).decode())
 
 
-def test_text_and_json_say_the_same(
+def test_text_equals_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 7.0)
     promtool = shutil.which("promtool")
     for name in ALL:
         recorded(monkeypatch, raw(name))
-        told = {
+        expected = {
             (family["name"], tuple(sorted(sample["labels"].items()))): sample["value"]
             for family in answer(capsys, "export")["families"]
             for sample in family["samples"]
         }
         assert cli.main(["export", "--prometheus"]) == 0
         page = capsys.readouterr().out
-        assert parsed(page) == told
+        assert parsed(page) == expected
         if promtool:
             done = subprocess.run(
                 [promtool, "check", "metrics"], input=page, text=True, capture_output=True
@@ -84,7 +84,7 @@ def test_text_and_json_say_the_same(
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_what_cannot_be_known_is_no_zero() -> None:
+def test_unknown_values_have_no_sample() -> None:
     names = {name for name, _ in exported(host("stock"))}
     assert not {name for name in names if name.startswith("nodrop_queue_")}
     assert not names & {"nodrop_guard_seconds", "nodrop_default_backpressure"}
@@ -93,7 +93,7 @@ def test_what_cannot_be_known_is_no_zero() -> None:
     assert not tunnel & {"nodrop_device_backpressure", "nodrop_device_queues"}
 
 
-def test_a_pid_is_no_label() -> None:
+def test_labels_have_no_pid() -> None:
     machine = raw("spaces")
     spaces = [
         replace(
@@ -110,7 +110,7 @@ def test_a_pid_is_no_label() -> None:
     assert not any("4711" in value for _, labels in shown for _, value in labels)
 
 
-def test_odd_labels_survive() -> None:
+def test_unusual_labels() -> None:
     family = Family("nodrop_x_total", "counter", "One.\nA \\ too.", ("device",))
     family.samples.update({(text.readable(name),): 1 for name in [*ODD, "a\nb", "\\n", 'a\\"b']})
     page = text.page([family]).decode()
@@ -123,8 +123,8 @@ def test_odd_labels_survive() -> None:
 
 
 @pytest.mark.parametrize("name", ["none/nodrop.prom", "below", "fifo", "link", "open"])
-def test_out_that_cannot_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else may have made a link, and what it leads to may be open."""
+def test_out_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path may be a link of another user to an open file."""
     recorded(monkeypatch, raw("nodrop"))
     write(tmp_path / "below/nodrop.prom", "old")
     os.mkfifo(tmp_path / "fifo")

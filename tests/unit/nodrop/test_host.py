@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What commands know of a machine, from machines that were recorded."""
+"""The model of recorded machines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nodrop.host.build import build
 from nodrop.host.raw import Holder, RawNamespace
 
 
-def test_namespaces_and_who_is_where() -> None:
+def test_namespaces_and_owners() -> None:
     found = host("spaces")
     assert found.tun.built_in
     assert found.default_qdisc == ""
     assert device(found, "mq0").queues == 3
-    assert [who.queues for who in device(found, "mq0").owners] == [3]
+    assert [owner.queues for owner in device(found, "mq0").owners] == [3]
     assert len({device(found, label).owners[0].pid for label in ("tun0", "blue/tun0")}) == 2
     assert device(found, "red/moved0").owners == device(found, "blue/tun0").owners
     assert (device(found, "gone0").owners, device(found, "gone0").carrier) == ((), False)
@@ -72,7 +72,7 @@ def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert owners.find(tmp_path) == ([], 1)
 
 
-def test_only_what_a_name_does_not_tell_is_asked() -> None:
+def test_only_ambiguous_names_are_queried() -> None:
     def unclear(holder: Holder, *others: Holder, names: dict[int, set[str]]) -> list[str]:
         return next(owners.unclear([holder, *others], names))
 
@@ -81,14 +81,14 @@ def test_only_what_a_name_does_not_tell_is_asked() -> None:
     assert unclear(here, there, names={100: {"tun0"}, 200: {"tun0"}}) == []
     # Its own namespace has no such device: it was moved.
     assert unclear(there, here, names={100: {"tun0"}, 200: set()}) == ["tun0"]
-    # Two hold the same name in one namespace: one of them may have been moved.
+    # Two processes have this name open in one namespace: one device may have been moved.
     assert unclear(here, replace(here, pid=3), names={100: {"tun0"}}) == ["tun0"]
-    # A namespace that was not read: asked only when the device has no other holder.
+    # A namespace that was not read: query only if the device has no other holder.
     assert unclear(there, here, names={100: {"tun0"}}) == []
     assert unclear(there, names={100: {"tun0"}}) == ["tun0"]
 
 
-def test_some_namespaces_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = raw("spaces")
     clock = [0.0]
 
@@ -109,14 +109,14 @@ def test_some_namespaces_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("script", ["echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"])
-def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def test_failing_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     programs(tmp_path, {"ip": script})
     monkeypatch.setenv("PATH", before(tmp_path))
     with pytest.raises(NodropError):
         read.namespace("")
 
 
-def test_sysfs_is_mounted_for_rings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysfs_is_mounted_for_rings_only(monkeypatch: pytest.MonkeyPatch) -> None:
     links = [link for space in raw("spaces").namespaces for link in space.links]
     mounted: list[str] = []
     monkeypatch.setattr(netns, "own_sys", lambda: mounted.append("/sys"))

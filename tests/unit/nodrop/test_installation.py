@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install`` and ``uninstall``: from where, by which commands, and what stays whole."""
+"""``nodrop install`` and ``uninstall``: sources, commands and failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STUBS = {
 
 
 class Host:
-    """A root with stubs for the programs that are asked."""
+    """A root directory with stubs for programs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -52,7 +52,7 @@ class Host:
         return [line for line in lines if not line.startswith("dkms status")]
 
     def everything(self) -> list[tuple[str, int]]:
-        """All files and when they were changed, but for what the stubs have noted."""
+        """Return all files and their change times, except for the stubs' log."""
         found = [path for path in sorted(self.root.rglob("*")) if path.name != "ran"]
         return [(str(path), path.stat().st_mtime_ns) for path in found if path.is_file()]
 
@@ -71,39 +71,39 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """What a command answers; the folders of its programs are left out."""
-    told = answer(capsys, *words)
-    told["actions"] = [line.rpartition("/nodrop-0.3.0/")[2] for line in told["actions"]]
-    return told
+def json_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Return a command's JSON without the directories of its programs."""
+    data = answer(capsys, *words)
+    data["actions"] = [line.rpartition("/nodrop-0.3.0/")[2] for line in data["actions"]]
+    return data
 
 
 def test_by_dkms(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.tree()
     wanted = [ADD, INSTALL, VERIFY, SETTLE]
     there = host.everything()
-    told = tell(capsys, "install", "--dry-run")
-    assert (told["actions"], told["dry_run"], told["changed"]) == (wanted, True, False)
+    data = json_of(capsys, "install", "--dry-run")
+    assert (data["actions"], data["dry_run"], data["changed"]) == (wanted, True, False)
     assert host.ran == []
     assert host.everything() == there
-    assert tell(capsys, "install")["changed"] is True
+    assert json_of(capsys, "install")["changed"] is True
     assert host.ran == wanted
 
 
-def test_what_dkms_has_is_not_built_again(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_installed_modules_stay(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.tree()
     write(host.root / "dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
-    assert tell(capsys, "install", "--dry-run")["actions"] == [VERIFY, SETTLE]
-    told = tell(capsys, "install", "--dry-run", "--source", "/usr/src")
-    assert told["actions"][:2] == [f"fit --source /usr/src {KERNEL}", INSTALL]
+    assert json_of(capsys, "install", "--dry-run")["actions"] == [VERIFY, SETTLE]
+    data = json_of(capsys, "install", "--dry-run", "--source", "/usr/src")
+    assert data["actions"][:2] == [f"fit --source /usr/src {KERNEL}", INSTALL]
 
 
 @pytest.mark.parametrize(("end", "status"), [("77", 4), ("3", 1)])
-def test_a_kernel_that_it_does_not_fit(host: Host, end: str, status: int) -> None:
+def test_unsupported_kernel(host: Host, end: str, status: int) -> None:
     host.tree()
     write(host.root / "end", end)
     assert main(["-q", "install"]) == status
-    assert host.ran[-1] == VERIFY, "what was left half-copied is cleared"
+    assert host.ran[-1] == VERIFY, "modules that were copied in part are removed"
     assert SETTLE not in host.ran
 
 
@@ -113,8 +113,8 @@ def test_by_scripts_install(host: Host, capsys: pytest.CaptureFixture[str]) -> N
     write(scripts / "lay")
     noted = 'if [ "$1" = -n ]; then echo "would $*"; exit; fi; echo "script $*" >>"$HOST/ran"'
     programs(scripts, {"install": noted})
-    assert tell(capsys, "install", "--dry-run")["actions"] == [f"would -n -k {KERNEL}"]
-    assert tell(capsys, "uninstall", "--dry-run")["actions"] == ["would -n -u"]
+    assert json_of(capsys, "install", "--dry-run")["actions"] == [f"would -n -k {KERNEL}"]
+    assert json_of(capsys, "uninstall", "--dry-run")["actions"] == ["would -n -u"]
     assert host.ran == []
     assert main(["-q", "install", "--kernel", "all", "--source", "/usr/src"]) == 0
     assert main(["-q", "uninstall"]) == 0
@@ -150,23 +150,23 @@ def test_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["-q", "install", "--dry-run"]) == 0
 
 
-def test_json_tells_what_is_in_memory(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(capsys, "uninstall")["loaded"] is None
+def test_json_has_the_loaded_driver(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json_of(capsys, "uninstall")["loaded"] is None
     write(host.root / "sys/module/tun/initstate")
-    assert tell(capsys, "uninstall")["loaded"] == "stock"
+    assert json_of(capsys, "uninstall")["loaded"] == "stock"
     write(host.root / "sys/kernel/livepatch/nodrop_live/enabled")
-    assert tell(capsys, "uninstall")["loaded"] == "live"
+    assert json_of(capsys, "uninstall")["loaded"] == "live"
     write(host.root / "sys/module/tun/parameters/nodrop", "Y")
     host.tree()
     write(host.root / f"lib/modules/{KERNEL}/updates/dkms/nodrop.ko.xz")
-    told = tell(capsys, "install", "--dry-run")
-    assert (told["loaded"], told["installed"]) == ("nodrop", True)
+    data = json_of(capsys, "install", "--dry-run")
+    assert (data["loaded"], data["installed"]) == ("nodrop", True)
 
 
-def test_the_script_changes_nothing_when_it_only_prints(
+def test_dry_run_of_the_script_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real packaging/install, in a copy, with DKMS that notes what it is told to do."""
+    """The real packaging/install, in a copy, with a DKMS that logs its arguments."""
     copy = tmp_path / "clone"
     for name in ("packaging", "kmod"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("build"))
@@ -175,19 +175,19 @@ def test_the_script_changes_nothing_when_it_only_prints(
     monkeypatch.setenv("HOST", str(tmp_path))
     there = made.everything()
     place = Installation(tmp_path, copy, KERNEL)
-    told = place.told(place.to_install())
+    data = place.as_text(place.to_install())
     version = (copy / "kmod/VERSION").read_text().strip()
     fit, built = f"kmod/fit {KERNEL}", f"dkms install -m nodrop -v {version} -k {KERNEL}"
-    assert told.index(fit) < told.index(built), "built and checked before anything is installed"
+    assert data.index(fit) < data.index(built), "built and checked before anything is installed"
     made.tree()
-    assert place.told(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
+    assert place.as_text(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
     assert made.ran == []
     assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == there
 
 
 @pytest.mark.parametrize(("program", "ran"), [("dkms", ["add"]), ("settle", [ADD, INSTALL, "in"])])
-def test_an_interrupt_does_not_stop(host: Host, program: str, ran: list[str]) -> None:
-    """It comes with the program's first line; the program ends, and what follows is not run."""
+def test_interrupt_is_deferred(host: Host, program: str, ran: list[str]) -> None:
+    """It arrives with the program's first line; the program ends, and no further one is run."""
     tree = host.tree()
     slow = 'case $1 in status) ;; *) echo slow; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
     programs(host.root / "bin" if program == "dkms" else tree, {program: slow})
@@ -203,9 +203,7 @@ def test_an_interrupt_does_not_stop(host: Host, program: str, ran: list[str]) ->
     assert host.ran == ran
 
 
-def test_what_scripts_say_is_no_command_for_the_terminal(
-    host: Host, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_script_output_is_printable(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     programs(host.tree(), {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
     assert main(["-q", "install"]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()

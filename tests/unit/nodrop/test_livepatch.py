@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The livepatch in and out of a kernel that is made of files; whatever goes wrong, it goes out."""
+"""Loading and unloading the livepatch in a kernel of files; after any failure it is unloaded."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Kernel:
             (self.root / f"sys/module/{name}/holders").mkdir(parents=True)
 
     def patched(self, *, enabled: int = 1, transition: int = 1) -> None:
-        """The patch is in the kernel."""
+        """Add the patch to the kernel."""
         write(self.files / "enabled", f"{enabled}\n")
         write(self.files / "transition", f"{transition}\n")
 
     def restored(self, _text: str = "") -> None:
-        """All tasks are on the way out; the kernel takes the patch away."""
+        """End the transition of all tasks; the kernel removes the patch."""
         for name in ("enabled", "transition"):
             (self.files / name).unlink()
         self.files.rmdir()
@@ -96,7 +96,7 @@ def interrupt(_: str = "") -> None:
     raise KeyboardInterrupt
 
 
-def test_which_kernels_can_be_patched(tmp_path: Path, kernel: Kernel) -> None:
+def test_patchable_kernels(tmp_path: Path, kernel: Kernel) -> None:
     Livepatch(kernel.root).require()
     with pytest.raises(UnsupportedError):
         Livepatch(tmp_path / "nowhere").require()
@@ -106,7 +106,7 @@ def test_which_kernels_can_be_patched(tmp_path: Path, kernel: Kernel) -> None:
     assert caught.type is NodropError
 
 
-def test_holders_are_those_of_the_other_side(kernel: Kernel) -> None:
+def test_holders(kernel: Kernel) -> None:
     kernel.patched()
     for pid, name, state in (
         (10, b"openvpn", 0),
@@ -123,7 +123,7 @@ def test_holders_are_those_of_the_other_side(kernel: Kernel) -> None:
     assert second.endswith("(13)")
 
 
-def test_in(kernel: Kernel) -> None:
+def test_load(kernel: Kernel) -> None:
     kernel.during = lambda name: kernel.patched(transition=0) if name == PATCH else None
     enter(kernel)
     assert kernel.asked == IN
@@ -131,7 +131,7 @@ def test_in(kernel: Kernel) -> None:
     assert not kernel.going_out
 
 
-def test_late_transition_is_taken_back(kernel: Kernel) -> None:
+def test_late_transition_is_reverted(kernel: Kernel) -> None:
     kernel.task(10, b"openvpn", 0)
     kernel.during = lambda name: kernel.patched() if name == PATCH else None
 
@@ -146,7 +146,7 @@ def test_late_transition_is_taken_back(kernel: Kernel) -> None:
     assert not Livepatch(kernel.root).left
 
 
-def test_stuck_on_the_way_out(kernel: Kernel) -> None:
+def test_stuck_unload(kernel: Kernel) -> None:
     kernel.patched(enabled=0)
     kernel.load(CORE, PATCH)
     with pytest.raises(NodropError):
@@ -155,7 +155,7 @@ def test_stuck_on_the_way_out(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("refused", [CORE, PATCH])
-def test_refused_leaves_nothing_loaded(kernel: Kernel, refused: str) -> None:
+def test_refused_module_leaves_nothing_loaded(kernel: Kernel, refused: str) -> None:
     kernel.refused = refused
     with pytest.raises(NodropError):
         enter(kernel)
@@ -163,14 +163,14 @@ def test_refused_leaves_nothing_loaded(kernel: Kernel, refused: str) -> None:
     assert not Livepatch(kernel.root).left
 
 
-def test_one_on_its_way_out_goes_first(kernel: Kernel) -> None:
+def test_earlier_patch_is_unloaded_first(kernel: Kernel) -> None:
     kernel.patched(enabled=0)
     kernel.load(CORE, PATCH)
     enter(kernel, tell=kernel.restored)
     assert kernel.asked == [*OUT, *IN]
 
 
-def test_interrupted_goes_out(kernel: Kernel) -> None:
+def test_interrupted_load_is_reverted(kernel: Kernel) -> None:
     kernel.patched()
     kernel.load(CORE, PATCH)
     with pytest.raises(KeyboardInterrupt):
@@ -180,7 +180,7 @@ def test_interrupted_goes_out(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("which", [CORE, PATCH])
 def test_interrupted_while_a_module_is_loaded(kernel: Kernel, which: str) -> None:
-    """By Ctrl-C; insmod ends all the same. The patch then goes out by itself."""
+    """By Ctrl-C; insmod still ends, and the patch is disabled."""
 
     def during(name: str) -> None:
         if name == which:
@@ -203,7 +203,7 @@ def test_interrupted_while_a_module_is_loaded(kernel: Kernel, which: str) -> Non
 
 
 @pytest.mark.parametrize("patched", [True, False])
-def test_insmod_that_does_not_end_is_undone(kernel: Kernel, patched: bool) -> None:
+def test_hanging_insmod_is_undone(kernel: Kernel, patched: bool) -> None:
     def during(name: str) -> None:
         if name == PATCH:
             if patched:
@@ -223,10 +223,8 @@ def test_insmod_that_does_not_end_is_undone(kernel: Kernel, patched: bool) -> No
         assert kernel.asked == [*IN, OUT[1]]
 
 
-def test_unload_takes_out_a_core_that_was_left(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a command leaves it that was killed between its two modules."""
+def test_unload_removes_a_leftover_core(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a command that was killed between its two modules."""
     kernel.load(CORE)
     monkeypatch.setattr(command, "Livepatch", lambda: Livepatch(kernel.root))
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Other network namespaces: how they are named, entered, and what goes wrong."""
+"""Other network namespaces: names, entering them, and errors."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def fail(error: Exception) -> None:
     raise error
 
 
-def test_the_own_namespace_needs_no_right_and_no_child() -> None:
+def test_own_namespace_needs_neither_root_nor_child() -> None:
     for where in (None, os.getpid(), str(os.getpid()), "/proc/self/ns/net"):
         assert netns.run_inside(where, os.getpid) == os.getpid()
 
 
-def test_errors_come_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the child, which need not be in another namespace for that."""
+def test_errors_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child need not be in another namespace."""
     monkeypatch.setattr(netns, "_same", lambda _: False)
     monkeypatch.setattr(netns, "_enter", lambda *_: None)
     assert netns.run_inside(None, os.getpid) != netns.run_inside("/proc/self/ns/net", os.getpid)
-    with pytest.raises(NodropError) as told:
+    with pytest.raises(NodropError) as caught:
         netns.run_inside("/proc/self/ns/net", lambda: fail(UnsupportedError("What", "How")))
-    assert (told.value.message, told.value.hint, told.value.status) == ("What", "How", 4)
+    assert (caught.value.message, caught.value.hint, caught.value.status) == ("What", "How", 4)
     missing = FileNotFoundError(errno.ENOENT, "gone", "/x")
     with pytest.raises(FileNotFoundError) as raised:
         netns.run_inside("/proc/self/ns/net", lambda: fail(missing))
@@ -59,7 +59,7 @@ def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("where", ["nosuch", "", "a\0b", "x" * 300, 4999999, "/etc/passwd", "pipe"])
 def test_no_namespace(where: str | int, tmp_path: Path) -> None:
-    """And nobody waits for the other end of a pipe."""
+    """Opening a FIFO must not block."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NodropError):
         netns.run_inside(tmp_path / "pipe" if where == "pipe" else where, devices)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Other programs: within their time, without leftovers; those that must be whole end."""
+"""Running programs: timeouts, no leftovers, and programs that must not be interrupted."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_status_output_and_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
-def test_an_end_that_is_no_good_kills_children_too(
+def test_failure_kills_children(
     tmp_path: Path, interrupted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the caller, or since the time is over."""
+    """An exception in the caller, or a timeout."""
     now = time.monotonic
 
     def interrupt(_line: str) -> None:
@@ -65,7 +65,7 @@ def test_an_end_that_is_no_good_kills_children_too(
 SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"
 
 
-def test_what_must_be_whole_outlives_an_exception(tmp_path: Path) -> None:
+def test_run_whole_survives_an_exception(tmp_path: Path) -> None:
     lines: list[str] = []
 
     def interrupt(line: str) -> None:
@@ -79,8 +79,8 @@ def test_what_must_be_whole_outlives_an_exception(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_what_must_be_whole_outlives_its_caller(tmp_path: Path, number: int) -> None:
-    """And signals of its own, but for SIGKILL."""
+def test_run_whole_survives_its_caller(tmp_path: Path, number: int) -> None:
+    """And signals, except for SIGKILL."""
     script = f"echo $$ >{tmp_path}/pid; {SLOW.format(tmp_path)}"
     ready, start = os.pipe()
     caller = os.fork()
@@ -102,9 +102,7 @@ def test_what_must_be_whole_outlives_its_caller(tmp_path: Path, number: int) -> 
     assert (tmp_path / "end").exists()
 
 
-def test_the_administrators_programs_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_in_sbin_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """'su' without '-' keeps the user's PATH."""
     tool = tmp_path / "sbin/insmod-of-tests"
     tool.parent.mkdir()

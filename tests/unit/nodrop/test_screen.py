@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Odd names, for terminals and for shells; steps on a terminal, in a file and quiet."""
+"""Unusual names in terminals and shells; steps on a terminal, in a file and quiet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nodrop.progress import Progress
 from nodrop.screen import Screen
 
 
-def test_wide_characters_are_counted_as_two() -> None:
+def test_width_of_wide_characters() -> None:
     assert [columns.width(text) for text in ("tun", "隧道", "e\u0301")] == [3, 4, 1]
 
 
-def test_nothing_reaches_the_terminal_that_it_would_obey() -> None:
+def test_terminal_escapes_are_removed() -> None:
     assert columns.clean("a\033[31mb\nc\udc80") == "a?[31mb c?"
     assert clean_lines("a\x1b]0;x\x07\nb\x9b31m") == "a?]0;x?\nb?31m"
     text = io.StringIO()
@@ -28,7 +28,7 @@ def test_nothing_reaches_the_terminal_that_it_would_obey() -> None:
     assert text.getvalue().replace("\n", "").isprintable()
 
 
-def test_a_shell_gets_the_name() -> None:
+def test_shell_quoting() -> None:
     for name in ("a;id", "$(id)", "it's", "a\\b", "e\x1b[31mx", "b\udcff\udcfez", "-n", "ü", "*"):
         line = f"printf %s {shell.join(name)}"
         assert line.isprintable()
@@ -41,7 +41,7 @@ def made(text: io.StringIO, *, terminal: bool = False, quiet: bool = False) -> P
     return Progress(quiet=quiet, console=console)
 
 
-def test_a_line_at_the_start_and_one_at_the_end() -> None:
+def test_step_prints_two_lines() -> None:
     text = io.StringIO()
     with made(text) as progress, progress.step("Build it"):
         assert len(text.getvalue().splitlines()) == 1

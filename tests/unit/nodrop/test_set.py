@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop set``: what is done, kept and refused.
+"""``nodrop set``: actions, kept settings and errors.
 
 proof/programs/cmd_set has them with a real kernel; here is what a guest cannot have.
 """
@@ -31,13 +31,13 @@ Capture = pytest.CaptureFixture[str]
 
 
 class Host:
-    """A machine with devices: name -> whether it is on; None: the kernel's own driver."""
+    """A machine with devices: name -> whether backpressure is on; None: the stock driver."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.devices: dict[str, bool | None] = {"tun0": True, "tap1": False}
         self.refused: dict[str, int] = {}
-        """Devices whose flag cannot be set, and why: a number of errno."""
+        """Device whose flag cannot be set -> errno."""
 
     def driver(self, name: str) -> str:
         if name == "lo":
@@ -62,7 +62,7 @@ class Host:
 
     @property
     def rules(self) -> list[str]:
-        """The patterns that are kept, with their values."""
+        """The kept patterns with their values."""
         file = self.root / "etc/udev/rules.d/80-nodrop.rules"
         if not file.exists():
             return []
@@ -94,36 +94,36 @@ def flag(name: str, on: str) -> str:
     return f"ethtool --set-priv-flags {name} nodrop {on}"
 
 
-def test_what_is_set_now(host: Host, capsys: Capture) -> None:
-    """Also what is so already: it must not follow the default any more."""
+def test_now(host: Host, capsys: Capture) -> None:
+    """Also if the value is the same: the device must not follow the default any more."""
     host.devices["tun2"] = None
     off = ("backpressure", "off")
-    told = answer(capsys, "set", "--now", "--dry-run", "tun0", "tap1", "tun2", *off)
-    assert [(one["was"], one["now"], one["switch"]) for one in told["devices"]] == [
+    data = answer(capsys, "set", "--now", "--dry-run", "tun0", "tap1", "tun2", *off)
+    assert [(one["was"], one["now"], one["switch"]) for one in data["devices"]] == [
         *(("on", "on", True), ("off", "off", True), ("off", "off", False))
     ]
-    assert told["actions"] == [flag("tun0", "off"), flag("tap1", "off")]
+    assert data["actions"] == [flag("tun0", "off"), flag("tap1", "off")]
     assert host.devices["tun0"] is True
-    told = answer(capsys, "set", "--now", "tun0", "tap1", *off)
-    assert [one["now"] for one in told["devices"]] == ["off", "off"]
-    assert (told["default"], told["kept"]) == (None, None)
+    data = answer(capsys, "set", "--now", "tun0", "tap1", *off)
+    assert [one["now"] for one in data["devices"]] == ["off", "off"]
+    assert (data["default"], data["kept"]) == (None, None)
     answer(capsys, "set", "--now", "tap1", "backpressure", "on")
     assert host.devices == {"tun0": False, "tap1": True, "tun2": None}
     assert host.rules == [], "--now keeps nothing"
     assert main(["set", "--now", "tun2", "backpressure", "on"]) == 4
 
 
-def test_what_is_kept(host: Host, capsys: Capture) -> None:
-    """A device that is not there, a pattern; the last one set counts; what is kept already."""
+def test_kept_settings(host: Host, capsys: Capture) -> None:
+    """A missing device, a pattern, the order of settings, and a setting that is kept already."""
     assert main(["set", "vnet*", "tun7", "backpressure", "off"]) == 0
     assert host.rules == ["vnet* off", "tun7 off"]
     assert host.devices == {"tun0": True, "tap1": False}
-    told = answer(capsys, "set", "--dry-run", "t*", "backpressure", "off")
-    assert ([one["name"] for one in told["devices"]], len(told["actions"])) == (["tun0", "tap1"], 3)
+    data = answer(capsys, "set", "--dry-run", "t*", "backpressure", "off")
+    assert ([one["name"] for one in data["devices"]], len(data["actions"])) == (["tun0", "tap1"], 3)
     assert main(["set", "t*", "backpressure", "off"]) == 0
     assert host.devices == {"tun0": False, "tap1": False}
-    told = answer(capsys, "set", "vnet*", "backpressure", "off")
-    assert told["actions"] == [], "no later rule has another value"
+    data = answer(capsys, "set", "vnet*", "backpressure", "off")
+    assert data["actions"] == [], "no later rule has another value"
     assert main(["set", "vnet*", "backpressure", "on"]) == 0
     assert host.rules == ["tun7 off", "t* off", "vnet* on"]
     kept = answer(capsys, "set", "tun7", "backpressure", "default")["kept"]
@@ -136,7 +136,7 @@ def test_what_is_kept(host: Host, capsys: Capture) -> None:
     assert host.devices == {"tun0": False, "tap1": False}
 
 
-def test_what_is_printed_does_it(host: Host, capsys: Capture) -> None:
+def test_printed_commands_do_the_same(host: Host, capsys: Capture) -> None:
     rules = host.root / "etc/udev/rules.d"
     assert main(["set", "a", "backpressure", "on"]) == 0
     assert main(["set", "--dry-run", "b*", "c", "backpressure", "off"]) == 0
@@ -174,32 +174,32 @@ def test_usage(host: Host, words: str) -> None:
     assert host.rules == []
 
 
-def test_what_nobody_would_apply(host: Host) -> None:
+def test_rules_that_nothing_applies(host: Host) -> None:
     (host.root / "usr/sbin/ethtool").unlink()
     assert main(["set", "tun0", "backpressure", "off"]) == 1
     write(host.root / "usr/sbin/ethtool")
     (host.root / "run/udev/control").unlink()
     assert main(["set", "tun0", "backpressure", "off"]) == 4
     write(host.root / "run/udev/control")
-    for who in ("self", "1"):
-        write(host.root / f"proc/{who}/ns/net")
+    for process in ("self", "1"):
+        write(host.root / f"proc/{process}/ns/net")
     assert main(["set", "tun0", "backpressure", "off"]) == 4, "in another network namespace"
     assert main(["set", "lo", "backpressure", "off"]) == 4
     assert (host.devices["tun0"], host.rules) == (True, [])
 
 
-def test_what_is_no_tun(host: Host) -> None:
+def test_not_a_tun(host: Host) -> None:
     assert main(["set", "lo", "backpressure", "off"]) == 1
     assert host.rules == []
 
 
-def test_rules_of_the_administrator_stay(host: Host) -> None:
+def test_foreign_rules_stay(host: Host) -> None:
     file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", f"{etc.HEAD}\n# mine\n")
     assert main(["set", "tun0", "backpressure", "off"]) == 1
     assert (file.read_text(), host.devices["tun0"]) == (f"{etc.HEAD}\n# mine\n", True)
 
 
-def test_several_at_once_lose_nothing(host: Host) -> None:
+def test_concurrent_commands(host: Host) -> None:
     names = [f"tun{number}" for number in range(8)]
     rules = Rules(host.root)
     threads = [threading.Thread(target=rules.keep, args=([name], True)) for name in names]
@@ -211,7 +211,7 @@ def test_several_at_once_lose_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(errno.ENODEV, 1), (errno.EOPNOTSUPP, 4)])
-def test_a_device_that_vanishes_or_gets_another_driver(
+def test_device_vanishes_or_changes_its_driver(
     host: Host, capsys: Capture, number: int, status: int
 ) -> None:
     host.devices["tun2"] = True
@@ -221,7 +221,7 @@ def test_a_device_that_vanishes_or_gets_another_driver(
 
 
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "e\x1b[31mx"])
-def test_what_is_printed_can_be_copied(host: Host, capsys: Capture, name: str) -> None:
+def test_printed_commands_are_quoted(host: Host, capsys: Capture, name: str) -> None:
     host.devices[name] = True
     assert main(["set", "--now", "--dry-run", name, "backpressure", "off"]) == 0
     assert capsys.readouterr().out == flag(quote(name), "off") + "\n"
@@ -231,21 +231,21 @@ def test_what_is_printed_can_be_copied(host: Host, capsys: Capture, name: str) -
 
 def test_default_off_and_on(host: Host, capsys: Capture) -> None:
     parameter = write(host.root / PARAMETER, "Y\n")
-    told = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
-    assert told["actions"] == [
+    data = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
+    assert data["actions"] == [
         f"printf '%s\\n' {quote(etc.HEAD)} 'options tun nodrop=0' > {host.file}",
         f"echo 0 > {parameter}",
     ]
     assert (parameter.read_text(), host.file.exists()) == ("Y\n", False)
     mask = os.umask(0o077)
     try:
-        told = answer(capsys, "set", "--default", "backpressure", "off")
+        data = answer(capsys, "set", "--default", "backpressure", "off")
     finally:
         os.umask(mask)
-    states = [told["default"][f"{when}_now"] for when in ("loaded", "next_load")]
+    states = [data["default"][f"{when}_now"] for when in ("loaded", "next_load")]
     assert states == ["off", "off"]
     assert host.file.read_text() == f"{etc.HEAD}\noptions tun nodrop=0\n"
-    assert host.file.stat().st_mode & 0o777 == 0o644, "it is for everybody"
+    assert host.file.stat().st_mode & 0o777 == 0o644, "it is readable by all users"
     assert list(host.file.parent.iterdir()) == [host.file]
     assert answer(capsys, "set", "--default", "backpressure", "off")["actions"] == []
     answer(capsys, "set", "--default", "backpressure", "on")
@@ -264,7 +264,7 @@ def test_default_for_the_next_load_only(host: Host) -> None:
     core = write(updates / "nodrop.ko.xz")
     assert main(["set", "--default", "backpressure", "off"]) == 0
     assert host.file.exists()
-    # A file that was left can go.
+    # A leftover file can be removed.
     core.unlink()
     assert main(["set", "--default", "backpressure", "on"]) == 0
     assert not host.file.exists()
@@ -273,7 +273,7 @@ def test_default_for_the_next_load_only(host: Host) -> None:
 @pytest.mark.parametrize(
     "text", [f"{etc.HEAD}\noptions nodrop x=5\n".encode(), b"options tun \xff\n"]
 )
-def test_a_file_of_the_administrator_stays(host: Host, text: bytes) -> None:
+def test_foreign_modprobe_file_stays(host: Host, text: bytes) -> None:
     write(host.root / PARAMETER, "Y")
     write(host.file, text)
     for word in ("on", "off"):
@@ -286,7 +286,7 @@ def test_the_livepatch_has_no_default(host: Host) -> None:
     assert main(["set", "--default", "backpressure", "off"]) == 4
 
 
-def test_what_cannot_be_written(host: Host) -> None:
+def test_unwritable_files(host: Host) -> None:
     (host.root / "etc").mkdir()
     (host.root / "etc/modprobe.d").symlink_to("/proc/1/nosuch")
     made = Default(BACKPRESSURE, host.root, RELEASE)
@@ -294,16 +294,16 @@ def test_what_cannot_be_written(host: Host) -> None:
         made.set_next_load("0")
     with pytest.raises(NodropError):
         made.set_loaded("0")
-    assert not (host.root / PARAMETER).exists(), "a module that has gone gets no file"
+    assert not (host.root / PARAMETER).exists(), "an unloaded module gets no file"
 
 
-def test_the_guards_time(host: Host, capsys: Capture) -> None:
-    """Beside the other default, in one file."""
+def test_stall_ms(host: Host, capsys: Capture) -> None:
+    """Together with the other default in one file."""
     parameter = write(host.root / "sys/module/nodrop/parameters/guard_ms", "1000\n")
     write(host.root / PARAMETER, "Y\n")
     assert main(["set", "--default", "backpressure", "off"]) == 0
-    told = answer(capsys, "set", "--default", "stall-ms", "0250")["default"]
-    assert (told["loaded_was"], told["loaded_now"], told["next_load_now"]) == (1000, 250, 250)
+    data = answer(capsys, "set", "--default", "stall-ms", "0250")["default"]
+    assert (data["loaded_was"], data["loaded_now"], data["next_load_now"]) == (1000, 250, 250)
     assert parameter.read_text().startswith("250")
     kept = ["options tun nodrop=0", "options nodrop guard_ms=250"]
     assert host.file.read_text().splitlines()[1:] == kept
@@ -314,7 +314,7 @@ def test_the_guards_time(host: Host, capsys: Capture) -> None:
     assert host.file.read_text().splitlines()[1:] == kept[:1]
 
 
-def test_a_file_of_an_earlier_version(host: Host) -> None:
+def test_file_of_an_earlier_version(host: Host) -> None:
     write(host.root / PARAMETER, "N")
     write(host.file, "# Made by 'nodrop disable --default'; more.\noptions tun nodrop=0\n")
     assert main(["set", "--default", "backpressure", "on"]) == 0

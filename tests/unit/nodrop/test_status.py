@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop status`` of machines that were recorded."""
+"""``nodrop status`` of recorded machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cells(one: Device, *, hidden: bool = False) -> list[str]:
     return [cell if isinstance(cell, str) else cell[0] for cell in status.row(one, hidden=hidden)]
 
 
-def test_json_is_what_the_schema_says(
+def test_json_matches_the_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ALL:
@@ -36,8 +36,8 @@ def test_json_is_what_the_schema_says(
     ("kind", "hidden", "unknown"),
     [("macvtap", False, False), ("macvtap", True, True), ("tap", False, True)],
 )
-def test_whether_anybody_may_have_it_open(kind: str, hidden: bool, unknown: bool) -> None:
-    """A macvtap's carrier is the lower device's, and says nothing."""
+def test_unknown_owner(kind: str, hidden: bool, unknown: bool) -> None:
+    """A macvtap's carrier is the lower device's, so it does not show an owner."""
     one = device(host("stock"), "ndtest0")
     made = replace(one, kind=kind, owners=(), queues=0, carrier=True)
     assert (cells(made, hidden=hidden)[3] == "?") is unknown
@@ -77,7 +77,7 @@ PLACES = f"""
 """
 
 
-def test_what_a_process_belongs_to() -> None:
+def test_units_containers_and_virtual_machines() -> None:
     for line in PLACES.strip().split("\n"):
         text, *words = line.split()
         place = cgroup.Place(*(None if word == "-" else word for word in words))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is installed, and what the scheduler did, from files that stand for a machine's."""
+"""Installed kernels and modules, and the scheduling of threads, from a directory of files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_kernels(tmp_path: Path) -> None:
     assert not each["6.12.41+deb13+1-amd64"].headers
 
 
-def test_modules_in_memory_and_on_disk(tmp_path: Path) -> None:
+def test_loaded_modules_and_files(tmp_path: Path) -> None:
     old, new = b"\1" * 20, b"\2" * 20
     kernel(tmp_path, RELEASE, "updates/dkms/tun.ko.xz")
     module = lzma.compress(b"ELF" + NOTE + new)
@@ -61,15 +61,15 @@ def test_modules_in_memory_and_on_disk(tmp_path: Path) -> None:
     assert not system.read([], tmp_path).module("tun").stale
     nodrop = system.read([], tmp_path).module("nodrop")
     assert (nodrop.loaded, nodrop.on_disk, nodrop.stale) == ("", "", False)
-    # A damaged file tells nothing.
+    # A damaged file has no build ID.
     write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/tun.ko.xz", module[:40])
     assert system.read([], tmp_path).module("tun").on_disk is None
 
 
-def test_what_the_kernel_could_do_instead(tmp_path: Path) -> None:
+def test_kernel_alternatives(tmp_path: Path) -> None:
     kernel(tmp_path, RELEASE, "kernel/drivers/net/ovpn/ovpn.ko.xz")
-    said = ("--config\0/a.conf\0--secret\0k\0", "b.conf\0", "--config\0/gone\0")
-    for pid, words in enumerate(said, 1):
+    command_lines = ("--config\0/a.conf\0--secret\0k\0", "b.conf\0", "--config\0/gone\0")
+    for pid, words in enumerate(command_lines, 1):
         write(tmp_path / f"proc/{pid}/cmdline", f"openvpn\0{words}")
     write(tmp_path / "proc/1/root/a.conf", "# fragment\n\nroot:x:1\nfragment 1300\n")
     write(tmp_path / "proc/2/cwd/b.conf", "dev tun\n")
@@ -88,7 +88,7 @@ def test_containers(tmp_path: Path) -> None:
 
 
 def thread(
-    proc: Path, pid: int, tid: int, name: str, state: str = "S", *, told: bool, flags: int = 0
+    proc: Path, pid: int, tid: int, name: str, state: str = "S", *, schedstat: bool, flags: int = 0
 ) -> None:
     fields = [state, *["0"] * 5, str(flags), *["0"] * 4, "150", "50", "0", "0", "20", "-5"]
     fields += [*["0"] * 19, "3", "0", "5", "0"]
@@ -96,17 +96,17 @@ def thread(
     for folder in (proc / f"{pid}/task/{tid}", proc / f"{tid}"):
         write(folder / "stat", stat)
         write(folder / "comm", f"{name}\n")
-    if told:
+    if schedstat:
         write(proc / f"{pid}/task/{tid}/schedstat", "1500000000 250000000 9\n")
 
 
 def test_threads(tmp_path: Path) -> None:
-    thread(tmp_path, 7, 7, "qemu) R (", told=True)
-    thread(tmp_path, 7, 9, "CPU 0/KVM", "R", told=False)
-    thread(tmp_path, 7, 10, "vhost-9", told=False, flags=0x4040)
-    thread(tmp_path, 30, 30, "vhost-9", told=True, flags=0x208040)
-    thread(tmp_path, 31, 31, "vhost-70", told=True, flags=0x208040)
-    thread(tmp_path, 32, 32, "vhost-7", told=True)  # a program that chose that name
+    thread(tmp_path, 7, 7, "qemu) R (", schedstat=True)
+    thread(tmp_path, 7, 9, "CPU 0/KVM", "R", schedstat=False)
+    thread(tmp_path, 7, 10, "vhost-9", schedstat=False, flags=0x4040)
+    thread(tmp_path, 30, 30, "vhost-9", schedstat=True, flags=0x208040)
+    thread(tmp_path, 31, 31, "vhost-70", schedstat=True, flags=0x208040)
+    thread(tmp_path, 32, 32, "vhost-7", schedstat=True)  # a program that chose that name
     found = {one.tid: one for one in threads.read([7, 4711], tmp_path)}
     assert set(found) == {7, 9, 10, 30}
     assert (found[7].name, found[7].run_s, found[7].wait_s) == ("qemu) R (", 1.5, 0.25)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rates of ``nodrop top`` from recorded machines that change, and what is shown of them."""
+"""Rates and output of ``nodrop top`` from recorded machines that change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nodrop.top.view import Sort, View
 
 
 def raw(name: str) -> Raw:
-    """A recorded machine, at a time that adds up."""
+    """A recorded machine at a given time."""
     found = hosts.raw(name)
     return replace(found, namespaces=[replace(one, time_s=64.0) for one in found.namespaces])
 
@@ -49,7 +49,7 @@ def look(meter: Meter, found: Raw) -> dict[str, Row]:
 
 
 def rows(*machines: Raw) -> dict[str, Row]:
-    """The rows of the last of several looks."""
+    """Return the rows of the last of several samples."""
     meter = Meter()
     return [look(meter, found) for found in machines][-1]
 
@@ -101,27 +101,27 @@ def test_nodrop() -> None:
     assert [row.counters[name] for name in ("stops", "wakes", "kicks", "kicks_here")] == [
         *(80.0, 78.0, 14.0, 4.0)
     ]
-    # 30 drops, of which the driver explains 20.
+    # 30 drops, of which the driver counts 20 by cause.
     assert {cause: rate for cause, rate in row.drops.items() if rate} == {
         **{"guard": 40.0, "other": 20.0}
     }
-    assert row.lost == 60.0
+    assert row.dropped == 60.0
     # 20,000 bytes at 400,000 a second, and 8 packets at 2000 a second.
     assert (row.waits.qdisc_ms, row.waits.ring_ms) == pytest.approx((50.0, 4.0))
     assert row.waits.both_ms == pytest.approx(54.0)
     (queue,) = row.queues
     assert (queue.packets, queue.counters["stops"], queue.waits) == (2000.0, 80.0, row.waits)
-    # Gauges: one that fell voids no rate.
+    # A gauge that decreased voids no rate.
     assert (queue.queue.limit_packets, queue.queue.pace_ns) == (10, 400_000)
 
 
-def test_counters_that_were_read_a_moment_apart_are_no_cause() -> None:
+def test_skew_of_counters_is_no_cause() -> None:
     before = raw("nodrop")
     after = later(before, 1.0, sent("ndtest0", 0, 0, 105), counted("ndtest0", drop_guard=100))
-    assert rows(before, after)["ndtest0"].lost == 100.0
+    assert rows(before, after)["ndtest0"].dropped == 100.0
 
 
-def test_a_device_comes_goes_and_comes_back() -> None:
+def test_device_is_created_again() -> None:
     before = raw("stock")
     without = later(before, 1.0, lambda space: space.links.remove(link(space, "ndtest0")))
     again = later(before, 2.0, sent("ndtest0", 10, 1))
@@ -132,8 +132,8 @@ def test_a_device_comes_goes_and_comes_back() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "rate"), [("ifname", "vpn0", 100.0), ("ifindex", 99, None)]
 )
-def test_which_device_is_the_same(key: str, value: object, rate: float | None) -> None:
-    """One that is renamed; not another one of its name."""
+def test_identity_of_a_device(key: str, value: object, rate: float | None) -> None:
+    """A renamed device is the same; another one of the same name is not."""
     before = raw("stock")
     after = later(
         before, 1.0, sent("ndtest0", 100, 1), lambda s: link(s, "ndtest0").update({key: value})
@@ -142,7 +142,7 @@ def test_which_device_is_the_same(key: str, value: object, rate: float | None) -
     assert row.link.get("tx_packets") == rate
 
 
-def test_the_same_numbers_in_another_namespace_are_not_the_same_device() -> None:
+def test_same_ifindex_in_another_namespace() -> None:
     before = raw("spaces")
     spaces = [replace(space, inode=space.inode + 1_000_000) for space in before.namespaces]
     found = rows(before, later(replace(before, namespaces=spaces), 1.0))
@@ -244,7 +244,7 @@ def test_short_numbers() -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which a second passes between two looks, with 100 packets and 50 drops."""
+    """A machine with 100 packets and 50 drops in the second between two samples."""
     now = [raw("nodrop")]
 
     def look(*_: object, **_words: object) -> Raw:
@@ -270,7 +270,7 @@ def test_refreshes(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 3
 
 
-def test_json_is_what_the_schema_says(
+def test_json_matches_the_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in hosts.ALL:
@@ -280,7 +280,7 @@ def test_json_is_what_the_schema_says(
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_look_that_is_late_does_not_make_others_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_sample_skips_missed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [0.0], []
 
     def sleep(seconds: float) -> None:
@@ -295,9 +295,7 @@ def test_a_look_that_is_late_does_not_make_others_hurry(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_on_a_terminal_each_refresh_takes_the_place_of_the_one_before(
-    columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terminal_is_redrawn(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(shown, "isatty", lambda: True)
     monkeypatch.setattr(shown, "fileno", lambda: 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What tracers print, what it means, and the kernel's files that they use."""
+"""Output of the tracers, explanations, and the kernel's tracing files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_bpftrace_output() -> None:
             bpftrace.parse(text)
 
 
-def test_addresses_become_functions() -> None:
+def test_functions_of_addresses() -> None:
     lines = [
         "ffffffff81000000 T _text\n",
         "ffffffffc0858000 t tun_get_user\t[tun]\n",
@@ -53,7 +53,7 @@ def test_addresses_become_functions() -> None:
     ]
     address = 0xFFFFFFFFC08583C1
     assert resolve(lines, {address}) == {address: ("tun_net_xmit+0x2e1", "tun")}
-    # kernel.kptr_restrict=2 hides all
+    # kernel.kptr_restrict=2 hides all addresses
     assert resolve(["0000000000000000 T _text\n"], {address}) == {}
 
 
@@ -66,8 +66,8 @@ def test_events() -> None:
     assert events.parse(older)[Site("ffffffffc08583c1", "", "FULL_RING")] == 2
 
 
-def test_which_way_it_was_going() -> None:
-    """A reason means another thing at another place; what is not known goes no way."""
+def test_direction() -> None:
+    """The meaning of a reason depends on the site; an unknown one has no direction."""
     for reason, where, way in (
         ("FULL_RING", "tun_net_xmit+0x2c5", Way.TRANSMIT),
         ("FULL_RING", "stock_tun_net_xmit+0x2c5", Way.TRANSMIT),
@@ -90,7 +90,7 @@ def test_which_way_it_was_going() -> None:
     assert (reasons.explain(new), reasons.way(new)) == (None, None)
 
 
-def test_every_usual_reason_of_the_kernel_that_a_tun_device_gives_has_words() -> None:
+def test_usual_reasons_are_explained() -> None:
     usual = ["DEV_READY", "TAP_TXFILTER", "TAP_FILTER", "NOMEM", "SKB_UCOPY_FAULT", "FULL_RING"]
     assert {*usual} <= {*REASONS["7.3"].values()}
     for reason in usual:
@@ -117,7 +117,7 @@ def test_no_tracing(tmp_path: Path, root: Path) -> None:
         Tracefs(root).open()
 
 
-def test_why_the_kernel_refuses(root: Path) -> None:
+def test_refusals_of_the_kernel(root: Path) -> None:
     files = Tracefs(root)
     lockdown = root / "sys/kernel/security/lockdown"
     for state, number, status in (
@@ -138,33 +138,33 @@ def test_leftovers_of_killed_runs(root: Path) -> None:
     elsewhere = f"nodrop_why_77_{space + 1}"
     (root / "proc/78").mkdir()
     instances = root / "sys/kernel/tracing/instances"
-    for name in (gone, alive, elsewhere, "somebody"):
+    for name in (gone, alive, elsewhere, "other"):
         (instances / name).mkdir()
     files.sweep()
     left = {path.name for path in instances.iterdir()}
-    assert left == {alive, elsewhere, "somebody"}
+    assert left == {alive, elsewhere, "other"}
 
 
 def test_choice(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """bpftrace where there are types; the events where there are none, or where it fails."""
+    """bpftrace with type information; the events without, or if bpftrace fails."""
     programs(tmp_path / "bin", {"bpftrace": "exit 1"})
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setattr(events.EventsTracer, "start", lambda _: None)
-    told: list[str] = []
-    assert start_tracer("auto", Tracefs(root), TARGET, told.append).name == "events"
+    notes: list[str] = []
+    assert start_tracer("auto", Tracefs(root), TARGET, notes.append).name == "events"
     with pytest.raises(UnsupportedError):
-        start_tracer("bpftrace", Tracefs(root), TARGET, told.append)
+        start_tracer("bpftrace", Tracefs(root), TARGET, notes.append)
     write(root / "sys/kernel/btf/vmlinux", "")
-    assert start_tracer("tracefs", Tracefs(root), TARGET, told.append).name == "events"
-    assert told == []
-    assert start_tracer("auto", Tracefs(root), TARGET, told.append).name == "events"
-    assert len(told) == 1
+    assert start_tracer("tracefs", Tracefs(root), TARGET, notes.append).name == "events"
+    assert notes == []
+    assert start_tracer("auto", Tracefs(root), TARGET, notes.append).name == "events"
+    assert len(notes) == 1
     with pytest.raises(NodropError):
-        start_tracer("bpftrace", Tracefs(root), TARGET, told.append)
+        start_tracer("bpftrace", Tracefs(root), TARGET, notes.append)
 
 
 def test_a_failed_start_leaves_nothing(root: Path) -> None:
-    """Without the instance's files, which the kernel would have made, it fails half-way."""
+    """It fails in the middle without the instance's files, which the kernel would create."""
     with pytest.raises(NodropError):
         start_tracer("tracefs", Tracefs(root), TARGET, lambda _: None)
     assert list((root / "sys/kernel/tracing/instances").iterdir()) == []
@@ -172,13 +172,13 @@ def test_a_failed_start_leaves_nothing(root: Path) -> None:
 
 @pytest.fixture
 def bpf(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a program in the place of bpftrace."""
+    """Replace bpftrace by a script."""
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     write(root / "proc/kallsyms", "ffffffffc08580e0 t tun_net_xmit\t[tun]\n")
     return lambda text: programs(tmp_path / "bin", {"bpftrace": text})
 
 
-def test_a_bpftrace_that_fails(root: Path, bpf: Callable[[str], None]) -> None:
+def test_failing_bpftrace(root: Path, bpf: Callable[[str], None]) -> None:
     for text, ready_s, hint in (
         ("echo 'ERROR: no such thing' >&2\nexit 1", 60.0, "no such thing"),
         ("exec sleep 600", 0.2, ""),
@@ -190,7 +190,7 @@ def test_a_bpftrace_that_fails(root: Path, bpf: Callable[[str], None]) -> None:
         assert hint in caught.value.hint
 
 
-def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
+def test_counting_bpftrace(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
     first, rest = (SAMPLES / "bpftrace-0.17.json").read_text().split("\n", 1)
     write(tmp_path / "first", first + "\n")
     write(tmp_path / "rest", rest)
@@ -203,8 +203,8 @@ def test_a_bpftrace_that_counts(root: Path, tmp_path: Path, bpf: Callable[[str],
     assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 300})
 
 
-def test_a_line_of_nodrops_tracepoints() -> None:
-    """As the kernel prints it; what could not be read is told, other lines are not."""
+def test_lines_of_nodrops_tracepoints() -> None:
+    """As the kernel prints them; lost events are reported, other lines ignored."""
     line = " x-7 [001] b..4. 12.5: nodrop_stop: dev=tun0 queue=1 held=48/48 max=500 cause=limit"
     event = flow.parse(line, 100.0)
     assert event

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What ``packaging/lay`` installs is whole."""
+"""``packaging/lay`` installs complete directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ assert not found & {"bench", "lab", "matplotlib", "proof"}, found
 """
 
 
-def test_command_imports_nothing_that_is_left_out(tmp_path: Path) -> None:
+def test_installed_command_is_complete(tmp_path: Path) -> None:
     folder, start = tmp_path / "share", tmp_path / "bin/nodrop"
     subprocess.run([REPOSITORY / "packaging/lay", "command", folder, start], check=True, timeout=60)
     subprocess.run([sys.executable, "-I", "-c", IMPORTS, folder], check=True, timeout=60)

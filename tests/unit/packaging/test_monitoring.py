@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What stands around ``nodrop export``: its page, alerts, dashboard and service."""
+"""Files around ``nodrop export``: documentation, alerts, dashboard and service."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def families() -> dict[str, Family]:
 
 
 def unknown(query: str) -> list[str]:
-    """What a query asks for and nobody exports: metrics, and labels of metrics."""
+    """Return the metrics and labels that a query uses and that are not exported."""
     known = families()
     wrong = [name for name in _METRIC.findall(query) if name not in known]
     for name, selector in _SELECTOR.findall(query):
@@ -51,7 +51,7 @@ def unknown(query: str) -> list[str]:
 
 
 def queries(node: Any) -> list[str]:
-    """All queries of a dashboard, those of its variables too."""
+    """Return all queries of a dashboard, including its variables'."""
     if isinstance(node, list):
         return [text for one in node for text in queries(one)]
     if not isinstance(node, dict):
@@ -77,14 +77,14 @@ def test_rules() -> None:
     assert len(expressions) == 4
     assert [wrong for text in expressions for wrong in unknown(text)] == []
     names = re.findall(r"alert: (\w+)", RULES.read_text())
-    page = (REPOSITORY / "docs/prometheus.md").read_text()
-    assert re.findall(r"prometheus\.md#(.*)", RULES.read_text()) == [one.lower() for one in names]
+    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    assert re.findall(r"monitoring\.md#(.*)", RULES.read_text()) == [one.lower() for one in names]
     assert re.findall(r"^### (.*)", page, re.MULTILINE) == names
     promtool("check", "rules", RULES)
     promtool("test", "rules", Path(__file__).parents[1] / "prometheus/nodrop.test.yml")
 
 
-def test_dashboard_asks_for_what_is_exported(tmp_path: Path) -> None:
+def test_dashboard_queries_exported_metrics(tmp_path: Path) -> None:
     asked = [text for text in queries(json.loads(DASHBOARD.read_text())) if "nodrop_" in text]
     assert len(asked) > 15
     assert [wrong for text in asked for wrong in unknown(text)] == []
@@ -102,7 +102,7 @@ def test_dashboard_asks_for_what_is_exported(tmp_path: Path) -> None:
     promtool("check", "rules", "--lint-fatal", path)
 
 
-def test_service_runs_a_command_that_there_is() -> None:
+def test_service_runs_an_existing_command() -> None:
     line = re.search(r"^ExecStart=nodrop (.*)$", SERVICE.read_text(), re.MULTILINE)
     assert line
     arguments = parser().parse_args(line[1].split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The sweep's rows: what a seed has."""
+"""The rows of a seed of the sweep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proof.sweep.pairs import choose
 from proof.sweep.rows import NAMES, VALUES, excluded
 
 
-def test_a_seed_has_every_pair_that_can_be() -> None:
+def test_a_seed_has_every_possible_pair() -> None:
     rows = choose(3)
     assert rows == choose(3) != choose(4)
     assert not any(excluded(asdict(row)) for row in rows)
@@ -19,7 +19,7 @@ def test_a_seed_has_every_pair_that_can_be() -> None:
         for row in rows
         for one, other in itertools.combinations(NAMES, 2)
     }
-    # Two values may go together and be in no row: what they need excludes each other.
+    # Two values may be possible together and yet in no row, if no third value goes with both.
     missing = [
         (one, other, first, second)
         for one, other in itertools.combinations(NAMES, 2)

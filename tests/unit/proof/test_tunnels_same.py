@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The text of a tunnel's frame: what may differ between two kernels, and that nothing else may."""
+"""The text of a tunnel's frame hides differences that two kernels may have, and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = VNET.pack(0, 0, 0, 0, 0, 0)
 def outer(
     ident: int, port: int, inside: bytes = INSIDE, *, df: bool = False, ttl: int = 9
 ) -> bytes:
-    """Return a vxlan packet on the wire, with a checksum over all."""
+    """Return a vxlan packet as on the wire, with a checksum."""
     data = struct.pack("!4H", port, 4789, 16 + len(inside), 0) + bytes((8, 0, 0, 0, 0, 0, 1, 0))
     packet = ip4(data + inside, fragment=0x4000 if df else 0, ttl=ttl, at=(HERE4, THERE4))
     packet = packet[:4] + struct.pack("!H", ident) + packet[6:10] + bytes(2) + packet[12:]
@@ -50,7 +50,7 @@ def test_nothing_else_may_differ() -> None:
         assert text(other) != stock
 
 
-def test_what_packets_of_a_step_share() -> None:
+def test_shared_ids_and_ports() -> None:
     assert text(outer(1, 4), outer(1, 4)) == text(outer(2, 5), outer(2, 5))
     assert text(outer(1, 4), outer(1, 4)) != text(outer(1, 4), outer(2, 4))
     assert text(outer(1, 4), outer(1, 4)) != text(outer(1, 4), outer(1, 5))
@@ -61,11 +61,11 @@ def test_an_id_with_df_is_seen() -> None:
     assert "df:1" in text(outer(9, 4, df=True))[0]
 
 
-def test_the_message_about_a_smaller_mtu() -> None:
+def test_icmp_message_about_a_smaller_mtu() -> None:
     sent = message("198.18.4.1", "198.18.4.2", 1400)
     assert checksum(sent) == 0
     assert sent[:2] == b"\x03\x04"
     assert int.from_bytes(sent[6:8]) == 1400
-    # About an echo reply: the kernel believes it without having a socket for it.
+    # About an echo reply: the kernel accepts that without a socket.
     assert sent[8 + 9] == 1
     assert sent[8 + 20] == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""scripts/bootstrap on machines that lack something, made of a PATH with few programs."""
+"""scripts/bootstrap on incomplete machines, imitated by a PATH with few programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     python.write_text("#!/bin/sh\\nexit " + os.environ["PIP"])
     python.chmod(0o755)
 """
-"""In the place of Python's module: an environment whose pip ends with the status PIP."""
+"""Replaces Python's module: creates an environment whose pip ends with the status PIP."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def bootstrap(clone: Path, path: Path | str, pip: int = 0) -> Done:
         (0, "", []),  # no apt at all
     ],
 )
-def test_packages_that_are_missing(
+def test_missing_packages(
     clone: Path, tmp_path: Path, user: int, apt: str, calls: list[str]
 ) -> None:
     place = tmp_path / "bin"
@@ -69,7 +69,7 @@ def test_packages_that_are_missing(
     assert (clone / ".venv").exists() is installs
 
 
-def test_the_environment_is_made_once_and_again_when_pins_change(clone: Path) -> None:
+def test_environment_is_rebuilt_when_pins_change(clone: Path) -> None:
     programs(clone / "bin", {"apt-get": "exit 9"})
     path = f"{clone}/bin:{USUAL}"
     assert bootstrap(clone, path, pip=1).returncode == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""scripts/check: the table holds, and a result says something about the sources that it is of."""
+"""scripts/check: the table is valid, and results depend on the covered sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def clone(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of two files, of which the check covers one."""
+    """Create a repository of two files, one of them covered by the check."""
     for name in ("covered", "beside"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("before")
@@ -40,7 +40,7 @@ def clone(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def only(script: ModuleType, monkeypatch: pytest.MonkeyPatch, command: str) -> Any:
-    """Return a check that runs a command of the shell, without any preparation."""
+    """Return a check that runs a shell command, without any preparation."""
     check = replace(script.CHECKS[0], covers="covered", limit_s=60)
     stage = script.Stage(check.name, 60.0, ("sh", "-c", command))
     monkeypatch.setattr(script, "stages", lambda *_: (stage,))
@@ -62,28 +62,28 @@ def test_every_row_can_be_run(script: ModuleType, tmp_path: Path) -> None:
         assert last.limit_s == check.limit_s
 
 
-def test_a_part_is_found_and_else_the_days(script: ModuleType) -> None:
+def test_find_part_or_part_of_the_day(script: ModuleType) -> None:
     assert script.find("mutants", "3").name == script.find("mutants-3").name == "mutants-3"
     assert script.find("mutants").name.startswith("mutants-")
     assert script.find("kernels").name == "kernels"
     assert script.find("nothing") is None
 
 
-def test_a_result_holds_until_what_it_covers_changes(
+def test_result_is_fresh_until_sources_change(
     script: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = only(script, monkeypatch, "echo '7 passed, 1 skipped in 3.00s'")
-    assert script.look(check)[0] == "never run"
-    assert script.go(check) == 0
+    assert script.state_of(check)[0] == "never run"
+    assert script.run_check(check) == 0
     result = json.loads((clone / f"results/checks/{check.name}.json").read_text())
     assert result["outcome"] == "passed"
     assert result["counts"] == {"passed": 7, "skipped": 1, "failed": 0}
     assert len(result["commit"]) == 40
     (clone / "beside/file").write_text("after")
-    assert script.look(check)[0] == "fresh"
+    assert script.state_of(check)[0] == "fresh"
     (clone / "covered/file").write_text("after")
-    assert script.look(check)[0] == "stale"
+    assert script.state_of(check)[0] == "stale"
     check = only(script, monkeypatch, "exit 3")
-    assert script.go(check) == 1
-    assert script.look(check)[0] == "failed"
+    assert script.run_check(check) == 1
+    assert script.state_of(check)[0] == "failed"
     assert (clone / "out" / check.name / "log.txt").exists()

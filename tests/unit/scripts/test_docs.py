@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The links, options, commands and names in docs, man pages and help are there."""
+"""Links, options, commands and names in docs, man pages and help exist."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from nodrop import cli
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGES = REPOSITORY / "packaging/man"
 ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "COPYING")
-"""Links that hold in a clone only: the pages name the place of these in words."""
+"""Links that work only in a clone; the pages also name these places."""
 _LINE = re.compile(
     r"(?:`|^\$ |^    |'|sudo |\.venv/bin/)(nodrop(?:-lab)?) ([^`'\n|;>#\\()]+)", re.MULTILINE
 )
-"""A command line of ours, in text or as an example."""
+"""A command line of nodrop or nodrop-lab, in text or as an example."""
 
 
 @pytest.fixture(scope="module")
 def laid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that an installation has."""
+    """Return the installed documentation's directory."""
     folder = tmp_path_factory.mktemp("doc") / "nodrop"
     subprocess.run([REPOSITORY / "packaging/lay", "docs", folder], check=True)
     return folder
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """The parsers of the commands, by name."""
+    """Yield the parsers of the commands, by name."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from action.choices.items()
 
 
 def options_of_page(path: Path) -> set[str]:
-    """Return the options of a man page's list: what stands before two spaces."""
+    """Return the options in a man page's list: the words before two spaces."""
     text = path.read_text(encoding="utf-8").partition("\nOPTIONS\n")[2]
     text = re.split(r"^[A-Z][A-Z ]+\n=+$", text, maxsplit=1, flags=re.MULTILINE)[0]
     heads = re.findall(r"^(-.*?)(?:  |$)", text, flags=re.MULTILINE)
@@ -53,7 +53,7 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
     return found.union(*(options_of(below) for _, below in parsers(parser)))
 
 
-def test_links_hold(laid: Path) -> None:
+def test_links(laid: Path) -> None:
     links = [
         (path, link)
         for path in laid.rglob("*.md")
@@ -69,7 +69,7 @@ def test_links_hold(laid: Path) -> None:
     assert [name for name in named if not (laid / name).is_file()] == []
 
 
-def test_commands_and_their_options_are_there() -> None:
+def test_commands_and_options_exist() -> None:
     lines: set[tuple[str, str]] = set()
     for path in [*REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md"), *PAGES.iterdir()]:
         if path.name == "CHANGELOG.md":
@@ -93,7 +93,7 @@ def test_commands_and_their_options_are_there() -> None:
             assert words[1] in scenario.known(), line
 
 
-def test_man_pages_have_the_options() -> None:
+def test_man_pages_list_all_options() -> None:
     common = cli.Parser()
     cli.add_options(common)
     pages = {path.name: options_of_page(path) for path in PAGES.iterdir()}
@@ -102,5 +102,5 @@ def test_man_pages_have_the_options() -> None:
         f"nodrop-{name}.1.rst": options_of(parser) for name, parser in parsers(cli.parser())
     }
     assert pages.keys() == commands.keys()
-    for name, told in pages.items():
-        assert told - options_of(common) == commands[name] - options_of(common), name
+    for name, listed in pages.items():
+        assert listed - options_of(common) == commands[name] - options_of(common), name

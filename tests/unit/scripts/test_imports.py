@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""No module imports itself by way of others."""
+"""No module imports itself, directly or through others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_imports_have_no_cycle() -> None:
-    """Imports in functions and for types count as well: they hide a cycle, and do not break it."""
+    """Imports in functions and for types count, too: they hide a cycle, and do not break it."""
     modules: dict[str, ast.Module] = {}
     for path in REPOSITORY.glob("[nlbp]*/**/*.py"):
         parts = path.relative_to(REPOSITORY).with_suffix("").parts
@@ -26,5 +26,5 @@ def test_imports_have_no_cycle() -> None:
             elif isinstance(node, ast.ImportFrom):
                 names = {f"{node.module}.{one.name}" for one in node.names}
                 imports[name] |= {one if one in modules else node.module for one in names}
-    # Python's own modules are in no cycle. The error of a cycle names its modules.
+    # Modules of Python itself form no cycle. The error names the modules of the cycle.
     TopologicalSorter(imports).prepare()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What runs the stages of `make test`."""
+"""scripts/stages.py, which runs the stages of `make test`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ sys.path.insert(0, sys.argv[1])
 from stages import Stage, report, run
 out = Path(sys.argv[2])
 (out / "repeated.txt").touch()
-signals = "kill -INT $PPID; " if sys.argv[3] == "interrupt" else ""
+signals = "sleep 1; kill -INT $PPID; " if sys.argv[3] == "interrupt" else ""
 stages = (
-    Stage("aside", 3600, ("sleep", sys.argv[4]), aside=True),
+    Stage("background", 3600, ("sleep", sys.argv[4]), background=True),
     Stage("tests", 3600, ("sh", "-c", f"echo hello; {signals}sleep {sys.argv[4]}")),
-    Stage("last", 3600, ("true",), needs="aside"),
+    Stage("last", 3600, ("true",), needs="background"),
 )
 with (out / "log.txt").open("wb") as log:
     report(run(stages, out, log), 1.0, out)
@@ -29,7 +29,7 @@ with (out / "log.txt").open("wb") as log:
 
 def outcomes(out: Path, how: str, seconds: str) -> dict[str, str]:
     command = [sys.executable, "-c", PROGRAM, str(SCRIPTS), str(out), how, seconds]
-    # Nobody reads what it prints.
+    # Its output has no reader.
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.close()
@@ -38,14 +38,14 @@ def outcomes(out: Path, how: str, seconds: str) -> dict[str, str]:
     return {stage["name"]: stage["outcome"] for stage in result["stages"]}
 
 
-def test_all_stages_run_though_nobody_reads_what_they_print(tmp_path: Path) -> None:
+def test_all_stages_run_with_a_closed_pipe(tmp_path: Path) -> None:
     assert set(outcomes(tmp_path, "", "0").values()) == {"passed"}
     assert "hello\n" in (tmp_path / "log.txt").read_text()
 
 
-def test_an_interrupt_ends_what_runs_aside_too(tmp_path: Path) -> None:
+def test_interrupt_ends_background_stages(tmp_path: Path) -> None:
     assert outcomes(tmp_path, "interrupt", "3000") == {
-        "aside": "failed",
+        "background": "failed",
         "tests": "interrupted",
         "last": "not run",
     }

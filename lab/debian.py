@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A Debian system on which an administrator has installed nodrop, to boot in QEMU.
+
+nodrop is installed in a layer over the Debian root, so its modules are built there, by that
+release's compiler, at this machine's speed. Another layer holds what only the tests need: their
+kernel modules and the traffic programs, built for the same kernel, and copies of the kernel's own
+drivers, because DKMS may move the originals while nodrop's are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from lab import layering, qemu
+from lab.channels import GuestRun
+from lab.kernel import cache
+from lab.kernel.artifacts import REPOSITORY, content_hash
+from lab.roots import DebianKernel, ensure_kernel, kernel_names
+from nodrop import proc
+from nodrop.errors import NodropError
+from nodrop.progress import Progress
+from nodrop.signals import guarded
+
+DEB_TIMEOUT_S = 600.0
+_PACKAGED = (*("debian", "docs", "kmod", "nodrop", "packaging", "results"),)
+TOOLS = Path("/opt/nodrop-lab")
+"""Where a guest finds the tests' own modules and programs."""
+
+_INSTALL = """\
+dpkg --install {package}
+for kernel in /lib/modules/*; do
+	dkms autoinstall -k "${{kernel##*/}}"
+	modinfo -k "${{kernel##*/}}" -F filename tun | grep /updates/
+done
+"""
+_COMMAND = "dpkg --install {package}\n"
+_REMOVE = """\
+dpkg --purge nodrop-dkms
+for kernel in /lib/modules/*; do
+	modinfo -k "${kernel##*/}" -F filename tun | grep /kernel/
+done
+"""
+_LIVE = """\
+mkdir -p {tools}/live/twin
+PYTHONPATH={repository} python3 -c '
+from pathlib import Path
+from nodrop.host.livepatch import build
+build("{release}", None, Path("{tools}/live"), print)
+'
+cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
+rm -rf {tools}/live/build {tools}/live/source
+"""
+_TOOLS = """\
+make -C {traffic} OUT={tools}/bin programs
+make -C {traffic} KOBJ=/lib/modules/{release}/build OUT={tools}/modules kreader
+rm -rf {tools}/modules/kreader-build
+mkdir {tools}/modules/stock
+cd /lib/modules/{release}/kernel/drivers
+cp net/tun.ko* net/tap.ko* vhost/vhost.ko* vhost/vhost_iotlb.ko* vhost/vhost_net.ko* \\
+	net/macvlan.ko* net/macvtap.ko* net/ipvlan/ipvlan.ko* net/ipvlan/ipvtap.ko* \\
+	{tools}/modules/stock/
+for module in {tools}/modules/stock/*.xz; do
+	test ! -e "$module" || xz -d "$module"
+done
+"""
+_UPSTREAM = """\
+mkdir -p {tools}/upstream
+cd {tools}/upstream
+below=linux-source-{name}/tools/testing/selftests
+tar --strip-components=4 --wildcards -xf /usr/src/linux-source-{name}.tar.xz \\
+	"$below/kselftest*" "$below/net/*" || test -d net
+for program in tun tap; do
+	gcc -O2 -I. -Inet -o net/$program net/$program.c || echo "$program is not built"
+done
+"""
+
+
+class Setup(Enum):
+    """How an administrator has set nodrop up."""
+
+    INSTALLED = "installed"
+    """The packages are installed: modules and command."""
+    REMOVED = "removed"
+    """The package with the modules was installed and then purged."""
+    LIVE = "live"
+    """The livepatch was built; the kernel's own modules remain."""
+
+
+LIVE_KERNELS = ("6.1", "6.12")
+"""The kernels on which the livepatch is tested."""
+
+
+def setups(name: str) -> tuple[Setup, ...]:
+    """Return the setups that exist for a kernel."""
+    return tuple(s for s in Setup if s is not Setup.LIVE or name in LIVE_KERNELS)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A Debian kernel with a setup of nodrop and the tests' tools.
+
+    Attributes:
+        kernel: the kernel and its root.
+        layers: images over the root, topmost last.
+    """
+
+    kernel: DebianKernel
+    layers: tuple[Path, ...]
+
+    def run(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> GuestRun:
+        """Boot it, run a command and wait for its end; options are those of lab.qemu.run."""
+        tools = {
+            "NODROP_MODULES": f"{TOOLS}/modules",
+            "NODROP_BIN": f"{TOOLS}/bin",
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        return qemu.run(
+            self.kernel,
+            argv,
+            layers=self.layers,
+            share=[REPOSITORY],
+            env=tools | dict(env or {}),
+            **options,
+        )
+
+
+def ensure_packages(progress: Progress) -> tuple[Path, ...]:
+    """Return nodrop's Debian packages, rebuilt by ``make deb`` if a source has changed.
+
+    Raises:
+        NodropError: the build failed.
+    """
+    trees = [REPOSITORY / name for name in _PACKAGED]
+    pages = (_digest(REPOSITORY / name) for name in ("README.md", "SECURITY.md"))
+    key = cache.digest(content_hash(*trees), *pages)
+
+    def make(temporary: Path, _final: Path) -> None:
+        with progress.step("Build nodrop's packages"):
+            result = proc.run(
+                [REPOSITORY / "packaging/deb"],
+                timeout=DEB_TIMEOUT_S,
+                env={**os.environ, "OUT": str(temporary)},
+            )
+        if result.status != 0:
+            raise NodropError("Cannot build nodrop's packages.", proc.tail(result.output))
+
+    return tuple(sorted(cache.Cache("packages", keep=4).get(key, make).glob("*.deb")))
+
+
+def ensure_machine(
+    name: str, setup: Setup, packages: Sequence[Path], progress: Progress
+) -> Machine:
+    """Return a Debian machine, from the cache if possible.
+
+    Args:
+        name: the kernel's series, such as "6.12".
+        packages: must include nodrop-dkms and nodrop.
+
+    Raises:
+        NodropError: there is no such kernel, or a setup script failed.
+    """
+    kernel = ensure_kernel(name, progress)
+    with progress.step(f"Set up {kernel.release}: {setup.value}"):
+        layers = [_tools_layer(kernel)]
+        if setup is Setup.LIVE:
+            layers.append(_live_layer(kernel))
+        else:
+            layers.append(_package_layer(kernel, "nodrop-dkms", packages, _INSTALL))
+        if setup is Setup.INSTALLED:
+            # A layer of its own, so that a change to the command rebuilds no modules.
+            layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))
+            # The kernel's own tests of network drivers, from the source package in the root.
+            script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
+            layers.append(layering.ensure_layer(kernel.root, script))
+        if setup is Setup.REMOVED:
+            layers.append(layering.ensure_layer(kernel.root, _REMOVE, over=layers[-1]))
+    return Machine(kernel, tuple(layer.image for layer in layers))
+
+
+def _package_layer(
+    kernel: DebianKernel,
+    name: str,
+    packages: Sequence[Path],
+    script: str,
+    over: layering.Layer | None = None,
+) -> layering.Layer:
+    """Return the layer in which a script has installed a package, its ``{package}``."""
+    chosen = [path.resolve() for path in packages if path.name.startswith(f"{name}_")]
+    if not chosen:
+        raise NodropError(f"The package {name} is missing.", "Build it with: make deb")
+    (package,) = chosen
+    return layering.ensure_layer(
+        kernel.root,
+        script.format(package=package),
+        inputs=[_digest(package)],
+        over=over,
+        share=[package.parent],
+    )
+
+
+def _live_layer(kernel: DebianKernel) -> layering.Layer:
+    """Return the layer with the livepatch, built as ``nodrop livepatch load`` builds it."""
+    script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
+    inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/host")
+    return layering.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])
+
+
+def _tools_layer(kernel: DebianKernel) -> layering.Layer:
+    traffic = REPOSITORY / "lab/traffic"
+    script = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
+    return layering.ensure_layer(
+        kernel.root, script, inputs=[content_hash(traffic)], share=[traffic]
+    )
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def main() -> int:
+    """Build the machines of some kernels, or of all, so that tests find them in the cache."""
+    parser = argparse.ArgumentParser(prog="python -m lab.debian", description=main.__doc__)
+    parser.add_argument(
+        "--setup", type=Setup, action="append", help="only this one: installed, removed or live"
+    )
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="its series, such as 6.12")
+    options = parser.parse_args()
+    with Progress() as progress:
+        packages = ensure_packages(progress)
+        for name in options.kernels or kernel_names():
+            for setup in options.setup or setups(name):
+                ensure_machine(name, setup, packages, progress)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

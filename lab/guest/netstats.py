@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reads the kernel's counters of a device, its qdisc and a protocol."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from lab.guest.failure import GuestError
+from lab.guest.namespaces import inside
+from lab.guest.process import netns_path, tool
+from nodrop.host import ethtool
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """``ip -s link``: packets that the reader took, and drops of the driver in both directions."""
+
+    tx_packets: int
+    tx_bytes: int
+    tx_dropped: int
+    rx_dropped: int
+
+
+@dataclass(frozen=True)
+class QdiscCounters:
+    """Root qdisc of ``tc -s qdisc``; all zero with noqueue.
+
+    Attributes:
+        packets: passed to the driver.
+        drops: dropped by the qdisc, at its limit or by its AQM.
+        requeues: packets that the driver refused at first.
+        queued: packets in the qdisc now.
+    """
+
+    kind: str
+    packets: int
+    drops: int
+    requeues: int
+    queued: int
+
+
+def parse_link(text: str) -> LinkCounters:
+    """Parse the output of ``ip -j -s link show dev NAME``."""
+    try:
+        stats = json.loads(text)[0]["stats64"]
+        tx, rx = stats["tx"], stats["rx"]
+        return LinkCounters(
+            int(tx["packets"]), int(tx["bytes"]), int(tx["dropped"]), int(rx["dropped"])
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise GuestError("cannot parse the output of 'ip -j -s link'") from error
+
+
+def parse_qdisc(text: str) -> QdiscCounters:
+    """Parse the output of ``tc -j -s qdisc show dev NAME root``."""
+    try:
+        root = next(entry for entry in json.loads(text) if entry.get("root"))
+        return QdiscCounters(
+            kind=str(root["kind"]),
+            packets=int(root.get("packets", 0)),
+            drops=int(root.get("drops", 0)),
+            requeues=int(root.get("requeues", 0)),
+            queued=int(root.get("qlen", 0)),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+        raise GuestError("cannot parse the output of 'tc -j -s qdisc'") from error
+
+
+def parse_snmp(text: str, protocol: str) -> dict[str, int]:
+    """Parse the lines of a protocol in /proc/net/snmp.
+
+    Raises:
+        GuestError: there are none.
+    """
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith(f"{protocol}:")]
+    if len(lines) != 2:
+        raise GuestError(f"/proc/net/snmp has no lines for {protocol}")
+    names, values = lines
+    return dict(zip(names, map(int, values), strict=True))
+
+
+def link_counters(name: str, *, netns: str | None = None) -> LinkCounters:
+    """Read a device's counters."""
+    where = ["-n", netns] if netns else []
+    return parse_link(tool(["ip", *where, "-j", "-s", "link", "show", "dev", name]))
+
+
+def qdisc_counters(name: str, *, netns: str | None = None) -> QdiscCounters:
+    """Read the counters of a device's root qdisc."""
+    where = ["-n", netns] if netns else []
+    return parse_qdisc(tool(["tc", *where, "-j", "-s", "qdisc", "show", "dev", name]))
+
+
+def driver_counters(name: str, *, netns: str | None = None) -> dict[str, int]:
+    """Read the driver's own counters (``ethtool -S``); empty if it has none."""
+    with inside(netns_path(netns)) if netns else nullcontext():
+        return ethtool.stats(name)

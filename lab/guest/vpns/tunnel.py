@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What all VPNs share: two ends joined by a veth pair, and a process at each end.
+
+::
+
+    near.netns                                              far.netns
+    near.inner --> near.device --> process     process --> far.device --> far.inner
+                               near.outer === far.outer
+                                      ndveth0   ndveth1
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from lab.guest.failure import GuestError
+from lab.guest.namespaces import namespaces
+from lab.guest.process import Service, in_netns, ip_batch, tool
+from lab.guest.timing import scaled, time_limit
+
+VETH = ("ndveth0", "ndveth1")
+UP_TIMEOUT_S = time_limit(30.0)
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a tunnel.
+
+    Attributes:
+        netns: the namespace to create for it; None: the caller's.
+        device: its TUN device.
+        outer: its address on the veth pair.
+        inner: its address in the tunnel.
+    """
+
+    netns: str | None
+    device: str
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options for both ends.
+
+    Attributes:
+        offloads: packets may reach the VPN unsegmented, if it supports that.
+        backpressure: a library (lab/traffic/backpressure.c) that adds upstream's flag when the
+            devices are opened; None: without the flag.
+        cpus: the CPUs of the near and the far process; None: any.
+    """
+
+    offloads: bool = True
+    backpressure: Path | None = None
+    cpus: tuple[int, int] | None = None
+
+
+class Process(Service):
+    """A VPN's program in the foreground.
+
+    Args:
+        argv: the command.
+        log: a file for its output.
+        netns: its namespace; None: this one.
+        cpu: its CPU; None: any.
+        env: more environment.
+        pass_fds: file descriptors that it inherits.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        log: Path,
+        *,
+        netns: str | None = None,
+        cpu: int | None = None,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        # It must not survive its parent: it would keep the driver in use.
+        words = ["setpriv", "--pdeathsig", "KILL", "--"]
+        if cpu is not None:
+            words += ["taskset", "--cpu-list", f"{cpu}"]
+        super().__init__(
+            in_netns(netns, [*words, *argv]),
+            announces=False,
+            pass_fds=pass_fds,
+            env={**os.environ, **(env or {})},
+            log=log,
+        )
+        self.name = argv[0]
+
+
+class Vpn(ABC):
+    """A tunnel between two ends that a veth pair joins; a context manager.
+
+    Args:
+        folder: for keys, settings and logs.
+
+    Raises:
+        GuestError: a program is missing or ended, or no packet passed within UP_TIMEOUT_S.
+    """
+
+    name: ClassVar[str]
+    """The VPN's name, and that of the program that reads the near end's device."""
+    programs: ClassVar[tuple[str, ...]]
+    """The host's programs that a tunnel needs and that can change a result."""
+    trouble: ClassVar[tuple[str, ...]] = ()
+    """Messages that report the loss of its peer."""
+
+    near: Process
+    far: Process
+    """The processes, while they run."""
+
+    def __init__(self, ends: tuple[End, End], folder: Path, options: Options) -> None:
+        self.ends = ends
+        self.folder = folder
+        self.options = options
+        self._stack = ExitStack()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start both processes, by :meth:`run`, and assign the devices' addresses."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._stack.close)
+            self.start()
+            for end in self.ends:
+                self._tune(end)
+            self.until(self.passes)
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(
+        self,
+        end: End,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        """Start an end's process."""
+        env = dict(env or {})
+        if self.options.backpressure:
+            env["LD_PRELOAD"] = str(self.options.backpressure)
+        process = Process(
+            argv,
+            self.folder / f"{end.device}.log",
+            netns=end.netns,
+            cpu=self.options.cpus[self.ends.index(end)] if self.options.cpus else None,
+            env=env,
+            pass_fds=pass_fds,
+        )
+        return self._stack.enter_context(process)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition is true."""
+        deadline = time.monotonic() + UP_TIMEOUT_S
+        while not condition():
+            ended = [process.name for process in self.processes if not process.is_running]
+            if ended or time.monotonic() > deadline:
+                what = f"{ended[0]} ended" if ended else "the tunnel is not up"
+                lines = [process.log_text()[-1500:].split("\n") for process in self.processes]
+                logs = " | ".join(" / ".join(filter(None, some)) for some in lines)
+                raise GuestError(f"{self.name}: {what}: {logs}")
+            time.sleep(0.05)
+
+    @property
+    def processes(self) -> list[Process]:
+        """The processes that were started so far."""
+        return [self.__dict__[side] for side in ("far", "near") if side in self.__dict__]
+
+    def lost(self) -> list[str]:
+        """Return the messages about a lost peer in the processes' logs."""
+        logs = "".join(process.log_text() for process in self.processes)
+        return [word for word in self.trouble if word in logs]
+
+    def exists(self, end: End) -> bool:
+        """Return whether an end's device exists."""
+        return end.device in tool(in_netns(end.netns, ["cat", "/proc/net/dev"]))
+
+    def configure(self, end: End) -> None:
+        """Wait for an end's device, assign its address and bring it up."""
+        self.until(lambda: self.exists(end))
+        other = self.ends[0] if end is self.ends[1] else self.ends[1]
+        lines = [
+            f"address flush dev {end.device}",
+            f"address add {end.inner} peer {other.inner}/32 dev {end.device}",
+            f"link set dev {end.device} up",
+        ]
+        ip_batch(lines, netns=end.netns)
+
+    def _tune(self, end: End) -> None:
+        if not self.options.offloads:
+            words = ["ethtool", "-K", end.device, "tso", "off", "gso", "off"]
+            tool(in_netns(end.netns, words))
+
+    def passes(self) -> bool:
+        """Return whether the far end replies to a ping from the near end."""
+        near, far = self.ends
+        words = ["ping", "-n", "-q", "-c", "1", "-W", f"{scaled(1):.0f}", far.inner]
+        try:
+            tool(in_netns(near.netns, words))
+        except GuestError as error:
+            if "not installed" in str(error):
+                raise
+            return False
+        return True
+
+
+@contextmanager
+def veth_pair(near: End, far: End) -> Iterator[None]:
+    """Join the ends by a veth pair; create and delete their namespaces."""
+    names = [end.netns for end in (near, far) if end.netns]
+    with namespaces(*names):
+        ip_batch([f"link add {VETH[0]} type veth peer name {VETH[1]}"])
+        try:
+            for end, device in zip((near, far), VETH, strict=True):
+                if end.netns:
+                    ip_batch([f"link set dev {device} netns {end.netns}"])
+                lines = [f"address add {end.outer}/24 dev {device}", f"link set dev {device} up"]
+                ip_batch(lines, netns=end.netns)
+            yield
+        finally:
+            # The namespaces' devices are removed some time after them.
+            ip_batch([f"link delete {VETH[0]}"], netns=near.netns)

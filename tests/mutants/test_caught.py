@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutation tests: with each mutant of proof.mutants, the test that it names must fail.
+
+The modules are built once. A mutant rebuilds what depends on its file, runs its test, and is
+reverted. The test must pass without the mutant.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from lab import uml
+from lab.channels import BootTimeout, DiedAtBoot
+from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from lab.kernel.kbuild import make
+from nodrop.errors import NodropError
+from nodrop.progress import Progress
+from proof.mutants import KUNIT, MUTANTS, Mutant
+from proof.selftests import find_kunit, run_kunit, run_selftest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_TIMEOUT_S = 300.0
+PROGRAMS = ROOT / "proof/programs"
+TIMEOUT_S, MUTANT_S = 330.0, 150.0
+"""Timeouts of a guest with the original modules, and with a mutant."""
+SWEEP = """
+import sys
+from proof.sweep import run
+from proof.sweep.__main__ import main
+run.SHRINK_S = 0.0
+sys.exit(main(sys.argv[1:]))
+"""
+"""Failing rows are not shrunk."""
+
+
+@dataclass
+class BuildTree:
+    """A folder in which the modules are built and tested."""
+
+    kernel: Kernel
+    artifacts: Artifacts
+    folder: Path
+    _whole: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shutil.copytree(ROOT / "kmod", self.folder / "kmod")
+        # A mutant may leave functions unused.
+        kbuild = self.folder / "kmod/Kbuild"
+        kbuild.write_text(re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8")))
+        modules = self.folder / "modules"
+        shutil.copytree(self.artifacts.modules, modules)
+        self._out = modules / "nodrop"
+        where = [f"KSRC={self.kernel.source}", f"KOBJ={self.kernel.objtree}"]
+        self._make("-C", str(self.folder / "kmod"), *where, f"OUT={self._out}")
+        self.artifacts = replace(self.artifacts, modules=modules)
+
+    def _make(self, *words: str) -> None:
+        make([*words, "ARCH=um"], what="A mutant", scratch=self.folder, timeout=BUILD_TIMEOUT_S)
+
+    def build(self) -> None:
+        """Rebuild the modules.
+
+        Raises:
+            NodropError: they do not compile.
+        """
+        build = self._out / "build"
+        self._make("--no-print-directory", "-C", str(self.kernel.objtree), f"M={build}", "modules")
+        for module in build.glob("*.ko"):
+            shutil.copy(module, self._out)
+
+    @contextmanager
+    def broken(self, mutant: Mutant) -> Iterator[None]:
+        """Build a mutant's modules for the block."""
+        path = self._out / "build" / mutant.file
+        whole = path.read_text(encoding="utf-8")
+        path.write_text(mutated(mutant, whole), encoding="utf-8")
+        try:
+            self.build()
+            yield
+        finally:
+            path.write_text(whole, encoding="utf-8")
+
+    def passes(self, name: str, wait_s: float, least_s: int = 60) -> bool:
+        """Return whether a test passes with the current modules.
+
+        Args:
+            name: KUNIT, a program, or a row of the sweep.
+            wait_s: timeout of the guest.
+            least_s: NODROP_LEAST_S: the shortest bound of a wait in it.
+        """
+        out = self.folder / "out"
+        env = {"PYTHONPATH": str(ROOT), "NODROP_LEAST_S": str(least_s)}
+        common = (self.kernel, self.artifacts)
+        try:
+            if "=" in name:
+                argv = [sys.executable, "-c", SWEEP, "--driver", "nodrop", "--row", name]
+                row = uml.run(
+                    self.kernel, argv, out=out, artifacts=self.artifacts, timeout=wait_s, env=env
+                )
+                return row.status == 0 and not row.splats
+            if name == KUNIT:
+                tests = find_kunit(self.artifacts)
+                return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
+            return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
+        except (DiedAtBoot, BootTimeout):
+            raise  # not due to the mutant
+        except NodropError:
+            return False  # the guest died or timed out
+
+    def passes_unmodified(self, name: str) -> bool:
+        """Return whether a test passes with the original modules; run each test once."""
+        if name not in self._whole:
+            self.build()
+            self._whole[name] = self.passes(name, TIMEOUT_S)
+        return self._whole[name]
+
+
+def mutated(mutant: Mutant, text: str) -> str:
+    """Return a file's text with a mutant's changes."""
+    for old, new in ((mutant.old, mutant.new), mutant.delay):
+        if old:
+            assert text.count(old) == 1, f"{old!r} is not in kmod/{mutant.file} once"
+            text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildTree]:
+    folder = tmp_path_factory.mktemp("mutants")
+    with Progress() as progress:
+        kernel = ensure_kernel(progress, "debug")
+        artifacts = ensure_artifacts(kernel, progress)
+    yield BuildTree(kernel, artifacts, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.file}: {one.name}")
+def test_is_caught(mutant: Mutant, tree: BuildTree) -> None:
+    with tree.broken(mutant):
+        assert not tree.passes(mutant.caught_by, MUTANT_S, 15), (
+            f"{mutant.caught_by} does not catch it"
+        )
+    assert tree.passes_unmodified(mutant.caught_by), f"{mutant.caught_by} fails without it"
