@@ -146,8 +146,8 @@ static int nodrop_tun_resize(struct ptr_ring *ring, int size)
 /* Replacements for functions of the same name */
 
 /*
- * A queue may be created after this finds none. It gives no slot to that packet,
- * which a full ring drops.
+ * A queue may be created after this finds none. There is no flow control for
+ * that packet: a full ring drops it.
  */
 static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 					struct net_device *dev)
