@@ -50,9 +50,9 @@ def module_old(look: Look) -> Verdict | None:
     else:
         seen = f"nodrop was removed, but its {names} still loaded"
         cost = "this lasts until the next boot or a restart of the readers"
-    patch = installed and system.livepatch and host.tun.driver is Driver.STOCK
-    live = ("nodrop livepatch load",) if patch else ()
-    return warn(seen, cost, *live, *fixes.restart(look))
+    patch = installed and host.tun.driver is Driver.STOCK
+    live = fixes.livepatch(look) if patch else ()
+    return warn(seen, cost, *fixes.restart(look), *live)
 
 
 @MACHINE("default-off")

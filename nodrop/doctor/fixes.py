@@ -3,12 +3,23 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from nodrop.doctor.look import Link, Look
 from nodrop.host import cgroup
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
 from nodrop.host.rules import can_keep
 from nodrop.shell import join
+
+_CLONE = (Path(__file__).parents[2] / "packaging/lay").exists()
+
+
+def command(*words: str) -> str:
+    """Return a nodrop command line that works here: a clone has no ``nodrop`` in PATH."""
+    start = ("python3", "-m") if _CLONE and not shutil.which("nodrop") else ()
+    return join(*start, "nodrop", *words)
 
 
 def inside(device: Device, *words: str) -> str:
@@ -36,16 +47,23 @@ def fq_codel(device: Device) -> str:
 
 
 def install(look: Look) -> tuple[str, ...]:
-    """Return commands that give tun flow control: now if possible, and from the next boot."""
+    """Return commands that give tun flow control; the livepatch is last, as an alternative."""
     host, system = look.host, look.system
     if host.tun.built_in:
         return ("# boot a kernel whose tun is a module (CONFIG_TUN=m)",)
     if system.container:
         return ("# on the host of this container: nodrop install",)
-    now = ("nodrop livepatch load",) if system.livepatch and not host.moving else ()
     if (running := system.running) and running.nodrop:
-        return (*now, *restart(look))
-    return (*now, "nodrop install")
+        return (*restart(look), *livepatch(look))
+    return (command("install"), *livepatch(look))
+
+
+def livepatch(look: Look) -> tuple[str, ...]:
+    """Return a comment on the livepatch, if it can be loaded here."""
+    if not look.system.livepatch or look.host.moving:
+        return ()
+    load = command("livepatch", "load")
+    return (f"# or, only where nothing can be restarted, on Linux 6.1 or 6.12: {load}",)
 
 
 def restart(look: Look) -> tuple[str, ...]:
@@ -95,7 +113,7 @@ def _exchange_tap(look: Look) -> tuple[str, ...]:
         return install(look)
     running = system.running
     return (
-        *(() if running and running.nodrop else ("nodrop install",)),
+        *(() if running and running.nodrop else (command("install"),)),
         "# stop the programs that have macvtap and ipvtap devices open",
         "modprobe -r macvtap ipvtap tap",
         "# create the devices again, and start the programs",

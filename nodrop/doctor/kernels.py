@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from nodrop.doctor import fixes
 from nodrop.doctor.finding import MACHINE, Verdict, ok, warn
 from nodrop.doctor.look import Look
 from nodrop.host.model import Driver
@@ -73,7 +74,7 @@ def kernel_pending(look: Look) -> Verdict | None:
     has = "has nodrop" if newest.nodrop else "does not have nodrop: its tun drops"
     build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)
     if not newest.nodrop and not system.tree:
-        build = ("nodrop install",)
+        build = (fixes.command("install"),)
     return warn(
         f"{newest.release} is installed, but {system.release} is running",
         f"the next boot uses the newer one, which {has}",

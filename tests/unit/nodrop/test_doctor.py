@@ -11,6 +11,7 @@ import argparse
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -76,9 +77,26 @@ def test_check(check: str) -> None:
     assert first
     assert first.fix
     for line in first.commands:
-        program, *words = shlex.split(line)
+        program, *words = shlex.split(line.removeprefix("python3 -m "))
         if program == "nodrop":
             cli.parser().parse_args(words)
+
+
+@pytest.mark.parametrize("path", ["/usr/bin/nodrop", None])
+def test_fix_runs_here_and_the_livepatch_is_last(
+    monkeypatch: pytest.MonkeyPatch, path: str | None
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: path)
+    start = "nodrop" if path else "python3 -m nodrop"
+    for changes, check, line in (
+        ([], "driver-stock", f"{start} install"),
+        ([NODROP_KERNEL, STALE], "module-old", "rmmod vhost_net tun nodrop"),
+    ):
+        found = verdict(changed("stock", *changes, system(livepatch=True)), check)
+        assert found
+        assert found.commands[0] == line
+        assert found.fix[-1].startswith("#")
+        assert found.fix[-1].endswith(f"{start} livepatch load")
 
 
 def test_checks_that_need_root_are_skipped() -> None:
