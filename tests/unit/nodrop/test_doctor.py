@@ -86,7 +86,7 @@ def test_check(check: str) -> None:
 def test_fix_runs_here_and_the_livepatch_is_last(
     monkeypatch: pytest.MonkeyPatch, path: str | None
 ) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: path)
+    monkeypatch.setattr(shutil, "which", lambda _name: path)
     start = "nodrop" if path else "python3 -m nodrop"
     for changes, check, line in (
         ([], "driver-stock", f"{start} install"),
