@@ -88,8 +88,9 @@ FLOW = (
     Mutant(
         "tun/wrap.c",
         "a stop does not end a burst",
-        "\tif (!netdev_xmit_more() || data_race(netif_xmit_stopped(txq)))\n",
-        "\tif (!netdev_xmit_more())\n",
+        "\tif (!netdev_xmit_more() || ret != NETDEV_TX_OK ||\n"
+        "\t    data_race(netif_xmit_stopped(txq)))\n",
+        "\tif (!netdev_xmit_more() || (ret != NETDEV_TX_OK && ret != NETDEV_TX_BUSY))\n",
         "kind=tun reader=blocking ring=5 sender=gso",
     ),
     Mutant(
@@ -165,8 +166,8 @@ FLOW = (
     Mutant(
         "flow/produce.c",
         "a sender whose slot was taken drops",
-        "\t\tWRITE_ONCE(q->reserved, 1);\n\t\treturn true;",
-        "\t\treturn false;",
+        "\tif (!READ_ONCE(q->bypass_reason))\n\t\treturn true;\n\theld",
+        "\theld",
         KUNIT,
     ),
     Mutant(
@@ -188,8 +189,8 @@ DRIVERS = (
     Mutant(
         "tun/wrap.c",
         "detaching a queue purges its qdisc",
-        "if (!nodrop_tun_keeps_txqs(dev, n))",
-        "if (true)",
+        "\tif (nodrop_tun_keeps_txqs(dev, n)) {",
+        "\tif (false) {",
         "tun_detach",
     ),
     Mutant(
@@ -203,7 +204,7 @@ DRIVERS = (
     Mutant(
         "tun/ethtool.h",
         "switching off leaves senders blocked",
-        "\tnodrop_tun_bind_all(dev);\n",
+        "\tnodrop_tun_switched(tun);\n\tsynchronize_net();\n\tnodrop_tun_switched(tun);\n",
         "",
         "tun_switch",
     ),

@@ -70,6 +70,8 @@ void nodrop_kick_init(struct nodrop_queue *q)
  */
 bool nodrop_kick(struct nodrop_queue *q, int cpu)
 {
+	bool sent = false;
+
 	/*
 	 * Wake the txq before finding an earlier kick on its way. Pairs with
 	 * the barrier in nodrop_kick_run(): that kick sees the txq woken. A
@@ -77,18 +79,20 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
 	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
 	 */
 	smp_mb();
+	/* nodrop_kick_cancel() spins while a kick is about to be sent. */
+	preempt_disable();
 	switch (cmpxchg(&q->kicking, NODROP_KICK_NONE, NODROP_KICK_SENT)) {
+	case NODROP_KICK_NONE:
+		sent = !smp_call_function_single_async(cpu, &q->kick);
+		if (!sent)
+			WRITE_ONCE(q->kicking, NODROP_KICK_NONE);
+		break;
 	case NODROP_KICK_SENT:
-		return true;
-	case NODROP_KICK_BEGUN:
-		return false;
+		sent = true;
+		break;
 	}
-
-	if (!smp_call_function_single_async(cpu, &q->kick))
-		return true;
-
-	WRITE_ONCE(q->kicking, NODROP_KICK_NONE);
-	return false;
+	preempt_enable();
+	return sent;
 }
 
 /*

@@ -58,9 +58,9 @@
  *   of the ring.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
  *   stopped is stalled. The guard's timer then wakes the txq and schedules the
- *   qdisc, and a full ring drops until the consumer takes a packet. So no txq
- *   stays stopped for ever, and no sender is blocked for much longer than
- *   guard_ms.
+ *   qdisc, and a full ring drops until the consumer takes a packet. So a
+ *   consumer that takes nothing blocks no sender for much longer than guard_ms;
+ *   one that takes a packet now and then may block them for as long.
  * Unaware consumer. One that reads the ring past nodrop_consume() would wake
  *   nothing. There is no flow control with it; a full ring drops.
  *
@@ -230,6 +230,7 @@ void nodrop_queue_destroy(struct nodrop_queue *q);
 struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 		       bool stale);
+void nodrop_queue_switched(struct nodrop_queue *q);
 void nodrop_queue_unaware(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);

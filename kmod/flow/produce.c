@@ -137,10 +137,8 @@ static bool nodrop_has_slot(struct nodrop_queue *q)
 {
 	unsigned int held;
 
-	if (!READ_ONCE(q->bypass_reason)) {
-		WRITE_ONCE(q->reserved, 1);
+	if (!READ_ONCE(q->bypass_reason))
 		return true;
-	}
 	held = nodrop_held(q);
 	if (held >= q->max)
 		return false;
@@ -182,7 +180,8 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 		return nodrop_count_drop(q);
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
-	WRITE_ONCE(q->reserved, q->reserved - 1);
+	if (likely(q->reserved))
+		WRITE_ONCE(q->reserved, q->reserved - 1);
 	WRITE_ONCE(q->mean, q->mean + ((int)(bytes - q->mean) >> 3));
 	if (cpu != READ_ONCE(q->cpu) && cpu != READ_ONCE(q->consumer_cpu))
 		WRITE_ONCE(q->cpu, cpu);

@@ -208,6 +208,26 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
 /**
+ * nodrop_queue_switched() - flow control was switched on or off
+ * @q: the queue
+ *
+ * Wakes the txq and voids the reserved slots, so that the next sender looks at
+ * the new setting. A sender that has read the old one may still stop the txq:
+ * call this again after a grace period.
+ *
+ * Context: process context, RTNL held.
+ */
+void nodrop_queue_switched(struct nodrop_queue *q)
+{
+	nodrop_lock(q);
+	WRITE_ONCE(q->reserved, 0);
+	WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
+	nodrop_reopen(q, q->txq);
+	nodrop_unlock(q);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_switched);
+
+/**
  * nodrop_queue_unaware() - the ring is given to an unaware consumer
  * @q: the queue
  *

@@ -62,7 +62,19 @@ static u32 nodrop_tun_get_flags(struct net_device *dev)
 	return nodrop_tun_enabled(netdev_priv(dev));
 }
 
-/* Binding wakes all txqs: none stays stopped once this is off. */
+static void nodrop_tun_switched(struct tun_struct *tun)
+{
+	struct nodrop_queue *q;
+	int i;
+
+	for (i = 0; i < tun->numqueues; i++) {
+		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
+		if (q)
+			nodrop_queue_switched(q);
+	}
+}
+
+/* No txq stays stopped once this is off. */
 static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 {
 	struct tun_struct *tun = netdev_priv(dev);
@@ -70,7 +82,9 @@ static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 
 	WRITE_ONCE(tun->flags,
 		   now | (flags & 1 ? NODROP_TUN_ON : NODROP_TUN_OFF));
-	nodrop_tun_bind_all(dev);
+	nodrop_tun_switched(tun);
+	synchronize_net();
+	nodrop_tun_switched(tun);
 	return 0;
 }
 

@@ -127,20 +127,23 @@ static void nodrop_tun_data_ready(struct sock *sk)
 {
 	struct tun_file *tfile = container_of(sk, struct tun_file, sk);
 
-	if (__this_cpu_read(nodrop_tun_target) != tfile)
+	if (this_cpu_read(nodrop_tun_target) != tfile)
 		nodrop_tun_call_reader(sk);
 }
 
 /*
- * A burst (xmit_more) ends with its last packet, or when its txq is stopped.
- * The check for a sleeping consumer has a full barrier, wq_has_sleeper().
+ * A burst (xmit_more) ends with its last packet, when its txq is stopped, or
+ * with a packet that is not accepted: pktgen sends no more of it then. The
+ * check for a sleeping consumer has a full barrier, wq_has_sleeper().
  * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
  */
 static void nodrop_tun_burst_end(struct tun_file *tfile,
-				 const struct netdev_queue *txq)
+				 const struct netdev_queue *txq,
+				 netdev_tx_t ret)
 {
 	/* A race with a wake is harmless: one notification more, or later. */
-	if (!netdev_xmit_more() || data_race(netif_xmit_stopped(txq)))
+	if (!netdev_xmit_more() || ret != NETDEV_TX_OK ||
+	    data_race(netif_xmit_stopped(txq)))
 		nodrop_tun_call_reader(&tfile->sk);
 }
 
@@ -177,7 +180,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	if (nodrop_reserved(q, txq) ||
 	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)))
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
-	nodrop_tun_burst_end(tfile, txq);
+	nodrop_tun_burst_end(tfile, txq, ret);
 	return ret;
 }
 
@@ -226,10 +229,12 @@ static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 	struct tun_struct *tun = netdev_priv(dev);
 	int err = 0;
 
-	if (!nodrop_tun_keeps_txqs(dev, n))
-		err = netif_set_real_num_tx_queues(dev, n);
-	else
+	if (nodrop_tun_keeps_txqs(dev, n)) {
 		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STALE);
+	} else {
+		WRITE_ONCE(tun->flags, tun->flags & ~NODROP_TUN_STALE);
+		err = netif_set_real_num_tx_queues(dev, n);
+	}
 	nodrop_tun_bind_all(dev);
 	nodrop_tun_call_all(dev);
 	return err;
