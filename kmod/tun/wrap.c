@@ -141,9 +141,10 @@ static void nodrop_tun_burst_end(struct tun_file *tfile,
 				 const struct netdev_queue *txq,
 				 netdev_tx_t ret)
 {
+	bool more = netdev_xmit_more() && ret == NETDEV_TX_OK;
+
 	/* A race with a wake is harmless: one notification more, or later. */
-	if (!netdev_xmit_more() || ret != NETDEV_TX_OK ||
-	    data_race(netif_xmit_stopped(txq)))
+	if (!more || data_race(netif_xmit_stopped(txq)))
 		nodrop_tun_call_reader(&tfile->sk);
 }
 
