@@ -190,8 +190,8 @@ DRIVERS = (
     Mutant(
         "tun/wrap.c",
         "detaching a queue purges its qdisc",
-        "\tif (nodrop_tun_keeps_txqs(dev, n)) {",
-        "\tif (false) {",
+        "if (!nodrop_tun_keeps_txqs(dev, n))",
+        "if (true)",
         "tun_detach",
     ),
     Mutant(

@@ -190,13 +190,15 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 static void nodrop_tun_bind_all(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
+	bool stale = tun->flags & NODROP_TUN_STALE;
 	struct nodrop_queue *q;
 	int i;
 
+	/* A single txq has no other one beside it. */
+	stale = stale && dev->real_num_tx_queues > 1;
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i),
-				  tun->flags & NODROP_TUN_STALE);
+		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i), stale);
 	}
 }
 
@@ -230,12 +232,10 @@ static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
 	struct tun_struct *tun = netdev_priv(dev);
 	int err = 0;
 
-	if (nodrop_tun_keeps_txqs(dev, n)) {
-		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STALE);
-	} else {
-		WRITE_ONCE(tun->flags, tun->flags & ~NODROP_TUN_STALE);
+	if (!nodrop_tun_keeps_txqs(dev, n))
 		err = netif_set_real_num_tx_queues(dev, n);
-	}
+	else
+		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STALE);
 	nodrop_tun_bind_all(dev);
 	nodrop_tun_call_all(dev);
 	return err;
