@@ -42,8 +42,13 @@ def txqueuelen(device: Device, packets: int) -> str:
 
 
 def fq_codel(device: Device) -> str:
-    """Return the command that gives a device fq_codel, which keeps queues short."""
-    return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", "fq_codel")
+    """Return the command that gives a device fq_codel, which keeps queues short.
+
+    With several queues it is mq, which gives each queue net.core.default_qdisc: all queues would
+    share the lock of a single fq_codel.
+    """
+    kind = "mq" if device.queues > 1 else "fq_codel"
+    return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", kind)
 
 
 def install(look: Look) -> tuple[str, ...]:
@@ -62,8 +67,9 @@ def livepatch(look: Look) -> tuple[str, ...]:
     """Return a comment on the livepatch, if it can be loaded here."""
     if not look.system.livepatch or look.host.moving:
         return ()
-    load = command("livepatch", "load")
-    return (f"# or, only where nothing can be restarted, on Linux 6.1 or 6.12: {load}",)
+    if not look.system.release.startswith(("6.1.", "6.12.")):
+        return ()
+    return (f"# or, only where nothing can be restarted: {command('livepatch', 'load')}",)
 
 
 def restart(look: Look) -> tuple[str, ...]:

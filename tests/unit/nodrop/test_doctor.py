@@ -23,6 +23,7 @@ from doctor_cases import (
     MACHINE,
     NAME,
     NODROP_KERNEL,
+    QUEUES,
     RECORDS,
     STALE,
     TAP_DROPS,
@@ -30,6 +31,7 @@ from doctor_cases import (
     Row,
     both,
     files,
+    kernels,
     load,
     machine,
     owner,
@@ -90,9 +92,12 @@ def test_fix_runs_here_and_the_livepatch_is_last(
     start = "nodrop" if path else "python3 -m nodrop"
     for changes, check, line in (
         ([], "driver-stock", f"{start} install"),
-        ([NODROP_KERNEL, STALE], "module-old", "rmmod vhost_net tun nodrop"),
+        ([STALE], "module-old", "rmmod vhost_net tun nodrop"),
     ):
-        found = verdict(changed("stock", *changes, system(livepatch=True)), check)
+        release = "6.12.90+deb13.1-amd64"
+        installed = kernels({"nodrop": bool(changes), "release": release})
+        patched = system(livepatch=True, release=release)
+        found = verdict(changed("stock", *changes, installed, patched), check)
         assert found
         assert found.commands[0] == line
         assert found.fix[-1].startswith("#")
@@ -120,6 +125,12 @@ def test_fix_is_for_the_namespace(where: str, prefix: str) -> None:
     found = verdict(data, "noqueue", f"{where}/{NAME}")
     assert found
     assert found.fix == (f"{prefix} tc qdisc replace dev {NAME} root fq_codel",)
+
+
+def test_each_queue_gets_a_qdisc() -> None:
+    found = verdict(changed("noqueue", *QUEUES), "noqueue", NAME)
+    assert found
+    assert found.fix == (f"tc qdisc replace dev {NAME} root mq",)
 
 
 @pytest.mark.parametrize("kind", ["macvtap", "ipvtap"])
