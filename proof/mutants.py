@@ -46,9 +46,23 @@ FLOW = (
     Mutant(
         "flow/produce.c",
         "XDP frames fill the whole array",
-        "nodrop_held(q) >= q->max + slack ||",
+        "nodrop_held(q) >= end ||",
         "",
         "tun_xdp",
+    ),
+    Mutant(
+        "flow/produce.c",
+        "XDP frames starve the qdisc",
+        "\t\tend = min(end, nodrop_xdp_share(q));\n",
+        "\t\tnodrop_xdp_share(q);\n",
+        "tun_xdp",
+    ),
+    Mutant(
+        "flow/produce.c",
+        "a sender past the qdisc does not run it",
+        "nodrop_waits(nodrop_qdisc(txq))))",
+        "false))",
+        KUNIT,
     ),
     Mutant(
         "flow/produce.c",
@@ -172,8 +186,8 @@ FLOW = (
         KUNIT,
     ),
     Mutant(
-        "flow/ring.c",
-        "a resize keeps all slots reserved",
+        "flow/queue.c",
+        "a txq that is woken by a resize keeps its reserved slots",
         "\tWRITE_ONCE(q->reserved, 0);\n",
         "",
         KUNIT,
@@ -205,7 +219,8 @@ DRIVERS = (
     Mutant(
         "tun/ethtool.h",
         "switching off leaves senders blocked",
-        "\tnodrop_tun_switched(tun);\n\tsynchronize_net();\n\tnodrop_tun_switched(tun);\n",
+        "\tnodrop_tun_switched(tun, flags & 1);\n\tsynchronize_net();\n"
+        "\tnodrop_tun_switched(tun, flags & 1);\n",
         "",
         "tun_switch",
     ),

@@ -3,11 +3,13 @@
  * The consumer: wake the txq once enough is read, and have the qdisc run on the
  * senders' CPU if possible.
  */
+#include <linux/sched/clock.h>
+
 #include "internal.h"
 #include "trace.h"
 
-/* Bound of a busy-wait for a sender, in calls of cpu_relax(). */
-#define NODROP_PATIENCE 256
+/* Bound of a busy-wait for a sender: less than an IPI and a wake-up take. */
+#define NODROP_PATIENCE_NS 5000
 
 /* Context: consumer_lock held. */
 static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
@@ -71,7 +73,7 @@ static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
  */
 void nodrop_check(struct nodrop_queue *q, bool dry)
 {
-	int step = clamp(q->limit / 4, 1U, (unsigned int)NODROP_BATCH);
+	int step = nodrop_batch(q->limit);
 	unsigned int taken = q->taken;
 	int left, cpu = raw_smp_processor_id();
 
@@ -168,9 +170,11 @@ static bool nodrop_has_packets(const struct nodrop_queue *q)
 /* Wait for a packet, for less time than sleeping and a wake-up take. */
 static void nodrop_wait(const struct nodrop_queue *q)
 {
-	int i;
+	u64 start = local_clock();
 
-	for (i = 0; i < NODROP_PATIENCE && !nodrop_has_packets(q); i++)
+	/* Ends also if this CPU's clock is behind that of an earlier one. */
+	while (!nodrop_has_packets(q) && !need_resched() &&
+	       local_clock() - start < NODROP_PATIENCE_NS)
 		cpu_relax();
 }
 

@@ -65,6 +65,12 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 	return READ_ONCE(q->produced) - READ_ONCE(q->taken);
 }
 
+/* Slots that senders reserve at once, at least. */
+static inline unsigned int nodrop_batch(unsigned int limit)
+{
+	return clamp(limit / 4, 1U, (unsigned int)NODROP_BATCH);
+}
+
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */
 static inline unsigned int nodrop_name(const struct nodrop_queue *q, char *name)
 {

@@ -33,6 +33,9 @@
  *   Transmit is lockless: before one sender fills the slot that it has seen,
  *   another sender, an XDP frame or a resize may take it. Then it uses one of
  *   the slack, which has a slot for each CPU.
+ * Past the qdisc. XDP frames may fill the slack and most of the reserved slots,
+ *   and share @limit with the qdisc while it has packets. They and senders past
+ *   the qdisc prevent the kick; so they schedule the qdisc if it waits.
  * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
  *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
  *   txq itself and has the qdisc run. The consumer writes @taken and then reads
@@ -111,7 +114,7 @@ enum nodrop_stat {
  * core call: a module that was built with another version does not load, on
  * kernels without MODVERSIONS, too.
  */
-#define nodrop_check nodrop_check_protocol_4
+#define nodrop_check nodrop_check_protocol_5
 
 /**
  * struct nodrop_queue - flow control of one ring
@@ -230,7 +233,7 @@ void nodrop_queue_destroy(struct nodrop_queue *q);
 struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 		       bool stale);
-void nodrop_queue_switched(struct nodrop_queue *q);
+void nodrop_queue_switched(struct nodrop_queue *q, bool on);
 void nodrop_queue_unaware(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);

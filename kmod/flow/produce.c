@@ -29,11 +29,10 @@ static bool nodrop_look(struct nodrop_queue *q)
 {
 	unsigned int limit = READ_ONCE(q->limit);
 	unsigned int held = nodrop_held(q);
-	unsigned int least = clamp(limit / 4, 1U, (unsigned int)NODROP_BATCH);
 
 	lockdep_assert_held(&q->ring->producer_lock);
 
-	if (held + least > limit)
+	if (held + nodrop_batch(limit) > limit)
 		return false;
 	WRITE_ONCE(q->reserved, limit - held);
 	return true;
@@ -84,6 +83,21 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	return true;
 }
 
+static struct Qdisc *nodrop_qdisc(const struct netdev_queue *txq)
+{
+	return rcu_dereference_bh(txq->qdisc);
+}
+
+/*
+ * Does the qdisc hold packets that no CPU transmits? Lockless: a run that has
+ * seen XOFF and is about to end counts as one that transmits. Then they wait
+ * for the next wake, or for the guard's sample.
+ */
+static bool nodrop_waits(struct Qdisc *qdisc)
+{
+	return !qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc);
+}
+
 /**
  * nodrop_reserve() - look for a slot before the packet is touched
  * @q: the queue
@@ -118,6 +132,13 @@ bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 	} else {
 		WRITE_ONCE(q->bypass_reason, 0);
 		slot = q->reserved || nodrop_look(q) || !nodrop_stop(q);
+		/*
+		 * The consumer takes a sender past the qdisc for one of the
+		 * qdisc's, and does not kick.
+		 */
+		if (slot && unlikely(READ_ONCE(q->stale) ||
+				     nodrop_waits(nodrop_qdisc(txq))))
+			nodrop_run_qdiscs(q, txq);
 	}
 
 	if (!slot) {
@@ -196,33 +217,56 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 }
 EXPORT_SYMBOL_GPL(nodrop_produce);
 
+/*
+ * While the qdisc has packets and no slot is reserved, XDP frames leave a
+ * quarter of the limit to it. A stop and a wake are half a limit apart, so both
+ * get a like share of a saturated ring.
+ */
+static unsigned int nodrop_xdp_share(const struct nodrop_queue *q)
+{
+	struct Qdisc *qdisc = nodrop_qdisc(q->txq);
+	unsigned int limit = READ_ONCE(q->limit);
+
+	if (q->reserved || (qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc)))
+		return UINT_MAX;
+	/* As in nodrop_reserve(). */
+	if (nodrop_waits(qdisc) && !netif_xmit_stopped(q->txq))
+		nodrop_run_qdiscs(q, q->txq);
+	return limit - max(limit / 4, 1U);
+}
+
 /**
  * nodrop_produce_xdp() - put an XDP frame into the ring
  * @q: the queue
  * @frame: the frame
  *
- * No qdisc can queue it, so the ring has slack for XDP frames.
+ * No qdisc can queue it, so it may use the slack, and all but a batch of the
+ * reserved slots, whose sender may be idle.
  *
- * Context: softirqs off, producer_lock held.
+ * Context: softirqs off, producer_lock and RCU read lock held.
  * Return: 0, or -ENOSPC: the drop is counted here, the caller keeps the frame.
  */
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 {
-	unsigned int slack = q->unaware ? 0 : NODROP_XDP_SLACK;
+	unsigned int end = q->max, batch = 0;
 
+	if (!q->bypass_reason) {
+		batch = nodrop_batch(READ_ONCE(q->limit));
+		end += NODROP_XDP_SLACK - min(q->reserved, batch);
+		end = min(end, nodrop_xdp_share(q));
+	}
 	/*
 	 * As in nodrop_produce().
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();
-	if (nodrop_held(q) >= q->max + slack ||
-	    __ptr_ring_produce(q->ring, frame)) {
+	if (nodrop_held(q) >= end || __ptr_ring_produce(q->ring, frame)) {
 		q->stats[NODROP_DROP_XDP]++;
 		return -ENOSPC;
 	}
 	WRITE_ONCE(q->produced, q->produced + 1);
-	if (nodrop_held(q) + q->reserved > q->max)
-		WRITE_ONCE(q->reserved, 0);
+	if (q->reserved > batch && nodrop_held(q) + q->reserved > q->max)
+		WRITE_ONCE(q->reserved, q->reserved - 1);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(nodrop_produce_xdp);

@@ -134,14 +134,16 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
- * Wake @txq, whatever stopped it, and run its qdisc; the next sender stops it
- * again if there is no slot. Needs no order between @stopped and XON: no sender
+ * Void the reserved slots, so that the next sender looks at what has changed.
+ * Wake @txq, whatever stopped it, and run its qdisc; that sender stops it again
+ * if there is no slot. Needs no order between @stopped and XON: no sender
  * stops the txq meanwhile, and a consumer orders its own wake.
  *
  * Context: producer_lock held; @txq feeds the ring, or did until now.
  */
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
+	WRITE_ONCE(q->reserved, 0);
 	if (!txq || !netif_running(txq->dev))
 		return;
 	WRITE_ONCE(q->stopped, false);
@@ -186,7 +188,6 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	WRITE_ONCE(q->stale, stale);
-	WRITE_ONCE(q->reserved, 0);
 	if (before != txq) {
 		if (!txq)
 			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
@@ -210,18 +211,18 @@ EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 /**
  * nodrop_queue_switched() - flow control was switched on or off
  * @q: the queue
+ * @on: which of the two
  *
- * Wakes the txq and voids the reserved slots, so that the next sender looks at
- * the new setting. A sender that has read the old one may still stop the txq:
- * call this again after a grace period.
+ * A sender that has read the old setting may still stop the txq: call this
+ * again after a grace period.
  *
  * Context: process context, RTNL held.
  */
-void nodrop_queue_switched(struct nodrop_queue *q)
+void nodrop_queue_switched(struct nodrop_queue *q, bool on)
 {
 	nodrop_lock(q);
-	WRITE_ONCE(q->reserved, 0);
-	WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
+	if (!on)
+		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }
@@ -242,7 +243,6 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 	WRITE_ONCE(q->unaware, true);
 	WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
 	WRITE_ONCE(q->woken, false);
-	WRITE_ONCE(q->reserved, 0);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }

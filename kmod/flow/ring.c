@@ -57,7 +57,6 @@ void nodrop_resize(struct nodrop_queue *q, unsigned int max)
 	nodrop_lock(q);
 	WRITE_ONCE(q->max, max);
 	WRITE_ONCE(q->limit, clamp(q->limit, min(q->floor, max), max));
-	WRITE_ONCE(q->reserved, 0);
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }

@@ -62,7 +62,7 @@ static u32 nodrop_tun_get_flags(struct net_device *dev)
 	return nodrop_tun_enabled(netdev_priv(dev));
 }
 
-static void nodrop_tun_switched(struct tun_struct *tun)
+static void nodrop_tun_switched(struct tun_struct *tun, bool on)
 {
 	struct nodrop_queue *q;
 	int i;
@@ -70,7 +70,7 @@ static void nodrop_tun_switched(struct tun_struct *tun)
 	for (i = 0; i < tun->numqueues; i++) {
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
 		if (q)
-			nodrop_queue_switched(q);
+			nodrop_queue_switched(q, on);
 	}
 }
 
@@ -82,9 +82,9 @@ static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 
 	WRITE_ONCE(tun->flags,
 		   now | (flags & 1 ? NODROP_TUN_ON : NODROP_TUN_OFF));
-	nodrop_tun_switched(tun);
+	nodrop_tun_switched(tun, flags & 1);
 	synchronize_net();
-	nodrop_tun_switched(tun);
+	nodrop_tun_switched(tun, flags & 1);
 	return 0;
 }
 

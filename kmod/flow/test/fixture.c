@@ -227,9 +227,11 @@ int produce_xdp(struct flow *f, void *frame)
 {
 	int err;
 
+	rcu_read_lock();
 	spin_lock_bh(&f->ring.producer_lock);
 	err = nodrop_produce_xdp(f->q, frame);
 	spin_unlock_bh(&f->ring.producer_lock);
+	rcu_read_unlock();
 	return err;
 }
 

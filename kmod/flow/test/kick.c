@@ -198,6 +198,63 @@ static void test_one_kick_at_a_time(struct kunit *test)
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
 
+static void wake_with_packets_left(struct kunit *test, struct flow *f)
+{
+	fill(test, f);
+	hold_one(f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_ASSERT_EQ(test, kicks(f), 0ULL);
+}
+
+/* The first sender past the qdisc after a wake schedules it. */
+static void test_sender_past_the_qdisc(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	wake_with_packets_left(test, f);
+	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+}
+
+static void test_xdp_past_the_qdisc(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	wake_with_packets_left(test, f);
+	KUNIT_EXPECT_EQ(test, produce_xdp(f, frame(0)), 0);
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+}
+
+/* The qdisc of another txq has packets for this ring. */
+static void test_stale_qdisc_runs_after_a_wake(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	wake_with_packets_left(test, f);
+	f->qdisc->q.qlen = 0;
+	f->q->stale = true;
+	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+}
+
+/* The qdisc that runs already, and transmits, is not scheduled once more. */
+static void test_sender_in_the_qdisc(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	wake_with_packets_left(test, f);
+	KUNIT_ASSERT_TRUE(test, qdisc_run_begin(f->qdisc));
+	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
+	KUNIT_EXPECT_FALSE(test, test_bit(__QDISC_STATE_SCHED,
+					  &f->qdisc->state));
+	qdisc_run_end(f->qdisc);
+	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+}
+
 /* The consumer of a detached queue kicks no CPU. */
 static void test_no_kick_without_a_txq(struct kunit *test)
 {
@@ -244,6 +301,10 @@ static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_remembers_who_sent),
 	KUNIT_CASE(test_no_such_cpu),
 	KUNIT_CASE(test_one_kick_at_a_time),
+	KUNIT_CASE(test_sender_past_the_qdisc),
+	KUNIT_CASE(test_xdp_past_the_qdisc),
+	KUNIT_CASE(test_stale_qdisc_runs_after_a_wake),
+	KUNIT_CASE(test_sender_in_the_qdisc),
 	KUNIT_CASE(test_no_kick_without_a_txq),
 	KUNIT_CASE(test_bind_waits_for_a_kick),
 	{}

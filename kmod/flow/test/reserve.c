@@ -131,6 +131,27 @@ static void test_reserve_while_off(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, reserve(f));
 }
 
+/* It is switched on, which it was, and two senders have seen the last slot. */
+static void test_switched_on_again(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int i, err;
+
+	for (i = 0; i < 4; i++)
+		transmit(f, i, &err);
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	nodrop_queue_switched(f->q, true);
+	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
+	KUNIT_EXPECT_EQ(test, produce(f, packet(5)), 0);
+	KUNIT_EXPECT_FALSE(test, reserve(f));
+
+	nodrop_queue_switched(f->q, false);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	KUNIT_EXPECT_NE(test, produce(f, packet(6)), 0);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
+}
+
 /* Each cause of a drop has a counter, and each counter a name. */
 static void test_drop_causes(struct kunit *test)
 {
@@ -261,21 +282,27 @@ static void test_qdisc_goes_after_the_reserve(struct kunit *test)
 	f->qdisc->enqueue = enqueue;
 }
 
-/* XDP frames have slack, and leave a sender the slot that it has seen. */
+/* XDP frames have slack, and leave a sender a batch of the reserved slots. */
 static void test_xdp_leaves_the_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
+	int batch = nodrop_batch(f->q->limit);
 	int i, err, n = 0;
 
 	KUNIT_ASSERT_TRUE(test, reserve(f));
 	while (!produce_xdp(f, frame(n)))
 		n++;
-	KUNIT_EXPECT_EQ(test, n, f->q->max + NODROP_XDP_SLACK);
+	KUNIT_EXPECT_EQ(test, n, f->q->max + NODROP_XDP_SLACK - batch);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_XDP), 1ULL);
-	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
+	for (i = 0; i < batch; i++) {
+		KUNIT_EXPECT_TRUE(test, transmit(f, i, &err));
+		KUNIT_EXPECT_EQ(test, err, 0);
+	}
+	KUNIT_EXPECT_TRUE(test, stopped(f));
 	for (i = 0; i < n; i++)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), frame(i));
-	KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(0));
+	for (i = 0; i < batch; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
 	KUNIT_EXPECT_NULL(test, consume(f));
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_TRUE(test, transmit(f, 1, &err));
@@ -295,6 +322,78 @@ static void test_xdp_takes_what_nobody_relies_on(struct kunit *test)
 		KUNIT_ASSERT_EQ(test, err, 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
+}
+
+static unsigned int flood(struct flow *f)
+{
+	unsigned int n = 0;
+
+	while (!produce_xdp(f, frame(n)))
+		n++;
+	return n;
+}
+
+/* Frames that fill the ring after each packet that is taken. */
+static void test_xdp_shares_with_the_qdisc(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	int rounds = 20 * f->q->max + 200;
+	int err = 0, i, sent = 0, frames = 0;
+
+	fill(test, f);
+	flood(f);
+	f->qdisc->q.qlen = 1;
+	for (i = 0; i < rounds; i++) {
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+		frames += flood(f);
+		while (!stopped(f) && transmit(f, i, &err) && !err)
+			sent++;
+		KUNIT_ASSERT_EQ(test, err, 0);
+	}
+	KUNIT_EXPECT_GE(test, sent, rounds / 4);
+	KUNIT_EXPECT_LE(test, nodrop_held(f->q), f->q->max);
+	if (f->q->max > 2)
+		KUNIT_EXPECT_GE(test, frames, rounds / 4);
+
+	/* Nothing waits in the qdisc. */
+	f->qdisc->q.qlen = 0;
+	flood(f);
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), f->q->max + NODROP_XDP_SLACK);
+}
+
+/* The run has dequeued the only packet; it looks for a slot after a flood. */
+static void test_xdp_leaves_slots_to_a_run(struct kunit *test)
+{
+	struct flow *f = flow_new(test, param_size(test));
+	int err;
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_ASSERT_TRUE(test, qdisc_run_begin(f->qdisc));
+	flood(f);
+	KUNIT_EXPECT_TRUE(test, transmit(f, 0, &err));
+	KUNIT_EXPECT_EQ(test, err, 0);
+	qdisc_run_end(f->qdisc);
+}
+
+/* Without flow control frames and packets have the same slots. */
+static void test_xdp_has_no_slack_while_off(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int i, n = 0;
+
+	KUNIT_ASSERT_TRUE(test, reserve_by(f, f->txq, false));
+	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
+	while (!produce_xdp(f, frame(n)))
+		n++;
+	KUNIT_EXPECT_EQ(test, n, 4);
+	KUNIT_EXPECT_NE(test, produce(f, packet(0)), 0);
+	for (i = 0; i < 9; i++) {
+		KUNIT_EXPECT_NOT_NULL(test, consume(f));
+		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
+		KUNIT_EXPECT_NE(test, produce_xdp(f, frame(i)), 0);
+	}
 }
 
 /* nodrop_shrink() relies on this. */
@@ -320,6 +419,7 @@ static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE(test_qdisc_goes_after_the_reserve),
 	KUNIT_CASE(test_reserve_without_a_txq),
 	KUNIT_CASE(test_reserve_while_off),
+	KUNIT_CASE(test_switched_on_again),
 	KUNIT_CASE(test_no_qdisc_drops),
 	KUNIT_CASE(test_deactivated_is_not_stopped),
 	KUNIT_CASE(test_drop_causes),
@@ -328,6 +428,9 @@ static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE(test_another_txq_leaves_the_slot),
 	KUNIT_CASE_PARAM(test_xdp_leaves_the_slot, size_gen_params),
 	KUNIT_CASE(test_xdp_takes_what_nobody_relies_on),
+	KUNIT_CASE_PARAM(test_xdp_shares_with_the_qdisc, size_gen_params),
+	KUNIT_CASE_PARAM(test_xdp_leaves_slots_to_a_run, size_gen_params),
+	KUNIT_CASE(test_xdp_has_no_slack_while_off),
 	KUNIT_CASE(test_xdp_has_no_slack_with_an_unaware_consumer),
 	{}
 };
