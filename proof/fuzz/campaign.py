@@ -23,7 +23,7 @@ from nodrop.errors import FAILED, NodropError
 from nodrop.proc import tail
 from nodrop.progress import Progress
 from nodrop.signals import guarded
-from proof.fuzz.run import KINDS, RUNNING
+from proof.fuzz.worker import KINDS, RUNNING
 
 GUEST_S = 240.0
 """Lifetime of a guest; the next one is of another kind, and has fresh memory."""
@@ -43,7 +43,7 @@ def run_guest(
     Raises:
         NodropError: the fuzzer cannot be run.
     """
-    argv = [sys.executable, "-m", "proof.fuzz.run", *words, "--seconds", f"{seconds:.1f}"]
+    argv = [sys.executable, "-m", "proof.fuzz.worker", *words, "--seconds", f"{seconds:.1f}"]
     (out / RUNNING).write_text("# before the first program\n")
     try:
         ended = uml.run(

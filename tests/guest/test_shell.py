@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminal import Terminal
+from pseudo_terminal import Terminal
 
 from guest.conftest import FLAVOUR
 from lab.kernel import Artifacts

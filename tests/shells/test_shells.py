@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminal import Terminal
+from pseudo_terminal import Terminal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROMPT = "ready>"

@@ -14,7 +14,7 @@ from stubs import before, programs, write
 
 from nodrop.commands.drops import start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
-from nodrop.trace import bpftrace, events, flow, reasons
+from nodrop.trace import bpftrace, flow, reasons, tracepoint
 from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
@@ -61,9 +61,9 @@ def test_events() -> None:
     text = (SAMPLES / "events-7.3.txt").read_text()
     kernels = Site("ip_rcv_core+0x33d", "", "IP_CSUM")
     ours = Site("tun_net_xmit+0x3a7", "tun", "FULL_RING")
-    assert events.parse(text + "\nnix\n") == Counter({ours: 2, kernels: 1})
+    assert tracepoint.parse(text + "\nnix\n") == Counter({ours: 2, kernels: 1})
     older = text.replace("tun_net_xmit+0x3a7/0x9e0 [tun]", "ffffffffc08583c1")
-    assert events.parse(older)[Site("ffffffffc08583c1", "", "FULL_RING")] == 2
+    assert tracepoint.parse(older)[Site("ffffffffc08583c1", "", "FULL_RING")] == 2
 
 
 def test_direction() -> None:
@@ -149,7 +149,7 @@ def test_choice(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """bpftrace with type information; the events without, or if bpftrace fails."""
     programs(tmp_path / "bin", {"bpftrace": "exit 1"})
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
-    monkeypatch.setattr(events.EventsTracer, "start", lambda _: None)
+    monkeypatch.setattr(tracepoint.EventsTracer, "start", lambda _: None)
     notes: list[str] = []
     assert start_tracer("auto", Tracefs(root), TARGET, notes.append).name == "events"
     with pytest.raises(UnsupportedError):

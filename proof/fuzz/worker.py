@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.fuzz.run``: run programs in a guest until the first finding.
+"""``python -m proof.fuzz.worker``: run programs in a guest until the first finding.
 
 Needs root. proof.fuzz.campaign starts it from the host.
 """
