@@ -33,39 +33,39 @@
  *   Transmit is lockless: before one sender fills the slot that it has seen,
  *   another sender, an XDP frame or a resize may take it. Then it uses one of
  *   the slack, which has a slot for each CPU.
- * Past the qdisc. XDP frames may fill the slack and most of the reserved slots,
- *   and share @limit with the qdisc while it has packets. They and senders past
- *   the qdisc prevent the kick; so they schedule the qdisc if it waits.
- * Stop and wake. The sender sets XOFF, then @stopped, and then reads @taken
- *   again; if the consumer has come to @wake_at meanwhile, the sender wakes the
- *   txq itself and has the qdisc run. The consumer writes @taken and then reads
- *   @stopped. There is a full barrier on both sides (nodrop_stop(),
- *   nodrop_check()), so at least one of them sees what the other wrote. The
- *   consumer reads @stopped every 16 packets (every quarter of @limit if that
- *   is less) and when the ring is empty. Once it has seen @stopped, it also
- *   checks exactly at @wake_at.
+ * Bypass. XDP frames may use the slack and all but a batch of the reserved
+ *   slots. While the qdisc has packets and no slot is reserved, they leave a
+ *   quarter of @limit free. XDP frames and senders that bypass the qdisc
+ *   suppress the kick, so they schedule the qdisc if it has packets.
+ * Stop and wake. The sender sets @wake_at to half of @limit before @produced,
+ *   then XOFF, then @stopped, and reads @taken once more. If the consumer has
+ *   come to @wake_at meanwhile, the sender wakes the txq itself and has the
+ *   qdisc run. The consumer writes @taken and then reads @stopped. There is a
+ *   full barrier on both sides (nodrop_stop(), nodrop_check()), so at least one
+ *   of them sees what the other wrote. The consumer reads @stopped every 16
+ *   packets (every quarter of @limit if that is less) and when the ring is
+ *   empty. Once it has seen @stopped, it also checks exactly at @wake_at.
  *   Litmus: SB+stop-mb-taken+take-mb-stopped (proof/litmus)
  *   To wake a txq is to clear @stopped, then XOFF. The consumer's wake does not
  *   schedule the qdisc: the next sender, or else the kick, runs it. As a stop
  *   writes XOFF first and a wake @stopped first, XOFF never remains set while
- *   @stopped is clear. The reverse is harmless, as is a wake too many: the next
- *   sender finds no slot, stops the txq again and returns NETDEV_TX_BUSY.
+ *   @stopped is clear. @stopped without XOFF and a needless wake are harmless:
+ *   the next sender finds no slot, stops the txq and returns NETDEV_TX_BUSY.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
- * Kick. If no sender has come by the time half of what was in the ring at the
- *   wake is read, the consumer kicks: an IPI makes the CPU that sent last run
- *   the qdisc. If the ring is empty, the consumer first busy-waits for a
- *   sender, for less time than an IPI takes, and kicks only if none has come.
- *   If there is no such CPU, or txqueuelen is below 32, it runs the qdisc on
- *   its own CPU. It decides under consumer_lock (@todo) and acts after it, with
- *   no lock held (nodrop_act()): nothing runs or enables softirqs under a lock
- *   of the ring.
+ * Kick. The consumer kicks if it takes half of the packets left at the wake
+ *   before any sender comes: an IPI makes the CPU that sent last run the qdisc.
+ *   If the ring is empty, the consumer first busy-waits for a sender, for less
+ *   time than an IPI takes, and kicks only if none has come. If there is no
+ *   such CPU, or txqueuelen is below 32, it runs the qdisc on its own CPU. It
+ *   sets @todo under consumer_lock; nodrop_act() acts without locks: no code
+ *   under a lock of the ring may run or enable softirqs.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
  *   stopped is stalled. The guard's timer then wakes the txq and schedules the
  *   qdisc, and a full ring drops until the consumer takes a packet. So a
  *   consumer that takes nothing blocks no sender for much longer than guard_ms;
- *   one that takes a packet now and then may block them for as long.
- * Unaware consumer. One that reads the ring past nodrop_consume() would wake
- *   nothing. There is no flow control with it; a full ring drops.
+ *   one that takes a packet now and then may block them indefinitely.
+ * Unaware consumer. One that bypasses nodrop_consume() would wake nothing.
+ *   There is no flow control with it; a full ring drops.
  *
  * Locks: the ring's own; consumer_lock nests outside producer_lock. Fields
  * written with both held may be read with either. consumer_lock is never taken
@@ -131,14 +131,14 @@ enum nodrop_stat {
  * @stalled: the consumer has taken nothing for guard_ms; set by the guard under
  *	producer_lock, cleared by the consumer with its next packet, under
  *	consumer_lock
- * @stale: other txqs' qdiscs may hold packets for this ring, so all of them
- *	are run
+ * @stale: other txqs' qdiscs may hold packets for this ring, so whatever runs
+ *	the qdisc runs those of all txqs
  *
  * Written by senders, under producer_lock unless stated:
  * @produced: packets that entered the ring
  * @reserved: slots that @txq's senders may fill before @taken is read again
  * @mean: running mean of packet lengths in bytes, for @limit and bulk dequeue
- * @cpu: CPU that sent last, @consumer_cpu not counted, or -1
+ * @cpu: last CPU that sent, other than @consumer_cpu, or -1
  * @bypass_reason: the NODROP_DROP_* that a full ring counts now, 0 while there
  *	is flow control
  *
@@ -353,10 +353,9 @@ static inline bool nodrop_act(struct nodrop_queue *q)
  * @q: the queue
  * @txq: the txq that the packet comes through
  *
- * Then the caller may produce one packet, or none. Else it calls
- * nodrop_reserve(). So whether flow control is wanted for the device, and
- * whether @txq has a qdisc, is looked at only when the reserved slots are used
- * up.
+ * If true, the caller may produce one packet. Else it calls nodrop_reserve().
+ * So the latter alone checks whether flow control is wanted for the device, and
+ * whether @txq has a qdisc: once the reserved slots are used up.
  *
  * Context: softirqs off from here to nodrop_produce(), RCU.
  * Return: true if there is.
