@@ -88,8 +88,10 @@ def main(argv: Sequence[str]) -> int:
     """Print the tables of the files."""
     texts = [files.read_text(Path(word.removesuffix(".gz"))) for word in argv]
     rows = [json.loads(line) for text in texts for line in text.splitlines()]
-    for line in second_table(rows) if rows and "beside" in rows[0] else table(rows):
-        print(line)
+    floods = [row for row in rows if "beside" not in row]
+    beside = [row for row in rows if "beside" in row]
+    print(*(table(floods) if floods else ()), sep="\n")
+    print(*(second_table(beside) if beside else ()), sep="\n")
     return 0
 
 

@@ -20,15 +20,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from bench.guest.plan import Parameters
-from bench.guest.scenarios.base import (
-    DeviceCounts,
-    Metrics,
-    Scenario,
-    account,
-    account_metrics,
-    drain,
-    driver_metrics,
-)
+from bench.guest.scenarios import base
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.netstats import driver_counters, link_counters
 from lab.guest.process import Service, finished, in_netns, ip_batch, tool
@@ -50,8 +42,11 @@ NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
 
 
 def esp_metrics(
-    reports: Sequence[dict[str, Any]], counts: DeviceCounts, veth_dropped: int, payload_bytes: int
-) -> Metrics:
+    reports: Sequence[dict[str, Any]],
+    counts: base.DeviceCounts,
+    veth_dropped: int,
+    payload_bytes: int,
+) -> base.Metrics:
     """Return rates, drops by place, and the account of the whole path.
 
     Args:
@@ -68,9 +63,9 @@ def esp_metrics(
     }
     elsewhere = sum(drops.values())
     delivered = sink["packets"]
-    totals = account(sender["sent"], delivered + elsewhere, counts)
+    totals = base.account(sender["sent"], delivered + elsewhere, counts)
     mbit = payload_bytes * 8 / 1e6
-    metrics: Metrics = {
+    metrics: base.Metrics = {
         "sent_mbit_per_s": sender["sent"] * mbit / sender["seconds"],
         "received_mbit_per_s": delivered * mbit / max(sink["active_seconds"], 1e-6),
         "loss_percent": 100 * (sender["sent"] - delivered) / max(sender["sent"], 1),
@@ -84,10 +79,10 @@ def esp_metrics(
         for kind in ("voluntary", "involuntary"):
             per_s = program[f"{kind}_switches"] / sender["seconds"]
             metrics[f"{name}_{kind}_switches_per_s"] = per_s
-    return metrics | drops | account_metrics(totals) | {"delivered": delivered}
+    return metrics | drops | base.account_metrics(totals) | {"delivered": delivered}
 
 
-class Esp(Scenario):
+class Esp(base.Scenario):
     """Sent, received and dropped packets, and the CPU time of each part."""
 
     parameters = frozenset(
@@ -108,7 +103,7 @@ class Esp(Scenario):
         """Return openssl as well, whose version is that of the libcrypto that encrypts."""
         return (*super().host_programs(parameters), "openssl")
 
-    def run(self, variant: Variant, seconds: float) -> Metrics:
+    def run(self, variant: Variant, seconds: float) -> base.Metrics:
         """Send for the window, drain all queues, account for every packet."""
         with ExitStack() as stack:
             stack.enter_context(awake_cpus(self.environment.modules))
@@ -127,14 +122,14 @@ class Esp(Scenario):
                 netns=NEAR.netns,
             )
             sent = finished(self._sender(seconds), timeout=seconds + SENDER_GRACE_S)
-            counts = drain(NEAR.device, sent["sent"], netns=NEAR.netns)
+            counts = base.drain(NEAR.device, sent["sent"], netns=NEAR.netns)
             driver = driver_counters(NEAR.device, netns=NEAR.netns)
             read = near.result()
             time.sleep(SETTLE_S)
             dropped = link_counters(VETH[0], netns=NEAR.netns).tx_dropped
             reports = (sent, read, sink.result())
         metrics = esp_metrics(reports, counts, dropped, self.number("payload_bytes"))
-        return metrics | driver_metrics(driver)
+        return metrics | base.driver_metrics(driver)
 
     def _program(self, name: str, end: End, cpu: str, *, first: bool = False) -> list[str]:
         words = ["taskset", "--cpu-list", self.text(cpu)]

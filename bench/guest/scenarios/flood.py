@@ -9,15 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import ClassVar
 
-from bench.guest.scenarios.base import (
-    Account,
-    DeviceCounts,
-    Metrics,
-    Scenario,
-    account_metrics,
-    drain,
-    driver_metrics,
-)
+from bench.guest.scenarios import base
 from lab.guest.kreader import Counts
 from lab.guest.netstats import driver_counters
 from lab.guest.pktgen import Pktgen, PktgenResult
@@ -41,8 +33,8 @@ def flood_metrics(
     sent: Sequence[PktgenResult],
     window: tuple[ReaderCounts, ReaderCounts],
     delivered: int,
-    counts: DeviceCounts,
-) -> Metrics:
+    counts: base.DeviceCounts,
+) -> base.Metrics:
     """Return the account of all packets, and the rates in the measured window.
 
     Args:
@@ -54,7 +46,7 @@ def flood_metrics(
     """
     first, last = window
     has_queue = counts.qdisc.kind != NO_QUEUE
-    account = Account(
+    account = base.Account(
         offered=sum(sender.offered for sender in sent),
         delivered=delivered,
         queued=counts.qdisc.queued,
@@ -66,7 +58,7 @@ def flood_metrics(
     active_s = max(sender.active_s for sender in sent)
     switches = last.involuntary_switches - first.involuntary_switches
     sleeps = last.voluntary_switches - first.voluntary_switches
-    metrics: Metrics = {
+    metrics: base.Metrics = {
         "delivered_pps": (last.packets - first.packets) / window_s,
         "lost_pps": account.lost / active_s,
         "unqueued_pps": account.unqueued / active_s,
@@ -76,10 +68,10 @@ def flood_metrics(
         f"{reader}_involuntary_switches_per_s": switches / window_s,
         "window_s": window_s,
     }
-    return metrics | account_metrics(account)
+    return metrics | base.account_metrics(account)
 
 
-class Flood(Scenario):
+class Flood(base.Scenario):
     """Senders that flood the device, and a reader that a subclass starts."""
 
     parameters = frozenset({"senders", "txqueuelen", "qdisc", "packet_bytes", "direct"})
@@ -99,7 +91,7 @@ class Flood(Scenario):
         """Set the device's ring size and qdisc, and bring it up."""
         configure(DEVICE, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
 
-    def run(self, variant: Variant, seconds: float) -> Metrics:
+    def run(self, variant: Variant, seconds: float) -> base.Metrics:
         """Send for the window, drain the queue, account for every packet."""
         pktgen = Pktgen(
             DEVICE,
@@ -118,8 +110,8 @@ class Flood(Scenario):
                 last = counts()
             sent = pktgen.results()
             with pktgen.removing():
-                rest = drain(DEVICE, sum(sender.offered for sender in sent))
+                rest = base.drain(DEVICE, sum(sender.offered for sender in sent))
                 driver = driver_counters(DEVICE) if variant is Variant.NODROP else {}
             delivered = end().packets - idle.packets
         metrics = flood_metrics(self.reader, sent, (first, last), delivered, rest)
-        return metrics | driver_metrics(driver)
+        return metrics | base.driver_metrics(driver)

@@ -17,14 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from bench.guest.scenarios.base import (
-    Metrics,
-    Scenario,
-    account,
-    account_metrics,
-    drain,
-    driver_metrics,
-)
+from bench.guest.scenarios import base
 from bench.guest.udp_payload import Payload
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.kreader import Counts, KernelReader
@@ -50,12 +43,12 @@ def delivered_pps(first: Sequence[Counts], last: Sequence[Counts]) -> float:
     )
 
 
-class Scale(Scenario):
+class Scale(base.Scenario):
     """Delivered and dropped packets by queues, flows and packet size."""
 
     parameters = frozenset({"flows", "mtu", "payload", "qdisc", "queues", "txqueuelen", "work_ns"})
 
-    def run(self, variant: Variant, seconds: float) -> Metrics:
+    def run(self, variant: Variant, seconds: float) -> base.Metrics:
         """Send for the window, drain the queues, account for every packet."""
         payload = Payload.parse(self.text("payload"))
         flags = IFF_TUN | device_flags(variant)
@@ -85,19 +78,19 @@ class Scale(Scenario):
                 time.sleep(seconds)
                 last = [reader.read() for reader in readers]
                 sent = sender.result()
-            counts = drain(DEVICE, sent["sent"])
+            counts = base.drain(DEVICE, sent["sent"])
             driver = driver_counters(DEVICE)
             read = [reader.read().packets for reader in readers]
-        totals = account(sent["sent"], sum(read), counts)
+        totals = base.account(sent["sent"], sum(read), counts)
         pps = delivered_pps(first, last)
-        metrics: Metrics = {
+        metrics: base.Metrics = {
             "delivered_pps": pps,
             "sender_cpu_us_per_packet": sent["cpu_seconds"] * 1e6 / max(totals.delivered, 1),
             "busiest_queue_share": max(read) / max(totals.delivered, 1),
             "refused": sent["errors"],
             "longest_send_ms": sent["longest_send_ns"] / 1e6,
         }
-        return metrics | account_metrics(totals) | driver_metrics(driver)
+        return metrics | base.account_metrics(totals) | base.driver_metrics(driver)
 
     def _sender(self, payload: Payload, seconds: float) -> list[str]:
         command = [str(self.environment.bin / "udp_sender"), "--dest", DESTINATION, "--announce"]

@@ -23,14 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.guest import shares
-from bench.guest.scenarios.base import (
-    Metrics,
-    Scenario,
-    account,
-    account_metrics,
-    drain,
-    driver_metrics,
-)
+from bench.guest.scenarios import base
 from lab.guest.drivers import awake_cpus, device_flags
 from lab.guest.failure import GuestError
 from lab.guest.netstats import driver_counters
@@ -120,7 +113,7 @@ def shaper(qdisc: str, kbit: int, flows: tuple[int, int], *, is_bottleneck: bool
     raise GuestError(f"a shaper is htb, htb-own, cake or fq_codel, not '{qdisc}'")
 
 
-class Shaping(Scenario):
+class Shaping(base.Scenario):
     """The shares of two classes, compared with their due shares."""
 
     parameters = frozenset(
@@ -140,7 +133,7 @@ class Shaping(Scenario):
         }
     )
 
-    def run(self, variant: Variant, seconds: float) -> Metrics:
+    def run(self, variant: Variant, seconds: float) -> base.Metrics:
         """Send both classes for the window, drain the queue, account for every packet."""
         chosen = self._shaper()
         with ExitStack() as stack:
@@ -158,18 +151,18 @@ class Shaping(Scenario):
             lines = "".join(f"{line.format(device=DEVICE)}\n" for line in chosen.below)
             tool(["tc", "-batch", "-"], text=lines)
             first, rest = self._send(chosen, seconds)
-            counts = drain(DEVICE, first["sent"] + rest["sent"])
+            counts = base.drain(DEVICE, first["sent"] + rest["sent"])
             driver = driver_counters(DEVICE)
             read = reader.result()
             arrivals = shares.parse_log(log.read_text())
-        totals = account(first["sent"] + rest["sent"], read["marked"], counts)
+        totals = base.account(first["sent"] + rest["sent"], read["marked"], counts)
         metrics = self._metrics(chosen, arrivals, first)
         metrics |= {
             "delivered_pps": read["marked"] / read["active_seconds"],
             "refused": first["errors"] + rest["errors"],
             "reader_involuntary_switches_per_s": read["involuntary_switches"] / read["seconds"],
         }
-        return metrics | account_metrics(totals) | driver_metrics(driver)
+        return metrics | base.account_metrics(totals) | base.driver_metrics(driver)
 
     def _shaper(self) -> Shaper:
         bottleneck = self.text("bottleneck")
@@ -208,7 +201,7 @@ class Shaping(Scenario):
         chosen: Shaper,
         arrivals: list[shares.Arrival],
         first: dict[str, Any],
-    ) -> Metrics:
+    ) -> base.Metrics:
         """Return what each class got while both sent."""
         senders = self.number("first_senders")
         ours = [one for one in arrivals if one.sender < senders]

@@ -18,15 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.guest.plan import Parameters
-from bench.guest.scenarios.base import (
-    DeviceCounts,
-    Metrics,
-    Scenario,
-    account,
-    account_metrics,
-    drain,
-    driver_metrics,
-)
+from bench.guest.scenarios import base
 from bench.guest.scenarios.vpnhost import LIBRARY, SETTINGS, settings, udp_drops, vpn_programs
 from lab.guest.drivers import awake_cpus
 from lab.guest.failure import GuestError
@@ -44,7 +36,9 @@ STREAM_CPU = "0"
 END_GRACE_S = time_limit(15.0)
 
 
-def video_metrics(result: dict[str, Any], before: DeviceCounts, after: DeviceCounts) -> Metrics:
+def video_metrics(
+    result: dict[str, Any], before: base.DeviceCounts, after: base.DeviceCounts
+) -> base.Metrics:
     """Return what the viewer gets, and the account of the near device.
 
     Args:
@@ -53,9 +47,9 @@ def video_metrics(result: dict[str, Any], before: DeviceCounts, after: DeviceCou
         after: of the drained near device.
     """
     delivered = after.link.tx_packets - before.link.tx_packets
-    totals = account(result["sent"], delivered, after, before)
+    totals = base.account(result["sent"], delivered, after, before)
     missing = result["sent"] - result["received"]
-    metrics: Metrics = {
+    metrics: base.Metrics = {
         "lost_percent": 100 * missing / max(result["sent"], 1),
         "damaged_frames_percent": 100 * result["damaged"] / result["pictures"],
         "delay_p50_ms": result["p50_ns"] / 1e6,
@@ -67,10 +61,10 @@ def video_metrics(result: dict[str, Any], before: DeviceCounts, after: DeviceCou
         "lost_elsewhere": delivered - result["received"],
         "pictures": result["pictures"],
     }
-    return metrics | account_metrics(totals)
+    return metrics | base.account_metrics(totals)
 
 
-class VpnVideo(Scenario):
+class VpnVideo(base.Scenario):
     """Dropped packets, damaged frames, and the delay of received packets."""
 
     parameters = frozenset(
@@ -82,7 +76,7 @@ class VpnVideo(Scenario):
         """Return the VPN's programs as well."""
         return (*super().host_programs(parameters), *vpn_programs(parameters))
 
-    def run(self, variant: Variant, seconds: float) -> Metrics:
+    def run(self, variant: Variant, seconds: float) -> base.Metrics:
         """Stream for the window, wait for the last packets, read all counters."""
         name = self.text("vpn")
         if name not in KINDS:
@@ -94,16 +88,16 @@ class VpnVideo(Scenario):
             stack.enter_context(settings(SETTINGS))
             vpn = stack.enter_context(tunnel(name, options=options))
             configure(NEAR.device, txqueuelen=self.number("txqueuelen"), qdisc=self.text("qdisc"))
-            before, dropped = DeviceCounts.of(NEAR.device), self._udp_drops()
+            before, dropped = base.DeviceCounts.of(NEAR.device), self._udp_drops()
             stack.enter_context(awake_cpus(self.environment.modules))
             result = finished(self._stream(seconds), timeout=seconds + END_GRACE_S)
-            after = drain(NEAR.device, result["sent"], before=before.gone)
+            after = base.drain(NEAR.device, result["sent"], before=before.gone)
             driver = driver_counters(NEAR.device)
             dropped = self._udp_drops() - dropped
             if trouble := vpn.lost():
                 raise GuestError(f"{name} lost its peer: {', '.join(trouble)}")
         metrics = video_metrics(result, before, after) | {"udp_drops": dropped}
-        return metrics | driver_metrics(driver)
+        return metrics | base.driver_metrics(driver)
 
     @staticmethod
     def _udp_drops() -> int:
