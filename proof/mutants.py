@@ -300,6 +300,20 @@ TAP = (
     ),
     Mutant(
         "tap/wrap.c",
+        "frames that vhost-net puts back stay charged",
+        "\t\tnodrop_hold_guard_keep(nodrop_tap_ring_hold(ring));\n",
+        "\t\t;\n",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap/wrap.c",
+        "a write() that blocks is not woken",
+        "\t\twake_up_interruptible(sk_sleep(sk));\n",
+        "\t\t;\n",
+        "tap_guard",
+    ),
+    Mutant(
+        "tap/wrap.c",
         "a shrunk ring loses its frames",
         "\t\tsize = max(size, slots);\n",
         "",

@@ -81,19 +81,24 @@ static struct notifier_block nodrop_live_notifier = {
 	.notifier_call = nodrop_live_event,
 };
 
+/*
+ * Does not wait for RTNL: livepatch's mutex is held when this is cancelled, and
+ * a task that holds RTNL may wait for that mutex while it loads a module.
+ */
 static void nodrop_live_nudge_all(struct work_struct *work)
 {
 	struct net_device *dev;
 	struct net *net;
 
-	rtnl_lock();
-	down_read(&net_rwsem);
-	for_each_net(net)
-		for_each_netdev(net, dev)
-			if (nodrop_live_is_tun(dev))
-				nodrop_live_nudge(dev);
-	up_read(&net_rwsem);
-	rtnl_unlock();
+	if (rtnl_trylock()) {
+		down_read(&net_rwsem);
+		for_each_net(net)
+			for_each_netdev(net, dev)
+				if (nodrop_live_is_tun(dev))
+					nodrop_live_nudge(dev);
+		up_read(&net_rwsem);
+		rtnl_unlock();
+	}
 	schedule_delayed_work(to_delayed_work(work),
 			      msecs_to_jiffies(NODROP_LIVE_NUDGE_MS));
 }
@@ -171,9 +176,20 @@ static struct klp_object nodrop_live_objects[] = {
 	{ }
 };
 
+/*
+ * A cumulative patch (.replace) would remove this one without its callbacks,
+ * and leave queues and the notifier behind. The kernel refuses one that does
+ * not know this state.
+ */
+static struct klp_state nodrop_live_states[] = {
+	{ .id = 0x6e6f6472, .version = 1 },
+	{ }
+};
+
 static struct klp_patch nodrop_live_patch = {
 	.mod = THIS_MODULE,
 	.objs = nodrop_live_objects,
+	.states = nodrop_live_states,
 };
 
 static int __init nodrop_live_init(void)

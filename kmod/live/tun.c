@@ -11,13 +11,14 @@
 #include "stock.h"
 #include "live.h"
 
+#include "../compat/ptr_ring_resize.h"
 #include "../flow/nodrop_flow.h"
 #include "../tun/flags.h"
 
 /* Before the hooks, which redirect these names. */
 static int nodrop_live_plain_resize(struct ptr_ring *ring, int size)
 {
-	return ptr_ring_resize(ring, size, GFP_KERNEL, nodrop_live_ptr_free);
+	return nodrop_ptr_ring_resize(&ring, 1, size, nodrop_live_ptr_free);
 }
 
 static bool nodrop_live_plain_empty(struct ptr_ring *ring)
@@ -127,13 +128,15 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 
 	for (i = 0; i < n && !err; i++) {
 		q = nodrop_queue_find(rings[i]);
-		err = q ? nodrop_grow(q, size) :
-			  nodrop_live_plain_resize(rings[i], size);
+		if (q)
+			err = nodrop_grow(q, size);
 	}
 	for (i = 0; i < n && !err; i++) {
 		q = nodrop_queue_find(rings[i]);
 		if (q)
 			nodrop_resize(q, size);
+		else
+			err = nodrop_live_plain_resize(rings[i], size);
 	}
 	return err;
 }

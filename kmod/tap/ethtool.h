@@ -10,7 +10,6 @@
 /* For each kind of device. */
 static struct nodrop_tap_ops {
 	const char *kind;
-	const struct ethtool_ops *theirs;
 	struct ethtool_ops ours;
 } nodrop_tap_ops[] = {
 	{ .kind = "macvtap" },
@@ -57,19 +56,23 @@ static void nodrop_tap_stats(struct net_device *dev,
 	}
 }
 
-/* RTNL held. If a kind's module was reloaded, no device has the old copy. */
+/*
+ * The kind's module may have been reloaded since, and its functions be
+ * elsewhere. Then no device has the old copy; else this one is the same.
+ *
+ * Context: RTNL held.
+ */
 static void nodrop_tap_add_ops(struct nodrop_tap_ops *ops,
 			       struct net_device *dev)
 {
+	struct ethtool_ops ours = *dev->ethtool_ops;
+
 	if (dev->ethtool_ops == &ops->ours)
 		return;
-	if (ops->theirs != dev->ethtool_ops) {
-		ops->theirs = dev->ethtool_ops;
-		ops->ours = *ops->theirs;
-		ops->ours.get_sset_count = nodrop_tap_sset_count;
-		ops->ours.get_strings = nodrop_tap_strings;
-		ops->ours.get_ethtool_stats = nodrop_tap_stats;
-	}
+	ours.get_sset_count = nodrop_tap_sset_count;
+	ours.get_strings = nodrop_tap_strings;
+	ours.get_ethtool_stats = nodrop_tap_stats;
+	ops->ours = ours;
 	dev->ethtool_ops = &ops->ours;
 }
 

@@ -26,6 +26,9 @@ MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothi
 #define NODROP_HOLD_LOOKS	8
 #define NODROP_HOLD_LONG_MS	1000U
 
+/* Frames that are uncharged with the locks held. */
+#define NODROP_HOLD_BATCH	64
+
 /* Milliseconds between two samples. */
 static unsigned int nodrop_hold_period(void)
 {
@@ -35,10 +38,10 @@ static unsigned int nodrop_hold_period(void)
 	return max(min(ms, NODROP_HOLD_LONG_MS) / NODROP_HOLD_LOOKS, 1U);
 }
 
-static void nodrop_hold_guard_next(struct nodrop_hold *hold)
+static void nodrop_hold_guard_next(struct nodrop_hold *hold, unsigned int ms)
 {
-	schedule_delayed_work(&hold->guard,
-			      msecs_to_jiffies(nodrop_hold_period()));
+	cancel_delayed_work(&hold->guard);
+	schedule_delayed_work(&hold->guard, msecs_to_jiffies(ms));
 }
 
 void nodrop_hold_lock(struct ptr_ring *ring)
@@ -53,7 +56,7 @@ void nodrop_hold_unlock(struct ptr_ring *ring)
 	spin_unlock_bh(&ring->consumer_lock);
 }
 
-/* Sample from now on: a frame comes. Context: producer_lock held. */
+/* Sample from now on: the ring gets a frame. Context: producer_lock held. */
 void nodrop_hold_guard_arm(struct nodrop_hold *hold)
 {
 	if (hold->armed || hold->closed)
@@ -65,14 +68,23 @@ void nodrop_hold_guard_arm(struct nodrop_hold *hold)
 	hold->taken = nodrop_hold_taken(hold);
 	WRITE_ONCE(hold->stalled, false);
 	WRITE_ONCE(hold->head, READ_ONCE(hold->ring->consumer_head));
-	nodrop_hold_guard_next(hold);
+	nodrop_hold_guard_next(hold, nodrop_hold_period());
+}
+
+/* vhost-net has the ring, and may put frames back into it. */
+void nodrop_hold_guard_keep(struct nodrop_hold *hold)
+{
+	nodrop_hold_lock(hold->ring);
+	hold->kept = true;
+	nodrop_hold_guard_arm(hold);
+	nodrop_hold_unlock(hold->ring);
 }
 
 /*
  * Uncharge one frame after another. The last charge keeps a closed socket, and
  * freeing a tap's socket takes a lock of its ring: drop these locks before.
  *
- * Context: process context, both locks held; dropped after each frame.
+ * Context: process context, both locks held; dropped now and then.
  */
 static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 {
@@ -89,10 +101,11 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 		if (sk)
 			refcount_inc(&sk->sk_wmem_alloc);
 		skb_orphan(skb);
-		if (!sk)
+		if (!sk && hold->uncharged % NODROP_HOLD_BATCH)
 			continue;
 		nodrop_hold_unlock(ring);
-		sk_free(sk);
+		if (sk)
+			sk_free(sk);
 		cond_resched();
 		nodrop_hold_lock(ring);
 	}
@@ -100,7 +113,8 @@ static void nodrop_hold_uncharge(struct nodrop_hold *hold)
 
 /*
  * Counts frames: after a resize or a full turn, consumer_head may be the same
- * although some were taken.
+ * although some were taken. @head stays as it was if some were: senders must
+ * not find the consumer stalled.
  *
  * Context: both locks held.
  */
@@ -109,13 +123,13 @@ static bool nodrop_hold_has_stalled(struct nodrop_hold *hold)
 	unsigned int ms = READ_ONCE(nodrop_hold_guard_ms);
 	u32 taken = nodrop_hold_taken(hold);
 
-	WRITE_ONCE(hold->head, hold->ring->consumer_head);
 	if (!ms || taken != hold->taken) {
 		hold->samples = 0;
 		hold->uncharged = 0;
 		hold->taken = taken;
 		return false;
 	}
+	WRITE_ONCE(hold->head, hold->ring->consumer_head);
 	hold->samples++;
 	return hold->stalled || hold->samples >= ms / nodrop_hold_period();
 }
@@ -128,6 +142,8 @@ static void nodrop_hold_sample(struct work_struct *work)
 	bool stalled;
 
 	nodrop_hold_lock(ring);
+	if (!__ptr_ring_empty(ring))
+		nodrop_hold_guard_arm(hold);
 	stalled = nodrop_hold_has_stalled(hold);
 	hold->stats[NODROP_HOLD_GUARD_TRIPS] += stalled && !hold->stalled;
 	WRITE_ONCE(hold->stalled, stalled);
@@ -136,7 +152,9 @@ static void nodrop_hold_sample(struct work_struct *work)
 
 	hold->armed = !hold->closed && !__ptr_ring_empty(ring);
 	if (hold->armed)
-		nodrop_hold_guard_next(hold);
+		nodrop_hold_guard_next(hold, nodrop_hold_period());
+	else if (hold->kept && !hold->closed)
+		nodrop_hold_guard_next(hold, NODROP_HOLD_LONG_MS);
 	nodrop_hold_unlock(ring);
 }
 
@@ -145,7 +163,7 @@ void nodrop_hold_guard_init(struct nodrop_hold *hold)
 	INIT_DELAYED_WORK(&hold->guard, nodrop_hold_sample);
 }
 
-/* The consumer closes its file. Context: process context. */
+/* The consumer has closed its file. Context: process context. */
 void nodrop_hold_guard_end(struct nodrop_hold *hold)
 {
 	nodrop_hold_lock(hold->ring);

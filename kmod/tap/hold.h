@@ -60,6 +60,7 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
  * @stalled: the consumer has taken nothing for guard_ms; producer_lock to write
  * @armed: @guard is to sample again; producer_lock
  * @closed: nothing arms @guard any more; producer_lock
+ * @kept: @guard goes on while the ring is empty; producer_lock
  * @samples: consecutive samples with the same @taken; producer_lock
  * @uncharged: frames after @taken that @guard has uncharged; producer_lock
  * @taken: nodrop_hold_taken() in the last sample; producer_lock
@@ -70,7 +71,7 @@ extern const char *const nodrop_hold_stat_names[NODROP_HOLD_STATS];
  *	producer_lock
  * @mask: entries of @before, a power of two above the ring's slots, minus 1
  * @stats: the counters; producer_lock
- * @guard: samples the consumer while the ring holds frames
+ * @guard: samples the consumer while the ring holds frames, or is @kept
  */
 struct nodrop_hold {
 	struct ptr_ring *ring;
@@ -78,6 +79,7 @@ struct nodrop_hold {
 	bool stalled;
 	bool armed;
 	bool closed;
+	bool kept;
 	unsigned int samples;
 	int uncharged;
 	u32 taken;
@@ -95,9 +97,10 @@ struct nodrop_hold {
 
 /*
  * Charged frames that may exceed txqueuelen. ptr_ring releases slots in batches
- * of 16.
+ * of two cache lines.
  */
-#define NODROP_HOLD_MOST	(NODROP_HOLD_RESERVE - 16)
+#define NODROP_HOLD_MOST \
+	(NODROP_HOLD_RESERVE - (int)(SMP_CACHE_BYTES * 2 / sizeof(void *)))
 
 /* Slots for a txqueuelen; INT_MAX, which is refused, if it is too large. */
 static inline int nodrop_hold_size(unsigned int txqueuelen)
@@ -154,6 +157,7 @@ void nodrop_hold_lock(struct ptr_ring *ring);
 void nodrop_hold_unlock(struct ptr_ring *ring);
 void nodrop_hold_guard_init(struct nodrop_hold *hold);
 void nodrop_hold_guard_arm(struct nodrop_hold *hold);
+void nodrop_hold_guard_keep(struct nodrop_hold *hold);
 void nodrop_hold_guard_end(struct nodrop_hold *hold);
 
 #endif

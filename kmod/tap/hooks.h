@@ -28,9 +28,11 @@
 /* Definitions that nodrop replaces. */
 static int tap_open(struct inode *inode, struct file *file);
 static int tap_release(struct inode *inode, struct file *file);
+struct ptr_ring *stock_tap_get_ptr_ring(struct file *file);
 
 #define tap_open(inode, file)		stock_tap_open(inode, file)
 #define tap_release(inode, file)	stock_tap_release(inode, file)
+#define tap_get_ptr_ring(file)		stock_tap_get_ptr_ring(file)
 
 /* Produce. */
 static int nodrop_tap_produce(struct ptr_ring *ring, struct sk_buff *skb);

@@ -4,6 +4,7 @@
  */
 #undef tap_open
 #undef tap_release
+#undef tap_get_ptr_ring
 #undef ptr_ring_produce
 #undef ptr_ring_init
 #undef ptr_ring_cleanup

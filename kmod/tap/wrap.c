@@ -102,15 +102,41 @@ static void nodrop_tap_free_rest(struct tap_queue *q, struct sk_buff *segments,
 
 #include "ethtool.h"
 
+/* As tap.c sets it: wakes a sender that polls. */
+static void (*nodrop_tap_write_space_before)(struct sock *sk);
+
+/* A write() that blocks waits for send buffer space as well. */
+static void nodrop_tap_write_space(struct sock *sk)
+{
+	if (sock_writeable(sk) &&
+	    test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags))
+		wake_up_interruptible(sk_sleep(sk));
+	READ_ONCE(nodrop_tap_write_space_before)(sk);
+}
+
 /* The life of a queue */
 
 static int tap_open(struct inode *inode, struct file *file)
 {
 	int err = stock_tap_open(inode, file);
+	struct tap_queue *q = file->private_data;
 
-	if (!err)
-		nodrop_tap_show(file->private_data);
-	return err;
+	if (err)
+		return err;
+	WRITE_ONCE(nodrop_tap_write_space_before, q->sk.sk_write_space);
+	q->sk.sk_write_space = nodrop_tap_write_space;
+	nodrop_tap_show(q);
+	return 0;
+}
+
+/* Callers read the ring themselves, as any consumer does. */
+struct ptr_ring *tap_get_ptr_ring(struct file *file)
+{
+	struct ptr_ring *ring = stock_tap_get_ptr_ring(file);
+
+	if (!IS_ERR(ring))
+		nodrop_hold_guard_keep(nodrop_tap_ring_hold(ring));
+	return ring;
 }
 
 /*
@@ -125,8 +151,8 @@ static int tap_release(struct inode *inode, struct file *file)
 	int err;
 
 	sock_hold(&q->sk);
-	nodrop_hold_guard_end(nodrop_tap_hold(q));
 	err = stock_tap_release(inode, file);
+	nodrop_hold_guard_end(nodrop_tap_hold(q));
 	while ((skb = ptr_ring_consume(&q->ring)))
 		kfree_skb(skb);
 	sock_put(&q->sk);

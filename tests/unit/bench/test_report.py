@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import asdict
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -197,28 +197,13 @@ def test_results_can_be_read(name: str) -> None:
     assert made == (path / files.MARKDOWN_NAME).read_text(encoding="utf-8")
 
 
-class Tags(HTMLParser):
-    """Counts a page's elements and collects its references."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: dict[str, int] = {}
-        self.sources: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.counts[tag] = self.counts.get(tag, 0) + 1
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
-
-
 def test_page_is_complete_and_offline(tmp_path: Path) -> None:
     directory, found = shared.write_report(make_run(tmp_path))
     text = (tmp_path / files.PAGE_NAME).read_text(encoding="utf-8")
-    tags = Tags()
-    tags.feed(text)
-    assert all(source.startswith("data:") for source in tags.sources)
-    assert (tags.counts["img"], tags.counts["table"]) == (1, 1)
+    assert all(source.startswith("data:") for source in re.findall(r'(?:src|href)="([^"]*)', text))
+    assert (text.count("<img "), text.count("<table")) == (1, 1)
     # Names in the data are escaped.
-    assert "b" not in tags.counts
+    assert "<b>" not in text
     assert "A &lt;b&gt; &amp; CPU" in text
     # The same data give the same bytes.
     assert page.page(directory, found) == text
@@ -267,12 +252,6 @@ def test_interval_of_known_samples() -> None:
         found = stats.interval(values)
         assert (found.low, found.high, found.n) == (low, high, n)
         assert found.confidence >= stats.CONFIDENCE
-
-
-def test_confidence_of_small_sample() -> None:
-    for n, confidence in ((1, 0.0), (2, 0.5), (5, 0.9375)):
-        found = stats.interval([float(value) for value in range(n)])
-        assert (found.low, found.high, found.confidence) == (0, n - 1, confidence)
 
 
 def test_join() -> None:

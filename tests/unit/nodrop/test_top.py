@@ -21,7 +21,6 @@ from nodrop.host.model import GAUGES
 from nodrop.host.raw import Raw, RawNamespace
 from nodrop.top import view
 from nodrop.top.rates import Meter, Row
-from nodrop.top.refresh import Looks
 from nodrop.top.view import Sort, View
 
 
@@ -229,11 +228,6 @@ def test_sort(sort: Sort, first: list[str]) -> None:
     assert [row.device.name for row in shown] == first
 
 
-def test_names() -> None:
-    shown = View(names=frozenset(["m3"])).choose(many())
-    assert [row.device.name for row in shown] == ["m3"]
-
-
 def test_short_numbers() -> None:
     numbers = (None, 0.0, 0.26, 9.94, 9.96, 999.4, 999.6, 12_345, 999_600, 1.5e9, 7e12)
     shown = ["-", "0", "0.3", "9.9", "10", "999", "1.00k", "12.3k", "1.00M", "1.50G", "7T"]
@@ -277,20 +271,6 @@ def test_json_matches_the_schema(
         monkeypatch.setattr("nodrop.top.refresh.read", lambda *_, name=name, **__: raw(name))
         assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
         validate("top", json.loads(capsys.readouterr().out))
-
-
-@pytest.mark.usefixtures("machine")
-def test_late_sample_skips_missed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, slept = [0.0], []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        now[0] += seconds + (5.0 if len(slept) == 2 else 0.0)
-
-    monkeypatch.setattr("nodrop.top.refresh.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("nodrop.top.refresh.time.sleep", sleep)
-    assert len(list(Looks().every(2.0, 4))) == 4
-    assert slept == [1.0, 2.0, 2.0, 2.0]
 
 
 @pytest.mark.usefixtures("machine")
