@@ -123,7 +123,7 @@ static bool nodrop_hold_has_stalled(struct nodrop_hold *hold)
 	unsigned int ms = READ_ONCE(nodrop_hold_guard_ms);
 	u32 taken = nodrop_hold_taken(hold);
 
-	if (!ms || taken != hold->taken) {
+	if (!ms || taken != hold->taken || __ptr_ring_empty(hold->ring)) {
 		hold->samples = 0;
 		hold->uncharged = 0;
 		hold->taken = taken;
@@ -142,8 +142,11 @@ static void nodrop_hold_sample(struct work_struct *work)
 	bool stalled;
 
 	nodrop_hold_lock(ring);
-	if (!__ptr_ring_empty(ring))
+	if (!hold->armed && !__ptr_ring_empty(ring)) {
+		/* vhost-net has put frames back. */
 		nodrop_hold_guard_arm(hold);
+		goto out;
+	}
 	stalled = nodrop_hold_has_stalled(hold);
 	hold->stats[NODROP_HOLD_GUARD_TRIPS] += stalled && !hold->stalled;
 	WRITE_ONCE(hold->stalled, stalled);
@@ -155,6 +158,7 @@ static void nodrop_hold_sample(struct work_struct *work)
 		nodrop_hold_guard_next(hold, nodrop_hold_period());
 	else if (hold->kept && !hold->closed)
 		nodrop_hold_guard_next(hold, NODROP_HOLD_LONG_MS);
+out:
 	nodrop_hold_unlock(ring);
 }
 
