@@ -22,7 +22,7 @@ from bench.report import costs
 from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
 from lab import accel, bootable
 from lab.debian import Setup, ensure_machine, ensure_packages
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED, Variant
 from lab.roots import kernel_names
 from nodrop import proc
 from nodrop.errors import NodropError
@@ -48,7 +48,7 @@ def measure(
     """
     rundir.refuse_data(out)
     guest = ensure_machine(kernel, Setup.INSTALLED, ensure_packages(progress), progress)
-    variants = [v for v in Variant if v is not Variant.UPSTREAM or kernel in bootable.UPSTREAM]
+    variants = [v for v in COMPARED if v is not Variant.UPSTREAM or kernel in bootable.UPSTREAM]
     command = ["python3", "-m", "bench.guest.instructions", str(times)]
     command += [",".join(axes), *variants]
     done = count(1)

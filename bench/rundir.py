@@ -25,10 +25,16 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
     """Return all runs of all scenarios, pair by pair.
 
     In each pair the drivers run one after another in the same case, so a change of the machine's
-    speed affects all of them. Each case cycles through all orders of the drivers, so none is
-    always first.
+    speed affects all of them. Each case cycles through all orders of the drivers: of as many pairs
+    as there are drivers, each driver is first in one.
     """
-    orders = list(itertools.permutations(variants))
+    rounds = [[variants[0], *rest] for rest in itertools.permutations(variants[1:])]
+
+    def order(pair: int, number: int) -> list[Variant]:
+        around = rounds[(pair // len(variants) + number) % len(rounds)]
+        first = (pair + number) % len(variants)
+        return around[first:] + around[:first]
+
     return [
         Job(
             scenario=scenario.name,
@@ -43,7 +49,7 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
         for scenario in scenarios
         if pair < scenario.pairs
         for number, case in enumerate(scenario.cases())
-        for variant in orders[(pair + number) % len(orders)]
+        for variant in order(pair, number)
     ]
 
 

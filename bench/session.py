@@ -48,11 +48,13 @@ def measure(
     out: Path,
     progress: Progress,
     flavour: str = "perf",
+    old: str = "",
 ) -> None:
     """Build what is missing, make the runs, write plan, metadata and raw data to ``out``.
 
     Args:
         flavour: the kernel's; other than ``perf`` only for tests.
+        old: the commit of the variant of that name.
 
     Raises:
         UnsupportedError: programs that the scenarios run are not installed.
@@ -62,7 +64,7 @@ def measure(
     """
     programs.require(scenarios)
     kernel = ensure_kernel(progress, flavour)
-    artifacts = ensure_artifacts(kernel, progress)
+    artifacts = ensure_artifacts(kernel, progress, old)
     runs = rundir.jobs(scenarios, variants)
     meta = {
         "schema": META_SCHEMA,
@@ -71,6 +73,7 @@ def measure(
         "programs": programs.versions(scenarios),
         "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
         "variants": [str(variant) for variant in variants],
+        "old": old,
         "scenarios": {scenario.name: asdict(scenario) for scenario in scenarios},
         "continued": [],
     }
@@ -104,7 +107,7 @@ def continue_run(out: Path, progress: Progress) -> None:
         progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
         return
     kernel = ensure_kernel(progress)
-    artifacts = ensure_artifacts(kernel, progress)
+    artifacts = ensure_artifacts(kernel, progress, meta.get("old", ""))
     now = _identity(kernel)
     if wrong := [
         f"{part} {name}" for part, name in SAME if meta[part].get(name) != now[part].get(name)

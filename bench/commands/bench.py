@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bench import scenario
 from bench.commands import shared
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED, Variant
+from lab.kernel import other
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import UsageError
 
@@ -35,6 +36,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         type=shared.variant_list,
         metavar="DRIVERS",
         help="drivers to compare, such as stock,nodrop (default: all)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="compare with another commit's modules, too: the driver 'old'",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="results directory (out/SCENARIO-TIME)"
@@ -65,7 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
             name, length = arguments.scenario, (arguments.pairs, arguments.seconds)
             chosen = scenario.load(name).with_length(*length)
             out = arguments.out or shared.default_out(name)
-            session.measure([chosen], arguments.variants or tuple(Variant), out, steps)
+            variants = arguments.variants or COMPARED
+            old = other.resolve(arguments.against) if arguments.against else ""
+            variants += (Variant.OLD,) * bool(old)
+            session.measure([chosen], variants, out, steps, old=old)
     directory, summaries = shared.write_report(out)
     if arguments.json:
         print_json("bench", next(iter(summaries.values())))
@@ -81,7 +90,7 @@ def _refuse_others(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: there are some.
     """
-    others = ("scenario", "pairs", "seconds", "variants", "out")
+    others = ("scenario", "pairs", "seconds", "variants", "against", "out")
     if any(getattr(arguments, name) for name in others):
         raise UsageError(
             "With --continue, all other settings are those of the interrupted run.",

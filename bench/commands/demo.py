@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import scenario
 from bench.commands import shared
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED
 from nodrop.commands.common import print_json, progress
 
 LENGTHS = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     out = arguments.out or shared.default_out("demo")
     with progress(arguments) as steps:
-        measure(chosen, tuple(Variant), out, steps)
+        measure(chosen, COMPARED, out, steps)
     directory, summaries = shared.write_report(out)
     if arguments.json:
         print_json("demo", {"scenarios": summaries})

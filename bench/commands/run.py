@@ -13,7 +13,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED, Variant
 from lab.kernel.kconfig import FLAVOURS
 from nodrop import screen
 from nodrop.commands import common
@@ -43,7 +43,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument(
         "--kernel", metavar="K", choices=KERNELS, default="uml", help=f"{', '.join(KERNELS)} (uml)"
     )
-    drivers = (*(str(variant) for variant in Variant), NONE)
+    drivers = (*(str(variant) for variant in COMPARED), NONE)
     run.add_argument(
         "--driver",
         metavar="D",

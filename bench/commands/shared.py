@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED, Variant
 from nodrop.errors import FAILED, NodropError
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def variant_list(text: str) -> tuple[Variant, ...]:
     """Parse ``stock,nodrop``, for argparse; return the drivers in their usual order."""
     words = text.split(",")
-    unknown = sorted(set(words) - {str(variant) for variant in Variant})
+    unknown = sorted(set(words) - {str(variant) for variant in COMPARED})
     if unknown:
-        known = ", ".join(Variant)
+        known = ", ".join(COMPARED)
         raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {known}")
-    return tuple(variant for variant in Variant if str(variant) in words)
+    return tuple(variant for variant in COMPARED if str(variant) in words)
 
 
 def default_out(name: str) -> Path:

@@ -18,11 +18,16 @@ from bench.report.files import PLOT_NAME, RunDirectory
 from bench.report.table import caption
 from bench.report.tablerows import case_words
 
-COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2"}
-"""Grey, and two colours of Okabe and Ito's palette for all kinds of colour vision."""
-HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx"}
+COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2", "old": "#cc79a7"}
+"""Grey, and three colours of Okabe and Ito's palette for all kinds of colour vision."""
+HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx", "old": "..."}
 """Distinguishes the drivers without colours."""
-LABELS = {"stock": "stock", "upstream": "upstream's flag", "nodrop": "nodrop"}
+LABELS = {
+    "stock": "stock",
+    "upstream": "upstream's flag",
+    "nodrop": "nodrop",
+    "old": "nodrop, other commit",
+}
 INK, FAINT = "#222222", "#666666"
 STYLE: Any = {
     "svg.hashsalt": "nodrop",

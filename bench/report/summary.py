@@ -6,7 +6,7 @@ Layout of one scenario (``nodrop-lab -j bench SCENARIO`` prints this object)::
     scenario, title, kernel, machine, started, source, runs, pairs, seconds
     continued -> [when an interrupted run was continued]
     noise -> {noisy, reasons, ...}, see :mod:`bench.report.noise`
-    variants -> stock|upstream|nodrop -> metric -> {median, low, high, n, confidence}
+    variants -> stock|upstream|nodrop|old -> metric -> {median, low, high, n, confidence}
     ratios   -> nodrop/stock|...      -> metric -> the same
     joins    -> metric -> "geometric mean" | "sum" | "mean"
     cases    -> case -> {parameters, variants, ratios}
@@ -32,7 +32,10 @@ from bench.report import noise, stats
 from bench.report.files import Run, RunDirectory
 from bench.scenario import Metric, Scenario
 
-RATIOS = (("nodrop", "stock"), ("upstream", "stock"), ("nodrop", "upstream"))
+RATIOS = (
+    *(("nodrop", "stock"), ("upstream", "stock"), ("nodrop", "upstream")),
+    *(("old", "stock"), ("nodrop", "old")),
+)
 
 Series = dict[str, dict[int, float]]
 """Variant -> pair -> value, of one metric."""

@@ -16,9 +16,9 @@
 #include "../tun/flags.h"
 
 /* Before the hooks, which redirect these names. */
-static int nodrop_live_plain_resize(struct ptr_ring *ring, int size)
+static int nodrop_live_plain_resize(struct ptr_ring **rings, int n, int size)
 {
-	return nodrop_ptr_ring_resize(&ring, 1, size, nodrop_live_ptr_free);
+	return nodrop_ptr_ring_resize(rings, n, size, nodrop_live_ptr_free);
 }
 
 static bool nodrop_live_plain_empty(struct ptr_ring *ring)
@@ -121,23 +121,23 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 	return len;
 }
 
+/* All or none. Sorts the rings: those without a queue first. */
 static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 {
 	struct nodrop_queue *q;
-	int i, err = 0;
+	int i, plain = 0, err;
 
-	for (i = 0; i < n && !err; i++) {
+	for (i = 0; i < n; i++) {
 		q = nodrop_queue_find(rings[i]);
-		if (q)
-			err = nodrop_grow(q, size);
+		err = q ? nodrop_grow(q, size) : 0;
+		if (err)
+			return err;
+		if (!q)
+			swap(rings[i], rings[plain++]);
 	}
-	for (i = 0; i < n && !err; i++) {
-		q = nodrop_queue_find(rings[i]);
-		if (q)
-			nodrop_resize(q, size);
-		else
-			err = nodrop_live_plain_resize(rings[i], size);
-	}
+	err = plain ? nodrop_live_plain_resize(rings, plain, size) : 0;
+	for (i = plain; i < n && !err; i++)
+		nodrop_resize(nodrop_queue_find(rings[i]), size);
 	return err;
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.guest.failure import GuestError, Unsupported
 from lab.guest.process import tool
 from lab.guest.timing import time_limit
-from lab.guest.variant import Variant
+from lab.guest.variant import OURS, Variant
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that requests flow control from upstream's driver, since Linux 7.3."""
@@ -32,7 +32,7 @@ UNLOAD_TIMEOUT_S = 20.0
 
 def module_dir(variant: Variant) -> str:
     """Return the directory in NODROP_MODULES with a variant's tun.ko."""
-    return "nodrop" if variant is Variant.NODROP else "stock"
+    return str(variant) if variant in OURS else "stock"
 
 
 def device_flags(variant: Variant) -> int:
@@ -61,8 +61,8 @@ def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
         vhost: the variant of vhost_net.ko; None: without vhost-net.
     """
     found = [] if vhost is None else [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
-    if Variant.NODROP in (tun, vhost):
-        found.append("nodrop/nodrop.ko")
+    if ours := next((variant for variant in OURS if variant in (tun, vhost)), None):
+        found.append(f"{ours}/nodrop.ko")
     found += [f"{module_dir(tun)}/tun.ko", READER]
     if vhost is not None:
         found.append(f"{module_dir(vhost)}/vhost_net.ko")

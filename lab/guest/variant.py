@@ -12,3 +12,10 @@ class Variant(StrEnum):
     STOCK = "stock"
     UPSTREAM = "upstream"
     NODROP = "nodrop"
+    OLD = "old"
+    """nodrop's modules of another commit."""
+
+
+COMPARED = (Variant.STOCK, Variant.UPSTREAM, Variant.NODROP)
+"""What is measured unless something else is asked for."""
+OURS = (Variant.NODROP, Variant.OLD)

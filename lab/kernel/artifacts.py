@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.kernel import cache
+from lab.kernel import cache, other
 from lab.kernel.kbuild import Kernel, make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
@@ -41,7 +41,8 @@ class Artifacts:
     """Directories that a guest needs besides its kernel.
 
     Attributes:
-        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (NODROP_MODULES).
+        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (NODROP_MODULES);
+            ``old/*.ko`` if they were asked for.
         bin: the traffic programs (NODROP_BIN).
     """
 
@@ -71,8 +72,11 @@ def copy_modules(files: Iterable[Path], place: Path) -> None:
         shutil.copy(path, place)
 
 
-def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
+def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artifacts:
     """Return the modules and programs for a kernel, built if the cache has none.
+
+    Args:
+        old: the commit of the modules in ``old/``; empty: there is no ``old/``.
 
     Raises:
         NodropError: a part of the repository is missing or fails to build.
@@ -83,15 +87,21 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
             raise NodropError(
                 f"{tree} has no Makefile.", "Run nodrop from a complete clone of its repository."
             )
-    key = cache.digest(_RECIPE, kernel.build_id, content_hash(kmod, traffic))
+    key = cache.digest(_RECIPE, kernel.build_id, content_hash(kmod, traffic), old)
     store = cache.Cache("artifacts", keep=16)
 
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
         work = temporary / "work"
+        ours = {"nodrop": kmod}
+        if old:
+            ours["old"] = other.unpack(old, work / "other")
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
         steps = (
-            ("nodrop's modules", kmod, [*target, f"OUT={work / 'nodrop'}"]),
+            *(
+                (f"{name}'s modules", tree, [*target, f"OUT={work / name}"])
+                for name, tree in ours.items()
+            ),
             ("the benchmarks' modules", traffic, [*target, f"OUT={work / 'reader'}", "kreader"]),
             ("the traffic programs", traffic, [f"OUT={programs}", "programs", "ciphers"]),
         )
@@ -106,10 +116,11 @@ def ensure_artifacts(kernel: Kernel, progress: Progress) -> Artifacts:
         copy_modules((kernel.objtree / name for name in _STOCK), modules / "stock")
         taps = (kernel.objtree / name for name in _STOCK_TAP)
         copy_modules((path for path in taps if path.exists()), modules / "stock")
-        copy_modules((work / "nodrop").glob("*.ko"), modules / "nodrop")
+        for name in ours:
+            copy_modules((work / name).glob("*.ko"), modules / name)
         copy_modules((work / "reader").glob("*.ko"), modules)
-        ours = [f"nodrop/{name}.ko" for name in ("nodrop", "tun", "vhost_net")]
-        for name in (*ours, "kreader.ko", "kspinner.ko"):
+        needed = [f"{name}/{file}.ko" for name in ours for file in ("nodrop", "tun", "vhost_net")]
+        for name in (*needed, "kreader.ko", "kspinner.ko"):
             if not (modules / name).exists():
                 raise NodropError(f"The build of {name} succeeded but left no such file.")
         shutil.rmtree(work)

@@ -18,7 +18,7 @@ from bench.guest.costcases import CASES
 from bench.report import costs
 from bench.report.files import read_rows
 from lab.debian import LIVE_KERNELS, TOOLS, Setup
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED
 from lab.kernel.artifacts import REPOSITORY
 from lab.roots import kernel_names
 from nodrop.progress import Progress
@@ -120,7 +120,7 @@ def test_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     results, _ = read_rows(tmp_path)
     found = costs.costs(results)
     for case in found.values():
-        assert list(case) == list(Variant)
+        assert list(case) == list(COMPARED)
         assert all(1000 < cost.median < 300_000 for cost in case.values())
         assert case["upstream"].lost == case["nodrop"].lost == 0
     assert len(found) == len(CASES)

@@ -282,16 +282,25 @@ static void test_qdisc_goes_after_the_reserve(struct kunit *test)
 	f->qdisc->enqueue = enqueue;
 }
 
+/* Return how many frames fit. */
+static unsigned int flood(struct flow *f)
+{
+	unsigned int n = 0;
+
+	while (!produce_xdp(f, frame(n)))
+		n++;
+	return n;
+}
+
 /* XDP frames have slack, and leave a sender a batch of the reserved slots. */
 static void test_xdp_leaves_the_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
 	int batch = nodrop_batch(f->q->limit);
-	int i, err, n = 0;
+	int i, err, n;
 
 	KUNIT_ASSERT_TRUE(test, reserve(f));
-	while (!produce_xdp(f, frame(n)))
-		n++;
+	n = flood(f);
 	KUNIT_EXPECT_EQ(test, n, f->q->max + NODROP_XDP_SLACK - batch);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_XDP), 1ULL);
 	for (i = 0; i < batch; i++) {
@@ -316,21 +325,11 @@ static void test_xdp_takes_what_nobody_relies_on(struct kunit *test)
 	int err = 0, n = 0;
 
 	transmit(f, n++, &err);
-	while (!produce_xdp(f, frame(0)))
-		;
+	flood(f);
 	while (transmit(f, n++, &err))
 		KUNIT_ASSERT_EQ(test, err, 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
-}
-
-static unsigned int flood(struct flow *f)
-{
-	unsigned int n = 0;
-
-	while (!produce_xdp(f, frame(n)))
-		n++;
-	return n;
 }
 
 /* Frames that fill the ring after each packet that is taken. */
@@ -381,13 +380,11 @@ static void test_xdp_leaves_slots_to_a_run(struct kunit *test)
 static void test_xdp_has_no_slack_while_off(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	int i, n = 0;
+	int i;
 
 	KUNIT_ASSERT_TRUE(test, reserve_by(f, f->txq, false));
 	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
-	while (!produce_xdp(f, frame(n)))
-		n++;
-	KUNIT_EXPECT_EQ(test, n, 4);
+	KUNIT_EXPECT_EQ(test, flood(f), 4U);
 	KUNIT_EXPECT_NE(test, produce(f, packet(0)), 0);
 	for (i = 0; i < 9; i++) {
 		KUNIT_EXPECT_NOT_NULL(test, consume(f));
@@ -400,12 +397,9 @@ static void test_xdp_has_no_slack_while_off(struct kunit *test)
 static void test_xdp_has_no_slack_with_an_unaware_consumer(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	int n = 0;
 
 	nodrop_queue_unaware(f->q);
-	while (!produce_xdp(f, frame(n)))
-		n++;
-	KUNIT_EXPECT_EQ(test, n, 5);
+	KUNIT_EXPECT_EQ(test, flood(f), 5U);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_XDP), 1ULL);
 }
 

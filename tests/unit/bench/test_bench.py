@@ -22,13 +22,13 @@ from bench.load import Load
 from bench.report import files
 from lab import channels
 from lab.guest.environment import Environment
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED, Variant
 from nodrop import cli
 from nodrop.errors import NodropError, UsageError
 from nodrop.signals import interrupt_on_signals
 
 ROOT = Path(__file__).resolve().parents[3]
-VARIANTS = tuple(Variant)
+VARIANTS = COMPARED
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 PAIRS = 2
 JOBS = rundir.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], VARIANTS)
@@ -91,6 +91,9 @@ def test_order(name: str) -> None:
         of_case = [run.variant for run in runs if run.case == case]
         assert len({tuple(of_case[start : start + 3]) for start in range(0, 18, 3)}) == 6
     assert len(set(Counter(run.variant for run in runs[::3]).values())) == 1
+    four = rundir.jobs([scenario.load(name).with_length(4, 0.1)], tuple(Variant))
+    first = {(run.case, run.variant) for run in four[::4]}
+    assert len(first) == 4 * len({run.case for run in four})
 
 
 def test_sets() -> None:

@@ -26,6 +26,7 @@ Capture = pytest.CaptureFixture[str]
         "bench teleport",
         "bench tap --pairs 0",
         "bench tap --variants x",
+        "bench tap --variants old",
     ],
 )
 def test_usage_errors(line: str, capsys: Capture) -> None:
@@ -43,7 +44,7 @@ def test_list(capsys: Capture) -> None:
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Replace a measurement by recorded results."""
 
-    def measure(_scenarios: Any, _variants: Any, out: Path, _progress: Any) -> None:
+    def measure(_scenarios: Any, _variants: Any, out: Path, _progress: Any, **_: Any) -> None:
         shutil.copytree(RESULTS / "tap", out)
 
     monkeypatch.setattr(session, "measure", measure)

@@ -21,7 +21,7 @@ from bench.guest.plan import RAW_NAME
 from bench.report import files, noise, page, plot, stats, summary, table, tablerows
 from bench.report.files import Run
 from bench.rundir import jobs
-from lab.guest.variant import Variant
+from lab.guest.variant import COMPARED
 from lab.kernel.artifacts import REPOSITORY
 from nodrop.errors import NodropError
 
@@ -51,7 +51,7 @@ def make_run(
     }
     (path / files.META_NAME).write_text(json.dumps(meta))
     lines = []
-    for job in jobs([chosen], tuple(Variant)):
+    for job in jobs([chosen], COMPARED):
         variant = str(job.variant)
         metrics = {
             "delivered_pps": 100_000.0 * (1 + job.pair / 100) * FACTOR[variant],
