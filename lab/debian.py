@@ -57,7 +57,12 @@ build("{release}", None, Path("{tools}/live"), print)
 '
 cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
 rm -rf {tools}/live/build {tools}/live/source
+cp -r {repository}/{cumulative} {tools}/cumulative
+make -C /lib/modules/{release}/build M={tools}/cumulative modules
+mv {tools}/cumulative/cumulative.ko {tools}/live/
+rm -rf {tools}/cumulative
 """
+_CUMULATIVE = "tests/kernels/live/cumulative"
 _TOOLS = """\
 make -C {traffic} OUT={tools}/bin programs
 make -C {traffic} KOBJ=/lib/modules/{release}/build OUT={tools}/modules kreader
@@ -214,8 +219,11 @@ def _package_layer(
 
 def _live_layer(kernel: DebianKernel) -> layering.Layer:
     """Return the layer with the livepatch, built as ``nodrop livepatch load`` builds it."""
-    script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
-    inputs = content_hash(REPOSITORY / "kmod", REPOSITORY / "nodrop/host")
+    script = _LIVE.format(
+        repository=REPOSITORY, release=kernel.release, tools=TOOLS, cumulative=_CUMULATIVE
+    )
+    trees = ("kmod", "nodrop/host", _CUMULATIVE)
+    inputs = content_hash(*(REPOSITORY / tree for tree in trees))
     return layering.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])
 
 

@@ -11,17 +11,11 @@
 /* Bound of a busy-wait for a sender: less than an IPI and a wake-up take. */
 #define NODROP_PATIENCE_NS 5000
 
-/* Context: consumer_lock held. */
-static void nodrop_count(struct nodrop_queue *q, enum nodrop_stat stat)
-{
-	q->stats[stat]++;
-}
-
 static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 			      int cpu)
 {
 	spin_lock(&q->ring->consumer_lock);
-	nodrop_count(q, stat);
+	q->stats[stat]++;
 	trace_nodrop_kick(q, cpu);
 	spin_unlock(&q->ring->consumer_lock);
 }
@@ -30,18 +24,18 @@ static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 static void nodrop_wake(struct nodrop_queue *q)
 {
 	WRITE_ONCE(q->stopped, false);
-	/*
-	 * Clear @stopped before XOFF. Pairs with the barrier in nodrop_stop().
-	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
-	 */
-	smp_mb();
 	/* While the device is down, its driver keeps the txqs stopped. */
 	if (unlikely(!netif_running(q->txq->dev)))
 		return;
 	WRITE_ONCE(q->woken, true);
-	nodrop_count(q, NODROP_WAKES);
+	q->stats[NODROP_WAKES]++;
 	trace_nodrop_wake(q, 0);
-	netif_tx_start_queue(q->txq);
+	/*
+	 * netif_tx_start_queue() that clears @stopped before XOFF. Pairs with
+	 * smp_wmb() in nodrop_stop().
+	 * Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
+	 */
+	clear_bit_unlock(__QUEUE_STATE_DRV_XOFF, &q->txq->state);
 }
 
 /*

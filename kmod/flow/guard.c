@@ -5,10 +5,10 @@
  *
  * A stopped txq keeps packets in the qdisc and their sockets charged, so
  * senders block. That is the point while the consumer works, and wrong when it
- * hangs or never reads. The guard samples a stopped txq NODROP_GUARD_SAMPLES
- * times in nodrop_guard_ms. If the consumer took nothing in all of them, it is
- * stalled: the guard wakes the txq, and a full ring drops until the consumer
- * takes a packet.
+ * hangs or never reads. The guard samples a stopped txq at least
+ * NODROP_GUARD_SAMPLES times in guard_ms. If the consumer took nothing in all
+ * of them, it is stalled: the guard wakes the txq, and a full ring drops until
+ * the consumer takes a packet.
  *
  * Samples and not one timeout, because time jumps: after a pause of a virtual
  * machine the timer has expired before the consumer could run. A jump is one
@@ -27,17 +27,28 @@ unsigned int nodrop_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
 MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is stalled and the ring drops, 0: never (default 1000)");
 
-#define NODROP_GUARD_SAMPLES 8
+#define NODROP_GUARD_SAMPLES 8U
 
-/* Sets the period while the guard is off: guard_ms may change any time. */
-#define NODROP_GUARD_IDLE_MS 1000
+/* Bounds the period, because guard_ms may be lowered at any time. */
+#ifndef NODROP_GUARD_LONG_MS
+#define NODROP_GUARD_LONG_MS 1000U
+#endif
 
 /* A sixteenth less, because each sample is up to a jiffy late. */
 static unsigned long nodrop_guard_period(void)
 {
-	unsigned int ms = READ_ONCE(nodrop_guard_ms) ?: NODROP_GUARD_IDLE_MS;
+	unsigned int ms = READ_ONCE(nodrop_guard_ms) ?: NODROP_GUARD_LONG_MS;
 
+	ms = min(ms, NODROP_GUARD_LONG_MS);
 	return max(1UL, msecs_to_jiffies(ms - ms / 16) / NODROP_GUARD_SAMPLES);
+}
+
+/* How many samples make a consumer that takes nothing a stalled one. */
+static unsigned int nodrop_guard_enough(void)
+{
+	return max(READ_ONCE(nodrop_guard_ms) /
+		   (NODROP_GUARD_LONG_MS / NODROP_GUARD_SAMPLES),
+		   NODROP_GUARD_SAMPLES);
 }
 
 static void nodrop_guard_sample(struct timer_list *timer)
@@ -68,7 +79,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 		q->guard_samples = 1;
 	} else if (!READ_ONCE(nodrop_guard_ms)) {
 		q->guard_samples = 0;
-	} else if (++q->guard_samples >= NODROP_GUARD_SAMPLES) {
+	} else if (++q->guard_samples >= nodrop_guard_enough()) {
 		/*
 		 * A consumer that takes a packet right now may clear @stalled
 		 * before it is set; its next packet clears it again. A sender
@@ -103,7 +114,7 @@ void nodrop_guard_init(struct nodrop_queue *q)
  */
 void nodrop_guard_arm(struct nodrop_queue *q)
 {
-	if (!q->txq || timer_pending(&q->guard))
+	if (timer_pending(&q->guard))
 		return;
 
 	q->guard_mark = READ_ONCE(q->taken);

@@ -51,7 +51,7 @@
  *   writes XOFF first and a wake @stopped first, XOFF never remains set while
  *   @stopped is clear. @stopped without XOFF and a needless wake are harmless:
  *   the next sender finds no slot, stops the txq and returns NETDEV_TX_BUSY.
- *   Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
+ *   Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
  * Kick. The consumer kicks if it takes half of the packets left at the wake
  *   before any sender comes: an IPI makes the CPU that sent last run the qdisc.
  *   If the ring is empty, the consumer first busy-waits for a sender, for less
@@ -142,12 +142,6 @@ enum nodrop_stat {
  * @bypass_reason: the NODROP_DROP_* that a full ring counts now, 0 while there
  *	is flow control
  *
- * State of the last stop; written by the sender that stops:
- * @stopped: the core has stopped the txq; set under producer_lock, cleared by a
- *	wake under either lock. May be set while XOFF is clear
- * @mark: @produced at the stop
- * @wake_at: value of @taken at which the consumer wakes the txq
- *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
  * @check_at: value of @taken at which the consumer reads @stopped again
@@ -158,6 +152,13 @@ enum nodrop_stat {
  * @pace: last sample of the consumer's pace, ns a packet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
+ *
+ * State of the last stop; written by the sender that stops. In the line that
+ * both then share anyway: the sender reads @taken, the consumer wakes:
+ * @stopped: the core has stopped the txq; set under producer_lock, cleared by a
+ *	wake under either lock. May be set while XOFF is clear
+ * @mark: @produced at the stop
+ * @wake_at: value of @taken at which the consumer wakes the txq
  *
  * Slow path:
  * @stats: the counters, see enum nodrop_stat
@@ -186,10 +187,6 @@ struct nodrop_queue {
 	int cpu;
 	u8 bypass_reason;
 
-	bool stopped ____cacheline_aligned_in_smp;
-	unsigned int mark;
-	unsigned int wake_at;
-
 	unsigned int taken ____cacheline_aligned_in_smp;
 	unsigned int check_at;
 	unsigned int limit;
@@ -200,12 +197,16 @@ struct nodrop_queue {
 	unsigned int pace_taken;
 	u64 pace_at;
 
+	bool stopped;
+	unsigned int mark;
+	unsigned int wake_at;
+
 	u64 stats[NODROP_COUNTERS] ____cacheline_aligned_in_smp;
 	call_single_data_t kick;
 	int kicking;
 	struct timer_list guard;
 	unsigned int guard_mark;
-	u8 guard_samples;
+	unsigned int guard_samples;
 	void (*destroy)(void *packet);
 	const void *key;
 	struct hlist_node node;

@@ -52,10 +52,10 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	WRITE_ONCE(q->wake_at, q->produced - limit / 2);
 	netif_tx_stop_queue(q->txq);
 	/*
-	 * Write XOFF and @wake_at before @stopped. Pairs with the barriers in
-	 * nodrop_wake() and nodrop_check(): a wake that clears @stopped also
-	 * clears this XOFF, and the consumer uses this @wake_at.
-	 * Litmus: 2+2W+stop-wmb-stopped+wake-mb-xon
+	 * Write XOFF and @wake_at before @stopped. Pairs with the release in
+	 * nodrop_wake() and the barrier in nodrop_check(): a wake that clears
+	 * @stopped also clears this XOFF, and the consumer uses this @wake_at.
+	 * Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
 	 * Litmus: MP+mark-wmb-stopped+stopped-rmb-mark
 	 */
 	smp_wmb();

@@ -193,6 +193,9 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 		/* The consumer gets the whole guard_ms again. */
 		WRITE_ONCE(q->stalled, false);
+		/* It decided this for @before; @txq may have no qdisc yet. */
+		WRITE_ONCE(q->woken, false);
+		WRITE_ONCE(q->todo, false);
 		if (before) {
 			nodrop_unhint(before);
 			nodrop_reopen(q, before);

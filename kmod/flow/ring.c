@@ -134,10 +134,7 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
 		if (!packet)
 			break;
 		WRITE_ONCE(q->taken, q->taken + 1);
-		if (WARN_ON_ONCE(__ptr_ring_produce(target->ring, packet))) {
-			q->destroy(packet);
-			break;
-		}
+		WARN_ON_ONCE(__ptr_ring_produce(target->ring, packet));
 		WRITE_ONCE(target->produced, target->produced + 1);
 	}
 	WRITE_ONCE(target->reserved, 0);

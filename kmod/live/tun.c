@@ -132,18 +132,15 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 		err = q ? nodrop_grow(q, size) : 0;
 		if (err)
 			return err;
-		if (!q)
-			swap(rings[i], rings[plain++]);
+		if (!q) {
+			swap(rings[i], rings[plain]);
+			plain++;
+		}
 	}
 	err = plain ? nodrop_live_plain_resize(rings, plain, size) : 0;
 	for (i = plain; i < n && !err; i++)
 		nodrop_resize(nodrop_queue_find(rings[i]), size);
 	return err;
-}
-
-static int nodrop_tun_resize(struct ptr_ring *ring, int size)
-{
-	return nodrop_tun_resize_all(&ring, 1, size);
 }
 
 /* Replacements for functions of the same name */
@@ -269,10 +266,13 @@ static struct nodrop_queue *nodrop_live_create(struct net_device *dev,
 
 	q = nodrop_queue_create(&tfile->tx_ring, &tfile->tx_ring,
 				nodrop_live_ptr_free);
-	if (q && nodrop_tun_resize(&tfile->tx_ring, dev->tx_queue_len)) {
+	if (!q)
+		return NULL;
+	if (nodrop_grow(q, dev->tx_queue_len)) {
 		nodrop_live_drop(q);
 		return NULL;
 	}
+	nodrop_resize(q, dev->tx_queue_len);
 	return q;
 }
 

@@ -106,11 +106,6 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 	return err;
 }
 
-static int nodrop_tun_resize(struct ptr_ring *ring, int size)
-{
-	return nodrop_tun_resize_all(&ring, 1, size);
-}
-
 /* Transmit */
 
 /* As sock_init_data() sets it: wakes the consumer that sleeps or polls. */

@@ -31,9 +31,13 @@
 #define SEND_STEP_NS	(1000 * 1000ULL)
 #define ANY_CPU		"any"
 
-/* On one CPU vhost's thread has priority: a guest has its own CPU. */
-#define CLIENT_PRIORITY	1
-#define WORKER_PRIORITY	2
+/*
+ * On one CPU vhost's thread has priority: a guest has its own CPU. Neither may
+ * keep a request waiting.
+ */
+#define CLIENT_PRIORITY		1
+#define WORKER_PRIORITY		2
+#define REQUEST_PRIORITY	3
 
 /**
  * struct client - shared by the threads
@@ -279,6 +283,7 @@ int main(int argc, char **argv)
 	start_thread(&threads[count++], receive, &client);
 	if (client.far)
 		start_thread(&threads[count++], transmit, &client);
+	place(0, "cpu", cpu, fifo ? REQUEST_PRIORITY : 0);
 	handle_requests(&client);
 	join_threads(threads, count);
 	vhost_detach(&client.dev);

@@ -34,18 +34,6 @@ PROBE_GRACE_S = 0.1
 END_GRACE_S = time_limit(15.0)
 
 
-def distribution(probe: dict[str, Any]) -> Metrics:
-    """Return the percentiles of the round-trip time as metrics.
-
-    Args:
-        probe: echo_probe's result.
-    """
-    return {
-        f"latency_cdf_{per_thousand}_ms": value / 1e6
-        for per_thousand, value in probe["distribution_ns"].items()
-    }
-
-
 class NullVpn(Scenario):
     """Latency under load, goodput and retransmits of traffic through a VPN."""
 
@@ -104,7 +92,7 @@ class NullVpn(Scenario):
             "requeues": sum(count.qdisc.requeues for count in counts),
             "window_s": flows["seconds"],
         }
-        return metrics | distribution(probe) | rated | driver_metrics(driver)
+        return metrics | rated | driver_metrics(driver)
 
     def _traffic(
         self, forwarder: KernelReader, seconds: float

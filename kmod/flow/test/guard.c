@@ -83,6 +83,22 @@ static void test_guard_samples_often(struct kunit *test)
 	}
 }
 
+/* Its period is bounded: a guard_ms that is lowered takes effect soon. */
+static void test_guard_waits_for_long(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	nodrop_guard_ms = 10 * GUARD_MS;
+	fill(test, f);
+	KUNIT_EXPECT_LE(test, f->q->guard.expires - jiffies,
+			msecs_to_jiffies(GUARD_MS / guard_samples_to_trip));
+	guard_samples(f, 10 * guard_samples_to_trip - 1);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	guard_samples(f, 1);
+	nodrop_guard_ms = GUARD_MS;
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+}
+
 static void test_guard_ends_with_the_txq(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
@@ -118,6 +134,7 @@ static struct kunit_case guard_cases[] = {
 	KUNIT_CASE(test_guard_samples_often),
 	KUNIT_CASE(test_guard_ends_with_the_txq),
 	KUNIT_CASE(test_guard_is_switched),
+	KUNIT_CASE(test_guard_waits_for_long),
 	{}
 };
 

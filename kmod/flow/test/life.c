@@ -44,6 +44,25 @@ static void test_bind_wakes_the_txq_before(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 }
 
+/* Another txq may be bound before it has a qdisc: nothing to kick there. */
+static void test_bind_forgets_a_wake(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	struct Qdisc *qdisc = rcu_access_pointer(f->txq->qdisc);
+
+	fill(test, f);
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	flow_bind(f, NULL);
+	rcu_assign_pointer(f->txq->qdisc, NULL);
+	clear_bit(__LINK_STATE_START, &f->dev->state);
+	flow_bind(f, f->txq);
+	while (consume(f))
+		;
+	set_bit(__LINK_STATE_START, &f->dev->state);
+	rcu_assign_pointer(f->txq->qdisc, qdisc);
+}
+
 #define QUEUES 6000
 
 static void test_find(struct kunit *test)
@@ -214,6 +233,7 @@ static struct kunit_case life_cases[] = {
 	KUNIT_CASE(test_unaware_consumer_drops),
 	KUNIT_CASE(test_bind_wakes),
 	KUNIT_CASE(test_bind_wakes_the_txq_before),
+	KUNIT_CASE(test_bind_forgets_a_wake),
 	KUNIT_CASE(test_find),
 	KUNIT_CASE(test_create_in_use),
 	KUNIT_CASE(test_size),

@@ -20,7 +20,7 @@ TEXTS = {
     if "test" not in path.relative_to(REPOSITORY / "kmod").parts
 }
 WHOLE = [name for name in LITMUS if not name.endswith("-broken")]
-BARRIER = re.compile(r"\b(?:smp_\w*(?:mb|release|acquire)\w*|smp_store_mb)\(")
+BARRIER = re.compile(r"\b(?:smp_\w*(?:mb|release|acquire)\w*|smp_store_mb|clear_bit_unlock)\(")
 NAMED = re.compile(
     r"Litmus: (?:proof/litmus/)?(\S+?)(?:\.litmus)?(?: \*/)?(?:\s*\\)?$", re.MULTILINE
 )
