@@ -124,6 +124,13 @@ FLOW = (
     ),
     Mutant(
         "flow/guard.c",
+        "a lowered guard_ms waits for the old one",
+        "\tms = min(ms, NODROP_GUARD_LONG_MS);\n",
+        "",
+        KUNIT,
+    ),
+    Mutant(
+        "flow/guard.c",
         "the stall guard never trips",
         "\t\tWRITE_ONCE(q->stalled, true);",
         "\t\t;",
