@@ -128,7 +128,6 @@ def summarise_scenario(
         )
         for name, metric in scenario.metrics.items()
     }
-    quiet = noise.of_scenario(scenario, runs)
     return {
         "scenario": scenario.name,
         "title": scenario.title,
@@ -138,8 +137,7 @@ def summarise_scenario(
         "source": meta["source"],
         "runs": len(runs),
         "pairs": complete_pairs(runs, meta["variants"]),
-        "others_cpu_share": quiet["others_cpu_share"],
-        "noise": quiet,
+        "noise": noise.of_scenario(scenario, runs),
         "continued": meta["continued"],
         "seconds": scenario.seconds,
         "joins": {name: metric.join for name, metric in scenario.metrics.items()},
