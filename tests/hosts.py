@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Machines recorded with ``python -m nodrop.doctor``: tests/unit/hosts."""
+"""Machines recorded with ``python -m nodrop.doctor``, without unused keys: tests/unit/hosts."""
 
 from __future__ import annotations
 
