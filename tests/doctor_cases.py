@@ -19,20 +19,22 @@ Change = Callable[[dict[str, Any]], None]
 
 KERNEL = {"release": "7.3.4", "image": True, "headers": True, "nodrop": False, "why_not": ""}
 
-
 RECORDS = ("stock", "nodrop", "noqueue", "stuck", "starved")
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a recorded machine, or one made from nodrop's record."""
+    """Return a recorded machine, or one made from nodrop's record.
+
+    Its file has the second sample's differences from the first, all in the namespace.
+    """
     recorded = "stock" if name == "stock" else "nodrop"
     found: dict[str, Any] = json.loads((RECORDED / f"{recorded}.json").read_text())
+    differences, found["after"] = found["after"], copy.deepcopy(found["before"])
+    for path, value in differences.items():
+        both(path, value, first=1)(found)
     for change in MADE.get(name, ()):
         change(found)
-    # Guests see files of the host, which may be a container.
-    found["system"]["container"] = ""
     found["system"]["kernels"] = [dict(KERNEL)]
-    found["system"]["distribution"] = "debian"
     return found
 
 
@@ -63,12 +65,12 @@ def later(path: str, amount: int) -> Change:
     return change
 
 
-def both(path: str, value: Any) -> Change:
-    """Set a value in both samples, relative to their namespace."""
+def both(path: str, value: Any, first: int = 0) -> Change:
+    """Set a value in both samples, or in the second (first=1), relative to their namespace."""
 
     def change(data: dict[str, Any]) -> None:
         *keys, last = path.split(".")
-        for space in spaces(data):
+        for space in spaces(data)[first:]:
             inner(space, keys)[last] = value
 
     return change

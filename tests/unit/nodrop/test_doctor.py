@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every check of doctor with and without a finding, and the command's options.
 
-The machines in tests/unit/doctor were recorded in guests by ``python -m nodrop.doctor FILE``;
-most cases change one thing in one of them (doctor_cases.py).
+The machines in tests/unit/doctor were recorded in guests by ``python -m nodrop.doctor FILE``, and
+shortened; most cases change one thing in one of them (doctor_cases.py).
 """
 
 from __future__ import annotations
