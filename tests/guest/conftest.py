@@ -22,12 +22,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GuestSchedul
     return GuestScheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tests/guest" in item.nodeid:
-            item.add_marker(pytest.mark.guest)
-
-
 @pytest.fixture
 def time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function that advances the clock by an hour, to make guests time out."""

@@ -51,8 +51,6 @@ MOST = "6.12"
 COUNTED = "7.3"
 """The kernel to count instructions on: it has all drivers."""
 
-pytestmark = pytest.mark.kernels
-
 
 @pytest.mark.parametrize("kernel", OTHERS)
 def test_flow_control(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -18,7 +18,6 @@ from lab.kernel.artifacts import REPOSITORY
 PROGRAMS = {Setup.INSTALLED: "at_work", Setup.REMOVED: "stock_again"}
 
 
-@pytest.mark.kernels
 @pytest.mark.parametrize("setup", PROGRAMS, ids=lambda setup: setup.value)
 @pytest.mark.parametrize("kernel", ["6.1", "6.12"])
 def test_packages(kernel: str, setup: Setup, tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -39,12 +39,6 @@ class Side:
         return run
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tests/tunnels" in item.nodeid:
-            item.add_marker(pytest.mark.tunnels)
-
-
 @pytest.fixture(scope="session")
 def sides(request: pytest.FixtureRequest) -> tuple[Side, ...]:
     """The kernels without the series and with it; progress is on the terminal."""
