@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Time limits and signals, for all tests."""
+"""Time limits, signals and the terminal, for all tests."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from nodrop import deadline
+from nodrop.progress import Progress
 
 SPARE_S = 20.0
 """A test's guests and builds are stopped so long before its limit, so it can report, seconds."""
@@ -58,3 +60,11 @@ def pytest_runtest_setup() -> None:
     """Fail a test for which there is no time left, so that the others' results are reported."""
     if deadline.at_most(None) == 0.0:
         pytest.fail("not run: its stage has no time left", pytrace=False)
+
+
+@contextmanager
+def on_terminal(request: pytest.FixtureRequest) -> Iterator[Progress]:
+    """Show the progress of a build on the terminal, although output is captured."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled(), Progress() as progress:
+        yield progress

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from conftest import on_terminal
 from sharing import GuestScheduling
 
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
-from nodrop.progress import Progress
 
 FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
 """The kernel's flavour; by default the one with lockdep and other debug options."""
@@ -36,13 +36,11 @@ def time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.fixture(scope="session")
 def kernel(request: pytest.FixtureRequest) -> Kernel:
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled(), Progress() as progress:
+    with on_terminal(request) as progress:
         return ensure_kernel(progress, FLAVOUR)
 
 
 @pytest.fixture(scope="session")
 def artifacts(kernel: Kernel, request: pytest.FixtureRequest) -> Artifacts:
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled(), Progress() as progress:
+    with on_terminal(request) as progress:
         return ensure_artifacts(kernel, progress)

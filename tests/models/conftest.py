@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import pytest
+from conftest import on_terminal
 
 from nodrop.errors import NodropError
-from nodrop.progress import Progress
 from proof.herd import Herd, ensure_herd
 
 MISSING: dict[str, str] = {}
@@ -15,9 +15,8 @@ MISSING: dict[str, str] = {}
 
 @pytest.fixture(scope="session")
 def herd(request: pytest.FixtureRequest) -> Herd:
-    capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
-        with capture.global_and_fixture_disabled(), Progress() as progress:
+        with on_terminal(request) as progress:
             return ensure_herd(progress)
     except NodropError as error:
         MISSING["litmus tests"] = error.message

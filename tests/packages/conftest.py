@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from conftest import on_terminal
 
 from lab import layering
 from lab.kernel.artifacts import REPOSITORY
 from lab.roots import RELEASES, DebianKernel, Release, ensure_kernel
 from nodrop import proc
-from nodrop.progress import Progress
 
 BUILD_TIMEOUT_S = 300.0
 
@@ -77,8 +77,7 @@ def layer(
     """Create a layer on a release's root, with all its kernels, for the block."""
     if os.geteuid() != 0:
         pytest.skip("Debian roots are entered by chroot, which needs root.")
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled(), Progress() as progress:
+    with on_terminal(request) as progress:
         kernels = tuple(ensure_kernel(name, progress) for name in release.kernels)
     upper = tmp_path_factory.mktemp("layer") / "upper"
     upper.mkdir()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from conftest import on_terminal
 
 from lab import uml
 from lab.channels import GuestRun
 from lab.kernel import Kernel, ensure_kernel
-from nodrop.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FLAVOURS = ("tunnel-stock", "tunnel")
@@ -42,6 +42,5 @@ class Side:
 @pytest.fixture(scope="session")
 def sides(request: pytest.FixtureRequest) -> tuple[Side, ...]:
     """The kernels without the series and with it; progress is on the terminal."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled(), Progress() as progress:
+    with on_terminal(request) as progress:
         return tuple(Side(name, ensure_kernel(progress, name)) for name in FLAVOURS)
