@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,8 @@ from typing import Any
 from bench import source
 from lab.kernel import Kernel
 from lab.kernel.artifacts import REPOSITORY
-from nodrop import proc
+from lab.kernel.other import git
 from nodrop.errors import NodropError
-
-GIT_TIMEOUT_S = 10.0
 
 
 def describe_machine() -> dict[str, Any]:
@@ -51,22 +50,15 @@ def describe_source() -> dict[str, Any]:
         found["measured_by"] = source.digest(REPOSITORY, source.GUEST)
     except OSError:
         pass
-    if commit := _git("rev-parse", "HEAD"):
-        found |= {"commit": commit, "modified": bool(_git("status", "--porcelain"))}
+    with suppress(NodropError):
+        if commit := git("rev-parse", "HEAD").strip():
+            found |= {"commit": commit, "modified": bool(git("status", "--porcelain"))}
     return found
 
 
 def now_utc() -> str:
     """Return the time in ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _git(*arguments: str) -> str:
-    try:
-        done = proc.run(["git", "-C", str(REPOSITORY), *arguments], timeout=GIT_TIMEOUT_S)
-    except NodropError:
-        return ""
-    return done.output.strip() if done.status == 0 else ""
 
 
 def _field(path: Path, name: str) -> str:

@@ -19,16 +19,11 @@ _END = b"\x04"
 
 
 class Terminal:
-    """A terminal in raw mode; a context manager that restores its settings.
+    """The terminal of stdin and stdout in raw mode; a context manager that restores it."""
 
-    Args:
-        keys: file descriptor to read keys from; None: stdin.
-        screen: file descriptor for the guest's output; None: stdout.
-    """
-
-    def __init__(self, keys: int | None = None, screen: int | None = None) -> None:
-        self._keys = sys.stdin.fileno() if keys is None else keys
-        self._screen = sys.stdout.fileno() if screen is None else screen
+    def __init__(self) -> None:
+        self._keys = sys.stdin.fileno()
+        self._screen = sys.stdout.fileno()
         self._before: list[Any] = []
         self._handler: Any = None
         self.on_resize: Callable[[], None] = lambda: None

@@ -18,8 +18,8 @@ def resolve(commit: str) -> str:
     Raises:
         NodropError: this clone has no such commit, or the commit no modules.
     """
-    found = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
-    if not found or not _git("ls-tree", found, "kmod/Makefile"):
+    found = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+    if not found or not git("ls-tree", found, "kmod/Makefile"):
         raise NodropError(
             f"{commit} is no commit with modules.",
             "Name one of this clone's that has kmod/Makefile.",
@@ -35,13 +35,18 @@ def unpack(commit: str, place: Path) -> Path:
     """
     place.mkdir(parents=True)
     archive = place / "kmod.tar"
-    _git("archive", "-o", str(archive), commit, "kmod")
+    git("archive", "-o", str(archive), commit, "kmod")
     done = proc.run(["tar", "-C", str(place), "-xf", str(archive)], timeout=TIMEOUT_S)
     if done.status:
         raise NodropError(f"Cannot unpack the modules of {commit}: {proc.tail(done.output, 1)}")
     return place / "kmod"
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """Run git in this clone; return its output, or "" if it fails.
+
+    Raises:
+        NodropError: git is not installed, or did not end in time.
+    """
     done = proc.run(["git", "-C", str(REPOSITORY), *arguments], timeout=TIMEOUT_S)
     return "" if done.status else done.output
