@@ -22,7 +22,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lab.guest.drivers import Drivers
 from lab.guest.failure import GuestError, Unsupported
 from lab.guest.netstats import driver_counters, link_counters
 from lab.guest.prepare import prepare_system
@@ -30,6 +29,7 @@ from lab.guest.process import ip_batch
 from lab.guest.timing import scaled, time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
+from proof.guard import LateDrivers
 
 NAME = "ndtest0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"
@@ -37,24 +37,12 @@ SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
 """Interval at which a blocked sender checks whether to stop, as a struct timeval."""
 DEEP = "pfifo limit 20000"
 """A qdisc that never drops in a test; fq_codel's AQM would."""
-LATE_MS = "600000"
-"""guard_ms in tests of other things: the guard never trips."""
 PARAMETERS = {
     "nodrop": Path("/sys/module/tun/parameters/nodrop"),
     "guard_ms": Path("/sys/module/nodrop/parameters/guard_ms"),
 }
 
-
-class _Drivers(Drivers):
-    """The drivers, with a guard_ms beyond any wait: the guard must not hide a missing wake."""
-
-    def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
-        super().use(tun, vhost=vhost)
-        if PARAMETERS["guard_ms"].exists():
-            PARAMETERS["guard_ms"].write_text(LATE_MS)
-
-
-drivers = _Drivers(Path(os.environ["NODROP_MODULES"]))
+drivers = LateDrivers(Path(os.environ["NODROP_MODULES"]))
 
 
 class Skip(Exception):

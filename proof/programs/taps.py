@@ -32,16 +32,10 @@ PARAMETERS = Path("/sys/module/tap/parameters")
 OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
 """Addresses of another guest, and of the senders."""
 
-LATE_MS = "600000"
-"""guard_ms in tests of other things: the guard never trips."""
-
 
 def use(driver: str) -> None:
     """Load a variant's tap and the modules that use it, unless they are loaded already."""
     drivers.load(tap_modules(driver))
-    guard = PARAMETERS / "guard_ms"
-    if guard.exists():
-        guard.write_text(LATE_MS, encoding="ascii")
 
 
 def run_taps() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lab.guest.drivers import Drivers
 from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.timing import LEAST_S, wait_until
+from proof.guard import LateDrivers
 from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER
 from proof.sweep.lab import Bystander, Lab, laboratory
@@ -33,9 +33,6 @@ FLOOD, FLOOD_MOST = 300, 1000
 """Packets of a flood, and the most to add for a long ring."""
 SHRINK_S = 120.0
 """Time limit for shrinking a row, s: each missing packet costs a minute."""
-GUARD_MS = "600000"
-"""Longer than any row: the guard would hide missing wakes."""
-GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
 
 
 def modules(driver: str) -> list[str]:
@@ -56,11 +53,8 @@ def loaded(driver: str) -> Iterator[None]:
     Raises:
         GuestError: a module cannot be loaded or unloaded.
     """
-    drivers = Drivers(Environment.from_environ().modules)
+    drivers = LateDrivers(Environment.from_environ().modules)
     drivers.load(modules(driver))
-    for guard in GUARDS:
-        if guard.exists():
-            guard.write_text(GUARD_MS)
     yield
     drivers.unload()
 

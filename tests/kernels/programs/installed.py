@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import LATE_MS, PARAMETERS, check, equal
+from harness import check, equal
 
 from lab.guest.process import tool
+from proof.guard import postpone
 
 OURS = ("vhost_net", "tap", "tun", "nodrop")
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")
@@ -25,8 +26,7 @@ def load(*modules: str) -> None:
     for module in modules:
         tool(["modprobe", module])
         check(loaded(module), f"modprobe {module} succeeded without loading it")
-    if PARAMETERS["guard_ms"].exists():
-        PARAMETERS["guard_ms"].write_text(LATE_MS)
+    postpone()
 
 
 def unload_all() -> None:
