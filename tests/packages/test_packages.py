@@ -101,6 +101,14 @@ def test_removal_notices_a_missing_tun(installed: Root) -> None:
     installed.succeed(f"dpkg --purge nodrop-dkms; dpkg -i {dkms_of(build())}", 580)
 
 
+def test_failed_upgrade(installed: Root) -> None:
+    """dpkg calls the old package's scripts: prerm, and then postinst."""
+    scripts, call = "/var/lib/dpkg/info/nodrop-dkms", "upgrade 99"
+    installed.succeed(f"{scripts}.prerm {call}; {scripts}.postinst abort-{call}", 580)
+    for kernel in installed.releases:
+        assert "/updates/dkms/" in installed.module(kernel, "tun")
+
+
 def test_upgrade_and_purge(installed: Root) -> None:
     # As left by a version without tap.
     installed.succeed("rm -v $(ls -d /var/cache/nodrop/sources/*/drivers/net/tap.c | head -n 1)")
