@@ -120,6 +120,12 @@ def test_given_source_that_matches_is_kept(ready: Root) -> None:
     assert "sources/given-" in done.output
 
 
+def test_source_that_cannot_be_kept(ready: Root) -> None:
+    full = 'cp() { [[ ${@: -1} != /var/cache/* ]] && command cp "$@"; }; export -f cp'
+    done = ready.run(f"{HIDE}; {full}; {OURS}/source $KERNEL /tmp/s; s=$?; {RESTORE}; exit $s")
+    assert done.status == 0, done.output
+
+
 def test_kernel_that_is_being_installed(ready: Root) -> None:
     """dpkg's state while a new kernel's packages are configured."""
     status = "s/^Status: .*/Status: install ok"
