@@ -43,6 +43,8 @@ class Machine:
         self.sys.mkdir()
         (place / "dev/net").mkdir(parents=True)
         (place / "dev/net/tun").symlink_to("/dev/null")  # a character device, too
+        (place / "proc/1").mkdir(parents=True)
+        (place / "proc/1/root").symlink_to("/")
 
     def write(self, path: str, text: str | bytes = "") -> None:
         write(self.place / path, text)
@@ -64,26 +66,26 @@ class Machine:
         (self.place / f"proc/{pid}/fd").mkdir()
         (self.place / f"proc/{pid}/fd/4").symlink_to(device)
 
-    def _run(self, *command: str) -> Done:
+    def run(self, *command: str, **more: str) -> Done:
         names = ("sys", "proc", "etc", "dkms", "dev", "boot", "modules")
         where = {f"NODROP_{name.upper()}": self.place / name for name in names}
-        return run(self.place / "bin", KMOD / command[0], *command[1:], **where)
+        return run(self.place / "bin", KMOD / command[0], *command[1:], **where, **more)
 
     def settle(self, how: str = "in") -> str:
-        done = self._run("settle", how)
+        done = self.run("settle", how)
         assert done.returncode == 0, "an installation is never undone here"
         assert done.stdout == ""
         return done.stderr
 
     def signed(self) -> bool:
-        done = self._run("signed", "6.1")
+        done = self.run("signed", "6.1")
         assert bool(done.stderr) is bool(done.returncode)
         assert "mokutil --import" in done.stderr or done.returncode == 0
         assert done.stdout == ""
         return done.returncode == 0
 
     def setting(self, *names: str) -> list[str]:
-        return self._run("framework", *names).stdout.splitlines()
+        return self.run("framework", *names).stdout.splitlines()
 
     def asked(self) -> list[str]:
         path = self.sys / "asked"
@@ -153,6 +155,7 @@ def test_holders_are_named(machine: Machine) -> None:
         (123, "openvpn", "/dev/net/tun"),
         (77, "qemu", "/dev/vhost-net"),
         (78, "qemu", "/dev/tap5"),
+        (79, "vpn", "/srv/jail/dev/net/tun"),
         (9, "sh", "/dev/null"),
     ):
         machine.open(pid, name, device)
@@ -167,6 +170,7 @@ def test_holders_are_named(machine: Machine) -> None:
         ("openvpn", "123"),
         ("qemu", "77"),
         ("qemu", "78"),
+        ("vpn", "79"),
     }
     assert set(re.findall(r"\b(?:mac)?v?tap\d\b", output)) == {"tap0", "macvtap0"}
     assert "'rmmod tap tun && modprobe tun'" in output
@@ -203,6 +207,18 @@ def test_device_node_is_restored(machine: Machine) -> None:
     assert machine.asked() == ["tun", "modprobe -q tun"]
 
 
+def test_in_a_chroot_the_running_kernel_stays(machine: Machine) -> None:
+    """The chroot has its modules, too, and the machine's /sys."""
+    machine.load("tun", OLD, 0)
+    machine.write("boot/initrd.img-6.1", "usr/lib/modules/6.1/kernel/drivers/net/tun.ko.xz\n")
+    (machine.place / "dev/net/tun").unlink()
+    root = machine.place / "proc/1/root"
+    root.unlink()
+    root.symlink_to(machine.place)
+    assert machine.settle() == ""
+    assert machine.asked() == ["initramfs 6.1"]
+
+
 @pytest.mark.parametrize(
     ("path", "text", "loads"),
     [
@@ -236,6 +252,14 @@ def test_trusted_key(strict: Machine) -> None:
     assert strict.signed()
     strict.write("sys/taken", "another's\n")
     assert not strict.signed()
+
+
+@pytest.mark.parametrize(("command", "status"), [("settle in", 0), ("signed 6.1", 1)])
+def test_no_space_for_temporary_files(strict: Machine, command: str, status: int) -> None:
+    strict.load("tun", OLD, 0)
+    done = strict.run(*command.split(), TMPDIR="/nope")
+    assert (done.returncode, strict.asked()) == (status, [])
+    assert "nodrop: " in done.stderr
 
 
 @pytest.mark.parametrize("missing", ["mok.key", "mok.pub"])
