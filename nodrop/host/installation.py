@@ -20,7 +20,7 @@ QUERY_TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 1800.0
 PACKAGE = "nodrop-dkms"
 _NOT_BUILT = 77
-"""DKMS's exit status for a kernel that nodrop does not support."""
+"""Exit status of DKMS and packaging/install for a kernel that nodrop does not support."""
 
 _PREFIX = "nodrop: "
 _REPOSITORY = Path(__file__).resolve().parents[2]

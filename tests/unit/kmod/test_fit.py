@@ -12,6 +12,7 @@ from stubs import Done, programs, run, write
 
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 KERNEL = "6.12.99-amd64"
+ALL = ("nodrop", "tun", "vhost_net", "tap")
 STEPS = {
     "signed": "exit 0",
     "source": '[ "$1" != --given ] || exit 1; mkdir -p "${@: -1}"; touch "${@: -1}/tun.c"',
@@ -69,6 +70,7 @@ def place(tmp_path: Path) -> Path:
     programs(tmp_path / "kmod", STEPS)
     programs(tmp_path / "bin", TOOLS)
     write(tmp_path / "modules" / KERNEL / "build/Module.symvers")
+    (tmp_path / "modules" / KERNEL / "kernel").mkdir()
     return tmp_path
 
 
@@ -97,6 +99,35 @@ def test_modules_of_a_kernel(place: Path, config: str, made: set[str] | None) ->
     assert again.returncode == first.returncode
     assert made is None or not again.stderr
     assert {path.stem for path in out.iterdir()} == (made or set())
+
+
+@pytest.mark.parametrize(
+    ("config", "modules"),
+    [
+        ("CONFIG_VHOST_NET=m\nCONFIG_TAP=m\n", ALL),
+        ("CONFIG_VHOST_NET=y\nCONFIG_TAP=m\n", ("nodrop", "tun", "tap")),
+        ("CONFIG_VHOST_NET=m\n", ("nodrop", "tun", "vhost_net")),
+        (None, ALL),
+    ],
+)
+def test_dkms_conf_lists_the_kernels_modules(
+    tmp_path: Path, config: str | None, modules: tuple[str, ...]
+) -> None:
+    if config is not None:
+        write(tmp_path / "modules" / KERNEL / "build/.config", config)
+    script = f"""dkms_tree={tmp_path}/dkms install_tree={tmp_path}/modules kernelver={KERNEL}
+    . {KMOD}/dkms.conf; echo "${{!BUILT_MODULE_NAME[*]}} ${{!DEST_MODULE_LOCATION[*]}}"
+    echo "${{BUILT_MODULE_NAME[*]}}" """
+    done = run(tmp_path, "bash", "-c", script)
+    numbers = " ".join(map(str, range(len(modules))))
+    assert done.stdout == f"{numbers} {numbers}\n{' '.join(modules)}\n"
+
+
+def test_headers_without_their_kernel(place: Path) -> None:
+    (place / "modules" / KERNEL / "kernel").rmdir()
+    done = fit(place, "CONFIG_TUN=m\n")
+    assert done.returncode == 1
+    assert done.stderr.startswith("nodrop: ")
 
 
 @pytest.mark.parametrize("step", ["signed", "source", "check"])

@@ -14,6 +14,7 @@ from stubs import before, programs, write
 
 from nodrop.cli import main
 from nodrop.commands import install as command
+from nodrop.errors import UnsupportedError
 from nodrop.host.installation import Installation
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -183,6 +184,10 @@ def test_dry_run_of_the_script_changes_nothing(
     assert place.as_text(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
     assert made.ran == []
     assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == there
+    programs(copy / "kmod", {"fit": "exit 1"})
+    programs(tmp_path / "bin", {"id": "echo 0"})
+    with pytest.raises(UnsupportedError):
+        place.run(place.to_install(), print)
 
 
 @pytest.mark.parametrize(("program", "ran"), [("dkms", ["add"]), ("settle", [ADD, INSTALL, "in"])])
