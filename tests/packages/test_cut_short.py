@@ -16,9 +16,9 @@ case "$*" in {pattern}) [ -z "{half}" ] || echo half >"${{@: -1}}"; kill -9 $PPI
 exec /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin {program} "$@"
 """
 MOMENTS = {
-    "before the first copy": ("mkdir", "*updates*", ""),
+    "before the first copy": ("mkdir", "-p?/lib/modules/*updates*", ""),
     "while tun is copied": ("cp", "*/module/tun.ko*updates*", "half"),
-    "after the last copy": ("depmod", "*", ""),
+    "after the last copy": ("ln", "-s[!f]*/nodrop/kernel-*", ""),
 }
 """Moment -> program, pattern of its arguments, and whether its last argument is half written."""
 FILL = """#!/bin/bash
@@ -78,7 +78,7 @@ def test_full_disk(debian: Root, package: Path) -> None:
     script = "; ".join(ROOM.format(f"/lib/modules/{one}/updates") for one in debian.releases)
     script += f"; PATH=/var/cut:$PATH dpkg -i {package} && exit 1"
     for kernel in debian.releases:
-        script += f"; grep -q {kernel}/updates /var/cut/failed || exit 1"
+        script += f"; grep -q {kernel}/updates /var/cut/failed || exit 1; depmod {kernel}"
         for name in ("tun", "vhost_net", "tap"):
             script += f"; modinfo -k {kernel} -n {name} | grep /kernel/drivers/ || exit 1"
     for _ in range(2):
