@@ -23,10 +23,10 @@ static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 /* Wake the txq; the next sender runs the qdisc. */
 static void nodrop_wake(struct nodrop_queue *q)
 {
-	WRITE_ONCE(q->stopped, false);
 	/* While the device is down, its driver keeps the txqs stopped. */
 	if (unlikely(!netif_running(q->txq->dev)))
 		return;
+	WRITE_ONCE(q->stopped, false);
 	WRITE_ONCE(q->woken, true);
 	q->stats[NODROP_WAKES]++;
 	trace_nodrop_wake(q, 0);
@@ -185,9 +185,12 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 {
 	struct netdev_queue *txq;
 
-	if (!xchg(&q->todo, false))
-		return false;
+	/* Before @todo: a txq that is bound after that needs a grace period. */
 	rcu_read_lock();
+	if (!xchg(&q->todo, false)) {
+		rcu_read_unlock();
+		return false;
+	}
 	/*
 	 * The txq lives for a grace period after nodrop_queue_bind(q, NULL).
 	 * Litmus: MP+unbind-sync-free+rcu-txq-use

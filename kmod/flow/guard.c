@@ -46,8 +46,10 @@ static unsigned long nodrop_guard_period(void)
 /* How many samples make a consumer that takes nothing a stalled one. */
 static unsigned int nodrop_guard_enough(void)
 {
-	return max(READ_ONCE(nodrop_guard_ms) /
-		   (NODROP_GUARD_LONG_MS / NODROP_GUARD_SAMPLES),
+	unsigned int ms = READ_ONCE(nodrop_guard_ms);
+
+	/* Rounds up; if the guard was just switched off: never. */
+	return max((ms - 1) / (NODROP_GUARD_LONG_MS / NODROP_GUARD_SAMPLES) + 1,
 		   NODROP_GUARD_SAMPLES);
 }
 

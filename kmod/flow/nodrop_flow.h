@@ -114,7 +114,7 @@ enum nodrop_stat {
  * core call: a module that was built with another version does not load, on
  * kernels without MODVERSIONS, too.
  */
-#define nodrop_check nodrop_check_protocol_5
+#define nodrop_check nodrop_check_protocol_6
 
 /**
  * struct nodrop_queue - flow control of one ring

@@ -81,11 +81,16 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet));
 /* Resize, when a queue is attached and when txqueuelen changes. */
 static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size);
 
+/* Not inline: the compiler warns if tun.c does not call it. */
+static int nodrop_tun_resize(struct ptr_ring *ring, int size)
+{
+	return nodrop_tun_resize_all(&ring, 1, size);
+}
+
 #undef ptr_ring_resize
 #undef ptr_ring_resize_multiple
 #undef ptr_ring_resize_multiple_bh
-#define ptr_ring_resize(ring, size, ...) \
-	nodrop_tun_resize_all(&(struct ptr_ring *){ (ring) }, 1, size)
+#define ptr_ring_resize(ring, size, ...) nodrop_tun_resize(ring, size)
 #define ptr_ring_resize_multiple(rings, n, size, ...) \
 	nodrop_tun_resize_all(rings, n, size)
 #define ptr_ring_resize_multiple_bh ptr_ring_resize_multiple

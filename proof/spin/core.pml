@@ -189,8 +189,7 @@ mtype = { PASS, RESERVED, BUSY };
 
 inline wake()
 {
-	stopped = false;
-	when(device_up, woken = true; xoff = false)
+	when(device_up, stopped = false; woken = true; xoff = false)
 }
 
 inline check(dry)
