@@ -21,14 +21,18 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def interrupt_on_signals() -> None:
-    """Raise KeyboardInterrupt in the main thread on SIGTERM and SIGHUP too."""
+    """Raise KeyboardInterrupt in the main thread on SIGTERM and SIGHUP too.
+
+    A signal that the caller ignores stays ignored, as SIGHUP by nohup.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
 
 
 @contextmanager
 def deferred() -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C, SIGTERM and SIGHUP during the body.
+    """Defer Ctrl-C, SIGTERM and SIGHUP during the body; ignored ones stay ignored.
 
     Yields:
         A function that returns whether one of them arrived.
@@ -37,8 +41,9 @@ def deferred() -> Iterator[Callable[[], bool]]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     try:
-        for number in numbers:
-            signal.signal(number, lambda seen, _frame: arrived.append(seen))
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, lambda seen, _frame: arrived.append(seen))
         yield lambda: bool(arrived)
     finally:
         for number, handler in before.items():

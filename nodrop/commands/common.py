@@ -7,15 +7,18 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nodrop.columns import clean_lines
 from nodrop.errors import NodropError
 
 if TYPE_CHECKING:
     from nodrop.progress import Progress
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_MANY = 100
+"""Devices from which on JSON is not indented, which would take ten times as long."""
 SCHEMA = 3
 """Version of the JSON output; docs/guide.md describes when it changes."""
 
@@ -67,8 +70,9 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
         compact: print one line, for commands that print several objects.
     """
     whole = {"schema": SCHEMA, "command": command, **data}
-    text = json.dumps(whole, indent=None if compact else 2, ensure_ascii=False)
-    print(_NOT_ASCII.sub(_escaped, text), flush=compact)
+    indent = None if compact or len(data.get("devices", ())) >= _MANY else 2
+    text = json.dumps(whole, indent=indent, ensure_ascii=False)
+    print(text if text.isascii() else _NOT_ASCII.sub(_escaped, text), flush=compact)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -77,6 +81,22 @@ def _escaped(match: re.Match[str]) -> str:
         # A byte of a name that is not UTF-8 cannot be in JSON: print it as \xff.
         return rf"\\x{ord(one) - 0xDC00:02x}"
     return json.dumps(one)[1:-1]
+
+
+def report(
+    arguments: argparse.Namespace,
+    command: str,
+    actions: Sequence[str],
+    sentences: Sequence[str],
+    **more: Any,
+) -> int:
+    """Print what was done or would be done, as JSON with more keys; return the exit status."""
+    if arguments.json:
+        data = {"dry_run": arguments.dry_run, "actions": actions, "sentences": sentences}
+        print_json(command, {**data, **more})
+    else:
+        print(clean_lines("\n".join([*(actions if arguments.dry_run else ()), *sentences])))
+    return 0
 
 
 def require_root(what: str) -> None:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodrop.columns import clean_lines
 from nodrop.commands import common
 from nodrop.host.installation import Installation
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     common.require_root("install or remove modules")
     title = f"{arguments.name.capitalize()} the modules"
     with common.progress(arguments) as progress, progress.step(title) as step:
-        sentences = place.run(steps, step.update)
+        sentences, interrupted = place.run(steps, step.update)
     if installing:
         which = (
             "Every kernel with headers" if arguments.kernel == "all" else f"Kernel {place.kernel}"
@@ -52,7 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
         sentences.insert(0, f"{which} loads nodrop's modules from now on.")
     else:
         sentences.insert(0, "Every kernel loads its own modules from now on.")
-    return _report(arguments, place, actions, sentences, changed=True)
+    _report(arguments, place, actions, sentences, changed=True)
+    if interrupted:
+        sys.stdout.flush()
+        raise KeyboardInterrupt
+    return 0
 
 
 def _report(
@@ -64,23 +68,9 @@ def _report(
     changed: bool,
 ) -> int:
     """Print what was done or would be done, and which tun is loaded now."""
-    if arguments.json:
-        data = {
-            "dry_run": arguments.dry_run,
-            "kernel": place.kernel,
-            "changed": changed,
-            "actions": list(actions),
-            "sentences": list(sentences),
-            "installed": place.installed,
-            "loaded": place.loaded,
-        }
-        common.print_json(arguments.name, data)
-        return 0
-    if arguments.dry_run:
-        sentences = [*actions, *sentences]
-    else:
-        drivers = {"stock": "the stock tun", "live": "the stock tun, livepatched"}
-        now = drivers.get(place.loaded or "", "nodrop's tun") if place.loaded else "no tun"
+    more = {"kernel": place.kernel, "installed": place.installed, "loaded": place.loaded}
+    if not (arguments.json or arguments.dry_run):
+        drivers = {None: "no tun", "stock": "the stock tun", "live": "the stock tun, livepatched"}
+        now = drivers.get(place.loaded, "nodrop's tun")
         sentences = [*sentences, f"Loaded now: {now}."]
-    print(clean_lines("\n".join(sentences)))
-    return 0
+    return common.report(arguments, arguments.name, actions, sentences, changed=changed, **more)

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from nodrop.columns import clean_lines
 from nodrop.commands import common
 from nodrop.errors import NodropError
 from nodrop.host import switch
@@ -48,29 +46,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _report(
-    arguments: argparse.Namespace,
-    actions: Sequence[str],
-    sentences: Sequence[str],
-    *,
-    changed: bool,
+    arguments: argparse.Namespace, actions: list[str], sentences: list[str], *, changed: bool
 ) -> int:
     """Print what was done or would be done."""
-    if arguments.json:
-        place = Installation()
-        data = {
-            "action": arguments.action,
-            "dry_run": arguments.dry_run,
-            "kernel": place.kernel,
-            "changed": changed,
-            "actions": list(actions),
-            "sentences": list(sentences),
-            "loaded": place.loaded,
-        }
-        common.print_json("livepatch", data)
-    else:
-        shown = [*actions, *sentences] if arguments.dry_run else sentences
-        print(clean_lines("\n".join(shown)))
-    return 0
+    place = Installation()
+    more = {"action": arguments.action, "kernel": place.kernel, "loaded": place.loaded}
+    return common.report(arguments, "livepatch", actions, sentences, changed=changed, **more)
 
 
 def _load(arguments: argparse.Namespace) -> int:

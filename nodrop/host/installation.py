@@ -15,6 +15,7 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.columns import clean
 from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.signals import deferred
 
 QUERY_TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 1800.0
@@ -112,10 +113,15 @@ class Installation:
         known = _query(["dkms", "status", *which]).output
         if version not in known:
             steps.append(["dkms", "add", *which])
+        which += ["-k", self.kernel]
+        state = _query(["dkms", "status", *which]).output
         if given:
             steps.append([str(tree / "fit"), "--source", *given, self.kernel])
-        if given or "installed" not in _query(["dkms", "status", *which, "-k", self.kernel]).output:
-            steps.append(["dkms", "install", *which, "-k", self.kernel])
+            if "built" in state or "installed" in state:
+                # Otherwise DKMS would keep what it has built before.
+                steps.append(["dkms", "remove", *which])
+        if given or "installed" not in state:
+            steps.append(["dkms", "install", *which])
         return [*steps, [str(tree / "verify"), version, self.kernel], [str(tree / "settle"), "in"]]
 
     def to_uninstall(self) -> list[list[str]]:
@@ -130,7 +136,13 @@ class Installation:
                 f"The package {PACKAGE} installed the modules.",
                 f"Run 'apt purge {PACKAGE}', which also reports what to restart.",
             )
-        if self.tree is None and not self.installed:
+        left = (
+            "usr/local/bin/nodrop",
+            "usr/local/lib/nodrop",
+            "usr/src/nodrop-[0-9]*",
+            "lib/modules/*/updates/**/nodrop.ko*",
+        )
+        if not any(any(self._root.glob(pattern)) for pattern in left):
             return []
         if not self._script.exists():
             raise NodropError(f"{self._script} is missing.", "Run 'make uninstall' in a clone.")
@@ -145,37 +157,42 @@ class Installation:
         lines = []
         for step in steps:
             if step[0] == str(self._script):
-                lines += _ran([step[0], "-n", *step[1:]], QUERY_TIMEOUT_S, None).splitlines()
+                lines += _checked(step, _query([step[0], "-n", *step[1:]])).splitlines()
             else:
                 lines.append(shlex.join(step))
         return lines
 
-    def run(self, steps: Sequence[Sequence[str]], on_line: Callable[[str], None]) -> list[str]:
-        """Run the commands in order and return the sentences of nodrop's own scripts.
+    def run(
+        self, steps: Sequence[Sequence[str]], on_line: Callable[[str], None]
+    ) -> tuple[list[str], bool]:
+        """Run the commands in order.
+
+        A signal ends those that come before the first one that changes modules, on disk or loaded.
+        From that one on it is deferred, so that the modules are checked and what to restart is
+        reported.
 
         Args:
             on_line: called with each line of output.
+
+        Returns:
+            The sentences of nodrop's own scripts, and whether a signal was deferred.
 
         Raises:
             NodropError: a command failed; the hint is its message.
             UnsupportedError: nodrop does not support the kernel.
         """
-        output = []
-        for step in steps:
-            try:
-                output.append(_ran(step, None if self._changes(step) else BUILD_TIMEOUT_S, on_line))
-            except NodropError:
-                if step[:2] == ["dkms", "install"]:
-                    for check in filter(_is_verify, steps):
-                        proc.run_whole(check)  # removes modules that were copied in part
-                raise
-        return sentences("\n".join(output))
-
-    def _changes(self, step: Sequence[str]) -> bool:
-        """Whether a command changes modules, on disk or loaded, and so must not be interrupted."""
-        if step[0] in ("dkms", str(self._script)):
-            return True
-        return Path(step[0]).name == "settle" or _is_verify(step)
+        before = [step for step in steps if step[1] == "add" or _is(step, "fit")]
+        output = [_ran(step, on_line) for step in before]
+        with deferred() as interrupted:
+            for step in steps[len(before) :]:
+                try:
+                    output.append(_ran(step, on_line))
+                except NodropError:
+                    if step[:2] == ["dkms", "install"]:
+                        for check in (one for one in steps if _is(one, "verify")):
+                            proc.run_whole(check)  # removes modules that were copied in part
+                    raise
+        return sentences("\n".join(output)), interrupted()
 
 
 def sentences(output: str) -> list[str]:
@@ -185,23 +202,31 @@ def sentences(output: str) -> list[str]:
     return [line.removeprefix(_PREFIX) for line in dict.fromkeys(ours)]
 
 
-def _is_verify(step: Sequence[str]) -> bool:
-    return Path(step[0]).name == "verify"
+def reason(output: str) -> str:
+    """Return why a command failed: its sentences, or its last lines."""
+    return "\n".join(sentences(output)) or proc.tail(output, 8)
+
+
+def _is(step: Sequence[str], script: str) -> bool:
+    return Path(step[0]).name == script
 
 
 def _query(argv: Sequence[str]) -> proc.Completed:
     return proc.run(argv, timeout=QUERY_TIMEOUT_S)
 
 
-def _ran(argv: Sequence[str], timeout: float | None, on_line: Callable[[str], None] | None) -> str:
-    """Run a command and return its output; without a timeout it cannot be interrupted."""
-    if timeout is None:
-        done = proc.run_whole(argv, on_line=on_line)
-    else:
-        done = proc.run(argv, timeout=timeout, on_line=on_line)
+def _ran(step: Sequence[str], on_line: Callable[[str], None]) -> str:
+    """Run a command and return its output; only a build can be interrupted."""
+    if _is(step, "fit"):
+        return _checked(step, proc.run(step, timeout=BUILD_TIMEOUT_S, on_line=on_line))
+    return _checked(step, proc.run_whole(step, on_line=on_line))
+
+
+def _checked(step: Sequence[str], done: proc.Completed) -> str:
+    """Return the output of a command, or raise its error."""
     if done.status == 0:
         return done.output
-    reason = "\n".join(sentences(done.output)) or proc.tail(done.output, 8)
-    if done.status == _NOT_BUILT:
-        raise UnsupportedError("nodrop does not support this kernel, which keeps its own.", reason)
-    raise NodropError(f"'{shlex.join(argv)}' failed.", reason)
+    why = reason(done.output)
+    if done.status == _NOT_BUILT or _is(step, "fit"):
+        raise UnsupportedError("nodrop does not support this kernel, which keeps its own.", why)
+    raise NodropError(f"'{shlex.join(step)}' failed.", why)

@@ -11,6 +11,7 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.columns import clean
 from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host.installation import reason
 from nodrop.signals import deferred
 
 NAME = "nodrop_live"
@@ -140,10 +141,9 @@ class Livepatch:
             update: called repeatedly with what the transition waits for.
 
         Raises:
-            NodropError: the transition timed out; the kernel keeps trying.
+            NodropError: the transition timed out; the kernel keeps trying. Or it cannot begin.
         """
-        if self.enabled:
-            (self._patch / "enabled").write_text("0")
+        self._disable()
         if not self._wait(lambda: not self.present, timeout, update):
             raise NodropError(
                 f"The livepatch is still in use after {timeout:g} s.",
@@ -178,10 +178,19 @@ class Livepatch:
 
     def _retreat(self) -> None:
         """Disable the patch, without waiting for the kernel; unload it if it was not enabled."""
-        if self.enabled:
-            (self._patch / "enabled").write_text("0")
-        elif not self.present:
+        self._disable()
+        if not self.present:
             self._unload()
+
+    def _disable(self) -> None:
+        if self.enabled:
+            try:
+                (self._patch / "enabled").write_text("0")
+            except OSError as error:
+                raise NodropError(
+                    f"The livepatch cannot be disabled now: {error.strerror}.",
+                    "Another livepatch is in transition. Run 'nodrop livepatch unload' after that.",
+                ) from error
 
     def _unload(self) -> None:
         """Unload those of our two modules that are unused."""
@@ -227,13 +236,12 @@ def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], 
         source = out / "source"
         _make([_KMOD / "source", kernel, source], on_line)
     modules = Path("/lib/modules") / kernel
-    words = [f"KSRC={source}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
-    _make(["make", "-C", _KMOD, *words, f"OUT={out}"], on_line)
+    words = [f"KSRC={source.absolute()}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
+    _make(["make", "-C", _KMOD, "CONFIG_KUNIT=", *words, f"OUT={out}"], on_line)
 
 
 def _make(argv: list[str | Path], on_line: Callable[[str], None]) -> None:
     done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=on_line)
     if done.status != 0:
-        ours = [line for line in done.output.splitlines() if line.startswith("nodrop: ")]
-        reason = "\n".join(ours) or proc.tail(done.output, 12)
-        raise NodropError("The livepatch cannot be built; the drivers are unchanged.", reason)
+        what = "The livepatch cannot be built; the drivers are unchanged."
+        raise NodropError(what, reason(done.output))

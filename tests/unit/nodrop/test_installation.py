@@ -21,6 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 KERNEL = "6.1.0-99-amd64"
 ADD = "dkms add -m nodrop -v 0.3.0"
 INSTALL = f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}"
+REMOVE = INSTALL.replace("install", "remove")
 VERIFY, SETTLE = f"verify 0.3.0 {KERNEL}", "settle in"
 STUBS = {
     "dpkg-query": 'cat "$HOST/dpkg" 2>/dev/null || exit 1',
@@ -96,7 +97,11 @@ def test_installed_modules_stay(host: Host, capsys: pytest.CaptureFixture[str]) 
     write(host.root / "dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
     assert json_of(capsys, "install", "--dry-run")["actions"] == [VERIFY, SETTLE]
     data = json_of(capsys, "install", "--dry-run", "--source", "/usr/src")
-    assert data["actions"][:2] == [f"fit --source /usr/src {KERNEL}", INSTALL]
+    fit = f"fit --source /usr/src {KERNEL}"
+    assert data["actions"][:3] == [fit, REMOVE, INSTALL], "DKMS would keep the installed ones"
+    write(host.root / "dkms", "nodrop/0.3.0: added\n")
+    data = json_of(capsys, "install", "--dry-run", "--source", "/usr/src")
+    assert data["actions"][:2] == [fit, INSTALL]
 
 
 @pytest.mark.parametrize(("end", "status"), [("77", 4), ("3", 1)])
@@ -106,6 +111,24 @@ def test_unsupported_kernel(host: Host, end: str, status: int) -> None:
     assert main(["-q", "install"]) == status
     assert host.ran[-1] == VERIFY, "modules that were copied in part are removed"
     assert SETTLE not in host.ran
+
+
+def test_unsupported_source(host: Host) -> None:
+    programs(host.tree(), {"fit": "exit 1"})
+    assert main(["-q", "install", "--source", "/usr/src"]) == 4
+    assert host.ran == [ADD]
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["usr/local/bin/nodrop", "usr/src/nodrop-0.2.0/a", "lib/modules/5/updates/dkms/nodrop.ko"],
+)
+def test_uninstall_removes_leftovers(
+    host: Host, capsys: pytest.CaptureFixture[str], left: str
+) -> None:
+    write(host.root / left)
+    programs(host.root / "repository/packaging", {"install": 'echo "would $*"'})
+    assert json_of(capsys, "uninstall", "--dry-run")["actions"] == ["would -n -u"]
 
 
 def test_by_scripts_install(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,6 +229,18 @@ def test_interrupt_is_deferred(host: Host, program: str, ran: list[str]) -> None
     with pytest.raises(KeyboardInterrupt):
         place.run(place.to_install(), interrupt)
     assert host.ran == ran
+
+
+def test_interrupted_installation_is_completed(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By Ctrl-C while DKMS installs; what to restart is reported."""
+    host.tree()
+    text = f"[ $1 != install ] || kill -INT $PPID; {STUBS['dkms']}"
+    programs(host.root / "bin", {"dkms": text})
+    assert main(["-q", "install"]) == 130
+    assert host.ran == [ADD, INSTALL, VERIFY, SETTLE]
+    assert "settle" in capsys.readouterr().out
 
 
 def test_script_output_is_printable(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

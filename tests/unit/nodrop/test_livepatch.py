@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import time
@@ -15,7 +16,7 @@ from stubs import write
 
 from nodrop.commands import livepatch as command
 from nodrop.errors import NodropError, UnsupportedError
-from nodrop.host.livepatch import Livepatch
+from nodrop.host.livepatch import Livepatch, build
 from nodrop.proc import Completed
 
 CORE, PATCH = "nodrop", "nodrop_live"
@@ -152,6 +153,29 @@ def test_stuck_unload(kernel: Kernel) -> None:
     with pytest.raises(NodropError):
         Livepatch(kernel.root).leave(0.2, silent)
     assert kernel.asked == []
+
+
+def test_another_patch_is_in_transition(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    kernel.patched(transition=0)
+    monkeypatch.setattr(Path, "write_text", busy)
+    with pytest.raises(NodropError):
+        Livepatch(kernel.root).leave(0.2, silent)
+
+
+def test_build_from_a_relative_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | Path] = []
+
+    def run(argv: list[str | Path], **_: object) -> Completed:
+        asked.extend(argv)
+        return Completed(0, "", 0.0)
+
+    monkeypatch.setattr("nodrop.proc.run", run)
+    build("6.1.0", Path("linux"), tmp_path, silent)
+    assert f"KSRC={Path.cwd() / 'linux'}" in asked
+    assert "CONFIG_KUNIT=" in asked, "KUnit's tests are not in the sources"
 
 
 @pytest.mark.parametrize("refused", [CORE, PATCH])
