@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
@@ -29,7 +30,7 @@ class Step:
         self._live = live
         self._task = TaskID(0)
         if live:
-            self._task = live.add_task(title, total=total, detail="")
+            self._task = live.add_task(escape(title), total=total, detail="")
 
     def update(self, detail: str = "", *, done: float | None = None) -> None:
         """Show what is being done now, and how much of ``total`` is done."""
@@ -43,7 +44,7 @@ class Step:
             task = self._live.tasks[self._task]
             total = task.total or 1
             done = total if ok else task.completed
-            title = title if ok else f"[red]{title}: failed[/]"
+            title = escape(title) if ok else f"[red]{escape(title)}: failed[/]"
             self._live.update(self._task, description=title, total=total, completed=done)
             self._live.stop_task(self._task)
 
@@ -78,7 +79,7 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=20),
                 TimeElapsedColumn(),
-                TextColumn("[dim]{task.fields[detail]}[/]"),
+                TextColumn("{task.fields[detail]}", style="dim", markup=False),
                 console=self.console,
             )
             self._live.start()

@@ -10,7 +10,7 @@ from contextlib import ExitStack, nullcontext, suppress
 
 from nodrop import screen
 from nodrop.columns import Column
-from nodrop.commands.common import print_json, seconds_from
+from nodrop.commands.common import print_json, progress, seconds_from
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.screen import Screen
@@ -77,23 +77,21 @@ def watch(arguments: argparse.Namespace) -> Verdict:
     Raises:
         NodropError: there is no such device, no permission to trace, or no working tracer.
     """
-    from nodrop.progress import Progress
-
     name, where = arguments.device, arguments.netns
     target = counters.read(name, where).target(name)
     files = Tracefs()
     files.open()
-    with Progress(quiet=arguments.quiet) as progress, ExitStack() as stack:
-        with progress.step("Prepare the tracer"):
-            tracer = start_tracer(arguments.tracer, files, target, progress.note)
+    with progress(arguments) as shown, ExitStack() as stack:
+        with shown.step("Prepare the tracer"):
+            tracer = start_tracer(arguments.tracer, files, target, shown.note)
             stack.callback(tracer.close)
         before = counters.read(name, where)
         tracer.begin()
         began = time.monotonic()
         title = f"Watch {name}" + ("" if arguments.seconds else " until Ctrl-C")
         # Handle signals before the step's title offers Ctrl-C.
-        ending = nullcontext(_never) if arguments.seconds else deferred()
-        with ending as ended, progress.step(title, arguments.seconds or None) as step:
+        ending = nullcontext(lambda: False) if arguments.seconds else deferred()
+        with ending as ended, shown.step(title, arguments.seconds or None) as step:
             _wait(tracer, arguments.seconds, ended, lambda done: step.update(done=done))
         after = None
         with suppress(NodropError):  # the device was deleted: keep what was traced
@@ -149,10 +147,6 @@ def _started(tracer: Tracer) -> Tracer:
         tracer.close()
         raise
     return tracer
-
-
-def _never() -> bool:
-    return False
 
 
 def _wait(

@@ -28,7 +28,7 @@ def begin(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
     environment: dict[str, str] | None = None,
-    before: Callable[[], None] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start the command; ``code`` runs in its Python."""
     return subprocess.Popen(
@@ -112,12 +112,18 @@ def test_bug_is_reported_by_name(raised: str, debug: str, names: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(number: int) -> None:
     code = instead("import time; print('begun', flush=True); time.sleep(60)")
-    process = begin([], code=code)
+    process = begin([], code=code, before=lambda: signal.signal(number, signal.SIG_DFL))
     assert process.stdout
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(number)
     status, out, err = end(process)
     assert (status, out, len(err.splitlines())) == (INTERRUPTED, "", 1)
+
+
+def test_nohup() -> None:
+    code = instead("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nreturn 0")
+    process = begin([], code=code, before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert end(process) == (0, "", "")
 
 
 def test_interrupted_while_printing() -> None:
