@@ -123,7 +123,7 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
     if key == "stall-ms":
         if names:
             raise UsageError(
-                "stall-ms is one setting for all devices: the parameter guard_ms of module nodrop.",
+                "stall-ms is one setting for all TUN and TAP devices: guard_ms of module nodrop.",
                 "nodrop set --default stall-ms MS",
             )
         if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) <= MOST_MS):

@@ -130,7 +130,8 @@ class Default:
     def _read(self) -> dict[tuple[str, str], str]:
         known = {(one.module, one.name) for one in (BACKPRESSURE, STALL_MS)}
         found = {(one["module"], one["name"]): one["value"] for one in etc.read(self.file, _LINE)}
-        if not found.keys() <= known:
+        switch = found.get((BACKPRESSURE.module, BACKPRESSURE.name), "1")
+        if not found.keys() <= known or switch not in ("0", "1"):
             text = f"{self.file} has lines that nodrop did not write."
             raise NodropError(text, "Edit or remove it.")
         return found

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nodrop.errors import NodropError
@@ -50,21 +50,20 @@ def locked(file: Path) -> Iterator[None]:
     """Lock the file against other nodrop commands.
 
     Raises:
-        NodropError: permission is missing.
+        NodropError: permission is missing, or the file system has no locks.
     """
     folder = file.parent
-    try:
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o755)
-        lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise sentence(file, error) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o755)
+            lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise sentence(file, error) from error
         yield
-    finally:
-        os.close(lock)
 
 
 def write(file: Path, lines: list[str]) -> None:

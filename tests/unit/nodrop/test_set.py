@@ -271,7 +271,12 @@ def test_default_for_the_next_load_only(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"{etc.HEAD}\noptions nodrop x=5\n".encode(), b"options tun \xff\n"]
+    "text",
+    [
+        f"{etc.HEAD}\noptions nodrop x=5\n".encode(),
+        f"{etc.HEAD}\noptions tun nodrop=2\n".encode(),
+        b"options tun \xff\n",
+    ],
 )
 def test_foreign_modprobe_file_stays(host: Host, text: bytes) -> None:
     write(host.root / PARAMETER, "Y")
@@ -295,6 +300,15 @@ def test_unwritable_files(host: Host) -> None:
     with pytest.raises(NodropError):
         made.set_loaded("0")
     assert not (host.root / PARAMETER).exists(), "an unloaded module gets no file"
+
+
+def test_file_system_without_locks(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert main(["set", "tun0", "backpressure", "off"]) == 1
+    assert (host.devices["tun0"], host.rules) == (True, [])
 
 
 def test_stall_ms(host: Host, capsys: Capture) -> None:
