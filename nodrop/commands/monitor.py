@@ -8,7 +8,9 @@ import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from nodrop import screen
 from nodrop.commands.common import print_json, seconds_from
+from nodrop.host import switch
 from nodrop.trace.flow import EVENTS, Event, Monitor
 from nodrop.trace.tracefs import Tracefs
 
@@ -53,6 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
         monitor = Monitor(files, arguments.devices, arguments.events)
         stack.callback(monitor.close)
         monitor.start()
+        missing = ", ".join(sorted({*arguments.devices} - {*switch.names(None)}))
+        if missing and not arguments.quiet:
+            note = f"There is no device {missing} in this network namespace now."
+            screen.messages(arguments).text(note, "dim")
         for event in monitor.events(arguments.seconds):
             if arguments.json:
                 when = datetime.fromtimestamp(event.time_s, UTC).isoformat(timespec="microseconds")

@@ -120,7 +120,8 @@ def _print_table(look: Look, chosen: View, console: Screen) -> None:
     if rows:
         console.table(*view.table(rows, chosen.sort, queues=chosen.queues))
     else:
-        console.print(where.NONE)
+        gone = f"Not here now: {', '.join(sorted(chosen.names))}."
+        console.print(gone if chosen.names else where.NONE)
     console.stream.flush()
 
 

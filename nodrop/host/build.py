@@ -30,14 +30,13 @@ def build(raw: Raw) -> Host:
     """Return the model of a machine."""
     machine = raw.machine
     files = machine.files
-    guard = files.get("sys/module/nodrop/parameters/guard_ms")
     owners = _owners(machine.holders)
     return Host(
         release=machine.release,
         tun=_module(machine, "tun"),
         vhost_net=_module(machine, "vhost_net"),
         default_on=_default(machine),
-        guard_ms=int(guard) if guard else None,
+        guard_ms=_guard(machine, "nodrop"),
         default_qdisc=files.get("proc/sys/net/core/default_qdisc", ""),
         hidden_processes=machine.hidden,
         unread=raw.unread,
@@ -49,7 +48,13 @@ def build(raw: Raw) -> Host:
         root=machine.root,
         unreached=raw.unreached,
         tap=_tap(machine),
+        tap_guard_ms=_guard(machine, "tap"),
     )
+
+
+def _guard(machine: RawMachine, module: str) -> int | None:
+    said = machine.files.get(f"sys/module/{module}/parameters/guard_ms")
+    return int(said) if said else None
 
 
 def _module(machine: RawMachine, name: str) -> Module:
@@ -169,7 +174,7 @@ def _owners(holders: Iterable[Holder]) -> _Owners:
     """Return the owners of each device."""
     found: _Owners = {}
     for holder in holders:
-        devices = Counter[Any]([*holder.tun, *holder.tap])
+        devices: Counter[Any] = Counter([*holder.tun, *holder.tap])
         known = len(devices) == 1 and not holder.vhost_others
         one = Owner(
             pid=holder.pid,
@@ -198,14 +203,17 @@ def _attached(link: Mapping[str, Any], data: Mapping[str, Any], owners: tuple[Ow
 def _queues(count: int, stats: Mapping[str, int], bands: Mapping[int, Qdisc]) -> tuple[Queue, ...]:
     counters: dict[int, dict[str, int]] = {index: {} for index in range(count)}
     for name, value in stats.items():
-        if place := _place(name):
-            counters.setdefault(place[0], {})[place[1]] = value
+        if found := place(name):
+            counters.setdefault(found[0], {})[found[1]] = value
     return tuple(Queue(index, counters[index], bands.get(index)) for index in sorted(counters))
 
 
 @lru_cache(8192)
-def _place(counter: str) -> tuple[int, str] | None:
-    """Return a counter's queue and name. Most devices have the same ones, hence the cache."""
+def place(counter: str) -> tuple[int, str] | None:
+    """Return the queue and name of a counter of ``ethtool -S``: ``tx0_stops``; None: not nodrop's.
+
+    Most devices have the same ones, hence the cache.
+    """
     match = _COUNTER.fullmatch(counter)
     return (int(match["queue"]), match["name"]) if match else None
 

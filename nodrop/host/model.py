@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from nodrop.host.cgroup import Place
 from nodrop.host.kinds import DIRECT
@@ -13,6 +14,17 @@ from nodrop.host.kinds import DIRECT
 GAUGES = frozenset({"ring", "limit", "pace_ns"})
 """A queue's statistics that are not counters: packets in the ring, its limit, and the reader's time
 per packet."""
+
+_Number = TypeVar("_Number", int, float)
+
+
+def by_cause(counters: Mapping[str, _Number]) -> dict[str, _Number]:
+    """Return nodrop's counters of dropped packets by cause, of all its counters or their rates."""
+    return {
+        name.removeprefix("drop_"): value
+        for name, value in counters.items()
+        if name.startswith("drop_")
+    }
 
 
 class Driver(StrEnum):
@@ -138,7 +150,7 @@ class Device:
         tx_dropped: packets for the reader that the driver dropped, such as at a full ring.
         rx_packets, rx_bytes, rx_dropped: the opposite direction.
         qdiscs: each of its qdiscs.
-        checksums: whether the reader must fill in checksums, which needs vnet_hdr.
+        checksums: it is persistent, and its reader must fill in checksums, which needs vnet_hdr.
     """
 
     name: str
@@ -195,10 +207,8 @@ class Device:
         """nodrop's counters of dropped packets, by cause, over all queues."""
         causes: dict[str, int] = {}
         for queue in self.queue:
-            for name, value in queue.counters.items():
-                if name.startswith("drop_"):
-                    cause = name.removeprefix("drop_")
-                    causes[cause] = causes.get(cause, 0) + value
+            for cause, value in by_cause(queue.counters).items():
+                causes[cause] = causes.get(cause, 0) + value
         return causes
 
 
@@ -229,6 +239,7 @@ class Host:
         default_on: whether backpressure is on by default; None: nodrop is not loaded.
         guard_ms: time after which a reader that takes nothing counts as stalled; 0: never;
             None: there is no stall guard.
+        tap_guard_ms: the same for macvtap and ipvtap.
         default_qdisc: qdisc of new devices; "": not known.
         hidden_processes: number of processes that could not be inspected: owners may be missing.
         unread: namespaces that could not be read -> reason.
@@ -252,3 +263,4 @@ class Host:
     root: bool = True
     unreached: int = 0
     tap: Module = Module(loaded=False, built_in=False, driver=Driver.STOCK, version="")
+    tap_guard_ms: int | None = None

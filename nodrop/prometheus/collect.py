@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from nodrop.host.model import Device, Host, Queue
+from nodrop.host.model import Device, Host, Queue, by_cause
 from nodrop.prometheus import metrics
 from nodrop.prometheus.metrics import Metric, T
 from nodrop.prometheus.text import Family, readable
@@ -72,9 +72,8 @@ def _queues(devices: Sequence[Device]) -> list[Family]:
         metrics.CAUSE_LABELS,
     )
     for values, queue in queues.items():
-        for name, number in sorted(queue.counters.items()):
-            if name.startswith("drop_"):
-                dropped.samples[*values, name.removeprefix("drop_")] = number
+        for cause, number in sorted(by_cause(queue.counters).items()):
+            dropped.samples[*values, cause] = number
     return [dropped, *_families(metrics.QUEUE, metrics.QUEUE_LABELS, queues)]
 
 

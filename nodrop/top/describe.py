@@ -47,16 +47,11 @@ def row(found: Row, *, queues: bool) -> dict[str, Any]:
 
 def _queue(found: QueueRow) -> dict[str, Any]:
     queue = found.queue
-    drops = {
-        name.removeprefix("drop_"): rate
-        for name, rate in found.counters.items()
-        if name.startswith("drop_")
-    }
     return {
         "index": queue.index,
         "tx_packets_per_s": found.packets,
         "tx_bytes_per_s": found.bytes,
-        "drops_by_cause_packets_per_s": drops or None,
+        "drops_by_cause_packets_per_s": found.drops or None,
         **_counters(found.counters),
         "ring_packets": queue.ring_packets,
         "limit_packets": queue.limit_packets,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodrop.host.model import GAUGES, Device, Driver, Qdisc, Queue
+from nodrop.host.model import GAUGES, Device, Driver, Qdisc, Queue, by_cause
 
 Rates = dict[str, float]
 """Counter -> rate per second; empty: unknown."""
@@ -85,6 +85,11 @@ class QueueRow:
     counters: Rates
     qdisc: Rates
     waits: Waits
+
+    @property
+    def drops(self) -> Rates:
+        """Drops by cause, packets per second."""
+        return by_cause(self.counters)
 
 
 @dataclass(frozen=True)
@@ -255,11 +260,7 @@ def _drops(device: Device, link: Rates, counters: Rates) -> Rates:
 
     nodrop's driver counts drops at the ring by cause; "other": no reader, a filter, no memory.
     """
-    found = {
-        name.removeprefix("drop_"): rate
-        for name, rate in counters.items()
-        if name.startswith("drop_")
-    }
+    found = by_cause(counters)
     explained = sum(found.values())
     rest = max(link["tx_dropped"] - explained, 0.0)
     if rest < _SKEW * explained:

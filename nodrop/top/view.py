@@ -163,12 +163,7 @@ def _device(row: Row, *, queues: bool) -> Sequence[Cell]:
 
 
 def _queue(row: Row, found: QueueRow) -> Sequence[Cell]:
-    queue = found.queue
-    drops = {
-        name.removeprefix("drop_"): rate
-        for name, rate in found.counters.items()
-        if name.startswith("drop_")
-    }
+    queue, drops = found.queue, found.drops
     return (
         "",
         str(queue.index),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import NodropError
-from nodrop.host import ethtool, netns
+from nodrop.host import build, ethtool, netns
+from nodrop.host.model import by_cause
 from nodrop.host.read import tool
 from nodrop.trace.model import Target
 
@@ -72,14 +74,20 @@ class Counters:
 
     def nodrop(self, name: str) -> int | None:
         """Return the sum of one of nodrop's counters over all queues; None: not reported."""
-        values = [value for key, value in self.driver.items() if _bare(key) == name]
-        return sum(values) if values else None
+        return self._sums.get(name)
 
     @property
     def drops_by_cause(self) -> dict[str, int]:
         """nodrop's own drops, by cause."""
-        names = sorted({_bare(key) for key in self.driver if _bare(key).startswith("drop_")})
-        return {name.removeprefix("drop_"): self.nodrop(name) or 0 for name in names}
+        return by_cause(self._sums)
+
+    @property
+    def _sums(self) -> Counter[str]:
+        sums: Counter[str] = Counter()
+        for key, value in self.driver.items():
+            if place := build.place(key):
+                sums[place[1]] += value
+        return sums
 
 
 def read(name: str, where: str | None = None) -> Counters:
@@ -133,9 +141,3 @@ def root_qdisc(qdiscs: Sequence[Mapping[str, Any]]) -> tuple[str, int, int | Non
     # Of its children's counters, mq only adds up the drops.
     limits = [int(one["drop_overlimit"]) for one in qdiscs if "drop_overlimit" in one]
     return str(root["kind"]), int(root.get("drops", 0)), sum(limits) if limits else None
-
-
-def _bare(key: str) -> str:
-    """Return the name of nodrop's counter without its queue: ``tx0_stops``, ``stops``."""
-    head, _, tail = key.partition("_")
-    return tail if head[:2] in ("tx", "rx") and head[2:].isdigit() else ""

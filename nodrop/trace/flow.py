@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from nodrop.errors import NodropError, UnsupportedError, UsageError
-from nodrop.host import ethtool, switch
+from nodrop.host import build, ethtool, switch
 from nodrop.trace.tracefs import Tracefs
 
 EVENTS = ("stop", "wake", "kick", "busy", "guard")
@@ -25,7 +25,6 @@ _LINE = re.compile(
     r"held=(?P<held>\d+)/(?P<limit>\d+) max=(?P<max>\d+) (?P<key>\w+)=(?P<value>\w+)"
 )
 _LOST = re.compile(r"\[LOST (?P<count>\d+) EVENTS\]")
-_DROP = re.compile(r"(?P<queue>tx\d+)_drop_(?P<cause>\w+)")
 _PLAIN = re.compile(r"[\w.:@+-]+", re.ASCII)
 
 
@@ -89,7 +88,7 @@ class Monitor:
         self._instance = files.instance()
         self._pipe = -1
         self._rest = ""
-        self._drops: dict[tuple[str, str], int] = {}
+        self._drops: dict[tuple[str, int, str], int] = {}
 
     def start(self) -> None:
         """Start tracing.
@@ -144,23 +143,22 @@ class Monitor:
             if event := parse(line, offset):
                 yield event
 
-    def _counted(self) -> dict[tuple[str, str], int]:
-        """Return the drop counters of the devices in this namespace."""
-        found: dict[tuple[str, str], int] = {}
+    def _counted(self) -> dict[tuple[str, int, str], int]:
+        """Return the drops of the devices in this namespace by name, queue and cause."""
+        found: dict[tuple[str, int, str], int] = {}
         if "drop" not in self._kinds:
             return found
         for name in self._devices or [name for name, tun in switch.names(None).items() if tun]:
             with suppress(OSError, NodropError):
                 for counter, value in ethtool.stats(name).items():
-                    if _DROP.fullmatch(counter):
-                        found[name, counter] = value
+                    queue, what = build.place(counter) or (0, "")
+                    if what.startswith("drop_"):
+                        found[name, queue, what.removeprefix("drop_")] = value
         return found
 
     def _dropped(self) -> Iterator[Event]:
         before, self._drops = self._drops, self._counted()
-        for (name, counter), value in self._drops.items():
-            match = _DROP.fullmatch(counter)
-            packets = value - before.get((name, counter), 0)
-            if match and packets > 0:
-                more = {"queue": int(match["queue"][2:]), "cause": match["cause"]}
-                yield Event(time.time(), "drop", name, {**more, "packets": packets})
+        for (name, queue, cause), value in self._drops.items():
+            if (packets := value - before.get((name, queue, cause), 0)) > 0:
+                more: dict[str, int | str] = {"queue": queue, "cause": cause, "packets": packets}
+                yield Event(time.time(), "drop", name, more)

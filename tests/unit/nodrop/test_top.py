@@ -16,6 +16,7 @@ import pytest
 from schema import validate
 
 from nodrop import cli
+from nodrop.commands import where
 from nodrop.host.build import build
 from nodrop.host.model import GAUGES
 from nodrop.host.raw import Raw, RawNamespace
@@ -271,6 +272,20 @@ def test_json_matches_the_schema(
         monkeypatch.setattr("nodrop.top.refresh.read", lambda *_, name=name, **__: raw(name))
         assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
         validate("top", json.loads(capsys.readouterr().out))
+
+
+def test_device_disappears(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its program may restart, and create it again."""
+    there = raw("nodrop")
+    samples = iter([there, later(there, 1.0, lambda space: space.links.clear()), there])
+    monkeypatch.setattr("nodrop.top.refresh.read", lambda *_, **__: next(samples))
+    assert cli.main(["-q", "top", "ndtest0", "--interval", "0.1", "--count", "2"]) == 0
+    gone, back = capsys.readouterr().out.split("\n\n")
+    assert "ndtest0" in gone
+    assert "ndtest0" in back
+    assert where.NONE not in gone, "there may be others"
 
 
 @pytest.mark.usefixtures("machine")

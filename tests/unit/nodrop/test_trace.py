@@ -8,12 +8,16 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from stubs import before, programs, write
 
+from nodrop import cli
+from nodrop.commands import monitor
 from nodrop.commands.drops import start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.host import switch
 from nodrop.trace import bpftrace, flow, reasons, tracepoint
 from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
@@ -225,3 +229,15 @@ def test_monitor_needs_the_core(root: Path) -> None:
     (root / "sys/kernel/tracing/events/nodrop").mkdir()
     with pytest.raises(UsageError):
         flow.Monitor(Tracefs(root), ['a"b'], flow.EVENTS)
+
+
+def test_missing_device_is_noted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = SimpleNamespace(start=lambda: None, close=lambda: None, events=lambda _: [])
+    monkeypatch.setattr(monitor, "Monitor", lambda *_: silent)
+    monkeypatch.setattr(Tracefs, "open", lambda _: None)
+    monkeypatch.setattr(switch, "names", lambda _: {"tun0": True})
+    assert cli.main(["monitor", "tun0", "tnu0"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, "tnu0" in err, "tun0" in err) == ("", True, False)
