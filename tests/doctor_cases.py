@@ -102,6 +102,7 @@ def files(**words: str | None) -> Change:
 PATHS = {
     "default_qdisc": "proc/sys/net/core/default_qdisc",
     "guard_ms": "sys/module/nodrop/parameters/guard_ms",
+    "tap_guard_ms": "sys/module/tap/parameters/guard_ms",
     "default": "sys/module/tun/parameters/nodrop",
     "initstate": "sys/module/tun/initstate",
     "version": "sys/module/tun/version",

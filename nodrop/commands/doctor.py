@@ -48,10 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Sample the machine, run the checks and print the findings."""
     try:
         return _run(arguments)
-    except NodropError as error:
-        if not arguments.nagios or arguments.json:
+    except Exception as error:
+        if isinstance(error, UsageError) or not arguments.nagios:
             raise
-        print(show.nagios(_UNKNOWN, error.message))
+        text = error.message if isinstance(error, NodropError) else repr(error)
+        print(show.nagios(_UNKNOWN, text))
         return _UNKNOWN
 
 

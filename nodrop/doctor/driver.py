@@ -65,7 +65,7 @@ def default_off(look: Look) -> Verdict | None:
     return warn(
         "backpressure is off by default",
         "a full ring drops, except on devices that were switched on by name",
-        "nodrop set --default backpressure on",
+        fixes.command("set", "--default", "backpressure", "on"),
     )
 
 
@@ -106,7 +106,7 @@ def guard_off(look: Look) -> Verdict | None:
     return warn(
         "the stall guard is off (guard_ms is 0)",
         "a reader that stops reading blocks its senders for ever",
-        "nodrop set --default stall-ms 1000",
+        fixes.command("set", "--default", "stall-ms", "1000"),
     )
 
 
@@ -120,7 +120,7 @@ def livepatch_moving(look: Look) -> Verdict | None:
         f"nodrop's livepatch is in transition; it waits for {names}",
         "the drivers behave as stock until the transition ends",
         "# wait; if it takes minutes:",
-        "nodrop livepatch unload",
+        fixes.command("livepatch", "unload"),
     )
 
 
@@ -137,7 +137,7 @@ def livepatch_and_package(look: Look) -> Verdict | None:
         "the livepatch is loaded, and nodrop's modules are installed as well",
         "while it is loaded, the kernel loads no other tun: once tun is unloaded, no VPN starts",
         "# before tun is unloaded, and before its readers restart:",
-        "nodrop livepatch unload",
+        fixes.command("livepatch", "unload"),
     )
 
 

@@ -33,7 +33,7 @@ def backpressure(device: Device, word: str = "on", *, keep: bool = True) -> str:
         return "echo Y >/sys/module/tap/parameters/nodrop"
     where = ["-n", device.netns] if device.netns else []
     now = [] if keep and can_keep(device.name) and not device.netns else ["--now"]
-    return join("nodrop", *where, "set", *now, device.name, "backpressure", word)
+    return command(*where, "set", *now, device.name, "backpressure", word)
 
 
 def txqueuelen(device: Device, packets: int) -> str:

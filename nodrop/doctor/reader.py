@@ -72,12 +72,13 @@ def guard_tripped(look: Look, link: Link) -> Verdict | None:
     # The guard trips once, and the ring drops until the reader takes a packet.
     still = link.counted("guard_trips") or link.counted("drop_guard")
     times = "once" if trips == 1 else f"{trips} times"
-    limit = look.host.guard_ms or 0
+    host, module = look.host, "tap" if link.now.direct else "nodrop"
+    limit = (host.tap_guard_ms if link.now.direct else host.guard_ms) or 0
     return warn(
         f"its reader was found stalled {times}, {'and is stalled now' if still else 'not now'}",
         f"it took nothing for {limit} ms; the ring drops until it reads again",
         "# if the reader may pause for longer (such as a suspended VM), give it more time:",
-        f"echo {max(limit * 5, 5000)} >/sys/module/nodrop/parameters/guard_ms",
+        f"echo {max(limit * 5, 5000)} >/sys/module/{module}/parameters/guard_ms",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
@@ -47,6 +48,7 @@ class Place:
         return f"{runtime}:{short}" if name else self.unit or ""
 
 
+@lru_cache(1024)
 def place(text: str, guest: str = "") -> Place:
     """Return the place of a process.
 

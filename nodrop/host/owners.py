@@ -98,10 +98,8 @@ def _holder(fd: int, pid: int) -> Holder | None:
 
 def _attached(number: str, fd: int) -> list[str]:
     """Return the device of an open /dev/net/tun; none before TUNSETIFF, or if it was deleted."""
-    for line in content(f"../fdinfo/{number}", fd).split("\n"):
-        if line.startswith("iff:\t"):
-            return [name] if (name := line.removeprefix("iff:\t")) else []
-    return []
+    name = content(f"../fdinfo/{number}", fd).partition("\niff:\t")[2].partition("\n")[0]
+    return [name] if name else []
 
 
 def _guest(fd: int) -> str:

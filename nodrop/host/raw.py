@@ -58,9 +58,9 @@ class RawNamespace:
         inode: inode number.
         links: ``ip -j -d -s link``.
         qdiscs: ``tc -j -s qdisc``.
-        sysfs: device -> file below /sys/class/net/DEVICE -> content.
+        sysfs: device without nodrop's flag -> file below /sys/class/net/DEVICE -> content.
         stats: device -> ``ethtool -S``, if the driver has counters.
-        flags: device -> private flags, if the driver has any, and CHECKSUMS.
+        flags: device -> private flags, if the driver has any; CHECKSUMS, if it is persistent.
         time_s: when it was read, monotonic.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,9 +32,12 @@ _MACHINE_FILES = (
     "sys/module/tap/version",
     "sys/module/tap/initstate",
     "sys/module/tap/parameters/nodrop",
+    "sys/module/tap/parameters/guard_ms",
     "proc/sys/net/core/default_qdisc",
 )
-
+_RAW = re.compile(r'(?:(?<=:\{)|(?<=\d) )[^{}"]+(?=\})')
+"""Text that iproute2 prints into its JSON: hfsc's options, and of older ones cbq's statistics and
+others. No name of a device contains a colon or a space."""
 
 SPACES_S = 20.0
 """Time limit for reading all network namespaces, seconds."""
@@ -133,13 +137,15 @@ def namespace(name: str) -> RawNamespace:
     with ethtool.Socket() as sock:
         for link in rings:
             device = link["ifname"]
-            if sure or _is_here(link):
-                sysfs[device] = _sysfs(device)
             with suppress(OSError):
                 stats[device] = ethtool.stats(device, sock)
             with suppress(OSError):
                 flags[device] = ethtool.private_flags(device, sock)
-                flags[device][CHECKSUMS] = ethtool.checksums(device, sock)
+                if link["linkinfo"].get("info_data", {}).get("persist"):
+                    flags[device][CHECKSUMS] = ethtool.checksums(device, sock)
+            # Only a device without nodrop's flag may have upstream's.
+            if "nodrop" not in flags.get(device, ()) and (sure or _is_here(link)):
+                sysfs[device] = _sysfs(device)
     return RawNamespace(
         name=name,
         inode=netns.own(),
@@ -179,9 +185,17 @@ def tool(name: str, *words: str) -> list[dict[str, Any]]:
     done = ask(require(name, "iproute2"), "-j", *words, "show")
     if done.returncode != 0:
         raise NodropError(f"'{name} {words[-1]}' failed: {done.stderr.strip()}")
+    text = done.stdout or "[]"
     try:
-        # iproute2 prints control characters in names as they are.
-        found = json.loads(done.stdout or "[]", strict=False)
-    except ValueError as error:
-        raise NodropError(f"'{name} -j {words[-1]}' did not print JSON.") from error
+        found = _parsed(text)
+    except ValueError:
+        try:
+            found = _parsed(_RAW.sub("", text))
+        except ValueError as error:
+            raise NodropError(f"'{name} -j {words[-1]}' did not print JSON.") from error
     return [one for one in found if isinstance(one, dict) and one]
+
+
+def _parsed(text: str) -> Any:
+    # iproute2 prints control characters in names as they are.
+    return json.loads(text, strict=False)

@@ -68,7 +68,9 @@ def found_by(row: Row) -> Verdict | None:
 @pytest.mark.parametrize(
     "check", sorted({*finding.MACHINE, *finding.RING, *finding.TUNNEL} - {"namespaces"})
 )
-def test_check(check: str) -> None:
+def test_check(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a clone, which has no nodrop in PATH."""
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
     rows = [row for row in [*MACHINE, *DEVICE] if row[0] == check]
     for row in rows:
         found = found_by(row)
@@ -79,9 +81,10 @@ def test_check(check: str) -> None:
     assert first
     assert first.fix
     for line in first.commands:
-        program, *words = shlex.split(line.removeprefix("python3 -m "))
-        if program == "nodrop":
-            cli.parser().parse_args(words)
+        program, *words = shlex.split(line)
+        assert program != "nodrop"
+        if words[:2] == ["-m", "nodrop"]:
+            cli.parser().parse_args(words[2:])
 
 
 @pytest.mark.parametrize("path", ["/usr/bin/nodrop", None])
@@ -153,6 +156,10 @@ def test_fix_of_a_macvtap() -> None:
         found = verdict(changed("stock", change, TAP_DROPS), check, NAME)
         assert found
         assert line in found.fix
+    late = [tap(), files(tap_guard_ms="2000"), both(f"stats.{NAME}.rx0_guard_trips", 1)]
+    found = verdict(changed("nodrop", *late), "guard-tripped", NAME)
+    assert found
+    assert found.commands == ("echo 10000 >/sys/module/tap/parameters/guard_ms",)
     inside = changed("stock", tap(on=None), TAP_DROPS, system(container="docker"))
     found = verdict(inside, "ring-drops", NAME)
     assert found
@@ -206,6 +213,10 @@ def test_line_for_nagios(
     assert cli.main(["doctor", "--nagios", "nothing0"]) == 3
     assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
     assert cli.main(["doctor", "--nagios", "-j"]) == 2
+    assert cli.main(["doctor", "--nagios", "-A", "-n", "blue"]) == 2
+    monkeypatch.setattr("nodrop.commands.doctor.record", None)
+    assert cli.main(["doctor", "--nagios"]) == 3, "a bug"
+    assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
 
 
 def test_device_disappears(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -116,6 +116,18 @@ def test_failing_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: s
         read.namespace("")
 
 
+def test_text_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As iproute2 6.1 prints it for hfsc and cbq."""
+    hfsc = '{"kind":"hfsc","dev":"a{1}","options":{default 1 },"drops":7}'
+    cbq = '{"kind":"cbq","dev":"b","options":{rate 1Mbit },"drops":8  borrowed 0 undertime 0}'
+    programs(tmp_path, {"tc": f"echo '[{hfsc},{cbq}]'"})
+    monkeypatch.setenv("PATH", before(tmp_path))
+    found = read.tool("tc", "-s", "qdisc")
+    assert [(one["dev"], one["options"], one["drops"]) for one in found] == [
+        *(("a{1}", {}, 7), ("b", {}, 8))
+    ]
+
+
 def test_sysfs_is_mounted_for_rings_only(monkeypatch: pytest.MonkeyPatch) -> None:
     links = [link for space in raw("spaces").namespaces for link in space.links]
     mounted: list[str] = []
