@@ -198,19 +198,16 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 	txq = READ_ONCE(q->txq);
 	if (!txq)
 		goto out;
-	/*
-	 * A sender that is under way is faster than an IPI, and than the qdisc's
-	 * lock below.
-	 */
+	/* A sender under way is faster than an IPI, or the lock of a qdisc. */
 	if (READ_ONCE(q->max) >= NODROP_SMALL ||
 	    qdisc_is_empty(rcu_dereference(txq->qdisc)))
 		nodrop_wait(q);
 	if (READ_ONCE(q->stopped) ||
 	    (nodrop_has_packets(q) &&
-	     READ_ONCE(q->produced) != READ_ONCE(q->mark)))
+	     READ_ONCE(q->produced) != READ_ONCE(q->mark))) {
 		/* Senders are active: decide again at a later check. */
 		WRITE_ONCE(q->woken, true);
-	else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq)) {
+	} else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq)) {
 		nodrop_restart(q, txq);
 		nodrop_wait(q);
 	}
