@@ -122,9 +122,8 @@ EXPORT_SYMBOL_GPL(nodrop_check);
  * guard's next sample runs it.
  * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
  */
-static bool nodrop_has_backlog(struct netdev_queue *txq)
+static bool nodrop_has_backlog(struct Qdisc *qdisc)
 {
-	struct Qdisc *qdisc = rcu_dereference(txq->qdisc);
 	bool backlog;
 
 	if (qdisc->flags & TCQ_F_NOLOCK)
@@ -200,14 +199,14 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 		goto out;
 	/* A sender under way is faster than an IPI, or the lock of a qdisc. */
 	if (READ_ONCE(q->max) >= NODROP_SMALL ||
-	    qdisc_is_empty(rcu_dereference(txq->qdisc)))
+	    qdisc_is_empty(nodrop_qdisc(txq)))
 		nodrop_wait(q);
 	if (READ_ONCE(q->stopped) ||
 	    (nodrop_has_packets(q) &&
 	     READ_ONCE(q->produced) != READ_ONCE(q->mark))) {
 		/* Senders are active: decide again at a later check. */
 		WRITE_ONCE(q->woken, true);
-	} else if (READ_ONCE(q->stale) || nodrop_has_backlog(txq)) {
+	} else if (nodrop_any_qdisc(q, txq, nodrop_has_backlog)) {
 		nodrop_restart(q, txq);
 		nodrop_wait(q);
 	}

@@ -25,7 +25,7 @@
  */
 unsigned int nodrop_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
-MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is stalled and the ring drops, 0: never (default 1000)");
+MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is stalled and the ring drops, 8 timer ticks at least, 0: never (default 1000)");
 
 #define NODROP_GUARD_SAMPLES 8U
 

@@ -10,13 +10,16 @@
 /* Below this txqueuelen the consumer runs the qdisc: an IPI costs more. */
 #define NODROP_SMALL 32
 
-/* Lower bounds of the limit, and from which mean size on the GSO one is used */
+/* Lower bounds of the limit, and mean sizes for which those for some apply */
 #define NODROP_FLOOR 48
 #define NODROP_FLOOR_GSO 512
 #define NODROP_GSO_BYTES 4096
+#define NODROP_FLOOR_ACK 128
+#define NODROP_ACK_BYTES 128
 
-/* XDP frames for which there are slots beyond txqueuelen. */
+/* Slots beyond txqueuelen, see ring.c; of these: for XDP frames */
 #define NODROP_XDP_SLACK 32
+#define NODROP_SLACK (112 + nr_cpu_ids + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
 extern unsigned int nodrop_guard_ms;
 
@@ -69,6 +72,42 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 static inline unsigned int nodrop_batch(unsigned int limit)
 {
 	return clamp(limit / 4, 1U, (unsigned int)NODROP_BATCH);
+}
+
+/* Context: RCU read lock held, or softirqs off. */
+static inline struct Qdisc *nodrop_qdisc(const struct netdev_queue *txq)
+{
+	return rcu_dereference_check(txq->qdisc, rcu_read_lock_bh_held());
+}
+
+/*
+ * Does @test hold for the qdisc of @txq or, if @q is stale, that of another
+ * txq? A stopped one's packets wait for its own ring.
+ *
+ * Context: as nodrop_qdisc().
+ */
+static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
+					     const struct netdev_queue *txq,
+					     bool (*test)(struct Qdisc *qdisc))
+{
+	struct Qdisc *own = nodrop_qdisc(txq), *qdisc;
+	struct netdev_queue *other;
+	unsigned int i, n;
+
+	if (test(own))
+		return true;
+	if (likely(!READ_ONCE(q->stale)))
+		return false;
+	/* After a change under RTNL nodrop_queue_bind() schedules again. */
+	n = data_race(txq->dev->real_num_tx_queues);
+	for (i = 0; i < n; i++) {
+		other = netdev_get_tx_queue(txq->dev, i);
+		qdisc = nodrop_qdisc(other);
+		if (qdisc != own && !netif_xmit_stopped(other) &&
+		    !qdisc_is_empty(qdisc) && test(qdisc))
+			return true;
+	}
+	return false;
 }
 
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */

@@ -97,8 +97,8 @@ bool nodrop_kick(struct nodrop_queue *q, int cpu)
 
 /*
  * Wait for a kick that is on its way. A consumer that read the old txq may
- * still send one: the txq lives for a grace period, and nodrop_queue_destroy()
- * waits again.
+ * still send one: the txq lives for a grace period, and nodrop_queue_bind() and
+ * nodrop_queue_destroy() wait again.
  *
  * Context: process context, no lock held, @q bound to no txq.
  */

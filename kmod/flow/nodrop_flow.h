@@ -29,7 +29,8 @@
  *   lock for that while slots are reserved (nodrop_reserved()). With none left
  *   it takes producer_lock and reads @taken: in nodrop_produce() after its
  *   packet is in the ring, or in nodrop_reserve(). It reserves all free slots,
- *   or stops the txq if fewer than 16 (a quarter of a limit below 64) are free.
+ *   or stops the txq if fewer than a batch are free: 16 slots, or a quarter of
+ *   a limit below 64.
  *   Transmit is lockless: before one sender fills the slot that it has seen,
  *   another sender, an XDP frame or a resize may take it. Then it uses one of
  *   the slack, which has a slot for each CPU.
@@ -37,28 +38,31 @@
  *   slots. While the qdisc has packets and no slot is reserved, they leave a
  *   quarter of @limit free. XDP frames and senders that bypass the qdisc
  *   suppress the kick, so they schedule the qdisc if it has packets.
- * Stop and wake. The sender sets @wake_at to half of @limit before @produced,
- *   then XOFF, then @stopped, and reads @taken once more. If the consumer has
- *   come to @wake_at meanwhile, the sender wakes the txq itself and has the
- *   qdisc run. The consumer writes @taken and then reads @stopped. There is a
- *   full barrier on both sides (nodrop_stop(), nodrop_check()), so at least one
- *   of them sees what the other wrote. The consumer reads @stopped every 16
- *   packets (every quarter of @limit if that is less) and when the ring is
- *   empty. Once it has seen @stopped, it also checks exactly at @wake_at.
+ * Stop and wake. The sender sets @mark to @produced and @wake_at to half of
+ *   @limit before that, then XOFF, then @stopped, and reads @taken once more.
+ *   If the consumer has come to @wake_at meanwhile, the sender wakes the txq
+ *   itself and has the qdisc run. The consumer writes @taken and then reads
+ *   @stopped. There is a full barrier on both sides (nodrop_stop(),
+ *   nodrop_check()), so at least one of them sees what the other wrote. The
+ *   consumer reads @stopped every 16 packets (every quarter of @limit if that
+ *   is less) and when the ring is empty. Once it has seen @stopped, it also
+ *   checks exactly at @wake_at.
  *   Litmus: SB+stop-mb-taken+take-mb-stopped (proof/litmus)
- *   To wake a txq is to clear @stopped, then XOFF. The consumer's wake does not
- *   schedule the qdisc: the next sender, or else the kick, runs it. As a stop
- *   writes XOFF first and a wake @stopped first, XOFF never remains set while
- *   @stopped is clear. @stopped without XOFF and a needless wake are harmless:
- *   the next sender finds no slot, stops the txq and returns NETDEV_TX_BUSY.
+ *   The consumer's wake clears @stopped, then XOFF. It does not schedule the
+ *   qdisc: the next sender, or else the kick, runs it. As a stop writes XOFF
+ *   first and a wake @stopped first, the XOFF of a bound txq of a device that
+ *   is up never remains set while @stopped is clear. @stopped without XOFF and
+ *   a needless wake are harmless: the next sender finds no slot, stops the txq
+ *   and returns NETDEV_TX_BUSY.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
  * Kick. The consumer kicks if it takes half of the packets left at the wake
- *   before any sender comes: an IPI makes the CPU that sent last run the qdisc.
- *   If the ring is empty, the consumer first busy-waits for a sender, for less
- *   time than an IPI takes, and kicks only if none has come. If there is no
- *   such CPU, or txqueuelen is below 32, it runs the qdisc on its own CPU. It
- *   sets @todo under consumer_lock; nodrop_act() acts without locks: no code
- *   under a lock of the ring may run or enable softirqs.
+ *   (with a limit below 48: all) before any sender comes, and the qdisc has
+ *   packets: an IPI makes the CPU that sent last run the qdisc. If the ring is
+ *   empty, the consumer first busy-waits for a sender, for less time than an
+ *   IPI takes, and kicks only if none has come. If there is no such CPU, or
+ *   txqueuelen is below 32, it runs the qdisc on its own CPU. It sets @todo
+ *   under consumer_lock; nodrop_act() acts without locks: no code under a lock
+ *   of the ring may run or enable softirqs.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
  *   stopped is stalled. The guard's timer then wakes the txq and schedules the
  *   qdisc, and a full ring drops until the consumer takes a packet. So a
@@ -93,12 +97,16 @@ enum nodrop_stat {
 	NODROP_DROP_FOREIGN,	/* drops: the consumer is unaware */
 	NODROP_DROP_GUARD,	/* drops: the consumer is stalled */
 	NODROP_DROP_UNCLAIMED,	/* drops for no such reason: stays 0 */
-	NODROP_DROP_XDP,	/* XDP frames dropped: slack is full */
-	NODROP_DROP_PURGED,	/* purged when the queue was detached */
+	NODROP_DROP_XDP,	/* XDP frames without a slot; the caller also
+				 * drops the frames behind it in its batch
+				 */
+	NODROP_DROP_PURGED,	/* left by a detached queue, or put back, and
+				 * there was no slot
+				 */
 
 	/* Counters of the consumer, under consumer_lock. */
 	NODROP_WAKES,		/* by the consumer alone */
-	NODROP_KICKS,		/* IPIs sent */
+	NODROP_KICKS,		/* IPIs sent, or found on their way */
 	NODROP_KICKS_HERE,	/* times it ran the qdisc on its own CPU */
 	NODROP_COUNTERS,
 
@@ -132,7 +140,7 @@ enum nodrop_stat {
  *	producer_lock, cleared by the consumer with its next packet, under
  *	consumer_lock
  * @stale: other txqs' qdiscs may hold packets for this ring, so whatever runs
- *	the qdisc runs those of all txqs
+ *	the qdisc also runs those
  *
  * Written by senders, under producer_lock unless stated:
  * @produced: packets that entered the ring
@@ -147,7 +155,8 @@ enum nodrop_stat {
  * @check_at: value of @taken at which the consumer reads @stopped again
  * @limit: packets that the ring may hold now; a resize clamps it
  * @floor: lower bound of @limit; @max takes precedence
- * @woken: the txq was woken, and no sender has been seen since
+ * @woken: the txq was woken, and no sender has been seen since; nodrop_act()
+ *	sets it without the lock
  * @todo: work for nodrop_act(), which takes it over with xchg()
  * @pace: last sample of the consumer's pace, ns a packet
  * @pace_taken: @taken when the sample under way began

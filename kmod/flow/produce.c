@@ -83,11 +83,6 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	return true;
 }
 
-static struct Qdisc *nodrop_qdisc(const struct netdev_queue *txq)
-{
-	return rcu_dereference_bh(txq->qdisc);
-}
-
 /*
  * Does the qdisc hold packets that no CPU transmits? Lockless: a run that has
  * seen XOFF and is about to end counts as one that transmits. Then they wait
@@ -136,8 +131,7 @@ bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 		 * The consumer takes a sender past the qdisc for one of the
 		 * qdisc's, and does not kick.
 		 */
-		if (slot && unlikely(READ_ONCE(q->stale) ||
-				     nodrop_waits(nodrop_qdisc(txq))))
+		if (slot && unlikely(nodrop_any_qdisc(q, txq, nodrop_waits)))
 			nodrop_run_qdiscs(q, txq);
 	}
 

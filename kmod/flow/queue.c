@@ -43,8 +43,7 @@ static DEFINE_MUTEX(nodrop_queues_lock);
  * @ring: its ring, initialised, empty or in use by senders and a consumer that
  *	take its locks; nodrop_queue_destroy() alone does not need it
  * @key: for nodrop_queue_find()
- * @destroy: frees a packet; called in process context, also with the ring's
- *	locks held
+ * @destroy: frees a packet; called in process context, no lock held
  *
  * Context: process context.
  * Return: the queue, NULL without memory.
@@ -168,8 +167,7 @@ static void nodrop_unhint(struct netdev_queue *txq)
  * nodrop_queue_bind() - set the txq that feeds the ring
  * @q: the queue
  * @txq: the txq, or NULL when the queue is detached
- * @stale: the driver assigns packets of other txqs to this ring, too: to run
- *	the qdisc is to run those of all txqs of the device
+ * @stale: the driver assigns packets of other txqs to this ring, too
  *
  * Wakes @txq and the previous one, so that a change of index or consumer leaves
  * no txq stopped for ever. Must be called with NULL before the txq is freed.
@@ -184,6 +182,9 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	struct netdev_queue *before = q->txq;
 
 	ASSERT_RTNL();
+	/* A consumer may have sent one for an earlier txq after the last wait. */
+	if (!before)
+		nodrop_kick_cancel(q);
 
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);

@@ -14,7 +14,6 @@
 #include "internal.h"
 
 #define NODROP_ARRAY_MIN 512
-#define NODROP_SLACK (112 + nr_cpu_ids + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
 /**
  * nodrop_grow() - make the ring's array long enough
@@ -84,6 +83,16 @@ void nodrop_shrink(struct nodrop_queue *q)
 }
 EXPORT_SYMBOL_GPL(nodrop_shrink);
 
+/* Counts packets that ptr_ring_unconsume() finds no slot for. */
+static DEFINE_MUTEX(nodrop_putting_back);
+static int nodrop_no_slot;
+
+/* Frees nothing: under the locks of the ring, that could run softirqs. */
+static void nodrop_count_no_slot(void *packet)
+{
+	nodrop_no_slot++;
+}
+
 /**
  * nodrop_unconsume() - put packets back that the consumer did not use
  * @q: the queue
@@ -94,26 +103,32 @@ EXPORT_SYMBOL_GPL(nodrop_shrink);
  */
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 {
-	static DEFINE_MUTEX(one_at_a_time);
-	unsigned int lost;
+	int i, lost;
 
-	mutex_lock(&one_at_a_time);
+	mutex_lock(&nodrop_putting_back);
+	nodrop_no_slot = 0;
 	nodrop_lock(q);
 	WRITE_ONCE(q->taken, q->taken - n);
 	q->check_at = q->taken;
 	q->pace_taken = q->taken;
 	q->pace_at = 0;
 	nodrop_unlock(q);
-	ptr_ring_unconsume(q->ring, packets, n, q->destroy);
+	ptr_ring_unconsume(q->ring, packets, n, nodrop_count_no_slot);
+	lost = nodrop_no_slot;
 
 	/* Several consumers together may put back more than fits. */
 	nodrop_lock(q);
-	lost = nodrop_held(q) - nodrop_ring_count(q->ring);
 	WRITE_ONCE(q->taken, q->taken + lost);
 	q->check_at = q->taken;
 	q->stats[NODROP_DROP_PURGED] += lost;
+	for (i = 0; i < lost && q->txq; i++)
+		dev_core_stats_tx_dropped_inc(q->txq->dev);
 	nodrop_unlock(q);
-	mutex_unlock(&one_at_a_time);
+	mutex_unlock(&nodrop_putting_back);
+
+	/* It puts back the last one first. */
+	for (i = 0; i < lost; i++)
+		q->destroy(packets[i]);
 }
 EXPORT_SYMBOL_GPL(nodrop_unconsume);
 
@@ -149,12 +164,14 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
  *	Those for which it has no slot are purged; all if it is unaware or NULL.
  *
  * Includes nodrop_queue_bind(q, NULL). The caller notifies @target's consumer.
+ * What is purged counts in @target, which lives on, or in @q without one.
  *
  * Context: process context, RTNL held.
  * Return: how many packets were purged.
  */
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
 {
+	struct nodrop_queue *counts = target ?: q;
 	void *packet;
 	int lost = 0;
 
@@ -165,15 +182,18 @@ int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
 	for (;;) {
 		nodrop_lock(q);
 		packet = __ptr_ring_consume(q->ring);
-		if (packet) {
+		if (packet)
 			WRITE_ONCE(q->taken, q->taken + 1);
-			q->stats[NODROP_DROP_PURGED]++;
-		}
 		nodrop_unlock(q);
 		if (!packet)
-			return lost;
+			break;
 		q->destroy(packet);
 		lost++;
 	}
+
+	nodrop_lock(counts);
+	counts->stats[NODROP_DROP_PURGED] += lost;
+	nodrop_unlock(counts);
+	return lost;
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_detach);

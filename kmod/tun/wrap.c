@@ -210,31 +210,7 @@ static void nodrop_tun_call_all(struct net_device *dev)
 	}
 }
 
-/*
- * The kernel resets the qdiscs of txqs that are no longer used, and a qdisc of
- * the whole device is one of them. So a device keeps its txqs until it goes
- * down; nodrop_tun_redirect() assigns their packets to the remaining queues.
- */
-static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
-{
-	return n < dev->real_num_tx_queues && netif_running(dev) &&
-	       nodrop_tun_enabled(netdev_priv(dev));
-}
-
-/* Not part of the macro: unused, and so an error, if the hook has no effect. */
-static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	int err = 0;
-
-	if (!nodrop_tun_keeps_txqs(dev, n))
-		err = netif_set_real_num_tx_queues(dev, n);
-	else
-		WRITE_ONCE(tun->flags, tun->flags | NODROP_TUN_STALE);
-	nodrop_tun_bind_all(dev);
-	nodrop_tun_call_all(dev);
-	return err;
-}
+#include "txqs.h"
 
 static void nodrop_tun_purge(struct nodrop_queue *q,
 			     struct nodrop_queue *target,
@@ -322,19 +298,6 @@ struct ptr_ring *tun_get_tx_ring(struct file *file)
 	if (!IS_ERR(ring))
 		nodrop_queue_unaware(nodrop_tun_ring_queue(ring));
 	return ring;
-}
-
-static void nodrop_tun_down(struct net_device *dev)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-
-	nodrop_tun_call_all(dev);
-	if (!(tun->flags & NODROP_TUN_STALE))
-		return;
-	WRITE_ONCE(tun->flags, tun->flags & ~NODROP_TUN_STALE);
-	if (tun->numqueues)
-		netif_set_real_num_tx_queues(dev, tun->numqueues);
-	nodrop_tun_bind_all(dev);
 }
 
 static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,

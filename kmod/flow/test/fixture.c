@@ -39,6 +39,7 @@ unsigned int packet_bytes(const void *packet)
 
 static void destroy_packet(void *packet)
 {
+	might_sleep();
 	flow_destroyed++;
 }
 
@@ -107,6 +108,21 @@ void flow_free(struct flow *f)
 	f->q = NULL;
 }
 
+struct Qdisc *flow_qdisc(struct kunit *test)
+{
+	struct Qdisc *qdisc = kunit_kzalloc(test, sizeof(*qdisc), GFP_KERNEL);
+
+	if (!qdisc)
+		return NULL;
+	*qdisc = noop_qdisc;
+	qdisc->dequeue = qdisc_dequeue;
+	__skb_queue_head_init(&qdisc->gso_skb);
+	__skb_queue_head_init(&qdisc->skb_bad_txq);
+	spin_lock_init(&qdisc->q.lock);
+	set_bit(__QDISC_STATE_SCHED, &qdisc->state);
+	return qdisc;
+}
+
 int flow_init(struct kunit *test)
 {
 	struct flow *f = kunit_kzalloc(test, sizeof(*f), GFP_KERNEL);
@@ -119,15 +135,9 @@ int flow_init(struct kunit *test)
 	*(struct flow **)netdev_priv(f->dev) = f;
 	test->priv = f;
 
-	f->qdisc = kunit_kzalloc(test, sizeof(*f->qdisc), GFP_KERNEL);
+	f->qdisc = flow_qdisc(test);
 	if (!f->qdisc)
 		return -ENOMEM;
-	*f->qdisc = noop_qdisc;
-	f->qdisc->dequeue = qdisc_dequeue;
-	__skb_queue_head_init(&f->qdisc->gso_skb);
-	__skb_queue_head_init(&f->qdisc->skb_bad_txq);
-	spin_lock_init(&f->qdisc->q.lock);
-	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 
 	f->txq = netdev_get_tx_queue(f->dev, 0);
 	rcu_assign_pointer(f->txq->qdisc, f->qdisc);

@@ -43,6 +43,9 @@ extern unsigned int flow_patience_ms;
 #define FLOW_SENT 12345
 extern struct flow *flow_sends;
 
+/* Create a qdisc that runs as that of a flow. Return NULL without memory. */
+struct Qdisc *flow_qdisc(struct kunit *test);
+
 int flow_init(struct kunit *test);
 void flow_exit(struct kunit *test);
 int flow_suite_init(struct kunit_suite *suite);

@@ -227,8 +227,64 @@ static void test_xdp_past_the_qdisc(struct kunit *test)
 	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
 }
 
-/* The qdisc of another txq has packets for this ring. */
+/*
+ * Only the qdisc of txq 1, which is stale, has packets. The txq 0 that has just
+ * been woken has a qdisc that does not run.
+ */
+static struct Qdisc *wake_stale(struct kunit *test, struct flow *f)
+{
+	struct Qdisc *own = f->qdisc;
+
+	wake_with_packets_left(test, f);
+	own->q.qlen = 0;
+	set_bit(__QDISC_STATE_SCHED, &own->state);
+	f->qdisc = flow_qdisc(test);
+	KUNIT_ASSERT_NOT_NULL(test, f->qdisc);
+	rcu_assign_pointer(other_txq(f)->qdisc, f->qdisc);
+	hold_one(f);
+	f->q->stale = true;
+	return own;
+}
+
 static void test_stale_qdisc_runs_after_a_wake(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err;
+
+	wake_stale(test, f);
+	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+}
+
+static void test_stale_qdisc_is_kicked(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	wake_stale(test, f);
+	read_dry(f);
+	KUNIT_EXPECT_GE(test, kicks(f), 1ULL);
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+}
+
+/* Packets behind a stopped txq wait for a ring of their own. */
+static void test_stopped_txq_is_not_stale(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	struct Qdisc *own = wake_stale(test, f);
+	int err;
+
+	clear_bit(__QDISC_STATE_SCHED, &own->state);
+	netif_tx_stop_queue(other_txq(f));
+	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	KUNIT_EXPECT_EQ(test, flow_ran_on, -1);
+	set_bit(__QDISC_STATE_SCHED, &own->state);
+	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+}
+
+/* No qdisc has packets: a txq that was once stale costs nothing more. */
+static void test_stale_and_empty(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
 	int err;
@@ -237,7 +293,10 @@ static void test_stale_qdisc_runs_after_a_wake(struct kunit *test)
 	f->qdisc->q.qlen = 0;
 	f->q->stale = true;
 	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
-	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+	read_dry(f);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	KUNIT_EXPECT_EQ(test, flow_ran_on, -1);
+	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
 
 /* The qdisc that runs already, and transmits, is not scheduled once more. */
@@ -248,9 +307,12 @@ static void test_sender_in_the_qdisc(struct kunit *test)
 
 	wake_with_packets_left(test, f);
 	KUNIT_ASSERT_TRUE(test, qdisc_run_begin(f->qdisc));
+	/* With softirqs on, a needless run would be over at once. */
+	local_bh_disable();
 	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
 	KUNIT_EXPECT_FALSE(test, test_bit(__QDISC_STATE_SCHED,
 					  &f->qdisc->state));
+	local_bh_enable();
 	qdisc_run_end(f->qdisc);
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
@@ -304,6 +366,9 @@ static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_sender_past_the_qdisc),
 	KUNIT_CASE(test_xdp_past_the_qdisc),
 	KUNIT_CASE(test_stale_qdisc_runs_after_a_wake),
+	KUNIT_CASE(test_stale_qdisc_is_kicked),
+	KUNIT_CASE(test_stopped_txq_is_not_stale),
+	KUNIT_CASE(test_stale_and_empty),
 	KUNIT_CASE(test_sender_in_the_qdisc),
 	KUNIT_CASE(test_no_kick_without_a_txq),
 	KUNIT_CASE(test_bind_waits_for_a_kick),

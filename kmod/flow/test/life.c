@@ -132,7 +132,7 @@ static void test_unaware_is_no_target(struct kunit *test)
 	nodrop_queue_unaware(target->q);
 	KUNIT_EXPECT_EQ(test, detach(f, target), 5);
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 5U);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), 5ULL);
+	KUNIT_EXPECT_EQ(test, counted(target, NODROP_DROP_PURGED), 5ULL);
 	KUNIT_EXPECT_TRUE(test, __ptr_ring_empty(&target->ring));
 	flow_free(target);
 }
@@ -181,7 +181,7 @@ static void test_target_gets_what_it_can(struct kunit *test)
 	lost = detach(f, target);
 	KUNIT_EXPECT_EQ(test, lost, 2000 - (room - 2));
 	KUNIT_EXPECT_EQ(test, flow_destroyed, (unsigned int)lost);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_PURGED), (u64)lost);
+	KUNIT_EXPECT_EQ(test, counted(target, NODROP_DROP_PURGED), (u64)lost);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_NULL(test, consume(f));
 	/* The target's reserved slot is still there. */

@@ -146,6 +146,27 @@ static void test_slack(struct kunit *test)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
 }
 
+/* What does not fit is freed without a lock of the ring; see the fixture. */
+static void test_put_back_too_much(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5000);
+	const unsigned int batches = 2 + NODROP_SLACK / 64;
+	void *taken[64];
+	unsigned int i, lost;
+
+	fill(test, f);
+	/* As several consumers that have each taken the same batch. */
+	KUNIT_ASSERT_EQ(test, consume_batched(f, taken, 64), 64);
+	for (i = 0; i < batches; i++)
+		nodrop_unconsume(f->q, taken, 64);
+	lost = counted(f, NODROP_DROP_PURGED);
+	KUNIT_EXPECT_GT(test, lost, 0U);
+	KUNIT_EXPECT_EQ(test, flow_destroyed, lost);
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), nodrop_ring_count(&f->ring));
+	KUNIT_EXPECT_EQ(test, nodrop_held(f->q),
+			5000 - 64 + 64 * batches - lost);
+}
+
 /* With an unaware consumer the ring still drops at txqueuelen. */
 static void test_unaware_ring_is_no_longer(struct kunit *test)
 {
@@ -177,6 +198,7 @@ static struct kunit_case ring_cases[] = {
 	KUNIT_CASE(test_reserved_slot_stands),
 	KUNIT_CASE(test_unconsume),
 	KUNIT_CASE(test_slack),
+	KUNIT_CASE(test_put_back_too_much),
 	KUNIT_CASE(test_unaware_ring_is_no_longer),
 	{}
 };
