@@ -20,11 +20,17 @@ MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consum
 /* The lower bound of the limit. */
 static unsigned int nodrop_floor(const struct nodrop_queue *q)
 {
-	unsigned int floor = q->floor;
+	unsigned int floor = q->floor, mean = READ_ONCE(q->mean);
 
-	/* GSO packets cost the consumer little more, blocked senders much. */
-	if (READ_ONCE(q->mean) > NODROP_GSO_BYTES)
+	/*
+	 * GSO packets cost the consumer little more, blocked senders much. An
+	 * ACK costs it little, and holds back a window's worth of data while
+	 * it waits for a consumer that shares its CPU with the sender.
+	 */
+	if (mean > NODROP_GSO_BYTES)
 		floor = max_t(unsigned int, floor, NODROP_FLOOR_GSO);
+	else if (mean < NODROP_ACK_BYTES)
+		floor = max_t(unsigned int, floor, NODROP_FLOOR_ACK);
 	return min(floor, q->max);
 }
 

@@ -12,6 +12,8 @@ static struct flow *limited(struct kunit *test, int size)
 
 	f->q->floor = NODROP_FLOOR;
 	f->q->limit = min(size, NODROP_FLOOR);
+	f->q->mean = 400;
+	flow_unit = 100;
 	return f;
 }
 
@@ -61,6 +63,16 @@ static void test_large_packets_get_more(struct kunit *test)
 	flow_resize(f, 100);
 	adapt(f, 100 * US, 1);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 100U);
+}
+
+/* Too few of them would leave senders without a window. */
+static void test_acks_get_more(struct kunit *test)
+{
+	struct flow *f = limited(test, 5000);
+
+	f->q->mean = 66;
+	adapt(f, 100 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, (unsigned int)NODROP_FLOOR_ACK);
 }
 
 static void test_batches_get_more(struct kunit *test)
@@ -135,6 +147,7 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_limit_follows_the_pace),
 	KUNIT_CASE(test_limit_changes_slowly),
 	KUNIT_CASE(test_large_packets_get_more),
+	KUNIT_CASE(test_acks_get_more),
 	KUNIT_CASE(test_batches_get_more),
 	KUNIT_CASE(test_mean_of_sizes),
 	KUNIT_CASE(test_stops_at_the_limit),
