@@ -10,12 +10,12 @@
 /* Below this txqueuelen the consumer runs the qdisc: an IPI costs more. */
 #define NODROP_SMALL 32
 
-/* Lower bounds of the limit, and mean sizes for which those for some apply */
+/* Lower bounds of the limit: ordinary packets, large ones, ACKs by their size */
 #define NODROP_FLOOR 48
 #define NODROP_FLOOR_GSO 512
 #define NODROP_GSO_BYTES 4096
 #define NODROP_FLOOR_ACK 128
-#define NODROP_ACK_BYTES 128
+#define NODROP_ACK_BYTES 96
 
 /* Slots beyond txqueuelen, see ring.c; of these: for XDP frames */
 #define NODROP_XDP_SLACK 32
@@ -82,7 +82,7 @@ static inline struct Qdisc *nodrop_qdisc(const struct netdev_queue *txq)
 
 /*
  * Does @test hold for the qdisc of @txq or, if @q is stale, that of another
- * txq? A stopped one's packets wait for its own ring.
+ * txq? That of a stopped one cannot run.
  *
  * Context: as nodrop_qdisc().
  */
@@ -103,8 +103,7 @@ static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
 	for (i = 0; i < n; i++) {
 		other = netdev_get_tx_queue(txq->dev, i);
 		qdisc = nodrop_qdisc(other);
-		if (qdisc != own && !netif_xmit_stopped(other) &&
-		    !qdisc_is_empty(qdisc) && test(qdisc))
+		if (qdisc != own && !netif_xmit_stopped(other) && test(qdisc))
 			return true;
 	}
 	return false;

@@ -23,13 +23,13 @@ static unsigned int nodrop_floor(const struct nodrop_queue *q)
 	unsigned int floor = q->floor, mean = READ_ONCE(q->mean);
 
 	/*
-	 * GSO packets cost the consumer little more, blocked senders much. An
-	 * ACK costs it little, and holds back a window's worth of data while
-	 * it waits for a consumer that shares its CPU with the sender.
+	 * GSO packets cost the consumer little more, blocked senders much. ACKs
+	 * in the qdisc hold back whole windows of data from a consumer that
+	 * shares its CPU with the sender and runs only now and then.
 	 */
 	if (mean > NODROP_GSO_BYTES)
 		floor = max_t(unsigned int, floor, NODROP_FLOOR_GSO);
-	else if (mean < NODROP_ACK_BYTES)
+	else if (mean && mean < NODROP_ACK_BYTES)
 		floor = max_t(unsigned int, floor, NODROP_FLOOR_ACK);
 	return min(floor, q->max);
 }

@@ -15,18 +15,20 @@ static bool nodrop_tun_keeps_txqs(struct net_device *dev, unsigned int n)
 /* Does the qdisc hold no packet, and is none on its way from it? */
 static bool nodrop_tun_idle(struct Qdisc *qdisc)
 {
-	bool idle, locked = !(qdisc->flags & TCQ_F_NOLOCK);
+	bool idle;
 
 	local_bh_disable();
-	if (locked)
+	if (qdisc->flags & TCQ_F_NOLOCK) {
+		idle = qdisc_run_begin(qdisc);
+		if (idle) {
+			idle = qdisc_is_empty(qdisc);
+			qdisc_run_end(qdisc);
+		}
+	} else {
 		spin_lock(qdisc_lock(qdisc));
-	idle = qdisc_run_begin(qdisc);
-	if (idle) {
-		idle = qdisc_is_empty(qdisc);
-		qdisc_run_end(qdisc);
-	}
-	if (locked)
+		idle = qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc);
 		spin_unlock(qdisc_lock(qdisc));
+	}
 	local_bh_enable();
 	return idle;
 }

@@ -20,6 +20,8 @@ static void move_to(struct kunit *test, unsigned int cpu)
 static void kick_exit(struct kunit *test)
 {
 	set_cpus_allowed_ptr(current, cpu_possible_mask);
+	/* A qdisc may be about to end its run. */
+	synchronize_net();
 	flow_exit(test);
 }
 
@@ -287,15 +289,16 @@ static void test_stopped_txq_is_not_stale(struct kunit *test)
 static void test_stale_and_empty(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
+	struct Qdisc *own = wake_stale(test, f);
 	int err;
 
-	wake_with_packets_left(test, f);
+	clear_bit(__QDISC_STATE_SCHED, &own->state);
 	f->qdisc->q.qlen = 0;
-	f->q->stale = true;
 	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
 	read_dry(f);
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
 	KUNIT_EXPECT_EQ(test, flow_ran_on, -1);
+	set_bit(__QDISC_STATE_SCHED, &own->state);
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
 
@@ -303,16 +306,18 @@ static void test_stale_and_empty(struct kunit *test)
 static void test_sender_in_the_qdisc(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
+	bool sent, scheduled;
 	int err;
 
 	wake_with_packets_left(test, f);
 	KUNIT_ASSERT_TRUE(test, qdisc_run_begin(f->qdisc));
 	/* With softirqs on, a needless run would be over at once. */
 	local_bh_disable();
-	KUNIT_EXPECT_TRUE(test, transmit(f, 500, &err));
-	KUNIT_EXPECT_FALSE(test, test_bit(__QDISC_STATE_SCHED,
-					  &f->qdisc->state));
+	sent = transmit(f, 500, &err);
+	scheduled = test_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 	local_bh_enable();
+	KUNIT_EXPECT_TRUE(test, sent);
+	KUNIT_EXPECT_FALSE(test, scheduled);
 	qdisc_run_end(f->qdisc);
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
