@@ -10,7 +10,7 @@
 /* Below this txqueuelen the consumer runs the qdisc: an IPI costs more. */
 #define NODROP_SMALL 32
 
-/* Lower bounds of the limit: ordinary packets, large ones, ACKs by their size */
+/* Lower bounds of the limit: in general, of large packets, and of ACKs */
 #define NODROP_FLOOR 48
 #define NODROP_FLOOR_GSO 512
 #define NODROP_GSO_BYTES 4096

@@ -182,7 +182,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	struct netdev_queue *before = q->txq;
 
 	ASSERT_RTNL();
-	/* A consumer may have sent one for an earlier txq after the last wait. */
+	/* A consumer may have sent one for an earlier txq since then. */
 	if (!before)
 		nodrop_kick_cancel(q);
 
