@@ -89,7 +89,7 @@ def headline(host: Host) -> str:
 
 
 def module(found: Module) -> str:
-    """Return a driver's state for the headline: ``nodrop 0.3.0``."""
+    """Return a driver's state for the headline: ``nodrop 1.0.0``."""
     if not found.loaded:
         return "not loaded"
     return " ".join(filter(None, (str(found.driver), found.version)))
