@@ -183,17 +183,18 @@ class Look:
     def loads(self, device: Device) -> list[Load]:
         """Return the loads of the threads of a device's readers, the busiest first."""
         pids = {owner.pid for owner in device.owners}
-        found = [load for load in self._loads if load.thread.pid in pids]
-        return sorted(found, key=lambda load: -load.run)
+        found = [load for pid in pids for load in self._loads.get(pid, ())]
+        return sorted(found, key=lambda load: (-load.run, load.thread.pid, load.thread.tid))
 
     @cached_property
-    def _loads(self) -> list[Load]:
+    def _loads(self) -> dict[int, list[Load]]:
+        """The loads of all threads, by process."""
         before = {(thread.pid, thread.tid): thread for thread in self.before.threads}
-        return [
-            self._load(before[thread.pid, thread.tid], thread)
-            for thread in self.after.threads
-            if (thread.pid, thread.tid) in before
-        ]
+        found: dict[int, list[Load]] = {}
+        for thread in self.after.threads:
+            if earlier := before.get((thread.pid, thread.tid)):
+                found.setdefault(thread.pid, []).append(self._load(earlier, thread))
+        return found
 
     def _load(self, before: Thread, after: Thread) -> Load:
         run = min(max(after.run_s - before.run_s, 0.0) / self.seconds, 1.0)

@@ -12,6 +12,7 @@ from nodrop.doctor.examine import count
 from nodrop.doctor.finding import Finding, Severity
 from nodrop.doctor.look import Look
 from nodrop.host import describe
+from nodrop.host.model import Device
 from nodrop.screen import Screen
 
 _STYLES = {
@@ -63,11 +64,14 @@ def to_people(screen: Screen, look: Look, findings: Sequence[Finding], *, fine: 
         fine: print those that are ok, too.
     """
     screen = replace(screen, width=screen.width and min(screen.width, _WIDEST))
-    shown = [one for one in findings if fine or one.verdict.severity is not Severity.OK]
+    shown: dict[str | None, list[Finding]] = {}
+    for one in findings:
+        if fine or one.verdict.severity is not Severity.OK:
+            shown.setdefault(one.device, []).append(one)
     titles: list[tuple[str | None, str]] = [(None, "this machine")]
-    titles += [(link.now.label, _title(look, link.now.label)) for link in look.links]
+    titles += [(link.now.label, _title(link.now)) for link in look.links]
     for label, title in titles:
-        here = [one for one in shown if one.device == label]
+        here = shown.get(label, [])
         here.sort(key=lambda one: _WORST_FIRST.index(one.verdict.severity))
         if here:
             screen.text(title, "bold")
@@ -96,13 +100,12 @@ def nagios(status: int, text: str) -> str:
     return f"NODROP {_NAGIOS[status]} - {clean(text).replace('|', '_')}"
 
 
-def _title(look: Look, label: str) -> str:
-    device = next(link.now for link in look.links if link.now.label == label)
+def _title(device: Device) -> str:
     parts = [device.kind]
     if device.driver:
         parts.append(str(device.driver))
     parts += [f"{owner.name}({owner.pid})" for owner in device.owners[:2]]
-    return f"{label}: {', '.join(parts)}"
+    return f"{device.label}: {', '.join(parts)}"
 
 
 def _print(screen: Screen, finding: Finding) -> None:
