@@ -10,14 +10,14 @@
 /* Below this txqueuelen the consumer runs the qdisc: an IPI costs more. */
 #define NODROP_SMALL 32
 
-/* Lower bounds of the limit: in general, of large packets, and of ACKs */
+/* Lower bounds of the limit: in general, for GSO packets, and for ACKs */
 #define NODROP_FLOOR 48
 #define NODROP_FLOOR_GSO 512
 #define NODROP_GSO_BYTES 4096
 #define NODROP_FLOOR_ACK 128
 #define NODROP_ACK_BYTES 96
 
-/* Slots beyond txqueuelen, see ring.c; of these: for XDP frames */
+/* The slack, see ring.c; the first is the part of it for XDP frames */
 #define NODROP_XDP_SLACK 32
 #define NODROP_SLACK (112 + nr_cpu_ids + SMP_CACHE_BYTES * 2 / sizeof(void *))
 
@@ -81,8 +81,8 @@ static inline struct Qdisc *nodrop_qdisc(const struct netdev_queue *txq)
 }
 
 /*
- * Does @test hold for the qdisc of @txq or, if @q is stale, that of another
- * txq? That of a stopped one cannot run.
+ * Is @test true of the qdisc of @txq or, if @q is stale, of another txq? The
+ * qdisc of a stopped txq cannot run.
  *
  * Context: as nodrop_qdisc().
  */
@@ -98,7 +98,7 @@ static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
 		return true;
 	if (likely(!READ_ONCE(q->stale)))
 		return false;
-	/* After a change under RTNL nodrop_queue_bind() schedules again. */
+	/* If RTNL changes it now, nodrop_queue_bind() schedules the qdiscs. */
 	n = data_race(txq->dev->real_num_tx_queues);
 	for (i = 0; i < n; i++) {
 		other = netdev_get_tx_queue(txq->dev, i);

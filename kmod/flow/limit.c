@@ -24,8 +24,8 @@ static unsigned int nodrop_floor(const struct nodrop_queue *q)
 
 	/*
 	 * GSO packets cost the consumer little more, blocked senders much. ACKs
-	 * in the qdisc hold back whole windows of data from a consumer that
-	 * shares its CPU with the sender and runs only now and then.
+	 * in the qdisc delay whole windows of data while the consumer shares
+	 * its CPU with the sender and runs only now and then.
 	 */
 	if (mean > NODROP_GSO_BYTES)
 		floor = max_t(unsigned int, floor, NODROP_FLOOR_GSO);

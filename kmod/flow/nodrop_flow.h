@@ -100,7 +100,7 @@ enum nodrop_stat {
 	NODROP_DROP_XDP,	/* XDP frames without a slot; the caller also
 				 * drops the frames behind it in its batch
 				 */
-	NODROP_DROP_PURGED,	/* left by a detached queue, or put back, and
+	NODROP_DROP_PURGED,	/* left by a detached queue, or put back, when
 				 * there was no slot
 				 */
 
@@ -140,7 +140,7 @@ enum nodrop_stat {
  *	producer_lock, cleared by the consumer with its next packet, under
  *	consumer_lock
  * @stale: other txqs' qdiscs may hold packets for this ring, so whatever runs
- *	the qdisc also runs those
+ *	the qdisc of @txq also runs theirs
  *
  * Written by senders, under producer_lock unless stated:
  * @produced: packets that entered the ring

@@ -182,7 +182,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	struct netdev_queue *before = q->txq;
 
 	ASSERT_RTNL();
-	/* A consumer may have sent a late one for an earlier txq. */
+	/* A consumer may have sent a late kick for an earlier txq. */
 	if (!before)
 		nodrop_kick_cancel(q);
 

@@ -87,7 +87,7 @@ EXPORT_SYMBOL_GPL(nodrop_shrink);
 static DEFINE_MUTEX(nodrop_putting_back);
 static int nodrop_no_slot;
 
-/* Frees nothing: under the locks of the ring, that could run softirqs. */
+/* Frees nothing: under the locks of the ring, freeing could run softirqs. */
 static void nodrop_count_no_slot(void *packet)
 {
 	nodrop_no_slot++;
@@ -126,7 +126,7 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 	nodrop_unlock(q);
 	mutex_unlock(&nodrop_putting_back);
 
-	/* It puts back the last one first. */
+	/* ptr_ring_unconsume() puts the last one back first. */
 	for (i = 0; i < lost; i++)
 		q->destroy(packets[i]);
 }
@@ -164,7 +164,7 @@ static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
  *	Those for which it has no slot are purged; all if it is unaware or NULL.
  *
  * Includes nodrop_queue_bind(q, NULL). The caller notifies @target's consumer.
- * What is purged counts in @target, which lives on, or in @q without one.
+ * Purged packets count in @target, which lives on, or in @q without a target.
  *
  * Context: process context, RTNL held.
  * Return: how many packets were purged.

@@ -34,9 +34,9 @@ static bool nodrop_tun_idle(struct Qdisc *qdisc)
 }
 
 /*
- * All queues are attached. Is no packet left in the qdisc of one txq that
- * nodrop_tun_redirect() assigned to another? It assigns none after the grace
- * period, so each qdisc has to be idle but once.
+ * All queues are attached. Are all packets that nodrop_tun_redirect() assigned
+ * to the queue of another txq gone from their qdisc? It assigns none after the
+ * grace period, so each qdisc needs to be idle only once.
  */
 static bool nodrop_tun_settled(struct net_device *dev)
 {

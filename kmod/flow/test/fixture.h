@@ -43,7 +43,7 @@ extern unsigned int flow_patience_ms;
 #define FLOW_SENT 12345
 extern struct flow *flow_sends;
 
-/* Create a qdisc that runs as that of a flow. Return NULL without memory. */
+/* Create a qdisc that runs like a flow's own. Return NULL without memory. */
 struct Qdisc *flow_qdisc(struct kunit *test);
 
 int flow_init(struct kunit *test);

@@ -20,7 +20,7 @@ static void move_to(struct kunit *test, unsigned int cpu)
 static void kick_exit(struct kunit *test)
 {
 	set_cpus_allowed_ptr(current, cpu_possible_mask);
-	/* A qdisc may be about to end its run. */
+	/* A qdisc run may be about to end. */
 	synchronize_net();
 	flow_exit(test);
 }
@@ -268,7 +268,7 @@ static void test_stale_qdisc_is_kicked(struct kunit *test)
 	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
 }
 
-/* Packets behind a stopped txq wait for a ring of their own. */
+/* Packets behind a stopped txq wait for their own ring. */
 static void test_stopped_txq_is_not_stale(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
@@ -285,7 +285,7 @@ static void test_stopped_txq_is_not_stale(struct kunit *test)
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
 
-/* No qdisc has packets: a txq that was once stale costs nothing more. */
+/* No qdisc has packets: stale txqs cause no kick and no run. */
 static void test_stale_and_empty(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);

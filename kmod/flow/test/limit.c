@@ -65,7 +65,7 @@ static void test_large_packets_get_more(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, f->q->limit, 100U);
 }
 
-/* Too few of them would leave senders without a window. */
+/* With too few of them, TCP senders would wait for a window. */
 static void test_acks_get_more(struct kunit *test)
 {
 	struct flow *f = limited(test, 5000);

@@ -146,7 +146,7 @@ static void test_slack(struct kunit *test)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
 }
 
-/* What does not fit is freed without a lock of the ring; see the fixture. */
+/* Packets that do not fit are freed with no lock of the ring held. */
 static void test_put_back_too_much(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5000);
