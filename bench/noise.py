@@ -24,14 +24,16 @@ def own_cpu_seconds(proc: Path = PROC, root: int | None = None) -> float:
     """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
-    for path in proc.glob("[0-9]*/stat"):
+    # Not a glob for the files: it fails if a process ends meanwhile.
+    for pid in (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
         try:
             # The process name before the bracket may contain anything.
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
+            text = (proc / f"{pid}/stat").read_text(errors="replace")
         except OSError:
             continue  # it has ended; its parent has its CPU time
-        parents[int(path.parent.name)] = int(fields[1])
-        ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+        fields = text.rpartition(")")[2].split()
+        parents[pid] = int(fields[1])
+        ticks[pid] = sum(map(int, fields[11:15]))
     family, root = 0, os.getpid() if root is None else root
     for number, spent in ticks.items():
         ancestor, seen = number, {number}
