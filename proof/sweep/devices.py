@@ -58,10 +58,13 @@ class Dut:
         address: the destination address.
         mac: the destination's hardware address.
         peer, peer_mac: addresses of the other end.
+        full_before: drops at a full ring, of all devices, before this one existed. From its first
+            moment the kernel may send it multicast packets, and its own counters count those.
     """
 
     def __init__(self, row: Row, lab: Lab) -> None:
         self.row, self.lab = row, lab
+        self.full_before = lab.full()
         self.fds: list[int] = []
         self.top = self.out = NAME
         self.netns = ""
