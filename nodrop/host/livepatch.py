@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -89,10 +90,11 @@ class Livepatch:
         found = []
         with suppress(OSError):
             target = (self._patch / "enabled").read_text().strip()
-            for state in self._proc.glob("[0-9]*/task/[0-9]*/patch_state"):
+            # Unlike Path.glob(), it goes on when a process ends.
+            for state in glob.iglob(f"{self._proc}/[0-9]*/task/[0-9]*/patch_state"):
                 with suppress(OSError):
-                    if state.read_text().strip() not in ("-1", target):
-                        task = state.parent
+                    if Path(state).read_text().strip() not in ("-1", target):
+                        task = Path(state).parent
                         name = (task / "comm").read_text(errors="replace").strip()
                         found.append(f"{clean(name)} ({task.name})")
         return sorted(found)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
-import signal
 import stat
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nodrop.errors import NodropError
+from nodrop.host.child import Child
 from nodrop.shell import quote
 
 NAMED = Path("/run/netns")
@@ -91,7 +89,8 @@ def run_inside(
         if _same(fd):
             own_sys()
             return function()
-        return _in_child(lambda: _call(fd, where, function, sysfs), where, seconds)
+        with Child(lambda: _call(fd, where, function, sysfs), seconds) as child:
+            return child.result(f"Reading the network namespace {where} did not finish.")
     finally:
         os.close(fd)
 
@@ -183,6 +182,11 @@ def _same(fd: int) -> bool:
     return False
 
 
+def _call(fd: int, where: str | int | Path, function: Callable[[], Any], sysfs: bool) -> Any:
+    _enter(fd, where, sysfs)
+    return function()
+
+
 def _enter(fd: int, where: str | int | Path, sysfs: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -211,58 +215,6 @@ def _mount_sys(libc: ctypes.CDLL) -> None:
     check(libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC_SLAVE), None))
     flags = ctypes.c_ulong(_MS_NOSUID_NODEV_NOEXEC)
     check(libc.mount(b"nodrop", b"/sys", b"sysfs", flags, None))
-
-
-def _in_child(
-    call: Callable[[], dict[str, Any]], where: str | int | Path, seconds: float | None
-) -> Any:
-    """Run a call in a forked child, and return its result or raise its error."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        stream.flush()
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.close(reader)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, seconds or 0)
-            with os.fdopen(writer, "w", encoding="utf-8") as pipe:
-                pipe.write(json.dumps(call()))
-            status = 0
-        finally:
-            os._exit(status)
-    try:
-        os.close(writer)
-        with os.fdopen(reader, encoding="utf-8") as pipe:
-            text = pipe.read()
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        raise
-    finally:
-        os.waitpid(pid, 0)
-    try:
-        answer = json.loads(text)
-    except ValueError as error:
-        raise NodropError(f"Reading the network namespace {where} did not finish.") from error
-    if "errno" in answer:
-        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
-    if "error" in answer:
-        raise NodropError(*answer["error"])
-    return answer["result"]
-
-
-def _call(
-    fd: int, where: str | int | Path, function: Callable[[], Any], sysfs: bool
-) -> dict[str, Any]:
-    try:
-        _enter(fd, where, sysfs)
-        return {"result": function()}
-    except NodropError as error:
-        return {"error": [error.message, error.hint, error.status]}
-    except OSError as error:
-        return {"errno": error.errno or errno.EIO, "file": error.filename}
 
 
 def _sentence(where: str | int | Path, number: int) -> NodropError:

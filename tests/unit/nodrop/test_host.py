@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -101,11 +102,22 @@ def test_unreadable_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = [netns.Space(name, name, 0) for name in ("full", "a", "slow", "b", "c\udcff")]
     monkeypatch.setattr(netns, "find", lambda: spaces)
     monkeypatch.setattr(read, "_inside", inside)
-    monkeypatch.setattr(read, "machine", lambda *_: recorded.machine)
+    monkeypatch.setattr(read, "_machine", lambda *_: recorded.machine)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     found = read.read(everywhere=True)
     assert (len(found.namespaces), list(found.unread), found.unreached) == (3, ["full"], 2)
     assert build(found).unreached == 2
+
+
+@pytest.mark.timeout(60)
+def test_no_process_remains_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = Path("/proc/thread-self/children")
+    before_it = children.read_text()
+    monkeypatch.setattr(owners, "find", signal.pause)
+    monkeypatch.setattr(read, "namespace", no_descriptor_left)
+    with pytest.raises(OSError, match=str(errno.EMFILE)):
+        read.read()
+    assert children.read_text() == before_it
 
 
 @pytest.mark.parametrize("script", ["echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"])

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Call a function in a forked child process, beside the caller's own work."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from nodrop.errors import NodropError
+
+
+class Child:
+    """A child process that calls a function; a context manager, which ends it.
+
+    Args:
+        function: its result must survive JSON.
+        seconds: timeout; None: none.
+
+    Raises:
+        OSError: no process can be created.
+    """
+
+    def __init__(self, function: Callable[[], Any], seconds: float | None = None) -> None:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        reader, writer = os.pipe()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
+        if self._pid == 0:
+            _run(function, seconds, reader, writer)
+        os.close(writer)
+        self._pipe = os.fdopen(reader, encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.close()
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+    def result(self, unfinished: str) -> Any:
+        """Wait for the function, and return its result or raise its error.
+
+        Args:
+            unfinished: message for a child that ended before the function did.
+
+        Raises:
+            NodropError: raised by the function, or it did not finish.
+            OSError: raised by the function, with its errno and file name.
+        """
+        try:
+            answer = json.loads(self._pipe.read())
+        except ValueError as error:
+            raise NodropError(unfinished) from error
+        if "errno" in answer:
+            raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
+        if "error" in answer:
+            raise NodropError(*answer["error"])
+        return answer["result"]
+
+
+def _run(function: Callable[[], Any], seconds: float | None, reader: int, writer: int) -> None:
+    """Write the function's result or error to the pipe, and exit."""
+    status = 1
+    try:
+        os.close(reader)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+        with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+            pipe.write(json.dumps(_answer(function)))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _answer(function: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"result": function()}
+    except NodropError as error:
+        return {"error": [error.message, error.hint, error.status]}
+    except OSError as error:
+        return {"errno": error.errno or errno.EIO, "file": error.filename}
