@@ -22,12 +22,12 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
 }
 """By flavour: its fragments."""
 
-_SERIES = "series/series"
+_TUNNELS = tuple(f"series/{part}" for part in ("fixes", "references", "id", "fast-path"))
 PATCHES: Mapping[str, tuple[str, ...]] = {
     "kasan": ("lab/kernel/patches/kasan",),
     "kcsan-uml": ("lab/kernel/patches/kcsan-uml",),
-    "tunnel": (_SERIES,),
-    "tunnel-ab": (_SERIES, "series/measure"),
+    "tunnel": _TUNNELS,
+    "tunnel-ab": (*_TUNNELS, "series/measure"),
 }
 """By flavour: directories of patches to its source, in order."""
 

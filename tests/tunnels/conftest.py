@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two kernels to compare: without the patches of series/series, and with them."""
+"""The two kernels to compare: without the patches in series/, and with them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m proof.tunnels.cost``: the instructions that a packet through each tunnel costs.
+
+For a guest with one CPU in which QEMU counts instructions: each takes one nanosecond and one tick
+of the TSC. A packet's cost is all that the CPU does for it, from its creation until the far end
+has it. WireGuard's worker sends, so its cost is the workers' CPU time instead.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+from lab.guest.environment import Environment
+from lab.guest.failure import GuestError
+from lab.guest.namespaces import inside
+from lab.guest.prepare import prepare_system
+from lab.guest.process import netns_path, tool
+from lab.guest.timing import wait_until
+from proof.tunnels.kinds import KINDS
+from proof.tunnels.kmeter import Frame, Meter
+from proof.tunnels.packets import frame
+from proof.tunnels.topology import FAR, NAME, tunnel
+
+MEASURED = (
+    *("vxlan", "vxlan6", "geneve", "geneve6", "gretap", "gre", "ipip", "sit"),
+    *("ip6tnl", "ip6gretap", "bareudp", "bareudp6", "ovpn", "wireguard", "wireguard6"),
+)
+ROUNDS, SLOTS = 3, 40
+"""Measurements of each kind, and slots of 1.6 ms in each."""
+_WORKERS = ("kworker/", "ksoftirqd/")
+
+
+def _packets(netns: str | None) -> int:
+    """Return how many packets the near end sent, or the far end received."""
+    if netns:
+        with inside(netns_path(netns)):
+            text = Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
+    else:
+        text = Path("/proc/net/dev").read_text(encoding="ascii")
+    fields = text.partition(f"{NAME}:")[2].split()
+    return int(fields[1 if netns else 9])
+
+
+def _workers_ns() -> int:
+    """Return the CPU time of all kernel workers, ns."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        if (folder / "comm").read_text(errors="replace").startswith(_WORKERS):
+            total += int((folder / "schedstat").read_text().split()[0])
+    return total
+
+
+def _run(meter: Meter, ifindex: int, packet: Frame) -> tuple[float, int, int]:
+    """Send packets and wait for them; return a packet's cost for its sender, and their numbers.
+
+    Raises:
+        GuestError: not all arrive.
+    """
+    sent, came = _packets(None), _packets(FAR)
+    samples = meter.run(ifindex, packet, symbol="", cpus=[0], slots=SLOTS)
+
+    def numbers() -> tuple[int, int]:
+        return _packets(None) - sent, _packets(FAR) - came
+
+    if not wait_until(lambda: numbers()[0] == numbers()[1] > 0):
+        raise GuestError("of {} packets sent, {} arrived".format(*numbers()))
+    if len(samples) < SLOTS // 2:
+        raise GuestError(f"only {len(samples)} slots were measured")
+    return median(sample.cost for sample in samples), *numbers()
+
+
+def measure(name: str) -> list[dict[str, object]]:
+    """Measure a kind of tunnel; return a row for each round.
+
+    Raises:
+        GuestError: it cannot be set up, or loses packets.
+    """
+    kind = KINDS[name]
+    packet = frame(kind)
+    rows: list[dict[str, object]] = []
+    with tunnel(kind) as ifindex, Meter() as meter:
+        _run(meter, ifindex, packet)
+        for _ in range(ROUNDS):
+            before = _workers_ns()
+            cost, sent, came = _run(meter, ifindex, packet)
+            workers = (_workers_ns() - before) / came
+            cost = workers if kind.link == "wireguard" else cost
+            row = {"kind": name, "instructions": round(cost, 1), "workers": round(workers, 1)}
+            rows.append({**row, "sent": sent, "arrived": came})
+    return rows
+
+
+def main() -> int:
+    """Measure all kinds; print a row of JSON for each round."""
+    prepare_system()
+    try:
+        tool(["insmod", str(Environment.from_environ().modules / "kmeter.ko")])
+        for name in MEASURED:
+            for row in measure(name):
+                print(json.dumps(row), flush=True)
+    except (GuestError, OSError) as error:
+        print(f"tunnel-cost: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
