@@ -60,7 +60,7 @@ def measure(step: str, out: Path, progress: Progress) -> None:
     meta = {
         "source": ensure_source(progress).package,
         "patches": fingerprint(STEPS[step]),
-        "qemu": proc.run([qemu_program, "--version"], timeout=20.0).output.splitlines()[0],
+        "qemu": proc.run([qemu_program, "--version"], timeout=TIMEOUT_S).output.splitlines()[0],
     }
     (out / f"{step}.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
 

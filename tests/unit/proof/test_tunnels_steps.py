@@ -11,6 +11,7 @@ import pytest
 from nodrop.errors import NodropError
 from proof.tunnels import steps
 from proof.tunnels.cost import MEASURED
+from proof.tunnels.x86 import STEPS
 
 
 def rows(instructions: list[float]) -> str:
@@ -32,5 +33,5 @@ def test_table(tmp_path: Path) -> None:
 
 
 def test_each_step_adds_patches() -> None:
-    assert list(steps.STEPS.values()) == sorted(steps.STEPS.values(), key=len)
-    assert [len(folders) for folders in steps.STEPS.values()] == [0, 2, 3, 4]
+    assert list(STEPS.values()) == sorted(STEPS.values(), key=len)
+    assert [len(folders) for folders in STEPS.values()] == [0, 2, 3, 4]
