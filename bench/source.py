@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``python -m bench.source [TREE]``: print the digest by which results name the measured source.
 
-It depends on the sources' names and contents only, so a measured tree is recognised without its git history.
+It depends on the sources' names and contents only, so a measured tree is recognised without its
+git history.
 """
 
 from __future__ import annotations

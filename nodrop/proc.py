@@ -85,8 +85,10 @@ def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProce
     """Run a program that changes nothing, and return its status and both streams.
 
     Raises:
-        NodropError: it cannot be run, or did not end within ``timeout`` seconds.
+        NodropError: it cannot be run, or did not end within ``timeout`` seconds, or within the
+            deadline.
     """
+    limit = deadline.at_most(timeout)
     try:
         return subprocess.run(
             argv,
@@ -95,13 +97,13 @@ def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProce
             encoding="utf-8",
             errors="surrogateescape",
             env=_environment(None),
-            timeout=timeout,
+            timeout=limit,
             check=False,
         )
     except OSError as error:
         raise NodropError(f"{argv[0]} cannot be run: {error.strerror}.") from error
     except subprocess.TimeoutExpired as error:
-        raise NodropError(f"{argv[0]} did not end within {timeout:g} s.") from error
+        raise NodropError(f"{argv[0]} did not end within {limit:.0f} s.") from error
 
 
 def run(

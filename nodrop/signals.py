@@ -23,8 +23,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 def interrupt_on_signals() -> None:
     """Raise KeyboardInterrupt in the main thread on SIGTERM and SIGHUP too.
 
-    A signal that the caller ignores stays ignored, as SIGHUP by nohup.
+    A signal that the caller ignores stays ignored, as SIGHUP by nohup. Not so SIGCHLD: children
+    could not be waited for.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)

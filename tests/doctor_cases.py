@@ -289,6 +289,7 @@ MACHINE: list[Row] = [
     ("kept-settings", "nodrop", [RULE, later(f"flags.{NAME}.nodrop", -1)], "ok"),
     ("kept-settings", "nodrop", [RULE, system(obstacle="udev")], "warn"),
     ("kept-settings", "stock", [RULE], "warn"),
+    ("kept-settings", "stock", [system(kept_unread="The file has other lines.")], "skipped"),
     ("driver-stock", "stock", [], "warn"),
     ("driver-stock", "stock", [files(initstate=None)], "warn"),
     ("driver-stock", "stock", [NODROP_KERNEL], None),

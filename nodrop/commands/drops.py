@@ -16,10 +16,10 @@ from nodrop.host import netns
 from nodrop.screen import Screen
 from nodrop.signals import deferred
 from nodrop.trace import bpftrace, counters
-from nodrop.trace.model import Target, Tracer
 from nodrop.trace.reasons import CAUSES, Way
 from nodrop.trace.tracefs import Tracefs
 from nodrop.trace.tracepoint import EventsTracer
+from nodrop.trace.tracer import Target, Tracer
 from nodrop.trace.verdict import Verdict, conclude
 
 POLL_S = 0.1

@@ -124,16 +124,20 @@ def _owner(device: Device, hidden: bool) -> Cell:
     if device.tunnel:
         return "kernel"
     if not device.owners:
-        # A macvtap's carrier is its lower device's, so it does not show whether a file is open.
-        plain = device.kind in ("tun", "tap")
-        is_open = device.queues > 0 or (device.carrier if plain else hidden)
-        return "?" if is_open else (NO_OWNER, "yellow")
+        return "?" if _may_be_open(device, hidden) else (NO_OWNER, "yellow")
     first = device.owners[0]
     text = f"{first.name}({first.pid})"
     if device.vhost:
         text += "+vhost"
     more = len(device.owners) - 1
     return f"{text} +{more}" if more else text
+
+
+def _may_be_open(device: Device, hidden: bool) -> bool:
+    """Return whether a process that could not be inspected may have the device open."""
+    # A macvtap's carrier is its lower device's. A device that is down has none.
+    shows = device.kind in ("tun", "tap") and device.up
+    return device.queues > 0 or (device.carrier if shows else hidden)
 
 
 def _workers(device: Device) -> str:
@@ -168,8 +172,9 @@ def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> li
         doctor: arguments that run doctor for these devices.
     """
     lines = []
-    unknown = [one for one in devices if not one.tunnel and not one.owners and one.carrier]
-    if unknown and host.hidden_processes:
+    hidden = host.hidden_processes > 0
+    ownerless = [one for one in devices if not one.tunnel and not one.owners]
+    if hidden and any(_may_be_open(one, hidden) for one in ownerless):
         lines.append(where.hidden(host))
     lines += where.unread(host)
     dropping = [one for one in devices if one.tx_dropped and not one.tunnel]

@@ -73,6 +73,8 @@ def default_off(look: Look) -> Verdict | None:
 def kept_settings(look: Look) -> Verdict | None:
     """Devices do not have the settings that 'nodrop set' keeps, or nothing applies these."""
     kept, tun, obstacle = look.system.kept, look.host.tun, look.system.obstacle
+    if look.system.kept_unread:
+        return skipped(look.system.kept_unread)
     if not kept or not tun.loaded or obstacle == "netns":
         return None
     cost = f"what is kept for {', '.join(kept)} has no effect"

@@ -8,11 +8,16 @@ import json
 import os
 import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
+from nodrop import deadline
 from nodrop.errors import NodropError
+
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child:
@@ -30,16 +35,25 @@ class Child:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
         reader, writer = os.pipe()
+        # A signal in between would leave the pipe open, or run the caller's code in the child.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)
         try:
             self._pid = os.fork()
         except OSError:
             os.close(reader)
             os.close(writer)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             raise
         if self._pid == 0:
-            _run(function, seconds, reader, writer)
+            os.close(reader)
+            _run(function, seconds, writer)
         os.close(writer)
         self._pipe = os.fdopen(reader, encoding="utf-8")
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +73,7 @@ class Child:
         Raises:
             NodropError: raised by the function, or it did not finish.
             OSError: raised by the function, with its errno and file name.
+            RuntimeError: any other error of the function, with its traceback as a note.
         """
         try:
             answer = json.loads(self._pipe.read())
@@ -68,16 +83,26 @@ class Child:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
         if "error" in answer:
             raise NodropError(*answer["error"])
+        if "bug" in answer:
+            bug = RuntimeError(answer["bug"])
+            bug.add_note(answer["trace"])
+            raise bug
         return answer["result"]
 
 
-def _run(function: Callable[[], Any], seconds: float | None, reader: int, writer: int) -> None:
+def _run(function: Callable[[], Any], seconds: float | None, writer: int) -> None:
     """Write the function's result or error to the pipe, and exit."""
     status = 1
     try:
-        os.close(reader)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+        for number in _INTERRUPTING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
+        if seconds is not None:
+            # Programs that it runs end first.
+            os.environ[deadline.VARIABLE] = str(time.monotonic() + seconds)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds + 1)
         with os.fdopen(writer, "w", encoding="utf-8") as pipe:
             pipe.write(json.dumps(_answer(function)))
         status = 0
@@ -92,3 +117,5 @@ def _answer(function: Callable[[], Any]) -> dict[str, Any]:
         return {"error": [error.message, error.hint, error.status]}
     except OSError as error:
         return {"errno": error.errno or errno.EIO, "file": error.filename}
+    except Exception as error:
+        return {"bug": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}

@@ -128,10 +128,12 @@ def _show_own_sys() -> None:
     Raises:
         OSError: /sys cannot be mounted.
     """
-    pid, inode = os.getpid(), os.stat(_OWN).st_ino
+    pid, inode, first = os.getpid(), os.stat(_OWN).st_ino, 0
+    with suppress(OSError):
+        first = os.stat("/proc/1/ns/net").st_ino
     if _sys_shows.get(pid) != inode:
         # /sys was mounted in the namespace of process 1, or before this process entered another.
-        if pid in _sys_shows or inode != os.stat("/proc/1/ns/net").st_ino:
+        if pid in _sys_shows or inode != first:
             _mount_sys(ctypes.CDLL(None, use_errno=True))
         _sys_shows[pid] = inode
 

@@ -23,7 +23,8 @@ ETHTOOL = "/usr/sbin/ethtool"
 RELOAD_TIMEOUT_S = 10.0
 MOST_NAME = 15
 """Maximum length of a device's name."""
-_NAMES = r"[A-Za-z0-9_.@+*?\[\]!-]{1,64}"
+_NAMES = r"(?:[A-Za-z0-9_.@+*?\[\]-]|(?<=\[)!){1,64}"
+"""Of names and patterns. A device whose name contains "!" has another name in udev."""
 _LINE = re.compile(
     r'ACTION=="add\|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop", '
     rf'KERNEL=="(?P<pattern>{_NAMES})", RUN\+="\S+ --set-priv-flags \$name nodrop (?:on|off)", '
@@ -39,7 +40,7 @@ def is_pattern(name: str) -> bool:
 def can_keep(name: str) -> bool:
     """Return whether a udev rule can express a name or pattern."""
     plain = re.fullmatch(_NAMES, name) and "[[" not in name and name not in (".", "..")
-    return bool(plain and (is_pattern(name) or (len(name) <= MOST_NAME and name[0] != "!")))
+    return bool(plain and (is_pattern(name) or len(name) <= MOST_NAME))
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -49,7 +50,7 @@ def matches(pattern: str, name: str) -> bool:
 
 def applied(kept: Mapping[str, bool], name: str) -> bool | None:
     """Return the kept setting of a device; None: none."""
-    found = [on for pattern, on in kept.items() if matches(pattern, name)]
+    found = [on for pattern, on in kept.items() if "!" not in name and matches(pattern, name)]
     return found[-1] if found else None
 
 

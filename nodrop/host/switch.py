@@ -47,8 +47,7 @@ def names(where: str | int | Path | None) -> dict[str, bool]:
     """
 
     def here() -> dict[str, bool]:
-        listed = [name for _, name in socket.if_nameindex()]
-        return {name: (_CLASS / name / "tun_flags").exists() for name in listed}
+        return {name: _driver(name) == "tun" for _, name in socket.if_nameindex()}
 
     found: dict[str, bool] = netns.run_inside(where, here)
     return found
@@ -121,6 +120,12 @@ def _look(name: str) -> Device:
         flags = int((_CLASS / name / "tun_flags").read_text(), 16)
     asked = on is None and bool(flags & _IFF_BACKPRESSURE)
     return Device(name, on, asked, bool(flags & _IFF_PERSIST))
+
+
+def _driver(name: str) -> str:
+    with suppress(OSError):
+        return ethtool.driver(name)
+    return ""
 
 
 def _turn(name: str, on: bool) -> None:

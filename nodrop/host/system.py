@@ -79,6 +79,7 @@ class System:
         headers_offered: the running kernel's headers are installed, or apt has them.
         in_kernel: those of ovpn and wireguard that the running kernel has.
         kept: settings that 'nodrop set' keeps (:meth:`Rules.read`).
+        kept_unread: why they cannot be read; "": they can.
         obstacle: why they are not applied (:meth:`Rules.obstacle`).
         openvpn: PID of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
     """
@@ -94,6 +95,7 @@ class System:
     headers_offered: bool = True
     in_kernel: list[str] = field(default_factory=list)
     kept: dict[str, bool] = field(default_factory=dict)
+    kept_unread: str = ""
     obstacle: str = ""
     openvpn: dict[int, list[str] | None] = field(default_factory=dict)
 
@@ -149,9 +151,11 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
             words = ("apt-cache", "show", "--no-all-versions", f"linux-headers-{release}")
             offered = bool(proc.ask(*words).stdout)
     others = [_module(root, release, name) for name in ("ovpn", "wireguard")]
-    kept, rules = {}, Rules(root)
-    with suppress(NodropError):
+    kept, unread, rules = {}, "", Rules(root)
+    try:
         kept = rules.read()
+    except NodropError as error:
+        unread = error.message
     return System(
         distribution=distribution,
         release=release,
@@ -164,6 +168,7 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         headers_offered=offered,
         in_kernel=[one.name for one in others if one.path or one.loaded != ""],
         kept=kept,
+        kept_unread=unread,
         obstacle=rules.obstacle(),
         openvpn={pid: _openvpn(root, pid) for pid in sorted(set(pids))},
     )

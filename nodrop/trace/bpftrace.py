@@ -18,8 +18,8 @@ from typing import IO
 
 from nodrop import proc
 from nodrop.errors import NodropError
-from nodrop.trace.model import Counted, Site, Target, Tracer
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names
+from nodrop.trace.tracer import Counted, Site, Target, Tracer
 
 READY_S = 20.0
 """Limit for compiling, which takes about a second; then use the other tracer."""

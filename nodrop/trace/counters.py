@@ -17,7 +17,7 @@ from nodrop.errors import NodropError
 from nodrop.host import build, ethtool, netns
 from nodrop.host.model import by_cause
 from nodrop.host.read import tool
-from nodrop.trace.model import Target
+from nodrop.trace.tracer import Target
 
 _NET = Path("/sys/class/net")
 

@@ -138,7 +138,7 @@ class Monitor:
             return
         except OSError as error:
             raise self._files.refused(error) from error
-        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        *lines, self._rest = (self._rest + data.decode(errors="surrogateescape")).split("\n")
         for line in lines:
             if event := parse(line, offset):
                 yield event

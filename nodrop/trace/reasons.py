@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from nodrop.trace.model import Site
+from nodrop.trace.tracer import Site
 
 
 class Way(StrEnum):

@@ -12,8 +12,8 @@ import os
 import re
 from collections import Counter
 
-from nodrop.trace.model import Counted, Site, Tracer, of_virtual_links
 from nodrop.trace.tracefs import EVENT, Tracefs
+from nodrop.trace.tracer import Counted, Site, Tracer, of_virtual_links
 
 _READ = 65536
 _READS = 50

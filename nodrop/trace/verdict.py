@@ -10,8 +10,8 @@ from typing import Any
 
 from nodrop.trace import reasons
 from nodrop.trace.counters import Counters
-from nodrop.trace.model import Counted, Site, Target
 from nodrop.trace.reasons import Way
+from nodrop.trace.tracer import Counted, Site, Target
 
 _SLACK_SHARE = 0.05
 _SLACK_PACKETS = 5

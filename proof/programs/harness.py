@@ -29,7 +29,7 @@ from lab.guest.process import ip_batch
 from lab.guest.timing import scaled, time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
-from proof.guard import LateDrivers
+from proof.late_drivers import LateDrivers
 
 NAME = "ndtest0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"

@@ -9,7 +9,7 @@ import time
 
 from proof.sweep.pairs import choose
 from proof.sweep.rows import parse
-from proof.sweep.runner import run_all
+from proof.sweep.sweeper import run_all
 
 
 def main(argv: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from proof.tunnels.kinds import checksum
+from proof.tunnels.links import checksum
 from proof.tunnels.packets import ip4
 
 MAGIC = b"ndSw"

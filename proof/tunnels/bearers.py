@@ -14,7 +14,7 @@ from lab.guest.failure import GuestError
 from lab.guest.namespaces import inside
 from lab.guest.process import in_netns, ip_batch, netns_path, tool
 from lab.guest.timing import time_limit
-from proof.tunnels.kinds import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6
+from proof.tunnels.links import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import payload
 from proof.tunnels.topology import BELOW, BEYOND, FAR, below

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from proof.tunnels.kinds import HERE4, HERE6, THERE4, THERE6, Kind
+from proof.tunnels.links import HERE4, HERE6, THERE4, THERE6, Kind
 from proof.tunnels.topology import BELOW, FAR, FAR_MAC, NAME
 
 _GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"

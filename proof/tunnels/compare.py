@@ -13,8 +13,8 @@ from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.process import tool
-from proof.tunnels.kinds import KINDS
 from proof.tunnels.kmeter import DEVICE, Meter, Sample, pairs
+from proof.tunnels.links import KINDS
 from proof.tunnels.packets import frame
 from proof.tunnels.topology import share_route, tunnel
 

@@ -19,8 +19,8 @@ from lab.guest.namespaces import inside
 from lab.guest.prepare import prepare_system
 from lab.guest.process import netns_path, tool
 from lab.guest.timing import wait_until
-from proof.tunnels.kinds import KINDS
 from proof.tunnels.kmeter import Frame, Meter
+from proof.tunnels.links import KINDS
 from proof.tunnels.packets import frame
 from proof.tunnels.topology import FAR, NAME, tunnel
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from proof.tunnels.kinds import FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind, checksum
+from proof.tunnels.links import FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind, checksum
 from proof.tunnels.packets import VNET, pseudo
 
 _SPREAD = frozenset((4789, 6081, 6635, FOU_PORT, GUE_PORT))

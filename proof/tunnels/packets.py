@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from proof.tunnels.kinds import INNER4, INNER6, IPV4, IPV6, MAC, Kind, checksum
 from proof.tunnels.kmeter import Frame
+from proof.tunnels.links import INNER4, INNER6, IPV4, IPV6, MAC, Kind, checksum
 
 OWN4, OWN6 = "198.18.5.1", "fd00:5::1"
 """Inner addresses of the near end."""

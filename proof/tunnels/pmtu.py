@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-from proof.tunnels.kinds import checksum
+from proof.tunnels.links import checksum
 from proof.tunnels.packets import ip4
 
 _UNREACHABLE, _NEEDS_FRAGMENTATION = 3, 4

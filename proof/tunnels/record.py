@@ -30,7 +30,7 @@ from lab.guest.process import ip_batch, tool
 from lab.guest.timing import time_limit
 from proof.tunnels import bearers, packets
 from proof.tunnels.cases import cases
-from proof.tunnels.kinds import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
+from proof.tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import OWN4, OWN6, OWN_MAC, Probe, few, fitting
 from proof.tunnels.topology import BEYOND, FAR, NAME, enable_ipv6, tunnel

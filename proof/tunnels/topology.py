@@ -17,7 +17,7 @@ from lab.guest.failure import GuestError
 from lab.guest.namespaces import namespaces
 from lab.guest.process import in_netns, ip_batch, tool
 from proof.tunnels import ovpn
-from proof.tunnels.kinds import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
+from proof.tunnels.links import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
 
 NAME = "ndtunnel0"
 FAR = "ndfar"

@@ -33,9 +33,9 @@ TIMEOUT_S, MUTANT_S = 330.0, 150.0
 """Timeouts of a guest with the original modules, and with a mutant."""
 SWEEP = """
 import sys
-from proof.sweep import runner
+from proof.sweep import sweeper
 from proof.sweep.__main__ import main
-runner.SHRINK_S = 0.0
+sweeper.SHRINK_S = 0.0
 sys.exit(main(sys.argv[1:]))
 """
 """Failing rows are not shrunk."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proof.tunnels.kinds import BEARERS, KINDS
+from proof.tunnels.links import BEARERS, KINDS
 
 from .conftest import ATTEMPTS, Side
 

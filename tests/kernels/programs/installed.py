@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import check, equal
 
 from lab.guest.process import tool
-from proof.guard import postpone
+from proof.late_drivers import postpone
 
 OURS = ("vhost_net", "tap", "tun", "nodrop")
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")

@@ -17,9 +17,9 @@ from nodrop.commands import common, drops
 from nodrop.errors import NodropError
 from nodrop.trace import counters
 from nodrop.trace.counters import Counters
-from nodrop.trace.model import Counted, Site, Tracer
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import Tracefs
+from nodrop.trace.tracer import Counted, Site, Tracer
 from nodrop.trace.verdict import Verdict, conclude
 
 SAMPLES = Path(__file__).parents[1] / "samples"

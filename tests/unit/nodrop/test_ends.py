@@ -16,6 +16,11 @@ from nodrop import cli
 from nodrop.signals import INTERRUPTED
 
 LIST = ["--help"]
+CHILD = """
+from nodrop.host.child import Child
+with Child(lambda: 7) as child:
+    print(child.result(""))
+"""
 HEAVY = ("rich", "matplotlib", "lab", "bench", "proof")
 RUN = "import sys; from nodrop.start import main; status = main(); "
 END = RUN + "sys.exit(status)"
@@ -118,6 +123,13 @@ def test_interrupted(number: int) -> None:
     process.send_signal(number)
     status, out, err = end(process)
     assert (status, out, len(err.splitlines())) == (INTERRUPTED, "", 1)
+
+
+def test_ignored_children() -> None:
+    """The command waits for its children although its caller ignores SIGCHLD."""
+    code = f"import nodrop.signals; nodrop.signals.interrupt_on_signals(); {CHILD}"
+    process = begin([], code=code, before=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert end(process) == (0, "7\n", "")
 
 
 def test_nohup() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
+from nodrop.proc import ask
 
 
 def devices() -> list[str]:
@@ -39,8 +40,12 @@ def test_errors_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         netns.run_inside("/proc/self/ns/net", lambda: fail(missing))
     assert raised.value.filename == "/x"
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        netns.run_inside("/proc/self/ns/net", lambda: 1 / 0)
     with pytest.raises(NodropError):
         netns.run_inside("/proc/self/ns/net", signal.pause, 0.01)
+    with pytest.raises(NodropError, match="sleep did not end"):
+        netns.run_inside("/proc/self/ns/net", lambda: ask("sleep", "60"), 0.01)
 
 
 def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

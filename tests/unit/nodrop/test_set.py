@@ -20,7 +20,7 @@ from stubs import write
 from nodrop.cli import main
 from nodrop.commands import set as command
 from nodrop.errors import NodropError
-from nodrop.host import etc, ethtool, switch
+from nodrop.host import etc, ethtool, rules, switch
 from nodrop.host.default import BACKPRESSURE, STALL_MS, Default, Parameter
 from nodrop.host.rules import Rules
 from nodrop.shell import quote
@@ -333,3 +333,11 @@ def test_file_of_an_earlier_version(host: Host) -> None:
     write(host.file, "# Made by 'nodrop disable --default'; more.\noptions tun nodrop=0\n")
     assert main(["set", "--default", "backpressure", "on"]) == 0
     assert not host.file.exists()
+
+
+def test_names_that_udev_spells_otherwise() -> None:
+    """A "!" in a name is a "/" in udev."""
+    assert rules.can_keep("[!a]*")
+    assert not rules.can_keep("a!b")
+    assert rules.applied({"a*": True}, "ab") is True
+    assert rules.applied({"a*": True}, "a!b") is None

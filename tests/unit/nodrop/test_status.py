@@ -33,13 +33,21 @@ def test_json_matches_the_schema(
 
 
 @pytest.mark.parametrize(
-    ("kind", "hidden", "unknown"),
-    [("macvtap", False, False), ("macvtap", True, True), ("tap", False, True)],
+    ("kind", "up", "hidden", "unknown"),
+    [
+        ("macvtap", True, False, False),
+        ("macvtap", True, True, True),
+        ("tap", True, False, True),
+        ("tap", False, True, True),
+        ("tap", False, False, False),
+    ],
 )
-def test_unknown_owner(kind: str, hidden: bool, unknown: bool) -> None:
-    """A macvtap's carrier is the lower device's, so it does not show an owner."""
+def test_unknown_owner(kind: str, up: bool, hidden: bool, unknown: bool) -> None:
+    """A macvtap's carrier is the lower device's; a device that is down has none."""
     one = device(host("stock"), "ndtest0")
-    made = replace(one, kind=kind, owners=(), queues=0, carrier=True)
+    made = replace(one, kind=kind, owners=(), queues=0, carrier=up, up=up)
+    remarks = status.remarks(replace(host("stock"), hidden_processes=int(hidden)), [made])
+    assert any("inspected" in line for line in remarks) is (unknown and hidden)
     assert (cells(made, hidden=hidden)[3] == "?") is unknown
 
 

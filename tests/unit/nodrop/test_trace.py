@@ -19,9 +19,9 @@ from nodrop.commands.drops import start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import switch
 from nodrop.trace import bpftrace, flow, reasons, tracepoint
-from nodrop.trace.model import Site, Target
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
+from nodrop.trace.tracer import Site, Target
 
 SAMPLES = Path(__file__).parents[1] / "samples/trace"
 TARGET = Target("tun0", 2, 4026531840)

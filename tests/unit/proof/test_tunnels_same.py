@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from proof.tunnels.kinds import HERE4, KINDS, MAC, THERE4, checksum
+from proof.tunnels.links import HERE4, KINDS, MAC, THERE4, checksum
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import VNET, ip4, summed, udp
 from proof.tunnels.pmtu import message

@@ -13,7 +13,7 @@ from lab.guest.environment import Environment
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.timing import LEAST_S, wait_until
-from proof.guard import LateDrivers
+from proof.late_drivers import LateDrivers
 from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER
 from proof.sweep.lab import Bystander, Lab, laboratory
