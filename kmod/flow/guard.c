@@ -92,10 +92,11 @@ static void nodrop_guard_sample(struct timer_list *timer)
 		q->stats[NODROP_GUARD_TRIPS]++;
 		trace_nodrop_guard(q, taken);
 		/*
-		 * This runs no qdisc if the consumer has just woken the txq,
-		 * and the consumer may not come back to kick: sample once more.
+		 * This runs neither the qdisc of a txq that the consumer has
+		 * just woken nor those of stale txqs.
 		 */
 		netif_tx_wake_queue(q->txq);
+		nodrop_run_qdiscs(q, q->txq);
 	}
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 out:

@@ -151,6 +151,14 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 	 * stopped: the consumer may have woken it and not kicked yet.
 	 */
 	netif_tx_start_queue(txq);
+	/*
+	 * Clear XOFF before __netif_schedule() reads the qdisc's defer_list
+	 * (7.3): with packets there it leaves the run to their sender. Pairs
+	 * with llist_del_all() in __dev_xmit_skb(), after which that run reads
+	 * XOFF.
+	 * Litmus: SB+open-mb-defer+take-mb-xoff
+	 */
+	smp_mb__after_atomic();
 	nodrop_run_qdiscs(q, txq);
 }
 

@@ -31,7 +31,7 @@
 #include <linux/skbuff.h>
 #include <linux/workqueue.h>
 
-/* 40 UDP sockets with the default send buffer of 208 kB and full frames. */
+/* 43 UDP sockets with the default send buffer of 208 kB and full frames. */
 #define NODROP_HOLD_RESERVE	4096
 
 /* Statistics of a ring (ethtool -S). */

@@ -18,6 +18,21 @@ static void test_guard_kicks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 }
 
+/* Nothing else runs the qdiscs of stale txqs then. */
+static void test_guard_trip_runs_stale_qdiscs(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	fill(test, f);
+	f->qdisc = flow_qdisc(test);
+	KUNIT_ASSERT_NOT_NULL(test, f->qdisc);
+	rcu_assign_pointer(other_txq(f)->qdisc, f->qdisc);
+	f->q->stale = true;
+	clear_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+	guard_samples(f, guard_samples_to_trip);
+	KUNIT_EXPECT_GE(test, flow_ran(f), 0);
+}
+
 /* A consumer that takes a packet now and then is not stalled. */
 static void test_guard_counts_single_packets(struct kunit *test)
 {
@@ -128,6 +143,7 @@ static void test_guard_is_switched(struct kunit *test)
 
 static struct kunit_case guard_cases[] = {
 	KUNIT_CASE(test_guard_kicks),
+	KUNIT_CASE(test_guard_trip_runs_stale_qdiscs),
 	KUNIT_CASE(test_guard_counts_single_packets),
 	KUNIT_CASE(test_guard_leaves_a_device_that_is_down),
 	KUNIT_CASE(test_guard),
