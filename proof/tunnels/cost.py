@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +20,7 @@ from lab.guest.namespaces import inside
 from lab.guest.prepare import prepare_system
 from lab.guest.process import netns_path, tool
 from lab.guest.timing import wait_until
+from proof.tunnels.compare import FEATURES, SETTING
 from proof.tunnels.kmeter import Frame, Meter
 from proof.tunnels.links import KINDS
 from proof.tunnels.packets import frame
@@ -29,7 +31,14 @@ MEASURED = (
     *("ip6tnl", "ip6gretap", "bareudp", "bareudp6", "ovpn", "wireguard", "wireguard6"),
 )
 ROUNDS, SLOTS = 3, 40
-"""Measurements of each kind, and slots of 1.6 ms in each."""
+"""Measurements of each variant, and slots of 1.6 ms in each."""
+_ALL = sum(FEATURES.values())
+VARIANTS = {
+    "none": _ALL,
+    **{part: _ALL - bit for part, bit in FEATURES.items() if bit},
+    "all": 0,
+}
+"""Parts of the series that are on -> the value of SETTING, which has the bits of the others."""
 _WORKERS = ("kworker/", "ksoftirqd/")
 
 
@@ -72,25 +81,34 @@ def _run(meter: Meter, ifindex: int, packet: Frame) -> tuple[float, int, int]:
     return median(sample.cost for sample in samples), *numbers()
 
 
-def measure(name: str) -> list[dict[str, object]]:
-    """Measure a kind of tunnel; return a row for each round.
+def _variants() -> Iterator[str]:
+    """Switch to each variant of this kernel in turn; a kernel without switches has one."""
+    if not SETTING.exists():
+        yield "clean"
+        return
+    for variant, off in VARIANTS.items():
+        SETTING.write_text(str(off))
+        yield variant
+
+
+def measure(name: str) -> Iterator[dict[str, object]]:
+    """Measure a kind of tunnel; yield a row for each round of each variant.
 
     Raises:
         GuestError: it cannot be set up, or loses packets.
     """
     kind = KINDS[name]
     packet = frame(kind)
-    rows: list[dict[str, object]] = []
     with tunnel(kind) as ifindex, Meter() as meter:
-        _run(meter, ifindex, packet)
-        for _ in range(ROUNDS):
-            before = _workers_ns()
-            cost, sent, came = _run(meter, ifindex, packet)
-            workers = (_workers_ns() - before) / came
-            cost = workers if kind.link == "wireguard" else cost
-            row = {"kind": name, "instructions": round(cost, 1), "workers": round(workers, 1)}
-            rows.append({**row, "sent": sent, "arrived": came})
-    return rows
+        for variant in _variants():
+            _run(meter, ifindex, packet)
+            for _ in range(ROUNDS):
+                before = _workers_ns()
+                cost, sent, came = _run(meter, ifindex, packet)
+                workers = (_workers_ns() - before) / came
+                cost = workers if kind.link == "wireguard" else cost
+                row = {"kind": name, "variant": variant, "instructions": round(cost, 1)}
+                yield {**row, "workers": round(workers, 1), "sent": sent, "arrived": came}
 
 
 def main() -> int:

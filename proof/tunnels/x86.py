@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An x86 kernel with the first parts of the series, to boot in QEMU with a Debian root."""
+"""An x86 kernel without or with the patches for tunnels, to boot in QEMU with a Debian root."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +15,8 @@ from lab.kernel.patched import REPOSITORY, ensure_patched, fingerprint
 from lab.roots import DebianKernel, ensure_kernel
 from nodrop.progress import Progress
 
-_PARTS = ("fixes", "references", "id", "fast-path")
-STEPS: Mapping[str, tuple[str, ...]] = {
-    "clean": (),
-    **{_PARTS[n - 1]: tuple(f"series/{part}" for part in _PARTS[:n]) for n in range(2, 5)},
-}
-"""Name of a step -> the directories of patches up to it."""
+PATCHES = {"clean": (), "switched": kconfig.PATCHES["tunnel-ab"]}
+"""Name of a kernel -> its directories of patches; the second has a switch for each part."""
 _FRAGMENTS = ("common", "perf", "tunnel")
 _OWN = Path(__file__).with_name("x86.config")
 _TRAFFIC = REPOSITORY / "lab/traffic"
@@ -50,16 +45,16 @@ class PatchedKernel(DebianKernel):
         return self.files
 
 
-def ensure_x86(step: str, progress: Progress) -> PatchedKernel:
-    """Return the kernel of a step, built if the cache has none.
+def ensure_x86(name: str, progress: Progress) -> PatchedKernel:
+    """Return a kernel, built if the cache has none.
 
     Args:
-        step: a key of STEPS.
+        name: a key of PATCHES.
 
     Raises:
         NodropError: a patch does not apply, or the build failed.
     """
-    folders = STEPS[step]
+    folders = PATCHES[name]
     fragments = [(kconfig.CONFIGS / f"{name}.config") for name in _FRAGMENTS]
     text = "".join(path.read_text(encoding="utf-8") for path in (*fragments, _OWN))
     wanted = kconfig.parse(text)
@@ -80,7 +75,7 @@ def ensure_x86(step: str, progress: Progress) -> PatchedKernel:
             ("Build", [*common, "bzImage", "modules"]),
             ("Build kmeter for", meter),
         ):
-            with progress.step(f"{what} the x86 kernel ({step})"):
+            with progress.step(f"{what} the x86 kernel ({name})"):
                 make(arguments, what="The x86 kernel", scratch=temporary)
             kconfig.check(wanted, (objtree / ".config").read_text(encoding="utf-8"))
         shutil.copy(objtree / "arch/x86/boot/bzImage", temporary)
@@ -89,6 +84,6 @@ def ensure_x86(step: str, progress: Progress) -> PatchedKernel:
         for folder in (objtree, temporary / "traffic"):
             shutil.rmtree(folder)
 
-    files = cache.Cache("tunnels", keep=2 * len(STEPS)).get(key, build)
+    files = cache.Cache("tunnels", keep=2 * len(PATCHES)).get(key, build)
     root = ensure_kernel(_ROOT, progress)
     return PatchedKernel(root.name, root.release, root.root, files)
