@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Call a function in a forked child process, beside the caller's own work."""
+"""Call a function in a forked child process."""
 
 from __future__ import annotations
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from nodrop.errors import NodropError
 from nodrop.host import ethtool, netns, owners
-from nodrop.host.child import Child
 from nodrop.host.kinds import RINGS, is_shown
 from nodrop.host.livepatch import Livepatch
-from nodrop.host.raw import CHECKSUMS, HOLDERS, Holder, Raw, RawMachine, RawNamespace
+from nodrop.host.raw import CHECKSUMS, HOLDERS, Raw, RawMachine, RawNamespace
 from nodrop.host.threads import content
 from nodrop.proc import ask, require
 
@@ -55,22 +54,11 @@ def read(where: str | None = None, *, everywhere: bool = False) -> Raw:
     Raises:
         NodropError: the namespace does not exist or cannot be entered, or iproute2 is missing.
     """
-    with Child(_owners) as search:
-        unread: dict[str, str] = {}
-        unreached = 0
-        if everywhere:
-            spaces, unread, unreached = _all_namespaces()
-        else:
-            spaces = [namespace("") if where is None else _inside(where, where)]
-        found, hidden = search.result("Reading the processes in /proc did not finish.")
-    holders = [Holder(**one) for one in found]
-    return Raw(_machine(spaces, holders, hidden), spaces, unread, unreached)
-
-
-def _owners() -> tuple[list[dict[str, Any]], int]:
-    """Return the result of owners.find() as JSON; it takes as long as reading the devices."""
-    holders, hidden = owners.find()
-    return [vars(holder) for holder in holders], hidden
+    if everywhere:
+        spaces, unread, unreached = _all_namespaces()
+        return Raw(_machine(spaces), spaces, unread, unreached)
+    spaces = [namespace("") if where is None else _inside(where, where)]
+    return Raw(_machine(spaces), spaces)
 
 
 def _all_namespaces() -> tuple[list[RawNamespace], dict[str, str], int]:
@@ -103,13 +91,11 @@ def _inside(path: str, name: str, seconds: float | None = None) -> RawNamespace:
     )
 
 
-def _machine(spaces: list[RawNamespace], holders: list[Holder], hidden: int) -> RawMachine:
+def _machine(spaces: list[RawNamespace]) -> RawMachine:
     """Read the data that all namespaces share.
 
     Args:
         spaces: the namespaces that were read.
-        holders: processes that have virtual links open, without the devices' namespaces.
-        hidden: number of processes that could not be inspected.
     """
     files = {}
     for name in _MACHINE_FILES:
@@ -122,6 +108,7 @@ def _machine(spaces: list[RawNamespace], holders: list[Holder], hidden: int) -> 
     livepatch = ""
     if patch.present:
         livepatch = "in" if patch.enabled and patch.settled else "moving"
+    holders, hidden = owners.find()
     names = {space.inode: {link["ifname"] for link in space.links} for space in spaces}
     return RawMachine(
         release=os.uname().release,

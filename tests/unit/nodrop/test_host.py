@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -107,17 +106,6 @@ def test_unreadable_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     found = read.read(everywhere=True)
     assert (len(found.namespaces), list(found.unread), found.unreached) == (3, ["full"], 2)
     assert build(found).unreached == 2
-
-
-@pytest.mark.timeout(60)
-def test_no_process_remains_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    children = Path("/proc/thread-self/children")
-    before_it = children.read_text()
-    monkeypatch.setattr(owners, "find", signal.pause)
-    monkeypatch.setattr(read, "namespace", no_descriptor_left)
-    with pytest.raises(OSError, match=str(errno.EMFILE)):
-        read.read()
-    assert children.read_text() == before_it
 
 
 @pytest.mark.parametrize("script", ["echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"])
