@@ -22,7 +22,7 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
 }
 """By flavour: its fragments."""
 
-_TUNNELS = tuple(f"series/{part}" for part in ("fixes", "references", "id", "fast-path"))
+_TUNNELS = tuple(f"series/{part}" for part in ("fixes", "references", "id"))
 PATCHES: Mapping[str, tuple[str, ...]] = {
     "kasan": ("lab/kernel/patches/kasan",),
     "kcsan-uml": ("lab/kernel/patches/kcsan-uml",),

@@ -19,7 +19,7 @@ from proof.tunnels.packets import frame
 from proof.tunnels.topology import share_route, tunnel
 
 SYMBOL = "tunnel_variant"
-FEATURES = {"noref": 1, "noid": 2, "straight": 4, "none": 0}
+FEATURES = {"noref": 1, "noid": 2, "none": 0}
 _NAMES = ", ".join(FEATURES)
 SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
 SHARED_MTU = 1400

@@ -29,9 +29,9 @@ def test_table(tmp_path: Path) -> None:
     costs = {name: [800.0, 10, 9000] for name in VARIANTS} | {"none": [1000]}
     (tmp_path / "switched.jsonl").write_text(rows(costs))
     head, _, first, *_ = parts.table(tmp_path).splitlines()
-    assert head == "| tunnel | clean | none | noref | noid | straight | all |"
-    assert first == f"| vxlan | 990 | 1000 |{' 800 (1.250) |' * 4}"
+    assert head == "| tunnel | clean | none | noref | noid | all |"
+    assert first == f"| vxlan | 990 | 1000 |{' 800 (1.250) |' * 3}"
 
 
 def test_variants_differ_by_one_part() -> None:
-    assert list(VARIANTS.values()) == [7, 6, 5, 3, 0]
+    assert list(VARIANTS.values()) == [3, 2, 1, 0]
