@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -229,6 +230,20 @@ def test_monitor_needs_the_core(root: Path) -> None:
     (root / "sys/kernel/tracing/events/nodrop").mkdir()
     with pytest.raises(UsageError):
         flow.Monitor(Tracefs(root), ['a"b'], flow.EVENTS)
+
+
+def test_a_name_that_is_not_utf8(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is spelled as everywhere else, so that a device has one name."""
+    (root / "sys/kernel/tracing/events/nodrop").mkdir()
+    reader, writer = os.pipe()
+    os.write(
+        writer, b" x-7 [001] b..4. 12.5: nodrop_kick: dev=a\xffb queue=1 held=4/8 max=9 cpu=3\n"
+    )
+    found = flow.Monitor(Tracefs(root), [], flow.EVENTS)
+    monkeypatch.setattr(found, "_pipe", reader)
+    assert [event.device for event in found._traced()] == ["a\udcffb"]
+    os.close(writer)
+    os.close(reader)
 
 
 def test_missing_device_is_noted(
