@@ -55,9 +55,9 @@ class Socket(socket.socket):
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
 
-def driver(name: str) -> str:
+def driver(name: str, sock: Socket | None = None) -> str:
     """Return the name of a device's driver (``ethtool -i``); EOPNOTSUPP if it has none."""
-    return _text(bytes(_ioctl(name, struct.pack("=I192x", _GDRVINFO))[4:36]))
+    return _text(bytes(_ioctl(name, struct.pack("=I192x", _GDRVINFO), sock=sock)[4:36]))
 
 
 def stats(name: str, sock: Socket | None = None) -> dict[str, int]:

@@ -47,7 +47,8 @@ def names(where: str | int | Path | None) -> dict[str, bool]:
     """
 
     def here() -> dict[str, bool]:
-        return {name: _driver(name) == "tun" for _, name in socket.if_nameindex()}
+        with ethtool.Socket() as sock:
+            return {name: _is_tun(name, sock) for _, name in socket.if_nameindex()}
 
     found: dict[str, bool] = netns.run_inside(where, here)
     return found
@@ -122,10 +123,10 @@ def _look(name: str) -> Device:
     return Device(name, on, asked, bool(flags & _IFF_PERSIST))
 
 
-def _driver(name: str) -> str:
+def _is_tun(name: str, sock: ethtool.Socket) -> bool:
     with suppress(OSError):
-        return ethtool.driver(name)
-    return ""
+        return ethtool.driver(name, sock) == "tun"
+    return False
 
 
 def _turn(name: str, on: bool) -> None:
