@@ -272,8 +272,7 @@ INFO = "links.0.linkinfo.info_data"
 QUEUES = [both(f"{INFO}.multi_queue", True), both(f"{INFO}.numqueues", 2)]
 KEPT = both(f"{INFO}.persist", True)
 LEFT = both("flags", {NAME: {"tx-checksumming": True}})
-HAS = system(in_kernel=["ovpn", "wireguard"])
-FRAGMENT = system(openvpn={"64": ["fragment"]})
+HAS, FRAGMENT = system(in_kernel=["ovpn", "wireguard"]), system(openvpn={"64": ["fragment"]})
 TREE = system(tree=True)
 RULE = system(kept={"nd*": True})
 EMPTY = both(f"stats.{NAME}.tx0_ring", 0)
