@@ -32,8 +32,9 @@
  *   or stops the txq if fewer than a batch are free: 16 slots, or a quarter of
  *   a limit below 64.
  *   Transmit is lockless: before one sender fills the slot that it has seen,
- *   another sender, an XDP frame or a resize may take it. Then it uses one of
- *   the slack, which has a slot for each CPU.
+ *   another sender, an XDP frame, a resize or the end of flow control may take
+ *   it. Then it uses one of the slack, which has a slot for each CPU. So only
+ *   nodrop_reserve() drops, before the packet is touched.
  * Bypass. XDP frames may use the slack and all but a batch of the reserved
  *   slots. While the qdisc has packets and no slot is reserved, they leave a
  *   quarter of @limit free. XDP frames and senders that bypass the qdisc
@@ -122,7 +123,7 @@ enum nodrop_stat {
  * core call: a module that was built with another version does not load, on
  * kernels without MODVERSIONS, too.
  */
-#define nodrop_check nodrop_check_protocol_6
+#define nodrop_check nodrop_check_protocol_7
 
 /**
  * struct nodrop_queue - flow control of one ring
@@ -255,7 +256,7 @@ void nodrop_shrink(struct nodrop_queue *q);
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n);
 
 /* Senders: produce.c. */
-bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on);
+int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on);
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes);
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame);
 

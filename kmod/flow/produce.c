@@ -93,6 +93,23 @@ static bool nodrop_waits(struct Qdisc *qdisc)
 	return !qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc);
 }
 
+/* Without flow control: reserve the free slots below txqueuelen, if any. */
+static bool nodrop_look_any(struct nodrop_queue *q)
+{
+	unsigned int held = nodrop_held(q);
+
+	if (held >= q->max)
+		return false;
+	WRITE_ONCE(q->reserved, q->max - held);
+	return true;
+}
+
+static int nodrop_count_drop(struct nodrop_queue *q)
+{
+	q->stats[READ_ONCE(q->bypass_reason) ?: NODROP_DROP_UNCLAIMED]++;
+	return -ENOSPC;
+}
+
 /**
  * nodrop_reserve() - look for a slot before the packet is touched
  * @q: the queue
@@ -100,12 +117,14 @@ static bool nodrop_waits(struct Qdisc *qdisc)
  * @on: whether flow control is wanted for the device
  *
  * Context: as nodrop_reserved(), which was false.
- * Return: true to transmit: there is a slot, or no flow control now. False if
- * the txq is stopped: return NETDEV_TX_BUSY.
+ * Return: 0 to transmit; -EBUSY if the txq is stopped: return NETDEV_TX_BUSY;
+ * -ENOSPC if the ring is full and there is no flow control: the drop is counted
+ * here, the caller frees the packet.
  */
-bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
+int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 {
 	bool slot = true;
+	int err = 0;
 
 	spin_lock(&q->ring->producer_lock);
 	if (q->unaware) {
@@ -138,40 +157,23 @@ bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 	if (!slot) {
 		q->stats[NODROP_BUSY_RETURNS]++;
 		trace_nodrop_busy(q, q->txq == txq);
+		err = -EBUSY;
+	} else if (!q->reserved && !nodrop_look_any(q)) {
+		err = nodrop_count_drop(q);
 	}
 	spin_unlock(&q->ring->producer_lock);
-	return slot;
+	return err;
 }
 EXPORT_SYMBOL_GPL(nodrop_reserve);
-
-/*
- * No slot is reserved. Without flow control, use those below txqueuelen. With
- * it the sender saw one that another has taken: use one of the slack.
- */
-static bool nodrop_has_slot(struct nodrop_queue *q)
-{
-	unsigned int held;
-
-	if (!READ_ONCE(q->bypass_reason))
-		return true;
-	held = nodrop_held(q);
-	if (held >= q->max)
-		return false;
-	WRITE_ONCE(q->reserved, q->max - held);
-	return true;
-}
-
-static int nodrop_count_drop(struct nodrop_queue *q)
-{
-	q->stats[READ_ONCE(q->bypass_reason) ?: NODROP_DROP_UNCLAIMED]++;
-	return -ENOSPC;
-}
 
 /**
  * nodrop_produce() - put a packet into the ring
  * @q: the queue
  * @packet: the packet
  * @bytes: its size
+ *
+ * If another has taken the slot that the sender saw, it uses one of the slack:
+ * also if flow control was switched off meanwhile.
  *
  * Context: softirqs off, producer_lock and RCU read lock held.
  * Return: 0, or -ENOSPC: the drop is counted here, the caller frees the packet.
@@ -180,8 +182,6 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 {
 	int cpu = raw_smp_processor_id();
 
-	if (unlikely(!q->reserved && !nodrop_has_slot(q)))
-		return nodrop_count_drop(q);
 	/*
 	 * Complete the driver's reads of the packet, made before it took the
 	 * lock, before the consumer can free the packet for reuse:

@@ -62,11 +62,12 @@ void nodrop_resize(struct nodrop_queue *q, unsigned int max)
 EXPORT_SYMBOL_GPL(nodrop_resize);
 
 /**
- * nodrop_shrink() - shorten the ring's array to txqueuelen
+ * nodrop_shrink() - shorten the ring's array
  * @q: the queue, unaware and bound to no txq
  *
- * The array stays as it is without memory, or if it holds more packets. None
- * can enter beyond txqueuelen meanwhile, as the consumer is unaware.
+ * To txqueuelen and a slot for each CPU, whose sender may have seen one that
+ * another has taken meanwhile. The array stays as it is without memory, or if
+ * it holds more than txqueuelen packets.
  *
  * Context: process context, RTNL held.
  */
@@ -75,11 +76,14 @@ void nodrop_shrink(struct nodrop_queue *q)
 	unsigned int held;
 
 	ASSERT_RTNL();
+	/* Senders that have seen a slot before @q became unaware. */
+	synchronize_net();
 	nodrop_lock(q);
 	held = nodrop_held(q);
 	nodrop_unlock(q);
 	if (held <= q->max)
-		ptr_ring_resize(q->ring, q->max, GFP_KERNEL, q->destroy);
+		ptr_ring_resize(q->ring, q->max + nr_cpu_ids, GFP_KERNEL,
+				q->destroy);
 }
 EXPORT_SYMBOL_GPL(nodrop_shrink);
 

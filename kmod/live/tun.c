@@ -147,10 +147,10 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 
 /*
  * A queue may be created after this finds none. There is no flow control for
- * that packet: a full ring drops it.
+ * that packet: if it finds it later, the packet uses a slot of the slack.
  */
-static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
-					struct net_device *dev)
+static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
+					    struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	u16 index = skb_get_queue_mapping(skb);
@@ -158,14 +158,18 @@ static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb,
 	struct nodrop_queue *q = NULL;
 	struct netdev_queue *txq;
 	struct tun_file *tfile;
+	int err = 0;
 
 	txq = netdev_get_tx_queue(dev, index);
 	tfile = rcu_dereference_bh(tun->tfiles[index]);
 	if (tfile)
 		q = nodrop_tun_queue(tfile);
-	if (!q || nodrop_reserved(q, txq) ||
-	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)))
+	if (q && !nodrop_reserved(q, txq))
+		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun));
+	if (!err)
 		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
+	else if (err == -ENOSPC)
+		ret = nodrop_tun_drop(skb, dev);
 	return ret;
 }
 
@@ -229,7 +233,7 @@ static int nodrop_live_device_event(struct notifier_block *nb,
 }
 
 struct klp_func nodrop_live_tun_funcs[] = {
-	NODROP_LIVE(tun_net_xmit, nodrop_live_net_xmit),
+	NODROP_LIVE(tun_net_xmit, nodrop_live_tun_net_xmit),
 	NODROP_LIVE(tun_do_read, tun_do_read),
 	NODROP_LIVE(tun_chr_poll, tun_chr_poll),
 	NODROP_LIVE(tun_peek_len, tun_peek_len),

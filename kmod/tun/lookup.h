@@ -27,6 +27,15 @@ static struct tun_file *nodrop_tun_lookup(struct tun_file __rcu **place)
 	return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);
 }
 
+/* As tun.c drops a packet when the ring is full. */
+static netdev_tx_t nodrop_tun_drop(struct sk_buff *skb, struct net_device *dev)
+{
+	dev_core_stats_tx_dropped_inc(dev);
+	skb_tx_error(skb);
+	kfree_skb_reason(skb, SKB_DROP_REASON_FULL_RING);
+	return NET_XMIT_DROP;
+}
+
 /* netconsole may print within @xmit, through another device. */
 static netdev_tx_t nodrop_tun_xmit_to(struct tun_file *tfile,
 				      netdev_tx_t (*xmit)(struct sk_buff *skb,

@@ -166,6 +166,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct netdev_queue *txq;
 	struct nodrop_queue *q;
 	struct tun_file *tfile;
+	int err = 0;
 
 	tfile = rcu_dereference_bh(tun->tfiles[index]);
 	if (unlikely(!tfile))
@@ -173,9 +174,12 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 
 	q = nodrop_tun_queue(tfile);
 	txq = netdev_get_tx_queue(dev, index);
-	if (nodrop_reserved(q, txq) ||
-	    nodrop_reserve(q, txq, nodrop_tun_enabled(tun)))
+	if (!nodrop_reserved(q, txq))
+		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun));
+	if (!err)
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
+	else if (err == -ENOSPC)
+		ret = nodrop_tun_drop(skb, dev);
 	nodrop_tun_burst_end(tfile, txq, ret);
 	return ret;
 }

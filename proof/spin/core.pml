@@ -9,7 +9,7 @@ bit producer_lock, consumer_lock;
 /* struct nodrop_queue */
 byte max = BIG, limit = BIG, produced, reserved, taken, mark;
 short wake_at;
-bool unaware, stalled, stopped, woken, notice;
+bool unaware, off, stalled, stopped, woken, notice;
 bool todo;
 /* The kick's state: sent, or reading the txq's state. */
 mtype = { NONE, SENT, BEGUN };
@@ -33,7 +33,7 @@ byte delivered, dropped, purged, refused;
 #else
 #define OTHERS DIRECT
 #endif
-#define WORKS (!unaware && !stalled)
+#define WORKS (!unaware && !off && !stalled)
 
 inline lock(which) { atomic { !which -> which = 1 } }
 inline both_locks() { lock(consumer_lock); lock(producer_lock) }
@@ -76,6 +76,16 @@ inline to_unaware()
 	both_unlock();
 	/* An unaware consumer reads the ring once without a notification. */
 	called = true
+}
+
+/* nodrop_queue_switched() */
+inline to_off()
+{
+	both_locks();
+	off = true;
+	reserved = 0;
+	reopen();
+	both_unlock()
 }
 
 /* produce.c: with producer_lock. */
@@ -131,7 +141,12 @@ inline reserve()
 	:: else ->
 		lock(producer_lock);
 		if
-		:: !WORKS -> verdict = PASS
+		:: !WORKS -> atomic {
+				free = HELD < max;
+				when(free && !reserved, reserved = max - HELD);
+				verdict = (reserved -> RESERVED : FULL);
+				when(!reserved, dropped++)
+			}
 #ifdef BREAK_RESERVE
 		:: WORKS -> verdict = RESERVED
 #else
@@ -152,22 +167,16 @@ inline produce()
 		!producer_lock -> producer_lock = 1;
 #ifndef BREAK_SLACK
 		/* The slot that it has seen may be taken: the slack has one. */
-		when(verdict == RESERVED && !reserved, reserved = 1);
+		when(!reserved, reserved = 1);
 #endif
-		free = reserved || HELD < max;
-		when(free && !reserved, reserved = max - HELD);
-		assert(!free || ring < BIG + OTHERS);
-		/* Only an unaware or a stalled consumer makes a ring drop. */
-		assert(free || unaware || verdict == PASS)
+		free = reserved && ring < BIG + OTHERS;
+		/* No sender that has seen a slot drops. */
+		assert(free)
 	};
-	if
-	:: !free -> dropped++
-	:: else ->
-		ring++;
-		produced++;
-		reserved--;
-		when(!reserved && WORKS, look(); when(!free, stop()))
-	fi;
+	ring++;
+	produced++;
+	reserved--;
+	when(!reserved && WORKS, look(); when(!free, stop()));
 	atomic { notice = true; producer_lock = 0 }
 }
 
@@ -183,7 +192,7 @@ inline burst_end()
 #endif
 }
 
-mtype = { PASS, RESERVED, BUSY };
+mtype = { FULL, RESERVED, BUSY };
 
 /* consume.c */
 

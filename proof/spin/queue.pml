@@ -9,7 +9,8 @@
  * statement is one access, between which other CPUs may run.
  *
  * Invariants:
- *  - a packet is dropped only if the consumer is unaware or stalled;
+ *  - a sender that has seen a slot drops no packet;
+ *  - a packet is dropped only without flow control;
  *  - at the end no packet is in the qdisc or the ring, and the txq runs: see
  *    Monitor().
  *
@@ -43,7 +44,7 @@ again:		if
 			do
 			:: hand && !xoff ->
 				reserve();
-				when(verdict != BUSY, produce());
+				when(verdict == RESERVED, produce());
 				burst_end();
 				if :: verdict == BUSY -> break :: else -> hand-- fi
 			:: !hand || xoff -> break
@@ -87,7 +88,11 @@ active proctype Direct()
 	if
 	:: atomic { device_up -> direct_runs = true };
 		when(!xoff, reserve());
-		if :: verdict != BUSY -> produce() :: else -> refused++ fi;
+		if
+		:: verdict == RESERVED -> produce()
+		:: verdict == BUSY -> refused++
+		:: verdict == FULL
+		fi;
 		burst_end();
 		direct_runs = false
 	:: refused++
@@ -189,7 +194,7 @@ inline down_and_up()
 active proctype Event()
 {
 	if
-	:: resize(1) :: resize(BIG) :: down_and_up() :: to_unaware()
+	:: resize(1) :: resize(BIG) :: down_and_up() :: to_unaware() :: to_off()
 	fi
 }
 #endif

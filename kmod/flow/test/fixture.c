@@ -213,14 +213,15 @@ u64 counted(struct flow *f, enum nodrop_stat stat)
 	return stats[stat];
 }
 
-bool reserve_by(struct flow *f, struct netdev_queue *txq, bool on)
+int reserve_by(struct flow *f, struct netdev_queue *txq, bool on)
 {
-	bool slot;
+	int err = 0;
 
 	rcu_read_lock_bh();
-	slot = nodrop_reserved(f->q, txq) || nodrop_reserve(f->q, txq, on);
+	if (!nodrop_reserved(f->q, txq))
+		err = nodrop_reserve(f->q, txq, on);
 	rcu_read_unlock_bh();
-	return slot;
+	return err;
 }
 
 int produce(struct flow *f, void *packet)

@@ -65,7 +65,7 @@ extern const int guard_samples_to_trip;
 int flow_resize(struct flow *f, int size);
 void flow_adapt(struct flow *f, unsigned int pace_ns);
 
-bool reserve_by(struct flow *f, struct netdev_queue *txq, bool on);
+int reserve_by(struct flow *f, struct netdev_queue *txq, bool on);
 int produce(struct flow *f, void *packet);
 int produce_xdp(struct flow *f, void *frame);
 void *consume(struct flow *f);
@@ -111,16 +111,19 @@ static inline u64 kicks(struct flow *f)
 
 static inline bool reserve(struct flow *f)
 {
-	return reserve_by(f, f->txq, true);
+	return !reserve_by(f, f->txq, true);
 }
 
-/* As a driver's transmit function. */
+/* As a driver's transmit function. Return false if it returns BUSY. */
 static inline bool transmit(struct flow *f, unsigned int n, int *err)
 {
-	bool slot = reserve(f);
+	int slot = reserve_by(f, f->txq, true);
 
-	*err = slot ? produce(f, packet(n)) : 0;
-	return slot;
+	*err = 0;
+	if (slot == -EBUSY)
+		return false;
+	*err = slot ?: produce(f, packet(n));
+	return true;
 }
 
 #endif

@@ -61,11 +61,11 @@ static void test_reserve_by_another_txq(struct kunit *test)
 
 	rcu_assign_pointer(other->qdisc, f->qdisc);
 	rcu_assign_pointer(other->qdisc_sleeping, f->qdisc);
-	KUNIT_EXPECT_FALSE(test, reserve_by(f, other, true));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, other, true), -EBUSY);
 	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(other));
 	flow_bind(f, other);
 	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(other));
-	KUNIT_EXPECT_TRUE(test, reserve_by(f, other, true));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, other, true), 0);
 }
 
 static void test_no_qdisc_drops(struct kunit *test)
@@ -119,16 +119,72 @@ static void test_reserve_while_off(struct kunit *test)
 	struct flow *f = flow_new(test, 5);
 	int i;
 
-	KUNIT_EXPECT_TRUE(test, reserve_by(f, f->txq, false));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), 0);
 	KUNIT_EXPECT_TRUE(test, reserve(f));
 	flow_bind(f, f->txq);
-	KUNIT_EXPECT_TRUE(test, reserve_by(f, f->txq, false));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), 0);
 	for (i = 0; i < 5; i++)
 		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), -ENOSPC);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
 	KUNIT_EXPECT_FALSE(test, reserve(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_BUSY_RETURNS), 1ULL);
+}
+
+/* A slot that a sender has seen stands, whatever ends flow control then. */
+static void end_by_switch(struct flow *f)
+{
+	nodrop_queue_switched(f->q, false);
+}
+
+static void end_by_another_sender(struct flow *f)
+{
+	reserve_by(f, f->txq, false);
+}
+
+static void end_by_noqueue(struct flow *f)
+{
+	f->qdisc->enqueue = NULL;
+}
+
+static void end_by_stall(struct flow *f)
+{
+	f->q->stalled = true;
+}
+
+static void end_by_unaware(struct flow *f)
+{
+	nodrop_queue_unaware(f->q);
+}
+
+static void test_a_seen_slot_stands(struct kunit *test)
+{
+	static void (*const ends[])(struct flow *f) = {
+		end_by_switch, end_by_another_sender, end_by_noqueue,
+		end_by_stall, end_by_unaware,
+	};
+	struct flow *f = flow_new(test, 5);
+	typeof(f->qdisc->enqueue) enqueue = f->qdisc->enqueue;
+	int i, j, err;
+
+	for (i = 0; i < ARRAY_SIZE(ends); i++) {
+		f->qdisc->enqueue = enqueue;
+		f->q->stalled = false;
+		flow_bind(f, f->txq);
+		for (j = 0; j < 4; j++)
+			transmit(f, j, &err);
+		KUNIT_ASSERT_TRUE(test, reserve(f));
+		KUNIT_ASSERT_TRUE(test, reserve(f));
+		KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
+		ends[i](f);
+		/* The ring is full for senders that come now. */
+		reserve_by(f, f->txq, false);
+		KUNIT_EXPECT_EQ(test, produce(f, packet(5)), 0);
+		for (j = 0; j < 6; j++)
+			KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(j));
+		KUNIT_EXPECT_NULL(test, consume(f));
+	}
 }
 
 /* It is switched on, which it was, and two senders have seen the last slot. */
@@ -148,7 +204,7 @@ static void test_switched_on_again(struct kunit *test)
 
 	nodrop_queue_switched(f->q, false);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_NE(test, produce(f, packet(6)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
 }
 
@@ -160,20 +216,16 @@ static void test_drop_causes(struct kunit *test)
 	int i;
 
 	fill(test, f);
-	flow_bind(f, NULL);
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_OFF), 1ULL);
-	flow_bind(f, f->txq);
 	f->q->stalled = true;
-	KUNIT_EXPECT_TRUE(test, reserve(f));
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, true), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 	f->qdisc->enqueue = NULL;
-	KUNIT_EXPECT_TRUE(test, reserve(f));
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, true), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 	nodrop_queue_unaware(f->q);
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, true), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_FOREIGN), 1ULL);
 
 	nodrop_queue_stats(f->q, stats);
@@ -181,29 +233,6 @@ static void test_drop_causes(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, stats[NODROP_RING], 1ULL);
 	for (i = 0; i < NODROP_STATS; i++)
 		KUNIT_EXPECT_NOT_NULL(test, nodrop_stat_names[i]);
-}
-
-/* The cause is that of the reserve, although it has passed by the drop. */
-static void test_drop_cause_is_that_of_the_reserve(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 32);
-	typeof(f->qdisc->enqueue) enqueue = f->qdisc->enqueue;
-
-	fill(test, f);
-	f->q->stalled = true;
-	KUNIT_EXPECT_TRUE(test, reserve(f));
-	/* The consumer has resumed, and the ring is still full. */
-	f->q->stalled = false;
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
-
-	f->qdisc->enqueue = NULL;
-	KUNIT_EXPECT_TRUE(test, reserve(f));
-	f->qdisc->enqueue = enqueue;
-	KUNIT_EXPECT_NE(test, produce(f, packet(9)), 0);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
-
-	KUNIT_EXPECT_FALSE(test, reserve(f));
 }
 
 /* The queue is bound to another txq between reserve and produce. */
@@ -219,13 +248,13 @@ static void test_void_reservation_uses_the_slack(struct kunit *test)
 	flow_bind(f, other_txq(f));
 	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 6ULL);
-	KUNIT_EXPECT_FALSE(test, reserve_by(f, other_txq(f), true));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, other_txq(f), true), -EBUSY);
 
 	/* The array has an end. */
 	while (!produce(f, packet(9)))
 		;
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 1ULL);
-	KUNIT_EXPECT_FALSE(test, reserve_by(f, other_txq(f), true));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, other_txq(f), true), -EBUSY);
 	flow_bind(f, f->txq);
 }
 
@@ -238,7 +267,7 @@ static void test_another_txq_leaves_the_slot(struct kunit *test)
 	for (i = 0; i < 4; i++)
 		transmit(f, i, &err);
 	KUNIT_ASSERT_TRUE(test, reserve(f));
-	KUNIT_EXPECT_FALSE(test, reserve_by(f, other_txq(f), true));
+	KUNIT_EXPECT_EQ(test, reserve_by(f, other_txq(f), true), -EBUSY);
 	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 }
@@ -276,8 +305,7 @@ static void test_qdisc_goes_after_the_reserve(struct kunit *test)
 	for (i = 0; i < 5; i++)
 		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_TRUE(test, reserve(f));
-	KUNIT_EXPECT_NE(test, produce(f, packet(5)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, true), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 	f->qdisc->enqueue = enqueue;
 }
@@ -292,11 +320,11 @@ static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE(test_qdisc_goes_after_the_reserve),
 	KUNIT_CASE(test_reserve_without_a_txq),
 	KUNIT_CASE(test_reserve_while_off),
+	KUNIT_CASE(test_a_seen_slot_stands),
 	KUNIT_CASE(test_switched_on_again),
 	KUNIT_CASE(test_no_qdisc_drops),
 	KUNIT_CASE(test_deactivated_is_not_stopped),
 	KUNIT_CASE(test_drop_causes),
-	KUNIT_CASE(test_drop_cause_is_that_of_the_reserve),
 	KUNIT_CASE(test_void_reservation_uses_the_slack),
 	KUNIT_CASE(test_another_txq_leaves_the_slot),
 	{}

@@ -106,12 +106,13 @@ static void test_xdp_has_no_slack_while_off(struct kunit *test)
 	struct flow *f = flow_new(test, 5);
 	int i;
 
-	KUNIT_ASSERT_TRUE(test, reserve_by(f, f->txq, false));
+	KUNIT_ASSERT_EQ(test, reserve_by(f, f->txq, false), 0);
 	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
 	KUNIT_EXPECT_EQ(test, flood(f), 4U);
-	KUNIT_EXPECT_NE(test, produce(f, packet(0)), 0);
+	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), -ENOSPC);
 	for (i = 0; i < 9; i++) {
 		KUNIT_EXPECT_NOT_NULL(test, consume(f));
+		KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), 0);
 		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
 		KUNIT_EXPECT_NE(test, produce_xdp(f, frame(i)), 0);
 	}

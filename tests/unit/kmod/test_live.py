@@ -13,6 +13,7 @@ KMOD = Path(__file__).resolve().parents[3] / "kmod"
 
 TRANSMIT = r"""
 #include <assert.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -33,34 +34,52 @@ TRANSMIT = r"""
 #define nodrop_tun_enabled(tun) true
 
 typedef unsigned short u16;
-typedef enum { NETDEV_TX_OK, NETDEV_TX_BUSY } netdev_tx_t;
+typedef enum { NETDEV_TX_OK, NETDEV_TX_BUSY, NET_XMIT_DROP } netdev_tx_t;
 struct prog { int run; };
 struct nodrop_queue { int reserves; };
 struct tun_file { struct nodrop_queue q; int packets; bool plain; };
 struct tun_struct { struct tun_file *tfiles[2]; struct prog *prog; };
 struct netdev_queue { int unused; };
-struct net_device { struct tun_struct tun; struct netdev_queue txq; };
-struct sk_buff { struct net_device *console; };
+struct net_device { struct tun_struct tun; struct netdev_queue txq; int dropped; };
+struct sk_buff { struct net_device *console; int freed; };
 
 static struct net_device *detaches_in_reserve;
 
 static struct tun_file first, second;
+
+enum { SKB_DROP_REASON_FULL_RING = 1 };
+static int reserve_error;
+
+static void dev_core_stats_tx_dropped_inc(struct net_device *dev)
+{
+	dev->dropped++;
+}
+
+static void skb_tx_error(struct sk_buff *skb)
+{
+	assert(!skb->freed);
+}
+
+static void kfree_skb_reason(struct sk_buff *skb, int reason)
+{
+	skb->freed += reason;
+}
 
 static bool nodrop_reserved(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	return false;
 }
 
-static bool nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
+static int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 {
 	q->reserves++;
 	if (detaches_in_reserve)
 		detaches_in_reserve->tun.tfiles[0] = &second;
-	return txq && on;
+	return txq && on ? reserve_error : -1;
 }
 #include "lookup.h"
 
-static netdev_tx_t nodrop_live_net_xmit(struct sk_buff *skb, struct net_device *dev);
+static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb, struct net_device *dev);
 
 /* Like the kernel's own. */
 static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
@@ -70,7 +89,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct sk_buff printed = {0};
 
 	if (skb->console)
-		assert(nodrop_live_net_xmit(&printed, skb->console) == NETDEV_TX_OK);
+		assert(nodrop_live_tun_net_xmit(&printed, skb->console) == NETDEV_TX_OK);
 	assert(tfile == rcu_dereference(tun->tfiles[0]) || !skb->console);
 	assert(rcu_dereference(tun->prog)->run);
 	tfile->packets++;
@@ -90,19 +109,28 @@ int main(void)
 
 	/* The reserved slot gets the packet, although its queue is detached meanwhile. */
 	detaches_in_reserve = &dev;
-	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
+	assert(nodrop_live_tun_net_xmit(&plain, &dev) == NETDEV_TX_OK);
 	assert(first.q.reserves == 1 && first.packets == 1 && second.packets == 0);
 
 	/* The next packet goes to the queue that now has the index. */
 	detaches_in_reserve = NULL;
-	assert(nodrop_live_net_xmit(&prints, &dev) == NETDEV_TX_OK);
+	assert(nodrop_live_tun_net_xmit(&prints, &dev) == NETDEV_TX_OK);
 	assert(second.q.reserves == 1 && second.packets == 1);
 	assert(other.q.reserves == 1 && other.packets == 1);
 
+	/* No slot, with and without flow control. */
+	reserve_error = -EBUSY;
+	assert(nodrop_live_tun_net_xmit(&plain, &dev) == NETDEV_TX_BUSY);
+	assert(!dev.dropped && !plain.freed);
+	reserve_error = -ENOSPC;
+	assert(nodrop_live_tun_net_xmit(&plain, &dev) == NET_XMIT_DROP);
+	assert(dev.dropped == 1 && plain.freed == 1);
+	assert(second.q.reserves == 3 && second.packets == 1);
+
 	/* Without a queue it is transmitted as by the stock driver. */
 	second.plain = true;
-	assert(nodrop_live_net_xmit(&plain, &dev) == NETDEV_TX_OK);
-	assert(second.q.reserves == 1 && second.packets == 2);
+	assert(nodrop_live_tun_net_xmit(&plain, &dev) == NETDEV_TX_OK);
+	assert(second.q.reserves == 3 && second.packets == 2);
 	return 0;
 }
 """
@@ -110,7 +138,7 @@ int main(void)
 
 def test_the_reserved_slot_gets_the_packet(tmp_path: Path) -> None:
     text = (KMOD / "live/tun.c").read_text(encoding="utf-8")
-    match = re.search(r"^[a-z][\w ]*\bnodrop_live_net_xmit\(.*?^}\n", text, re.M | re.S)
+    match = re.search(r"^[a-z][\w ]*\bnodrop_live_tun_net_xmit\(.*?^}\n", text, re.M | re.S)
     assert match
     parts = [TRANSMIT, match[0]]
     for header in ("netdevice.h", "percpu.h", "rcupdate.h"):
