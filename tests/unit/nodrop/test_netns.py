@@ -12,6 +12,7 @@ import pytest
 
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
+from nodrop.host.child import Child
 from nodrop.proc import ask
 
 
@@ -46,6 +47,49 @@ def test_errors_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
         netns.run_inside("/proc/self/ns/net", signal.pause, 0.01)
     with pytest.raises(NodropError, match="sleep did not end"):
         netns.run_inside("/proc/self/ns/net", lambda: ask("sleep", "60"), 0.01)
+
+
+def test_a_signal_ends_the_child_without_the_callers_handler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It arrives as soon as the child exists."""
+    fork, parent = os.fork, os.getpid()
+
+    def fork_and_signal() -> int:
+        pid = fork()
+        if pid == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pid
+
+    before = signal.signal(signal.SIGTERM, lambda *_: (tmp_path / str(os.getpid())).touch())
+    try:
+        monkeypatch.setattr(os, "fork", fork_and_signal)
+        with Child(os.getpid) as child, pytest.raises(NodropError, match="ended early"):
+            child.result("ended early")
+        assert not list(tmp_path.iterdir())
+        os.kill(parent, signal.SIGTERM)
+        assert [path.name for path in tmp_path.iterdir()] == [str(parent)]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sys_is_mounted_if_its_namespace_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process 1 may be hidden (hidepid), and a user without privileges cannot mount."""
+    stat, mounts = os.stat, list[str]()
+
+    def without_first(path: str, **options: bool) -> os.stat_result:
+        if path == "/proc/1/ns/net":
+            raise PermissionError(errno.EACCES, "hidden", path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", without_first)
+    monkeypatch.setattr(netns, "_sys_shows", {})
+    monkeypatch.setattr(netns, "_mount_sys", lambda _: fail(PermissionError(errno.EPERM, "")))
+    assert not netns.own_sys()
+    monkeypatch.setattr(netns, "_mount_sys", lambda _: mounts.append("/sys"))
+    assert netns.own_sys()
+    assert netns.own_sys()
+    assert mounts == ["/sys"]
 
 
 def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
