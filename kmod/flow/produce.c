@@ -172,8 +172,8 @@ EXPORT_SYMBOL_GPL(nodrop_reserve);
  * @packet: the packet
  * @bytes: its size
  *
- * If another has taken the slot that the sender saw, it uses one of the slack:
- * also if flow control was switched off meanwhile.
+ * If another has taken the slot that the sender saw, it uses one of the slack,
+ * whatever has become of flow control meanwhile.
  *
  * Context: softirqs off, producer_lock and RCU read lock held.
  * Return: 0, or -ENOSPC: the drop is counted here, the caller frees the packet.

@@ -65,9 +65,9 @@ EXPORT_SYMBOL_GPL(nodrop_resize);
  * nodrop_shrink() - shorten the ring's array
  * @q: the queue, unaware and bound to no txq
  *
- * To txqueuelen and a slot for each CPU, whose sender may have seen one that
- * another has taken meanwhile. The array stays as it is without memory, or if
- * it holds more than txqueuelen packets.
+ * To txqueuelen and a slot for each CPU: several senders may have seen the last
+ * one below txqueuelen, and a shorter array would lose their packets. The array
+ * stays as it is without memory, or if it holds more than txqueuelen packets.
  *
  * Context: process context, RTNL held.
  */
@@ -76,7 +76,7 @@ void nodrop_shrink(struct nodrop_queue *q)
 	unsigned int held;
 
 	ASSERT_RTNL();
-	/* Senders that have seen a slot before @q became unaware. */
+	/* Senders that have seen a slot under flow control use the slack. */
 	synchronize_net();
 	nodrop_lock(q);
 	held = nodrop_held(q);

@@ -147,7 +147,7 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 
 /*
  * A queue may be created after this finds none. There is no flow control for
- * that packet: if it finds it later, the packet uses a slot of the slack.
+ * that packet: a full ring drops it.
  */
 static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
 					    struct net_device *dev)

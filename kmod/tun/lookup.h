@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The tun_file that tun_net_xmit() finds. Included before tun.c.
+ * Around tun_net_xmit(): the tun_file that it finds, and a drop before it.
+ * Included before tun.c.
  *
  * nodrop looks the tun_file up by the txq's index, reserves a slot of its ring
  * and then calls tun.c's function, which looks it up again. In between the
@@ -27,8 +28,12 @@ static struct tun_file *nodrop_tun_lookup(struct tun_file __rcu **place)
 	return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);
 }
 
-/* As tun.c drops a packet when the ring is full. */
-static netdev_tx_t nodrop_tun_drop(struct sk_buff *skb, struct net_device *dev)
+/*
+ * As tun.c drops a packet when the ring is full. Inlined, so that the location
+ * in the tracepoint kfree_skb is the transmit function.
+ */
+static __always_inline netdev_tx_t nodrop_tun_drop(struct sk_buff *skb,
+						   struct net_device *dev)
 {
 	dev_core_stats_tx_dropped_inc(dev);
 	skb_tx_error(skb);

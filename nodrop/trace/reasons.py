@@ -55,7 +55,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-_TUN_XMIT = "(tun|tap)_(net_xmit|handle_frame)"
+_TUN_XMIT = "(nodrop_live_)?(tun|tap)_(net_xmit|handle_frame)"
 _WRITE = "(tun|tap)_(get_user|chr_write|sendmsg|xdp_one|build_skb|rx_)|napi_"
 _CORE_XMIT = r"__dev_xmit_skb|__dev_queue_xmit|sch_direct_xmit|validate_xmit|\w+_start_xmit"
 _QDISC = r"__dev_xmit_skb|__tcf_kfree_skb_list|\w+_(enqueue|dequeue)|drop_func|codel_|net_tx_action"

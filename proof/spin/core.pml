@@ -28,8 +28,9 @@ byte delivered, dropped, purged, refused;
 
 #define HELD (unaware -> ring : produced - taken)
 #define HAS_PACKETS (produced != taken)
-#ifdef EVENT
-#define OTHERS 1
+/* Slots of the slack for senders: two, or one. */
+#if defined(EVENT) || defined(OFF)
+#define OTHERS (1 + DIRECT)
 #else
 #define OTHERS DIRECT
 #endif
@@ -165,9 +166,14 @@ inline produce()
 {
 	atomic {
 		!producer_lock -> producer_lock = 1;
+#ifdef BREAK_OFF
+		when(!reserved && !WORKS && HELD < max, reserved = max - HELD);
+		when(!reserved && WORKS, reserved = 1);
+#else
 #ifndef BREAK_SLACK
 		/* The slot that it has seen may be taken: the slack has one. */
 		when(!reserved, reserved = 1);
+#endif
 #endif
 		free = reserved && ring < BIG + OTHERS;
 		/* No sender that has seen a slot drops. */

@@ -10,14 +10,13 @@
  *
  * Invariants:
  *  - a sender that has seen a slot drops no packet;
- *  - a packet is dropped only without flow control;
  *  - at the end no packet is in the qdisc or the ring, and the txq runs: see
  *    Monitor().
  *
  * Options: PACKETS through the qdisc; BIG, txqueuelen until a resize to 1;
- * DIRECT, packets past the qdisc, 0 or 1; ADAPT: the limit changes; EVENT; GUARD;
- * LEAVES: the consumer ends. BREAK_... omits one step; test_spin.py has the
- * assertion that must fail then.
+ * DIRECT, packets past the qdisc, 0 or 1; ADAPT: the limit changes; EVENT; OFF:
+ * flow control is switched off; GUARD; LEAVES: the consumer ends. BREAK_... omits
+ * one step; test_spin.py has the assertion that must fail then.
  */
 #include "core.pml"
 
@@ -194,8 +193,15 @@ inline down_and_up()
 active proctype Event()
 {
 	if
-	:: resize(1) :: resize(BIG) :: down_and_up() :: to_unaware() :: to_off()
+	:: resize(1) :: resize(BIG) :: down_and_up() :: to_unaware()
 	fi
+}
+#endif
+
+#ifdef OFF
+active proctype Administrator()
+{
+	to_off()
 }
 #endif
 

@@ -18,6 +18,7 @@ WHOLE = {
     "stop and wake": "-DPACKETS=4 -DBIG=3 -DDIRECT=0 -DADAPT",
     "past the qdisc": "-DPACKETS=2 -DBIG=2 -DDIRECT=1",
     "event": "-DPACKETS=3 -DBIG=2 -DDIRECT=0 -DEVENT",
+    "switched off": "-DPACKETS=1 -DBIG=1 -DDIRECT=1 -DOFF",
     "consumer that goes": "-DPACKETS=2 -DBIG=1 -DDIRECT=0 -DGUARD -DLEAVES",
 }
 BROKEN = {
@@ -31,6 +32,7 @@ BROKEN = {
     "UNAWARE": ("an unaware consumer's txq stays stopped", "event", "!(backlog)"),
     "REOPEN": ("only a stopped txq is run when it is woken", "event", "!(backlog)"),
     "SLACK": ("no slot is left for a sender whose own was taken", "event", "free"),
+    "OFF": ("the end of flow control takes a slot back", "switched off", "free"),
     "TRIP": ("the guard ends when it trips", "consumer that goes", "!(backlog)"),
 }
 

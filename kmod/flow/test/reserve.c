@@ -178,8 +178,8 @@ static void test_a_seen_slot_stands(struct kunit *test)
 		KUNIT_ASSERT_TRUE(test, reserve(f));
 		KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
 		ends[i](f);
-		/* The ring is full for senders that come now. */
-		reserve_by(f, f->txq, false);
+		/* Of those that come now, none gets a slot. */
+		KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, i > 1), -ENOSPC);
 		KUNIT_EXPECT_EQ(test, produce(f, packet(5)), 0);
 		for (j = 0; j < 6; j++)
 			KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(j));

@@ -189,6 +189,30 @@ static void test_unaware_ring_is_no_longer(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 0ULL);
 }
 
+/* Flow control ends for good: the array shrinks, and a sender is under way. */
+static void test_shrink(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	int i, err;
+
+	for (i = 0; i < 4; i++)
+		transmit(f, i, &err);
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
+	nodrop_queue_unaware(f->q);
+	flow_bind(f, NULL);
+	rtnl_lock();
+	nodrop_shrink(f->q);
+	rtnl_unlock();
+	KUNIT_EXPECT_EQ(test, f->ring.size, 5 + nr_cpu_ids);
+	KUNIT_EXPECT_EQ(test, produce(f, packet(5)), 0);
+	for (i = 0; i < 6; i++)
+		KUNIT_EXPECT_PTR_EQ(test, ptr_ring_consume(&f->ring),
+				    packet(i));
+	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
+}
+
 static struct kunit_case ring_cases[] = {
 	KUNIT_CASE(test_resize_keeps_all),
 	KUNIT_CASE(test_resize_beyond_the_array),
@@ -200,6 +224,7 @@ static struct kunit_case ring_cases[] = {
 	KUNIT_CASE(test_slack),
 	KUNIT_CASE(test_put_back_too_much),
 	KUNIT_CASE(test_unaware_ring_is_no_longer),
+	KUNIT_CASE(test_shrink),
 	{}
 };
 

@@ -76,6 +76,7 @@ def test_direction() -> None:
     for reason, where, way in (
         ("FULL_RING", "tun_net_xmit+0x2c5", Way.TRANSMIT),
         ("FULL_RING", "stock_tun_net_xmit+0x2c5", Way.TRANSMIT),
+        ("FULL_RING", "nodrop_live_tun_net_xmit+0x2c5", Way.TRANSMIT),
         ("DEV_READY", "tun_net_xmit.cold+0x2", Way.TRANSMIT),
         ("DEV_READY", "tun_get_user+0x1", Way.RECEIVE),
         ("NOT_SPECIFIED", "tun_do_read+0x1", Way.TRANSMIT),
