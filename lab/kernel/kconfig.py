@@ -18,22 +18,28 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "tunnel-stock": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel": ("common", "uml", "perf", "tunnel", "kselftest"),
     "tunnel-ab": ("common", "uml", "perf", "tunnel"),
+    "tunnel-debug": ("common", "uml", "debug", "tunnel"),
+    "tunnel-kasan": ("common", "uml", "kasan", "tunnel"),
     "tap": ("common", "uml", "perf", "macvtap"),
 }
 """By flavour: its fragments."""
 
+_KASAN = ("lab/kernel/patches/kasan",)
 _TUNNELS = tuple(f"series/{part}" for part in ("fixes", "references", "id"))
 PATCHES: Mapping[str, tuple[str, ...]] = {
-    "kasan": ("lab/kernel/patches/kasan",),
+    "kasan": _KASAN,
     "kcsan-uml": ("lab/kernel/patches/kcsan-uml",),
     "tunnel": _TUNNELS,
     "tunnel-ab": (*_TUNNELS, "series/measure"),
+    "tunnel-debug": (*_TUNNELS, "series/faults"),
+    "tunnel-kasan": (*_KASAN, *_TUNNELS, "series/faults"),
 }
 """By flavour: directories of patches to its source, in order."""
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     # Without SLUB's per-CPU arrays of free objects: kmemleak takes stale pointers in them for uses.
     "kasan": ("slab_debug=F",),
+    "tunnel-kasan": ("slab_debug=F",),
 }
 """By flavour: further arguments of its command line."""
 

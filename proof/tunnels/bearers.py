@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Protocols over UDP without a device: SCTP and TIPC.
+"""Protocols over UDP that need both ends: SCTP, TIPC and AMT.
 
 Only the distinct headers and lengths are recorded, sorted: how often each occurs depends on time.
 """
@@ -9,17 +9,19 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from contextlib import suppress
 
 from lab.guest.failure import GuestError
 from lab.guest.namespaces import inside
 from lab.guest.process import in_netns, ip_batch, netns_path, tool
 from lab.guest.timing import time_limit
-from proof.tunnels.links import BEARERS, HERE4, HERE6, SCTP_PORT, THERE4, THERE6
+from proof.tunnels.links import AMT_PORT, BEARERS, HERE4, HERE6, IPV4, SCTP_PORT, THERE4, THERE6
 from proof.tunnels.masked import Masker
-from proof.tunnels.packets import payload
-from proof.tunnels.topology import BELOW, BEYOND, FAR, below
+from proof.tunnels.packets import OWN_MAC, VNET, ip4, payload, udp
+from proof.tunnels.topology import BELOW, BEYOND, FAR, NAME, below
 from proof.tunnels.wire import packet_socket, set_sysctls, take
 
+_GROUP, _GROUP_MAC = "239.1.2.3", bytes.fromhex("01005e010203")
 _SIZES = (1, 10, 1000, 1380, 1400, 1452, 3000, 9000)
 _QUIET_S, _TIMEOUT_S, _LINK_S = 0.06, 60.0, 20.0
 _TIPC_S = 3.0
@@ -85,6 +87,45 @@ def _tipc(_family: int, here: str, there: str) -> None:
     time.sleep(_TIPC_S)
 
 
+def _multicast(sock: socket.socket, size: int, fragment: int) -> None:
+    packet = ip4(udp(size), fragment=fragment, at=("198.18.7.1", _GROUP))
+    frame = _GROUP_MAC + OWN_MAC + b"\x08\0" + packet
+    sock.sendto(bytes(VNET.size) + frame, (NAME, IPV4, 0, 0, _GROUP_MAC))
+
+
+def _amt(_family: int, here: str, there: str) -> None:
+    """Let a gateway join a group at a relay, and send to the group."""
+    ports = f"relay_port {AMT_PORT} gateway_port {AMT_PORT}"
+    relay = f"mode relay local {here} dev {BELOW} {ports} max_tunnels 4"
+    ip_batch([f"link add {NAME} type amt {relay}", f"link set {NAME} up"])
+    gateway = f"mode gateway local {there} discovery {here} dev {BEYOND} {ports}"
+    ip_batch([f"link add {NAME} type amt {gateway}", f"link set {NAME} up"], netns=FAR)
+    ip_batch([f"address add 198.18.7.2/24 dev {NAME}"], netns=FAR)
+    with inside(netns_path(FAR)):
+        member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        index = socket.if_nametoindex(NAME)
+    with member, packet_socket(NAME) as sock:
+        group = struct.pack("=4s4si", socket.inet_aton(_GROUP), bytes(4), index)
+        member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        member.bind((_GROUP, 9))
+        member.setblocking(False)
+        deadline = time.monotonic() + time_limit(_LINK_S)
+        while time.monotonic() < deadline:
+            _multicast(sock, 64, 0)
+            time.sleep(0.1)
+            with suppress(BlockingIOError):
+                member.recv(2048)
+                break
+        else:
+            raise GuestError("the AMT gateway does not join the group")
+        for size in (0, 1, 100, 1400):
+            for fragment in (0, 0x4000):
+                _multicast(sock, size, fragment)
+
+
+_PROTOCOLS = {"sctp": _sctp, "tipc": _tipc, "amt": _amt}
+
+
 def record(name: str) -> list[str]:
     """Record one protocol of ``BEARERS``; return its frames as text.
 
@@ -93,7 +134,7 @@ def record(name: str) -> list[str]:
     """
     set_sysctls()
     kind = BEARERS[name]
-    protocol = _sctp if name.startswith("sctp") else _tipc
+    protocol = _PROTOCOLS[name.removesuffix("6")]
     with below():
         set_sysctls(FAR)
         with packet_socket(BEYOND, FAR, receive=True) as tap:

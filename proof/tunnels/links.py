@@ -14,7 +14,7 @@ INNER4, INNER6 = "198.18.5.2", "fd00:5::2"
 MAC = bytes.fromhex("020000000502")
 """Of an Ethernet tunnel's far end."""
 FOU_PORT, GUE_PORT = 5555, 5556
-SCTP_PORT, TIPC_PORT = 9899, 6118
+SCTP_PORT, TIPC_PORT, AMT_PORT = 9899, 6118, 2268
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ _LINKS: Mapping[str, tuple[str, ...]] = {
     "ip6tnl-md": ("ip6tnl mode any external", _KEY6),
     "bareudp": (_BAREUDP, f"{_KEY4} dst_port 6635"),
     "bareudp6": (_BAREUDP, f"{_KEY6} dst_port 6635"),
+    "gtp": ("gtp role ggsn",),
     "wireguard": ("wireguard",),
     "wireguard6": ("wireguard",),
     "ovpn": ("ovpn",),
@@ -99,7 +100,11 @@ def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
         fou,
         ethernet=link.startswith(("vxlan", "geneve", "gretap", "ip6gretap")),
         outer6="6}" in link + metadata or name.endswith("6"),
-        only=IPV4 if link.startswith("ipip") else IPV6 if link.startswith("sit local") else 0,
+        only=IPV4
+        if link.startswith(("ipip", "gtp"))
+        else IPV6
+        if link.startswith("sit local")
+        else 0,
         sealed=link in ("wireguard", "ovpn"),
     )
 
@@ -107,9 +112,9 @@ def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
 KINDS: Mapping[str, Kind] = {name: _kind(name, *words) for name, words in _LINKS.items()}
 BEARERS: Mapping[str, Kind] = {
     name: Kind("", outer6=name.endswith("6"), sealed=True)
-    for name in ("sctp", "sctp6", "tipc", "tipc6")
+    for name in ("sctp", "sctp6", "tipc", "tipc6", "amt")
 }
-"""Protocols over UDP without a device."""
+"""Protocols over UDP of which only the distinct frames are compared."""
 
 
 def ends(here: bool) -> dict[str, str]:

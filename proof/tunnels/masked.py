@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from proof.tunnels.links import FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind, checksum
+from proof.tunnels.links import AMT_PORT, FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind, checksum
 from proof.tunnels.packets import VNET, pseudo
 
 _SPREAD = frozenset((4789, 6081, 6635, FOU_PORT, GUE_PORT))
@@ -20,6 +20,8 @@ _SPREAD = frozenset((4789, 6081, 6635, FOU_PORT, GUE_PORT))
 _WIREGUARD, _OVPN = 51820, 1194
 _CLEAR = {_WIREGUARD: 4, _OVPN: 8, SCTP_PORT: 4, TIPC_PORT: 4}
 """Port -> bytes after the UDP header that are not random."""
+_AMT_DATA = 6
+"""Type of AMT's messages that carry packets; the others have random nonces."""
 _KEEPALIVE = 32
 """Payload of a WireGuard keepalive, bytes."""
 _SCTP_BY_THE_CLOCK = (3, 4, 5)
@@ -133,4 +135,6 @@ class Masker:
             if target == _WIREGUARD and (kind != 4 or inside <= _KEEPALIVE):
                 return False
             data[at + 8 + clear :] = bytes(max(0, inside - clear))
+        elif source == AMT_PORT:
+            return data[at + 8] == _AMT_DATA
         return True

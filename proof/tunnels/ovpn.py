@@ -11,46 +11,17 @@ from pathlib import Path
 
 from lab.guest.namespaces import inside
 from lab.guest.process import netns_path
-from proof.netlink import (
-    ACK,
-    ERROR,
-    REQUEST,
-    attribute,
-    attributes,
-    message,
-    messages,
-    nested,
-    raise_for,
-    text,
-    u32,
-)
+from proof.netlink import attribute, nested, u32
+from proof.tunnels.generic import Family
 
 PORT = 1194
 PEER = 1
-_NETLINK_GENERIC = 16
-_CTRL, _GETFAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
 _PEER_NEW, _KEY_NEW = 1, 6
 _IFINDEX, _PEER, _KEYCONF = 1, 2, 3
 _ID, _REMOTE4, _REMOTE6, _REMOTE_PORT, _SOCKET, _TX_ID = 1, 2, 3, 5, 6, 24
 _KEY_PEER, _SLOT, _KEY_ID, _ALGORITHM, _ENCRYPT, _DECRYPT = 1, 2, 3, 4, 5, 6
 _CIPHER_KEY, _NONCE_TAIL = 1, 2
 _AES_GCM = 1
-
-
-def _request(sock: socket.socket, family: int, command: int, body: bytes) -> bytes:
-    """Send a request; return the attributes in the reply before its acknowledgement.
-
-    Raises:
-        OSError: the kernel's errno.
-    """
-    sock.send(message(family, REQUEST | ACK, 1, struct.pack("=BBH", command, 1, 0) + body))
-    found = b""
-    while True:
-        for what, _, content in messages(sock.recv(1 << 16)):
-            if what == ERROR:
-                raise_for(content)
-                return found
-            found = content[4:]
 
 
 def _key(here: bool) -> bytes:
@@ -78,18 +49,15 @@ def peer(
     """
     with inside(netns_path(netns) if netns else Path("/proc/self/ns/net")):
         carrier = socket.socket(family, socket.SOCK_DGRAM)
-        generic = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
+        generic = Family("ovpn")
         index = attribute(_IFINDEX, u32(socket.if_nametoindex(device)))
     with carrier, generic:
-        generic.settimeout(60)
-        reply = _request(generic, _CTRL, _GETFAMILY, text(_FAMILY_NAME, "ovpn"))
-        ovpn = struct.unpack("=H", dict(attributes(reply))[_FAMILY_ID])[0]
         carrier.bind((addresses[0], PORT))
         remote = _REMOTE4 if family == socket.AF_INET else _REMOTE6
         body = attribute(_ID, u32(PEER)) + attribute(_TX_ID, u32(PEER))
         body += attribute(remote, socket.inet_pton(family, addresses[1]))
         body += attribute(_REMOTE_PORT, struct.pack("!H", PORT))
         body += attribute(_SOCKET, u32(carrier.fileno()))
-        _request(generic, ovpn, _PEER_NEW, index + nested(_PEER, body))
-        _request(generic, ovpn, _KEY_NEW, index + nested(_KEYCONF, _key(here)))
+        generic.request(_PEER_NEW, index + nested(_PEER, body))
+        generic.request(_KEY_NEW, index + nested(_KEYCONF, _key(here)))
         yield

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from lab.guest.failure import GuestError
 from lab.guest.namespaces import namespaces
 from lab.guest.process import in_netns, ip_batch, tool
-from proof.tunnels import ovpn
+from proof.tunnels import gtp, ovpn
 from proof.tunnels.links import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
 
 NAME = "ndtunnel0"
@@ -114,6 +114,8 @@ def tunnel(kind: Kind) -> Iterator[int]:
         mac = f"address {MAC.hex(':')} " if kind.ethernet else ""
         ip_batch([f"link set {NAME} {mac}up"], netns=FAR)
         ip_batch([f"link set {NAME} up", f"route add {INNER4}/32 dev {NAME}"])
+        if kind.link.startswith("gtp"):
+            gtp.add_context(NAME, INNER4, THERE4, None)
         if kind.metadata:
             for netns in (None, FAR):
                 _add_metadata(kind, netns)

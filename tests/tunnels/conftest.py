@@ -20,6 +20,16 @@ ATTEMPTS = 3
 counts."""
 
 
+def boot(
+    kernel: Kernel, argv: list[str], out: Path, timeout: float, env: dict[str, str] | None = None
+) -> GuestRun:
+    """Run a program in a guest; its log stays in kernel.log."""
+    env = {"PYTHONPATH": str(REPOSITORY), **(env or {})}
+    run = uml.run(kernel, argv, out=out, timeout=timeout, env=env)
+    (out / "kernel.log").write_text(run.log, encoding="utf-8")
+    return run
+
+
 @dataclass(frozen=True)
 class Side:
     """One of the two kernels."""
@@ -31,9 +41,7 @@ class Side:
         self, argv: list[str], out: Path, timeout: float, env: dict[str, str] | None = None
     ) -> GuestRun:
         """Run a program in a guest; fail on splats or a bad exit status."""
-        env = {"PYTHONPATH": str(REPOSITORY), **(env or {})}
-        run = uml.run(self.kernel, argv, out=out, timeout=timeout, env=env)
-        (out / "kernel.log").write_text(run.log, encoding="utf-8")
+        run = boot(self.kernel, argv, out, timeout, env)
         assert not run.splats, "\n".join(splat.text for splat in run.splats)
         assert run.status == 0, run.output
         return run

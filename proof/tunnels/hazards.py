@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m proof.tunnels.hazards [--fault NAME] TYPE ...``: use borrowed routes in every way.
+
+For a kernel that finds bugs. Each tunnel's packets are sent as for a record (record.py), and then
+by two senders while the routes, policies and devices of each case come and go under them.
+``bundles`` removes network namespaces with a cached stack of ESP bundles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lab.guest.failure import GuestError
+from lab.guest.namespaces import namespaces
+from lab.guest.prepare import prepare_system
+from lab.guest.process import in_netns, ip_batch, tool
+from proof.tunnels import record
+from proof.tunnels.cases import cases
+from proof.tunnels.links import BEARERS, HERE4, KINDS, THERE4, Kind, ends
+from proof.tunnels.packets import few
+from proof.tunnels.topology import NAME, tunnel
+from proof.tunnels.wire import packet_socket
+
+FAULT = Path("/sys/module/dst_cache/parameters/fault")
+FAULTS = ("none", "unlocked", "leak", "unowned", "put", "early", "bundles")
+"""In the order of ``enum dst_fault`` (series/faults)."""
+BUNDLES = "bundles"
+_SENDERS = 2
+_DEPTH = 3
+_ROUNDS = 8
+_STACK = "ndstack"
+_KEY = f"0x{'11' * 20} 128"
+
+
+def _send(kind: Kind, end: threading.Event) -> None:
+    """Send a few packets again and again; routes may be missing and the device full."""
+    probes = few(kind)
+    with packet_socket(NAME) as sock:
+        while not end.is_set():
+            for probe in probes:
+                with suppress(OSError):
+                    sock.sendto(
+                        probe.vnet + probe.data, (NAME, probe.protocol, 0, 0, probe.data[:6])
+                    )
+
+
+@contextmanager
+def _senders(kind: Kind) -> Iterator[None]:
+    end = threading.Event()
+    threads = [threading.Thread(target=_send, args=(kind, end)) for _ in range(_SENDERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def churn(kind: Kind) -> None:
+    """Make and undo each case's change while packets are sent; then remove the tunnel."""
+    with tunnel(kind):
+        mtu = min(1500, int(Path(f"/sys/class/net/{NAME}/mtu").read_text(encoding="ascii")))
+        with _senders(kind):
+            for case in cases(kind, mtu):
+                for command in (*case.do.splitlines(), *case.undo.splitlines()):
+                    tool(command.split())
+
+
+def bundles() -> None:
+    """Remove namespaces in which a tunnel has cached a route with three ESP transforms.
+
+    Raises:
+        GuestError: the packets did not pass all of them.
+    """
+    kind = KINDS["ipip"]
+    states = [
+        f"xfrm state add src {HERE4} dst {THERE4} proto esp spi {number} reqid {number} "
+        f"aead rfc4106(gcm(aes)) {_KEY} mode tunnel"
+        for number in range(1, _DEPTH + 1)
+    ]
+    templates = " ".join(
+        f"tmpl src {HERE4} dst {THERE4} proto esp reqid {number} mode tunnel"
+        for number in range(1, _DEPTH + 1)
+    )
+    for _ in range(_ROUNDS):
+        with namespaces(_STACK):
+            ip_batch(
+                [
+                    "link add ndbelow0 type dummy",
+                    f"address add {HERE4}/24 dev ndbelow0",
+                    "link set ndbelow0 up",
+                    *states,
+                    f"xfrm policy add src {HERE4} dst {THERE4} dir out {templates}",
+                    f"link add {NAME} type {kind.link.format(**ends(here=True))}",
+                    f"link set {NAME} up",
+                ],
+                netns=_STACK,
+            )
+            with packet_socket(NAME, _STACK) as sock:
+                for probe in few(kind)[:2]:
+                    sock.sendto(probe.vnet + probe.data, (NAME, probe.protocol, 0, 0, b""))
+            shown = tool(in_netns(_STACK, ["ip", "-s", "xfrm", "state"]))
+            passed = shown.count(" 2(packets)")
+            if passed != _DEPTH:
+                raise GuestError(f"two packets passed {passed} of {_DEPTH} transforms: {shown}")
+
+
+def main(argv: list[str]) -> int:
+    """Run the given types of tunnel; a fault shows in the kernel's log."""
+    parser = argparse.ArgumentParser(prog="tunnel-hazards", description=__doc__)
+    parser.add_argument("--fault", choices=FAULTS, default="none")
+    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, BUNDLES), metavar="TYPE")
+    given = parser.parse_args(argv)
+    prepare_system()
+    FAULT.write_text(str(FAULTS.index(given.fault)), encoding="ascii")
+    for name in given.types:
+        if name == BUNDLES:
+            bundles()
+            continue
+        record.main([name])
+        if name in KINDS:
+            churn(KINDS[name])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Borrowed routes on kernels that check locks, RCU and memory; and the faults that these find."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import on_terminal
+
+from lab.kernel import Kernel, ensure_kernel
+from proof.tunnels.hazards import BUNDLES
+from proof.tunnels.links import BEARERS, KINDS
+
+from .conftest import Side, boot
+
+FLAVOURS = ("tunnel-debug", "tunnel-kasan")
+TIMEOUT_S = 400.0
+FOUND = {
+    "unlocked": ("tunnel-debug", "gre", "include/net/dst.h"),
+    "leak": ("tunnel-kasan", "gre", "unreferenced object"),
+    "unowned": ("tunnel-debug", "gre", "rcuref_put"),
+    "put": ("tunnel-debug", "sit", "rcuref_put"),
+    "early": ("tunnel-kasan", "vxlan", "KASAN"),
+    "bundles": ("tunnel-kasan", BUNDLES, "KASAN"),
+}
+"""Fault -> the kernel that finds it, where, and words of its report."""
+
+
+@pytest.fixture(scope="session")
+def kernels(request: pytest.FixtureRequest) -> dict[str, Kernel]:
+    with on_terminal(request) as progress:
+        return {name: ensure_kernel(progress, name) for name in FLAVOURS}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("kind", [*KINDS, *BEARERS, BUNDLES])
+def test_no_report(kernels: dict[str, Kernel], flavour: str, kind: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "proof.tunnels.hazards", kind]
+    Side(flavour, kernels[flavour]).run(argv, tmp_path, TIMEOUT_S)
+
+
+@pytest.mark.parametrize("fault", FOUND)
+def test_fault_is_found(kernels: dict[str, Kernel], fault: str, tmp_path: Path) -> None:
+    flavour, kind, words = FOUND[fault]
+    argv = [sys.executable, "-m", "proof.tunnels.hazards", "--fault", fault, kind]
+    run = boot(kernels[flavour], argv, tmp_path, TIMEOUT_S)
+    assert any(words in splat.text for splat in run.splats), run.output
