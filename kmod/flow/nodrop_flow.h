@@ -5,9 +5,9 @@
  *
  * Each ptr_ring has a struct nodrop_queue. Senders fill the ring through one
  * netdev_queue (txq); one consumer at a time empties it. While the txq has a
- * qdisc and the consumer makes progress, no packet is dropped for want of a
- * slot, and the ring holds no more than the consumer's rate needs. The core
- * knows rings and txqs, and no driver.
+ * qdisc and the consumer makes progress, none of its packets is dropped for
+ * want of a slot, and the ring holds no more than the consumer's rate needs.
+ * The core knows rings and txqs, and no driver.
  *
  *   sender                              nodrop_queue                consumer
  *   reserve: reserved > 0?
@@ -33,14 +33,15 @@
  *   a limit below 64.
  *   Transmit is lockless: before one sender fills the slot that it has seen,
  *   another sender, an XDP frame, a resize or the end of flow control may take
- *   it. Then it uses one of the slack, which has a slot for each CPU. So only
- *   nodrop_reserve() drops, before the packet is touched.
+ *   it. Then the sender uses one of the slack, which has a slot for each CPU.
+ *   So nodrop_produce() drops nothing. Without flow control nodrop_reserve()
+ *   does, before the packet is touched.
  * Bypass. XDP frames may use the slack and all but a batch of the reserved
  *   slots. While the qdisc has packets and no slot is reserved, they leave a
  *   quarter of @limit free. XDP frames and senders that bypass the qdisc
  *   suppress the kick, so they schedule the qdisc if it has packets.
- * Stop and wake. The sender sets @mark to @produced and @wake_at to half of
- *   @limit before that, then XOFF, then @stopped, and reads @taken once more.
+ * Stop and wake. The sender sets @mark to @produced, and @wake_at to half of
+ *   @limit less. Then it sets XOFF, then @stopped, and reads @taken once more.
  *   If the consumer has come to @wake_at meanwhile, the sender wakes the txq
  *   itself and has the qdisc run. The consumer writes @taken and then reads
  *   @stopped. There is a full barrier on both sides (nodrop_stop(),
@@ -52,18 +53,19 @@
  *   The consumer's wake clears @stopped, then XOFF. It does not schedule the
  *   qdisc: the next sender, or else the kick, runs it. As a stop writes XOFF
  *   first and a wake @stopped first, the XOFF of a bound txq of a device that
- *   is up never remains set while @stopped is clear. @stopped without XOFF and
- *   a needless wake are harmless: the next sender finds no slot, stops the txq
+ *   is up never remains set while @stopped is clear. The reverse is harmless,
+ *   and so is a needless wake: a sender that finds no slot stops the txq again
  *   and returns NETDEV_TX_BUSY.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
- * Kick. The consumer kicks if it takes half of the packets left at the wake
- *   (with a limit below 48: all) before any sender comes, and the qdisc has
- *   packets: an IPI makes the CPU that sent last run the qdisc. If the ring is
- *   empty, the consumer first busy-waits for a sender, for less time than an
- *   IPI takes, and kicks only if none has come. If there is no such CPU, or
- *   txqueuelen is below 32, it runs the qdisc on its own CPU. It sets @todo
- *   under consumer_lock; nodrop_act() acts without locks: no code under a lock
- *   of the ring may run or enable softirqs.
+ * Kick. After a wake the consumer expects a sender. If none has come once half
+ *   of the packets left at the wake are taken (all, if the limit is below 48),
+ *   and the qdisc has packets, it kicks: an IPI makes @cpu, the last to send,
+ *   run the qdisc. If the ring is empty, the consumer first busy-waits for a
+ *   sender, for less time than an IPI takes, and kicks only if none has come.
+ *   Without such a CPU, or with a txqueuelen below 32, it runs the qdisc on its
+ *   own CPU.
+ *   It sets @todo under consumer_lock, and nodrop_act() acts without locks: no
+ *   code under a lock of the ring may run or enable softirqs.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
  *   stopped is stalled. The guard's timer then wakes the txq and schedules the
  *   qdisc, and a full ring drops until the consumer takes a packet. So a
@@ -163,8 +165,8 @@ enum nodrop_stat {
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
  *
- * State of the last stop; written by the sender that stops. In the line that
- * both then share anyway: the sender reads @taken, the consumer wakes:
+ * State of the last stop, written by the sender that stops, in the line of
+ * @taken, which it reads then anyway:
  * @stopped: the core has stopped the txq; set under producer_lock, cleared by a
  *	wake under either lock. May be set while XOFF is clear
  * @mark: @produced at the stop
