@@ -31,7 +31,7 @@ FAULTS = ("none", "unlocked", "leak", "unowned", "put", "early", "bundles")
 """In the order of ``enum dst_fault`` (series/faults)."""
 BUNDLES = "bundles"
 _SENDERS = 2
-_DEPTH = 3
+_DEPTH = 5
 _ROUNDS = 8
 _STACK = "ndstack"
 _KEY = f"0x{'11' * 20} 128"
@@ -74,7 +74,7 @@ def churn(kind: Kind) -> None:
 
 
 def bundles() -> None:
-    """Remove namespaces in which a tunnel has cached a route with three ESP transforms.
+    """Remove namespaces in which a tunnel has cached a route with as many ESP transforms as it can have.
 
     Raises:
         GuestError: the packets did not pass all of them.
