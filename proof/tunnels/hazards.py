@@ -27,6 +27,7 @@ from proof.tunnels.topology import NAME, tunnel
 from proof.tunnels.wire import packet_socket
 
 FAULT = Path("/sys/module/dst_cache/parameters/fault")
+_PANIC = Path("/proc/sys/kernel/panic_on_warn")
 FAULTS = ("none", "unlocked", "leak", "unowned", "put", "early", "bundles")
 """In the order of ``enum dst_fault`` (series/faults)."""
 BUNDLES = "bundles"
@@ -74,7 +75,7 @@ def churn(kind: Kind) -> None:
 
 
 def bundles() -> None:
-    """Remove namespaces in which a tunnel has cached a route with as many ESP transforms as it can have.
+    """Remove namespaces in which a tunnel has cached a route with all ESP transforms it may have.
 
     Raises:
         GuestError: the packets did not pass all of them.
@@ -120,6 +121,9 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     prepare_system()
     FAULT.write_text(str(FAULTS.index(given.fault)), encoding="ascii")
+    if given.fault != "none":
+        # The first report is enough, and a broken kernel may never end.
+        _PANIC.write_text("1", encoding="ascii")
     for name in given.types:
         if name == BUNDLES:
             bundles()
