@@ -23,7 +23,7 @@ from proof.tunnels import record
 from proof.tunnels.cases import cases
 from proof.tunnels.links import BEARERS, HERE4, KINDS, THERE4, Kind, ends
 from proof.tunnels.packets import few
-from proof.tunnels.topology import NAME, tunnel
+from proof.tunnels.topology import BELOW, NAME, tunnel
 from proof.tunnels.wire import packet_socket
 
 FAULT = Path("/sys/module/dst_cache/parameters/fault")
@@ -32,6 +32,8 @@ FAULTS = ("none", "unlocked", "leak", "unowned", "put", "early", "bundles")
 """In the order of ``enum dst_fault`` (series/faults)."""
 BUNDLES = "bundles"
 _SENDERS = 2
+_FEWEST = 200
+"""Packets that both send at least, while some twenty cases come and go."""
 _DEPTH = 5
 _ROUNDS = 8
 _STACK = "ndstack"
@@ -50,6 +52,11 @@ def _send(kind: Kind, end: threading.Event) -> None:
                     )
 
 
+def _left() -> int:
+    path = Path(f"/sys/class/net/{BELOW}/statistics/tx_packets")
+    return int(path.read_text(encoding="ascii"))
+
+
 @contextmanager
 def _senders(kind: Kind) -> Iterator[None]:
     end = threading.Event()
@@ -65,13 +72,20 @@ def _senders(kind: Kind) -> Iterator[None]:
 
 
 def churn(kind: Kind) -> None:
-    """Make and undo each case's change while packets are sent; then remove the tunnel."""
+    """Make and undo each case's change while packets are sent; then remove the tunnel.
+
+    Raises:
+        GuestError: too few packets left by the device below.
+    """
     with tunnel(kind):
         mtu = min(1500, int(Path(f"/sys/class/net/{NAME}/mtu").read_text(encoding="ascii")))
+        before = _left()
         with _senders(kind):
             for case in cases(kind, mtu):
                 for command in (*case.do.splitlines(), *case.undo.splitlines()):
                     tool(command.split())
+        if _left() - before < _FEWEST:
+            raise GuestError(f"only {_left() - before} packets left the machine")
 
 
 def bundles() -> None:

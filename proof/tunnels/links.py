@@ -80,6 +80,8 @@ _LINKS: Mapping[str, tuple[str, ...]] = {
     "sit-any": (f"sit mode any tos inherit ttl 9 {_4}",),
     "sit-fou": (f"sit {_4} {_FOU}", "", f"{FOU_PORT} ipproto 41"),
     "ip6tnl": (f"ip6tnl mode any {_6}",),
+    "ip6ip6": (f"ip6tnl mode ip6ip6 {_6}",),
+    "ipip6": (f"ip6tnl mode ipip6 {_6}",),
     "ip6tnl-full": (f"ip6tnl mode any {_TNL_FULL} {_6}",),
     "ip6tnl-md": ("ip6tnl mode any external", _KEY6),
     "bareudp": (_BAREUDP, f"{_KEY4} dst_port 6635"),
@@ -93,6 +95,12 @@ _LINKS: Mapping[str, tuple[str, ...]] = {
 """Name -> ``link``, ``metadata``, ``fou``."""
 
 
+_ONLY = {
+    IPV4: ("ipip", "gtp", "ip6tnl mode ipip6"),
+    IPV6: ("sit local", "ip6tnl mode ip6ip6"),
+}
+
+
 def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
     return Kind(
         link,
@@ -100,11 +108,7 @@ def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
         fou,
         ethernet=link.startswith(("vxlan", "geneve", "gretap", "ip6gretap")),
         outer6="6}" in link + metadata or name.endswith("6"),
-        only=IPV4
-        if link.startswith(("ipip", "gtp"))
-        else IPV6
-        if link.startswith("sit local")
-        else 0,
+        only=next((only for only, words in _ONLY.items() if link.startswith(words)), 0),
         sealed=link in ("wireguard", "ovpn"),
     )
 

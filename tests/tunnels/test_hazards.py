@@ -24,11 +24,11 @@ _ALL = (*KINDS, *BEARERS, BUNDLES)
 GROUPS = [_ALL[at : at + TOGETHER] for at in range(0, len(_ALL), TOGETHER)]
 FOUND = {
     "unlocked": ("tunnel-debug", "gre", "include/net/dst.h"),
-    "leak": ("tunnel-kasan", "gre", "unreferenced object"),
+    "leak": ("tunnel-kasan", "gre", "rt_dst_alloc"),
     "unowned": ("tunnel-debug", "gre", "rcuref_put"),
     "put": ("tunnel-debug", "sit", "rcuref_put"),
-    "early": ("tunnel-kasan", "vxlan", "KASAN"),
-    "bundles": ("tunnel-kasan", BUNDLES, "KASAN"),
+    "early": ("tunnel-kasan", "vxlan", "slab-use-after-free"),
+    "bundles": ("tunnel-kasan", BUNDLES, "use-after-free in percpu_counter"),
 }
 """Fault -> the kernel that finds it, where, and words of its report."""
 
