@@ -33,17 +33,17 @@
  *   a limit below 64.
  *   Transmit is lockless: before one sender fills the slot that it has seen,
  *   another sender, an XDP frame, a resize or the end of flow control may take
- *   it. Then the sender uses one of the slack, which has a slot for each CPU.
- *   So nodrop_produce() drops nothing. Without flow control nodrop_reserve()
- *   does, before the packet is touched.
+ *   it. Then the sender uses a slot of the slack, which has one for each CPU.
+ *   So nodrop_produce() never drops. Without flow control, nodrop_reserve()
+ *   drops if the ring is full, before the packet is touched.
  * Bypass. XDP frames may use the slack and all but a batch of the reserved
  *   slots. While the qdisc has packets and no slot is reserved, they leave a
  *   quarter of @limit free. XDP frames and senders that bypass the qdisc
  *   suppress the kick, so they schedule the qdisc if it has packets.
- * Stop and wake. The sender sets @mark to @produced, and @wake_at to half of
- *   @limit less. Then it sets XOFF, then @stopped, and reads @taken once more.
- *   If the consumer has come to @wake_at meanwhile, the sender wakes the txq
- *   itself and has the qdisc run. The consumer writes @taken and then reads
+ * Stop and wake. The sender sets @mark to @produced, and @wake_at to @mark less
+ *   half of @limit. Then it sets XOFF, then @stopped, and reads @taken once
+ *   more. If the consumer has come to @wake_at meanwhile, the sender wakes the
+ *   txq itself and has the qdisc run. The consumer writes @taken and then reads
  *   @stopped. There is a full barrier on both sides (nodrop_stop(),
  *   nodrop_check()), so at least one of them sees what the other wrote. The
  *   consumer reads @stopped every 16 packets (every quarter of @limit if that
@@ -53,17 +53,17 @@
  *   The consumer's wake clears @stopped, then XOFF. It does not schedule the
  *   qdisc: the next sender, or else the kick, runs it. As a stop writes XOFF
  *   first and a wake @stopped first, the XOFF of a bound txq of a device that
- *   is up never remains set while @stopped is clear. The reverse is harmless,
- *   and so is a needless wake: a sender that finds no slot stops the txq again
- *   and returns NETDEV_TX_BUSY.
+ *   is up never remains set while @stopped is clear. @stopped without XOFF is
+ *   harmless, and so is a needless wake: a sender that finds no slot stops the
+ *   txq again and returns NETDEV_TX_BUSY.
  *   Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
- * Kick. After a wake the consumer expects a sender. If none has come once half
- *   of the packets left at the wake are taken (all, if the limit is below 48),
- *   and the qdisc has packets, it kicks: an IPI makes @cpu, the last to send,
- *   run the qdisc. If the ring is empty, the consumer first busy-waits for a
- *   sender, for less time than an IPI takes, and kicks only if none has come.
- *   Without such a CPU, or with a txqueuelen below 32, it runs the qdisc on its
- *   own CPU.
+ * Kick. After a wake the consumer expects a sender. If none has come once it
+ *   has taken half of the packets left at the wake (all, if the limit is below
+ *   48), and the qdisc has packets, it kicks. The kick is an IPI that makes
+ *   @cpu, the last CPU to send, run the qdisc. If the ring is empty, the
+ *   consumer first busy-waits for a sender, for less time than an IPI takes,
+ *   and kicks only if none has come. If there is no such CPU, or txqueuelen is
+ *   below 32, it runs the qdisc on its own CPU.
  *   It sets @todo under consumer_lock, and nodrop_act() acts without locks: no
  *   code under a lock of the ring may run or enable softirqs.
  * Stall guard. A consumer that takes nothing for guard_ms while the txq is
@@ -165,8 +165,8 @@ enum nodrop_stat {
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
  *
- * State of the last stop, written by the sender that stops, in the line of
- * @taken, which it reads then anyway:
+ * State of the last stop, written by the sender that stops the txq. It lies in
+ * the cache line of @taken, which that sender reads anyway:
  * @stopped: the core has stopped the txq; set under producer_lock, cleared by a
  *	wake under either lock. May be set while XOFF is clear
  * @mark: @produced at the stop
