@@ -106,7 +106,7 @@ static bool nodrop_look_any(struct nodrop_queue *q)
 
 static int nodrop_count_drop(struct nodrop_queue *q)
 {
-	q->stats[READ_ONCE(q->bypass_reason) ?: NODROP_DROP_UNCLAIMED]++;
+	q->stats[q->bypass_reason ?: NODROP_DROP_UNCLAIMED]++;
 	return -ENOSPC;
 }
 

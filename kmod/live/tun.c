@@ -160,6 +160,7 @@ static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
 	struct tun_file *tfile;
 	int err = 0;
 
+	nodrop_softirq_lock(&nodrop_tun_lock);
 	txq = netdev_get_tx_queue(dev, index);
 	tfile = rcu_dereference_bh(tun->tfiles[index]);
 	if (tfile)
@@ -170,6 +171,7 @@ static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
 		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
 	else if (err == -ENOSPC)
 		ret = nodrop_tun_drop(skb, dev);
+	nodrop_softirq_unlock(&nodrop_tun_lock);
 	return ret;
 }
 

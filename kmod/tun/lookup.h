@@ -18,14 +18,27 @@
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
 
+#include "../compat/softirq_lock.h"
+
 struct tun_file;
+
+/*
+ * One transmit at a time on a CPU: it has the target below, and the slot of the
+ * slack that the core keeps for the CPU.
+ */
+static DEFINE_PER_CPU(struct nodrop_softirq_lock, nodrop_tun_lock) =
+	NODROP_SOFTIRQ_LOCK_INIT;
 
 /* What this CPU transmits to, softirqs off; NULL: look up by index. */
 static DEFINE_PER_CPU(struct tun_file *, nodrop_tun_target);
 
 static struct tun_file *nodrop_tun_lookup(struct tun_file __rcu **place)
 {
-	return __this_cpu_read(nodrop_tun_target) ?: rcu_dereference(*place);
+	struct tun_file *target = NULL;
+
+	if (nodrop_softirq_is_mine(&nodrop_tun_lock))
+		target = __this_cpu_read(nodrop_tun_target);
+	return target ?: rcu_dereference(*place);
 }
 
 /*
@@ -41,7 +54,10 @@ static __always_inline netdev_tx_t nodrop_tun_drop(struct sk_buff *skb,
 	return NET_XMIT_DROP;
 }
 
-/* netconsole may print within @xmit, through another device. */
+/*
+ * nodrop_tun_lock held. Without PREEMPT_RT netconsole may print within @xmit,
+ * through another device.
+ */
 static netdev_tx_t nodrop_tun_xmit_to(struct tun_file *tfile,
 				      netdev_tx_t (*xmit)(struct sk_buff *skb,
 							  struct net_device *),

@@ -122,7 +122,8 @@ static void nodrop_tun_data_ready(struct sock *sk)
 {
 	struct tun_file *tfile = container_of(sk, struct tun_file, sk);
 
-	if (this_cpu_read(nodrop_tun_target) != tfile)
+	if (!nodrop_softirq_is_mine(&nodrop_tun_lock) ||
+	    this_cpu_read(nodrop_tun_target) != tfile)
 		nodrop_tun_call_reader(sk);
 }
 
@@ -168,9 +169,12 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct tun_file *tfile;
 	int err = 0;
 
+	nodrop_softirq_lock(&nodrop_tun_lock);
 	tfile = rcu_dereference_bh(tun->tfiles[index]);
-	if (unlikely(!tfile))
-		return nodrop_tun_redirect(skb, dev);
+	if (unlikely(!tfile)) {
+		ret = nodrop_tun_redirect(skb, dev);
+		goto out;
+	}
 
 	q = nodrop_tun_queue(tfile);
 	txq = netdev_get_tx_queue(dev, index);
@@ -181,6 +185,8 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	else if (err == -ENOSPC)
 		ret = nodrop_tun_drop(skb, dev);
 	nodrop_tun_burst_end(tfile, txq, ret);
+out:
+	nodrop_softirq_unlock(&nodrop_tun_lock);
 	return ret;
 }
 

@@ -286,6 +286,19 @@ bool empty(struct flow *f)
 	return !nodrop_act(f->q) && nothing;
 }
 
+void produce_last_seen_twice(struct kunit *test, struct flow *f)
+{
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		KUNIT_ASSERT_TRUE(test, reserve(f));
+		KUNIT_ASSERT_EQ(test, produce(f, packet(i)), 0);
+	}
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	KUNIT_ASSERT_TRUE(test, reserve(f));
+	KUNIT_ASSERT_EQ(test, produce(f, packet(4)), 0);
+}
+
 void fill(struct kunit *test, struct flow *f)
 {
 	int err, i;

@@ -114,6 +114,9 @@ static inline bool reserve(struct flow *f)
 	return !reserve_by(f, f->txq, true);
 }
 
+/* Produce packets 0 to 4; another sender has seen the slot of the last one. */
+void produce_last_seen_twice(struct kunit *test, struct flow *f);
+
 /* As a driver's transmit function. Return false if it returns BUSY. */
 static inline bool transmit(struct flow *f, unsigned int n, int *err)
 {

@@ -166,17 +166,13 @@ static void test_a_seen_slot_stands(struct kunit *test)
 	};
 	struct flow *f = flow_new(test, 5);
 	typeof(f->qdisc->enqueue) enqueue = f->qdisc->enqueue;
-	int i, j, err;
+	int i, j;
 
 	for (i = 0; i < ARRAY_SIZE(ends); i++) {
 		f->qdisc->enqueue = enqueue;
 		f->q->stalled = false;
 		flow_bind(f, f->txq);
-		for (j = 0; j < 4; j++)
-			transmit(f, j, &err);
-		KUNIT_ASSERT_TRUE(test, reserve(f));
-		KUNIT_ASSERT_TRUE(test, reserve(f));
-		KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
+		produce_last_seen_twice(test, f);
 		ends[i](f);
 		/* Of those that come now, none gets a slot. */
 		KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, i > 1), -ENOSPC);
@@ -191,14 +187,9 @@ static void test_a_seen_slot_stands(struct kunit *test)
 static void test_switched_on_again(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	int i, err;
 
-	for (i = 0; i < 4; i++)
-		transmit(f, i, &err);
-	KUNIT_ASSERT_TRUE(test, reserve(f));
-	KUNIT_ASSERT_TRUE(test, reserve(f));
+	produce_last_seen_twice(test, f);
 	nodrop_queue_switched(f->q, true);
-	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
 	KUNIT_EXPECT_EQ(test, produce(f, packet(5)), 0);
 	KUNIT_EXPECT_FALSE(test, reserve(f));
 

@@ -193,13 +193,9 @@ static void test_unaware_ring_is_no_longer(struct kunit *test)
 static void test_shrink(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	int i, err;
+	int i;
 
-	for (i = 0; i < 4; i++)
-		transmit(f, i, &err);
-	KUNIT_ASSERT_TRUE(test, reserve(f));
-	KUNIT_ASSERT_TRUE(test, reserve(f));
-	KUNIT_EXPECT_EQ(test, produce(f, packet(4)), 0);
+	produce_last_seen_twice(test, f);
 	nodrop_queue_unaware(f->q);
 	flow_bind(f, NULL);
 	rtnl_lock();

@@ -18,6 +18,7 @@ TRANSMIT = r"""
 #include <stddef.h>
 
 #define __rcu
+#define __percpu
 #define likely(x) (x)
 #define READ_ONCE(x) (x)
 #define DEFINE_PER_CPU(type, name) type name
