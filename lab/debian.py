@@ -189,7 +189,7 @@ def ensure_machine(
             # A layer of its own, so that a change to the command rebuilds no modules.
             layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))
             # The kernel's own tests of network drivers, from the source package in the root.
-            script = _UPSTREAM.format(tools=TOOLS, name=kernel.name)
+            script = _UPSTREAM.format(tools=TOOLS, name=kernel.series)
             layers.append(layering.ensure_layer(kernel.root, script))
         if setup is Setup.REMOVED:
             layers.append(layering.ensure_layer(kernel.root, _REMOVE, over=layers[-1]))

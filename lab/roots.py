@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.kernel import cache
@@ -46,6 +46,7 @@ _COMMON = (
     "wireguard-tools",
     "xz-utils",
 )
+_REALTIME = "-rt"
 _KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* linux-base*"
 
 
@@ -55,7 +56,8 @@ class Release:
 
     Attributes:
         codename: of the release.
-        kernels: their series, such as "6.12"; also their names in options.
+        kernels: their names, as in options: the series, such as "6.12", and "-rt" if it is a
+            realtime kernel.
         packages: the kernels' packages: image, headers and source of each.
         backports: whether the kernels come from the release's backports.
     """
@@ -81,8 +83,14 @@ RELEASES = (
     ),
     Release(
         "trixie",
-        ("7.3",),
-        ("linux-image-amd64", "linux-headers-amd64", "linux-source"),
+        ("7.3", f"7.3{_REALTIME}"),
+        (
+            "linux-image-amd64",
+            "linux-headers-amd64",
+            "linux-image-rt-amd64",
+            "linux-headers-rt-amd64",
+            "linux-source",
+        ),
         backports=True,
     ),
 )
@@ -108,7 +116,7 @@ class DebianKernel:
     """A Debian kernel in a root.
 
     Attributes:
-        name: its series, such as "6.12".
+        name: as in Release.kernels.
         release: as in ``uname -r``.
         root: where it is installed.
     """
@@ -116,6 +124,11 @@ class DebianKernel:
     name: str
     release: str
     root: Root
+
+    @property
+    def series(self) -> str:
+        """Its series, such as "6.12"."""
+        return self.name.removesuffix(_REALTIME)
 
     @property
     def vmlinuz(self) -> Path:
@@ -134,7 +147,7 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
-    """Return a Debian kernel by its series.
+    """Return a Debian kernel by its name.
 
     Raises:
         NodropError: there is no such kernel, or its root cannot be built.
@@ -142,11 +155,16 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     for release in RELEASES:
         if name in release.kernels:
             root = ensure_root(release, progress)
-            folders = (root.path / "lib/modules").iterdir()
-            found = [path.name for path in folders if path.name.startswith(f"{name}.")]
+            kernel = DebianKernel(name, "", root)
+            found = [
+                path.name
+                for path in (root.path / "lib/modules").iterdir()
+                if path.name.startswith(f"{kernel.series}.")
+                and (f"{_REALTIME}-" in path.name) == name.endswith(_REALTIME)
+            ]
             if not found:
                 raise NodropError(f"The Debian root {root.path} has no kernel {name}.")
-            return DebianKernel(name, max(found, key=order), root)
+            return replace(kernel, release=max(found, key=order))
     raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
 
 

@@ -22,7 +22,7 @@ from nodrop.errors import FAILED, UsageError
 if TYPE_CHECKING:
     from lab.channels import GuestRun
 
-KERNELS = ("uml", "6.1", "6.12", "7.3")
+KERNELS = ("uml", "6.1", "6.12", "7.3", "7.3-rt")
 NONE = "none"
 MAX_CPUS = 8
 """CONFIG_NR_CPUS of the lab's kernels, which silently use no more."""

@@ -23,6 +23,8 @@ struct nodrop_softirq_lock {
 static inline void
 nodrop_softirq_lock(struct nodrop_softirq_lock __percpu *lock)
 {
+	/* netpoll may have interrupts off instead of softirqs. */
+	migrate_disable();
 	local_lock_nested_bh(&lock->lock);
 	__this_cpu_write(lock->owner, current);
 }
@@ -32,6 +34,7 @@ nodrop_softirq_unlock(struct nodrop_softirq_lock __percpu *lock)
 {
 	__this_cpu_write(lock->owner, NULL);
 	local_unlock_nested_bh(&lock->lock);
+	migrate_enable();
 }
 
 /* Does this task hold the lock? If only softirqs need be off: true. */

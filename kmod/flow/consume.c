@@ -139,7 +139,8 @@ static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	int cpu = READ_ONCE(q->cpu);
 
-	if (READ_ONCE(q->max) < NODROP_SMALL)
+	/* On PREEMPT_RT, ksoftirqd would run it, after any realtime task. */
+	if (READ_ONCE(q->max) < NODROP_SMALL || IS_ENABLED(CONFIG_PREEMPT_RT))
 		cpu = -1;
 	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
 		nodrop_count_kick(q, NODROP_KICKS, cpu);
@@ -184,6 +185,9 @@ bool nodrop_act_slow(struct nodrop_queue *q)
 {
 	struct netdev_queue *txq;
 
+	/* Before 7.3, vhost_net polls with preemption off: act later. */
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) && !preemptible())
+		return false;
 	/* Before @todo: a txq that is bound after that needs a grace period. */
 	rcu_read_lock();
 	if (!xchg(&q->todo, false)) {

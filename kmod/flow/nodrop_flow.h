@@ -370,7 +370,8 @@ static inline bool nodrop_act(struct nodrop_queue *q)
  * So the latter alone checks whether flow control is wanted for the device, and
  * whether @txq has a qdisc: once the reserved slots are used up.
  *
- * Context: softirqs off from here to nodrop_produce(), RCU.
+ * Context: softirqs off from here to nodrop_produce(), RCU; nothing else
+ * transmits to the ring on this CPU meanwhile.
  * Return: true if there is.
  */
 static inline bool nodrop_reserved(const struct nodrop_queue *q,

@@ -5,8 +5,8 @@
  * The array is longer than txqueuelen by a slack: for slots that ptr_ring
  * releases in batches (two cache lines), XDP frames (32), packets that the
  * consumer puts back (a batch of 64) and senders whose slot was taken (one for
- * each CPU, as they have softirqs off). A new txqueuelen resizes it only if it
- * is too short.
+ * each CPU, which transmits one packet at a time). A new txqueuelen resizes it
+ * only if it is too short.
  */
 #include <linux/mutex.h>
 #include <linux/rtnetlink.h>

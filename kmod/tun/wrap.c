@@ -139,6 +139,9 @@ static void nodrop_tun_burst_end(struct tun_file *tfile,
 {
 	bool more = netdev_xmit_more() && ret == NETDEV_TX_OK;
 
+	/* There the sender may be preempted for long within its burst. */
+	if (IS_ENABLED(CONFIG_PREEMPT_RT))
+		more = false;
 	/* A race with a wake is harmless: one notification more, or later. */
 	if (!more || data_race(netif_xmit_stopped(txq)))
 		nodrop_tun_call_reader(&tfile->sk);
@@ -173,7 +176,8 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	tfile = rcu_dereference_bh(tun->tfiles[index]);
 	if (unlikely(!tfile)) {
 		ret = nodrop_tun_redirect(skb, dev);
-		goto out;
+		nodrop_softirq_unlock(&nodrop_tun_lock);
+		return ret;
 	}
 
 	q = nodrop_tun_queue(tfile);
@@ -184,9 +188,8 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
 	else if (err == -ENOSPC)
 		ret = nodrop_tun_drop(skb, dev);
-	nodrop_tun_burst_end(tfile, txq, ret);
-out:
 	nodrop_softirq_unlock(&nodrop_tun_lock);
+	nodrop_tun_burst_end(tfile, txq, ret);
 	return ret;
 }
 

@@ -83,7 +83,7 @@ def place(tmp_path: Path) -> Path:
         ("TUN=m VHOST_NET=m TAP=y", {"nodrop", "tun", "vhost_net"}),
         ("TUN=m", {"nodrop", "tun"}),
         ("TUN=y VHOST_NET=m TAP=m", None),
-        ("TUN=m VHOST_NET=m TAP=m PREEMPT_RT=y", None),
+        ("TUN=m VHOST_NET=m TAP=m PREEMPT_RT=y", {"nodrop", "tun", "vhost_net", "tap"}),
     ],
 )
 def test_modules_of_a_kernel(place: Path, config: str, made: set[str] | None) -> None:
@@ -203,8 +203,6 @@ def prepare(place: Path) -> Done:
 @pytest.mark.parametrize(
     ("file", "text", "taken"),
     [
-        ("build/include/config/auto.conf", "CONFIG_PREEMPT=y\n", True),
-        ("build/include/config/auto.conf", "CONFIG_PREEMPT_RT=y\n", False),
         ("source/Makefile", "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 13\n", False),
         ("source/drivers/net/tun.c", "", False),
         ("source/drivers/net/tun.c", "IFF_ONE_QUEUE IFF_ONE_QUEUE\nIFF_ONE_QUEUE\n", False),
@@ -235,3 +233,15 @@ def test_prepare_names_the_line(tmp_path: Path) -> None:
     trees(tmp_path, tmp_path / "build")
     write(tmp_path / "source/drivers/net/tun.c", f"{ONCE}\n\tgive(&tfile->tx_ring);\n")
     assert "3:\tgive(&tfile->tx_ring);" in prepare(tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"), [("CONFIG_PREEMPT=y\n", True), ("CONFIG_PREEMPT_RT=y\n", False)]
+)
+def test_livepatch_of_a_realtime_kernel(tmp_path: Path, text: str, taken: bool) -> None:
+    """Unlike the modules, a livepatch has not been tested on one."""
+    trees(tmp_path, tmp_path / "build")
+    write(tmp_path / "build/include/config/auto.conf", text)
+    assert prepare(tmp_path).returncode == 0
+    done = run(tmp_path, KMOD / "live/prepare", tmp_path / "build", tmp_path / "out")
+    assert (done.returncode == 0, "realtime" in done.stderr) == (taken, not taken)
