@@ -137,11 +137,10 @@ static void nodrop_tun_burst_end(struct tun_file *tfile,
 				 const struct netdev_queue *txq,
 				 netdev_tx_t ret)
 {
-	bool more = netdev_xmit_more() && ret == NETDEV_TX_OK;
+	/* On PREEMPT_RT, a sender may be preempted for long in its burst. */
+	bool more = netdev_xmit_more() && ret == NETDEV_TX_OK &&
+		    !IS_ENABLED(CONFIG_PREEMPT_RT);
 
-	/* There the sender may be preempted for long within its burst. */
-	if (IS_ENABLED(CONFIG_PREEMPT_RT))
-		more = false;
 	/* A race with a wake is harmless: one notification more, or later. */
 	if (!more || data_race(netif_xmit_stopped(txq)))
 		nodrop_tun_call_reader(&tfile->sk);
