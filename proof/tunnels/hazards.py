@@ -3,7 +3,7 @@
 
 For a kernel that finds bugs. Each tunnel's packets are sent as for a record (record.py), and then
 by two senders while the routes, policies and devices of each case come and go under them.
-``bundles`` removes network namespaces with a cached stack of ESP bundles.
+``mcroute`` lets packets wait for a multicast route.
 """
 
 from __future__ import annotations
@@ -16,28 +16,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lab.guest.failure import GuestError
-from lab.guest.namespaces import namespaces
 from lab.guest.prepare import prepare_system
-from lab.guest.process import in_netns, ip_batch, tool
-from proof.tunnels import record
+from lab.guest.process import tool
+from proof.tunnels import mcroute, record
 from proof.tunnels.cases import cases
-from proof.tunnels.links import BEARERS, HERE4, KINDS, THERE4, Kind, ends
+from proof.tunnels.links import BEARERS, KINDS, Kind
 from proof.tunnels.packets import few
 from proof.tunnels.topology import BELOW, NAME, tunnel
 from proof.tunnels.wire import packet_socket
 
 FAULT = Path("/sys/module/dst_cache/parameters/fault")
 _PANIC = Path("/proc/sys/kernel/panic_on_warn")
-FAULTS = ("none", "unlocked", "leak", "unowned", "put", "early", "bundles")
+FAULTS = ("none", "leak", "unowned", "put", "early", "queued")
 """In the order of ``enum dst_fault`` (series/faults)."""
-BUNDLES = "bundles"
+MCROUTE = "mcroute"
 _SENDERS = 2
 _FEWEST = 200
 """Packets that both send at least, while some twenty cases come and go."""
-_DEPTH = 5
-_ROUNDS = 8
-_STACK = "ndstack"
-_KEY = f"0x{'11' * 20} 128"
 
 
 def _send(kind: Kind, end: threading.Event) -> None:
@@ -88,50 +83,11 @@ def churn(kind: Kind) -> None:
             raise GuestError(f"only {_left() - before} packets left the machine")
 
 
-def bundles() -> None:
-    """Remove namespaces in which a tunnel has cached a route with all ESP transforms it may have.
-
-    Raises:
-        GuestError: the packets did not pass all of them.
-    """
-    kind = KINDS["ipip"]
-    states = [
-        f"xfrm state add src {HERE4} dst {THERE4} proto esp spi {number} reqid {number} "
-        f"aead rfc4106(gcm(aes)) {_KEY} mode tunnel"
-        for number in range(1, _DEPTH + 1)
-    ]
-    templates = " ".join(
-        f"tmpl src {HERE4} dst {THERE4} proto esp reqid {number} mode tunnel"
-        for number in range(1, _DEPTH + 1)
-    )
-    for _ in range(_ROUNDS):
-        with namespaces(_STACK):
-            ip_batch(
-                [
-                    "link add ndbelow0 type dummy",
-                    f"address add {HERE4}/24 dev ndbelow0",
-                    "link set ndbelow0 up",
-                    *states,
-                    f"xfrm policy add src {HERE4} dst {THERE4} dir out {templates}",
-                    f"link add {NAME} type {kind.link.format(**ends(here=True))}",
-                    f"link set {NAME} up",
-                ],
-                netns=_STACK,
-            )
-            with packet_socket(NAME, _STACK) as sock:
-                for probe in few(kind)[:2]:
-                    sock.sendto(probe.vnet + probe.data, (NAME, probe.protocol, 0, 0, b""))
-            shown = tool(in_netns(_STACK, ["ip", "-s", "xfrm", "state"]))
-            passed = shown.count(" 2(packets)")
-            if passed != _DEPTH:
-                raise GuestError(f"two packets passed {passed} of {_DEPTH} transforms: {shown}")
-
-
 def main(argv: list[str]) -> int:
     """Run the given types of tunnel; a fault shows in the kernel's log."""
     parser = argparse.ArgumentParser(prog="tunnel-hazards", description=__doc__)
     parser.add_argument("--fault", choices=FAULTS, default="none")
-    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, BUNDLES), metavar="TYPE")
+    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, MCROUTE), metavar="TYPE")
     given = parser.parse_args(argv)
     prepare_system()
     FAULT.write_text(str(FAULTS.index(given.fault)), encoding="ascii")
@@ -139,8 +95,8 @@ def main(argv: list[str]) -> int:
         # The first report is enough, and a broken kernel may never end.
         _PANIC.write_text("1", encoding="ascii")
     for name in given.types:
-        if name == BUNDLES:
-            bundles()
+        if name == MCROUTE:
+            mcroute.resolve_late()
             continue
         record.main([name])
         if name in KINDS:

@@ -11,7 +11,7 @@ from conftest import on_terminal
 
 from lab.channels import GuestDied
 from lab.kernel import Kernel, ensure_kernel
-from proof.tunnels.hazards import BUNDLES
+from proof.tunnels.hazards import MCROUTE
 from proof.tunnels.links import BEARERS, KINDS
 
 from .conftest import Side, boot
@@ -20,15 +20,14 @@ FLAVOURS = ("tunnel-debug", "tunnel-kasan")
 TIMEOUT_S = 600.0
 TOGETHER = 5
 """Kinds of tunnels in one guest, which scans for leaks once, at its end."""
-_ALL = (*KINDS, *BEARERS, BUNDLES)
+_ALL = (*KINDS, *BEARERS, MCROUTE)
 GROUPS = [_ALL[at : at + TOGETHER] for at in range(0, len(_ALL), TOGETHER)]
 FOUND = {
-    "unlocked": ("tunnel-debug", "gre", "include/net/dst.h"),
     "leak": ("tunnel-kasan", "gre", "rt_dst_alloc"),
     "unowned": ("tunnel-debug", "gre", "rcuref_put"),
     "put": ("tunnel-debug", "sit", "rcuref_put"),
     "early": ("tunnel-kasan", "vxlan", "slab-use-after-free"),
-    "bundles": ("tunnel-kasan", BUNDLES, "use-after-free in percpu_counter"),
+    "queued": ("tunnel-kasan", MCROUTE, "slab-use-after-free"),
 }
 """Fault -> the kernel that finds it, where, and words of its report."""
 
