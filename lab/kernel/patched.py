@@ -40,8 +40,9 @@ def patches(folders: tuple[str, ...]) -> list[Path]:
 
 
 def fingerprint(folders: tuple[str, ...]) -> str:
-    """Return a hash of the patches."""
-    return cache.digest([path.read_text(encoding="utf-8") for path in patches(folders)])
+    """Return a hash of the patches without their messages."""
+    texts = [path.read_text(encoding="utf-8") for path in patches(folders)]
+    return cache.digest([text[max(0, text.find("\ndiff --git ")) :] for text in texts])
 
 
 def ensure_patched(source: Source, folders: tuple[str, ...], progress: Progress) -> Source:
