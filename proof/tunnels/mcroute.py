@@ -35,7 +35,7 @@ from proof.tunnels.wire import packet_socket
 
 _NEWLINK, _IFNAME, _LINKINFO, _KIND, _DATA = 16, 3, 18, 1, 2
 _ID, _GROUP, _LINK, _PORT, _MC_ROUTE = 1, 2, 3, 15, 34
-_INIT, _ADD_VIF, _ADD_MFC = 200, 202, 204
+_INIT, _ADD_VIF, _ADD_MFC, _DEL_MFC = 200, 202, 204, 205
 _BY_INDEX = 8
 _WAITING = Path("/proc/net/ip_mr_cache")
 _ADDRESS = "239.1.1.1"
@@ -68,10 +68,22 @@ def _add_vif(router: socket.socket, number: int, device: str) -> None:
     router.setsockopt(socket.IPPROTO_IP, _ADD_VIF, vif)
 
 
-def _add_route(router: socket.socket, parent: int) -> None:
-    """Resolve the waiting packets, as if their source were behind another device."""
-    head = socket.inet_aton(HERE4) + socket.inet_aton(_ADDRESS) + struct.pack("=H", parent)
-    router.setsockopt(socket.IPPROTO_IP, _ADD_MFC, head + bytes(32) + bytes(2 + 4 * 4))
+def _set_route(router: socket.socket, option: int) -> None:
+    """Add or delete the multicast route, as if its source were behind another device."""
+    head = socket.inet_aton(HERE4) + socket.inet_aton(_ADDRESS) + struct.pack("=H", 1)
+    router.setsockopt(socket.IPPROTO_IP, option, head + bytes(32) + bytes(2 + 4 * 4))
+
+
+def _wait_for_route(sock: socket.socket) -> None:
+    """Send a packet.
+
+    Raises:
+        GuestError: it does not wait for a multicast route.
+    """
+    sock.sendto(bytes(10) + _FRAME, (NAME, socket.ntohs(3), 0, 0, b""))
+    waiting = _WAITING.read_text(encoding="ascii")
+    if " -1 " not in waiting:
+        raise GuestError(f"no packet waits for a multicast route: {waiting}")
 
 
 @contextmanager
@@ -100,14 +112,14 @@ def resolve_late() -> None:
         _create()
         ip_batch([f"link set {NAME} up"])
         with packet_socket(NAME) as sock:
-            for _ in range(2):
-                sock.sendto(bytes(10) + _FRAME, (NAME, socket.ntohs(3), 0, 0, b""))
+            # The first packet has a reference on the route that the device then caches.
+            _wait_for_route(sock)
+            _set_route(router, _ADD_MFC)
+            _set_route(router, _DEL_MFC)
+            _wait_for_route(sock)
             # Invalidates the cached route; the next packet drops it.
             ip_batch([f"route add 198.51.100.0/24 dev {BELOW}"])
-            sock.sendto(bytes(10) + _FRAME, (NAME, socket.ntohs(3), 0, 0, b""))
+            _wait_for_route(sock)
         time.sleep(_GRACE_S)
-        waiting = _WAITING.read_text(encoding="ascii")
-        if " -1 " not in waiting:
-            raise GuestError(f"no packet waits for a multicast route: {waiting}")
-        _add_route(router, 1)
+        _set_route(router, _ADD_MFC)
         ip_batch([f"link delete {NAME}"])
