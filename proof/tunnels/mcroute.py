@@ -29,7 +29,8 @@ from proof.netlink import (
     text,
     u32,
 )
-from proof.tunnels.links import HERE4
+from proof.tunnels.links import HERE4, IPV4
+from proof.tunnels.packets import VNET
 from proof.tunnels.topology import BELOW, NAME, below
 from proof.tunnels.wire import packet_socket
 
@@ -80,10 +81,21 @@ def _wait_for_route(sock: socket.socket) -> None:
     Raises:
         GuestError: it does not wait for a multicast route.
     """
-    sock.sendto(bytes(10) + _FRAME, (NAME, socket.ntohs(3), 0, 0, b""))
+    sock.sendto(bytes(VNET.size) + _FRAME, (NAME, IPV4, 0, 0, b""))
     waiting = _WAITING.read_text(encoding="ascii")
     if " -1 " not in waiting:
         raise GuestError(f"no packet waits for a multicast route: {waiting}")
+
+
+@contextmanager
+def _one_cpu() -> Iterator[None]:
+    """Stay on one CPU for the block: the device caches a route for each."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
@@ -106,9 +118,7 @@ def resolve_late() -> None:
     Raises:
         GuestError: no packet waits.
     """
-    # One CPU: the device caches a route for each.
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    with _router() as router:
+    with _one_cpu(), _router() as router:
         _create()
         ip_batch([f"link set {NAME} up"])
         with packet_socket(NAME) as sock:
