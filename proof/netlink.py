@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from collections.abc import Iterator
 
@@ -37,6 +38,32 @@ def raise_for(content: bytes) -> None:
     """Raise the OSError that an ERROR message reports, unless it is an acknowledgement."""
     if code := -int(struct.unpack_from("=i", content)[0]):
         raise OSError(code, os.strerror(code))
+
+
+class Requester(socket.socket):
+    """A socket for requests, in the caller's network namespace."""
+
+    def __init__(self, protocol: int) -> None:
+        super().__init__(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        self.settimeout(60)
+
+    def request(self, kind: int, body: bytes, flags: int = 0) -> bytes:
+        """Send a request; return the content of the last message before its acknowledgement.
+
+        Args:
+            flags: besides REQUEST and ACK.
+
+        Raises:
+            OSError: the kernel's errno.
+        """
+        self.send(message(kind, REQUEST | ACK | flags, 1, body))
+        found = b""
+        while True:
+            for what, _, content in messages(self.recv(1 << 16)):
+                if what == ERROR:
+                    raise_for(content)
+                    return found
+                found = content
 
 
 def attribute(kind: int, data: bytes) -> bytes:

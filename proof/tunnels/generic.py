@@ -3,39 +3,29 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 
-from proof.netlink import ACK, ERROR, REQUEST, attributes, message, messages, raise_for, text
+from proof.netlink import Requester, attributes, text
 
 _NETLINK_GENERIC = 16
 _CTRL, _GETFAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
+_HEAD = struct.Struct("=BBH")
 
 
-class Family(socket.socket):
-    """A socket for requests to one family, in the caller's network namespace."""
+class Family(Requester):
+    """A socket for requests to one family."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
-        self.settimeout(60)
-        reply = self._request(_CTRL, _GETFAMILY, 1, text(_FAMILY_NAME, name))
-        self._id = struct.unpack("=H", dict(attributes(reply))[_FAMILY_ID])[0]
+        super().__init__(_NETLINK_GENERIC)
+        head = _HEAD.pack(_GETFAMILY, 1, 0)
+        reply = self.request(_CTRL, head + text(_FAMILY_NAME, name))
+        found = dict(attributes(reply[_HEAD.size :]))
+        self._id: int = struct.unpack("=H", found[_FAMILY_ID])[0]
 
-    def request(self, command: int, body: bytes, version: int = 1) -> bytes:
-        """Send a request; return the attributes in the reply before its acknowledgement.
+    def command(self, command: int, body: bytes, version: int = 1) -> bytes:
+        """Send a command; return the attributes in the reply before its acknowledgement.
 
         Raises:
             OSError: the kernel's errno.
         """
-        return self._request(self._id, command, version, body)
-
-    def _request(self, family: int, command: int, version: int, body: bytes) -> bytes:
-        head = struct.pack("=BBH", command, version, 0)
-        self.send(message(family, REQUEST | ACK, 1, head + body))
-        found = b""
-        while True:
-            for what, _, content in messages(self.recv(1 << 16)):
-                if what == ERROR:
-                    raise_for(content)
-                    return found
-                found = content[4:]
+        return self.request(self._id, _HEAD.pack(command, version, 0) + body)[_HEAD.size :]

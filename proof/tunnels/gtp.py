@@ -34,4 +34,4 @@ def add_context(device: str, station: str, peer: str, netns: str | None) -> None
         body = link + attribute(_VERSION, u32(_GTP1))
         body += attribute(_PEER, socket.inet_aton(peer)) + attribute(_MS, socket.inet_aton(station))
         body += attribute(_IN_TEI, u32(_TEI)) + attribute(_OUT_TEI, u32(_TEI))
-        family.request(_NEW_PDP, body, version=0)
+        family.command(_NEW_PDP, body, version=0)

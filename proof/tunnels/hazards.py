@@ -3,7 +3,7 @@
 
 For a kernel that finds bugs. Each tunnel's packets are sent as for a record (record.py), and then
 by two senders while the routes, policies and devices of each case come and go under them.
-``mcroute`` lets packets wait for a multicast route.
+``mcroute`` lets packets wait for a multicast route, ``iptfs`` in an IPTFS state's queue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from lab.guest.failure import GuestError
 from lab.guest.prepare import prepare_system
 from lab.guest.process import tool
-from proof.tunnels import mcroute, record
+from proof.tunnels import iptfs, mcroute, record
 from proof.tunnels.cases import cases
 from proof.tunnels.links import BEARERS, KINDS, Kind
 from proof.tunnels.packets import few
@@ -29,7 +29,8 @@ FAULT = Path("/sys/module/dst_cache/parameters/fault")
 _PANIC = Path("/proc/sys/kernel/panic_on_warn")
 FAULTS = ("none", "leak", "unowned", "put", "early", "queued")
 """In the order of ``enum dst_fault`` (series/faults)."""
-MCROUTE = "mcroute"
+QUEUES = {"mcroute": mcroute.resolve_late, "iptfs": iptfs.lose_dst}
+"""Queues that outlive a packet's route."""
 _SENDERS = 2
 _FEWEST = 200
 """Packets that both send at least, while some twenty cases come and go."""
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> int:
     """Run the given types of tunnel; a fault shows in the kernel's log."""
     parser = argparse.ArgumentParser(prog="tunnel-hazards", description=__doc__)
     parser.add_argument("--fault", choices=FAULTS, default="none")
-    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, MCROUTE), metavar="TYPE")
+    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, *QUEUES), metavar="TYPE")
     given = parser.parse_args(argv)
     prepare_system()
     FAULT.write_text(str(FAULTS.index(given.fault)), encoding="ascii")
@@ -95,8 +96,8 @@ def main(argv: list[str]) -> int:
         # The first report is enough, and a broken kernel may never end.
         _PANIC.write_text("1", encoding="ascii")
     for name in given.types:
-        if name == MCROUTE:
-            mcroute.resolve_late()
+        if name in QUEUES:
+            QUEUES[name]()
             continue
         record.main([name])
         if name in KINDS:

@@ -16,19 +16,7 @@ from pathlib import Path
 
 from lab.guest.failure import GuestError
 from lab.guest.process import ip_batch
-from proof.netlink import (
-    ACK,
-    CREATE,
-    ERROR,
-    REQUEST,
-    attribute,
-    message,
-    messages,
-    nested,
-    raise_for,
-    text,
-    u32,
-)
+from proof.netlink import CREATE, Requester, attribute, nested, text, u32
 from proof.tunnels.links import HERE4, IPV4
 from proof.tunnels.packets import VNET
 from proof.tunnels.topology import BELOW, NAME, below
@@ -55,12 +43,8 @@ def _create() -> None:
     data += attribute(_LINK, u32(socket.if_nametoindex(BELOW)))
     data += attribute(_PORT, struct.pack(">H", 4789)) + attribute(_MC_ROUTE, b"\1")
     link = text(_IFNAME, NAME) + nested(_LINKINFO, text(_KIND, "vxlan"), nested(_DATA, data))
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as sock:
-        sock.settimeout(60)
-        sock.send(message(_NEWLINK, REQUEST | ACK | CREATE, 1, bytes(16) + link))
-        for kind, _, content in messages(sock.recv(1 << 16)):
-            if kind == ERROR:
-                raise_for(content)
+    with Requester(socket.NETLINK_ROUTE) as sock:
+        sock.request(_NEWLINK, bytes(16) + link, CREATE)
 
 
 def _add_vif(router: socket.socket, number: int, device: str) -> None:

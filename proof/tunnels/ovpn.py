@@ -58,6 +58,6 @@ def peer(
         body += attribute(remote, socket.inet_pton(family, addresses[1]))
         body += attribute(_REMOTE_PORT, struct.pack("!H", PORT))
         body += attribute(_SOCKET, u32(carrier.fileno()))
-        generic.request(_PEER_NEW, index + nested(_PEER, body))
-        generic.request(_KEY_NEW, index + nested(_KEYCONF, _key(here)))
+        generic.command(_PEER_NEW, index + nested(_PEER, body))
+        generic.command(_KEY_NEW, index + nested(_KEYCONF, _key(here)))
         yield

@@ -11,7 +11,7 @@ from conftest import on_terminal
 
 from lab.channels import GuestDied
 from lab.kernel import Kernel, ensure_kernel
-from proof.tunnels.hazards import MCROUTE
+from proof.tunnels.hazards import QUEUES
 from proof.tunnels.links import BEARERS, KINDS
 
 from .conftest import Side, boot
@@ -20,16 +20,16 @@ FLAVOURS = ("tunnel-debug", "tunnel-kasan")
 TIMEOUT_S = 600.0
 GUESTS = 8
 """For all kinds of tunnels; each scans for leaks once, at its end. TIPC starts once in each."""
-_ALL = (*KINDS, *BEARERS, MCROUTE)
+_ALL = (*KINDS, *BEARERS, *QUEUES)
 GROUPS = [_ALL[at::GUESTS] for at in range(GUESTS)]
-FOUND = {
-    "leak": ("tunnel-kasan", "gre", "rt_dst_alloc"),
-    "unowned": ("tunnel-debug", "gre", "rcuref_put"),
-    "put": ("tunnel-debug", "sit", "rcuref_put"),
-    "early": ("tunnel-kasan", "vxlan", "slab-use-after-free"),
-    "queued": ("tunnel-kasan", MCROUTE, "slab-use-after-free"),
-}
-"""Fault -> the kernel that finds it, where, and words of its report."""
+FOUND = (
+    ("leak", "tunnel-kasan", "gre", "rt_dst_alloc"),
+    ("unowned", "tunnel-debug", "gre", "rcuref_put"),
+    ("put", "tunnel-debug", "sit", "rcuref_put"),
+    ("early", "tunnel-kasan", "vxlan", "slab-use-after-free"),
+    *(("queued", "tunnel-kasan", queue, "slab-use-after-free") for queue in QUEUES),
+)
+"""Fault, the kernel that finds it, where, and words of its report."""
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +47,10 @@ def test_no_report(
     Side(flavour, kernels[flavour]).run(argv, tmp_path, TIMEOUT_S)
 
 
-@pytest.mark.parametrize("fault", FOUND)
-def test_fault_is_found(kernels: dict[str, Kernel], fault: str, tmp_path: Path) -> None:
-    flavour, kind, words = FOUND[fault]
+@pytest.mark.parametrize(("fault", "flavour", "kind", "words"), FOUND)
+def test_fault_is_found(
+    kernels: dict[str, Kernel], fault: str, flavour: str, kind: str, words: str, tmp_path: Path
+) -> None:
     argv = [sys.executable, "-m", "proof.tunnels.hazards", "--fault", fault, kind]
     try:
         run = boot(kernels[flavour], argv, tmp_path, TIMEOUT_S)
