@@ -35,9 +35,14 @@ _IP = (b"\x08\x00", b"\x86\xdd")
 
 @dataclass
 class Masker:
-    """Mask the frames of one step, which begin with an Ethernet header."""
+    """Mask the frames of one step, which begin with an Ethernet header.
+
+    Attributes:
+        gso: the step sends a packet to be segmented.
+    """
 
     kind: Kind
+    gso: bool = False
     _names: dict[tuple[str, int], int] = field(default_factory=dict)
     _with_df: bool = False
 
@@ -83,7 +88,7 @@ class Masker:
     def _df(self, ident: int) -> str:
         """Return the word for IP_DF; that for the step's first such packet says if its ID is 0."""
         first, self._with_df = not self._with_df, True
-        return f"df:{min(ident, 1)}" if first else "df"
+        return f"{'gso-' * self.gso}df:{min(ident, 1)}" if first else "df"
 
     def _ip(self, data: bytearray, words: list[str]) -> tuple[int, int, bool, bool]:
         """Mask an IP header.

@@ -32,7 +32,7 @@ from proof.tunnels import bearers, packets
 from proof.tunnels.cases import cases
 from proof.tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
 from proof.tunnels.masked import Masker
-from proof.tunnels.packets import OWN4, OWN6, OWN_MAC, Probe, few, fitting
+from proof.tunnels.packets import OWN4, OWN6, OWN_MAC, VNET, Probe, few, fitting
 from proof.tunnels.topology import BEYOND, FAR, NAME, enable_ipv6, tunnel
 from proof.tunnels.wire import counters, packet_socket, set_sysctls, take
 
@@ -71,7 +71,7 @@ class _Stage:
         except OSError as error:
             result = f" {errno.errorcode[error.errno or 0]}"
         self.lines.append(f"{'forwarded ' if forward else ''}{probe.name}{result}")
-        masker = Masker(self.kind)
+        masker = Masker(self.kind, gso=VNET.unpack(probe.vnet)[1] != 0)
         for where, frames in zip(("out", "back"), take(self.seen, self.quiet), strict=True):
             texts = [masker.line(frame, vnet) for vnet, frame in frames]
             self.lines += [f"  {where} {text}" for text in texts if text]

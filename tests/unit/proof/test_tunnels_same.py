@@ -58,7 +58,9 @@ def test_shared_ids_and_ports() -> None:
 
 def test_an_id_with_df_is_seen() -> None:
     assert "df:0" in text(outer(0, 4, df=True))[0]
-    assert "df:1" in text(outer(9, 4, df=True))[0]
+    assert " df:1" in text(outer(9, 4, df=True))[0]
+    segments = Masker(KINDS["vxlan"], gso=True)
+    assert "gso-df:1" in segments.line(outer(9, 4, df=True), PLAIN)
 
 
 def test_icmp_message_about_a_smaller_mtu() -> None:
