@@ -90,13 +90,17 @@ def _run(meter: Meter, ifindex: int, packet: Frame) -> tuple[float, int, int]:
 
 
 def _variants() -> Iterator[str]:
-    """Switch to each variant of this kernel in turn; a kernel without switches has one."""
-    if not SETTING.exists():
-        yield "clean"
-        return
-    for variant, off in VARIANTS.items():
-        SETTING.write_text(str(off))
-        yield variant
+    """Switch to each variant of this kernel in turn, for each round; yield its name.
+
+    A kernel without switches has one.
+    """
+    for _ in range(ROUNDS):
+        if not SETTING.exists():
+            yield "clean"
+            continue
+        for variant, off in VARIANTS.items():
+            SETTING.write_text(str(off))
+            yield variant
 
 
 def measure(name: str) -> Iterator[dict[str, object]]:
@@ -108,15 +112,14 @@ def measure(name: str) -> Iterator[dict[str, object]]:
     kind = KINDS[name]
     packet = frame(kind)
     with tunnel(kind) as ifindex, Meter() as meter:
+        _run(meter, ifindex, packet)
         for variant in _variants():
-            _run(meter, ifindex, packet)
-            for _ in range(ROUNDS):
-                before = _workers_ns()
-                cost, sent, came = _run(meter, ifindex, packet)
-                workers = (_workers_ns() - before) / came
-                cost = workers if kind.link == "wireguard" else cost
-                row = {"kind": name, "variant": variant, "instructions": round(cost, 1)}
-                yield {**row, "workers": round(workers, 1), "sent": sent, "arrived": came}
+            before = _workers_ns()
+            cost, sent, came = _run(meter, ifindex, packet)
+            workers = (_workers_ns() - before) / came
+            cost = workers if kind.link == "wireguard" else cost
+            row = {"kind": name, "variant": variant, "instructions": round(cost, 1)}
+            yield {**row, "workers": round(workers, 1), "sent": sent, "arrived": came}
 
 
 def main() -> int:
