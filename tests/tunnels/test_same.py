@@ -17,7 +17,7 @@ from proof.tunnels.links import BEARERS, KINDS
 from .conftest import ATTEMPTS, Side
 
 TIMEOUT_S = 300.0
-FEWEST, FEWEST_OF_BEARERS = 80, 4
+FEWEST, FEWEST_OF_BEARERS = 60, 4
 
 
 def record(side: Side, kind: str, out: Path) -> list[str]:
