@@ -19,7 +19,7 @@ from proof.tunnels.packets import frame
 from proof.tunnels.topology import share_route, tunnel
 
 SYMBOL = "tunnel_variant"
-FEATURES = {"noref": 1, "noid": 2, "none": 0}
+FEATURES = {"references": 1, "id": 2, "nothing": 0}
 _NAMES = ", ".join(FEATURES)
 SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
 SHARED_MTU = 1400
@@ -30,7 +30,8 @@ _WARM_SLOTS = 100
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tunnel-compare", description=__doc__)
     parser.add_argument("--type", choices=tuple(KINDS), default="vxlan", help="of tunnel (vxlan)")
-    parser.add_argument("--features", default="noref", metavar="F,...", help=f"of {_NAMES} (noref)")
+    what = f"of {_NAMES} (references)"
+    parser.add_argument("--features", default="references", metavar="F,...", help=what)
     parser.add_argument("--slots", type=int, default=4000, metavar="N", help="of 1.6 ms (4000)")
     parser.add_argument("--cpus", default="0", metavar="N,...", help="a sender on each (0)")
     shared = "make senders share a route, by a PMTU exception"

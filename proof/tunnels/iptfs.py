@@ -59,8 +59,8 @@ def _protect() -> None:
 
 def _sent() -> bool:
     """Return whether the state has sent a packet."""
-    used = re.findall(r"(\d+)\(packets\)", tool(["ip", "-s", "xfrm", "state"]))
-    return used != ["0"]
+    (used,) = re.findall(r"(\d+)\(packets\)", tool(["ip", "-s", "xfrm", "state"]))
+    return int(used) > 0
 
 
 def lose_dst() -> None:

@@ -59,13 +59,17 @@ def _set_route(router: socket.socket, option: int) -> None:
     router.setsockopt(socket.IPPROTO_IP, option, head + bytes(32) + bytes(2 + 4 * 4))
 
 
+def _send(sock: socket.socket) -> None:
+    sock.sendto(bytes(VNET.size) + _FRAME, (NAME, IPV4, 0, 0, b""))
+
+
 def _wait_for_route(sock: socket.socket) -> None:
     """Send a packet.
 
     Raises:
-        GuestError: it does not wait for a multicast route.
+        GuestError: none waits for a multicast route.
     """
-    sock.sendto(bytes(VNET.size) + _FRAME, (NAME, IPV4, 0, 0, b""))
+    _send(sock)
     waiting = _WAITING.read_text(encoding="ascii")
     if " -1 " not in waiting:
         raise GuestError(f"no packet waits for a multicast route: {waiting}")
@@ -113,7 +117,7 @@ def resolve_late() -> None:
             _wait_for_route(sock)
             # Invalidates the cached route; the next packet drops it.
             ip_batch([f"route add 198.51.100.0/24 dev {BELOW}"])
-            _wait_for_route(sock)
+            _send(sock)
         time.sleep(_GRACE_S)
         _set_route(router, _ADD_MFC)
         ip_batch([f"link delete {NAME}"])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``python -m proof.tunnels.parts [--kernel KERNEL] --out DIR``: instructions a packet, by part.
 
-Boots an x86 kernel without the series, and one with a switch for each of its parts, in QEMU, which
-counts instructions, so neither the host's speed nor its load matters. Each kernel's rows go to
-DIR/KERNEL.jsonl; the table is of all rows in DIR.
+Boots an x86 kernel without the series, one with it, and one with a switch for each of its parts,
+in QEMU, which counts instructions, so neither the host's speed nor its load matters. Each kernel's
+rows go to DIR/KERNEL.jsonl; the table is of all rows in DIR.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -37,11 +38,14 @@ def measure(name: str, out: Path, progress: Progress) -> None:
         NodropError: the kernel cannot be built, or the measurement failed.
     """
     kernel = ensure_x86(name, progress)
-    with progress.step(f"Count instructions ({name})") as shown:
+    with (
+        tempfile.TemporaryDirectory() as guest,
+        progress.step(f"Count instructions ({name})") as shown,
+    ):
         run = qemu.run(
             kernel,
-            ["python3", "-m", "proof.tunnels.cost"],
-            out=out / "guest",
+            ["python3", "-m", "proof.tunnels.cost", name],
+            out=Path(guest),
             share=[REPOSITORY, kernel.files],
             cpus=1,
             timeout=TIMEOUT_S,
@@ -66,7 +70,9 @@ def measure(name: str, out: Path, progress: Progress) -> None:
 
 
 def table(out: Path) -> str:
-    """Return the table of a directory's rows, in Markdown: medians, and ratios to "none".
+    """Return the table of a directory's rows, in Markdown: medians and ratios.
+
+    The ratio of "series" is "clean" to it, that of a part "none" to it.
 
     Raises:
         NodropError: a kernel's rows are missing.
@@ -79,12 +85,13 @@ def table(out: Path) -> str:
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             found.setdefault((row["kind"], row["variant"]), []).append(row["instructions"])
-    names = ("clean", *VARIANTS)
+    names = ("clean", "series", *VARIANTS)
     lines = [f"| tunnel | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for kind in MEASURED:
-        clean, none, *others = (median(found[kind, name]) for name in names)
+        clean, series, none, *others = (median(found[kind, name]) for name in names)
         cells = [
             f"{clean:.0f}",
+            f"{series:.0f} ({clean / series:.3f})",
             f"{none:.0f}",
             *(f"{one:.0f} ({none / one:.3f})" for one in others),
         ]
@@ -93,9 +100,9 @@ def table(out: Path) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure one kernel or both; print and write the table."""
+    """Measure one kernel or all; print and write the table."""
     parser = argparse.ArgumentParser(prog="python -m proof.tunnels.parts", description=__doc__)
-    parser.add_argument("--kernel", choices=PATCHES, action="append", help="only this one (both)")
+    parser.add_argument("--kernel", choices=PATCHES, action="append", help="only this one (all)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     given = parser.parse_args(argv)
     given.out.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,9 +46,9 @@ class Cell(NamedTuple):
 
 
 CELLS = (
-    *(Cell(kind, "noref", shared) for kind in _KINDS for shared in (False, True)),
-    *(Cell("gre", "noref,noid", shared) for shared in (False, True)),
-    Cell("vxlan", "none", True),
+    *(Cell(kind, "references", shared) for kind in _KINDS for shared in (False, True)),
+    *(Cell("gre", "references,id", shared) for shared in (False, True)),
+    Cell("vxlan", "nothing", True),
 )
 """The last one switches nothing: its ratio shows the error."""
 
@@ -71,11 +72,22 @@ def measure(kernel: Kernel, cell: Cell, out: Path, progress: Progress) -> dict[s
     if run.status or run.splats:
         raise NodropError(f"The measurement of {cell} failed.", proc.tail(run.output or run.log))
     row: dict[str, Any] = json.loads(run.output)
+    if row["refused"]:
+        raise NodropError(f"{row['refused']} packets of {cell} did not leave.")
     return row
 
 
+def _cpu() -> str:
+    """Return the model of this machine's CPU."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+
+
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the medians of all boots, and the lowest and highest ratio, in Markdown."""
+    """Return the medians of all boots, and the lowest and highest ratio, in Markdown.
+
+    A boot's ratio is the median of its pairs' ratios.
+    """
     found: dict[Cell, list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault(Cell(row["type"], row["features"], row["shared"]), []).append(row)
@@ -99,16 +111,21 @@ def main(argv: Sequence[str]) -> int:
     rows: list[dict[str, Any]] = []
     with Progress() as progress:
         kernel = ensure_kernel(progress, FLAVOUR)
-        meta = {"source": kernel.package, "patches": fingerprint(PATCHES[FLAVOUR])}
+        meta = {
+            "source": kernel.package,
+            "patches": fingerprint(PATCHES[FLAVOUR]),
+            "cpu": _cpu(),
+        }
         with (
             (given.out / "senders.jsonl").open("w", encoding="utf-8") as file,
+            tempfile.TemporaryDirectory() as guest,
             progress.step("Measure two senders") as shown,
         ):
             file.write(json.dumps(meta) + "\n")
             for boot in range(1, given.boots + 1):
                 for cell in CELLS:
                     shown.update(f"boot {boot}, {cell.kind}")
-                    row = measure(kernel, cell, given.out / "guest", progress)
+                    row = measure(kernel, cell, Path(guest), progress)
                     rows.append({"boot": boot, **row})
                     file.write(json.dumps(rows[-1]) + "\n")
                     file.flush()

@@ -15,8 +15,12 @@ from lab.kernel.patched import REPOSITORY, ensure_patched, fingerprint
 from lab.roots import DebianKernel, ensure_kernel
 from nodrop.progress import Progress
 
-PATCHES = {"clean": (), "switched": kconfig.PATCHES["tunnel-ab"]}
-"""Name of a kernel -> its directories of patches; the second has a switch for each part."""
+PATCHES = {
+    "clean": (),
+    "series": kconfig.PATCHES["tunnel"],
+    "switched": kconfig.PATCHES["tunnel-ab"],
+}
+"""Name of a kernel -> its directories of patches; the last has a switch for each part."""
 _FRAGMENTS = ("common", "perf", "tunnel")
 _OWN = Path(__file__).with_name("x86.config")
 _TRAFFIC = REPOSITORY / "lab/traffic"

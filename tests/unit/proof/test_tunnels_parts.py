@@ -26,11 +26,12 @@ def test_table(tmp_path: Path) -> None:
     (tmp_path / "clean.jsonl").write_text(rows({"clean": [900, 990, 5000]}))
     with pytest.raises(NodropError):
         parts.table(tmp_path)
+    (tmp_path / "series.jsonl").write_text(rows({"series": [900]}))
     costs = {name: [800.0, 10, 9000] for name in VARIANTS} | {"none": [1000]}
     (tmp_path / "switched.jsonl").write_text(rows(costs))
     head, _, first, *_ = parts.table(tmp_path).splitlines()
-    assert head == "| tunnel | clean | none | noref | noid | all |"
-    assert first == f"| vxlan | 990 | 1000 |{' 800 (1.250) |' * 3}"
+    assert head == "| tunnel | clean | series | none | references | id | both |"
+    assert first == f"| vxlan | 990 | 900 (1.100) | 1000 |{' 800 (1.250) |' * 3}"
 
 
 def test_variants_differ_by_one_part() -> None:
