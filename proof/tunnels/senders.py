@@ -29,7 +29,7 @@ from nodrop.signals import guarded
 
 FLAVOUR = "tunnel-ab"
 TIMEOUT_S = 120.0
-_KINDS = ("vxlan", "geneve", "gre", "sit")
+_KINDS = ("vxlan", "geneve", "gre", "ipip", "sit")
 
 
 class Cell(NamedTuple):
