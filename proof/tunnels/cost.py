@@ -134,7 +134,7 @@ def measure(name: str, only: str) -> Iterator[dict[str, object]]:
     kind = KINDS[name]
     packet = frame(kind)
     with tunnel(kind) as ifindex, Meter() as meter:
-        _run(meter, ifindex, packet)
+        _attempts(meter, ifindex, packet)
         for variant in _variants(only):
             before, (cost, sent, came) = _attempts(meter, ifindex, packet)
             workers = (_workers_ns() - before) / came

@@ -80,7 +80,8 @@ def measure(kernel: Kernel, cell: Cell, out: Path, progress: Progress) -> dict[s
 def _cpu() -> str:
     """Return the model of this machine's CPU."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    found = (line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    return next(found, "")
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
