@@ -251,6 +251,10 @@ void nodrop_queue_unaware(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);
 
+/* Whose packets wait: egress.c. */
+int nodrop_egress_add(struct net_device *dev);
+void nodrop_egress_remove(struct net_device *dev);
+
 /* The ring's length: ring.c. */
 int nodrop_grow(struct nodrop_queue *q, unsigned int max);
 void nodrop_resize(struct nodrop_queue *q, unsigned int max);

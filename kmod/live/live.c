@@ -66,12 +66,16 @@ static int nodrop_live_event(struct notifier_block *nb, unsigned long event,
 		return NOTIFY_DONE;
 	switch (event) {
 	case NETDEV_REGISTER:	/* with its first queue */
+		/* Without memory: as on a kernel without the hook. */
+		nodrop_egress_add(dev);
+		fallthrough;
 	case NETDEV_UP:
 	case NETDEV_CHANGE:	/* sent when a queue is attached or detached */
 		nodrop_live_join(dev);
 		break;
 	case NETDEV_UNREGISTER:
 		nodrop_live_leave(dev, !READ_ONCE(nodrop_live_on));
+		nodrop_egress_remove(dev);
 		break;
 	}
 	return NOTIFY_DONE;

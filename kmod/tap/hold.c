@@ -7,6 +7,7 @@
 #include <net/sock.h>
 #include <net/tcp.h>
 
+#include "../flow/owner.h"
 #include "hold.h"
 
 static bool nodrop_hold_on = true;
@@ -101,16 +102,6 @@ static bool nodrop_hold_is_charged(const struct sk_buff *skb)
 }
 
 /*
- * Is the frame charged to a socket of the kernel, for example an echo reply?
- * All replies of a CPU share that socket's send buffer.
- */
-static bool nodrop_hold_is_answer(const struct sk_buff *skb)
-{
-	return skb->sk && skb->destructor == sock_wfree &&
-	       skb->sk->sk_kern_sock;
-}
-
-/*
  * How many frames in the ring are not charged to a socket.
  *
  * Context: producer_lock held.
@@ -170,7 +161,7 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 
 	/* Before the lock is taken: this may wake the sender. */
 	if (unlikely(nodrop_hold_stalls(hold)) ||
-	    (on && nodrop_hold_is_answer(skb)))
+	    (on && nodrop_is_shared(skb)))
 		skb_orphan(skb);
 	charged = on && nodrop_hold_is_charged(skb);
 

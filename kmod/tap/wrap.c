@@ -10,6 +10,7 @@
 #include "stock/tap.c"
 #include "unhook.h"
 
+#include "../flow/owner.h"
 #include "hold.h"
 
 MODULE_INFO(nodrop, NODROP_VERSION);
@@ -105,12 +106,9 @@ static void nodrop_tap_free_rest(struct tap_queue *q, struct sk_buff *segments,
 /* As tap.c sets it: wakes a sender that polls. */
 static void (*nodrop_tap_write_space_before)(struct sock *sk);
 
-/* A write() that blocks waits for send buffer space as well. */
 static void nodrop_tap_write_space(struct sock *sk)
 {
-	if (sock_writeable(sk) &&
-	    test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags))
-		wake_up_interruptible(sk_sleep(sk));
+	nodrop_wake_writer(sk);
 	READ_ONCE(nodrop_tap_write_space_before)(sk);
 }
 

@@ -12,6 +12,7 @@
 #include "unhook.h"
 
 #include "../flow/nodrop_flow.h"
+#include "../flow/owner.h"
 #include "flags.h"
 
 static bool nodrop_default = true;
@@ -224,6 +225,15 @@ static void nodrop_tun_call_all(struct net_device *dev)
 
 #include "txqs.h"
 
+/* As tun.c sets it: wakes a writer that has polled. */
+static void (*nodrop_tun_write_space_before)(struct sock *sk);
+
+static void nodrop_tun_write_space(struct sock *sk)
+{
+	nodrop_wake_writer(sk);
+	READ_ONCE(nodrop_tun_write_space_before)(sk);
+}
+
 static void nodrop_tun_purge(struct nodrop_queue *q,
 			     struct nodrop_queue *target,
 			     struct net_device *dev)
@@ -272,6 +282,8 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 	}
 	WRITE_ONCE(nodrop_tun_data_ready_before, tfile->sk.sk_data_ready);
 	tfile->sk.sk_data_ready = nodrop_tun_data_ready;
+	WRITE_ONCE(nodrop_tun_write_space_before, tfile->sk.sk_write_space);
+	tfile->sk.sk_write_space = nodrop_tun_write_space;
 	return 0;
 }
 
@@ -317,8 +329,18 @@ static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 {
 	struct net_device *dev = netdev_notifier_info_to_dev(info);
 
-	if (event == NETDEV_DOWN && dev->rtnl_link_ops == &tun_link_ops)
+	if (dev->rtnl_link_ops != &tun_link_ops)
+		return NOTIFY_DONE;
+	switch (event) {
+	case NETDEV_REGISTER:	/* also in another network namespace */
+		return notifier_from_errno(nodrop_egress_add(dev));
+	case NETDEV_UNREGISTER:
+		nodrop_egress_remove(dev);
+		break;
+	case NETDEV_DOWN:
 		nodrop_tun_down(dev);
+		break;
+	}
 	return NOTIFY_DONE;
 }
 
@@ -361,4 +383,6 @@ static void __exit tun_cleanup(void)
 {
 	stock_tun_cleanup();
 	unregister_netdevice_notifier(&nodrop_tun_notifier);
+	/* tun.c frees its eBPF programs by call_rcu(), and does not wait. */
+	rcu_barrier();
 }

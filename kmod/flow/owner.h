@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The socket that a packet is charged to.
+ */
+#ifndef NODROP_OWNER_H
+#define NODROP_OWNER_H
+
+#include <linux/skbuff.h>
+#include <linux/wait.h>
+#include <net/sock.h>
+
+/**
+ * nodrop_is_shared() - is the packet charged to a socket that others need?
+ * @skb: the packet
+ *
+ * Two kinds of sockets send for many receivers, none of whom may make the
+ * others wait:
+ * - the kernel's own, except TCP's, whose packets have another destructor: all
+ *   ICMP replies and TCP resets of a CPU, in all network namespaces, share one
+ *   send buffer;
+ * - those of devices (tun, tap), the only ones without an address family: a
+ *   guest's frames for all other guests share its send buffer (TUNSETSNDBUF).
+ *
+ * Context: any.
+ * Return: true if it is: orphan the packet before it waits for a consumer.
+ */
+static inline bool nodrop_is_shared(const struct sk_buff *skb)
+{
+	return skb->destructor == sock_wfree &&
+	       (skb->sk->sk_kern_sock || skb->sk->sk_family == AF_UNSPEC);
+}
+
+/**
+ * nodrop_wake_writer() - wake a write() that waits for send buffer space
+ * @sk: the socket of a tun or tap file
+ *
+ * For sk_write_space, besides the driver's own function: that one wakes only
+ * those who polled before.
+ *
+ * Context: any.
+ */
+static inline void nodrop_wake_writer(struct sock *sk)
+{
+	if (sock_writeable(sk) &&
+	    test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags))
+		wake_up_interruptible(sk_sleep(sk));
+}
+
+#endif
