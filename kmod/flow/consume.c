@@ -23,19 +23,15 @@ static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
 /* Wake the txq; the next sender runs the qdisc. */
 static void nodrop_wake(struct nodrop_queue *q)
 {
-	/* While the device is down, its driver keeps the txqs stopped. */
-	if (unlikely(!netif_running(q->txq->dev)))
-		return;
 	WRITE_ONCE(q->stopped, false);
 	WRITE_ONCE(q->woken, true);
 	q->stats[NODROP_WAKES]++;
 	trace_nodrop_wake(q, 0);
 	/*
-	 * netif_tx_start_queue() that clears @stopped before XOFF. Pairs with
-	 * smp_wmb() in nodrop_stop().
+	 * Clear @stopped before XOFF. Pairs with smp_wmb() in nodrop_stop().
 	 * Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
 	 */
-	clear_bit_unlock(__QUEUE_STATE_DRV_XOFF, &q->txq->state);
+	nodrop_xon(q->txq);
 }
 
 /*

@@ -65,11 +65,11 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	 * Litmus: SB+expire-lock-xoff+stop-lock-pending
 	 */
 	spin_lock(&q->ring->producer_lock);
-	/* The driver stops the txqs on "down" and starts them on "up". */
+	/* After "up", nodrop_queue_bind() wakes it. */
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
-	if (!netif_tx_queue_stopped(q->txq)) {
+	if (!netif_xmit_stopped(q->txq)) {
 		/* The consumer may have woken it and not come back to kick. */
 		nodrop_run_qdiscs(q, q->txq);
 		goto out;
@@ -91,12 +91,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 		WRITE_ONCE(q->stalled, true);
 		q->stats[NODROP_GUARD_TRIPS]++;
 		trace_nodrop_guard(q, taken);
-		/*
-		 * This runs neither the qdisc of a txq that the consumer has
-		 * just woken nor those of stale txqs.
-		 */
-		netif_tx_wake_queue(q->txq);
-		nodrop_run_qdiscs(q, q->txq);
+		nodrop_reopen(q, q->txq);
 	}
 	mod_timer(&q->guard, jiffies + nodrop_guard_period());
 out:

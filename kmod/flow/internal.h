@@ -99,7 +99,7 @@ static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
 	if (likely(!READ_ONCE(q->stale)))
 		return false;
 	/* If RTNL changes it now, nodrop_queue_bind() schedules the qdiscs. */
-	n = data_race(txq->dev->real_num_tx_queues);
+	n = READ_ONCE(txq->dev->real_num_tx_queues);
 	for (i = 0; i < n; i++) {
 		other = netdev_get_tx_queue(txq->dev, i);
 		qdisc = nodrop_qdisc(other);
@@ -107,6 +107,17 @@ static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
 			return true;
 	}
 	return false;
+}
+
+/*
+ * Clear what nodrop_stop() sets. The driver's own bit stays while the device is
+ * down: its driver has set it, too.
+ */
+static inline void nodrop_xon(struct netdev_queue *txq)
+{
+	clear_bit_unlock(__QUEUE_STATE_STACK_XOFF, &txq->state);
+	if (likely(netif_running(txq->dev)))
+		clear_bit_unlock(__QUEUE_STATE_DRV_XOFF, &txq->state);
 }
 
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */

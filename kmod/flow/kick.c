@@ -26,7 +26,7 @@ void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
 	if (likely(!READ_ONCE(q->stale)))
 		return;
 	/* After a change under RTNL nodrop_queue_bind() schedules again. */
-	n = data_race(dev->real_num_tx_queues);
+	n = READ_ONCE(dev->real_num_tx_queues);
 	for (i = 0; i < n; i++)
 		netif_schedule_queue(netdev_get_tx_queue(dev, i));
 }

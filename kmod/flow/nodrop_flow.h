@@ -36,10 +36,13 @@
  *   it. Then the sender uses a slot of the slack, which has one for each CPU.
  *   So nodrop_produce() never drops. Without flow control, nodrop_reserve()
  *   drops if the ring is full, before the packet is touched.
- * Bypass. XDP frames may use the slack and all but a batch of the reserved
- *   slots. While the qdisc has packets and no slot is reserved, they leave a
- *   quarter of @limit free. XDP frames and senders that bypass the qdisc
- *   suppress the kick, so they schedule the qdisc if it has packets.
+ * Bypass. A stop sets the XOFF bit of byte queue limits, which only qdiscs
+ *   heed. A sender past the qdisc may fill the ring up to @max; then its packet
+ *   is dropped, or goes back to a sender that keeps it (pktgen), which the
+ *   driver's XOFF bit stops, too. XDP frames may use the slack and all but a
+ *   batch of the reserved slots. While the qdisc has packets and no slot is
+ *   reserved, both leave a quarter of @limit free. They suppress the kick, so
+ *   they schedule the qdisc if it has packets.
  * Stop and wake. The sender sets @mark to @produced, and @wake_at to @mark less
  *   half of @limit. Then it sets XOFF, then @stopped, and reads @taken once
  *   more. If the consumer has come to @wake_at meanwhile, the sender wakes the
@@ -100,6 +103,7 @@ enum nodrop_stat {
 	NODROP_DROP_FOREIGN,	/* drops: the consumer is unaware */
 	NODROP_DROP_GUARD,	/* drops: the consumer is stalled */
 	NODROP_DROP_UNCLAIMED,	/* drops for no such reason: stays 0 */
+	NODROP_DROP_BYPASS,	/* drops: sent past the qdisc; no slot */
 	NODROP_DROP_XDP,	/* XDP frames without a slot; the caller also
 				 * drops the frames behind it in its batch
 				 */
@@ -125,7 +129,7 @@ enum nodrop_stat {
  * core call: a module that was built with another version does not load, on
  * kernels without MODVERSIONS, too.
  */
-#define nodrop_check nodrop_check_protocol_7
+#define nodrop_check nodrop_check_protocol_8
 
 /**
  * struct nodrop_queue - flow control of one ring
@@ -251,6 +255,16 @@ void nodrop_queue_unaware(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);
 
+/*
+ * For ndo_poll_controller: netpoll spins with interrupts off while the txq is
+ * stopped. Let it find out in nodrop_reserve() whether there is a slot. A
+ * needless wake is harmless.
+ */
+static inline void nodrop_poll(struct netdev_queue *txq)
+{
+	clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
+}
+
 /* Whose packets wait: egress.c. */
 int nodrop_egress_add(struct net_device *dev);
 void nodrop_egress_remove(struct net_device *dev);
@@ -262,7 +276,8 @@ void nodrop_shrink(struct nodrop_queue *q);
 void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n);
 
 /* Senders: produce.c. */
-int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on);
+int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on,
+		   bool keeps);
 int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes);
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame);
 

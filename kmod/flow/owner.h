@@ -10,24 +10,36 @@
 #include <net/sock.h>
 
 /**
+ * nodrop_is_reply() - is the packet charged to a socket of the kernel's own?
+ * @skb: the packet
+ *
+ * All ICMP replies and TCP resets of a CPU, in all network namespaces, share
+ * one send buffer. TCP's data, as of NFS, has another destructor.
+ *
+ * Context: any.
+ * Return: true if it is.
+ */
+static inline bool nodrop_is_reply(const struct sk_buff *skb)
+{
+	return skb->destructor == sock_wfree && skb->sk->sk_kern_sock;
+}
+
+/**
  * nodrop_is_shared() - is the packet charged to a socket that others need?
  * @skb: the packet
  *
  * Two kinds of sockets send for many receivers, none of whom may make the
- * others wait:
- * - the kernel's own, except TCP's, whose packets have another destructor: all
- *   ICMP replies and TCP resets of a CPU, in all network namespaces, share one
- *   send buffer;
- * - those of devices (tun, tap), the only ones without an address family: a
- *   guest's frames for all other guests share its send buffer (TUNSETSNDBUF).
+ * others wait: the kernel's, and those of devices (tun, tap), the only ones
+ * without an address family. A guest's frames for all other guests share the
+ * send buffer of its device (TUNSETSNDBUF).
  *
  * Context: any.
  * Return: true if it is: orphan the packet before it waits for a consumer.
  */
 static inline bool nodrop_is_shared(const struct sk_buff *skb)
 {
-	return skb->destructor == sock_wfree &&
-	       (skb->sk->sk_kern_sock || skb->sk->sk_family == AF_UNSPEC);
+	return nodrop_is_reply(skb) || (skb->destructor == sock_wfree &&
+					skb->sk->sk_family == AF_UNSPEC);
 }
 
 /**

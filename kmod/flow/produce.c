@@ -38,19 +38,25 @@ static bool nodrop_look(struct nodrop_queue *q)
 	return true;
 }
 
+/* Has the last stop neither been undone nor been missed by the consumer? */
+static bool nodrop_is_stopped(const struct nodrop_queue *q)
+{
+	return READ_ONCE(q->stopped) && netif_xmit_stopped(q->txq);
+}
+
 /*
- * Stop the txq, with no slot reserved. Return false if the consumer has reached
- * @wake_at meanwhile, when it may have missed @stopped: then the txq runs, with
- * at least one slot reserved.
+ * Stop the txq by one of its XOFF bits, with no slot reserved. Return false if
+ * the consumer has reached @wake_at meanwhile, when it may have missed
+ * @stopped: then the txq runs, with at least one slot reserved.
  */
-static bool nodrop_stop(struct nodrop_queue *q)
+static bool nodrop_stop(struct nodrop_queue *q, int xoff)
 {
 	unsigned int limit = READ_ONCE(q->limit);
 
 	WRITE_ONCE(q->reserved, 0);
 	WRITE_ONCE(q->mark, q->produced);
 	WRITE_ONCE(q->wake_at, q->produced - limit / 2);
-	netif_tx_stop_queue(q->txq);
+	set_bit(xoff, &q->txq->state);
 	/*
 	 * Write XOFF and @wake_at before @stopped. Pairs with the release in
 	 * nodrop_wake() and the barrier in nodrop_check(): a wake that clears
@@ -104,6 +110,70 @@ static bool nodrop_look_any(struct nodrop_queue *q)
 	return true;
 }
 
+/*
+ * Does the packet come past the qdisc, so that nothing can queue it? netpoll
+ * has interrupts off. A sender from the qdisc has it running; but if it is
+ * stale or deactivated right now, another one than the txq's may be.
+ */
+static bool nodrop_is_past_qdisc(const struct nodrop_queue *q,
+				 const struct netdev_queue *txq)
+{
+	struct Qdisc *qdisc = nodrop_qdisc(txq);
+
+	return irqs_disabled() ||
+	       (!q->stale && !qdisc_is_running(qdisc) &&
+		qdisc == rcu_access_pointer(txq->qdisc_sleeping));
+}
+
+/*
+ * While the qdisc has packets and no slot is reserved, others leave a quarter
+ * of the limit to it. A stop and a wake are half a limit apart, so both get a
+ * like share of a saturated ring.
+ */
+static unsigned int nodrop_bypass_share(const struct nodrop_queue *q)
+{
+	struct Qdisc *qdisc = nodrop_qdisc(q->txq);
+	unsigned int limit = READ_ONCE(q->limit);
+
+	if (q->reserved || (qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc)))
+		return UINT_MAX;
+	/* As in nodrop_reserve(). */
+	if (nodrop_waits(qdisc) && !netif_xmit_stopped(q->txq))
+		nodrop_run_qdiscs(q, q->txq);
+	return limit - max(limit / 4, 1U);
+}
+
+/*
+ * The limit is reached. Return true if the sender has a slot none the less, and
+ * set @err if its packet is dropped.
+ */
+static bool nodrop_open(struct nodrop_queue *q, struct netdev_queue *txq,
+			bool keeps, int *err)
+{
+	unsigned int end = q->max;
+
+	if (!nodrop_is_past_qdisc(q, txq)) {
+		/* The rest of a list that was on its way at the stop. */
+		if (nodrop_is_stopped(q))
+			return false;
+		return !nodrop_stop(q, __QUEUE_STATE_STACK_XOFF);
+	}
+	/* netpoll would try again and again, with interrupts off. */
+	if (irqs_disabled())
+		keeps = false;
+	else
+		end = min(end, nodrop_bypass_share(q));
+	if (nodrop_held(q) < end) {
+		WRITE_ONCE(q->reserved, 1);
+		return true;
+	}
+	if (keeps)
+		return !nodrop_stop(q, __QUEUE_STATE_DRV_XOFF);
+	q->stats[NODROP_DROP_BYPASS]++;
+	*err = -ENOSPC;
+	return false;
+}
+
 static int nodrop_count_drop(struct nodrop_queue *q)
 {
 	q->stats[q->bypass_reason ?: NODROP_DROP_UNCLAIMED]++;
@@ -115,13 +185,15 @@ static int nodrop_count_drop(struct nodrop_queue *q)
  * @q: the queue
  * @txq: the txq that the packet comes through
  * @on: whether flow control is wanted for the device
+ * @keeps: whether a sender past the qdisc sends a packet again that comes back
  *
  * Context: as nodrop_reserved(), which was false.
  * Return: 0 to transmit; -EBUSY if the txq is stopped: return NETDEV_TX_BUSY;
- * -ENOSPC if the ring is full and there is no flow control: the drop is counted
- * here, the caller frees the packet.
+ * -ENOSPC if the ring is full, and there is no flow control or no qdisc behind
+ * the sender: the drop is counted here, the caller frees the packet.
  */
-int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
+int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on,
+		   bool keeps)
 {
 	bool slot = true;
 	int err = 0;
@@ -139,13 +211,14 @@ int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 		 * nodrop_queue_bind(), which wakes @txq. The previous txq's
 		 * reserved slots stay.
 		 */
-		netif_tx_stop_queue(txq);
+		set_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
 		slot = false;
 	} else if (READ_ONCE(q->stalled)) {
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_GUARD);
 	} else {
 		WRITE_ONCE(q->bypass_reason, 0);
-		slot = q->reserved || nodrop_look(q) || !nodrop_stop(q);
+		slot = q->reserved || nodrop_look(q) ||
+		       nodrop_open(q, txq, keeps, &err);
 		/*
 		 * The consumer takes a sender past the qdisc for one of the
 		 * qdisc's, and does not kick.
@@ -154,11 +227,11 @@ int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
 			nodrop_run_qdiscs(q, txq);
 	}
 
-	if (!slot) {
+	if (!slot && !err) {
 		q->stats[NODROP_BUSY_RETURNS]++;
 		trace_nodrop_busy(q, q->txq == txq);
 		err = -EBUSY;
-	} else if (!q->reserved && !nodrop_look_any(q)) {
+	} else if (slot && !q->reserved && !nodrop_look_any(q)) {
 		err = nodrop_count_drop(q);
 	}
 	spin_unlock(&q->ring->producer_lock);
@@ -203,31 +276,14 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 
 	/* The qdisc may have been removed since nodrop_reserve(). */
 	if (unlikely(!q->reserved) && !READ_ONCE(q->bypass_reason) &&
-	    nodrop_has_qdisc(q->txq) && !nodrop_look(q))
-		nodrop_stop(q);
+	    !nodrop_is_stopped(q) && nodrop_has_qdisc(q->txq) &&
+	    !nodrop_look(q))
+		nodrop_stop(q, __QUEUE_STATE_STACK_XOFF);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);
 	return 0;
 }
 EXPORT_SYMBOL_GPL(nodrop_produce);
-
-/*
- * While the qdisc has packets and no slot is reserved, XDP frames leave a
- * quarter of the limit to it. A stop and a wake are half a limit apart, so both
- * get a like share of a saturated ring.
- */
-static unsigned int nodrop_xdp_share(const struct nodrop_queue *q)
-{
-	struct Qdisc *qdisc = nodrop_qdisc(q->txq);
-	unsigned int limit = READ_ONCE(q->limit);
-
-	if (q->reserved || (qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc)))
-		return UINT_MAX;
-	/* As in nodrop_reserve(). */
-	if (nodrop_waits(qdisc) && !netif_xmit_stopped(q->txq))
-		nodrop_run_qdiscs(q, q->txq);
-	return limit - max(limit / 4, 1U);
-}
 
 /**
  * nodrop_produce_xdp() - put an XDP frame into the ring
@@ -247,7 +303,7 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 	if (!q->bypass_reason) {
 		batch = nodrop_batch(READ_ONCE(q->limit));
 		end += NODROP_XDP_SLACK - min(q->reserved, batch);
-		end = min(end, nodrop_xdp_share(q));
+		end = min(end, nodrop_bypass_share(q));
 	}
 	/*
 	 * As in nodrop_produce().

@@ -20,6 +20,7 @@ const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_DROP_FOREIGN]	= "drop_foreign",
 	[NODROP_DROP_GUARD]	= "drop_guard",
 	[NODROP_DROP_UNCLAIMED]	= "drop_unclaimed",
+	[NODROP_DROP_BYPASS]	= "drop_bypass",
 	[NODROP_DROP_XDP]	= "drop_xdp",
 	[NODROP_DROP_PURGED]	= "drop_purged",
 	[NODROP_WAKES]		= "wakes",
@@ -143,14 +144,12 @@ EXPORT_SYMBOL_GPL(nodrop_queue_find);
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
 	WRITE_ONCE(q->reserved, 0);
-	if (!txq || !netif_running(txq->dev))
+	if (!txq)
 		return;
 	WRITE_ONCE(q->stopped, false);
-	/*
-	 * Not netif_tx_wake_queue(), which runs no qdisc if the txq was not
-	 * stopped: the consumer may have woken it and not kicked yet.
-	 */
-	netif_tx_start_queue(txq);
+	nodrop_xon(txq);
+	if (!netif_running(txq->dev))
+		return;
 	/*
 	 * Clear XOFF before __netif_schedule() reads the qdisc's defer_list
 	 * (7.3): with packets there it leaves the run to their sender. Pairs
@@ -178,9 +177,9 @@ static void nodrop_unhint(struct netdev_queue *txq)
  * @stale: the driver assigns packets of other txqs to this ring, too
  *
  * Wakes @txq and the previous one, so that a change of index or consumer leaves
- * no txq stopped for ever. Must be called with NULL before the txq is freed.
- * After that the guard and kicks use it no more, and a consumer only for a
- * grace period.
+ * no txq stopped for ever. Must be called again when the device is up, and with
+ * NULL before the txq is freed: after that the guard and kicks use it no more,
+ * and a consumer only for a grace period.
  *
  * Context: process context, RTNL held.
  */

@@ -166,7 +166,8 @@ static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
 	if (tfile)
 		q = nodrop_tun_queue(tfile);
 	if (q && !nodrop_reserved(q, txq))
-		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun));
+		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun),
+				     nodrop_tun_keeps(skb));
 	if (!err)
 		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
 	else if (err == -ENOSPC)
@@ -302,11 +303,13 @@ void nodrop_live_join(struct net_device *dev)
 		tfile = rtnl_dereference(tun->tfiles[i]);
 		txq = netdev_get_tx_queue(dev, i);
 		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
-		if (q && q->txq != txq)
+		if (q) {
 			nodrop_queue_bind(q, txq, false);
+			continue;
+		}
 		/* The queue that failed may have stopped the txq. */
-		if (!q && netif_running(dev))
-			netif_tx_wake_queue(txq);
+		clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
+		netif_schedule_queue(txq);
 	}
 
 	if (dev->ethtool_ops == &nodrop_live_ops)

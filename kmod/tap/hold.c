@@ -161,7 +161,7 @@ int nodrop_hold_produce(struct nodrop_hold *hold, struct sk_buff *skb)
 
 	/* Before the lock is taken: this may wake the sender. */
 	if (unlikely(nodrop_hold_stalls(hold)) ||
-	    (on && nodrop_is_shared(skb)))
+	    (on && nodrop_is_reply(skb)))
 		skb_orphan(skb);
 	charged = on && nodrop_hold_is_charged(skb);
 

@@ -61,6 +61,13 @@ static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n);
 
 #define netif_set_real_num_tx_queues(dev, n) nodrop_tun_set_queues(dev, n)
 
+/* Both tables of operations get one more. */
+#ifdef CONFIG_NET_POLL_CONTROLLER
+static void nodrop_tun_poll(struct net_device *dev);
+
+#define ndo_start_xmit ndo_poll_controller = nodrop_tun_poll, .ndo_start_xmit
+#endif
+
 /*
  * The flag by which an application requests flow control. The code of kernels
  * that know it is compiled out; other kernels accept it. tun.c uses

@@ -55,6 +55,16 @@ static __always_inline netdev_tx_t nodrop_tun_drop(struct sk_buff *skb,
 }
 
 /*
+ * Does a sender past the qdisc keep a packet that it gets back, and send it
+ * again? pktgen does; of others, the kernel then frees the packet. Packet
+ * sockets have a socket, and generic XDP mostly runs in a softirq.
+ */
+static inline bool nodrop_tun_keeps(const struct sk_buff *skb)
+{
+	return !skb->sk && !in_serving_softirq();
+}
+
+/*
  * nodrop_tun_lock held. Without PREEMPT_RT netconsole may print within @xmit,
  * through another device.
  */

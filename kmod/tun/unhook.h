@@ -20,4 +20,5 @@
 #undef ptr_ring_resize_multiple
 #undef ptr_ring_resize_multiple_bh
 #undef netif_set_real_num_tx_queues
+#undef ndo_start_xmit
 #pragma pop_macro("rcu_dereference")

@@ -183,7 +183,8 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	q = nodrop_tun_queue(tfile);
 	txq = netdev_get_tx_queue(dev, index);
 	if (!nodrop_reserved(q, txq))
-		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun));
+		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun),
+				     nodrop_tun_keeps(skb));
 	if (!err)
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
 	else if (err == -ENOSPC)
@@ -192,6 +193,16 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	nodrop_tun_burst_end(tfile, txq, ret);
 	return ret;
 }
+
+#ifdef CONFIG_NET_POLL_CONTROLLER
+static void nodrop_tun_poll(struct net_device *dev)
+{
+	unsigned int i;
+
+	for (i = 0; i < dev->num_tx_queues; i++)
+		nodrop_poll(netdev_get_tx_queue(dev, i));
+}
+#endif
 
 /* The life of a queue */
 
@@ -336,6 +347,9 @@ static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 		return notifier_from_errno(nodrop_egress_add(dev));
 	case NETDEV_UNREGISTER:
 		nodrop_egress_remove(dev);
+		break;
+	case NETDEV_UP:
+		nodrop_tun_bind_all(dev);
 		break;
 	case NETDEV_DOWN:
 		nodrop_tun_down(dev);

@@ -48,9 +48,9 @@ inline schedule_txq() { atomic { when(!xoff, scheduled = true) } }
 inline reopen()
 {
 #ifdef BREAK_REOPEN
-	when(device_up, stopped = false; wake_txq())
+	stopped = false; when(device_up, wake_txq())
 #else
-	when(device_up, stopped = false; xoff = false; schedule_txq())
+	stopped = false; xoff = false; when(device_up, schedule_txq())
 #endif
 }
 
@@ -204,7 +204,7 @@ mtype = { FULL, RESERVED, BUSY };
 
 inline wake()
 {
-	when(device_up, stopped = false; woken = true; xoff = false)
+	stopped = false; woken = true; xoff = false
 }
 
 inline check(dry)

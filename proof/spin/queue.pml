@@ -184,9 +184,11 @@ inline down_and_up()
 	device_up = false;
 	!qdisc_runs && !direct_runs;
 	atomic { purged = purged + backlog; backlog = 0; scheduled = false };
-	xoff = true;
-	/* Up: running, then the txqs are woken, then there is a qdisc. */
-	atomic { xoff = false; device_up = true }
+	/* Up: then the driver binds the queue again, which wakes it. */
+	device_up = true;
+	both_locks();
+	reopen();
+	both_unlock()
 }
 
 #ifdef EVENT

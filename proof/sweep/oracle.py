@@ -33,7 +33,7 @@ from proof.sweep.senders import Icmp
 CAUSES = frozenset(
     f"drop_{cause}"
     for cause in (
-        *("noqueue", "off", "foreign", "guard", "unclaimed"),
+        *("noqueue", "off", "foreign", "guard", "unclaimed", "bypass"),
         *("unheld", "guard", "full", "rest"),
     )
 )
@@ -177,8 +177,6 @@ class Oracle:
         if self.row.event in LOSES or self.row.sender in ("multicast", "xdp"):
             return
         others = causes["freed"] - causes["full"] - causes["backlog"]
-        # Senders that bypass the qdisc find the txq stopped, and their packets are freed.
-        others -= self.sender.refused if self.row.sender == "bypass" else 0
         by_qdisc = self._qdisc_dropped()
         if others > by_qdisc:
             raise Violation(f"{others - by_qdisc} drops that nothing counted: {self.state()}")
@@ -211,18 +209,6 @@ def compare(ours: Result, stock: Result) -> str:
     """Return how a row is worse than with the stock driver; "": it is not."""
     if ours.lost > stock.lost:
         return f"{ours.lost} of {ours.sent} were dropped, with stock {stock.lost}"
-    return ""
-
-
-def known(row: Row) -> str:
-    """Return why a row is worse than with stock, if that is known and accepted; else "".
-
-    Such a row is reported, and does not fail.
-    """
-    if row.sender == "bypass" and not row.above and row.qdisc != "noqueue":
-        return (
-            "the txq is stopped before the ring is full; packets that bypass the qdisc are dropped"
-        )
     return ""
 
 

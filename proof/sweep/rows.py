@@ -130,10 +130,6 @@ EXCLUSIONS = (
         lambda kind, reader: kind in ABOVE and reader == "kernel",
     ),
     Exclusion(
-        "vhost-net takes only Ethernet",
-        lambda kind, reader: kind == "tun" and reader in ("vhost", "busyloop"),
-    ),
-    Exclusion(
         "bridges and VLANs need Ethernet",
         lambda kind, neighbour: kind == "tun" and neighbour in ("bridge", "vlan"),
     ),

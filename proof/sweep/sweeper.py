@@ -18,7 +18,7 @@ from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER
 from proof.sweep.lab import Bystander, Lab, laboratory
 from proof.sweep.loops import Tally
-from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare, known
+from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare
 from proof.sweep.pairs import shrink
 from proof.sweep.readers import Readers
 from proof.sweep.rows import Row
@@ -212,9 +212,6 @@ def run_all(
                 else:
                     wrong = seen.wrong
                     found[row] = seen
-                if wrong and again and (why := known(row)):
-                    report(f"# known: {wrong}; {why}")
-                    continue
                 if not wrong:
                     continue
                 failed += 1

@@ -213,14 +213,25 @@ u64 counted(struct flow *f, enum nodrop_stat stat)
 	return stats[stat];
 }
 
-int reserve_by(struct flow *f, struct netdev_queue *txq, bool on)
+int reserve_past(struct flow *f, struct netdev_queue *txq, bool on, bool keeps)
 {
 	int err = 0;
 
 	rcu_read_lock_bh();
 	if (!nodrop_reserved(f->q, txq))
-		err = nodrop_reserve(f->q, txq, on);
+		err = nodrop_reserve(f->q, txq, on, keeps);
 	rcu_read_unlock_bh();
+	return err;
+}
+
+int reserve_by(struct flow *f, struct netdev_queue *txq, bool on)
+{
+	struct Qdisc *qdisc = rcu_access_pointer(txq->qdisc);
+	bool runs = qdisc_run_begin(qdisc);
+	int err = reserve_past(f, txq, on, false);
+
+	if (runs)
+		qdisc_run_end(qdisc);
 	return err;
 }
 

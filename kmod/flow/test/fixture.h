@@ -65,6 +65,8 @@ extern const int guard_samples_to_trip;
 int flow_resize(struct flow *f, int size);
 void flow_adapt(struct flow *f, unsigned int pace_ns);
 
+/* A sender past the qdisc, and one that the qdisc runs. */
+int reserve_past(struct flow *f, struct netdev_queue *txq, bool on, bool keeps);
 int reserve_by(struct flow *f, struct netdev_queue *txq, bool on);
 int produce(struct flow *f, void *packet);
 int produce_xdp(struct flow *f, void *frame);
@@ -96,7 +98,7 @@ unsigned int packet_bytes(const void *packet);
 
 static inline bool stopped(const struct flow *f)
 {
-	return netif_tx_queue_stopped(f->txq);
+	return netif_xmit_stopped(f->txq);
 }
 
 static inline struct netdev_queue *other_txq(const struct flow *f)

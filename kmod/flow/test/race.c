@@ -94,6 +94,8 @@ static void test_race_of_senders(struct kunit *test)
 	u64 taken = 0;
 	int i;
 
+	/* Neither is past the qdisc. */
+	KUNIT_ASSERT_TRUE(test, qdisc_run_begin(f->qdisc));
 	for (i = 0; i < ARRAY_SIZE(races); i++) {
 		senders[i] = kthread_run(race_send, &races[i], "flow_race");
 		KUNIT_ASSERT_FALSE(test, IS_ERR(senders[i]));
@@ -109,6 +111,7 @@ static void test_race_of_senders(struct kunit *test)
 	}
 	for (i = 0; i < ARRAY_SIZE(races); i++)
 		kthread_stop(senders[i]);
+	qdisc_run_end(f->qdisc);
 	while (consume(f))
 		taken++;
 

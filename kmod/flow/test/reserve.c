@@ -36,9 +36,49 @@ static void test_stale_wake(struct kunit *test)
 	int err;
 
 	fill(test, f);
-	netif_tx_wake_queue(f->txq);
+	clear_bit(__QUEUE_STATE_STACK_XOFF, &f->txq->state);
 	KUNIT_EXPECT_FALSE(test, transmit(f, 9999, &err));
 	KUNIT_EXPECT_TRUE(test, stopped(f));
+}
+
+/* A sender past the qdisc may fill the ring up to txqueuelen. */
+static void test_past_the_qdisc(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int err, n = 0;
+
+	WRITE_ONCE(f->q->limit, 100);
+	while (transmit(f, n, &err))
+		n++;
+	KUNIT_EXPECT_LE(test, n, 100);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(f->txq));
+	while (!reserve_past(f, f->txq, true, false))
+		KUNIT_ASSERT_EQ(test, produce(f, packet(n++)), 0);
+	KUNIT_EXPECT_EQ(test, n, 500);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_BYPASS), 1ULL);
+
+	/* One that keeps the packet waits, too. */
+	KUNIT_EXPECT_EQ(test, reserve_past(f, f->txq, true, true), -EBUSY);
+	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(f->txq));
+	while (stopped(f))
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(f->txq));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_BYPASS), 1ULL);
+}
+
+/* While the qdisc has packets, it leaves slots to them. */
+static void test_past_a_qdisc_with_packets(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	int n = 0;
+
+	WRITE_ONCE(f->q->limit, 100);
+	f->qdisc->q.qlen = 1;
+	while (!reserve_past(f, f->txq, true, false))
+		KUNIT_ASSERT_EQ(test, produce(f, packet(n++)), 0);
+	KUNIT_EXPECT_LE(test, n, 100);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_BYPASS), 1ULL);
 }
 
 /* Packets that a filter drops after reserve use no slot. */
@@ -62,9 +102,9 @@ static void test_reserve_by_another_txq(struct kunit *test)
 	rcu_assign_pointer(other->qdisc, f->qdisc);
 	rcu_assign_pointer(other->qdisc_sleeping, f->qdisc);
 	KUNIT_EXPECT_EQ(test, reserve_by(f, other, true), -EBUSY);
-	KUNIT_EXPECT_TRUE(test, netif_tx_queue_stopped(other));
+	KUNIT_EXPECT_TRUE(test, netif_xmit_stopped(other));
 	flow_bind(f, other);
-	KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(other));
+	KUNIT_EXPECT_FALSE(test, netif_xmit_stopped(other));
 	KUNIT_EXPECT_EQ(test, reserve_by(f, other, true), 0);
 }
 
@@ -304,6 +344,8 @@ static void test_qdisc_goes_after_the_reserve(struct kunit *test)
 static struct kunit_case reserve_cases[] = {
 	KUNIT_CASE_PARAM(test_stops_with_the_last_slot, size_gen_params),
 	KUNIT_CASE_PARAM(test_busy_leaves_the_ring_alone, size_gen_params),
+	KUNIT_CASE(test_past_the_qdisc),
+	KUNIT_CASE(test_past_a_qdisc_with_packets),
 	KUNIT_CASE_PARAM(test_stale_wake, size_gen_params),
 	KUNIT_CASE_PARAM(test_reserve_without_produce, size_gen_params),
 	KUNIT_CASE(test_reserve_by_another_txq),
