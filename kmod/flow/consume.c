@@ -27,10 +27,6 @@ static void nodrop_wake(struct nodrop_queue *q)
 	WRITE_ONCE(q->woken, true);
 	q->stats[NODROP_WAKES]++;
 	trace_nodrop_wake(q, 0);
-	/*
-	 * Clear @stopped before XOFF. Pairs with smp_wmb() in nodrop_stop().
-	 * Litmus: 2+2W+stop-wmb-stopped+wake-release-xon
-	 */
 	nodrop_xon(q->txq);
 }
 

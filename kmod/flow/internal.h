@@ -110,14 +110,21 @@ static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
 }
 
 /*
- * Clear what nodrop_stop() sets. The driver's own bit stays while the device is
- * down: its driver has set it, too.
+ * Clear one of the bits that nodrop_stop() sets, after @stopped. Pairs with
+ * smp_wmb() there.
  */
+static inline void nodrop_clear(struct netdev_queue *txq, int xoff)
+{
+	/* Litmus: 2+2W+stop-wmb-stopped+wake-release-xon */
+	clear_bit_unlock(xoff, &txq->state);
+}
+
+/* The driver's own bit stays while the device is down: tun.c has set it. */
 static inline void nodrop_xon(struct netdev_queue *txq)
 {
-	clear_bit_unlock(__QUEUE_STATE_STACK_XOFF, &txq->state);
+	nodrop_clear(txq, __QUEUE_STATE_STACK_XOFF);
 	if (likely(netif_running(txq->dev)))
-		clear_bit_unlock(__QUEUE_STATE_DRV_XOFF, &txq->state);
+		nodrop_clear(txq, __QUEUE_STATE_DRV_XOFF);
 }
 
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */

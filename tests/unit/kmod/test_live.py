@@ -33,6 +33,7 @@ TRANSMIT = r"""
 #define skb_get_queue_mapping(skb) (0)
 #define nodrop_tun_queue(tfile) ((tfile)->plain ? NULL : &(tfile)->q)
 #define nodrop_tun_enabled(tun) true
+#define in_serving_softirq() true
 
 typedef unsigned short u16;
 typedef enum { NETDEV_TX_OK, NETDEV_TX_BUSY, NET_XMIT_DROP } netdev_tx_t;
@@ -42,7 +43,7 @@ struct tun_file { struct nodrop_queue q; int packets; bool plain; };
 struct tun_struct { struct tun_file *tfiles[2]; struct prog *prog; };
 struct netdev_queue { int unused; };
 struct net_device { struct tun_struct tun; struct netdev_queue txq; int dropped; };
-struct sk_buff { struct net_device *console; int freed; };
+struct sk_buff { struct net_device *console; int freed; void *sk; };
 
 static struct net_device *detaches_in_reserve;
 
@@ -71,7 +72,8 @@ static bool nodrop_reserved(struct nodrop_queue *q, struct netdev_queue *txq)
 	return false;
 }
 
-static int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on)
+static int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on,
+			bool keeps)
 {
 	q->reserves++;
 	if (detaches_in_reserve)
