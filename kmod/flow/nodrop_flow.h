@@ -38,11 +38,11 @@
  *   drops if the ring is full, before the packet is touched.
  * Bypass. A stop sets the XOFF bit of byte queue limits, which only qdiscs
  *   heed. A sender past the qdisc may fill the ring up to @max; then its packet
- *   is dropped, or goes back to a sender that keeps it (pktgen), which the
- *   driver's XOFF bit stops, too. XDP frames may use the slack and all but a
- *   batch of the reserved slots. While the qdisc has packets and no slot is
- *   reserved, both leave a quarter of @limit free. They suppress the kick, so
- *   they schedule the qdisc if it has packets.
+ *   is dropped. One that sends a packet again if it comes back (pktgen) is
+ *   stopped at the limit, by the driver's XOFF bit, too. XDP frames may use the
+ *   slack and all but a batch of the reserved slots. While the qdisc has
+ *   packets and no slot is reserved, both leave a quarter of @limit free. They
+ *   suppress the kick, so they schedule the qdisc if it has packets.
  * Stop and wake. The sender sets @mark to @produced, and @wake_at to @mark less
  *   half of @limit. Then it sets XOFF, then @stopped, and reads @taken once
  *   more. If the consumer has come to @wake_at meanwhile, the sender wakes the
@@ -156,6 +156,7 @@ enum nodrop_stat {
  * @cpu: last CPU that sent, other than @consumer_cpu, or -1
  * @bypass_reason: the NODROP_DROP_* that a full ring counts now, 0 while there
  *	is flow control
+ * @keeps: the last sender that reserved sends a packet again if it comes back
  *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
@@ -202,6 +203,7 @@ struct nodrop_queue {
 	unsigned int mean;
 	int cpu;
 	u8 bypass_reason;
+	bool keeps;
 
 	unsigned int taken ____cacheline_aligned_in_smp;
 	unsigned int check_at;

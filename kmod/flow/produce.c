@@ -45,18 +45,21 @@ static bool nodrop_is_stopped(const struct nodrop_queue *q)
 }
 
 /*
- * Stop the txq by one of its XOFF bits, with no slot reserved. Return false if
- * the consumer has reached @wake_at meanwhile, when it may have missed
- * @stopped: then the txq runs, with at least one slot reserved.
+ * Stop the txq, with no slot reserved, also for a sender past the qdisc that
+ * @keeps its packets. Return false if the consumer has reached @wake_at
+ * meanwhile, when it may have missed @stopped: then the txq runs, with at least
+ * one slot reserved.
  */
-static bool nodrop_stop(struct nodrop_queue *q, int xoff)
+static bool nodrop_stop(struct nodrop_queue *q)
 {
 	unsigned int limit = READ_ONCE(q->limit);
 
 	WRITE_ONCE(q->reserved, 0);
 	WRITE_ONCE(q->mark, q->produced);
 	WRITE_ONCE(q->wake_at, q->produced - limit / 2);
-	set_bit(xoff, &q->txq->state);
+	set_bit(__QUEUE_STATE_STACK_XOFF, &q->txq->state);
+	if (q->keeps)
+		set_bit(__QUEUE_STATE_DRV_XOFF, &q->txq->state);
 	/*
 	 * Write XOFF and @wake_at before @stopped. Pairs with the release in
 	 * nodrop_wake() and the barrier in nodrop_check(): a wake that clears
@@ -111,18 +114,17 @@ static bool nodrop_look_any(struct nodrop_queue *q)
 }
 
 /*
- * Does the packet come past the qdisc, so that nothing can queue it? netpoll
- * has interrupts off. A sender from the qdisc has it running; but if it is
- * stale or deactivated right now, another one than the txq's may be.
+ * Does the packet come past the qdisc, so that nothing can queue it? A sender
+ * from the qdisc has it running; but if the queue is stale or the txq is being
+ * deactivated, another one than the txq's may be.
  */
 static bool nodrop_is_past_qdisc(const struct nodrop_queue *q,
 				 const struct netdev_queue *txq)
 {
 	struct Qdisc *qdisc = nodrop_qdisc(txq);
 
-	return irqs_disabled() ||
-	       (!q->stale && !qdisc_is_running(qdisc) &&
-		qdisc == rcu_access_pointer(txq->qdisc_sleeping));
+	return !q->stale && !qdisc_is_running(qdisc) &&
+	       qdisc == rcu_access_pointer(txq->qdisc_sleeping);
 }
 
 /*
@@ -147,28 +149,27 @@ static unsigned int nodrop_bypass_share(const struct nodrop_queue *q)
  * The limit is reached. Return true if the sender has a slot none the less, and
  * set @err if its packet is dropped.
  */
-static bool nodrop_open(struct nodrop_queue *q, struct netdev_queue *txq,
-			bool keeps, int *err)
+static bool nodrop_beyond(struct nodrop_queue *q, struct netdev_queue *txq,
+			  int *err)
 {
+	bool polled = irqs_disabled();
 	unsigned int end = q->max;
 
-	if (!nodrop_is_past_qdisc(q, txq)) {
+	if (!polled && !nodrop_is_past_qdisc(q, txq)) {
 		/* The rest of a list that was on its way at the stop. */
 		if (nodrop_is_stopped(q))
 			return false;
-		return !nodrop_stop(q, __QUEUE_STATE_STACK_XOFF);
+		return !nodrop_stop(q);
 	}
-	/* netpoll would try again and again, with interrupts off. */
-	if (irqs_disabled())
-		keeps = false;
-	else
+	if (q->keeps)
+		return !nodrop_stop(q);
+
+	if (!polled)
 		end = min(end, nodrop_bypass_share(q));
 	if (nodrop_held(q) < end) {
 		WRITE_ONCE(q->reserved, 1);
 		return true;
 	}
-	if (keeps)
-		return !nodrop_stop(q, __QUEUE_STATE_DRV_XOFF);
 	q->stats[NODROP_DROP_BYPASS]++;
 	*err = -ENOSPC;
 	return false;
@@ -217,8 +218,10 @@ int nodrop_reserve(struct nodrop_queue *q, struct netdev_queue *txq, bool on,
 		WRITE_ONCE(q->bypass_reason, NODROP_DROP_GUARD);
 	} else {
 		WRITE_ONCE(q->bypass_reason, 0);
+		/* netpoll would spin, with interrupts off. */
+		q->keeps = keeps && !irqs_disabled();
 		slot = q->reserved || nodrop_look(q) ||
-		       nodrop_open(q, txq, keeps, &err);
+		       nodrop_beyond(q, txq, &err);
 		/*
 		 * The consumer takes a sender past the qdisc for one of the
 		 * qdisc's, and does not kick.
@@ -278,7 +281,7 @@ int nodrop_produce(struct nodrop_queue *q, void *packet, unsigned int bytes)
 	if (unlikely(!q->reserved) && !READ_ONCE(q->bypass_reason) &&
 	    !nodrop_is_stopped(q) && nodrop_has_qdisc(q->txq) &&
 	    !nodrop_look(q))
-		nodrop_stop(q, __QUEUE_STATE_STACK_XOFF);
+		nodrop_stop(q);
 	if (!netdev_xmit_more())
 		nodrop_hint(q);
 	return 0;
