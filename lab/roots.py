@@ -8,6 +8,7 @@ build in, under an overlay) and as an image (to boot from). Neither is written t
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ MAKE_TIMEOUT_S = 1500.0
 IMAGE_TIMEOUT_S = 600.0
 QUERY_TIMEOUT_S = 60.0
 
-_RECIPE = 1
+_RECIPE = 2
 _COMMON = (
     "bpftrace",  # nodrop drops uses it
     "ca-certificates",  # apt needs them for https mirrors
@@ -48,6 +49,17 @@ _COMMON = (
 )
 _REALTIME = "-rt"
 _KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* linux-base*"
+
+_SAME_SOURCE = r"""
+set -e
+dpkg-query -W -f '${Package} ${Version}\n' 'linux-headers-[0-9]*' |
+	sed -nE 's/^linux-headers-([0-9]+\.[0-9]+)\.[0-9].*-amd64 /linux-source-\1 /p' |
+	while read -r package version; do
+		[ "$(dpkg-query -W -f '${Version}' "$package")" = "$version" ] ||
+			apt-get install -qq --allow-downgrades "$package=$version"
+	done
+"""
+"""Run in a root: a security update publishes the source some time before the kernel."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +231,7 @@ def _bootstrap(release: Release, place: Path) -> None:
         f"--aptopt={settings}",
         f'--setup-hook=mkdir -p "$1/etc/apt/preferences.d"; cp {pins} "$1/etc/apt/preferences.d/"',
         f"--include={','.join((*_COMMON, *release.packages))}",
+        f'--customize-hook=chroot "$1" sh -c {shlex.quote(_SAME_SOURCE)}',
         release.codename,
         str(place / "root"),
         str(sources),

@@ -58,6 +58,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	struct nodrop_queue *q = container_of(timer, struct nodrop_queue,
 					      guard);
 	unsigned int taken;
+	bool stopped;
 
 	/*
 	 * Senders stop the txq under this lock: a stop precedes this sample, or
@@ -69,11 +70,13 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
-	if (!netif_xmit_stopped(q->txq)) {
-		/* The consumer may have woken it and not come back to kick. */
+	/* Else the consumer may have woken it and not come back to kick. */
+	stopped = netif_xmit_stopped(q->txq);
+	if (!stopped)
 		nodrop_run_qdiscs(q, q->txq);
+	/* If @stopped is still set, it was not the consumer, but netpoll. */
+	if (!stopped && !READ_ONCE(q->stopped))
 		goto out;
-	}
 
 	taken = READ_ONCE(q->taken);
 	if (taken != q->guard_mark) {

@@ -260,11 +260,13 @@ int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target);
 /*
  * For ndo_poll_controller: netpoll spins with interrupts off while the txq is
  * stopped. Let it find out in nodrop_reserve() whether there is a slot. A
- * needless wake is harmless.
+ * needless wake is harmless, and the stall guard goes by @stopped. The device
+ * is up: netpoll keeps it from going down meanwhile.
  */
 static inline void nodrop_poll(struct netdev_queue *txq)
 {
 	clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
+	clear_bit(__QUEUE_STATE_DRV_XOFF, &txq->state);
 }
 
 /* Whose packets wait: egress.c. */

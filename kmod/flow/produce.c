@@ -58,7 +58,8 @@ static bool nodrop_stop(struct nodrop_queue *q)
 	WRITE_ONCE(q->mark, q->produced);
 	WRITE_ONCE(q->wake_at, q->produced - limit / 2);
 	set_bit(__QUEUE_STATE_STACK_XOFF, &q->txq->state);
-	if (q->keeps)
+	/* dev_hard_start_xmit() ends a list by the driver's bit alone. */
+	if (q->keeps || netdev_xmit_more())
 		set_bit(__QUEUE_STATE_DRV_XOFF, &q->txq->state);
 	/*
 	 * Write XOFF and @wake_at before @stopped. Pairs with the release in
@@ -113,18 +114,22 @@ static bool nodrop_look_any(struct nodrop_queue *q)
 	return true;
 }
 
+static bool nodrop_runs(struct Qdisc *qdisc)
+{
+	return qdisc_is_running(qdisc);
+}
+
 /*
  * Does the packet come past the qdisc, so that nothing can queue it? A sender
- * from the qdisc has it running; but if the queue is stale or the txq is being
- * deactivated, another one than the txq's may be.
+ * from the qdisc has it running: the txq's own, unless the txq is being
+ * deactivated, or a stale one. Without SMP pfifo_fast never seems to run.
  */
 static bool nodrop_is_past_qdisc(const struct nodrop_queue *q,
 				 const struct netdev_queue *txq)
 {
-	struct Qdisc *qdisc = nodrop_qdisc(txq);
-
-	return !q->stale && !qdisc_is_running(qdisc) &&
-	       qdisc == rcu_access_pointer(txq->qdisc_sleeping);
+	return IS_ENABLED(CONFIG_SMP) &&
+	       nodrop_qdisc(txq) == rcu_access_pointer(txq->qdisc_sleeping) &&
+	       !nodrop_any_qdisc(q, txq, nodrop_runs);
 }
 
 /*
@@ -156,7 +161,7 @@ static bool nodrop_beyond(struct nodrop_queue *q, struct netdev_queue *txq,
 	unsigned int end = q->max;
 
 	if (!polled && !nodrop_is_past_qdisc(q, txq)) {
-		/* The rest of a list that was on its way at the stop. */
+		/* It was on its way when another sender stopped the txq. */
 		if (nodrop_is_stopped(q))
 			return false;
 		return !nodrop_stop(q);

@@ -13,6 +13,7 @@
 
 #include "../compat/ptr_ring_resize.h"
 #include "../flow/nodrop_flow.h"
+#include "../flow/owner.h"
 #include "../tun/flags.h"
 
 /* Before the hooks, which redirect these names. */
@@ -167,7 +168,7 @@ static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
 		q = nodrop_tun_queue(tfile);
 	if (q && !nodrop_reserved(q, txq))
 		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun),
-				     nodrop_tun_keeps(skb));
+				     nodrop_keeps(skb));
 	if (!err)
 		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
 	else if (err == -ENOSPC)

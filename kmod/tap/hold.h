@@ -14,9 +14,9 @@
  *    ring holds NODROP_HOLD_MOST of them. All other frames are counted by
  *    themselves against txqueuelen and do not compete with charged frames. The
  *    ring takes as many of them as the stock driver's.
- * 2. There is no wmem surcharge: no frame's truesize changes. Shared sockets
- *    (flow/owner.h) are not charged: a guest that does not read would keep the
- *    kernel from replying to others, or another guest from sending to others.
+ * 2. There is no wmem surcharge: no frame's truesize changes. The kernel's own
+ *    sockets, except TCP's, are not charged: a guest that does not read would
+ *    keep the kernel from replying (ICMP) to others.
  * 3. When a consumer takes nothing for guard_ms, the stall guard uncharges all
  *    frames in the ring, and until the consumer takes one no frame is charged.
  *    Frames that vhost-net has taken and not yet given to its guest, at most

@@ -55,17 +55,6 @@ static __always_inline netdev_tx_t nodrop_tun_drop(struct sk_buff *skb,
 }
 
 /*
- * Does a sender past the qdisc keep a packet that it gets back, and send it
- * again? pktgen does, a kernel thread without a socket. The kernel frees those
- * of others: of packet sockets, and of generic XDP, in a softirq or a write().
- */
-static inline bool nodrop_tun_keeps(const struct sk_buff *skb)
-{
-	return !skb->sk && !in_serving_softirq() &&
-	       (current->flags & PF_KTHREAD);
-}
-
-/*
  * nodrop_tun_lock held. Without PREEMPT_RT netconsole may print within @xmit,
  * through another device.
  */

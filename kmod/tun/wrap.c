@@ -184,7 +184,7 @@ static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
 	txq = netdev_get_tx_queue(dev, index);
 	if (!nodrop_reserved(q, txq))
 		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun),
-				     nodrop_tun_keeps(skb));
+				     nodrop_keeps(skb));
 	if (!err)
 		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
 	else if (err == -ENOSPC)

@@ -83,6 +83,8 @@ static int __init ktcp_init(void)
 			       &ktcp_sock);
 	if (err)
 		return err;
+	/* A reset at the end: nothing is sent again. */
+	sock_no_linger(ktcp_sock->sk);
 	err = kernel_connect(ktcp_sock, (void *)&to, sizeof(to), O_NONBLOCK);
 	if (err && err != -EINPROGRESS) {
 		sock_release(ktcp_sock);
