@@ -21,6 +21,8 @@ SKIPS = (
     # Features that the benchmark kernel lacks.
     ("fault_*", "perf", "io_uring: "),
     ("sec_hold", "perf", "no bridge here: "),
+    ("tun_charged", "perf", "no bridge here: "),
+    ("tun_past", "perf", "no netconsole: "),
     ("tap_*", "perf", "there is no stock/macvlan.ko"),
 )
 """Which cases may be skipped, and why. Any other skip is a failure."""

@@ -114,9 +114,10 @@ static bool nodrop_look_any(struct nodrop_queue *q)
 	return true;
 }
 
-static bool nodrop_runs(struct Qdisc *qdisc)
+/* Does the qdisc hold packets, or transmit one? */
+static bool nodrop_is_used(struct Qdisc *qdisc)
 {
-	return qdisc_is_running(qdisc);
+	return !qdisc_is_empty(qdisc) || qdisc_is_running(qdisc);
 }
 
 /*
@@ -129,7 +130,7 @@ static bool nodrop_is_past_qdisc(const struct nodrop_queue *q,
 {
 	return IS_ENABLED(CONFIG_SMP) &&
 	       nodrop_qdisc(txq) == rcu_access_pointer(txq->qdisc_sleeping) &&
-	       !nodrop_any_qdisc(q, txq, nodrop_runs);
+	       !nodrop_any_qdisc(q, txq, qdisc_is_running);
 }
 
 /*
@@ -139,13 +140,13 @@ static bool nodrop_is_past_qdisc(const struct nodrop_queue *q,
  */
 static unsigned int nodrop_bypass_share(const struct nodrop_queue *q)
 {
-	struct Qdisc *qdisc = nodrop_qdisc(q->txq);
 	unsigned int limit = READ_ONCE(q->limit);
 
-	if (q->reserved || (qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc)))
+	if (q->reserved || !nodrop_any_qdisc(q, q->txq, nodrop_is_used))
 		return UINT_MAX;
 	/* As in nodrop_reserve(). */
-	if (nodrop_waits(qdisc) && !netif_xmit_stopped(q->txq))
+	if (nodrop_any_qdisc(q, q->txq, nodrop_waits) &&
+	    !netif_xmit_stopped(q->txq))
 		nodrop_run_qdiscs(q, q->txq);
 	return limit - max(limit / 4, 1U);
 }
