@@ -139,7 +139,12 @@ class DeviceCounts:
 
 
 def drain(
-    name: str, offered: int | None = None, *, netns: str | None = None, before: int = 0
+    name: str,
+    offered: int | None = None,
+    *,
+    netns: str | None = None,
+    before: int = 0,
+    segments: bool = False,
 ) -> DeviceCounts:
     """Wait until the reader has emptied qdisc and ring, at most DRAIN_TIMEOUT_S; read the counters.
 
@@ -150,12 +155,17 @@ def drain(
         offered: packets that the senders passed on; None if only the qdisc has counted them.
         netns: the device's namespace; None: this one.
         before: packets that had left the device before the qdisc was attached.
+        segments: the qdisc counts the segments of each packet: wait until no packet moves instead.
     """
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    last = -1
     while True:
         counts = DeviceCounts.of(name, netns)
-        if counts.is_drained(offered, before) or time.monotonic() > deadline:
+        still = not counts.qdisc.queued and counts.gone == last
+        drained = still if segments else counts.is_drained(offered, before)
+        if drained or time.monotonic() > deadline:
             return counts
+        last = counts.gone
         time.sleep(DRAIN_STEP_S)
 
 
