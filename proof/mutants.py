@@ -19,7 +19,6 @@ class Mutant(NamedTuple):
         old: text that occurs exactly once in the file.
         new: its replacement.
         caught_by: KUNIT, a program of proof/programs, or a row of the sweep.
-        delay: a second change of the file, harmless alone, that widens a race window.
     """
 
     file: str
@@ -27,7 +26,6 @@ class Mutant(NamedTuple):
     old: str
     new: str
     caught_by: str
-    delay: tuple[str, str] = ("", "")
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The consumer: wake the txq once enough is read, and have the qdisc run on the
- * senders' CPU if possible.
+ * The consumer: wake the txq once half is taken, and have the qdisc run on the
+ * sender's CPU if possible.
  */
 #include <linux/sched/clock.h>
 
@@ -11,115 +11,113 @@
 /* Bound of a busy-wait for a sender: less than an IPI and a wake-up take. */
 #define NODROP_PATIENCE_NS 5000
 
-static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat,
-			      int cpu)
+static void nodrop_count_kick(struct nodrop_queue *q, enum nodrop_stat stat)
 {
 	spin_lock(&q->ring->consumer_lock);
 	q->stats[stat]++;
-	trace_nodrop_kick(q, cpu);
+	trace_nodrop_kick(q);
 	spin_unlock(&q->ring->consumer_lock);
 }
 
-/* Wake the txq; the next sender runs the qdisc. */
-static void nodrop_wake(struct nodrop_queue *q)
-{
-	WRITE_ONCE(q->stopped, false);
-	WRITE_ONCE(q->woken, true);
-	q->stats[NODROP_WAKES]++;
-	trace_nodrop_wake(q, 0);
-	nodrop_xon(q->txq);
-}
-
 /*
- * Kick once half of what was left at the wake is read, if no packet has come
- * since the stop; schedule a check at that point. With a limit below
- * NODROP_FLOOR the ring would be empty before the IPI arrives.
+ * Does the qdisc hold packets that no CPU transmits? Lockless: it may miss one
+ * that is being enqueued, but not when the ring is empty.
  */
-static bool nodrop_needs_kick(struct nodrop_queue *q, int step)
+static bool nodrop_waits(const struct netdev_queue *txq)
 {
-	unsigned int mark = READ_ONCE(q->mark);
-	unsigned int kick_at = mark - (mark - READ_ONCE(q->wake_at)) / 2;
-	int left = kick_at - q->taken;
+	struct Qdisc *qdisc;
+	bool waits;
 
-	if (left > 0) {
-		if (left < (int)(q->check_at - q->taken))
-			q->check_at = kick_at;
-		return false;
-	}
-	return left > -step && q->limit >= NODROP_FLOOR &&
-	       READ_ONCE(q->produced) == mark;
+	rcu_read_lock();
+	qdisc = nodrop_qdisc(txq);
+	waits = !qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc);
+	rcu_read_unlock();
+	return waits;
 }
 
 /**
  * nodrop_check() - wake the txq or request a kick, if due
  * @q: the queue
- * @dry: the ring is empty
+ * @empty: the ring is empty
  *
  * Context: consumer_lock held.
  */
-void nodrop_check(struct nodrop_queue *q, bool dry)
+void nodrop_check(struct nodrop_queue *q, bool empty)
 {
-	int step = nodrop_batch(q->limit);
-	unsigned int taken = q->taken;
-	int left, cpu = raw_smp_processor_id();
+	unsigned int step = nodrop_batch(q->limit);
+	int excess;
 
-	if (q->consumer_cpu != cpu)
-		WRITE_ONCE(q->consumer_cpu, cpu);
-	q->check_at = taken + step;
-	if (dry)
-		nodrop_measure_dry(q);
+	q->check_at = q->taken + step;
+	if (empty && unlikely(READ_ONCE(q->stalled)))
+		WRITE_ONCE(q->stalled, false);
 	if (unlikely(!q->txq))
 		return;
 
 	/*
-	 * Write @taken before reading @stopped. Pairs with the barrier in
+	 * Write @taken before reading XOFF. Pairs with the barrier in
 	 * nodrop_stop().
-	 * Litmus: SB+stop-mb-taken+take-mb-stopped
+	 * Litmus: SB+stop-mb-taken+take-mb-xoff
 	 */
 	smp_mb();
-	if (READ_ONCE(q->stopped)) {
-		/*
-		 * Read @stopped before @wake_at. Pairs with smp_wmb() in
-		 * nodrop_stop().
-		 * Litmus: MP+mark-wmb-stopped+stopped-rmb-mark
-		 */
-		smp_rmb();
-		left = READ_ONCE(q->wake_at) - taken;
-		if (dry || left <= 0)
-			nodrop_wake(q);
-		else if (left < step)
-			q->check_at = taken + left;
+	/* After "up", nodrop_queue_bind() wakes it. */
+	if (unlikely(nodrop_is_stopped(q->txq)) &&
+	    likely(netif_running(q->txq->dev))) {
+		excess = nodrop_held(q) - q->limit / 2;
+		if (excess > 0) {
+			q->check_at = q->taken + min_t(unsigned int, excess,
+						       step);
+			return;
+		}
+		q->woken = true;
+		q->stats[NODROP_WAKES]++;
+		trace_nodrop_wake(q);
+		nodrop_xon(q->txq);
+		if (!empty)
+			return;
+	} else if (likely(!q->woken)) {
+		return;
 	}
-
-	if (likely(!READ_ONCE(q->woken)))
+	if (empty)
+		q->woken = false;
+	else if (q->max < NODROP_SMALL || !nodrop_waits(q->txq))
 		return;
-	if (!dry && !nodrop_needs_kick(q, step))
-		return;
-	if (dry)
-		WRITE_ONCE(q->woken, false);
 	/*
 	 * Wake the txq before setting @todo, on which another consumer may act.
 	 * Pairs with xchg() in nodrop_act_slow(): that consumer reads the
 	 * qdisc's length after the wake.
 	 * Litmus: ISA2+xon-release-todo+take-lock-qlen+enqueue-lock-xoff
 	 */
-	smp_store_release(&q->todo, true);
+	smp_store_release(&q->todo, empty ? NODROP_DO_LOOK : NODROP_DO_RUN);
 }
 EXPORT_SYMBOL_GPL(nodrop_check);
 
+/**
+ * nodrop_dry() - the consumer looked for a packet, and there was none
+ * @q: the queue
+ *
+ * Context: consumer_lock held.
+ */
+void nodrop_dry(struct nodrop_queue *q)
+{
+	nodrop_measure_dry(q);
+	nodrop_check(q, true);
+}
+EXPORT_SYMBOL_GPL(nodrop_dry);
+
 /*
  * The qdisc's lock orders the wake before reading the qdisc's length here, and
- * an enqueue before its run reads XOFF: at least one sees the other. A lockless
- * qdisc (pfifo_fast) gives no such order on weakly ordered machines; there the
- * guard's next sample runs it.
+ * an enqueue before its run reads XOFF: at least one sees the other.
  * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
+ * A lockless qdisc (pfifo_fast) gives no such order on weakly ordered machines,
+ * but its runs do: run it.
+ * Litmus: SB+open-lock-packets+enqueue-lock-xoff
  */
 static bool nodrop_has_backlog(struct Qdisc *qdisc)
 {
 	bool backlog;
 
 	if (qdisc->flags & TCQ_F_NOLOCK)
-		return qdisc_qlen_sum(qdisc);
+		return true;
 	spin_lock_bh(qdisc_lock(qdisc));
 	backlog = qdisc_qlen_sum(qdisc);
 	spin_unlock_bh(qdisc_lock(qdisc));
@@ -132,17 +130,17 @@ static void nodrop_restart(struct nodrop_queue *q, struct netdev_queue *txq)
 	int cpu = READ_ONCE(q->cpu);
 
 	/* On PREEMPT_RT, ksoftirqd would run it, after any realtime task. */
-	if (READ_ONCE(q->max) < NODROP_SMALL || IS_ENABLED(CONFIG_PREEMPT_RT))
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || READ_ONCE(q->max) < NODROP_SMALL)
 		cpu = -1;
 	if (cpu >= 0 && cpu != raw_smp_processor_id() && nodrop_kick(q, cpu)) {
-		nodrop_count_kick(q, NODROP_KICKS, cpu);
+		nodrop_count_kick(q, NODROP_KICKS);
 		return;
 	}
 
 	/* local_bh_enable() transmits here; else ksoftirqd would. */
-	nodrop_count_kick(q, NODROP_KICKS_HERE, raw_smp_processor_id());
+	nodrop_count_kick(q, NODROP_KICKS_HERE);
 	local_bh_disable();
-	nodrop_run_qdiscs(q, txq);
+	netif_schedule_queue(txq);
 	local_bh_enable();
 }
 
@@ -153,11 +151,16 @@ static bool nodrop_has_packets(const struct nodrop_queue *q)
 	       READ_ONCE(q->produced) != READ_ONCE(q->taken);
 }
 
-/* Wait for a packet, for less time than sleeping and a wake-up take. */
+/*
+ * Wait for a packet, for less time than sleeping and a wake-up take. A sender
+ * of this CPU cannot run meanwhile.
+ */
 static void nodrop_wait(const struct nodrop_queue *q)
 {
 	u64 start = local_clock();
 
+	if (READ_ONCE(q->cpu) == raw_smp_processor_id())
+		return;
 	/* Ends also if this CPU's clock is behind that of an earlier one. */
 	while (!nodrop_has_packets(q) && !need_resched() &&
 	       local_clock() - start < NODROP_PATIENCE_NS)
@@ -176,37 +179,29 @@ static void nodrop_wait(const struct nodrop_queue *q)
 bool nodrop_act_slow(struct nodrop_queue *q)
 {
 	struct netdev_queue *txq;
+	int todo;
 
 	/* Before 7.3, vhost_net polls with preemption off: act later. */
 	if (IS_ENABLED(CONFIG_PREEMPT_RT) && !preemptible())
 		return false;
 	/* Before @todo: a txq that is bound after that needs a grace period. */
 	rcu_read_lock();
-	if (!xchg(&q->todo, false)) {
-		rcu_read_unlock();
-		return false;
-	}
+	todo = xchg(&q->todo, 0);
+	/* A sender under way is faster than an IPI. */
+	if (todo == NODROP_DO_LOOK)
+		nodrop_wait(q);
 	/*
 	 * The txq lives for a grace period after nodrop_queue_bind(q, NULL).
 	 * Litmus: MP+unbind-sync-free+rcu-txq-use
 	 */
 	txq = READ_ONCE(q->txq);
-	if (!txq)
-		goto out;
-	/* A sender under way is faster than an IPI, or the lock of a qdisc. */
-	if (READ_ONCE(q->max) >= NODROP_SMALL ||
-	    qdisc_is_empty(nodrop_qdisc(txq)))
-		nodrop_wait(q);
-	if (READ_ONCE(q->stopped) ||
-	    (nodrop_has_packets(q) &&
-	     READ_ONCE(q->produced) != READ_ONCE(q->mark))) {
-		/* Senders are active: decide again at a later check. */
-		WRITE_ONCE(q->woken, true);
-	} else if (nodrop_any_qdisc(q, txq, nodrop_has_backlog)) {
+	/* If it is stopped again, the next wake decides. */
+	if (todo && txq && !nodrop_is_stopped(txq) &&
+	    (todo == NODROP_DO_RUN || nodrop_has_backlog(nodrop_qdisc(txq)))) {
 		nodrop_restart(q, txq);
-		nodrop_wait(q);
+		if (todo == NODROP_DO_LOOK)
+			nodrop_wait(q);
 	}
-out:
 	rcu_read_unlock();
 	return nodrop_has_packets(q);
 }

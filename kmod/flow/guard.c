@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stall guard: a consumer that takes nothing must not block senders for
- * ever.
+ * The stall guard: no consumer keeps a txq stopped much longer than guard_ms.
  *
  * A stopped txq keeps packets in the qdisc and their sockets charged, so
  * senders block. That is the point while the consumer works, and wrong when it
- * hangs or never reads. The guard samples a stopped txq at least
- * NODROP_GUARD_SAMPLES times in guard_ms. If the consumer took nothing in all
- * of them, it is stalled: the guard wakes the txq, and a full ring drops until
- * the consumer takes a packet.
+ * hangs, never reads, or reads a packet now and then. A stop begins a window,
+ * in which a timer samples the consumer: it has guard_ms to take what the ring
+ * held then, even if it has the txq woken meanwhile. If it does not, it is
+ * stalled: the guard wakes the txq, and the ring drops at a limit of
+ * NODROP_LEAST. The next drop begins another window, of half of guard_ms: a
+ * consumer that takes all of that is not stalled any more, nor is one that
+ * finds the ring empty.
  *
  * Samples and not one timeout, because time jumps: after a pause of a virtual
  * machine the timer has expired before the consumer could run. A jump is one
  * sample, however long.
+ *
+ * Each sample notifies the consumer if the ring holds packets: it may wait for
+ * an edge, which no packet brings while the txq is stopped, nor while the qdisc
+ * is empty.
  */
 #include <linux/module.h>
 
@@ -23,42 +29,71 @@
  * Long against a consumer that is starved of CPU or stopped by a garbage
  * collector, short against what a person or a protocol waits for.
  */
-unsigned int nodrop_guard_ms = 1000;
+static unsigned int nodrop_guard_ms = 1000;
 module_param_named(guard_ms, nodrop_guard_ms, uint, 0644);
-MODULE_PARM_DESC(guard_ms, "Milliseconds after which a consumer that takes nothing from a full ring is stalled and the ring drops, 8 timer ticks at least, 0: never (default 1000)");
+MODULE_PARM_DESC(guard_ms, "Milliseconds in which a consumer must take what a full ring holds, else it is stalled and the ring drops, 8 timer ticks at least, 0: any time (default 1000)");
 
 #define NODROP_GUARD_SAMPLES 8U
-
-/* Bounds the period, because guard_ms may be lowered at any time. */
-#ifndef NODROP_GUARD_LONG_MS
+#define NODROP_GUARD_FIRST_MS 15U
 #define NODROP_GUARD_LONG_MS 1000U
-#endif
 
-/* A sixteenth less, because each sample is up to a jiffy late. */
-static unsigned long nodrop_guard_period(void)
+/*
+ * Jiffies between two samples. They grow with the window: senders of a consumer
+ * that waits for an edge wait for a sample, and a thousand queues may be
+ * stopped.
+ */
+static unsigned long nodrop_guard_period(const struct nodrop_queue *q)
 {
 	unsigned int ms = READ_ONCE(nodrop_guard_ms) ?: NODROP_GUARD_LONG_MS;
+	unsigned int most = min(ms, NODROP_GUARD_LONG_MS) /
+			    NODROP_GUARD_SAMPLES;
+	unsigned int period = max(q->guard_ms / NODROP_GUARD_SAMPLES,
+				  NODROP_GUARD_FIRST_MS);
 
-	ms = min(ms, NODROP_GUARD_LONG_MS);
-	return max(1UL, msecs_to_jiffies(ms - ms / 16) / NODROP_GUARD_SAMPLES);
+	return max(msecs_to_jiffies(min(period, most)), 1UL);
 }
 
-/* How many samples make a consumer that takes nothing a stalled one. */
-static unsigned int nodrop_guard_enough(void)
+static void nodrop_guard_next(struct nodrop_queue *q)
+{
+	unsigned long period = nodrop_guard_period(q);
+
+	q->guard_ms += jiffies_to_msecs(period);
+	mod_timer(&q->guard, jiffies + period);
+}
+
+/* Begin a window. Context: producer_lock held. */
+static void nodrop_guard_window(struct nodrop_queue *q)
+{
+	q->guard_mark = q->produced;
+	q->guard_ms = 0;
+	nodrop_guard_next(q);
+}
+
+/* Has the window ended? */
+static bool nodrop_guard_is_over(const struct nodrop_queue *q)
 {
 	unsigned int ms = READ_ONCE(nodrop_guard_ms);
 
-	/* Rounds up; if the guard was just switched off: never. */
-	return max((ms - 1) / (NODROP_GUARD_LONG_MS / NODROP_GUARD_SAMPLES) + 1,
-		   NODROP_GUARD_SAMPLES);
+	if (!ms)
+		return false;
+	ms = max(ms, NODROP_GUARD_SAMPLES * jiffies_to_msecs(1));
+	return q->guard_ms >= (q->stalled ? ms / 2 : ms);
+}
+
+static void nodrop_guard_trip(struct nodrop_queue *q)
+{
+	WRITE_ONCE(q->stalled, true);
+	WRITE_ONCE(q->limit, min(NODROP_LEAST, q->max));
+	q->stats[NODROP_GUARD_TRIPS]++;
+	trace_nodrop_guard(q);
+	nodrop_reopen(q, q->txq);
 }
 
 static void nodrop_guard_sample(struct timer_list *timer)
 {
 	struct nodrop_queue *q = container_of(timer, struct nodrop_queue,
 					      guard);
-	unsigned int taken;
-	bool stopped;
+	bool stopped, notify = false;
 
 	/*
 	 * Senders stop the txq under this lock: a stop precedes this sample, or
@@ -70,35 +105,34 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
-	/* Else the consumer may have woken it and not come back to kick. */
+	/* Either bit: between nodrop_xon()'s two steps nothing would run. */
 	stopped = netif_xmit_stopped(q->txq);
-	if (!stopped)
-		nodrop_run_qdiscs(q, q->txq);
-	/* If @stopped is still set, it was not the consumer, but netpoll. */
-	if (!stopped && !READ_ONCE(q->stopped))
-		goto out;
-
-	taken = READ_ONCE(q->taken);
-	if (taken != q->guard_mark) {
-		q->guard_mark = taken;
-		q->guard_samples = 1;
-	} else if (!READ_ONCE(nodrop_guard_ms)) {
-		q->guard_samples = 0;
-	} else if (++q->guard_samples >= nodrop_guard_enough()) {
+	if (!stopped) {
 		/*
-		 * A consumer that takes a packet right now may clear @stalled
-		 * before it is set; its next packet clears it again. A sender
-		 * that sees it cleared stops the txq after the wake below.
-		 * Litmus: ISA2+trip-lock-open+clear+stop-lock-xoff
+		 * The consumer may have woken it and not come back to kick.
+		 * See that wake before __netif_schedule() reads the qdisc's
+		 * defer_list (7.3). Pairs as in nodrop_reopen().
+		 * Litmus: RWC+open+sample-mb-defer+take-mb-xoff
 		 */
-		WRITE_ONCE(q->stalled, true);
-		q->stats[NODROP_GUARD_TRIPS]++;
-		trace_nodrop_guard(q, taken);
-		nodrop_reopen(q, q->txq);
+		smp_mb();
+		netif_schedule_queue(q->txq);
 	}
-	mod_timer(&q->guard, jiffies + nodrop_guard_period());
+	notify = nodrop_held(q);
+
+	if ((int)(READ_ONCE(q->taken) - q->guard_mark) >= 0) {
+		WRITE_ONCE(q->stalled, false);
+		if (stopped)
+			nodrop_guard_window(q);
+	} else if (!nodrop_guard_is_over(q)) {
+		nodrop_guard_next(q);
+	} else if (!READ_ONCE(q->stalled)) {
+		nodrop_guard_trip(q);
+	}
 out:
 	spin_unlock(&q->ring->producer_lock);
+	/* nodrop_guard_cancel() waits for this. */
+	if (notify)
+		q->ops->notify(q->key);
 }
 
 /* Context: as nodrop_queue_create(). */
@@ -108,19 +142,15 @@ void nodrop_guard_init(struct nodrop_queue *q)
 }
 
 /*
- * The txq was just stopped. One timer serves many stops: it is armed again as
- * long as it finds the txq stopped.
+ * The txq was just stopped, or a packet dropped because the consumer is
+ * stalled. One timer serves many stops: a window that has begun goes on.
  *
  * Context: producer_lock held.
  */
 void nodrop_guard_arm(struct nodrop_queue *q)
 {
-	if (timer_pending(&q->guard))
-		return;
-
-	q->guard_mark = READ_ONCE(q->taken);
-	q->guard_samples = 0;
-	mod_timer(&q->guard, jiffies + nodrop_guard_period());
+	if (!timer_pending(&q->guard))
+		nodrop_guard_window(q);
 }
 
 /* Context: process context, no ring lock held, @q bound to no txq. */

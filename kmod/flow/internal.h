@@ -10,18 +10,16 @@
 /* Below this txqueuelen the consumer runs the qdisc: an IPI costs more. */
 #define NODROP_SMALL 32
 
-/* Lower bounds of the limit: in general, for GSO packets, and for ACKs */
-#define NODROP_FLOOR 48
-#define NODROP_FLOOR_GSO 512
-#define NODROP_GSO_BYTES 4096
-#define NODROP_FLOOR_ACK 128
-#define NODROP_ACK_BYTES 96
-
-/* The slack, see ring.c; the first is the part of it for XDP frames */
+/* The slack, see ring.c: for XDP frames, and what no sender gets */
 #define NODROP_XDP_SLACK 32
-#define NODROP_SLACK (112 + nr_cpu_ids + SMP_CACHE_BYTES * 2 / sizeof(void *))
+#define NODROP_PUT_BACK (64 + SMP_CACHE_BYTES * 2 / sizeof(void *))
+#define NODROP_SLACK (NODROP_XDP_SLACK + 2 * nr_cpu_ids + NODROP_PUT_BACK)
 
-extern unsigned int nodrop_guard_ms;
+/* nodrop_queue.todo */
+enum {
+	NODROP_DO_RUN = 1,	/* run the qdisc, which has packets */
+	NODROP_DO_LOOK,		/* the ring is empty: run it if it has some */
+};
 
 void nodrop_guard_init(struct nodrop_queue *q);
 void nodrop_guard_arm(struct nodrop_queue *q);
@@ -30,7 +28,6 @@ void nodrop_kick_init(struct nodrop_queue *q);
 bool nodrop_kick(struct nodrop_queue *q, int cpu);
 void nodrop_kick_cancel(struct nodrop_queue *q);
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq);
-void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq);
 void nodrop_measure_dry(struct nodrop_queue *q);
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */
@@ -68,10 +65,10 @@ static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 	return READ_ONCE(q->produced) - READ_ONCE(q->taken);
 }
 
-/* Slots that senders reserve at once, at least. */
+/* Free slots that make a new budget, at least. */
 static inline unsigned int nodrop_batch(unsigned int limit)
 {
-	return clamp(limit / 4, 1U, (unsigned int)NODROP_BATCH);
+	return clamp(limit / 4, 1U, NODROP_BATCH);
 }
 
 /* Context: RCU read lock held, or softirqs off. */
@@ -80,51 +77,41 @@ static inline struct Qdisc *nodrop_qdisc(const struct netdev_queue *txq)
 	return rcu_dereference_check(txq->qdisc, rcu_read_lock_bh_held());
 }
 
-/*
- * Is @test true of the qdisc of @txq or, if @q is stale, of another txq? The
- * qdisc of a stopped txq cannot run.
- *
- * Context: as nodrop_qdisc().
- */
-static __always_inline bool nodrop_any_qdisc(const struct nodrop_queue *q,
-					     const struct netdev_queue *txq,
-					     bool (*test)(struct Qdisc *qdisc))
+/* What a drop at a full ring counts as; 0: there is flow control. */
+static inline enum nodrop_stat nodrop_drops(const struct nodrop_queue *q,
+					    const struct netdev_queue *txq)
 {
-	struct Qdisc *own = nodrop_qdisc(txq), *qdisc;
-	struct netdev_queue *other;
-	unsigned int i, n;
+	if (unlikely(q->unaware))
+		return NODROP_DROP_FOREIGN;
+	if (!nodrop_has_qdisc(txq))
+		return NODROP_DROP_NOQUEUE;
+	if (!READ_ONCE(*q->on))
+		return NODROP_DROP_OFF;
+	return READ_ONCE(q->stalled) ? NODROP_DROP_GUARD : 0;
+}
 
-	if (test(own))
-		return true;
-	if (likely(!READ_ONCE(q->stale)))
-		return false;
-	/* If RTNL changes it now, nodrop_queue_bind() schedules the qdiscs. */
-	n = READ_ONCE(txq->dev->real_num_tx_queues);
-	for (i = 0; i < n; i++) {
-		other = netdev_get_tx_queue(txq->dev, i);
-		qdisc = nodrop_qdisc(other);
-		if (qdisc != own && !netif_xmit_stopped(other) && test(qdisc))
-			return true;
-	}
-	return false;
+static inline bool nodrop_is_stopped(const struct netdev_queue *txq)
+{
+	return test_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
 }
 
 /*
- * Clear one of the bits that nodrop_stop() sets, after @stopped. Pairs with
- * smp_wmb() there.
+ * Clear what nodrop_stop() sets, in this order: the driver's bit never stays
+ * set alone. No barrier is needed: both bits are in one word.
+ * Litmus: CoWW+stop-drv-stack+xon-stack-drv
+ * While the device is down the driver's bit does stay set: tun.c has set it.
  */
-static inline void nodrop_clear(struct netdev_queue *txq, int xoff)
-{
-	/* Litmus: 2+2W+stop-wmb-stopped+wake-release-xon */
-	clear_bit_unlock(xoff, &txq->state);
-}
-
-/* The driver's own bit stays while the device is down: tun.c has set it. */
 static inline void nodrop_xon(struct netdev_queue *txq)
 {
-	nodrop_clear(txq, __QUEUE_STATE_STACK_XOFF);
+	clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
 	if (likely(netif_running(txq->dev)))
-		nodrop_clear(txq, __QUEUE_STATE_DRV_XOFF);
+		clear_bit(__QUEUE_STATE_DRV_XOFF, &txq->state);
+}
+
+/* The same without the locks, when @taken may be ahead of @produced. */
+static inline unsigned int nodrop_seen(const struct nodrop_queue *q)
+{
+	return max_t(int, nodrop_held(q), 0);
 }
 
 /* Copy the device's name, IFNAMSIZ bytes. Return the txq's index. */

@@ -12,25 +12,6 @@ enum {
 	NODROP_KICK_BEGUN,	/* its handler runs */
 };
 
-/*
- * Raise the transmit softirq for all qdiscs that may hold packets for @q.
- *
- * Context: any; producer_lock, RCU or nodrop_kick_cancel() keeps @txq.
- */
-void nodrop_run_qdiscs(const struct nodrop_queue *q, struct netdev_queue *txq)
-{
-	struct net_device *dev = txq->dev;
-	unsigned int i, n;
-
-	netif_schedule_queue(txq);
-	if (likely(!READ_ONCE(q->stale)))
-		return;
-	/* After a change under RTNL nodrop_queue_bind() schedules again. */
-	n = READ_ONCE(dev->real_num_tx_queues);
-	for (i = 0; i < n; i++)
-		netif_schedule_queue(netdev_get_tx_queue(dev, i));
-}
-
 static void nodrop_kick_run(void *data)
 {
 	struct nodrop_queue *q = data;
@@ -46,7 +27,7 @@ static void nodrop_kick_run(void *data)
 	smp_mb();
 	txq = READ_ONCE(q->txq);
 	if (txq)
-		nodrop_run_qdiscs(q, txq);
+		netif_schedule_queue(txq);
 	/*
 	 * Finish all uses of the txq first. Pairs with smp_load_acquire() in
 	 * nodrop_kick_cancel().

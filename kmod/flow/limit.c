@@ -3,53 +3,49 @@
  * The limit: as many packets as the consumer takes in target_us.
  *
  * A fast consumer gets a ring that outlasts a moment in which it does not run,
- * a slow one a short queue. A sample of its pace is at least a batch of
- * packets; one in which the ring ran empty is discarded. The limit grows by a
- * quarter of the difference, at most to its double, and shrinks by a sixteenth:
- * too short a ring costs throughput, one too long a moment of latency.
+ * a slow one a short queue. A sample of its pace is a batch of packets, or as
+ * many as the limit allows; one in which the consumer found the ring empty is
+ * discarded. The limit grows by a quarter of the difference, at most to its
+ * double, and shrinks by a sixteenth: too short a ring costs throughput, one
+ * too long a moment of latency. It starts at NODROP_LEAST.
+ *
+ * More than that, as long as it is no more than NODROP_BURST_US:
+ * - @floor, because each stop and wake has a price;
+ * - for GSO packets: they cost the consumer little more than others, and
+ *   blocked senders much;
+ * - when the ring was empty: there is no queue, and a burst may fill it.
  */
 #include <linux/module.h>
 #include <linux/timekeeping.h>
 
 #include "internal.h"
 
+#define NODROP_BURST_US 5000U
+/* The same for packets that are not GSO packets, after an empty ring */
+#define NODROP_REFILL_US 2000U
+
 static unsigned int nodrop_target_us = 500;
 module_param_named(target_us, nodrop_target_us, uint, 0644);
 MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consumer busy (default 500)");
 
-/* The lower bound of the limit. */
-static unsigned int nodrop_floor(const struct nodrop_queue *q)
+/* What a consumer of the measured pace takes in @us. */
+static unsigned int nodrop_wanted(const struct nodrop_queue *q, unsigned int us)
 {
-	unsigned int floor = q->floor, mean = READ_ONCE(q->mean);
+	u64 packets = div_u64(us * 1000ULL, q->pace);
+	u64 floor = div_u64(NODROP_BURST_US * 1000ULL, q->pace);
 
-	/*
-	 * GSO packets cost the consumer little more, blocked senders much. ACKs
-	 * in the qdisc delay whole windows of data while the consumer shares
-	 * its CPU with the sender and runs only now and then.
-	 */
-	if (mean > NODROP_GSO_BYTES)
-		floor = max_t(unsigned int, floor, NODROP_FLOOR_GSO);
-	else if (mean && mean < NODROP_ACK_BYTES)
-		floor = max_t(unsigned int, floor, NODROP_FLOOR_ACK);
-	return min(floor, q->max);
+	floor = clamp_t(u64, floor, NODROP_LEAST, q->floor);
+	return min_t(u64, max(packets, floor), q->max);
 }
 
-static unsigned int nodrop_wanted(const struct nodrop_queue *q,
-				  unsigned int pace_ns)
+static void nodrop_adapt(struct nodrop_queue *q)
 {
-	u64 packets = READ_ONCE(nodrop_target_us) * 1000ULL;
+	unsigned int us = READ_ONCE(nodrop_target_us);
+	unsigned int wanted, limit = q->limit;
 
-	packets = div_u64(packets, pace_ns ?: 1);
-	return max_t(u64, nodrop_floor(q), min_t(u64, q->max, packets));
-}
-
-/* Move the limit towards what a consumer of this pace takes in target_us. */
-static void nodrop_adapt(struct nodrop_queue *q, unsigned int pace_ns)
-{
-	unsigned int wanted = nodrop_wanted(q, pace_ns);
-	unsigned int limit = q->limit;
-
-	q->pace = pace_ns;
+	if (READ_ONCE(q->gso))
+		us = max(us, NODROP_BURST_US);
+	wanted = nodrop_wanted(q, us);
 	if (wanted > limit)
 		limit += min(DIV_ROUND_UP(wanted - limit, 4), limit);
 	else
@@ -61,34 +57,45 @@ static void nodrop_adapt(struct nodrop_queue *q, unsigned int pace_ns)
 /**
  * nodrop_measure() - complete a sample of the consumer's pace
  * @q: the queue
+ * @floor: its new @floor
  *
  * Context: consumer_lock held.
  */
-void nodrop_measure(struct nodrop_queue *q)
+void nodrop_measure(struct nodrop_queue *q, unsigned int floor)
 {
 	unsigned int n = q->taken - q->pace_taken;
 	u64 now = ktime_get_mono_fast_ns();
 
-	if (q->pace_at && now > q->pace_at)
-		nodrop_adapt(q, min_t(u64, div_u64(now - q->pace_at, n),
-				      UINT_MAX));
+	q->floor = floor;
+	if (q->pace_at && now > q->pace_at) {
+		q->pace = clamp_t(u64, div_u64(now - q->pace_at, n), 1,
+				  UINT_MAX);
+		nodrop_adapt(q);
+	}
 	q->pace_at = now;
 	q->pace_taken = q->taken;
 }
 EXPORT_SYMBOL_GPL(nodrop_measure);
 
 /*
- * The ring is empty: discard the sample under way. A consumer that often finds
- * it empty completes none, so raise the limit to its lower bound here.
+ * The consumer found the ring empty. With a limit below @floor the next sample
+ * begins with its next packet: there may be few until the ring is empty again.
  *
  * Context: consumer_lock held.
  */
 void nodrop_measure_dry(struct nodrop_queue *q)
 {
-	unsigned int floor = nodrop_floor(q);
+	unsigned int us = READ_ONCE(q->gso) ? NODROP_BURST_US :
+					      NODROP_REFILL_US;
+	unsigned int wanted;
 
+	if (q->pace && q->limit < q->max) {
+		wanted = nodrop_wanted(q, us);
+		if (q->limit < wanted)
+			WRITE_ONCE(q->limit, wanted);
+	}
 	q->pace_at = 0;
 	q->pace_taken = q->taken;
-	if (q->limit < floor)
-		WRITE_ONCE(q->limit, floor);
+	if (q->limit < min(q->floor, q->max))
+		q->pace_taken -= NODROP_BATCH;
 }

@@ -5,8 +5,6 @@
 #ifndef NODROP_OWNER_H
 #define NODROP_OWNER_H
 
-#include <linux/preempt.h>
-#include <linux/sched.h>
 #include <linux/skbuff.h>
 #include <linux/wait.h>
 #include <net/sock.h>
@@ -42,25 +40,6 @@ static inline bool nodrop_is_shared(const struct sk_buff *skb)
 {
 	return nodrop_is_reply(skb) || (skb->destructor == sock_wfree &&
 					skb->sk->sk_family == AF_UNSPEC);
-}
-
-/**
- * nodrop_keeps() - does a sender past the qdisc keep a packet that comes back?
- * @skb: the packet
- *
- * AF_XDP does and sends it again, and so does pktgen, a kernel thread without a
- * socket. The kernel frees those of others: of packet sockets, and of generic
- * XDP in a softirq or a write(). Generic XDP in threaded NAPI looks like pktgen
- * here, and loses its packet.
- *
- * Context: ndo_start_xmit(), before the packet is touched.
- * Return: true if it does.
- */
-static inline bool nodrop_keeps(const struct sk_buff *skb)
-{
-	if (skb->sk)
-		return skb->sk->sk_family == AF_XDP;
-	return !in_serving_softirq() && (current->flags & PF_KTHREAD);
 }
 
 /**

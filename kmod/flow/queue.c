@@ -13,7 +13,6 @@
 const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_STOPS]		= "stops",
 	[NODROP_STOPS_LIMIT]	= "stops_limit",
-	[NODROP_BUSY_RETURNS]	= "busy",
 	[NODROP_GUARD_TRIPS]	= "guard_trips",
 	[NODROP_DROP_NOQUEUE]	= "drop_noqueue",
 	[NODROP_DROP_OFF]	= "drop_off",
@@ -39,19 +38,22 @@ EXPORT_SYMBOL_GPL(nodrop_stat_names);
 static DEFINE_HASHTABLE(nodrop_queues, 12);
 static DEFINE_MUTEX(nodrop_queues_lock);
 
+/* nodrop_queue.on before nodrop_queue_bind() */
+static const bool nodrop_never;
+
 /**
  * nodrop_queue_create() - create a queue, bound to no txq
  * @ring: its ring, initialised, empty or in use by senders and a consumer that
  *	take its locks; nodrop_queue_destroy() alone does not need it
  * @key: for nodrop_queue_find()
- * @destroy: frees a packet; called in process context, no lock held
+ * @ops: the driver's
  *
  * Context: process context.
  * Return: the queue, NULL without memory.
  */
 struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 					 const void *key,
-					 void (*destroy)(void *packet))
+					 const struct nodrop_ops *ops)
 {
 	struct nodrop_queue *q = kzalloc(sizeof(*q), GFP_KERNEL);
 
@@ -59,10 +61,10 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 		return NULL;
 	q->ring = ring;
 	q->key = key;
-	q->destroy = destroy;
+	q->ops = ops;
+	q->on = &nodrop_never;
+	q->limit = NODROP_LEAST;
 	q->floor = NODROP_FLOOR;
-	q->bypass_reason = NODROP_DROP_OFF;
-	q->consumer_cpu = -1;
 	q->cpu = -1;
 	nodrop_guard_init(q);
 	nodrop_kick_init(q);
@@ -134,19 +136,22 @@ struct nodrop_queue *nodrop_queue_find(const void *key)
 EXPORT_SYMBOL_GPL(nodrop_queue_find);
 
 /*
- * Void the reserved slots, so that the next sender looks at what has changed.
- * Wake @txq, whatever stopped it, and run its qdisc; that sender stops it again
- * if there is no slot. Needs no order between @stopped and XON: no sender
- * stops the txq meanwhile, and a consumer orders its own wake.
+ * Void the budget, so that the next sender looks at what has changed. Wake
+ * @txq and run its qdisc, unless the ring is full: else each change, such as
+ * "down" and "up", would admit another packet to a ring that nobody reads.
  *
  * Context: producer_lock held; @txq feeds the ring, or did until now.
  */
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
-	WRITE_ONCE(q->reserved, 0);
+	q->budget = 0;
 	if (!txq)
 		return;
-	WRITE_ONCE(q->stopped, false);
+	if (q->txq == txq && nodrop_is_stopped(txq) && !nodrop_drops(q, txq) &&
+	    nodrop_held(q) >= READ_ONCE(q->limit)) {
+		nodrop_guard_arm(q);
+		return;
+	}
 	nodrop_xon(txq);
 	if (!netif_running(txq->dev))
 		return;
@@ -158,33 +163,25 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 	 * Litmus: SB+open-mb-defer+take-mb-xoff
 	 */
 	smp_mb__after_atomic();
-	nodrop_run_qdiscs(q, txq);
-}
-
-/* Undo nodrop_hint(). */
-static void nodrop_unhint(struct netdev_queue *txq)
-{
-#ifdef CONFIG_BQL
-	dql_reset(&txq->dql);
-	WRITE_ONCE(txq->dql.adj_limit, txq->dql.limit);
-#endif
+	netif_schedule_queue(txq);
 }
 
 /**
  * nodrop_queue_bind() - set the txq that feeds the ring
  * @q: the queue
  * @txq: the txq, or NULL when the queue is detached
- * @stale: the driver assigns packets of other txqs to this ring, too
+ * @on: whether flow control is wanted; read again whenever the budget is used
+ *	up. It outlives the binding.
  *
- * Wakes @txq and the previous one, so that a change of index or consumer leaves
- * no txq stopped for ever. Must be called again when the device is up, and with
- * NULL before the txq is freed: after that the guard and kicks use it no more,
- * and a consumer only for a grace period.
+ * Leaves neither @txq nor the previous one stopped for ever. Must be called
+ * again when the device is up, and with a NULL @txq before the txq is freed:
+ * after that the guard and kicks use it no more, and a consumer only for a
+ * grace period.
  *
  * Context: process context, RTNL held.
  */
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
-		       bool stale)
+		       const bool *on)
 {
 	struct netdev_queue *before = q->txq;
 
@@ -195,19 +192,14 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
-	WRITE_ONCE(q->stale, stale);
+	q->on = on;
 	if (before != txq) {
-		if (!txq)
-			WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
 		/* The consumer gets the whole guard_ms again. */
 		WRITE_ONCE(q->stalled, false);
 		/* It decided this for @before; @txq may have no qdisc yet. */
-		WRITE_ONCE(q->woken, false);
-		WRITE_ONCE(q->todo, false);
-		if (before) {
-			nodrop_unhint(before);
-			nodrop_reopen(q, before);
-		}
+		q->woken = false;
+		WRITE_ONCE(q->todo, 0);
+		nodrop_reopen(q, before);
 	}
 	nodrop_reopen(q, txq);
 	nodrop_unlock(q);
@@ -218,26 +210,6 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	}
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
-
-/**
- * nodrop_queue_switched() - flow control was switched on or off
- * @q: the queue
- * @on: which of the two
- *
- * A sender that has read the old setting may still stop the txq: call this
- * again after a grace period.
- *
- * Context: process context, RTNL held.
- */
-void nodrop_queue_switched(struct nodrop_queue *q, bool on)
-{
-	nodrop_lock(q);
-	if (!on)
-		WRITE_ONCE(q->bypass_reason, NODROP_DROP_OFF);
-	nodrop_reopen(q, q->txq);
-	nodrop_unlock(q);
-}
-EXPORT_SYMBOL_GPL(nodrop_queue_switched);
 
 /**
  * nodrop_queue_unaware() - the ring is given to an unaware consumer
@@ -252,8 +224,7 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 {
 	nodrop_lock(q);
 	WRITE_ONCE(q->unaware, true);
-	WRITE_ONCE(q->bypass_reason, NODROP_DROP_FOREIGN);
-	WRITE_ONCE(q->woken, false);
+	q->woken = false;
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }

@@ -4,9 +4,9 @@
  *
  * The array is longer than txqueuelen by a slack: for slots that ptr_ring
  * releases in batches (two cache lines), XDP frames (32), packets that the
- * consumer puts back (a batch of 64) and senders whose slot was taken (one for
- * each CPU, which transmits one packet at a time). A new txqueuelen resizes it
- * only if it is too short.
+ * consumer puts back (a batch of 64) and packets of senders that follow a stop
+ * or a wake that came too late: one from the qdisc, and one from pktgen on each
+ * CPU. A new txqueuelen resizes it only if it is too short.
  */
 #include <linux/mutex.h>
 #include <linux/rtnetlink.h>
@@ -36,7 +36,7 @@ int nodrop_grow(struct nodrop_queue *q, unsigned int max)
 	size = max_t(int, max, NODROP_ARRAY_MIN) + NODROP_SLACK;
 	if (q->ring->size >= size)
 		return 0;
-	return ptr_ring_resize(q->ring, size, GFP_KERNEL, q->destroy);
+	return ptr_ring_resize(q->ring, size, GFP_KERNEL, q->ops->destroy);
 }
 EXPORT_SYMBOL_GPL(nodrop_grow);
 
@@ -55,7 +55,7 @@ void nodrop_resize(struct nodrop_queue *q, unsigned int max)
 	max = max ?: 1;
 	nodrop_lock(q);
 	WRITE_ONCE(q->max, max);
-	WRITE_ONCE(q->limit, clamp(q->limit, min(q->floor, max), max));
+	WRITE_ONCE(q->limit, min(q->limit, max));
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }
@@ -65,9 +65,8 @@ EXPORT_SYMBOL_GPL(nodrop_resize);
  * nodrop_shrink() - shorten the ring's array
  * @q: the queue, unaware and bound to no txq
  *
- * To txqueuelen and a slot for each CPU: several senders may have seen the last
- * one below txqueuelen, and a shorter array would lose their packets. The array
- * stays as it is without memory, or if it holds more than txqueuelen packets.
+ * To txqueuelen. It stays as it is without memory, or if it holds more packets
+ * than that.
  *
  * Context: process context, RTNL held.
  */
@@ -76,14 +75,11 @@ void nodrop_shrink(struct nodrop_queue *q)
 	unsigned int held;
 
 	ASSERT_RTNL();
-	/* Senders that have seen a slot under flow control use the slack. */
-	synchronize_net();
 	nodrop_lock(q);
 	held = nodrop_held(q);
 	nodrop_unlock(q);
 	if (held <= q->max)
-		ptr_ring_resize(q->ring, q->max + nr_cpu_ids, GFP_KERNEL,
-				q->destroy);
+		ptr_ring_resize(q->ring, q->max, GFP_KERNEL, q->ops->destroy);
 }
 EXPORT_SYMBOL_GPL(nodrop_shrink);
 
@@ -132,72 +128,37 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 
 	/* ptr_ring_unconsume() puts the last one back first. */
 	for (i = 0; i < lost; i++)
-		q->destroy(packets[i]);
+		q->ops->destroy(packets[i]);
 }
 EXPORT_SYMBOL_GPL(nodrop_unconsume);
 
-/*
- * Migrate packets of @q to @target while its array has slots, even beyond
- * txqueuelen: their senders are not at fault. The array bounds what filling and
- * detaching queues again and again can occupy.
- */
-static void nodrop_move(struct nodrop_queue *q, struct nodrop_queue *target)
-{
-	void *packet;
-
-	spin_lock_bh(&q->ring->consumer_lock);
-	spin_lock(&target->ring->producer_lock);
-	while (!target->unaware &&
-	       nodrop_held(target) + NODROP_SLACK < target->ring->size) {
-		packet = __ptr_ring_consume(q->ring);
-		if (!packet)
-			break;
-		WRITE_ONCE(q->taken, q->taken + 1);
-		WARN_ON_ONCE(__ptr_ring_produce(target->ring, packet));
-		WRITE_ONCE(target->produced, target->produced + 1);
-	}
-	WRITE_ONCE(target->reserved, 0);
-	spin_unlock(&target->ring->producer_lock);
-	spin_unlock_bh(&q->ring->consumer_lock);
-}
-
 /**
- * nodrop_queue_detach() - detach a queue from its device
+ * nodrop_queue_detach() - detach a queue from its device, and empty it
  * @q: the queue; no sender reaches it any more
- * @target: a queue of the same device to which packets of @q migrate, or NULL.
- *	Those for which it has no slot are purged; all if it is unaware or NULL.
  *
- * Includes nodrop_queue_bind(q, NULL). The caller notifies @target's consumer.
- * Purged packets count in @target, which lives on, or in @q without a target.
+ * Includes nodrop_queue_bind() with no txq.
  *
  * Context: process context, RTNL held.
- * Return: how many packets were purged.
+ * Return: how many packets it held.
  */
-int nodrop_queue_detach(struct nodrop_queue *q, struct nodrop_queue *target)
+int nodrop_queue_detach(struct nodrop_queue *q)
 {
-	struct nodrop_queue *counts = target ?: q;
 	void *packet;
 	int lost = 0;
 
-	nodrop_queue_bind(q, NULL, false);
-	if (target)
-		nodrop_move(q, target);
-
+	nodrop_queue_bind(q, NULL, q->on);
 	for (;;) {
 		nodrop_lock(q);
 		packet = __ptr_ring_consume(q->ring);
-		if (packet)
+		if (packet) {
 			WRITE_ONCE(q->taken, q->taken + 1);
+			q->stats[NODROP_DROP_PURGED]++;
+		}
 		nodrop_unlock(q);
 		if (!packet)
-			break;
-		q->destroy(packet);
+			return lost;
+		q->ops->destroy(packet);
 		lost++;
 	}
-
-	nodrop_lock(counts);
-	counts->stats[NODROP_DROP_PURGED] += lost;
-	nodrop_unlock(counts);
-	return lost;
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_detach);

@@ -32,7 +32,6 @@ static struct ptr_ring *nodrop_live_unused_ring(struct file *file);
 
 #define tun_get_socket(file) nodrop_live_unused_socket(file)
 #define tun_get_tx_ring(file) nodrop_live_unused_ring(file)
-#include "../tun/lookup.h"
 #include "../tun/ring.h"
 
 #pragma GCC diagnostic push
@@ -48,9 +47,11 @@ static struct nodrop_queue *nodrop_tun_queue(struct tun_file *tfile)
 	return nodrop_queue_find(&tfile->tx_ring);
 }
 
-static bool nodrop_tun_enabled(const struct tun_struct *tun)
+static const bool *nodrop_tun_on(const struct tun_struct *tun)
 {
-	return !(READ_ONCE(tun->flags) & NODROP_TUN_OFF);
+	static const bool nodrop_yes = true, nodrop_no;
+
+	return tun->flags & NODROP_TUN_OFF ? &nodrop_no : &nodrop_yes;
 }
 
 /* The ring. Senders hold the RCU read lock. */
@@ -61,7 +62,7 @@ static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
 
 	if (!q)
 		return __ptr_ring_produce(ring, skb);
-	return nodrop_produce(q, skb, ((struct sk_buff *)skb)->len);
+	return nodrop_produce(q, skb);
 }
 
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
@@ -146,37 +147,6 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 
 /* Replacements for functions of the same name */
 
-/*
- * A queue may be created after this finds none. There is no flow control for
- * that packet: a full ring drops it.
- */
-static netdev_tx_t nodrop_live_tun_net_xmit(struct sk_buff *skb,
-					    struct net_device *dev)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	u16 index = skb_get_queue_mapping(skb);
-	netdev_tx_t ret = NETDEV_TX_BUSY;
-	struct nodrop_queue *q = NULL;
-	struct netdev_queue *txq;
-	struct tun_file *tfile;
-	int err = 0;
-
-	nodrop_softirq_lock(&nodrop_tun_lock);
-	txq = netdev_get_tx_queue(dev, index);
-	tfile = rcu_dereference_bh(tun->tfiles[index]);
-	if (tfile)
-		q = nodrop_tun_queue(tfile);
-	if (q && !nodrop_reserved(q, txq))
-		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun),
-				     nodrop_keeps(skb));
-	if (!err)
-		ret = nodrop_tun_xmit_to(tfile, tun_net_xmit, skb, dev);
-	else if (err == -ENOSPC)
-		ret = nodrop_tun_drop(skb, dev);
-	nodrop_softirq_unlock(&nodrop_tun_lock);
-	return ret;
-}
-
 static void nodrop_live_drop(struct nodrop_queue *q)
 {
 	nodrop_queue_hide(q);
@@ -194,7 +164,7 @@ static void nodrop_tun_bind_all(struct net_device *dev)
 		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
 		if (q)
 			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i),
-					  false);
+					  nodrop_tun_on(tun));
 	}
 }
 
@@ -207,7 +177,7 @@ static void nodrop_live_queue_purge(struct tun_file *tfile)
 
 	if (q) {
 		dev = q->txq->dev;
-		lost = nodrop_queue_detach(q, NULL);
+		lost = nodrop_queue_detach(q);
 		while (lost--)
 			dev_core_stats_tx_dropped_inc(dev);
 		nodrop_live_drop(q);
@@ -237,7 +207,7 @@ static int nodrop_live_device_event(struct notifier_block *nb,
 }
 
 struct klp_func nodrop_live_tun_funcs[] = {
-	NODROP_LIVE(tun_net_xmit, nodrop_live_tun_net_xmit),
+	NODROP_LIVE(tun_net_xmit, tun_net_xmit),
 	NODROP_LIVE(tun_do_read, tun_do_read),
 	NODROP_LIVE(tun_chr_poll, tun_chr_poll),
 	NODROP_LIVE(tun_peek_len, tun_peek_len),
@@ -267,13 +237,25 @@ void nodrop_live_begin(void)
 	nodrop_live_stock_ops = NULL;
 }
 
+static void nodrop_live_notify(const void *key)
+{
+	struct sock *sk = &container_of(key, struct tun_file, tx_ring)->sk;
+
+	sk->sk_data_ready(sk);
+}
+
+static const struct nodrop_ops nodrop_live_ring_ops = {
+	.destroy = nodrop_live_ptr_free,
+	.notify = nodrop_live_notify,
+};
+
 static struct nodrop_queue *nodrop_live_create(struct net_device *dev,
 					       struct tun_file *tfile)
 {
 	struct nodrop_queue *q;
 
 	q = nodrop_queue_create(&tfile->tx_ring, &tfile->tx_ring,
-				nodrop_live_ptr_free);
+				&nodrop_live_ring_ops);
 	if (!q)
 		return NULL;
 	if (nodrop_grow(q, dev->tx_queue_len)) {
@@ -305,7 +287,7 @@ void nodrop_live_join(struct net_device *dev)
 		txq = netdev_get_tx_queue(dev, i);
 		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
 		if (q) {
-			nodrop_queue_bind(q, txq, false);
+			nodrop_queue_bind(q, txq, nodrop_tun_on(tun));
 			continue;
 		}
 		/* The queue that failed may have stopped the txq. */
@@ -344,7 +326,7 @@ void nodrop_live_leave(struct net_device *dev, bool for_good)
 		if (!q)
 			continue;
 		nodrop_queue_unaware(q);
-		nodrop_queue_bind(q, NULL, false);
+		nodrop_queue_bind(q, NULL, nodrop_tun_on(tun));
 		nodrop_shrink(q);
 		nodrop_live_drop(q);
 	}

@@ -59,19 +59,7 @@ static void nodrop_tun_stats(struct net_device *dev,
 
 static u32 nodrop_tun_get_flags(struct net_device *dev)
 {
-	return nodrop_tun_enabled(netdev_priv(dev));
-}
-
-static void nodrop_tun_switched(struct tun_struct *tun, bool on)
-{
-	struct nodrop_queue *q;
-	int i;
-
-	for (i = 0; i < tun->numqueues; i++) {
-		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		if (q)
-			nodrop_queue_switched(q, on);
-	}
+	return READ_ONCE(*nodrop_tun_on(netdev_priv(dev)));
 }
 
 /* No txq stays stopped once this is off. */
@@ -82,9 +70,7 @@ static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
 
 	WRITE_ONCE(tun->flags,
 		   now | (flags & 1 ? NODROP_TUN_ON : NODROP_TUN_OFF));
-	nodrop_tun_switched(tun, flags & 1);
-	synchronize_net();
-	nodrop_tun_switched(tun, flags & 1);
+	nodrop_tun_bind_all(dev);
 	return 0;
 }
 

@@ -8,7 +8,5 @@
 /* Set by the administrator: ethtool --set-priv-flags. */
 #define NODROP_TUN_ON		0x01000000
 #define NODROP_TUN_OFF		0x02000000
-/* Other txqs' qdiscs may hold packets for it: nodrop_queue_bind(). */
-#define NODROP_TUN_STALE	0x04000000
 
 #endif

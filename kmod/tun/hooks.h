@@ -29,7 +29,6 @@
 static int __init tun_init(void);
 static void __exit tun_cleanup(void);
 static void tun_setup(struct net_device *dev);
-static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev);
 static int tun_chr_open(struct inode *inode, struct file *file);
 static int tun_chr_close(struct inode *inode, struct file *file);
 struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
@@ -37,7 +36,6 @@ struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 #define tun_init(args)			stock_tun_init(args)
 #define tun_cleanup(args)		stock_tun_cleanup(args)
 #define tun_setup(args)			stock_tun_setup(args)
-#define tun_net_xmit(skb, dev)		stock_tun_net_xmit(skb, dev)
 #define tun_chr_open(inode, file)	stock_tun_chr_open(inode, file)
 #define tun_chr_close(inode, file)	stock_tun_chr_close(inode, file)
 #define tun_get_tx_ring(args)		stock_tun_get_tx_ring(args)
@@ -53,7 +51,6 @@ static void nodrop_tun_queue_purge(struct tun_file *tfile);
 #define nodrop_purge_struct		stock_tun_queue_purge(struct
 #define nodrop_purge_tfile		nodrop_tun_queue_purge(tfile
 
-#include "lookup.h"
 #include "ring.h"
 
 /* Called at every change of the set of queues, with RTNL held. */

@@ -6,7 +6,6 @@
 #undef tun_cleanup
 #undef tun_setup
 #undef tun_queue_purge
-#undef tun_net_xmit
 #undef tun_chr_open
 #undef tun_chr_close
 #undef tun_get_tx_ring
@@ -21,4 +20,3 @@
 #undef ptr_ring_resize_multiple_bh
 #undef netif_set_real_num_tx_queues
 #undef ndo_start_xmit
-#pragma pop_macro("rcu_dereference")

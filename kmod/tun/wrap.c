@@ -38,21 +38,23 @@ static struct nodrop_queue *nodrop_tun_ring_queue(struct ptr_ring *ring)
 	return nodrop_tun_queue(container_of(ring, struct tun_file, tx_ring));
 }
 
-static bool nodrop_tun_enabled(const struct tun_struct *tun)
+/* Is flow control wanted? For nodrop_queue_bind(). */
+static const bool *nodrop_tun_on(const struct tun_struct *tun)
 {
-	unsigned int flags = READ_ONCE(tun->flags);
+	static const bool nodrop_yes = true, nodrop_no;
 
-	if (flags & (NODROP_TUN_ON | NODROP_TUN_OFF))
-		return flags & NODROP_TUN_ON;
-	return READ_ONCE(nodrop_default) || (flags & NODROP_IFF_BACKPRESSURE);
+	if (tun->flags & NODROP_TUN_OFF)
+		return &nodrop_no;
+	if (tun->flags & (NODROP_TUN_ON | NODROP_IFF_BACKPRESSURE))
+		return &nodrop_yes;
+	return &nodrop_default;
 }
 
 /* The ring */
 
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb)
 {
-	return nodrop_produce(nodrop_tun_ring_queue(ring), skb,
-			      ((struct sk_buff *)skb)->len);
+	return nodrop_produce(nodrop_tun_ring_queue(ring), skb);
 }
 
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame)
@@ -107,93 +109,6 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 	return err;
 }
 
-/* Transmit */
-
-/* As sock_init_data() sets it: wakes the consumer that sleeps or polls. */
-static void (*nodrop_tun_data_ready_before)(struct sock *sk);
-
-/* READ_ONCE: each open writes it, the same value again. */
-static void nodrop_tun_call_reader(struct sock *sk)
-{
-	READ_ONCE(nodrop_tun_data_ready_before)(sk);
-}
-
-/* Packets notify the consumer at the end of their burst, XDP frames here. */
-static void nodrop_tun_data_ready(struct sock *sk)
-{
-	struct tun_file *tfile = container_of(sk, struct tun_file, sk);
-
-	if (!nodrop_softirq_is_mine(&nodrop_tun_lock) ||
-	    this_cpu_read(nodrop_tun_target) != tfile)
-		nodrop_tun_call_reader(sk);
-}
-
-/*
- * A burst (xmit_more) ends with its last packet, when its txq is stopped, or
- * with a packet that is not accepted: pktgen sends no more of it then. The
- * check for a sleeping consumer has a full barrier, wq_has_sleeper().
- * Litmus: SB+burst-mb-sleeps+sleep-mb-ring
- */
-static void nodrop_tun_burst_end(struct tun_file *tfile,
-				 const struct netdev_queue *txq,
-				 netdev_tx_t ret)
-{
-	/* On PREEMPT_RT, a sender may be preempted for long in its burst. */
-	bool more = netdev_xmit_more() && ret == NETDEV_TX_OK &&
-		    !IS_ENABLED(CONFIG_PREEMPT_RT);
-
-	/* A race with a wake is harmless: one notification more, or later. */
-	if (!more || data_race(netif_xmit_stopped(txq)))
-		nodrop_tun_call_reader(&tfile->sk);
-}
-
-/* The packet's queue was detached: requeue the packet for another one. */
-static netdev_tx_t nodrop_tun_redirect(struct sk_buff *skb,
-				       struct net_device *dev)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	u16 index = skb_get_queue_mapping(skb);
-	u32 n = READ_ONCE(tun->numqueues);
-
-	if (!n || !nodrop_tun_enabled(tun) ||
-	    !nodrop_has_qdisc(netdev_get_tx_queue(dev, index)))
-		return nodrop_tun_xmit_to(NULL, stock_tun_net_xmit, skb, dev);
-	skb_set_queue_mapping(skb, index % n);
-	return NETDEV_TX_BUSY;
-}
-
-static netdev_tx_t tun_net_xmit(struct sk_buff *skb, struct net_device *dev)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	u16 index = skb_get_queue_mapping(skb);
-	netdev_tx_t ret = NETDEV_TX_BUSY;
-	struct netdev_queue *txq;
-	struct nodrop_queue *q;
-	struct tun_file *tfile;
-	int err = 0;
-
-	nodrop_softirq_lock(&nodrop_tun_lock);
-	tfile = rcu_dereference_bh(tun->tfiles[index]);
-	if (unlikely(!tfile)) {
-		ret = nodrop_tun_redirect(skb, dev);
-		nodrop_softirq_unlock(&nodrop_tun_lock);
-		return ret;
-	}
-
-	q = nodrop_tun_queue(tfile);
-	txq = netdev_get_tx_queue(dev, index);
-	if (!nodrop_reserved(q, txq))
-		err = nodrop_reserve(q, txq, nodrop_tun_enabled(tun),
-				     nodrop_keeps(skb));
-	if (!err)
-		ret = nodrop_tun_xmit_to(tfile, stock_tun_net_xmit, skb, dev);
-	else if (err == -ENOSPC)
-		ret = nodrop_tun_drop(skb, dev);
-	nodrop_softirq_unlock(&nodrop_tun_lock);
-	nodrop_tun_burst_end(tfile, txq, ret);
-	return ret;
-}
-
 #ifdef CONFIG_NET_POLL_CONTROLLER
 static void nodrop_tun_poll(struct net_device *dev)
 {
@@ -206,23 +121,20 @@ static void nodrop_tun_poll(struct net_device *dev)
 
 /* The life of a queue */
 
-static void nodrop_tun_bind_all(struct net_device *dev)
+/* As tun.c does after each packet. */
+static void nodrop_tun_notify(const void *key)
 {
-	struct tun_struct *tun = netdev_priv(dev);
-	bool stale = tun->flags & NODROP_TUN_STALE;
-	struct nodrop_queue *q;
-	int i;
+	struct sock *sk = &((struct tun_file *)key)->sk;
 
-	/* A single txq has no other one beside it. */
-	stale = stale && dev->real_num_tx_queues > 1;
-	for (i = 0; i < tun->numqueues; i++) {
-		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		nodrop_queue_bind(q, netdev_get_tx_queue(dev, i), stale);
-	}
+	sk->sk_data_ready(sk);
 }
 
-/* A burst that was cut off has not notified its consumer. */
-static void nodrop_tun_call_all(struct net_device *dev)
+static const struct nodrop_ops nodrop_tun_ops = {
+	.destroy = tun_ptr_free,
+	.notify = nodrop_tun_notify,
+};
+
+static void nodrop_tun_bind_all(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	struct tun_file *tfile;
@@ -230,11 +142,20 @@ static void nodrop_tun_call_all(struct net_device *dev)
 
 	for (i = 0; i < tun->numqueues; i++) {
 		tfile = rtnl_dereference(tun->tfiles[i]);
-		nodrop_tun_call_reader(&tfile->sk);
+		nodrop_queue_bind(nodrop_tun_queue(tfile),
+				  netdev_get_tx_queue(dev, i),
+				  nodrop_tun_on(tun));
 	}
 }
 
-#include "txqs.h"
+/* Not part of the macro: unused, and so an error, if the hook has no effect. */
+static int nodrop_tun_set_queues(struct net_device *dev, unsigned int n)
+{
+	int err = netif_set_real_num_tx_queues(dev, n);
+
+	nodrop_tun_bind_all(dev);
+	return err;
+}
 
 /* As tun.c sets it: wakes a writer that has polled. */
 static void (*nodrop_tun_write_space_before)(struct sock *sk);
@@ -245,11 +166,9 @@ static void nodrop_tun_write_space(struct sock *sk)
 	READ_ONCE(nodrop_tun_write_space_before)(sk);
 }
 
-static void nodrop_tun_purge(struct nodrop_queue *q,
-			     struct nodrop_queue *target,
-			     struct net_device *dev)
+static void nodrop_tun_purge(struct tun_file *tfile, struct net_device *dev)
 {
-	int lost = nodrop_queue_detach(q, target);
+	int lost = nodrop_queue_detach(nodrop_tun_queue(tfile));
 
 	while (dev && lost--)
 		dev_core_stats_tx_dropped_inc(dev);
@@ -258,22 +177,9 @@ static void nodrop_tun_purge(struct nodrop_queue *q,
 /* No sender reaches the queue any more; another one may have its index. */
 static void nodrop_tun_queue_purge(struct tun_file *tfile)
 {
-	struct nodrop_queue *q = nodrop_tun_queue(tfile);
-	struct net_device *dev = q->txq ? q->txq->dev : NULL;
-	struct nodrop_queue *target = NULL;
-	struct tun_struct *tun = NULL;
-	struct tun_file *other;
+	struct netdev_queue *txq = nodrop_tun_queue(tfile)->txq;
 
-	if (dev)
-		tun = netdev_priv(dev);
-	if (tun && tun->numqueues) {
-		other = rtnl_dereference(tun->tfiles[tfile->queue_index %
-						     tun->numqueues]);
-		target = nodrop_tun_queue(other);
-	}
-	nodrop_tun_purge(q, target, dev);
-	if (target)
-		nodrop_tun_call_reader(&other->sk);
+	nodrop_tun_purge(tfile, txq ? txq->dev : NULL);
 	stock_tun_queue_purge(tfile);
 }
 
@@ -286,13 +192,11 @@ static int tun_chr_open(struct inode *inode, struct file *file)
 		return err;
 
 	*nodrop_tun_slot(tfile) = nodrop_queue_create(&tfile->tx_ring, tfile,
-						      tun_ptr_free);
+						      &nodrop_tun_ops);
 	if (!nodrop_tun_queue(tfile)) {
 		stock_tun_chr_close(inode, file);
 		return -ENOMEM;
 	}
-	WRITE_ONCE(nodrop_tun_data_ready_before, tfile->sk.sk_data_ready);
-	tfile->sk.sk_data_ready = nodrop_tun_data_ready;
 	WRITE_ONCE(nodrop_tun_write_space_before, tfile->sk.sk_write_space);
 	tfile->sk.sk_write_space = nodrop_tun_write_space;
 	return 0;
@@ -308,7 +212,7 @@ static void nodrop_tun_purge_detached(struct tun_file *tfile)
 	rtnl_lock();
 	tun = tfile->detached;
 	if (tun)
-		nodrop_tun_purge(nodrop_tun_queue(tfile), NULL, tun->dev);
+		nodrop_tun_purge(tfile, tun->dev);
 	rtnl_unlock();
 }
 
@@ -350,9 +254,6 @@ static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 		break;
 	case NETDEV_UP:
 		nodrop_tun_bind_all(dev);
-		break;
-	case NETDEV_DOWN:
-		nodrop_tun_down(dev);
 		break;
 	}
 	return NOTIFY_DONE;

@@ -53,8 +53,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "       nodrop set [--now] [--dry-run] --default stall-ms MS",
         description="Set what TUN and TAP devices do when their ring is full: at once, and "
         "whenever a device of that name appears again. 'default' forgets the kept setting. "
-        "stall-ms: how long a reader may take nothing from a full ring before the ring drops; "
-        "0: no limit.",
+        "stall-ms: milliseconds in which a reader must take what a full ring holds, else the ring "
+        "drops; 0: any time.",
     )
     parser.add_argument(
         "words",

@@ -69,15 +69,14 @@ def guard_tripped(look: Look, link: Link) -> Verdict | None:
         return None
     if not trips:
         return ok("the stall guard never found its reader stalled")
-    # The guard trips once, and the ring drops until the reader takes a packet.
     still = link.counted("guard_trips") or link.counted("drop_guard")
     times = "once" if trips == 1 else f"{trips} times"
     host, module = look.host, "tap" if link.now.direct else "nodrop"
     limit = (host.tap_guard_ms if link.now.direct else host.guard_ms) or 0
     return warn(
         f"its reader was found stalled {times}, {'and is stalled now' if still else 'not now'}",
-        f"it took nothing for {limit} ms; the ring drops until it reads again",
-        "# if the reader may pause for longer (such as a suspended VM), give it more time:",
+        f"it did not take what its ring held within {limit} ms: then the ring drops",
+        "# if the reader may need longer (such as a suspended VM), give it more time:",
         f"echo {max(limit * 5, 5000)} >/sys/module/{module}/parameters/guard_ms",
     )
 

@@ -237,9 +237,10 @@ class Host:
         release: release of the running kernel.
         tun, vhost_net, tap: the modules; macvtap and ipvtap use tap.
         default_on: whether backpressure is on by default; None: nodrop is not loaded.
-        guard_ms: time after which a reader that takes nothing counts as stalled; 0: never;
-            None: there is no stall guard.
-        tap_guard_ms: the same for macvtap and ipvtap.
+        guard_ms: time in which a reader must take what a full ring holds, or it is stalled; 0: any
+            time; None: there is no stall guard.
+        tap_guard_ms: of macvtap and ipvtap: time after which a reader that takes nothing is
+            stalled; 0: never.
         default_qdisc: qdisc of new devices; "": not known.
         hidden_processes: number of processes that could not be inspected: owners may be missing.
         unread: namespaces that could not be read -> reason.

@@ -80,8 +80,8 @@ def driver_of(device: Device) -> str:
 
 
 MACHINE: tuple[Metric[Host], ...] = (
-    Metric("nodrop_guard_seconds", GAUGE, "Time that a reader may take nothing from a full "
-              "ring until it counts as stalled; 0: no limit.", _guard),
+    Metric("nodrop_guard_seconds", GAUGE, "Time in which a reader must take what a full ring "
+              "holds, or it counts as stalled; 0: any.", _guard),
     Metric("nodrop_default_backpressure", GAUGE, "Whether backpressure is on by default.",
               _default),
     Metric("nodrop_unread_namespaces", GAUGE, "Network namespaces that were not read.",
@@ -135,8 +135,6 @@ QUEUE: tuple[Metric[Queue], ...] = (
             "qdisc.", _counter("kicks")),
     Metric("nodrop_queue_local_kicks_total", COUNTER, "Times the reader ran the qdisc on its own "
             "CPU.", _counter("kicks_here")),
-    Metric("nodrop_queue_busy_packets_total", COUNTER, "Packets returned to the qdisc "
-            "(NETDEV_TX_BUSY).", _counter("busy")),
     Metric("nodrop_queue_guard_trips_total", COUNTER, "Times the reader was found stalled.",
             _counter("guard_trips")),
     Metric("nodrop_queue_ring_packets", GAUGE, "Packets in the ring.",

@@ -9,7 +9,7 @@ from nodrop.host.describe import owner
 from nodrop.host.model import Qdisc
 from nodrop.top.rates import QueueRow, Rates, Row, Waits
 
-_COUNTERS = ("stops", "stops_limit", "wakes", "kicks", "kicks_here", "busy", "guard_trips")
+_COUNTERS = ("stops", "stops_limit", "wakes", "kicks", "kicks_here", "guard_trips")
 
 
 def row(found: Row, *, queues: bool) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import build, ethtool, switch
 from nodrop.trace.tracefs import Tracefs
 
-EVENTS = ("stop", "wake", "kick", "busy", "guard")
+EVENTS = ("stop", "wake", "kick", "guard")
 """Events of the drivers' tracepoints. "drop" comes from their counters, "lost" from the trace."""
 COUNT_S = 1.0
 """Interval at which counters are read, seconds."""
 _READ = 65536
 _LINE = re.compile(
     r" (?P<time>\d+\.\d+): nodrop_(?P<event>\w+): dev=(?P<device>\S*) queue=(?P<queue>\d+) "
-    r"held=(?P<held>\d+)/(?P<limit>\d+) max=(?P<max>\d+) (?P<key>\w+)=(?P<value>\w+)"
+    r"held=(?P<held>\d+)/(?P<limit>\d+) max=(?P<max>\d+) cpu=(?P<cpu>-?\d+)"
 )
 _LOST = re.compile(r"\[LOST (?P<count>\d+) EVENTS\]")
 _PLAIN = re.compile(r"[\w.:@+-]+", re.ASCII)
@@ -36,7 +36,7 @@ class Event:
         time_s: seconds since 1970.
         kind: one of EVENTS, "drop" or "lost".
         device: name of the device; "": none.
-        more: other values by name: numbers, and causes as words.
+        more: other values by name: numbers, and the cause of drops.
     """
 
     time_s: float
@@ -57,11 +57,7 @@ def parse(line: str, offset_s: float) -> Event | None:
     match = _LINE.search(line)
     if not match:
         return None
-    more: dict[str, int | str] = {
-        name: int(match[name]) for name in ("queue", "held", "limit", "max")
-    }
-    value = match["value"]
-    more[match["key"]] = int(value) if value.isdigit() else value
+    more = {name: int(match[name]) for name in ("queue", "held", "limit", "max", "cpu")}
     return Event(float(match["time"]) + offset_s, match["event"], match["device"], more)
 
 

@@ -55,7 +55,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-_TUN_XMIT = "(nodrop_live_)?(tun|tap)_(net_xmit|handle_frame)"
+_TUN_XMIT = "(tun|tap)_(net_xmit|handle_frame)"
 _WRITE = "(tun|tap)_(get_user|chr_write|sendmsg|xdp_one|build_skb|rx_)|napi_"
 _CORE_XMIT = r"__dev_xmit_skb|__dev_queue_xmit|sch_direct_xmit|validate_xmit|\w+_start_xmit"
 _QDISC = r"__dev_xmit_skb|__tcf_kfree_skb_list|\w+_(enqueue|dequeue)|drop_func|codel_|net_tx_action"
@@ -121,9 +121,9 @@ RULES = (
     Rule(
         "QUEUE_PURGE|NOT_SPECIFIED|",
         None,
-        "The queue was purged with packets in it: the reader closed it, or its size changed.",
+        "The queue was purged with packets in it: the reader closed or detached it.",
         "Check whether the reader restarts.",
-        functions=r"(tun|tap)_(queue_purge|detach|queue_resize|put_)"
+        functions=r"(tun|tap)_(queue_purge|ptr_free|detach|queue_resize|put_)"
         r"|__?skb_(queue_purge|array_destroy)|ptr_ring_",
     ),
     Rule(
@@ -264,14 +264,15 @@ CAUSES = {
         "Load nodrop's vhost_net, too: 'nodrop install' reports what to restart.",
     ),
     "guard": (
-        "the reader is stalled: it has taken nothing for guard_ms",
-        "Find out why the program that has the device open does not read, or restart it.",
+        "the reader is stalled: it does not read, or is too slow for guard_ms",
+        "Find out what keeps the program that has the device open from reading, or restart it.",
     ),
     "unheld": ("no sender could wait: packets were forwarded, copied, or another guest's", ""),
     "full": ("the blocked senders' frames fill the ring", ""),
     "rest": ("segments behind a dropped one", ""),
     "xdp": ("XDP frames found no free slot", ""),
-    "purged": ("they were in the ring when the reader closed it", ""),
+    "bypass": ("they were sent past the qdisc, and the ring was full", ""),
+    "purged": ("they were in the ring of a queue that was closed or detached", ""),
     "unclaimed": ("the cause is unknown; please report a bug", ""),
 }
 """nodrop's causes of drops (docs/design.md): meaning, and advice for a full ring."""

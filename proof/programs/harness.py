@@ -29,6 +29,7 @@ from lab.guest.process import ip_batch
 from lab.guest.timing import scaled, time_limit
 from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
 from lab.guest.variant import Variant
+from nodrop.host import ethtool
 from proof.late_drivers import LateDrivers
 
 NAME = "ndtest0"
@@ -126,6 +127,16 @@ def tun(ring: int, *, flags: int = IFF_TUN, qdisc: str = DEEP) -> Iterator[TunDe
         if flags & IFF_TAP:
             ip_batch([f"neigh replace {THERE} lladdr 02:00:00:00:00:02 dev {NAME}"])
         yield device
+
+
+@contextmanager
+def backpressure_off() -> Iterator[None]:
+    """Fill rings up to txqueuelen in the block, whatever their limit."""
+    ethtool.set_private_flag(NAME, "nodrop", False)
+    try:
+        yield
+    finally:
+        ethtool.set_private_flag(NAME, "nodrop", True)
 
 
 def counters(queue: int = 0, *, device: str = NAME, direction: str = "tx") -> dict[str, int]:

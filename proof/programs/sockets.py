@@ -34,10 +34,10 @@ def fill(sock: socket.socket) -> None:
 
 
 @contextmanager
-def one_cpu() -> Iterator[None]:
-    """Pin this process, and so the packets that it sends, to one CPU for the block."""
+def one_cpu(cpu: int = 0) -> Iterator[None]:
+    """Pin this thread and those that it starts, and so what they send, to a CPU for the block."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
+    os.sched_setaffinity(0, {cpu})
     try:
         yield
     finally:

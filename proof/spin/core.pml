@@ -6,62 +6,130 @@
 byte ring;
 bit producer_lock, consumer_lock;
 
+/* The limit at first. */
+#ifdef ADAPT
+#define FIRST 1
+#else
+#define FIRST BIG
+#endif
+
 /* struct nodrop_queue */
-byte max = BIG, limit = BIG, produced, reserved, taken, mark;
-short wake_at;
-bool unaware, off, stalled, stopped, woken, notice;
-bool todo;
+byte max = BIG, limit = FIRST, produced, budget, taken;
+bool unaware, off, stalled, woken;
+mtype = { NOTHING, RUN, LOOK };
+mtype todo = NOTHING;
 /* The kick's state: sent, or reading the txq's state. */
 mtype = { NONE, SENT, BEGUN };
 mtype kicking = NONE;
-/* guard_moved, for guard_mark: the consumer has taken something since. */
-bool guard_pending, guard_moved;
-byte guard_samples;
+bool guard_pending;
+byte guard_mark, guard_samples;
+/* Of a stop: its samples, its mark, and whether it begins a window. */
+byte stop_samples, stop_mark;
+bool stop_counts;
 
-/* The txq, its qdisc, and their runs. */
-bool xoff, scheduled = true, qdisc_runs, direct_runs, device_up = true;
+/* The txq, its XOFF bits, its qdisc, and their runs. */
+bool driver_off, stack_off;
+bool scheduled = true, qdisc_runs, direct_runs, device_up = true;
 byte backlog = PACKETS - 1;
 
 /* The consumer was notified; it has ended. The packets' fates. */
-bool called, away;
-byte delivered, dropped, purged, refused;
-
-#define HELD (unaware -> ring : produced - taken)
-#define HAS_PACKETS (produced != taken)
-/* Slots of the slack for senders: two, or one. */
-#if defined(EVENT) || defined(OFF)
-#define OTHERS (1 + DIRECT)
+#ifdef DEAD
+bool called, away = true;
 #else
-#define OTHERS DIRECT
+bool called, away;
 #endif
-#define WORKS (!unaware && !off && !stalled)
+/* It sleeps although the ring has packets; 2: a sample has left it so. */
+byte asleep;
+byte delivered, dropped, purged, refused;
+/* How many entered a ring of @max or more since the consumer took one. */
+byte beyond;
+
+/* A packet may leave the ring before @taken counts it, or @produced. */
+#define HELD (unaware -> ring : produced - taken)
+#define XOFF (driver_off || stack_off)
+
+/* nodrop_drops(). NODROP_LEAST is 1. */
+mtype = { WORKS, BYPASS, OFF, STALLED };
+#define DROPS (unaware || off -> OFF : (stalled -> STALLED : WORKS))
+
+/*
+ * The slack: packets of senders that follow a stop, XDP frames, packets that
+ * the consumer puts back. The array has it.
+ */
+#define SLACK (LATE + XDP + BACK)
+#ifdef BREAK_SLACK
+#define SENDERS_END (max + LATE)
+#else
+#define SENDERS_END (BIG + SLACK)
+#endif
 
 inline lock(which) { atomic { !which -> which = 1 } }
 inline both_locks() { lock(consumer_lock); lock(producer_lock) }
 inline both_unlock() { producer_lock = 0; consumer_lock = 0 }
 
-inline wake_txq() { atomic { when(xoff, xoff = false; scheduled = true) } }
-inline schedule_txq() { atomic { when(!xoff, scheduled = true) } }
+inline schedule_txq() { atomic { when(!XOFF, scheduled = true) } }
 
-/* queue.c, ring.c: with both locks. */
-
-inline reopen()
+/* internal.h */
+inline xon()
 {
-#ifdef BREAK_REOPEN
-	stopped = false; when(device_up, wake_txq())
+#ifdef BREAK_BITS
+	when(device_up, driver_off = false);
+	stack_off = false
 #else
-	stopped = false; xoff = false; when(device_up, schedule_txq())
+	stack_off = false;
+	when(device_up, driver_off = false)
 #endif
 }
 
-inline resize(slots)
+/* guard.c: with producer_lock. */
+
+inline guard_window()
+{
+#ifdef BREAK_MARK
+	guard_mark = (produced > taken -> taken + 1 : produced);
+#else
+	guard_mark = produced;
+#endif
+	guard_samples = 0; guard_pending = true
+}
+
+inline guard_arm() { atomic { when(!guard_pending, guard_window()) } }
+
+/* queue.c: with producer_lock. */
+
+inline reopen()
+{
+#ifndef BREAK_VOID
+	budget = 0;
+#endif
+	if
+#ifndef BREAK_FULL
+	:: stack_off && DROPS == WORKS && HELD >= limit -> guard_arm()
+	:: else ->
+#else
+	:: true ->
+#endif
+		xon();
+#ifndef BREAK_REOPEN
+		when(device_up, schedule_txq())
+#endif
+	fi
+}
+
+/* queue.c, ring.c: with both locks. */
+
+inline resize(packets)
 {
 	both_locks();
-	atomic {
-		max = slots;
-		limit = (limit > max -> max : limit);
-		reserved = 0
-	};
+	atomic { max = packets; limit = (limit > max -> max : limit) };
+	reopen();
+	both_unlock()
+}
+
+/* Also when the device comes up. */
+inline bind()
+{
+	both_locks();
 	reopen();
 	both_unlock()
 }
@@ -69,8 +137,7 @@ inline resize(slots)
 inline to_unaware()
 {
 	both_locks();
-	unaware = true;
-	reserved = 0;
+	atomic { unaware = true; woken = false };
 #ifndef BREAK_UNAWARE
 	reopen();
 #endif
@@ -79,165 +146,170 @@ inline to_unaware()
 	called = true
 }
 
-/* nodrop_queue_switched() */
-inline to_off()
-{
-	both_locks();
-	off = true;
-	reserved = 0;
-	reopen();
-	both_unlock()
-}
-
 /* produce.c: with producer_lock. */
 
-inline guard_arm()
+inline stop(all)
 {
+	max_at_stop = limit;
+	when(all, driver_off = true);
 	atomic {
-		when(!guard_pending,
-		     guard_moved = false; guard_samples = 0;
-		     guard_pending = true)
-	}
-}
-
-inline look()
-{
-	atomic {
-		free = HELD < limit;
-		when(free, reserved = limit - HELD)
-	}
-}
-
-/* Sets free when the stop is undone. */
-inline stop()
-{
-	atomic { reserved = 0; mark = produced; wake_at = produced - limit / 2 };
-#ifdef BREAK_STOPPED
-	stopped = true; xoff = true;
-#else
-	xoff = true; stopped = true;
+#ifdef GUARD
+		when(!stack_off,
+		     stop_samples = 0; stop_mark = produced;
+		     stop_counts = !guard_pending);
 #endif
+		stack_off = true
+	};
 #ifdef BREAK_RECHECK
-	free = false;
+	guard_arm()
 #else
-	free = taken >= wake_at;
-#endif
 	if
-	:: free ->
-		stopped = false;
-		xoff = false;
-#ifndef BREAK_UNDO
-		schedule_txq();
+	:: HELD <= max_at_stop / 2 ->
+#ifdef BREAK_UNDO
+		xon()
+#else
+		reopen()
 #endif
-		look();
-		atomic { when(!free, reserved = 1; free = true) }
 	:: else -> guard_arm()
 	fi
+#endif
 }
 
-inline reserve()
+/*
+ * The consumer may take the packet before it is counted. It is notified of it
+ * before a stop: tun.c does that later, but the core does not rely on it.
+ */
+inline enter()
 {
+	atomic {
+		beyond = (HELD < max || DROPS != WORKS -> 0 : beyond + 1);
+		ring++;
+		assert(beyond <= SLACK && ring <= BIG + SLACK)
+	};
+	atomic { produced++; called = true }
+}
+
+/* A batch is one packet. */
+inline produce_last(past, waits, more)
+{
+	atomic { why = DROPS; seen_limit = limit; end = max; budget = 0 };
 	if
-	:: reserved -> verdict = RESERVED
+	:: why == STALLED -> end = 1
+	:: why == WORKS && past && !waits -> atomic { why = BYPASS; share() }
+	:: why == WORKS && !(past && !waits) -> end = SENDERS_END
+	:: why == OFF
+	fi;
+	fits = HELD < end;
+	if
+	:: fits -> enter()
 	:: else ->
-		lock(producer_lock);
+		/* With flow control no sender drops. */
+		assert(why != WORKS);
+		dropped++
+	fi;
+	if
+	:: why == STALLED -> when(!fits, guard_arm())
+	:: why == OFF -> when(fits, budget = end - HELD)
+	:: why == WORKS || why == BYPASS ->
 		if
-		:: !WORKS -> atomic {
-				free = HELD < max;
-				when(free && !reserved, reserved = max - HELD);
-				verdict = (reserved -> RESERVED : FULL);
-				when(!reserved, dropped++)
-			}
-#ifdef BREAK_RESERVE
-		:: WORKS -> verdict = RESERVED
+#ifdef BREAK_STOP
+		:: true
 #else
-		:: WORKS && reserved -> verdict = RESERVED
-		:: WORKS && !reserved ->
-			look();
-			when(!free, stop());
-			verdict = (free -> RESERVED : BUSY)
+		:: HELD >= seen_limit -> stop(waits || more)
+		:: HELD < seen_limit ->
+			when(why == WORKS, budget = seen_limit - HELD)
 #endif
-		fi;
-		producer_lock = 0
+		fi
 	fi
 }
 
-inline produce()
+/* nodrop_share() */
+inline share()
 {
-	atomic {
-		!producer_lock -> producer_lock = 1;
-#ifdef BREAK_OFF
-		when(!reserved && !WORKS && HELD < max, reserved = max - HELD);
-		when(!reserved && WORKS, reserved = 1);
-#else
-#ifndef BREAK_SLACK
-		/* The slot that it has seen may be taken: the slack has one. */
-		when(!reserved, reserved = 1);
-#endif
-#endif
-		free = reserved && ring < BIG + OTHERS;
-		/* No sender that has seen a slot drops. */
-		assert(free)
-	};
-	ring++;
-	produced++;
-	reserved--;
-	when(!reserved && WORKS, look(); when(!free, stop()));
-	atomic { notice = true; producer_lock = 0 }
+	end = (backlog ->
+	       (stack_off -> (limit > 1 -> limit / 2 : 1) : limit - limit / 4) :
+	       max)
 }
 
-/* The driver notifies more often: also if the burst put nothing in. */
-inline burst_end()
+inline produce(past, waits, more)
 {
-#ifdef BREAK_BURST
-	atomic { when(notice && hand < 2, notice = false; called = true) }
-#else
+	lock(producer_lock);
+	if
+	:: budget > 1 -> enter(); budget--
+	:: else -> produce_last(past, waits, more)
+	fi;
+	producer_lock = 0
+}
+
+inline produce_xdp()
+{
+	lock(producer_lock);
 	atomic {
-		when(notice && (hand < 2 || xoff), notice = false; called = true)
+		end = max;
+		when(DROPS == WORKS,
+		     share(); when(end == max, end = end + XDP));
+		if
+		:: HELD < end -> enter(); when(budget, budget--)
+		:: else -> refused++
+		fi;
+		producer_lock = 0
 	}
-#endif
 }
 
-mtype = { FULL, RESERVED, BUSY };
-
-/* consume.c */
-
-inline wake()
-{
-	stopped = false; woken = true; xoff = false
-}
+/* consume.c: with consumer_lock. */
 
 inline check(dry)
 {
-	when(stopped, when(dry || taken >= wake_at, wake()));
-	if
-	:: woken && dry ->
-		woken = false;
-#ifndef BREAK_DRY
-		todo = true
+#ifndef BREAK_STALL
+	when(dry && stalled, stalled = false);
 #endif
-	/* Half way to the mark, if no sender came since the stop. */
-	:: woken && !dry && produced == mark -> todo = true
-	:: !woken || !dry
+	if
+	:: stack_off && device_up ->
+		when(HELD <= limit / 2,
+		     woken = true;
+		     xon();
+		     when(dry, woken_and_dry()))
+	:: else ->
+		if
+		:: woken && dry -> woken_and_dry()
+		/* Not with a short txqueuelen. */
+		:: woken && !dry && backlog && !qdisc_runs -> todo = RUN
+		:: !woken || !dry
+		fi
 	fi
+}
+
+inline woken_and_dry()
+{
+	woken = false;
+#ifndef BREAK_DRY
+	todo = LOOK
+#endif
 }
 
 inline act()
 {
-	todo = false;
-	/* Meanwhile a sender may have come, or not. */
-	if
-	:: stopped || (HAS_PACKETS && produced != mark) -> woken = true
-	:: else ->
-		when(backlog,
-			if
-			:: atomic { kicking == NONE -> kicking = SENT }
-			:: kicking == SENT
+	atomic { doing = todo; todo = NOTHING };
+	/* In the time that nodrop_wait() takes, a sender may have come. */
+	when(!stack_off && (doing == RUN || backlog),
+		if
+		:: atomic { kicking == NONE -> kicking = SENT }
+		:: kicking == SENT
 #ifdef BREAK_KICK
-			:: kicking == BEGUN
+		:: kicking == BEGUN
 #endif
-			/* On this CPU, or because the kick has begun. */
-			:: schedule_txq()
-			fi)
-	fi
+		/* On this CPU, or because the kick has begun. */
+		:: schedule_txq()
+		fi)
+}
+
+/* ring.c: the packet that the consumer has taken. */
+inline put_back()
+{
+	both_locks();
+	taken--;
+	both_unlock();
+	both_locks();
+	atomic { ring++; assert(ring <= BIG + SLACK) };
+	both_unlock()
 }

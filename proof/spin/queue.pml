@@ -9,15 +9,33 @@
  * statement is one access, between which other CPUs may run.
  *
  * Invariants:
- *  - a sender that has seen a slot drops no packet;
+ *  - while there is flow control, a sender from the qdisc drops no packet;
+ *  - the ring never holds more than BIG and the slack;
+ *  - the guard trips if the consumer does not take in a window what the ring
+ *    held when it began;
  *  - at the end no packet is in the qdisc or the ring, and the txq runs: see
  *    Monitor().
  *
- * Options: PACKETS through the qdisc; BIG, txqueuelen until a resize to 1;
- * DIRECT, packets past the qdisc, 0 or 1; ADAPT: the limit changes; EVENT; OFF:
- * flow control is switched off; GUARD; LEAVES: the consumer ends. BREAK_... omits
- * one step; test_spin.py has the assertion that must fail then.
+ * Options: PACKETS through the qdisc; BIG, txqueuelen until a resize to 1; LATE,
+ * packets that may follow a stop. As many as given, else none: XDP frames; BACK,
+ * packets that the consumer puts back; DIRECT, packets past the qdisc; BINDS, the
+ * queue is bound again. WAITS: the sender past the qdisc waits for a wake; ADAPT:
+ * the limit changes; EVENT; SWITCH: flow control is switched off; GUARD; DEAD:
+ * there is no consumer; LEAVES: it ends; EDGE: it waits for an edge once.
+ * BREAK_... changes one step; test_spin.py has the assertion that must fail then.
  */
+#ifndef XDP
+#define XDP 0
+#endif
+#ifndef BACK
+#define BACK 0
+#endif
+#ifndef DIRECT
+#define DIRECT 0
+#endif
+#ifndef BINDS
+#define BINDS 0
+#endif
 #include "core.pml"
 
 /*
@@ -27,27 +45,32 @@
  */
 active proctype Sender()
 {
-	mtype verdict;
-	bool free;
-	byte hand;
+	mtype why;
+	bool fits;
+	byte hand, end, seen_limit, max_at_stop;
 
-end:	do
+end_idle: do
 	:: atomic { scheduled && device_up -> scheduled = false; qdisc_runs = true };
 again:		if
-		:: atomic { xoff || !backlog -> qdisc_runs = false }
-		:: atomic { !xoff && backlog -> backlog--; hand = 1 };
+		:: atomic { XOFF || !backlog -> qdisc_runs = false }
+		:: atomic { !XOFF && backlog -> backlog--; hand = 1 };
 			if
 			:: atomic { backlog -> backlog--; hand = 2 }
 			:: skip
 			fi;
-			do
-			:: hand && !xoff ->
-				reserve();
-				when(verdict == RESERVED, produce());
-				burst_end();
-				if :: verdict == BUSY -> break :: else -> hand-- fi
-			:: !hand || xoff -> break
-			od;
+			if
+			:: !XOFF ->
+				produce(false, false, hand == 2);
+				hand--;
+				/* A burst ends at the driver's bit alone. */
+				if
+				:: hand && !driver_off ->
+					produce(false, false, false);
+					hand--
+				:: !hand || driver_off
+				fi
+			:: XOFF
+			fi;
 			when(!hand, goto again);
 			atomic {
 				backlog = backlog + hand; hand = 0;
@@ -76,33 +99,68 @@ active proctype Application()
 	}
 }
 
-/* A sender past the qdisc, like a packet socket: it handles BUSY itself. */
+/*
+ * A sender past the qdisc. While the qdisc runs, it is taken for a sender from
+ * there.
+ */
 #if DIRECT
 active proctype Direct()
 {
-	mtype verdict = BUSY;
-	bool free;
-	byte hand = 1;
+	mtype why;
+	bool fits, past;
+	byte left = DIRECT, end, seen_limit, max_at_stop;
 
-	if
-	:: atomic { device_up -> direct_runs = true };
-		when(!xoff, reserve());
+	do
+	:: left ->
 		if
-		:: verdict == RESERVED -> produce()
-		:: verdict == BUSY -> refused++
-		:: verdict == FULL
-		fi;
-		burst_end();
-		direct_runs = false
-	:: refused++
-	fi
+		:: atomic { device_up -> direct_runs = true };
+			if
+#ifdef WAITS
+			:: !driver_off ->
+				produce(true, true, false); left--
+			:: driver_off
+#else
+			:: !driver_off ->
+				past = !qdisc_runs;
+				produce(past, false, false); left--
+			:: driver_off -> refused++; left--
+#endif
+			fi;
+			direct_runs = false;
+#ifdef WAITS
+			!driver_off
+#endif
+		:: !device_up -> refused++; left--
+		fi
+	:: !left -> break
+	od
+}
+#endif
+
+#if XDP
+active proctype Frames()
+{
+	byte left = XDP, end;
+
+	do
+	:: left -> produce_xdp(); left--
+	:: !left -> break
+	od
 }
 #endif
 
 /* It checks for a stop if the ring is empty, and else at any time or not. */
+#ifndef DEAD
 active proctype Consumer()
 {
+	mtype doing;
 	bool got;
+#ifdef EDGE
+	bool slept;
+#endif
+#if BACK
+	bool back = true;
+#endif
 
 	do
 	:: called = false;
@@ -113,8 +171,7 @@ active proctype Consumer()
 			};
 			if
 			:: got && !unaware ->
-				atomic { taken++; guard_moved = true };
-				when(stalled, stalled = false);
+				atomic { taken++; beyond = 0 };
 #ifdef ADAPT
 				if :: limit = 1 :: limit = max :: skip fi;
 #endif
@@ -122,21 +179,37 @@ active proctype Consumer()
 			:: !got && !unaware -> check(true)
 			:: unaware
 			fi;
-			atomic { consumer_lock = 0; delivered = delivered + got };
+			consumer_lock = 0;
+			when(todo != NOTHING, act());
+#if BACK
+			if
+			:: got && back -> put_back(); back = false; got = false
+			:: delivered = delivered + got
+			fi;
+#else
+			delivered = delivered + got;
+#endif
 #ifdef LEAVES
 			if :: away = true; goto end :: skip fi;
 #endif
-			when(todo, act());
+#ifdef EDGE
+			/* Once it sleeps although the ring has packets. */
+			if
+			:: !slept -> slept = true; asleep = 1; break
+			:: skip
+			fi;
+#endif
 			/* nodrop_act() returns whether to read again. */
 			if
-			:: got || (!unaware && HAS_PACKETS)
+			:: got || (!unaware && produced != taken)
 			:: else -> break
 			fi
 		od;
-end_sleep:	called
+end_sleep:	called; asleep = 0
 	od;
 end:	skip
 }
+#endif
 
 /* kick.c */
 active proctype Kick()
@@ -146,34 +219,64 @@ end:	do
 	od
 }
 
-/* guard.c: each sample comes at any time, however slow the consumer is. */
+/*
+ * guard.c: each sample comes at any time, however slow the consumer is. A window
+ * has three, or one while the consumer is stalled. It is decided in one step;
+ * docs/memory-ordering.md says what comes of a consumer that takes meanwhile.
+ */
 #ifdef GUARD
 active proctype Guard()
 {
+	bool stopped, notify, trips;
+
 end:	do
 	:: atomic {
 			guard_pending && !producer_lock -> producer_lock = 1;
-			guard_pending = device_up && xoff;
-			if
-			:: device_up && xoff ->
-				when(guard_moved, guard_samples = 0);
-				/* NODROP_GUARD_SAMPLES is 2. */
-				when(guard_samples < 2, guard_samples++);
-				guard_moved = false
-			:: device_up && !xoff -> scheduled = true
-			:: !device_up
-			fi
+			guard_pending = false; notify = false; trips = false
 		};
 		if
-		:: guard_pending && guard_samples == 2 ->
-			stalled = true;
-			wake_txq();
-#ifdef BREAK_TRIP
-			guard_pending = false
+		:: !device_up
+		:: device_up ->
+#ifdef BREAK_GUARD
+			stopped = stack_off;
+#else
+			stopped = XOFF;
 #endif
-		:: else
+			when(!stopped, schedule_txq());
+#ifdef BREAK_NOTIFY
+			notify = (stopped || stalled) && HELD > 0;
+#else
+			notify = HELD > 0;
+#endif
+			atomic {
+				when(stopped && stop_samples < 4, stop_samples++);
+				assert(!stopped || !stop_counts ||
+				       stop_samples <= 3 || taken >= stop_mark);
+				guard_samples++;
+				if
+				:: taken >= guard_mark ->
+					stalled = false;
+					when(stopped, guard_window())
+				:: taken < guard_mark && !stalled &&
+				   guard_samples == 3 ->
+					/* Nor if one notification would help. */
+					assert(called || asleep < 2);
+#ifndef BREAK_TRIP
+					trips = true; stalled = true; limit = 1;
+					stop_counts = false
+#endif
+				:: taken < guard_mark && !stalled &&
+				   guard_samples < 3 -> guard_pending = true
+				:: taken < guard_mark && stalled
+				fi
+			};
+			when(trips, reopen())
 		fi;
-		producer_lock = 0
+		atomic {
+			producer_lock = 0;
+			when(notify, called = true);
+			when(asleep && !called, asleep = 2)
+		}
 	od
 }
 #endif
@@ -183,12 +286,13 @@ inline down_and_up()
 {
 	device_up = false;
 	!qdisc_runs && !direct_runs;
-	atomic { purged = purged + backlog; backlog = 0; scheduled = false };
+	atomic {
+		purged = purged + backlog; backlog = 0; scheduled = false;
+		driver_off = true
+	};
 	/* Up: then the driver binds the queue again, which wakes it. */
-	device_up = true;
-	both_locks();
-	reopen();
-	both_unlock()
+	atomic { device_up = true; driver_off = false };
+	bind()
 }
 
 #ifdef EVENT
@@ -200,18 +304,42 @@ active proctype Event()
 }
 #endif
 
-#ifdef OFF
+/* As the device's flags change. */
+#if BINDS
+active proctype Binder()
+{
+	byte left = BINDS;
+
+	do
+	:: left -> bind(); left--
+	:: !left -> break
+	od
+}
+#endif
+
+/* By the device's flag, which binds the queue again, or by the parameter. */
+#ifdef SWITCH
 active proctype Administrator()
 {
-	to_off()
+	off = true;
+	if :: bind() :: skip fi
 }
 #endif
 
 /* No process can continue: check the final state. */
+#ifdef GUARD
+#define RELEASED (true)
+#else
+#define RELEASED (!away)
+#endif
 active proctype Monitor()
 {
 	timeout;
-	assert(!backlog);
-	assert(away || (!ring && !xoff));
-	assert(away || delivered + dropped + purged + refused == PACKETS + DIRECT)
+	assert(!RELEASED || !backlog);
+	assert(!RELEASED || !XOFF);
+	assert(away || asleep || !ring);
+	assert(away || asleep || !stalled);
+	assert(!RELEASED || asleep ||
+	       delivered + dropped + purged + refused + ring ==
+	       PACKETS + DIRECT + XDP)
 }

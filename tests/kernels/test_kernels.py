@@ -28,7 +28,7 @@ KERNELS = tuple(os.environ.get("NODROP_TEST_KERNELS", "").split()) or kernel_nam
 OTHERS = [name for name in KERNELS if name != "7.3"]
 """Kernels whose drivers differ from 7.3's, with which all programs run in user mode."""
 _ALL = find_selftests(REPOSITORY / "proof/programs")
-DIFFERENT = ("tun_", "vhost_", "sec_memory")
+DIFFERENT = ("tun_", "vhost_")
 """Prefixes of programs that depend on a kernel's drivers or its network core."""
 SELFTESTS = [
     path for path in _ALL if path.name.startswith(DIFFERENT) and path.name != "tun_protocol"

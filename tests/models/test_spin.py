@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The model of a queue's life holds in every order of steps, and can fail."""
+"""The model of a queue holds in every order of steps, and can fail."""
 
 from __future__ import annotations
 
@@ -15,25 +15,34 @@ MEMORY_MB = 2000
 COMPILE = f"-w -DSAFETY -DMEMLIM={MEMORY_MB}".split()
 
 WHOLE = {
-    "stop and wake": "-DPACKETS=4 -DBIG=3 -DDIRECT=0 -DADAPT",
-    "past the qdisc": "-DPACKETS=2 -DBIG=2 -DDIRECT=1",
-    "event": "-DPACKETS=3 -DBIG=2 -DDIRECT=0 -DEVENT",
-    "switched off": "-DPACKETS=1 -DBIG=1 -DDIRECT=1 -DOFF",
-    "consumer that goes": "-DPACKETS=2 -DBIG=1 -DDIRECT=0 -DGUARD -DLEAVES",
+    "stop and wake": "-DPACKETS=3 -DBIG=2 -DLATE=2 -DADAPT",
+    "ring of one": "-DPACKETS=5 -DBIG=1 -DLATE=2",
+    "past the qdisc": "-DPACKETS=2 -DBIG=2 -DLATE=2 -DDIRECT=1",
+    "past the qdisc, waiting": "-DPACKETS=2 -DBIG=1 -DLATE=2 -DDIRECT=1 -DWAITS",
+    "XDP and put back": "-DPACKETS=3 -DBIG=2 -DLATE=2 -DXDP=1 -DBACK=1",
+    "event": "-DPACKETS=4 -DBIG=3 -DLATE=2 -DEVENT",
+    "switched off": "-DPACKETS=2 -DBIG=1 -DLATE=2 -DSWITCH",
+    "no consumer": "-DPACKETS=6 -DBIG=4 -DLATE=1 -DXDP=1 -DDEAD -DEVENT -DBINDS=2",
+    "waits for an edge": "-DPACKETS=2 -DBIG=2 -DLATE=2 -DGUARD -DEDGE",
+    "consumer that goes": "-DPACKETS=3 -DBIG=2 -DLATE=2 -DGUARD -DLEAVES",
 }
 BROKEN = {
-    "RECHECK": ("the sender stops and does not read taken again", "stop and wake", "!(backlog)"),
-    "RESERVE": ("no slot is needed", "stop and wake", "free"),
+    "RECHECK": ("the sender stops and does not read taken again", "stop and wake", "stack_off"),
     "DRY": ("a consumer with nothing to read does not kick", "stop and wake", "!(backlog)"),
     "KICK": ("a kick that has looked is relied on", "stop and wake", "!(backlog)"),
-    "STOPPED": ("a sender says that it stopped before it does", "stop and wake", "!(xoff)"),
-    "BURST": ("a stop does not end a burst", "stop and wake", "!(backlog)"),
+    "BITS": ("a wake clears the driver's bit first", "stop and wake", "!(backlog)"),
     "UNDO": ("a stop is undone and no qdisc runs", "past the qdisc", "!(backlog)"),
     "UNAWARE": ("an unaware consumer's txq stays stopped", "event", "!(backlog)"),
-    "REOPEN": ("only a stopped txq is run when it is woken", "event", "!(backlog)"),
-    "SLACK": ("no slot is left for a sender whose own was taken", "event", "free"),
-    "OFF": ("the end of flow control takes a slot back", "switched off", "free"),
-    "TRIP": ("the guard ends when it trips", "consumer that goes", "!(backlog)"),
+    "REOPEN": ("the txq is woken and no qdisc runs", "event", "!(backlog)"),
+    "STOP": ("the txq is not stopped", "no consumer", "beyond<="),
+    "VOID": ("a resize leaves the budget", "no consumer", "beyond<="),
+    "SLACK": ("late senders get a part of the slack alone", "no consumer", "why!="),
+    "FULL": ("a full ring is woken", "no consumer", "why!="),
+    "NOTIFY": ("the guard notifies only if the txq is stopped", "waits for an edge", "asleep"),
+    "MARK": ("one packet begins a window", "consumer that goes", "stop_mark"),
+    "TRIP": ("the guard does not trip", "consumer that goes", "!(backlog)"),
+    "GUARD": ("the guard ends within a wake", "consumer that goes", "!(backlog)"),
+    "STALL": ("an empty ring does not end a stall", "consumer that goes", "stalled"),
 }
 
 

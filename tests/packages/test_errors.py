@@ -60,7 +60,7 @@ CASES = {
         "ptr_ring_consume_any()",
     ),
     "hook that does not take": (
-        f"{COPY}; sed -i 's/tun_net_xmit/tun_net_xmit_other/g' {TUN}",
+        f"{COPY}; sed -i 's/tun_chr_open/tun_chr_open_other/g' {TUN}",
         RESTORE,
         "do not compile for kernel $KERNEL",
     ),

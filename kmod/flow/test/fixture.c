@@ -4,37 +4,101 @@
  */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
+#include <linux/jiffies.h>
 #include <linux/rtnetlink.h>
+#include <linux/sched.h>
+#include <linux/timekeeping.h>
 
 #include "fixture.h"
+
+unsigned int flow_destroyed;
+unsigned int flow_notified;
+int flow_ran_on;
+unsigned int flow_patience_ms = 60000;
+struct flow *flow_sends;
+u64 flow_now;
+struct flow *flow_reads;
+unsigned int flow_reads_most;
+
+/* For how long the guard waits, ms. */
+static unsigned int guard_period;
+
+static unsigned long guard_waits(unsigned int ms)
+{
+	WRITE_ONCE(guard_period, ms);
+	/* Tests let the timer expire. */
+	return MAX_JIFFY_OFFSET;
+}
+
+static unsigned int guard_waited(unsigned long n)
+{
+	return n == MAX_JIFFY_OFFSET ? guard_period : jiffies_to_msecs(n);
+}
+
+/* A sender asks this when it is about to stop the txq. */
+static bool xmit_more(void)
+{
+	if (flow_reads) {
+		while (flow_reads_most--)
+			nodrop_consume(flow_reads->q);
+		flow_reads = NULL;
+	}
+	return netdev_xmit_more();
+}
 
 /* This copy exports nothing. */
 #undef EXPORT_SYMBOL_GPL
 #define EXPORT_SYMBOL_GPL(symbol)
 #include "../queue.c"
 #include "../ring.c"
+#define ktime_get_mono_fast_ns() flow_now
 #include "../limit.c"
+#define netdev_xmit_more xmit_more
 #include "../produce.c"
+#undef netdev_xmit_more
 #include "../consume.c"
 #include "../kick.c"
-/* Tests take the samples themselves. */
-#define NODROP_GUARD_LONG_MS ((unsigned int)GUARD_MS)
+#define msecs_to_jiffies guard_waits
+#define jiffies_to_msecs(n) guard_waited(n)
 #include "../guard.c"
+#undef msecs_to_jiffies
+#undef jiffies_to_msecs
 
 #define CREATE_TRACE_POINTS
 #include "../trace.h"
 
-unsigned int flow_unit;
-unsigned int flow_destroyed;
-int flow_ran_on;
-unsigned int flow_patience_ms = 60000;
-struct flow *flow_sends;
+const int flow_kick_sent = NODROP_KICK_SENT;
+const int flow_kick_begun = NODROP_KICK_BEGUN;
 
-unsigned int packet_bytes(const void *packet)
+static struct sk_buff flow_packets[FLOW_PACKETS];
+static struct skb_shared_info flow_packets_info;
+
+struct sk_buff *packet(unsigned int n)
 {
-	unsigned long n = (unsigned long)packet;
+	return &flow_packets[n % FLOW_PACKETS];
+}
 
-	return n & 1 ? 0 : flow_unit * (1 + n / 8 % 7);
+void packets_of(struct flow *f, struct netdev_queue *txq, int cpu)
+{
+	int i;
+
+	for (i = 0; i < FLOW_PACKETS; i++) {
+		struct sk_buff *skb = packet(i);
+
+		skb->dev = f->dev;
+		skb_set_queue_mapping(skb, txq - f->dev->_tx);
+#if defined(CONFIG_XPS)
+		skb->sender_cpu = cpu + 1;
+#endif
+		/* Where skb_is_gso() looks. */
+		skb->head = (unsigned char *)&flow_packets_info;
+		skb_set_end_offset(skb, 0);
+	}
+}
+
+void packets_are_gso(bool gso)
+{
+	flow_packets_info.gso_size = gso ? 1448 : 0;
 }
 
 static void destroy_packet(void *packet)
@@ -43,16 +107,28 @@ static void destroy_packet(void *packet)
 	flow_destroyed++;
 }
 
+static void notify_consumer(const void *key)
+{
+	const struct flow *f = key;
+
+	lockdep_assert_not_held(&f->ring.producer_lock);
+	flow_notified++;
+}
+
+static const struct nodrop_ops flow_ops = {
+	.destroy = destroy_packet,
+	.notify = notify_consumer,
+};
+
 static struct sk_buff *qdisc_dequeue(struct Qdisc *qdisc)
 {
 	struct flow *f = flow_sends;
-	int err;
 
 	WRITE_ONCE(flow_ran_on, raw_smp_processor_id());
 	flow_sends = NULL;
 	if (f) {
 		qdisc->q.qlen = 0;
-		transmit(f, FLOW_SENT, &err);
+		transmit(f, FLOW_SENT);
 	}
 	return NULL;
 }
@@ -70,42 +146,24 @@ int flow_ran(struct flow *f)
 	return READ_ONCE(flow_ran_on);
 }
 
-static void flow_create(struct kunit *test, struct flow *f, int size)
-{
-	KUNIT_ASSERT_EQ(test, ptr_ring_init(&f->ring, 0, GFP_KERNEL), 0);
-	f->q = nodrop_queue_create(&f->ring, f, destroy_packet);
-	KUNIT_ASSERT_NOT_NULL(test, f->q);
-	f->q->floor = INT_MAX;
-	KUNIT_ASSERT_EQ(test, flow_resize(f, size), 0);
-	flow_bind(f, f->txq);
-}
-
 struct flow *flow_new(struct kunit *test, int size)
 {
-	flow_create(test, test->priv, size);
-	return test->priv;
+	struct flow *f = test->priv;
+
+	KUNIT_ASSERT_EQ(test, ptr_ring_init(&f->ring, 0, GFP_KERNEL), 0);
+	f->q = nodrop_queue_create(&f->ring, f, &flow_ops);
+	KUNIT_ASSERT_NOT_NULL(test, f->q);
+	KUNIT_ASSERT_EQ(test, flow_resize(f, size), 0);
+	flow_limit(f, size);
+	flow_bind(f, f->txq);
+	return f;
 }
 
-struct flow *flow_second(struct kunit *test, struct flow *f, int size)
+void flow_limit(struct flow *f, unsigned int limit)
 {
-	struct flow *second = kunit_kzalloc(test, sizeof(*f), GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, second);
-	second->dev = f->dev;
-	second->qdisc = f->qdisc;
-	second->txq = other_txq(f);
-	flow_create(test, second, size);
-	return second;
-}
-
-void flow_free(struct flow *f)
-{
-	rtnl_lock();
-	nodrop_queue_detach(f->q, NULL);
-	rtnl_unlock();
-	nodrop_queue_destroy(f->q);
-	ptr_ring_cleanup(&f->ring, NULL);
-	f->q = NULL;
+	nodrop_lock(f->q);
+	WRITE_ONCE(f->q->limit, limit);
+	nodrop_unlock(f->q);
 }
 
 struct Qdisc *flow_qdisc(struct kunit *test)
@@ -119,6 +177,7 @@ struct Qdisc *flow_qdisc(struct kunit *test)
 	__skb_queue_head_init(&qdisc->gso_skb);
 	__skb_queue_head_init(&qdisc->skb_bad_txq);
 	spin_lock_init(&qdisc->q.lock);
+	spin_lock_init(&qdisc->seqlock);
 	set_bit(__QDISC_STATE_SCHED, &qdisc->state);
 	return qdisc;
 }
@@ -145,10 +204,16 @@ int flow_init(struct kunit *test)
 	rcu_assign_pointer(other_txq(f)->qdisc, f->qdisc);
 	rcu_assign_pointer(other_txq(f)->qdisc_sleeping, f->qdisc);
 	set_bit(__LINK_STATE_START, &f->dev->state);
-	flow_unit = 0;
+	f->on = true;
+	packets_of(f, f->txq, -1);
+	packets_are_gso(false);
+	guard_set(GUARD_MS);
 	flow_destroyed = 0;
+	flow_notified = 0;
 	flow_ran_on = -1;
 	flow_sends = NULL;
+	flow_reads = NULL;
+	flow_now = 1;
 	return 0;
 }
 
@@ -158,32 +223,21 @@ void flow_exit(struct kunit *test)
 
 	if (!f)
 		return;
-	if (f->q)
-		flow_free(f);
+	if (f->q) {
+		rtnl_lock();
+		nodrop_queue_detach(f->q);
+		rtnl_unlock();
+		nodrop_queue_destroy(f->q);
+		ptr_ring_cleanup(&f->ring, NULL);
+	}
 	free_netdev(f->dev);
-}
-
-int flow_suite_init(struct kunit_suite *suite)
-{
-	nodrop_guard_ms = GUARD_MS;
-	return 0;
 }
 
 void flow_bind(struct flow *f, struct netdev_queue *txq)
 {
 	rtnl_lock();
-	nodrop_queue_bind(f->q, txq, false);
+	nodrop_queue_bind(f->q, txq, &f->on);
 	rtnl_unlock();
-}
-
-const int guard_samples_to_trip = NODROP_GUARD_SAMPLES;
-
-void guard_samples(struct flow *f, int n)
-{
-	local_bh_disable();
-	while (n-- && timer_delete(&f->q->guard))
-		f->q->guard.function(&f->q->guard);
-	local_bh_enable();
 }
 
 int flow_resize(struct flow *f, int size)
@@ -198,11 +252,41 @@ int flow_resize(struct flow *f, int size)
 	return err;
 }
 
-void flow_adapt(struct flow *f, unsigned int pace_ns)
+/* As "down" and "up" do: the driver stops the txqs, and starts them. */
+void flow_up(struct flow *f, bool up)
 {
-	spin_lock(&f->ring.consumer_lock);
-	nodrop_adapt(f->q, pace_ns);
-	spin_unlock(&f->ring.consumer_lock);
+	if (up) {
+		set_bit(__LINK_STATE_START, &f->dev->state);
+		netif_tx_start_queue(f->txq);
+		flow_bind(f, f->txq);
+	} else {
+		clear_bit(__LINK_STATE_START, &f->dev->state);
+		netif_tx_stop_queue(f->txq);
+	}
+}
+
+void guard_set(unsigned int ms)
+{
+	nodrop_guard_ms = ms;
+}
+
+void guard_samples(struct flow *f, int n)
+{
+	local_bh_disable();
+	while (n-- && timer_delete(&f->q->guard))
+		f->q->guard.function(&f->q->guard);
+	local_bh_enable();
+}
+
+unsigned int guard_wait(struct flow *f, unsigned int ms)
+{
+	unsigned int waited = 0;
+
+	while (waited < ms && timer_pending(&f->q->guard)) {
+		waited += guard_period;
+		guard_samples(f, 1);
+	}
+	return waited;
 }
 
 u64 counted(struct flow *f, enum nodrop_stat stat)
@@ -213,38 +297,89 @@ u64 counted(struct flow *f, enum nodrop_stat stat)
 	return stats[stat];
 }
 
-int reserve_past(struct flow *f, struct netdev_queue *txq, bool on, bool keeps)
+u64 drops(struct flow *f)
 {
-	int err = 0;
+	u64 stats[NODROP_STATS], sum = 0;
+	int i;
 
-	rcu_read_lock_bh();
-	if (!nodrop_reserved(f->q, txq))
-		err = nodrop_reserve(f->q, txq, on, keeps);
-	rcu_read_unlock_bh();
-	return err;
+	nodrop_queue_stats(f->q, stats);
+	for (i = NODROP_DROP_NOQUEUE; i <= NODROP_DROP_BYPASS; i++)
+		sum += stats[i];
+	return sum;
 }
 
-int reserve_by(struct flow *f, struct netdev_queue *txq, bool on)
-{
-	struct Qdisc *qdisc = rcu_access_pointer(txq->qdisc);
-	bool runs = qdisc_run_begin(qdisc);
-	int err = reserve_past(f, txq, on, false);
-
-	if (runs)
-		qdisc_run_end(qdisc);
-	return err;
-}
-
-int produce(struct flow *f, void *packet)
+/* Context: softirqs off. */
+static int produce(struct flow *f, unsigned int n)
 {
 	int err;
 
 	rcu_read_lock();
-	spin_lock_bh(&f->ring.producer_lock);
-	err = nodrop_produce(f->q, packet, packet_bytes(packet));
-	spin_unlock_bh(&f->ring.producer_lock);
+	spin_lock(&f->ring.producer_lock);
+	err = nodrop_produce(f->q, packet(n));
+	spin_unlock(&f->ring.producer_lock);
 	rcu_read_unlock();
 	return err;
+}
+
+/* Let the qdisc run, if it does not, while @send sends. */
+static int in_qdisc_run(struct flow *f, unsigned int n,
+			int (*send)(struct flow *f, unsigned int n))
+{
+	struct netdev_queue *txq = skb_get_tx_queue(f->dev, packet(n));
+	struct Qdisc *qdisc = rcu_access_pointer(txq->qdisc);
+	bool runs;
+	int err;
+
+	local_bh_disable();
+	runs = qdisc_run_begin(qdisc);
+	err = send(f, n);
+	if (runs)
+		qdisc_run_end(qdisc);
+	local_bh_enable();
+	return err;
+}
+
+int transmit(struct flow *f, unsigned int n)
+{
+	return in_qdisc_run(f, n, produce);
+}
+
+int transmit_kthread(struct flow *f, unsigned int n)
+{
+	int err;
+
+	local_bh_disable();
+	err = produce(f, n);
+	local_bh_enable();
+	return err;
+}
+
+int transmit_past(struct flow *f, unsigned int n)
+{
+	int err;
+
+	/* Tests run in a kernel thread. */
+	current->flags &= ~PF_KTHREAD;
+	err = transmit_kthread(f, n);
+	current->flags |= PF_KTHREAD;
+	return err;
+}
+
+static int produce_polled(struct flow *f, unsigned int n)
+{
+	unsigned long flags;
+	int err;
+
+	local_irq_save(flags);
+	err = produce(f, n);
+	local_irq_restore(flags);
+	return err;
+}
+
+/* Its packet is past the qdisc even while that runs. */
+int transmit_polled(struct flow *f, unsigned int n)
+{
+	return in_qdisc_run(f, n, produce_polled);
 }
 
 int produce_xdp(struct flow *f, void *frame)
@@ -257,6 +392,17 @@ int produce_xdp(struct flow *f, void *frame)
 	spin_unlock_bh(&f->ring.producer_lock);
 	rcu_read_unlock();
 	return err;
+}
+
+unsigned int fill(struct kunit *test, struct flow *f)
+{
+	unsigned int n;
+
+	for (n = 0; !stopped(f); n++) {
+		KUNIT_ASSERT_LT(test, n, f->q->max);
+		KUNIT_ASSERT_EQ(test, transmit(f, n), 0);
+	}
+	return n;
 }
 
 static void *consume_one(struct flow *f)
@@ -297,28 +443,28 @@ bool empty(struct flow *f)
 	return !nodrop_act(f->q) && nothing;
 }
 
-void produce_last_seen_twice(struct kunit *test, struct flow *f)
+void take(struct kunit *test, struct flow *f, unsigned int n)
 {
-	int i;
-
-	for (i = 0; i < 4; i++) {
-		KUNIT_ASSERT_TRUE(test, reserve(f));
-		KUNIT_ASSERT_EQ(test, produce(f, packet(i)), 0);
-	}
-	KUNIT_ASSERT_TRUE(test, reserve(f));
-	KUNIT_ASSERT_TRUE(test, reserve(f));
-	KUNIT_ASSERT_EQ(test, produce(f, packet(4)), 0);
+	while (n--)
+		KUNIT_ASSERT_NOT_NULL(test, consume(f));
 }
 
-void fill(struct kunit *test, struct flow *f)
+unsigned int drain(struct flow *f)
 {
-	int err, i;
+	unsigned int n = 0;
 
-	for (i = 0; i < f->q->max; i++) {
-		KUNIT_ASSERT_FALSE(test, stopped(f));
-		KUNIT_ASSERT_TRUE(test, transmit(f, i, &err));
-		KUNIT_ASSERT_EQ(test, err, 0);
-	}
+	while (consume(f))
+		n++;
+	return n;
+}
+
+unsigned int take_to_wake(struct kunit *test, struct flow *f)
+{
+	unsigned int n;
+
+	for (n = 0; stopped(f); n++)
+		take(test, f, 1);
+	return n;
 }
 
 const int flow_sizes[FLOW_SIZES] = { 1, 2, 3, 5, 31, 32, 33, 500 };

@@ -4,6 +4,7 @@
  *
  * The qdisc holds no packet; tests set its qlen. It counts as scheduled unless
  * a test clears that, so that a wake leaves nothing in a CPU's output queue.
+ * Time stands still: tests advance the clock and let the guard's timer expire.
  */
 #ifndef NODROP_TEST_FIXTURE_H
 #define NODROP_TEST_FIXTURE_H
@@ -12,22 +13,20 @@
 
 #include "../internal.h"
 
-/* Longer than any test: those in guard.c expire the timer themselves. */
-#define GUARD_MS 6000000
-
 struct flow {
 	struct net_device *dev;
 	struct netdev_queue *txq;
 	struct ptr_ring ring;
 	struct nodrop_queue *q;
 	struct Qdisc *qdisc;
+	bool on;
 };
-
-/* The bytes of a packet are 1 to 7 times this; 0 when a test begins. */
-extern unsigned int flow_unit;
 
 /* Packets that the core has destroyed since the test began. */
 extern unsigned int flow_destroyed;
+
+/* Times that the core has notified the consumer since the test began. */
+extern unsigned int flow_notified;
 
 /* The CPU on which the qdisc ran last, -1: it did not run. */
 extern int flow_ran_on;
@@ -40,61 +39,90 @@ int flow_ran(struct flow *f);
 extern unsigned int flow_patience_ms;
 
 /* The flow to which the qdisc's next run sends packet(FLOW_SENT), or NULL. */
-#define FLOW_SENT 12345
+#define FLOW_SENT 1000
 extern struct flow *flow_sends;
+
+/*
+ * The flow whose consumer takes @flow_reads_most packets when a sender is about
+ * to stop the txq, or NULL.
+ */
+extern struct flow *flow_reads;
+extern unsigned int flow_reads_most;
+
+/* The clock of the limit, ns. */
+extern u64 flow_now;
 
 /* Create a qdisc that runs like a flow's own. Return NULL without memory. */
 struct Qdisc *flow_qdisc(struct kunit *test);
 
 int flow_init(struct kunit *test);
 void flow_exit(struct kunit *test);
-int flow_suite_init(struct kunit_suite *suite);
 
-/* Create the test's queue: @size slots, and a limit of all at any pace. */
+/* Create the test's queue: @size slots, and a limit of all. */
 struct flow *flow_new(struct kunit *test, int size);
-
-/* Another queue of @f's device, for txq 1; flow_free() before the test ends. */
-struct flow *flow_second(struct kunit *test, struct flow *f, int size);
-void flow_free(struct flow *f);
+void flow_limit(struct flow *f, unsigned int limit);
 
 void flow_bind(struct flow *f, struct netdev_queue *txq);
-
-/* Let the guard's timer expire @n times, as long as it is armed. */
-void guard_samples(struct flow *f, int n);
-extern const int guard_samples_to_trip;
 int flow_resize(struct flow *f, int size);
-void flow_adapt(struct flow *f, unsigned int pace_ns);
+void flow_up(struct flow *f, bool up);
 
-/* A sender past the qdisc, and one that the qdisc runs. */
-int reserve_past(struct flow *f, struct netdev_queue *txq, bool on, bool keeps);
-int reserve_by(struct flow *f, struct netdev_queue *txq, bool on);
-int produce(struct flow *f, void *packet);
+/*
+ * Let the guard's timer expire, as long as it is armed: @n times, or until it
+ * has waited for @ms in all; return for how long it did. Its window in a test
+ * is GUARD_MS. A sample comes no more than GUARD_SLIP_MS late.
+ */
+#define GUARD_MS 1000
+#define GUARD_SLIP_MS 125
+void guard_set(unsigned int ms);
+void guard_samples(struct flow *f, int n);
+unsigned int guard_wait(struct flow *f, unsigned int ms);
+
+/*
+ * Packets differ by their address alone, and there are more than a test's ring
+ * holds. All come from one txq, and from one CPU (-1: not known).
+ */
+#define FLOW_PACKETS 1024
+struct sk_buff *packet(unsigned int n);
+void packets_of(struct flow *f, struct netdev_queue *txq, int cpu);
+void packets_are_gso(bool gso);
+
+/* XDP frames have odd addresses. */
+static inline void *frame(unsigned int n)
+{
+	return (void *)packet(n) + 1;
+}
+
+/*
+ * Send packet @n: from the qdisc, from a program past the qdisc, from a kernel
+ * thread past the qdisc, and from netpoll.
+ */
+int transmit(struct flow *f, unsigned int n);
+int transmit_past(struct flow *f, unsigned int n);
+int transmit_kthread(struct flow *f, unsigned int n);
+int transmit_polled(struct flow *f, unsigned int n);
 int produce_xdp(struct flow *f, void *frame);
+
+/* Send packets 0, 1... from the qdisc until it is stopped. Return how many. */
+unsigned int fill(struct kunit *test, struct flow *f);
+
 void *consume(struct flow *f);
 int consume_batched(struct flow *f, void **packets, int n);
 bool empty(struct flow *f);
-void fill(struct kunit *test, struct flow *f);
+
+/* Take @n packets; take all; take packets until the txq is woken. */
+void take(struct kunit *test, struct flow *f, unsigned int n);
+unsigned int drain(struct flow *f);
+unsigned int take_to_wake(struct kunit *test, struct flow *f);
 
 u64 counted(struct flow *f, enum nodrop_stat stat);
 
-/* Sizes of rings, for KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc). */
-#define FLOW_SIZES 8
-extern const int flow_sizes[FLOW_SIZES];
-void size_desc(const int *size, char *desc);
-int param_size(struct kunit *test);
+/* Drops of all causes, but not of XDP frames. */
+u64 drops(struct flow *f);
 
-/* Packets differ by their address alone; XDP frames are odd. */
-static inline void *packet(unsigned int n)
+static inline u64 kicks(struct flow *f)
 {
-	return (void *)(unsigned long)(0x1000 + n * 8);
+	return counted(f, NODROP_KICKS) + counted(f, NODROP_KICKS_HERE);
 }
-
-static inline void *frame(unsigned int n)
-{
-	return packet(n) + 1;
-}
-
-unsigned int packet_bytes(const void *packet);
 
 static inline bool stopped(const struct flow *f)
 {
@@ -106,29 +134,13 @@ static inline struct netdev_queue *other_txq(const struct flow *f)
 	return netdev_get_tx_queue(f->dev, 1);
 }
 
-static inline u64 kicks(struct flow *f)
-{
-	return counted(f, NODROP_KICKS) + counted(f, NODROP_KICKS_HERE);
-}
+/* States of a kick. */
+extern const int flow_kick_sent, flow_kick_begun;
 
-static inline bool reserve(struct flow *f)
-{
-	return !reserve_by(f, f->txq, true);
-}
-
-/* Produce packets 0 to 4; another sender has seen the slot of the last one. */
-void produce_last_seen_twice(struct kunit *test, struct flow *f);
-
-/* As a driver's transmit function. Return false if it returns BUSY. */
-static inline bool transmit(struct flow *f, unsigned int n, int *err)
-{
-	int slot = reserve_by(f, f->txq, true);
-
-	*err = 0;
-	if (slot == -EBUSY)
-		return false;
-	*err = slot ?: produce(f, packet(n));
-	return true;
-}
+/* Sizes of rings, for KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc). */
+#define FLOW_SIZES 8
+extern const int flow_sizes[FLOW_SIZES];
+void size_desc(const int *size, char *desc);
+int param_size(struct kunit *test);
 
 #endif

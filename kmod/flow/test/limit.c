@@ -4,161 +4,263 @@
  */
 #include "fixture.h"
 
-#define US 1000
+#define US 1000U
 
+/* As in use: the limit is what the consumer makes of it. */
 static struct flow *limited(struct kunit *test, int size)
 {
 	struct flow *f = flow_new(test, size);
 
-	f->q->floor = NODROP_FLOOR;
-	f->q->limit = min(size, NODROP_FLOOR);
-	f->q->mean = 400;
-	flow_unit = 100;
+	flow_limit(f, min(NODROP_LEAST, size));
 	return f;
 }
 
-static void adapt(struct flow *f, unsigned int pace_ns, int times)
+/* Take @n packets, each in @pace ns. */
+static void take_in(struct kunit *test, struct flow *f, unsigned int n,
+		    unsigned int pace)
 {
-	while (times--)
-		flow_adapt(f, pace_ns);
+	while (n--) {
+		take(test, f, 1);
+		flow_now += pace;
+	}
+}
+
+/* The consumer takes @rounds full rings and never finds an empty one. */
+static void read_at(struct kunit *test, struct flow *f, unsigned int pace,
+		    int rounds)
+{
+	while (rounds--) {
+		fill(test, f);
+		take_in(test, f, counted(f, NODROP_RING), pace);
+	}
+}
+
+static void read_batched_at(struct kunit *test, struct flow *f,
+			    unsigned int pace, int rounds)
+{
+	void *packets[64];
+
+	while (rounds--) {
+		fill(test, f);
+		while (counted(f, NODROP_RING))
+			flow_now += pace * consume_batched(f, packets, 64);
+	}
+}
+
+static void test_starts_small(struct kunit *test)
+{
+	struct nodrop_queue *q;
+	struct ptr_ring ring;
+
+	KUNIT_ASSERT_EQ(test, ptr_ring_init(&ring, 500, GFP_KERNEL), 0);
+	q = nodrop_queue_create(&ring, &ring, NULL);
+	KUNIT_ASSERT_NOT_NULL(test, q);
+	KUNIT_EXPECT_EQ(test, q->limit, NODROP_LEAST);
+	nodrop_queue_destroy(q);
+	ptr_ring_cleanup(&ring, NULL);
 }
 
 static void test_limit_follows_the_pace(struct kunit *test)
 {
 	struct flow *f = limited(test, 1000);
 
-	adapt(f, 1 * US, 50);
+	read_at(test, f, 1 * US, 50);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
-	adapt(f, 2 * US, 200);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 1000ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_LIMIT), 500ULL);
+	read_at(test, f, 2 * US, 50);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 250U);
-	/* No more than txqueuelen, and no less than the lower bound. */
-	adapt(f, 1, 50);
+	/* No more than txqueuelen. */
+	read_at(test, f, 1, 50);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 1000U);
-	adapt(f, 100 * US, 400);
-	KUNIT_EXPECT_EQ(test, f->q->limit, (unsigned int)NODROP_FLOOR);
-	adapt(f, 0, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 1000U);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_LIMIT), 1000ULL);
+	KUNIT_EXPECT_EQ(test, drops(f), 0ULL);
+}
+
+/* A lower bound, as far as the consumer takes that in 5 ms, and 4 packets. */
+static void test_floor_is_a_time(struct kunit *test)
+{
+	static const struct {
+		unsigned int pace, limit;
+	} cases[] = {
+		{ 10 * US, 50 },
+		{ 11 * US, NODROP_FLOOR },
+		{ 104 * US, NODROP_FLOOR },
+		{ 125 * US, 40 },
+		{ 1000 * US, 5 },
+		{ 1250 * US, NODROP_LEAST },
+		{ 100000 * US, NODROP_LEAST },
+		{ 500 * US, 10 },
+		{ 20 * US, NODROP_FLOOR },
+	};
+	struct flow *f = limited(test, 500);
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		read_at(test, f, cases[i].pace, 100);
+		KUNIT_EXPECT_EQ(test, f->q->limit, cases[i].limit);
+	}
+}
+
+static void test_floor_of_a_short_ring(struct kunit *test)
+{
+	struct flow *f = limited(test, 3);
+
+	read_at(test, f, 100 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 3U);
+	read_at(test, f, 100000 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 3U);
 }
 
 /* One sample changes little, and doubles the limit at most. */
 static void test_limit_changes_slowly(struct kunit *test)
 {
-	struct flow *f = limited(test, 5000);
+	struct flow *f = limited(test, 1000);
 
-	adapt(f, 1, 1);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 2U * NODROP_FLOOR);
-	f->q->limit = 1600;
-	adapt(f, 100 * US, 1);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 1600U - (1600 - NODROP_FLOOR) / 16);
+	/* The first sample begins with the fifth packet. */
+	fill(test, f);
+	take_in(test, f, 4, 1);
+	fill(test, f);
+	take_in(test, f, 4, 1);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 4U);
+	fill(test, f);
+	take_in(test, f, 1, 1);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 8U);
+
+	drain(f);
+	flow_limit(f, 848);
+	fill(test, f);
+	take_in(test, f, 2 * NODROP_BATCH, 20 * US);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 848U);
+	take_in(test, f, 1, 20 * US);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 848U - (848 - NODROP_FLOOR) / 16);
 }
 
-static void test_large_packets_get_more(struct kunit *test)
-{
-	struct flow *f = limited(test, 5000);
-
-	f->q->mean = NODROP_GSO_BYTES + 1;
-	adapt(f, 100 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, (unsigned int)NODROP_FLOOR_GSO);
-	flow_resize(f, 100);
-	adapt(f, 100 * US, 1);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 100U);
-}
-
-/* With too few of them, TCP senders would wait for a window. */
-static void test_acks_get_more(struct kunit *test)
-{
-	struct flow *f = limited(test, 5000);
-
-	f->q->mean = 66;
-	adapt(f, 100 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, (unsigned int)NODROP_FLOOR_ACK);
-}
-
-static void test_batches_get_more(struct kunit *test)
-{
-	struct flow *f = limited(test, 5000);
-	void *packets[64];
-
-	spin_lock(&f->ring.consumer_lock);
-	KUNIT_EXPECT_EQ(test, nodrop_consume_batched(f->q, packets, 64), 0);
-	spin_unlock(&f->ring.consumer_lock);
-	adapt(f, 100 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 256U);
-}
-
-static void test_mean_of_sizes(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 500);
-	int i, err;
-
-	flow_unit = 8000;
-	for (i = 0; i < 100; i++)
-		transmit(f, 7 * i, &err);
-	KUNIT_EXPECT_GT(test, f->q->mean, (unsigned int)NODROP_GSO_BYTES);
-}
-
-/* The limit stops the txq below txqueuelen, and its half wakes it. */
-static void test_stops_at_the_limit(struct kunit *test)
+static void test_gso_packets_get_more(struct kunit *test)
 {
 	struct flow *f = limited(test, 1000);
-	unsigned int n = 0, taken = 0;
-	int err;
 
-	while (!stopped(f)) {
-		KUNIT_ASSERT_TRUE(test, transmit(f, n++, &err));
-		KUNIT_ASSERT_EQ(test, err, 0);
-	}
-	KUNIT_EXPECT_EQ(test, n, (unsigned int)NODROP_FLOOR);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STOPS_LIMIT), 1ULL);
-	while (stopped(f) && consume(f))
-		taken++;
-	KUNIT_EXPECT_EQ(test, taken, NODROP_FLOOR / 2U);
+	read_at(test, f, 10 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 50U);
+	packets_are_gso(true);
+	read_at(test, f, 10 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
+	packets_are_gso(false);
+	read_at(test, f, 10 * US, 100);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 50U);
+}
+
+/* An empty ring has no queue that could delay: 2 ms, 5 of GSO packets. */
+static void test_empty_ring_gets_more(struct kunit *test)
+{
+	struct flow *f = limited(test, 1000);
+
+	read_at(test, f, 10 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 50U);
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_EQ(test, f->q->limit, 200U);
+	packets_are_gso(true);
+	KUNIT_EXPECT_EQ(test, fill(test, f), 200U);
+	drain(f);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
+	/* It takes nothing away. */
+	packets_are_gso(false);
+	fill(test, f);
+	drain(f);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
+}
+
+/* Neither gives packets to a slow consumer, nor to one not measured yet. */
+static void test_empty_ring_of_a_slow_reader(struct kunit *test)
+{
+	struct flow *f = limited(test, 1000);
+
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_EQ(test, f->q->limit, NODROP_LEAST);
+	read_at(test, f, 2000 * US, 50);
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_EQ(test, f->q->limit, NODROP_LEAST);
 }
 
 /* A consumer that found the ring empty was not slow. */
 static void test_waiting_is_no_pace(struct kunit *test)
 {
-	struct flow *f = limited(test, 500);
-	int i, round, err;
+	struct flow *f = flow_new(test, 500);
+	int round, i;
 
 	for (round = 0; round < 5; round++) {
-		for (i = 0; i < 20; i++)
-			transmit(f, i, &err);
-		for (i = 0; i < 20; i++)
-			KUNIT_ASSERT_NOT_NULL(test, consume(f));
+		for (i = 0; i < NODROP_BATCH + 4; i++)
+			KUNIT_ASSERT_EQ(test, transmit(f, i), 0);
+		take_in(test, f, NODROP_BATCH + 4, 1 * US);
 		KUNIT_EXPECT_NULL(test, consume(f));
-		KUNIT_EXPECT_EQ(test, f->q->pace_at, 0ULL);
-		KUNIT_EXPECT_EQ(test, f->q->pace_taken, f->q->taken);
+		flow_now += 1000000 * US;
 	}
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 0ULL);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
 }
 
-/* The lower bound needs no pace. */
-static void test_large_packets_without_a_pace(struct kunit *test)
+/*
+ * With a small limit, a sample begins with the first packet after an empty
+ * ring: there may be few until it is empty again.
+ */
+static void test_small_limit_is_measured(struct kunit *test)
 {
-	struct flow *f = limited(test, 1000);
+	struct flow *f = limited(test, 500);
 
-	f->q->mean = NODROP_GSO_BYTES + 1;
 	KUNIT_EXPECT_NULL(test, consume(f));
-	KUNIT_EXPECT_EQ(test, f->q->limit, (unsigned int)NODROP_FLOOR_GSO);
+	flow_now += 1000000 * US;
+	KUNIT_EXPECT_EQ(test, fill(test, f), NODROP_LEAST);
+	take_in(test, f, NODROP_LEAST, 1 * US);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 0ULL);
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 1000ULL);
+	/* From 4 to 8, and then because the ring is empty. */
+	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
+}
+
+static void test_batches_get_more(struct kunit *test)
+{
+	struct flow *f = limited(test, 500);
+
+	read_batched_at(test, f, 15 * US, 100);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 256U);
+	/* No more than 5 ms of them. */
+	read_batched_at(test, f, 50 * US, 100);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 100U);
+	/* And no more when they are over. */
+	read_at(test, f, 50 * US, 100);
+	KUNIT_EXPECT_EQ(test, f->q->limit, NODROP_FLOOR);
+}
+
+/* The limit stops the txq below txqueuelen, and its half wakes it. */
+static void test_stops_at_the_limit(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 1000);
+
+	flow_limit(f, 48);
+	KUNIT_EXPECT_EQ(test, fill(test, f), 48U);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STOPS), 1ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STOPS_LIMIT), 1ULL);
+	KUNIT_EXPECT_EQ(test, take_to_wake(test, f), 24U);
 }
 
 static struct kunit_case limit_cases[] = {
+	KUNIT_CASE(test_starts_small),
 	KUNIT_CASE(test_limit_follows_the_pace),
+	KUNIT_CASE(test_floor_is_a_time),
+	KUNIT_CASE(test_floor_of_a_short_ring),
 	KUNIT_CASE(test_limit_changes_slowly),
-	KUNIT_CASE(test_large_packets_get_more),
-	KUNIT_CASE(test_acks_get_more),
-	KUNIT_CASE(test_batches_get_more),
-	KUNIT_CASE(test_mean_of_sizes),
-	KUNIT_CASE(test_stops_at_the_limit),
+	KUNIT_CASE(test_gso_packets_get_more),
+	KUNIT_CASE(test_empty_ring_gets_more),
+	KUNIT_CASE(test_empty_ring_of_a_slow_reader),
 	KUNIT_CASE(test_waiting_is_no_pace),
-	KUNIT_CASE(test_large_packets_without_a_pace),
+	KUNIT_CASE(test_small_limit_is_measured),
+	KUNIT_CASE(test_batches_get_more),
+	KUNIT_CASE(test_stops_at_the_limit),
 	{}
 };
 
 static struct kunit_suite limit_suite = {
 	.name = "nodrop_limit",
-	.suite_init = flow_suite_init,
 	.init = flow_init,
 	.exit = flow_exit,
 	.test_cases = limit_cases,

@@ -13,16 +13,19 @@ static void test_resize_keeps_all(struct kunit *test)
 	for (from = 0; from < FLOW_SIZES; from++)
 		for (to = 0; to < FLOW_SIZES; to++) {
 			flow_resize(f, flow_sizes[from]);
+			flow_limit(f, flow_sizes[from]);
 			fill(test, f);
-			KUNIT_EXPECT_TRUE(test, stopped(f));
 			KUNIT_EXPECT_EQ(test, flow_resize(f, flow_sizes[to]),
 					0);
 			KUNIT_EXPECT_EQ(test, (int)f->q->max, flow_sizes[to]);
-			KUNIT_EXPECT_FALSE(test, stopped(f));
+			KUNIT_EXPECT_EQ(test, (int)f->q->limit,
+					min(flow_sizes[from], flow_sizes[to]));
+			KUNIT_EXPECT_TRUE(test, stopped(f));
 			for (i = 0; i < flow_sizes[from]; i++)
 				KUNIT_ASSERT_PTR_EQ(test, consume(f),
-						    packet(i));
+						    (void *)packet(i));
 			KUNIT_ASSERT_NULL(test, consume(f));
+			KUNIT_ASSERT_FALSE(test, stopped(f));
 			KUNIT_ASSERT_EQ(test, nodrop_held(f->q), 0U);
 		}
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
@@ -41,7 +44,7 @@ static void test_resize_beyond_the_array(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_resize(f, 1), 0);
 	KUNIT_EXPECT_EQ(test, f->ring.size, size);
 	for (i = 0; i < 5; i++)
-		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), (void *)packet(i));
 }
 
 /* nodrop_grow() leaves txqueuelen as it is. */
@@ -66,9 +69,7 @@ static void test_resize_to_nothing(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, flow_resize(f, 0), 0);
 	KUNIT_EXPECT_EQ(test, f->q->max, 1U);
-	KUNIT_EXPECT_TRUE(test, reserve(f));
-	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
-	KUNIT_EXPECT_FALSE(test, reserve(f));
+	KUNIT_EXPECT_EQ(test, fill(test, f), 1U);
 }
 
 /* A size that overflows is refused, and changes nothing. */
@@ -87,22 +88,23 @@ static void test_resize_to_too_much(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 5U);
 }
 
-/* A sender keeps its reserved slot, however short the ring gets. */
-static void test_reserved_slot_stands(struct kunit *test)
+/* The budget of the longer ring is void. */
+static void test_resize_voids_the_budget(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
-	int size, i, err;
+	int size, i;
 
 	for (size = 4; size > 0; size--) {
 		flow_resize(f, 500);
+		flow_limit(f, 500);
 		for (i = 0; i < 10; i++)
-			transmit(f, i, &err);
-		KUNIT_ASSERT_TRUE(test, reserve(f));
+			KUNIT_ASSERT_EQ(test, transmit(f, i), 0);
 		flow_resize(f, size);
-		KUNIT_EXPECT_EQ(test, produce(f, packet(10)), 0);
+		KUNIT_EXPECT_EQ(test, transmit(f, 10), 0);
 		KUNIT_EXPECT_TRUE(test, stopped(f));
 		for (i = 0; i <= 10; i++)
-			KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+			KUNIT_EXPECT_PTR_EQ(test, consume(f),
+					    (void *)packet(i));
 		KUNIT_EXPECT_NULL(test, consume(f));
 	}
 }
@@ -122,37 +124,66 @@ static void test_unconsume(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 4U);
 	KUNIT_EXPECT_FALSE(test, empty(f));
 	for (i = 1; i < 5; i++)
-		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), (void *)packet(i));
 	KUNIT_EXPECT_TRUE(test, empty(f));
 }
 
-/* The array takes a full queue, a flood of XDP and a batch put back. */
+/*
+ * The array takes a full queue, a flood of XDP, a batch that is put back, and
+ * senders' packets that follow a stop.
+ */
 static void test_slack(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 5000);
+	struct flow *f = flow_new(test, 900);
+	unsigned int i, n;
 	void *taken[64];
-	int i, n = 0;
 
-	fill(test, f);
+	n = fill(test, f);
 	KUNIT_EXPECT_EQ(test, consume_batched(f, taken, 64), 64);
 	for (i = 0; i < 64; i++)
-		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
-	while (!produce_xdp(f, frame(n)))
-		n++;
-	KUNIT_EXPECT_EQ(test, n, NODROP_XDP_SLACK);
+		KUNIT_EXPECT_EQ(test, transmit(f, n++), 0);
+	for (i = 0; !produce_xdp(f, frame(i)); i++)
+		;
+	KUNIT_EXPECT_EQ(test, i, NODROP_XDP_SLACK);
+	for (i = 0; i < 2 * nr_cpu_ids; i++)
+		KUNIT_EXPECT_EQ(test, transmit(f, i), 0);
 	nodrop_unconsume(f->q, taken, 64);
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
+	KUNIT_EXPECT_EQ(test, drops(f), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING),
+			(u64)900 + NODROP_XDP_SLACK + 2 * nr_cpu_ids + 64);
+	for (i = 0; i < 900; i++)
+		KUNIT_EXPECT_PTR_EQ(test, consume(f), (void *)packet(i));
+}
+
+/* Packets that are put back while the txq runs leave its next one a slot. */
+static void test_put_back_without_a_stop(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 900);
+	void *taken[64];
+	unsigned int i;
+
 	for (i = 0; i < 64; i++)
-		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+		KUNIT_ASSERT_EQ(test, transmit(f, i), 0);
+	KUNIT_ASSERT_EQ(test, consume_batched(f, taken, 64), 64);
+	flow_limit(f, 900);
+	for (i = 64; i < 64 + 899; i++)
+		KUNIT_ASSERT_EQ(test, transmit(f, i), 0);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+	nodrop_unconsume(f->q, taken, 64);
+	KUNIT_EXPECT_EQ(test, transmit(f, i), 0);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, drops(f), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 900ULL + 64);
 }
 
 /* Packets that do not fit are freed with no lock of the ring held. */
 static void test_put_back_too_much(struct kunit *test)
 {
-	struct flow *f = flow_new(test, 5000);
+	struct flow *f = flow_new(test, 900);
 	const unsigned int batches = 2 + NODROP_SLACK / 64;
-	void *taken[64];
 	unsigned int i, lost;
+	void *taken[64];
 
 	fill(test, f);
 	/* As several consumers that have each taken the same batch. */
@@ -164,48 +195,63 @@ static void test_put_back_too_much(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, flow_destroyed, lost);
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), nodrop_ring_count(&f->ring));
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q),
-			5000 - 64 + 64 * batches - lost);
+			900 - 64 + 64 * batches - lost);
 }
 
 /* With an unaware consumer the ring still drops at txqueuelen. */
 static void test_unaware_ring_is_no_longer(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	int round, i, err;
+	int round, i;
 
 	nodrop_queue_unaware(f->q);
 	for (round = 0; round < 300; round++) {
-		for (i = 0; i < 5; i++) {
-			transmit(f, i, &err);
-			KUNIT_ASSERT_EQ(test, err, 0);
-		}
-		transmit(f, 5, &err);
-		KUNIT_ASSERT_NE(test, err, 0);
+		for (i = 0; i < 5; i++)
+			KUNIT_ASSERT_EQ(test, transmit(f, i), 0);
+		KUNIT_ASSERT_EQ(test, transmit(f, 5), -ENOSPC);
 		for (i = 0; i < 5; i++)
 			KUNIT_ASSERT_PTR_EQ(test, ptr_ring_consume(&f->ring),
-					    packet(i));
+					    (void *)packet(i));
 	}
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_FOREIGN), 300ULL);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 0ULL);
 }
 
-/* Flow control ends for good: the array shrinks, and a sender is under way. */
-static void test_shrink(struct kunit *test)
+static void unbind_and_shrink(struct flow *f)
 {
-	struct flow *f = flow_new(test, 5);
-	int i;
-
-	produce_last_seen_twice(test, f);
 	nodrop_queue_unaware(f->q);
 	flow_bind(f, NULL);
 	rtnl_lock();
 	nodrop_shrink(f->q);
 	rtnl_unlock();
-	KUNIT_EXPECT_EQ(test, f->ring.size, 5 + nr_cpu_ids);
-	KUNIT_EXPECT_EQ(test, produce(f, packet(5)), 0);
-	for (i = 0; i < 6; i++)
+}
+
+/* Flow control ends for good: the array shrinks. */
+static void test_shrink(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	unsigned int i, n = fill(test, f);
+
+	unbind_and_shrink(f);
+	KUNIT_EXPECT_EQ(test, f->ring.size, 5);
+	KUNIT_EXPECT_EQ(test, transmit(f, n), -ENOSPC);
+	for (i = 0; i < n; i++)
 		KUNIT_EXPECT_PTR_EQ(test, ptr_ring_consume(&f->ring),
-				    packet(i));
+				    (void *)packet(i));
+	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
+}
+
+/* Not if it holds more than its new length. */
+static void test_shrink_drops_nothing(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	unsigned int n = fill(test, f);
+
+	nodrop_poll(f->txq);
+	KUNIT_EXPECT_EQ(test, transmit(f, n), 0);
+	unbind_and_shrink(f);
+	KUNIT_EXPECT_GE(test, f->ring.size, 6);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 6ULL);
 	KUNIT_EXPECT_EQ(test, flow_destroyed, 0U);
 }
 
@@ -215,18 +261,19 @@ static struct kunit_case ring_cases[] = {
 	KUNIT_CASE(test_grow),
 	KUNIT_CASE(test_resize_to_nothing),
 	KUNIT_CASE(test_resize_to_too_much),
-	KUNIT_CASE(test_reserved_slot_stands),
+	KUNIT_CASE(test_resize_voids_the_budget),
 	KUNIT_CASE(test_unconsume),
 	KUNIT_CASE(test_slack),
+	KUNIT_CASE(test_put_back_without_a_stop),
 	KUNIT_CASE(test_put_back_too_much),
 	KUNIT_CASE(test_unaware_ring_is_no_longer),
 	KUNIT_CASE(test_shrink),
+	KUNIT_CASE(test_shrink_drops_nothing),
 	{}
 };
 
 static struct kunit_suite ring_suite = {
 	.name = "nodrop_ring",
-	.suite_init = flow_suite_init,
 	.init = flow_init,
 	.exit = flow_exit,
 	.test_cases = ring_cases,

@@ -16,88 +16,68 @@ static unsigned int flood(struct flow *f)
 	return n;
 }
 
-/* XDP frames have slack, and leave a sender a batch of the reserved slots. */
-static void test_xdp_leaves_the_slot(struct kunit *test)
+/* XDP frames have slack, and leave slots to a sender from the qdisc. */
+static void test_xdp_leaves_a_slot(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
-	int batch = nodrop_batch(f->q->limit);
-	int i, err, n;
+	unsigned int i, n = flood(f);
 
-	KUNIT_ASSERT_TRUE(test, reserve(f));
-	n = flood(f);
-	KUNIT_EXPECT_EQ(test, n, f->q->max + NODROP_XDP_SLACK - batch);
+	KUNIT_EXPECT_EQ(test, n, f->q->max + NODROP_XDP_SLACK);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_XDP), 1ULL);
-	for (i = 0; i < batch; i++) {
-		KUNIT_EXPECT_TRUE(test, transmit(f, i, &err));
-		KUNIT_EXPECT_EQ(test, err, 0);
-	}
+	KUNIT_EXPECT_EQ(test, transmit(f, n), 0);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, drops(f), 0ULL);
 	for (i = 0; i < n; i++)
 		KUNIT_EXPECT_PTR_EQ(test, consume(f), frame(i));
-	for (i = 0; i < batch; i++)
-		KUNIT_EXPECT_PTR_EQ(test, consume(f), packet(i));
+	KUNIT_EXPECT_PTR_EQ(test, consume(f), (void *)packet(n));
 	KUNIT_EXPECT_NULL(test, consume(f));
 	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_TRUE(test, transmit(f, 1, &err));
-	KUNIT_EXPECT_EQ(test, err, 0);
 }
 
-/* A flood of frames while a whole ring is reserved for a sender. */
-static void test_xdp_takes_what_nobody_relies_on(struct kunit *test)
+/* Frames use the budget of a sender, who drops nothing and stops early. */
+static void test_xdp_uses_the_budget(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
-	int err = 0, n = 0;
+	unsigned int n;
 
-	transmit(f, n++, &err);
+	KUNIT_EXPECT_EQ(test, transmit(f, 0), 0);
+	for (n = 0; n < 300; n++)
+		KUNIT_EXPECT_EQ(test, produce_xdp(f, frame(n)), 0);
+	KUNIT_EXPECT_EQ(test, fill(test, f), 199U);
+	drain(f);
+	KUNIT_EXPECT_EQ(test, transmit(f, 0), 0);
 	flood(f);
-	while (transmit(f, n++, &err))
-		KUNIT_ASSERT_EQ(test, err, 0);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_UNCLAIMED), 0ULL);
-	KUNIT_EXPECT_TRUE(test, stopped(f));
+	KUNIT_EXPECT_EQ(test, fill(test, f), 1U);
+	KUNIT_EXPECT_EQ(test, drops(f), 0ULL);
 }
 
 /* Frames that fill the ring after each packet that is taken. */
 static void test_xdp_shares_with_the_qdisc(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
-	int rounds = 20 * f->q->max + 200;
-	int err = 0, i, sent = 0, frames = 0;
+	unsigned int rounds = 20 * f->q->max + 200;
+	unsigned int i, sent = 0, frames = 0;
 
 	fill(test, f);
 	flood(f);
 	f->qdisc->q.qlen = 1;
 	for (i = 0; i < rounds; i++) {
-		KUNIT_ASSERT_NOT_NULL(test, consume(f));
+		take(test, f, 1);
 		frames += flood(f);
-		while (!stopped(f) && transmit(f, i, &err) && !err)
-			sent++;
-		KUNIT_ASSERT_EQ(test, err, 0);
+		for (; !stopped(f); sent++)
+			KUNIT_ASSERT_EQ(test, transmit(f, i), 0);
 	}
-	KUNIT_EXPECT_GE(test, sent, rounds / 4);
-	KUNIT_EXPECT_LE(test, nodrop_held(f->q), f->q->max);
+	/* With a small limit one packet follows a batch of frames. */
+	KUNIT_EXPECT_GE(test, sent, rounds / 16);
+	KUNIT_EXPECT_LE(test, counted(f, NODROP_RING), (u64)f->q->max + 1);
 	if (f->q->max > 2)
 		KUNIT_EXPECT_GE(test, frames, rounds / 4);
 
 	/* Nothing waits in the qdisc. */
 	f->qdisc->q.qlen = 0;
 	flood(f);
-	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), f->q->max + NODROP_XDP_SLACK);
-}
-
-/* The run has dequeued the only packet; it looks for a slot after a flood. */
-static void test_xdp_leaves_slots_to_a_run(struct kunit *test)
-{
-	struct flow *f = flow_new(test, param_size(test));
-	int err;
-
-	fill(test, f);
-	while (stopped(f))
-		KUNIT_ASSERT_NOT_NULL(test, consume(f));
-	KUNIT_ASSERT_TRUE(test, qdisc_run_begin(f->qdisc));
-	flood(f);
-	KUNIT_EXPECT_TRUE(test, transmit(f, 0, &err));
-	KUNIT_EXPECT_EQ(test, err, 0);
-	qdisc_run_end(f->qdisc);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING),
+			(u64)f->q->max + NODROP_XDP_SLACK);
 }
 
 /* Without flow control frames and packets have the same slots. */
@@ -106,15 +86,14 @@ static void test_xdp_has_no_slack_while_off(struct kunit *test)
 	struct flow *f = flow_new(test, 5);
 	int i;
 
-	KUNIT_ASSERT_EQ(test, reserve_by(f, f->txq, false), 0);
-	KUNIT_EXPECT_EQ(test, produce(f, packet(0)), 0);
+	f->on = false;
+	KUNIT_EXPECT_EQ(test, transmit(f, 0), 0);
 	KUNIT_EXPECT_EQ(test, flood(f), 4U);
-	KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, transmit(f, 0), -ENOSPC);
 	for (i = 0; i < 9; i++) {
-		KUNIT_EXPECT_NOT_NULL(test, consume(f));
-		KUNIT_EXPECT_EQ(test, reserve_by(f, f->txq, false), 0);
-		KUNIT_EXPECT_EQ(test, produce(f, packet(i)), 0);
-		KUNIT_EXPECT_NE(test, produce_xdp(f, frame(i)), 0);
+		take(test, f, 1);
+		KUNIT_EXPECT_EQ(test, transmit(f, 0), 0);
+		KUNIT_EXPECT_EQ(test, produce_xdp(f, frame(i)), -ENOSPC);
 	}
 }
 
@@ -129,10 +108,9 @@ static void test_xdp_has_no_slack_with_an_unaware_consumer(struct kunit *test)
 }
 
 static struct kunit_case xdp_cases[] = {
-	KUNIT_CASE_PARAM(test_xdp_leaves_the_slot, size_gen_params),
-	KUNIT_CASE(test_xdp_takes_what_nobody_relies_on),
+	KUNIT_CASE_PARAM(test_xdp_leaves_a_slot, size_gen_params),
+	KUNIT_CASE(test_xdp_uses_the_budget),
 	KUNIT_CASE_PARAM(test_xdp_shares_with_the_qdisc, size_gen_params),
-	KUNIT_CASE_PARAM(test_xdp_leaves_slots_to_a_run, size_gen_params),
 	KUNIT_CASE(test_xdp_has_no_slack_while_off),
 	KUNIT_CASE(test_xdp_has_no_slack_with_an_unaware_consumer),
 	{}
@@ -140,7 +118,6 @@ static struct kunit_case xdp_cases[] = {
 
 static struct kunit_suite xdp_suite = {
 	.name = "nodrop_xdp",
-	.suite_init = flow_suite_init,
 	.init = flow_init,
 	.exit = flow_exit,
 	.test_cases = xdp_cases,

@@ -81,13 +81,13 @@ def test_output(found: Verdict) -> None:
 
 
 def test_difference_of_counters() -> None:
-    before = replace(NONE, tx_dropped=5, qdisc_drops=7, qdisc_over_limit=2, driver={"tx0_busy": 1})
+    before = replace(NONE, tx_dropped=5, qdisc_drops=7, qdisc_over_limit=2, driver={"tx0_stops": 1})
     after = replace(before, tx_dropped=9, qdisc_drops=17, qdisc_over_limit=3)
-    after = replace(after, driver={"tx0_busy": 4, "tx1_busy": 2})
+    after = replace(after, driver={"tx0_stops": 4, "tx1_stops": 2})
     found = after.since(before)
     assert found is not None
     assert (found.tx_dropped, found.qdisc_drops, found.qdisc_over_limit) == (4, 10, 1)
-    assert found.nodrop("busy") == 5
+    assert found.nodrop("stops") == 5
     assert found.nodrop("nix") is None
     # Another qdisc starts at 0; another device is not comparable.
     replaced = replace(after, qdisc="fq", qdisc_over_limit=None).since(before)

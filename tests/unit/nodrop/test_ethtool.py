@@ -101,9 +101,9 @@ def test_one_socket_for_all(kernel: Kernel) -> None:
     """A result contains nothing of the buffer's previous content."""
     with ethtool.Socket() as sock:
         assert len(ethtool.stats("tun0", sock)) == 2
-        kernel.strings[STATS], kernel.values = ["tx1_busy"], [3]
+        kernel.strings[STATS], kernel.values = ["tx1_stops"], [3]
         assert ethtool.private_flags("tun0", sock) == {"nodrop": True}
-        assert ethtool.stats("tun0", sock) == {"tx1_busy": 3}
+        assert ethtool.stats("tun0", sock) == {"tx1_stops": 3}
         del kernel.strings[STATS]
         assert ethtool.stats("tun0", sock) == {}
 

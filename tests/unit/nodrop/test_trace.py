@@ -75,12 +75,11 @@ def test_direction() -> None:
     """The meaning of a reason depends on the site; an unknown one has no direction."""
     for reason, where, way in (
         ("FULL_RING", "tun_net_xmit+0x2c5", Way.TRANSMIT),
-        ("FULL_RING", "stock_tun_net_xmit+0x2c5", Way.TRANSMIT),
-        ("FULL_RING", "nodrop_live_tun_net_xmit+0x2c5", Way.TRANSMIT),
         ("DEV_READY", "tun_net_xmit.cold+0x2", Way.TRANSMIT),
         ("DEV_READY", "tun_get_user+0x1", Way.RECEIVE),
         ("NOT_SPECIFIED", "tun_do_read+0x1", Way.TRANSMIT),
-        ("NOT_SPECIFIED", "tun_queue_purge+0x1", None),
+        ("NOT_SPECIFIED", "stock_tun_queue_purge+0x1", None),
+        ("NOT_SPECIFIED", "tun_ptr_free+0x1", None),
         ("QDISC_DROP", "__dev_xmit_skb+0x1", Way.TRANSMIT),
         ("NOT_SPECIFIED", "fq_codel_dequeue+0x1", Way.TRANSMIT),
         ("XDP", "tun_xdp_one+0x1", Way.RECEIVE),
@@ -211,14 +210,14 @@ def test_counting_bpftrace(root: Path, tmp_path: Path, bpf: Callable[[str], None
 
 def test_lines_of_nodrops_tracepoints() -> None:
     """As the kernel prints them; lost events are reported, other lines ignored."""
-    line = " x-7 [001] b..4. 12.5: nodrop_stop: dev=tun0 queue=1 held=48/48 max=500 cause=limit"
+    line = " x-7 [001] b..4. 12.5: nodrop_stop: dev=tun0 queue=1 held=48/48 max=500 cpu=3"
     event = flow.parse(line, 100.0)
     assert event
     assert (event.time_s, event.kind, event.device) == (112.5, "stop", "tun0")
-    assert event.more == {"queue": 1, "held": 48, "limit": 48, "max": 500, "cause": "limit"}
-    kick = flow.parse(line.replace("stop", "kick").replace("cause=limit", "cpu=3"), 0.0)
-    assert kick
-    assert kick.more["cpu"] == 3
+    assert event.more == {"queue": 1, "held": 48, "limit": 48, "max": 500, "cpu": 3}
+    early = flow.parse(line.replace("cpu=3", "cpu=-1"), 0.0)
+    assert early
+    assert early.more["cpu"] == -1
     lost = flow.parse("CPU:1 [LOST 12 EVENTS]", 0.0)
     assert lost
     assert (lost.kind, lost.more) == ("lost", {"events": 12})
