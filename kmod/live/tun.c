@@ -278,21 +278,15 @@ void nodrop_live_join(struct net_device *dev)
 {
 	struct tun_struct *tun = netdev_priv(dev);
 	struct tun_file *tfile;
-	struct netdev_queue *txq;
 	struct nodrop_queue *q;
 	int i;
 
 	for (i = 0; i < tun->numqueues; i++) {
 		tfile = rtnl_dereference(tun->tfiles[i]);
-		txq = netdev_get_tx_queue(dev, i);
 		q = nodrop_tun_queue(tfile) ?: nodrop_live_create(dev, tfile);
-		if (q) {
-			nodrop_queue_bind(q, txq, nodrop_tun_on(tun));
-			continue;
-		}
-		/* The queue that failed may have stopped the txq. */
-		clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
-		netif_schedule_queue(txq);
+		if (q)
+			nodrop_queue_bind(q, netdev_get_tx_queue(dev, i),
+					  nodrop_tun_on(tun));
 	}
 
 	if (dev->ethtool_ops == &nodrop_live_ops)
