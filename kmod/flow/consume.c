@@ -44,12 +44,12 @@ static bool nodrop_waits(const struct netdev_queue *txq)
  */
 void nodrop_check(struct nodrop_queue *q, bool empty)
 {
-	unsigned int step = nodrop_batch(q->limit);
+	unsigned int limit = READ_ONCE(q->limit), step = nodrop_batch(limit);
 	int excess;
 
 	q->check_at = q->taken + step;
 	if (empty && unlikely(READ_ONCE(q->stalled)))
-		WRITE_ONCE(q->stalled, false);
+		WRITE_ONCE(q->stalled, 0);
 	if (unlikely(!q->txq))
 		return;
 
@@ -62,7 +62,7 @@ void nodrop_check(struct nodrop_queue *q, bool empty)
 	/* After "up", nodrop_queue_bind() wakes it. */
 	if (unlikely(nodrop_is_stopped(q->txq)) &&
 	    likely(netif_running(q->txq->dev))) {
-		excess = nodrop_held(q) - q->limit / 2;
+		excess = nodrop_held(q) - limit / 2;
 		if (excess > 0) {
 			q->check_at = q->taken + min_t(unsigned int, excess,
 						       step);

@@ -77,12 +77,12 @@ static bool nodrop_guard_is_over(const struct nodrop_queue *q)
 	if (!ms)
 		return false;
 	ms = max(ms, NODROP_GUARD_SAMPLES * jiffies_to_msecs(1));
-	return q->guard_ms >= (q->stalled ? ms / 2 : ms);
+	return q->guard_ms >= (READ_ONCE(q->stalled) ? ms / 2 : ms);
 }
 
 static void nodrop_guard_trip(struct nodrop_queue *q)
 {
-	WRITE_ONCE(q->stalled, true);
+	WRITE_ONCE(q->stalled, jiffies ?: 1);
 	WRITE_ONCE(q->limit, min(NODROP_LEAST, q->max));
 	q->stats[NODROP_GUARD_TRIPS]++;
 	trace_nodrop_guard(q);
@@ -120,7 +120,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	notify = nodrop_held(q);
 
 	if ((int)(READ_ONCE(q->taken) - q->guard_mark) >= 0) {
-		WRITE_ONCE(q->stalled, false);
+		WRITE_ONCE(q->stalled, 0);
 		if (stopped)
 			nodrop_guard_window(q);
 	} else if (!nodrop_guard_is_over(q)) {

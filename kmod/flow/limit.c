@@ -41,7 +41,7 @@ static unsigned int nodrop_wanted(const struct nodrop_queue *q, unsigned int us)
 static void nodrop_adapt(struct nodrop_queue *q)
 {
 	unsigned int us = READ_ONCE(nodrop_target_us);
-	unsigned int wanted, limit = q->limit;
+	unsigned int was = READ_ONCE(q->limit), limit = was, wanted;
 
 	if (READ_ONCE(q->gso))
 		us = max(us, NODROP_BURST_US);
@@ -50,7 +50,7 @@ static void nodrop_adapt(struct nodrop_queue *q)
 		limit += min(DIV_ROUND_UP(wanted - limit, 4), limit);
 	else
 		limit -= DIV_ROUND_UP(limit - wanted, 16);
-	if (limit != q->limit)
+	if (limit != was)
 		WRITE_ONCE(q->limit, limit);
 }
 
@@ -87,15 +87,14 @@ void nodrop_measure_dry(struct nodrop_queue *q)
 {
 	unsigned int us = READ_ONCE(q->gso) ? NODROP_BURST_US :
 					      NODROP_REFILL_US;
-	unsigned int wanted;
+	unsigned int limit = READ_ONCE(q->limit);
 
-	if (q->pace && q->limit < q->max) {
-		wanted = nodrop_wanted(q, us);
-		if (q->limit < wanted)
-			WRITE_ONCE(q->limit, wanted);
+	if (q->pace && limit < q->max) {
+		limit = max(limit, nodrop_wanted(q, us));
+		WRITE_ONCE(q->limit, limit);
 	}
 	q->pace_at = 0;
 	q->pace_taken = q->taken;
-	if (q->limit < min(q->floor, q->max))
+	if (limit < min(q->floor, q->max))
 		q->pace_taken -= NODROP_BATCH;
 }

@@ -94,6 +94,8 @@ enum nodrop_stat {
 	NODROP_RING = NODROP_COUNTERS,	/* packets in the ring */
 	NODROP_LIMIT,		/* packets it may hold now */
 	NODROP_PACE,		/* ns the consumer takes for a packet */
+	NODROP_STALLED,		/* ms since it was found stalled; 0: is not */
+	NODROP_TAKEN,		/* packets it has taken, modulo 2^32 */
 	NODROP_STATS
 };
 
@@ -102,7 +104,7 @@ enum nodrop_stat {
  * core call: a module that was built with another version does not load, on
  * kernels without MODVERSIONS, too.
  */
-#define nodrop_check nodrop_check_protocol_9
+#define nodrop_check nodrop_check_protocol_10
 
 /**
  * struct nodrop_ops - what the core asks of a driver
@@ -126,7 +128,8 @@ struct nodrop_ops {
  * @max: txqueuelen, at least 1
  * @on: whether flow control is wanted
  * @unaware: the consumer reads the ring past nodrop_consume()
- * @stalled: the consumer is; producer_lock, cleared without by the consumer
+ * @stalled: jiffies when the consumer was found stalled, 0: it is not;
+ *	producer_lock, cleared without by the consumer
  *
  * Written by senders, under producer_lock:
  * @produced: packets that entered the ring
@@ -163,7 +166,7 @@ struct nodrop_queue {
 	unsigned int max;
 	const bool *on;
 	bool unaware;
-	bool stalled;
+	unsigned long stalled;
 
 	unsigned int produced ____cacheline_aligned_in_smp;
 	unsigned int budget;
@@ -273,7 +276,8 @@ static __always_inline void *nodrop_take(struct nodrop_queue *q)
 static __always_inline void nodrop_sample(struct nodrop_queue *q,
 					  unsigned int floor)
 {
-	unsigned int enough = clamp(q->limit, NODROP_LEAST, NODROP_BATCH);
+	unsigned int enough = clamp(READ_ONCE(q->limit), NODROP_LEAST,
+				    NODROP_BATCH);
 
 	if (unlikely(q->taken - q->pace_taken >= enough))
 		nodrop_measure(q, floor);

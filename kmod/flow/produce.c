@@ -94,6 +94,82 @@ static int nodrop_sender(const struct sk_buff *skb)
 	return raw_smp_processor_id();
 }
 
+/* Put a packet into the ring, unless it holds @end packets. */
+static bool nodrop_put(struct nodrop_queue *q, void *packet, unsigned int end)
+{
+	if (nodrop_held(q) >= end || __ptr_ring_produce(q->ring, packet))
+		return false;
+	WRITE_ONCE(q->produced, q->produced + 1);
+	return true;
+}
+
+/*
+ * Does the ring hold @max packets? Tells by the slot, as ptr_ring does, which
+ * the consumer clears for a batch at a time: so a drop does not cost a miss of
+ * its cache line. A ring of less than two batches seems full too early.
+ */
+static bool nodrop_seems_full(const struct nodrop_queue *q)
+{
+	const struct ptr_ring *ring = q->ring;
+	int slot = ring->producer - (int)q->max;
+
+	return (int)q->max >= 2 * ring->batch &&
+	       READ_ONCE(ring->queue[slot < 0 ? slot + ring->size : slot]);
+}
+
+/* Without flow control, for the reason @why. */
+static bool nodrop_put_or_drop(struct nodrop_queue *q, struct sk_buff *skb,
+			       enum nodrop_stat why)
+{
+	q->budget = 0;
+	if (why == NODROP_DROP_GUARD) {
+		if (nodrop_put(q, skb, min(q->max, NODROP_LEAST)))
+			return true;
+		nodrop_guard_arm(q);
+	} else if (!nodrop_seems_full(q) && nodrop_put(q, skb, q->max)) {
+		q->budget = q->max - nodrop_held(q);
+		return true;
+	}
+	q->stats[why]++;
+	return false;
+}
+
+/* With flow control: stop @txq, unless a batch of slots is free. */
+static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
+				struct netdev_queue *txq)
+{
+	/* By netpoll, which would spin. */
+	bool polled = irqs_disabled();
+	bool past = polled || nodrop_is_past_qdisc(txq);
+	/* pktgen, a kernel thread, waits while the txq is stopped. */
+	bool waits = past && !polled && !in_serving_softirq() &&
+		     (current->flags & PF_KTHREAD);
+	unsigned int limit = READ_ONCE(q->limit), end;
+	/* The consumer may free the packet once it is in the ring. */
+	int cpu = nodrop_sender(skb);
+	bool gso = skb_is_gso(skb), put;
+
+	past = past && !waits;
+	/*
+	 * A late one uses the slack. Also what is kept for others: they may
+	 * have come before the txq was stopped.
+	 */
+	end = !past ? q->ring->size : polled ? q->max : nodrop_share(q, 0);
+	put = nodrop_put(q, skb, end);
+	if (!put)
+		q->stats[past ? NODROP_DROP_BYPASS : NODROP_DROP_UNCLAIMED]++;
+
+	q->budget = 0;
+	if (nodrop_held(q) + nodrop_batch(limit) > limit || q->txq != txq) {
+		WRITE_ONCE(q->cpu, cpu);
+		nodrop_stop(q, txq, waits || netdev_xmit_more());
+	} else if (!past) {
+		WRITE_ONCE(q->gso, gso);
+		q->budget = limit - nodrop_held(q);
+	}
+	return put;
+}
+
 /**
  * nodrop_produce_last() - nodrop_produce() when the budget is used up
  * @q: the queue
@@ -105,55 +181,11 @@ int nodrop_produce_last(struct nodrop_queue *q, struct sk_buff *skb)
 {
 	struct netdev_queue *txq = skb_get_tx_queue(skb->dev, skb);
 	enum nodrop_stat why = nodrop_drops(q, txq);
-	/* By netpoll, which would spin. */
-	bool polled = irqs_disabled();
-	bool past = polled || nodrop_is_past_qdisc(txq);
-	/* pktgen, a kernel thread, waits while the txq is stopped. */
-	bool waits = past && !polled && !in_serving_softirq() &&
-		     (current->flags & PF_KTHREAD);
-	unsigned int limit = READ_ONCE(q->limit), end = q->max;
-	/* The consumer may free the packet once it is in the ring. */
-	int cpu = nodrop_sender(skb);
-	bool gso = skb_is_gso(skb);
-	int err = 0;
+	bool put;
 
-	if (why == NODROP_DROP_GUARD) {
-		end = min(limit, NODROP_LEAST);
-	} else if (!why && past && !waits) {
-		why = NODROP_DROP_BYPASS;
-		if (!polled)
-			end = nodrop_share(q, 0);
-	} else if (!why) {
-		/*
-		 * A late one uses the slack. Also what is kept for others: they
-		 * may have come before the txq was stopped.
-		 */
-		end = q->ring->size;
-	}
-
-	q->budget = 0;
-	if (nodrop_held(q) >= end || __ptr_ring_produce(q->ring, skb)) {
-		q->stats[why ?: NODROP_DROP_UNCLAIMED]++;
-		err = -ENOSPC;
-	} else {
-		WRITE_ONCE(q->produced, q->produced + 1);
-	}
-
-	if (why == NODROP_DROP_GUARD) {
-		if (err)
-			nodrop_guard_arm(q);
-	} else if (why && why != NODROP_DROP_BYPASS) {
-		if (!err)
-			q->budget = end - nodrop_held(q);
-	} else if (nodrop_held(q) + nodrop_batch(limit) > limit ||
-		   q->txq != txq) {
-		WRITE_ONCE(q->cpu, cpu);
-		nodrop_stop(q, txq, waits || netdev_xmit_more());
-	} else if (!why) {
-		WRITE_ONCE(q->gso, gso);
-		q->budget = limit - nodrop_held(q);
-	}
-	return err;
+	put = why ? nodrop_put_or_drop(q, skb, why) :
+		    nodrop_put_and_stop(q, skb, txq);
+	return put ? 0 : -ENOSPC;
 }
 EXPORT_SYMBOL_GPL(nodrop_produce_last);
 
@@ -176,11 +208,10 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();
-	if (nodrop_held(q) >= end || __ptr_ring_produce(q->ring, frame)) {
+	if (!nodrop_put(q, frame, end)) {
 		q->stats[NODROP_DROP_XDP]++;
 		return -ENOSPC;
 	}
-	WRITE_ONCE(q->produced, q->produced + 1);
 	if (q->budget)
 		q->budget--;
 	return 0;

@@ -28,6 +28,8 @@ const char *const nodrop_stat_names[NODROP_STATS] = {
 	[NODROP_RING]		= "ring",
 	[NODROP_LIMIT]		= "limit",
 	[NODROP_PACE]		= "pace_ns",
+	[NODROP_STALLED]	= "stalled_ms",
+	[NODROP_TAKEN]		= "taken",
 };
 EXPORT_SYMBOL_GPL(nodrop_stat_names);
 
@@ -195,7 +197,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	q->on = on;
 	if (before != txq) {
 		/* The consumer gets the whole guard_ms again. */
-		WRITE_ONCE(q->stalled, false);
+		WRITE_ONCE(q->stalled, 0);
 		/* It decided this for @before; @txq may have no qdisc yet. */
 		q->woken = false;
 		WRITE_ONCE(q->todo, 0);
@@ -239,11 +241,17 @@ EXPORT_SYMBOL_GPL(nodrop_queue_unaware);
  */
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
+	unsigned long stalled;
+
 	nodrop_lock(q);
+	stalled = READ_ONCE(q->stalled);
 	memcpy(stats, q->stats, sizeof(q->stats));
 	stats[NODROP_RING] = nodrop_ring_count(q->ring);
 	stats[NODROP_LIMIT] = q->limit;
 	stats[NODROP_PACE] = q->pace;
+	stats[NODROP_STALLED] = stalled ? jiffies_to_msecs(jiffies - stalled) ?:
+					  1 : 0;
+	stats[NODROP_TAKEN] = q->taken;
 	nodrop_unlock(q);
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_stats);

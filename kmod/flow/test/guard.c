@@ -25,9 +25,12 @@ static void test_guard(struct kunit *test)
 	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STALLED), 0ULL);
 	guard_wait(f, 2 * GUARD_SLIP_MS);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
+	KUNIT_EXPECT_GT(test, counted(f, NODROP_STALLED), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_TAKEN), 0ULL);
 	KUNIT_EXPECT_EQ(test, transmit(f, 9), -ENOSPC);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
@@ -35,6 +38,8 @@ static void test_guard(struct kunit *test)
 	/* The consumer resumes, and so does flow control. */
 	KUNIT_EXPECT_EQ(test, drain(f), 5U);
 	KUNIT_EXPECT_FALSE(test, stalled(f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_STALLED), 0ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_TAKEN), 5ULL);
 	KUNIT_EXPECT_EQ(test, fill(test, f), NODROP_LEAST);
 	KUNIT_EXPECT_EQ(test, drops(f), 1ULL);
 }

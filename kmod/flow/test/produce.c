@@ -237,32 +237,54 @@ static void test_without_a_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fill(test, f), 4U);
 }
 
-static void test_no_qdisc_drops(struct kunit *test)
+/* A full ring drops, and the txq is not stopped. */
+static void expect_no_qdisc(struct kunit *test, struct flow *f)
 {
-	struct flow *f = flow_new(test, 5);
-	int i;
+	unsigned int i;
 
 	f->qdisc->enqueue = NULL;
-	for (i = 0; i < 5; i++)
+	for (i = 0; i < f->q->max; i++)
 		KUNIT_EXPECT_EQ(test, transmit_past(f, i), 0);
 	KUNIT_EXPECT_EQ(test, transmit_past(f, i), -ENOSPC);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
 }
 
+static void test_no_qdisc_drops(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	expect_no_qdisc(test, f);
+	take(test, f, 1);
+	KUNIT_EXPECT_EQ(test, transmit_past(f, 5), 0);
+}
+
+/*
+ * Without reading what was taken: as with stock, a long ring takes packets
+ * again when ptr_ring has cleared the slots of a batch.
+ */
+static void test_no_qdisc_and_a_long_ring(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	unsigned int i;
+
+	expect_no_qdisc(test, f);
+	take(test, f, f->ring.batch - 1);
+	KUNIT_EXPECT_EQ(test, transmit_past(f, 500), -ENOSPC);
+	take(test, f, 1);
+	for (i = 0; i < f->ring.batch; i++)
+		KUNIT_EXPECT_EQ(test, transmit_past(f, 500 + i), 0);
+	KUNIT_EXPECT_EQ(test, transmit_past(f, 500 + i), -ENOSPC);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), 500ULL);
+}
+
 /* While txqueuelen changes, a sender that is under way finds noop_qdisc. */
 static void test_deactivated_is_not_stopped(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 5);
-	int i;
 
-	f->qdisc->enqueue = NULL;
 	rcu_assign_pointer(f->txq->qdisc, &noop_qdisc);
-	for (i = 0; i < 5; i++)
-		KUNIT_EXPECT_EQ(test, transmit_past(f, i), 0);
-	KUNIT_EXPECT_EQ(test, transmit_past(f, i), -ENOSPC);
-	KUNIT_EXPECT_FALSE(test, stopped(f));
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_NOQUEUE), 1ULL);
+	expect_no_qdisc(test, f);
 }
 
 /* Its qdisc is kept: the sender is one from the qdisc, and waits. */
@@ -314,7 +336,7 @@ static void test_drop_causes(struct kunit *test)
 	fill(test, f);
 	KUNIT_EXPECT_EQ(test, transmit_past(f, 1), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_BYPASS), 1ULL);
-	f->q->stalled = true;
+	f->q->stalled = jiffies | 1;
 	KUNIT_EXPECT_EQ(test, transmit(f, 1), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 	f->on = false;
@@ -349,6 +371,7 @@ static struct kunit_case produce_cases[] = {
 	KUNIT_CASE(test_another_txq),
 	KUNIT_CASE(test_without_a_txq),
 	KUNIT_CASE(test_no_qdisc_drops),
+	KUNIT_CASE(test_no_qdisc_and_a_long_ring),
 	KUNIT_CASE(test_deactivated_is_not_stopped),
 	KUNIT_CASE(test_deactivated_with_a_qdisc),
 	KUNIT_CASE(test_off_and_on),

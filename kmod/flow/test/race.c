@@ -226,9 +226,9 @@ static int race_come_and_go(void *data)
 	struct flow *f = data;
 
 	while (!kthread_should_stop()) {
-		WRITE_ONCE(f->q->stalled, true);
+		WRITE_ONCE(f->q->stalled, jiffies | 1);
 		cpu_relax();
-		WRITE_ONCE(f->q->stalled, false);
+		WRITE_ONCE(f->q->stalled, 0);
 		cond_resched();
 	}
 	return 0;
