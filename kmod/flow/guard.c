@@ -105,8 +105,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
-	/* Either bit: between nodrop_xon()'s two steps nothing would run. */
-	stopped = netif_xmit_stopped(q->txq);
+	stopped = nodrop_is_stopped(q->txq);
 	if (!stopped) {
 		/*
 		 * The consumer may have woken it and not come back to kick.

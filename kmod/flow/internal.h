@@ -95,19 +95,6 @@ static inline bool nodrop_is_stopped(const struct netdev_queue *txq)
 	return test_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
 }
 
-/*
- * Clear what nodrop_stop() sets, in this order: the driver's bit never stays
- * set alone. No barrier is needed: both bits are in one word.
- * Litmus: CoWW+stop-drv-stack+xon-stack-drv
- * While the device is down the driver's bit does stay set: tun.c has set it.
- */
-static inline void nodrop_xon(struct netdev_queue *txq)
-{
-	clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
-	if (likely(netif_running(txq->dev)))
-		clear_bit(__QUEUE_STATE_DRV_XOFF, &txq->state);
-}
-
 /* The same without the locks, when @taken may be ahead of @produced. */
 static inline unsigned int nodrop_seen(const struct nodrop_queue *q)
 {

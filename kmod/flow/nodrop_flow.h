@@ -4,11 +4,11 @@
  * ptr_ring is full.
  *
  * Stock: a driver's transmit function puts each packet into the ring, and drops
- * it if the ring is full; the qdisc never learns. Here the driver puts and
- * takes packets through a struct nodrop_queue. Senders fill its ring through
- * one netdev_queue (txq), one consumer at a time empties it. The sender of the
- * last packet that fits stops the txq, so that the next ones wait in the qdisc,
- * and the consumer wakes it. The core knows rings and txqs, and no driver.
+ * it if the ring is full; the qdisc never learns. Here the driver uses the ring
+ * through a struct nodrop_queue. Senders fill it through one netdev_queue
+ * (txq), one consumer at a time empties it. The sender of the last packet that
+ * fits stops the txq, so that the next ones wait in the qdisc, and the consumer
+ * wakes it. The core knows rings and txqs, and no driver.
  *
  *   sender                              nodrop_queue                consumer
  *   produce: produced++, budget--                           consume: taken++
@@ -20,40 +20,37 @@
  *                                        has packets: kick
  *   (the sender's CPU runs the qdisc)
  *
- * Limit. @max is txqueuelen. @limit is how many packets the consumer takes in a
- *   short time, at most @max: limit.c. The ring's array has a slack beyond
- *   @max: ring.c.
- * Budget. Packets that may enter before a sender has to read @taken, which
- *   costs a cache miss. The sender of the last one reads it. If a batch of
- *   slots is free (16, or a quarter of @limit), all free slots are the new
- *   budget, else that sender stops the txq. The qdisc tests XOFF for each
- *   packet, and one CPU at a time runs it: the one packet that may be on its
- *   way goes into the slack.
+ * Limit. @max is txqueuelen. @limit is what the consumer takes in a short time,
+ *   at most @max: limit.c. The ring's array has a slack beyond @max: ring.c.
+ * Budget. Packets that may enter before a sender reads @taken, which costs a
+ *   cache miss. The sender of the last one reads it. If a batch of slots is
+ *   free (16, or a quarter of @limit), all free slots are the new budget, else
+ *   it stops the txq. One CPU at a time runs the qdisc, and tests XOFF for each
+ *   packet: the one that may be on its way goes into the slack.
  * Stop and wake. The txq runs again once the ring holds half of @limit. The
  *   sender sets XOFF and then reads @taken, the consumer writes @taken and then
- *   reads XOFF, with a full barrier on both sides: at least one of them sees
- *   what the other wrote, and wakes the txq.
+ *   reads XOFF, with full barriers: at least one sees what the other wrote, and
+ *   wakes the txq.
  *   Litmus: SB+stop-mb-taken+take-mb-xoff (proof/litmus)
- *   XOFF is the bit of byte queue limits, which nothing else uses here.
+ *   XOFF is the bit of byte queue limits, otherwise unused here.
  * Kick. The wake does not run the qdisc: a sender may. If at its next check the
  *   consumer finds packets in the qdisc that no CPU transmits, it kicks: an IPI
- *   makes @cpu, which sent the packet that caused the stop, run the qdisc. If
- *   the ring is empty, it first busy-waits for a sender, for less time than an
- *   IPI takes. If @cpu is its own, or txqueuelen below 32, it runs the qdisc
+ *   makes @cpu, from which the packet of the stop was sent, run the qdisc. With
+ *   an empty ring it first busy-waits for a sender, for less time than an IPI
+ *   takes. If @cpu is its own, or txqueuelen below 32, it runs the qdisc
  *   itself. It sets @todo under consumer_lock, and nodrop_act() acts without
  *   locks: no code under a lock of the ring may run or enable softirqs.
  * Guard. A consumer that does not take within guard_ms what the ring held at a
- *   stop is stalled: a timer wakes the txq, and the ring drops, until the
- *   consumer takes what it holds in half that time, or empties it: guard.c.
- * Bypass. XDP frames, and packets that come past the qdisc, cannot be held
- *   back. They may fill the ring up to @max; while the qdisc has packets, less.
- * Without flow control (no qdisc, switched off, an unaware or a stalled
- * consumer) a full ring drops.
+ *   stop is stalled: a timer wakes the txq, and the ring drops until the
+ *   consumer keeps up again: guard.c.
+ * Bypass. XDP frames, and packets that come past the qdisc, cannot wait. They
+ *   may fill the ring up to @max; while the qdisc has packets, less.
+ * Without flow control (no qdisc, off, an unaware or stalled consumer) a full
+ * ring drops.
  *
  * Locks: the ring's own; consumer_lock nests outside producer_lock. Fields
- * written with both held may be read with either. consumer_lock is never taken
- * in softirq context. Senders run with softirqs off, and so does any path that
- * takes both locks.
+ * written with both may be read with either. Softirqs never take consumer_lock.
+ * Senders run with softirqs off, and so does any path that takes both locks.
  */
 #ifndef NODROP_FLOW_H
 #define NODROP_FLOW_H
@@ -71,46 +68,42 @@ enum nodrop_stat {
 	NODROP_STOPS,		/* times the txq was stopped */
 	NODROP_STOPS_LIMIT,	/* of these: by a limit below txqueuelen */
 	NODROP_GUARD_TRIPS,	/* times the consumer was found stalled */
-	NODROP_DROP_NOQUEUE,	/* drops: the txq has no qdisc */
-	NODROP_DROP_OFF,	/* drops: flow control is off */
-	NODROP_DROP_FOREIGN,	/* drops: the consumer is unaware */
-	NODROP_DROP_GUARD,	/* drops: the consumer is stalled */
-	NODROP_DROP_UNCLAIMED,	/* drops for no such reason: stays 0 */
-	NODROP_DROP_BYPASS,	/* drops: sent past the qdisc; no slot */
-	NODROP_DROP_XDP,	/* XDP frames without a slot; the caller also
-				 * drops the frames behind it in its batch
-				 */
-	NODROP_DROP_PURGED,	/* in a detached queue, or put back without a
-				 * slot
-				 */
+	/* Packets dropped: */
+	NODROP_DROP_NOQUEUE,	/* the txq has no qdisc */
+	NODROP_DROP_OFF,	/* flow control is off */
+	NODROP_DROP_FOREIGN,	/* the consumer is unaware */
+	NODROP_DROP_GUARD,	/* the consumer is stalled */
+	NODROP_DROP_UNCLAIMED,	/* for no such reason: stays 0 */
+	NODROP_DROP_BYPASS,	/* sent past the qdisc; no slot */
+	NODROP_DROP_XDP,	/* XDP frames, but not those behind it */
+	NODROP_DROP_PURGED,	/* detached, or put back; no slot */
 
 	/* Counters of the consumer, under consumer_lock. */
 	NODROP_WAKES,		/* by the consumer alone */
 	NODROP_KICKS,		/* IPIs sent, or found on their way */
-	NODROP_KICKS_HERE,	/* times it ran the qdisc on its own CPU */
+	NODROP_KICKS_HERE,	/* qdisc runs on its own CPU */
 	NODROP_COUNTERS,
 
 	/* Gauges. */
 	NODROP_RING = NODROP_COUNTERS,	/* packets in the ring */
 	NODROP_LIMIT,		/* packets it may hold now */
 	NODROP_PACE,		/* ns the consumer takes for a packet */
-	NODROP_STALLED,		/* ms since it was found stalled; 0: is not */
-	NODROP_TAKEN,		/* packets it has taken, modulo 2^32 */
+	NODROP_STALLED,		/* ms since it was found stalled, or 0 */
+	NODROP_TAKEN,		/* packets taken, modulo 2^32 */
 	NODROP_STATS
 };
 
 /*
- * The version of this header, in the name of a function that all users of the
- * core call: a module that was built with another version does not load, on
- * kernels without MODVERSIONS, too.
+ * The version of this header, in the name of a function that all users call: a
+ * module built with another one does not load, even without MODVERSIONS.
  */
 #define nodrop_check nodrop_check_protocol_10
 
 /**
  * struct nodrop_ops - what the core asks of a driver
- * @destroy: frees a packet; called in process context, no lock held
- * @notify: wakes the consumer of the queue with this key; called in softirqs,
- *	not after nodrop_queue_bind(q, NULL)
+ * @destroy: frees a packet; in process context, no lock held
+ * @notify: wakes the consumer of the queue with this key; in softirqs, not
+ *	after nodrop_queue_bind(q, NULL)
  */
 struct nodrop_ops {
 	void (*destroy)(void *packet);
@@ -128,22 +121,22 @@ struct nodrop_ops {
  * @max: txqueuelen, at least 1
  * @on: whether flow control is wanted
  * @unaware: the consumer reads the ring past nodrop_consume()
- * @stalled: jiffies when the consumer was found stalled, 0: it is not;
- *	producer_lock, cleared without by the consumer
+ * @stalled: jiffies when the consumer was found stalled, or 0; producer_lock,
+ *	cleared without by the consumer
  *
  * Written by senders, under producer_lock:
  * @produced: packets that entered the ring
- * @budget: packets that may still enter before a sender reads @taken
- * @cpu: CPU from which the packet that caused the last stop was sent, or -1
+ * @budget: see above
+ * @cpu: from which the packet that caused the last stop was sent, or -1
  * @gso: the last packet of the last budget was a GSO packet
  *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
  * @check_at: value of @taken at which the consumer reads XOFF again
- * @limit: packets that the ring may hold now; a resize and the guard lower it
- * @floor: packets below which only time lowers @limit, see limit.c
+ * @limit: packets that the ring may hold; a resize and the guard lower it
+ * @floor: below that only time lowers @limit, see limit.c
  * @woken: the txq was woken, and the ring was not empty since
- * @todo: work for nodrop_act(), which takes it over with xchg()
+ * @todo: for nodrop_act(), which takes it with xchg()
  * @pace: last sample of the consumer's pace, ns a packet; 0: none yet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
@@ -152,9 +145,9 @@ struct nodrop_ops {
  * @stats: the counters, see enum nodrop_stat
  * @kick: the IPI
  * @kicking: its state, see kick.c
- * @guard: the guard's timer, pending while the txq is stopped; producer_lock
+ * @guard: timer, pending while the txq is stopped; producer_lock
  * @guard_mark: @produced when the guard's window began
- * @guard_ms: how long the window has lasted
+ * @guard_ms: its length until now
  * @ops: the driver's
  * @key: what nodrop_queue_find() is given
  * @node: links the queue to the table of that function
@@ -196,9 +189,8 @@ struct nodrop_queue {
 };
 
 /*
- * Can the txq's qdisc queue packets? Tests qdisc_sleeping: while the txq is
- * deactivated, as for a moment when txqueuelen changes, its qdisc is the noop
- * qdisc, which has an enqueue function, too.
+ * Can the txq's qdisc queue packets? While the txq is deactivated, as when
+ * txqueuelen changes, @qdisc is the noop qdisc, which has an enqueue function.
  */
 static inline bool nodrop_has_qdisc(const struct netdev_queue *txq)
 {
@@ -221,15 +213,16 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q);
 
 /*
- * For ndo_poll_controller: netpoll spins with interrupts off while the txq is
- * stopped. Let its packet find out whether there is a slot; if there is none,
- * the txq is stopped again. The device is up: netpoll keeps it from going down
- * meanwhile.
+ * Clear XOFF. While the device is down the driver's bit stays: tun.c has set
+ * it. Also for ndo_poll_controller: netpoll spins with interrupts off while the
+ * txq is stopped. Its packet finds out whether there is a slot, and if there is
+ * none stops the txq again.
  */
-static inline void nodrop_poll(struct netdev_queue *txq)
+static inline void nodrop_xon(struct netdev_queue *txq)
 {
-	clear_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
-	clear_bit(__QUEUE_STATE_DRV_XOFF, &txq->state);
+	/* Both in one step: the core tests its own bit alone. */
+	set_mask_bits(&txq->state, netif_running(txq->dev) ?
+		      QUEUE_STATE_ANY_XOFF : QUEUE_STATE_STACK_XOFF, 0);
 }
 
 /* Whose packets wait: egress.c. */
@@ -258,7 +251,7 @@ bool nodrop_act_slow(struct nodrop_queue *q);
 /* The limit at first, and the least for a slow consumer */
 #define NODROP_LEAST 4U
 
-/* Packets in a sample of the consumer's pace, at least; as @limit if lower */
+/* Packets in a sample of the consumer's pace; as @limit if that may grow */
 #define NODROP_BATCH 16U
 
 static __always_inline void *nodrop_take(struct nodrop_queue *q)
@@ -276,9 +269,10 @@ static __always_inline void *nodrop_take(struct nodrop_queue *q)
 static __always_inline void nodrop_sample(struct nodrop_queue *q,
 					  unsigned int floor)
 {
-	unsigned int enough = clamp(READ_ONCE(q->limit), NODROP_LEAST,
-				    NODROP_BATCH);
+	unsigned int limit = READ_ONCE(q->limit), enough = NODROP_BATCH;
 
+	if (limit < q->max)
+		enough = clamp(limit, NODROP_LEAST, NODROP_BATCH);
 	if (unlikely(q->taken - q->pace_taken >= enough))
 		nodrop_measure(q, floor);
 }
@@ -287,8 +281,8 @@ static __always_inline void nodrop_sample(struct nodrop_queue *q,
  * nodrop_consume() - take the next packet
  * @q: the queue
  *
- * Context: process context, softirqs on, consumer_lock held; the caller calls
- * nodrop_act() as soon as it has released it.
+ * Context: process context, softirqs on, consumer_lock held; nodrop_act()
+ * follows its release.
  * Return: the packet, NULL when there is none.
  */
 static __always_inline void *nodrop_consume(struct nodrop_queue *q)
@@ -316,7 +310,7 @@ static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 {
 	int i;
 
-	/* With a limit of one batch each batch would empty the ring. */
+	/* A limit of one batch would leave the ring empty. */
 	nodrop_sample(q, max_t(unsigned int, NODROP_FLOOR, 4 * n));
 	for (i = 0; i < n; i++) {
 		packets[i] = nodrop_take(q);
@@ -351,8 +345,7 @@ static inline void *nodrop_peek(struct nodrop_queue *q)
  * @q: the queue
  *
  * Context: process context, softirqs on, no lock of the ring held.
- * Return: true if the ring holds packets after that, so that the caller reads
- * again; false also if there was nothing to do.
+ * Return: true if the caller should read again: the ring holds packets.
  */
 static inline bool nodrop_act(struct nodrop_queue *q)
 {
@@ -371,10 +364,9 @@ static __always_inline int nodrop_produce(struct nodrop_queue *q,
 					  struct sk_buff *skb)
 {
 	/*
-	 * Complete the driver's reads of the packet, made before it took the
-	 * lock, before the consumer can free the packet for reuse:
-	 * __ptr_ring_produce() orders writes only. Pairs with the consumer's
-	 * dependency on the packet. Free on x86.
+	 * Complete the driver's reads of the packet before the consumer can
+	 * free it for reuse: __ptr_ring_produce() orders writes only. Pairs
+	 * with the consumer's dependency on the packet. Free on x86.
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();

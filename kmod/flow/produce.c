@@ -17,15 +17,10 @@ static void nodrop_stop(struct nodrop_queue *q, struct netdev_queue *txq,
 			bool all)
 {
 	unsigned int limit = READ_ONCE(q->limit);
-	bool was;
+	unsigned long was;
 
-	/*
-	 * In this order: nodrop_xon() clears them in the other one.
-	 * Litmus: CoWW+stop-drv-stack+xon-stack-drv
-	 */
-	if (all)
-		set_bit(__QUEUE_STATE_DRV_XOFF, &txq->state);
-	was = test_and_set_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
+	was = set_mask_bits(&txq->state, 0, all ? QUEUE_STATE_ANY_XOFF :
+						  QUEUE_STATE_STACK_XOFF);
 	/*
 	 * Write XOFF before reading @taken. Pairs with the barrier in
 	 * nodrop_check(): either this sender sees what the consumer took, or
@@ -42,7 +37,7 @@ static void nodrop_stop(struct nodrop_queue *q, struct netdev_queue *txq,
 		return;
 	}
 
-	if (!was) {
+	if (!(was & QUEUE_STATE_STACK_XOFF)) {
 		q->stats[NODROP_STOPS]++;
 		if (limit < q->max)
 			q->stats[NODROP_STOPS_LIMIT]++;

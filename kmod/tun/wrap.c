@@ -115,7 +115,7 @@ static void nodrop_tun_poll(struct net_device *dev)
 	unsigned int i;
 
 	for (i = 0; i < dev->num_tx_queues; i++)
-		nodrop_poll(netdev_get_tx_queue(dev, i));
+		nodrop_xon(netdev_get_tx_queue(dev, i));
 }
 #endif
 

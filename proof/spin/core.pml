@@ -69,15 +69,12 @@ inline both_unlock() { producer_lock = 0; consumer_lock = 0 }
 
 inline schedule_txq() { atomic { when(!XOFF, scheduled = true) } }
 
-/* internal.h */
 inline xon()
 {
 #ifdef BREAK_BITS
-	when(device_up, driver_off = false);
 	stack_off = false
 #else
-	stack_off = false;
-	when(device_up, driver_off = false)
+	atomic { stack_off = false; when(device_up, driver_off = false) }
 #endif
 }
 
@@ -151,8 +148,8 @@ inline to_unaware()
 inline stop(all)
 {
 	max_at_stop = limit;
-	when(all, driver_off = true);
 	atomic {
+		when(all, driver_off = true);
 #ifdef GUARD
 		when(!stack_off,
 		     stop_samples = 0; stop_mark = produced;

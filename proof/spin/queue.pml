@@ -237,11 +237,7 @@ end:	do
 		if
 		:: !device_up
 		:: device_up ->
-#ifdef BREAK_GUARD
 			stopped = stack_off;
-#else
-			stopped = XOFF;
-#endif
 			when(!stopped, schedule_txq());
 #ifdef BREAK_NOTIFY
 			notify = (stopped || stalled) && HELD > 0;

@@ -83,7 +83,7 @@ static void test_late_wake(struct kunit *test)
 	unsigned int i, n = fill(test, f);
 
 	for (i = 0; i < 2 * nr_cpu_ids; i++) {
-		nodrop_poll(f->txq);
+		nodrop_xon(f->txq);
 		KUNIT_EXPECT_EQ(test, transmit(f, n++), 0);
 		KUNIT_EXPECT_TRUE(test, stopped(f));
 		KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), (u64)n);
@@ -196,7 +196,7 @@ static void test_netpoll(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, transmit_polled(f, i), 0);
 	for (i = 1; i < 3; i++) {
 		KUNIT_EXPECT_TRUE(test, stopped(f));
-		nodrop_poll(f->txq);
+		nodrop_xon(f->txq);
 		KUNIT_EXPECT_FALSE(test, stopped(f));
 		KUNIT_EXPECT_EQ(test, transmit_polled(f, 5), -ENOSPC);
 		KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(f->txq));
