@@ -111,5 +111,6 @@ def queue(found: Queue) -> dict[str, Any]:
         "ring_packets": found.ring_packets,
         "limit_packets": found.limit_packets,
         "pace_ns": found.pace_ns,
+        "stalled_ms": found.stalled_ms,
         "counters": {name: value for name, value in found.counters.items() if name not in GAUGES},
     }

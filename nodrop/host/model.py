@@ -11,11 +11,23 @@ from typing import Any, TypeVar
 from nodrop.host.cgroup import Place
 from nodrop.host.kinds import DIRECT
 
-GAUGES = frozenset({"ring", "limit", "pace_ns"})
-"""A queue's statistics that are not counters: packets in the ring, its limit, and the reader's time
-per packet."""
+GAUGES = frozenset({"ring", "limit", "pace_ns", "stalled_ms"})
+"""A queue's statistics that are not counters: packets in the ring, its limit, the reader's time per
+packet, and the time since it was found stalled."""
+WRAPS = frozenset({"taken"})
+"""A queue's counters that are modulo 2^32."""
+_HALF = 1 << 31
 
 _Number = TypeVar("_Number", int, float)
+
+
+def increase(name: str, before: int, now: int) -> int:
+    """Return the increase of a counter; negative: it belongs to a new queue.
+
+    One of WRAPS that decreased has wrapped, if that makes less than half of its range.
+    """
+    grown = now - before
+    return (grown + _HALF) % (2 * _HALF) - _HALF if name in WRAPS else grown
 
 
 def by_cause(counters: Mapping[str, _Number]) -> dict[str, _Number]:
@@ -68,6 +80,11 @@ class Queue:
     def pace_ns(self) -> int | None:
         """Reader's time per packet in its last sample, ns; None: not measured."""
         return self.counters.get("pace_ns") or None
+
+    @property
+    def stalled_ms(self) -> int | None:
+        """Time since the reader was found stalled, ms; 0: it is not; None: not reported."""
+        return self.counters.get("stalled_ms")
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ def _queue(found: QueueRow) -> dict[str, Any]:
         "ring_packets": queue.ring_packets,
         "limit_packets": queue.limit_packets,
         "pace_ns": queue.pace_ns,
+        "stalled_ms": queue.stalled_ms,
         "qdisc": _qdisc(queue.qdisc, found.qdisc) if queue.qdisc else None,
         **_waits(found.waits),
     }

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodrop.host.model import GAUGES, Device, Driver, Qdisc, Queue, by_cause
+from nodrop.host.model import GAUGES, Device, Driver, Qdisc, Queue, by_cause, increase
 
 Rates = dict[str, float]
 """Counter -> rate per second; empty: unknown."""
@@ -73,7 +73,8 @@ class QueueRow:
     """One queue of a device.
 
     Attributes:
-        packets, bytes: passed to the reader, per second; with several queues: to the driver, by mq.
+        packets, bytes: passed to the reader, per second; with several queues: taken by the reader,
+            or, where the driver does not count that, passed to the driver by mq.
         counters: nodrop's counters, per second.
         qdisc: counters of its qdisc, per second.
         waits: queueing delays.
@@ -216,7 +217,7 @@ class _Flow(NamedTuple):
     """The rate of what leaves, per second."""
 
     packets: float
-    bytes: float
+    bytes: float | None
 
 
 def _groups(
@@ -231,10 +232,13 @@ def _queue(
     """Return a queue's row.
 
     Args:
-        flow: the device's rate, if this is its only queue; None: use that of its qdisc below mq.
+        flow: the device's rate, if this is its only queue; None: use what the reader took from it,
+            and the rate of its qdisc below mq.
     """
     if flow is None and queue.qdisc and qdisc:
-        flow = _Flow(qdisc["packets"], qdisc["bytes"])
+        flow = _Flow(counters.get("taken", qdisc["packets"]), qdisc["bytes"])
+    elif flow is None and "taken" in counters:
+        flow = _Flow(counters["taken"], None)
     return QueueRow(
         queue,
         flow.packets if flow else None,
@@ -249,7 +253,7 @@ def _rates(before: _Counts, now: _Counts, seconds: float) -> Rates:
     """Return the rates of a group of counters; empty if the group is new."""
     if seconds <= 0 or not before:
         return {}
-    differences = {name: now[name] - before[name] for name in now if name in before}
+    differences = {name: increase(name, before[name], now[name]) for name in now if name in before}
     if any(difference < 0 for difference in differences.values()):
         return {}
     return {name: difference / seconds for name, difference in differences.items()}
@@ -284,7 +288,7 @@ def _waits(
     )
 
 
-def _wait(queued: int | None, per_second: float) -> float | None:
+def _wait(queued: int | None, per_second: float | None) -> float | None:
     if queued == 0:
         return 0.0
     if queued is None or not per_second:

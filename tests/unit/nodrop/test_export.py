@@ -84,6 +84,12 @@ def test_text_equals_json(
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+def test_stalled_reader() -> None:
+    found = exported(host("nodrop"))
+    assert of(found, "nodrop_queue_stalled_seconds", device="ndtest0") == 4.12
+    assert of(found, "nodrop_queue_taken_packets_total", device="ndtest0") == 17
+
+
 def test_unknown_values_have_no_sample() -> None:
     names = {name for name, _ in exported(host("stock"))}
     assert not {name for name in names if name.startswith("nodrop_queue_")}

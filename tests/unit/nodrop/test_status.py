@@ -27,9 +27,10 @@ def test_json_matches_the_schema(
         recorded(monkeypatch, raw(name))
         shown = answer(capsys, "status")
         assert shown["devices"]
-        ours = {"nodrop": (20, None)}.get(name, (None, None))
+        ours = {"nodrop": (20, None, 4120)}.get(name, (None, None, None))
         queues = [queue for one in shown["devices"] for queue in one["queue"]]
-        assert (queues[0]["limit_packets"], queues[0]["pace_ns"]) == ours
+        assert [queues[0][key] for key in ("limit_packets", "pace_ns", "stalled_ms")] == [*ours]
+        assert queues[0]["counters"].get("taken") == (17 if name == "nodrop" else None)
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,8 @@ def test_queues_below_mq() -> None:
     leaf = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
     flows = {"new_flows_len": 2, "old_flows_len": 3, "ecn_mark": 1, "drops": 4}
     space.qdiscs[:] = [root, {**leaf, "parent": "8001:1"}, {**leaf, **flows, "parent": "8001:a"}]
+    # As with a driver that does not count what the reader took.
+    del space.stats["ndtest0"]["tx0_taken"]
     space.stats["ndtest0"].update({"tx9_stops": 0, "tx9_ring": 5})
 
     def change(space: RawNamespace) -> None:
@@ -192,6 +194,37 @@ def test_queues_below_mq() -> None:
     assert (last.qdisc["ecn_marks"], last.queue.qdisc and last.queue.qdisc.flows) == (5.0, 5)
     assert (last.waits.qdisc_ms, last.waits.ring_ms) == (50.0, 50.0)
     assert row.queues[1].packets is None
+
+
+def test_queues_by_what_the_reader_took() -> None:
+    """Below one qdisc, and with mq, where the ring may still hold what the qdisc has sent."""
+    before = raw("nodrop")
+    space = before.namespaces[0]
+    link(space, "ndtest0")["linkinfo"]["info_data"]["numqueues"] = 2
+    stats = space.stats["ndtest0"]
+    stats["tx0_taken"] = (1 << 32) - 100
+    stats.update({"tx1_taken": 5000, "tx1_ring": 7, "tx1_stalled_ms": 30})
+
+    def change(space: RawNamespace) -> None:
+        # A gauge that decreased, of a reader that was stalled, voids no rate.
+        now = {"tx0_taken": 500, "tx1_taken": 5014, "tx0_ring": 6, "tx1_stalled_ms": 0}
+        space.stats["ndtest0"].update(now)
+
+    first, last = rows(before, later(before, 2.0, change))["ndtest0"].queues
+    assert (first.packets, last.packets, last.bytes) == (300.0, 7.0, None)
+    assert (first.waits.ring_ms, last.waits.ring_ms, last.waits.qdisc_ms) == (20.0, 1000.0, None)
+    # A new queue begins from 0, and so do its other counters.
+    stats["tx1_taken"] = 7000
+    assert rows(before, later(before, 2.0, change))["ndtest0"].queues[1].packets is None
+    root = {"kind": "mq", "handle": "8001:", "dev": "ndtest0", "root": True, "options": {}}
+    leaf = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
+    space.qdiscs[:] = [root, {**leaf, "parent": "8001:1"}, {**leaf, "parent": "8001:2"}]
+
+    def sent_by_mq(space: RawNamespace) -> None:
+        space.qdiscs[1].update(packets=900, bytes=90_000)
+
+    (first, _) = rows(before, later(before, 2.0, change, sent_by_mq))["ndtest0"].queues
+    assert (first.packets, first.bytes) == (300.0, 45_000.0)
 
 
 def test_a_tunnel() -> None:
