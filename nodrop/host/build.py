@@ -187,7 +187,7 @@ def _owners(holders: Iterable[Holder]) -> _Owners:
         )
         for device, queues in devices.items():
             inode = holder.device_netns.get(device, holder.netns)
-            owner = one if queues == 1 else replace(one, queues=queues)
+            owner = replace(one, queues=queues, edge=holder.edge.count(device))
             found.setdefault((inode, device), []).append(owner)
     return found
 

@@ -97,6 +97,7 @@ class Owner:
         place: its unit, container or virtual machine.
         vhost_workers: vhost's threads of the process: "name", "tid", "cpu" that it last ran on,
             "device_known": it serves this device, the only one that the process has open.
+        edge: of ``queues``, how many it watches for edges alone (EPOLLET).
     """
 
     pid: int
@@ -106,6 +107,7 @@ class Owner:
     vhost: bool
     place: Place
     vhost_workers: list[dict[str, Any]]
+    edge: int = 0
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ _VHOST = "/dev/vhost-"
 _TAP = re.compile(r".*/dev/tap(?P<ifindex>[0-9]+)")
 _TUNGETDEVNETNS = 0x54E3
 _PIDFD_GETFD = 438
+_EPOLL = "anon_inode:[eventpoll]"
+_WATCHED = re.compile(r"^tfd: *(?P<file>\d+) events: *(?P<events>[0-9a-f]+) ", re.MULTILINE)
+_EPOLLIN, _EPOLLET = 1, 1 << 31
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -61,22 +64,25 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
 
 def _holder(fd: int, pid: int) -> Holder | None:
     # In /proc, a path relative to an open directory is faster than an absolute one.
-    tun, tap, vhost, others = [], [], 0, 0
+    files: dict[str, str | int] = {}
+    epolls, vhost, others = [], 0, 0
     for number in os.listdir(fd):
         try:
             target = os.readlink(number, dir_fd=fd)
+            if target == _EPOLL:
+                epolls.append(number)
             if "/dev/" not in target:
                 continue
             if target.endswith(_TUN):
-                tun += _attached(number, fd)
+                files.update((number, name) for name in _attached(number, fd))
         except _GONE:
             continue
         if _VHOST in target:
             vhost += target.endswith("/dev/vhost-net")
             others += not target.endswith("/dev/vhost-net")
         elif "/dev/tap" in target and (match := _TAP.fullmatch(target)):
-            tap.append(int(match["ifindex"]))
-    if not tun and not tap:
+            files[number] = int(match["ifindex"])
+    if not files:
         return None
     name = content("../comm", fd).removesuffix("\n")
     group = ""
@@ -87,12 +93,13 @@ def _holder(fd: int, pid: int) -> Holder | None:
         name=name,
         user=os.stat("..", dir_fd=fd).st_uid,  # fd/ is root's if the process is not dumpable
         netns=_netns(fd),
-        tun=sorted(tun),
-        tap=sorted(tap),
+        tun=sorted(one for one in files.values() if isinstance(one, str)),
+        tap=sorted(one for one in files.values() if isinstance(one, int)),
         vhost=vhost,
         vhost_others=others,
         cgroup=group,
         guest=_guest(fd) if name == "kvm" or "qemu" in name + group else "",
+        edge=_edge(epolls, files, fd),
     )
 
 
@@ -100,6 +107,28 @@ def _attached(number: str, fd: int) -> list[str]:
     """Return the device of an open /dev/net/tun; none before TUNSETIFF, or if it was deleted."""
     name = content(f"../fdinfo/{number}", fd).partition("\niff:\t")[2].partition("\n")[0]
     return [name] if name else []
+
+
+def _edge(epolls: list[str], files: Mapping[str, str | int], fd: int) -> list[str | int]:
+    """Return the devices of the files that are watched for edges alone.
+
+    An epoll instance shows a file by the number that it had when it was added.
+    """
+    ways: dict[str, set[bool]] = {}
+    for number in epolls:
+        with suppress(*_GONE):
+            for match in _WATCHED.finditer(_whole(f"../fdinfo/{number}", fd)):
+                events = int(match["events"], 16)
+                if events & _EPOLLIN:
+                    ways.setdefault(match["file"], set()).add(bool(events & _EPOLLET))
+    found = [device for number, device in files.items() if ways.get(number) == {True}]
+    return sorted(found, key=str)
+
+
+def _whole(path: str, dir_fd: int) -> str:
+    """Return a file in /proc: an epoll instance may watch thousands of files."""
+    with open(path, opener=lambda name, flags: os.open(name, flags, dir_fd=dir_fd)) as file:
+        return file.read()
 
 
 def _guest(fd: int) -> str:

@@ -32,6 +32,8 @@ class Holder:
         workers: vhost's threads of this process: "name", "tid", and "cpu" that it last ran on.
         cgroup: content of its cgroup file.
         guest: name of the virtual machine on QEMU's command line.
+        edge: devices of ``tun`` and ``tap`` whose file an epoll instance of it watches for edges
+            alone (EPOLLET), one for each such file.
         device_netns: device name of ``tun`` -> inode of its namespace, if that was queried.
     """
 
@@ -47,6 +49,7 @@ class Holder:
     cgroup: str = ""
     guest: str = ""
     device_netns: dict[str, int] = field(default_factory=dict)
+    edge: list[str | int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

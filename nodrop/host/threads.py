@@ -31,6 +31,7 @@ class Thread:
         nice: -20 to 19.
         cpu: CPU that it last ran on.
         vhost: it is a vhost thread, which reads for the process.
+        state: as in stat: "S" sleeps, "T" is stopped by a signal; "": not known.
     """
 
     pid: int
@@ -42,6 +43,7 @@ class Thread:
     nice: int
     cpu: int = 0
     vhost: bool = False
+    state: str = ""
 
 
 def read(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
@@ -95,6 +97,7 @@ def _thread(folder: str, pid: int, tid: int) -> Thread:
         cpu=int(fields[36]),
         # A program may choose such a name, but cannot set the flag.
         vhost=name.startswith("vhost-") and bool(int(fields[6]) & _KERNEL),
+        state=fields[0],
     )
 
 

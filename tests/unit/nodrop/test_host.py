@@ -72,6 +72,27 @@ def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert owners.find(tmp_path) == ([], 1)
 
 
+def test_files_watched_for_edges(tmp_path: Path) -> None:
+    def epoll(*watched: tuple[int, int]) -> tuple[str, str]:
+        line = "tfd: {:8d} events: {:8x} data: {:16x}  pos:0 ino:a sdev:5\n"
+        lines = [line.format(file, events, file) for file, events in watched]
+        return "anon_inode:[eventpoll]", "pos:\t0\nflags:\t02\n" + "".join(lines)
+
+    edge, level, out = 0x8000001D, 0x19, 0x8000001C
+    tun = ("/dev/net/tun", "pos:\t0\niff:\ttun0\n")
+    files = {3: tun, 4: tun, 5: tun, 6: tun, 7: ("/dev/tap9", ""), 8: ("/dev/null", "")}
+    files[20] = epoll((3, edge), (4, edge), (5, level), (8, edge))
+    files[21] = epoll(*((number, level) for number in range(1000, 3000)), (4, level))
+    files[22] = epoll((6, out), (7, edge))
+    fake_process(tmp_path, 7, files)
+    ((holder,), _) = owners.find(tmp_path)
+    # 3 and 7: 4 is also watched for its level, and 6 for space to write.
+    assert (len(holder.tun), holder.edge) == (4, [9, "tun0"])
+    files[21] = epoll(*((number, level) for number in range(1000, 3000)))
+    fake_process(tmp_path, 9, files)
+    assert owners.find(tmp_path)[0][1].edge == [9, "tun0", "tun0"]
+
+
 def test_only_ambiguous_names_are_queried() -> None:
     def unclear(holder: Holder, *others: Holder, names: dict[int, set[str]]) -> list[str]:
         return next(owners.unclear([holder, *others], names))

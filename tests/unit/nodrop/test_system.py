@@ -111,6 +111,7 @@ def test_threads(tmp_path: Path) -> None:
     assert set(found) == {7, 9, 10, 30}
     assert (found[7].name, found[7].run_s, found[7].wait_s) == ("qemu) R (", 1.5, 0.25)
     assert (found[7].policy, found[7].nice) == (5, -5)
+    assert (found[7].state, found[9].state) == ("S", "R")
     assert (found[9].run_s, found[9].wait_s) == (200 / os.sysconf("SC_CLK_TCK"), None)
     assert [(one.pid, one.cpu) for one in found.values() if one.vhost] == [(7, 3), (7, 3)]
     assert dict(threads.states(found.values(), tmp_path)) == {9: 1}
