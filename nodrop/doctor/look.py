@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from nodrop.doctor.pair import Pair, taken
 from nodrop.host.model import Device, Driver, Host
 from nodrop.host.raw import Holder
 from nodrop.host.system import System
@@ -95,6 +96,28 @@ class Link:
         """Return the wait with the rate, 100 Mbit/s if idle: ``240 ms at 50 Mbit/s``."""
         now = "the present " if self._moves else ""
         return f"{self.wait(packets)} at {now}{self._mbits:,.4g} Mbit/s"
+
+    @cached_property
+    def queues(self) -> tuple[Pair, ...]:
+        """The queues of nodrop's driver that are in both samples."""
+        if self.now.driver not in (Driver.NODROP, Driver.LIVE):
+            return ()
+        was = {one.index: one for one in self.before.queue}
+        # The device counts for all its queues.
+        one_only = len(self.now.queue) == 1 or not self.delivered
+        delivered = self.delivered if one_only else None
+        return tuple(
+            Pair(
+                before=was[one.index],
+                now=one,
+                taken=taken(was[one.index], one, delivered),
+                qdisc_before=was[one.index].qdisc or self.before.qdisc,
+                qdisc=one.qdisc or self.now.qdisc,
+                seconds=self.seconds,
+            )
+            for one in self.now.queue
+            if one.index in was
+        )
 
     @property
     def backpressure(self) -> bool:

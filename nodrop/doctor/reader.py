@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from nodrop.doctor import fixes
 from nodrop.doctor.finding import RING, Verdict, fail, ok, skipped, warn
 from nodrop.doctor.look import Link, Load, Look
+from nodrop.doctor.pair import Pair
 from nodrop.host.model import Driver, Owner
 from nodrop.host.threads import POLICIES
 from nodrop.shell import join
@@ -15,6 +17,11 @@ from nodrop.shell import join
 _WAIT = 0.25
 _WAIT_LONG = 0.5
 _SATURATED = 0.9
+_ASLEEP = 0.05
+"""Share of a CPU that a thread of a sleeping program may use, such as for a timer."""
+_STOPPED = frozenset("Tt")
+_MOST = 5
+"""Queues that are listed."""
 _IDLE_POLICY, _BATCH_POLICY = 5, 3
 _VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 """Names of threads that run a guest's vCPUs and do not read the device."""
@@ -37,28 +44,88 @@ def no_reader(look: Look, link: Link) -> Verdict | None:
 
 
 @RING("reader-stuck")
-def reader_stuck(_look: Look, link: Link) -> Verdict | None:
+def reader_stuck(look: Look, link: Link) -> Verdict | None:
     """The reader has the device open, but takes no packets although there are some."""
     device = link.now
     if not device.up or not (device.queues or device.owners):
         return None
-    full = [queue.ring_packets for queue in device.queue if queue.ring_packets]
-    had = [queue.ring_packets for queue in link.before.queue if queue.ring_packets]
-    guarded = link.counted("guard_trips") or link.counted("drop_guard")
-    idle = not link.delivered
-    waits = idle and bool(full) and sum(full) >= max(sum(had), 1) and bool(had)
-    if not (idle and (guarded or (link.dropped and not link.backpressure))) and not waits:
+    left = _left_behind(look, link)
+    unread = [one for one in link.queues if one.unread and one not in left]
+    # Other drivers only report that they drop.
+    if not unread and (link.delivered or link.backpressure or not link.dropped):
         return ok(f"its reader takes {link.rate(link.delivered)}")
-    who = ", ".join(f"{owner.name}({owner.pid})" for owner in device.owners) or "its reader"
-    ring = f"; {sum(full)} packets wait in its ring" if full else ""
-    after = "; the stall guard lets the ring drop" if guarded else ""
-    pids = [owner.pid for owner in device.owners]
-    return fail(
-        f"{who} {'do' if len(device.owners) > 1 else 'does'} not read{ring}{after}",
-        f"nothing is delivered; {link.rate(link.dropped)} dropped",
-        *(f"cat /proc/{pid}/status /proc/{pid}/wchan" for pid in pids),
-        "# a stopped process: kill -CONT PID; one that hangs: restart it",
+    verb = "do" if len(device.owners) > 1 else "does"
+    where = f" {_list(unread)}" if unread else ""
+    packets = sum(one.ring for one in unread)
+    ring = f"; packets in the ring: {packets}" if unread else ""
+    drops = f"; {link.rate(link.dropped)} dropped" if link.dropped else ""
+    lost = bool(link.dropped) and not link.delivered
+    judge = fail if lost or any(one.loses for one in unread) else warn
+    return judge(
+        f"{_who(link)} {verb} not read{where}{ring}",
+        f"nothing is delivered{' from there' if link.delivered else ''}{drops}",
+        *_awake(look, link),
+        *_fewer_queues(link, unread),
+        unread_queues=len(unread),
+        ring_packets=packets,
+        dropped_packets_per_s=link.dropped / link.seconds,
+        **{f"queue{one.now.index}_unread_s": one.since_s for one in unread},
     )
+
+
+def _who(link: Link) -> str:
+    return ", ".join(f"{owner.name}({owner.pid})" for owner in link.now.owners) or "its reader"
+
+
+def _list(queues: Sequence[Pair]) -> str:
+    more = len(queues) - _MOST
+    return ", ".join(one.label for one in queues[:_MOST]) + (f" and {more} more" * (more > 0))
+
+
+def _awake(look: Look, link: Link) -> list[str]:
+    """Return commands that continue a device's stopped processes, or show what others wait for."""
+    stopped = {load.thread.pid for load in look.loads(link.now) if load.thread.state in _STOPPED}
+    pids = [owner.pid for owner in link.now.owners]
+    lines = [f"kill -CONT {pid}" for pid in pids if pid in stopped]
+    lines += [f"cat /proc/{pid}/status /proc/{pid}/wchan" for pid in pids if pid not in stopped]
+    return [*lines, "# a process that hangs: restart it"]
+
+
+def _fewer_queues(link: Link, unread: Sequence[Pair]) -> Iterator[str]:
+    if 0 < len(unread) < link.now.queues:
+        yield "# a program that opens more queues than it reads: detach them (IFF_DETACH_QUEUE)"
+
+
+@RING("reader-edge")
+def reader_edge(look: Look, link: Link) -> Verdict | None:
+    """The reader left packets in the ring, and sleeps until an edge that none of them brings."""
+    edges = sum(owner.edge for owner in link.now.owners)
+    if not link.queues or link.now.vhost or not edges:
+        return None
+    left = _left_behind(look, link)
+    if not left:
+        return ok("is watched for edges alone (EPOLLET), and no packet waits for the next one")
+    packets = sum(one.ring for one in left)
+    return fail(
+        f"{_who(link)} left {packets} packets in the ring and sleeps until an edge (EPOLLET): "
+        f"{_list(left)}",
+        "they wait until another packet comes: a TCP connection may stand until its timeout",
+        "# have its program read until EAGAIN before epoll_wait(), or watch without EPOLLET",
+        "# one that does, as programs in Go, waits for something else: restart it",
+        ring_packets=packets,
+        **{f"queue{one.now.index}_unread_s": one.since_s for one in left},
+    )
+
+
+def _left_behind(look: Look, link: Link) -> list[Pair]:
+    """Return the queues whose reader left packets, and can only be waiting for an edge."""
+    device = link.now
+    if device.vhost or not all(owner.edge == owner.queues for owner in device.owners):
+        return []
+    loads = look.loads(device)
+    if not loads or any(one.run > _ASLEEP or one.thread.state in _STOPPED for one in loads):
+        return []
+    return [one for one in link.queues if one.still]
 
 
 @RING("guard-tripped")
@@ -69,16 +136,34 @@ def guard_tripped(look: Look, link: Link) -> Verdict | None:
         return None
     if not trips:
         return ok("the stall guard never found its reader stalled")
-    still = link.counted("guard_trips") or link.counted("drop_guard")
+    slow = [one for one in link.queues if one.trickles]
     times = "once" if trips == 1 else f"{trips} times"
     host, module = look.host, "tap" if link.now.direct else "nodrop"
     limit = (host.tap_guard_ms if link.now.direct else host.guard_ms) or 0
-    return warn(
-        f"its reader was found stalled {times}, {'and is stalled now' if still else 'not now'}",
+    numbers = {f"queue{one.now.index}_stalled_s": one.since_s for one in slow}
+    numbers |= {f"queue{one.now.index}_taken_packets_per_s": one.taken_s for one in slow}
+    rates = ", ".join(f"{one.taken_s:,.1f}/s from {one.label}" for one in slow[:_MOST])
+    seen = f"its reader was stalled {times}, and {_still(link)}"
+    if slow:
+        seen = f"{_who(link)} takes packets too slowly: {rates}"
+    judge = fail if any(one.counted("drop_guard") for one in slow) else warn
+    return judge(
+        seen,
         f"it did not take what its ring held within {limit} ms: then the ring drops",
         "# if the reader may need longer (such as a suspended VM), give it more time:",
         f"echo {max(limit * 5, 5000)} >/sys/module/{module}/parameters/guard_ms",
+        guard_trips=trips,
+        **numbers,
     )
+
+
+def _still(link: Link) -> str:
+    stalled = [one for one in link.queues if one.now.stalled_ms]
+    if stalled:
+        return f"is stalled now: {_list(stalled)}"
+    known = all(one.now.stalled_ms is not None for one in link.queues)
+    now = link.counted("guard_trips") or link.counted("drop_guard")
+    return "is stalled now" if now and not known else "is not now"
 
 
 @RING("reader-starved")

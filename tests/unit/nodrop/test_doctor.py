@@ -2,7 +2,7 @@
 """Every check of doctor with and without a finding, and the command's options.
 
 The machines in tests/unit/doctor were recorded in guests by ``python -m nodrop.doctor FILE``, and
-shortened; most cases change one thing in one of them (doctor_cases.py).
+shortened; most cases change one thing in one of them (doctor_machines.py, doctor_cases.py).
 """
 
 from __future__ import annotations
@@ -19,26 +19,33 @@ from typing import Any
 import pytest
 from doctor_cases import (
     DEVICE,
+    EDGE,
     FULL,
     MACHINE,
-    NAME,
     NODROP_KERNEL,
     QUEUES,
-    RECORDS,
+    SECOND,
     STALE,
+    STALLED,
     TAP_DROPS,
-    Change,
     Row,
+    verdict,
+)
+from doctor_machines import (
+    NAME,
+    RECORDS,
+    Change,
+    asleep,
     both,
     files,
     kernels,
     load,
     machine,
     owner,
+    queue,
     spaces,
     system,
     tap,
-    verdict,
 )
 from schema import answer
 
@@ -164,6 +171,47 @@ def test_fix_of_a_macvtap() -> None:
     found = verdict(inside, "ring-drops", NAME)
     assert found
     assert found.commands == (), "a container has no command that helps"
+
+
+def numbers(check: str, *changes: Change) -> dict[str, float]:
+    found = verdict(changed("nodrop", *changes), check, NAME)
+    assert found
+    return found.numbers
+
+
+def test_unread_queue_has_its_number_and_since_when() -> None:
+    seconds = 49.63498112 - 47.79906304
+    found = numbers("reader-stuck", *SECOND)
+    assert (found["unread_queues"], found["ring_packets"]) == (1, 4)
+    assert found["queue1_unread_s"] == pytest.approx(seconds)
+    found = numbers("reader-stuck", *SECOND, queue(0, ring=6, stalled_ms=12_300))
+    assert (found["unread_queues"], found["ring_packets"]) == (2, 10)
+    times = [found["queue0_unread_s"], found["queue1_unread_s"]]
+    assert times == pytest.approx([12.3, seconds])
+    edge = numbers("reader-edge", *EDGE, asleep())
+    assert edge == {"ring_packets": 3, "queue0_unread_s": pytest.approx(seconds)}
+
+
+def test_stalled_reader_has_its_rate_and_since_when() -> None:
+    found = numbers("guard-tripped", *STALLED)
+    assert found.pop("queue0_taken_packets_per_s") == pytest.approx(9 / 1.836, rel=0.01)
+    assert found == {"guard_trips": 1, "queue0_stalled_s": 12.3}
+
+
+def test_what_the_reader_took_is_modulo_2_32() -> None:
+    wraps = [queue(ring=4), both(f"stats.{NAME}.tx0_taken", (1 << 32) - 3)]
+    then = both(f"stats.{NAME}.tx0_taken", 6, first=1)
+    stalled = [*STALLED, *wraps, both(f"stats.{NAME}.tx0_stalled_ms", 50), then]
+    assert numbers("guard-tripped", *stalled)["queue0_taken_packets_per_s"] == pytest.approx(
+        9 / 1.836, rel=0.01
+    )
+
+
+def test_stopped_reader_is_continued() -> None:
+    for state, command in (("T", "kill -CONT 64"), ("S", "cat /proc/64/status /proc/64/wchan")):
+        found = verdict(changed("stuck", asleep(state)), "reader-stuck", NAME)
+        assert found
+        assert found.commands == (command,)
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]) -> None:
