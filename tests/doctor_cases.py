@@ -59,6 +59,7 @@ STALE = modules("bb")
 SECOND = [*QUEUES, queue(1, ring=4)]
 STALLED = [both(f"stats.{NAME}.tx0_guard_trips", 1), queue(ring=4, taken=9, stalled_ms=12_300)]
 EDGE = [owner(edge=[NAME]), nothing_delivered, calm, queue(ring=3)]
+NO_PACE = both(f"stats.{NAME}.tx0_pace_ns", 0)
 TRIPS = later(f"stats.{NAME}.tx0_guard_trips", 1)
 REOPENED = queue(ring=4, taken=-900, stalled_ms=50)
 LOSES = later(f"stats.{NAME}.tx0_drop_guard", 40)
@@ -194,6 +195,16 @@ DEVICE: list[Row] = [
     ("reader-edge", "nodrop", [*EDGE, asleep(), another_reader], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), owner(edge=[])], None),
     ("reader-edge", "nodrop", [*EDGE, asleep(), owner(vhost=1)], None),
+    ("delay", "nodrop", [], "note"),
+    ("delay", "nodrop", [calm], "ok"),
+    ("delay", "nodrop", [calm, queue(ring=400, taken=100)], "note"),
+    ("delay", "nodrop", [calm, queue(ring=4)], "note"),
+    ("delay", "nodrop", [blocked], "note"),
+    ("delay", "nodrop", [later("qdiscs.0.packets", -400)], None),
+    ("delay", "stock", [tap()], "note"),
+    ("delay", "stock", [], None),
+    ("delay", "nodrop", [both("stats", {})], None),
+    ("delay", "nodrop", [*SECOND, calm, older], None),
     ("guard-tripped", "stuck", [], "warn"),
     ("guard-tripped", "nodrop", STALLED, "warn"),
     ("guard-tripped", "nodrop", [*STALLED, LOSES], "fail"),

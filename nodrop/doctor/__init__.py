@@ -2,6 +2,6 @@
 """Checks of a machine's virtual links, and commands that fix what they find.
 
 ``sample`` reads the machine twice; ``look`` holds both samples. The checks (``ring``,
-``queueing``, ``reader``, ``usage``, ``driver``, ``kernels``) have ids that docs/guide.md
+``queueing``, ``delay``, ``reader``, ``usage``, ``driver``, ``kernels``) have ids that docs/guide.md
 explains. ``fixes`` has the commands.
 """

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # Importing these modules registers their checks.
-from nodrop.doctor import driver, kernels, queueing, reader, ring, usage
+from nodrop.doctor import delay, driver, kernels, queueing, reader, ring, usage
 from nodrop.doctor.finding import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
 from nodrop.doctor.look import Look
 
-MODULES = (driver, kernels, ring, queueing, reader, usage)
+MODULES = (driver, kernels, ring, queueing, delay, reader, usage)
 
 
 def examine(look: Look) -> list[Finding]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A queue in both samples: what its reader took, since when it takes nothing."""
+"""A queue in both samples: what its reader took, since when it takes nothing, its delays."""
 
 from __future__ import annotations
 
@@ -91,6 +91,29 @@ class Pair:
         """The queue for messages: ``queue 1 for 12.3 s``."""
         least = "" if self.now.stalled_ms else "at least "
         return f"queue {self.now.index} for {least}{self.since_s:,.1f} s"
+
+    @property
+    def measured(self) -> bool:
+        """Whether the driver reports what is in the ring and left it, and the qdisc is the same."""
+        counted = self.now.ring_packets is not None and self.taken is not None
+        return counted and self.left[0] >= 0
+
+    @property
+    def ring_ms(self) -> float | None:
+        """How long the last packet of the ring waits for the reader, ms; None: none leaves."""
+        if not self.ring:
+            return 0.0
+        if not self.taken:
+            return None
+        return self.ring * (self.now.pace_ns or self.seconds * 1e9 / self.taken) / 1e6
+
+    @property
+    def qdisc_ms(self) -> float | None:
+        """How long the last packet of the qdisc waits, ms; None: none leaves."""
+        if not self.qdisc.queued_packets:
+            return 0.0
+        _, left = self.left
+        return self.qdisc.queued_bytes / left * self.seconds * 1e3 if left > 0 else None
 
 
 _SURE_S = 0.9

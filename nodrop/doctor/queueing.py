@@ -10,8 +10,9 @@ from nodrop.host.model import Driver
 
 MANAGED = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
 """Qdiscs that keep their queue short, or give each flow a queue."""
-_PLAIN = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
-_PROMPT = MANAGED - {"fq", "cake", "cake_mq"} | _PLAIN | {"mq", "sfq", "ingress", "clsact"}
+PLAIN = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
+"""Qdiscs with one queue for all, which is as long as it is allowed to be."""
+_PROMPT = MANAGED - {"fq", "cake", "cake_mq"} | PLAIN | {"mq", "sfq", "ingress", "clsact"}
 """Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
 _LONG_PACKETS = 1000
 
@@ -54,7 +55,7 @@ def bufferbloat(_look: Look, link: Link) -> Verdict | None:
     device = link.now
     if device.direct or not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
         return None
-    kinds = {device.qdisc.kind, *device.qdisc.leaves} & _PLAIN
+    kinds = {device.qdisc.kind, *device.qdisc.leaves} & PLAIN
     limit = device.qdisc.limit_packets or device.txqueuelen
     if not kinds or "bfifo" in kinds:
         return ok(f"{device.qdisc.label} queues the packets")

@@ -22,6 +22,7 @@ from doctor_cases import (
     EDGE,
     FULL,
     MACHINE,
+    NO_PACE,
     NODROP_KERNEL,
     QUEUES,
     SECOND,
@@ -36,7 +37,9 @@ from doctor_machines import (
     RECORDS,
     Change,
     asleep,
+    blocked,
     both,
+    calm,
     files,
     kernels,
     load,
@@ -212,6 +215,35 @@ def test_stopped_reader_is_continued() -> None:
         found = verdict(changed("stuck", asleep(state)), "reader-stuck", NAME)
         assert found
         assert found.commands == (command,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        # A pace of 100 us; 22,632 bytes, of which 20,240 left in 1.84 s.
+        ([], {"ring_wait_ms": 0.2, "qdisc_wait_ms": 2053}),
+        ([calm, queue(ring=400, taken=100)], {"ring_wait_ms": 40, "qdisc_wait_ms": 0}),
+        # Without a sample of its pace: 100 packets in 1.84 s.
+        ([calm, queue(ring=4, taken=100), NO_PACE], {"ring_wait_ms": 73.4, "qdisc_wait_ms": 0}),
+        ([calm, queue(ring=4)], {"qdisc_wait_ms": 0}),
+        ([blocked, queue(ring=4)], {}),
+        # The second queue of two.
+        ([*SECOND, calm], {"qdisc_wait_ms": 0}),
+    ],
+)
+def test_delay_of_ring_and_qdisc(changes: list[Change], waits: dict[str, float]) -> None:
+    found = numbers("delay", *changes)
+    assert {key: of for key, of in found.items() if key.endswith("_ms")} == pytest.approx(
+        waits, rel=0.01
+    )
+    assert found["queue"] == (1 if SECOND[-1] in changes else 0)
+
+
+def test_shaper_is_not_replaced() -> None:
+    for kind, commands in (("pfifo", 1), ("htb", 0), ("fq_codel", 0)):
+        found = verdict(changed("nodrop", both("qdiscs.0.kind", kind)), "delay", NAME)
+        assert found
+        assert len(found.commands) == commands
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, data: dict[str, Any]) -> None:
