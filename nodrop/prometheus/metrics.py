@@ -146,6 +146,4 @@ QUEUE: tuple[Metric[Queue], ...] = (
     Metric("nodrop_queue_stalled_seconds", GAUGE, "Time since the reader was found stalled; 0: it "
             "is not.",
             lambda queue: None if queue.stalled_ms is None else queue.stalled_ms / 1e3),
-    Metric("nodrop_queue_taken_packets_total", COUNTER, "Packets that the reader took, modulo "
-            "2^32.", _counter("taken")),
 )  # fmt: skip
