@@ -59,6 +59,7 @@ STALE = modules("bb")
 SECOND = [*QUEUES, queue(1, ring=4)]
 STALLED = [both(f"stats.{NAME}.tx0_guard_trips", 1), queue(ring=4, taken=9, stalled_ms=12_300)]
 EDGE = [owner(edge=[NAME]), nothing_delivered, calm, queue(ring=3)]
+BEHIND = [owner(edge=[NAME]), queue(ring=3, taken=80)]
 NO_PACE = both(f"stats.{NAME}.tx0_pace_ns", 0)
 TRIPS = later(f"stats.{NAME}.tx0_guard_trips", 1)
 REOPENED = queue(ring=4, taken=-900, stalled_ms=50)
@@ -184,6 +185,9 @@ DEVICE: list[Row] = [
     ("reader-stuck", "nodrop", [*EDGE, asleep("T")], "warn"),
     ("reader-edge", "nodrop", [*EDGE, asleep()], "fail"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), older], "fail"),
+    ("reader-edge", "nodrop", [*BEHIND, asleep()], "fail"),
+    ("reader-edge", "nodrop", [*BEHIND, asleep(), queue(ring=0, taken=80)], "ok"),
+    ("reader-edge", "nodrop", [*BEHIND], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), queue(ring=3, taken=1)], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), later(f"stats.{NAME}.tx0_ring", 1)], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), queue(ring=0)], "ok"),

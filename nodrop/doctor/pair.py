@@ -65,6 +65,12 @@ class Pair:
         return self.unread and not self.loses and not self.counted("guard_trips")
 
     @property
+    def backs_up(self) -> bool:
+        """Whether the reader took packets, and left some in the ring and in the qdisc."""
+        qdisc = min(self.qdisc_before.queued_packets, self.qdisc.queued_packets)
+        return bool(self.taken) and min(self.before.ring_packets or 0, self.ring, qdisc) > 0
+
+    @property
     def loses(self) -> bool:
         """Whether senders lose packets or time by it now."""
         dropped = sum(max(0, count) for count in self._drops.values())

@@ -106,14 +106,18 @@ def reader_edge(look: Look, link: Link) -> Verdict | None:
     if not left:
         return ok("is watched for edges alone (EPOLLET), and no packet waits for the next one")
     packets = sum(one.ring for one in left)
+    until = "another packet comes: a TCP connection may stand until its timeout"
+    if any(one.backs_up for one in left):
+        until = "the stall guard wakes it: 8 to 60 times a second"
     return fail(
         f"{_who(link)} left {packets} packets in the ring and sleeps until an edge (EPOLLET): "
         f"{_list(left)}",
-        "they wait until another packet comes: a TCP connection may stand until its timeout",
+        f"they wait until {until}",
         "# have its program read until EAGAIN before epoll_wait(), or watch without EPOLLET",
         "# one that does, as programs in Go, waits for something else: restart it",
         ring_packets=packets,
-        **{f"queue{one.now.index}_unread_s": one.since_s for one in left},
+        **{f"queue{one.now.index}_unread_s": one.since_s for one in left if one.still},
+        **{f"queue{one.now.index}_taken_packets_per_s": one.taken_s for one in left if one.taken},
     )
 
 
@@ -125,7 +129,7 @@ def _left_behind(look: Look, link: Link) -> list[Pair]:
     loads = look.loads(device)
     if not loads or any(one.run > _ASLEEP or one.thread.state in _STOPPED for one in loads):
         return []
-    return [one for one in link.queues if one.still]
+    return [one for one in link.queues if one.still or one.backs_up]
 
 
 @RING("guard-tripped")

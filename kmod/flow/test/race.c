@@ -23,6 +23,7 @@ static int race_init(struct kunit *test)
 	return err;
 }
 
+/* Not on a stack: KCSAN's reports walk that, and race with other CPUs' reads. */
 struct race {
 	struct flow *f;
 	int (*send)(struct flow *f, unsigned int n);
@@ -80,11 +81,12 @@ static void *race_take(struct race *race)
 static void test_race(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
-	struct race race = { .f = f, .send = transmit };
 	unsigned int taken = 0, wrong = 0;
 	struct task_struct *sender;
+	static struct race race;
 	unsigned long end;
 
+	race = (struct race){ .f = f, .send = transmit };
 	sender = kthread_run(race_send, &race, "flow_race");
 	KUNIT_ASSERT_FALSE(test, IS_ERR(sender));
 	end = jiffies + msecs_to_jiffies(RACE_MS);
@@ -108,14 +110,15 @@ static void test_race(struct kunit *test)
 static void test_race_of_senders(struct kunit *test)
 {
 	struct flow *f = flow_new(test, param_size(test));
-	const struct race race = { .f = f, .send = transmit_kthread };
-	struct race races[] = { race, race }, reader = race;
+	struct race reader = { .f = f, .send = transmit_kthread };
+	static struct race races[2];
 	struct task_struct *senders[ARRAY_SIZE(races)];
 	unsigned long end;
 	u64 taken = 0;
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(races); i++) {
+		races[i] = reader;
 		senders[i] = kthread_run(race_send, &races[i], "flow_race");
 		KUNIT_ASSERT_FALSE(test, IS_ERR(senders[i]));
 	}
@@ -193,10 +196,11 @@ static void race_read(struct race *race, unsigned int ms, unsigned int churned,
 static void test_race_with_churn(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 500);
-	struct race race = { .f = f, .send = transmit };
 	struct task_struct *sender, *churner;
 	unsigned int taken = 0, wrong = 0, i;
+	static struct race race;
 
+	race = (struct race){ .f = f, .send = transmit };
 	mutex_init(&race.reading);
 	sender = kthread_run(race_send, &race, "flow_race");
 	churner = kthread_run(race_churn, &race, "flow_churn");
