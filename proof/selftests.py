@@ -71,13 +71,16 @@ def run_selftest(
     out: Path,
     env: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT_S,
+    cpus: int = 2,
 ) -> Report:
     """Run one test program in a guest of its own.
 
     Raises:
         GuestTimeout, GuestDied: the guest ended before the program did.
     """
-    result = run(kernel, [program], out=out, artifacts=artifacts, timeout=timeout, env=env)
+    result = run(
+        kernel, [program], out=out, artifacts=artifacts, cpus=cpus, timeout=timeout, env=env
+    )
     return _report(program.name, result, result.output)
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from harness import THERE
 
 SIOCOUTQ = 0x5411
+SO_SNDBUFFORCE = 32
 MOST = 20_000
 """More packets of 1000 bytes than any send buffer takes."""
 
@@ -20,6 +21,11 @@ MOST = 20_000
 def charged(sock: socket.socket) -> int:
     """Return the bytes charged to a socket's send buffer."""
     return int(struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, bytes(4)))[0])
+
+
+def grow(sock: socket.socket) -> None:
+    """Give the socket a send buffer that no test fills."""
+    sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 28)
 
 
 def fill(sock: socket.socket) -> None:

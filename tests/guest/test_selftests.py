@@ -54,6 +54,14 @@ def test_selftest(ran: Callable[[Path], Report], program: Path, subtests: pytest
     account(ran(program), subtests, FLAVOUR)
 
 
+def test_three_cpus(
+    kernel: Kernel, artifacts: Artifacts, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """A third CPU, on which neither the reader runs nor the sender ran before."""
+    program = next(path for path in PROGRAMS if path.name == "tun_move")
+    account(run_selftest(kernel, artifacts, program, tmp_path, cpus=3), subtests, FLAVOUR)
+
+
 def test_kunit(
     kernel: Kernel, artifacts: Artifacts, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
