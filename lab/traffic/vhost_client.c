@@ -108,7 +108,7 @@ static void *receive(void *arg)
 		count = vhost_used(ring);
 		if (count && client->far)
 			vhost_far_receive(&client->dev, client->far,
-					  &client->counts);
+					  client->work_ns, &client->counts);
 		else if (count)
 			take_packets(client, count);
 		else

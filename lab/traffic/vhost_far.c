@@ -76,7 +76,7 @@ static __u16 write_packet(struct vhost_device *dev, int fd,
 	return count;
 }
 
-void vhost_far_receive(struct vhost_device *dev, int fd,
+void vhost_far_receive(struct vhost_device *dev, int fd, __u64 work_ns,
 		       struct vhost_counts *counts)
 {
 	struct vhost_ring *ring = &dev->rings[VHOST_RX];
@@ -85,6 +85,7 @@ void vhost_far_receive(struct vhost_device *dev, int fd,
 
 	while (vhost_used(ring) && !stop_asked()) {
 		count = write_packet(dev, fd, counts);
+		work_for_ns(work_ns);
 		for (i = 0; i < count; i++)
 			avail->ring[(__u16)(avail->idx + i) % ring->vring.num] =
 				vhost_used_entry(ring, i)->id;

@@ -14,8 +14,11 @@
 /* Sets the header size of both TAPs to that of @dev; dies on errors. */
 void vhost_far_open(const struct vhost_device *dev, int fd);
 
-/* Writes received packets to the far TAP and offers their buffers again. */
-void vhost_far_receive(struct vhost_device *dev, int fd,
+/*
+ * Writes received packets to the far TAP, works @work_ns on each, and offers
+ * their buffers again.
+ */
+void vhost_far_receive(struct vhost_device *dev, int fd, __u64 work_ns,
 		       struct vhost_counts *counts);
 
 /* Sends the packets of the far TAP until the program is to stop. */

@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "shaping-shares": {"bottleneck": ["shaper"], "qdisc": ["htb-own"]},
     "tap-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "reader_cpu": [1]},
     "tcp": {"reader": ["vhost", "user"], "flows": [2]},
+    "vhost-latency": {"txqueuelen": [500]},
     "vhost-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "worker_cpu": [-1]},
     "vhost-unpinned": {"qdisc": ["pfifo_fast"], "senders": [2]},
     "vpn": {"vpn": [*KINDS], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
@@ -52,6 +53,7 @@ PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
     "shaping-shares": {"first_share_percent": (0, 100)},
     "tap-qdiscs": {"delivered_pps": ANY},
     "tcp": {"goodput_mbit_per_s": ANY, "bytes_per_packet": (60, 65600)},
+    "vhost-latency": {"latency_p50_ms": ANY, "bytes_per_packet": (1500, 65600)},
     "vhost-qdiscs": {"delivered_pps": ANY},
     "vhost-unpinned": {"delivered_pps": ANY},
     "vpn": {

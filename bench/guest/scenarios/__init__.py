@@ -11,6 +11,7 @@ from bench.guest.scenarios.shaping import Shaping
 from bench.guest.scenarios.tap import Tap
 from bench.guest.scenarios.tcp import Tcp
 from bench.guest.scenarios.vhost import Vhost
+from bench.guest.scenarios.vhostlatency import VhostLatency
 from bench.guest.scenarios.vpntcp import VpnTcp
 from bench.guest.scenarios.vpnvideo import VpnVideo
 
@@ -24,6 +25,7 @@ KINDS: dict[str, type[Scenario]] = {
     "tap": Tap,
     "tcp": Tcp,
     "vhost": Vhost,
+    "vhostlatency": VhostLatency,
     "vpntcp": VpnTcp,
     "vpnvideo": VpnVideo,
 }
