@@ -111,6 +111,17 @@ static void test_floor_of_a_short_ring(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, f->q->limit, 3U);
 }
 
+/* Its limit cannot grow, so a sample need not be short: each reads a clock. */
+static void test_short_ring_has_long_samples(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+
+	read_at(test, f, 1 * US, 2 * NODROP_BATCH / 5);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 0ULL);
+	read_at(test, f, 1 * US, 1);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 1000ULL);
+}
+
 /* One sample changes little, and doubles the limit at most. */
 static void test_limit_changes_slowly(struct kunit *test)
 {
@@ -248,6 +259,7 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_limit_follows_the_pace),
 	KUNIT_CASE(test_floor_is_a_time),
 	KUNIT_CASE(test_floor_of_a_short_ring),
+	KUNIT_CASE(test_short_ring_has_long_samples),
 	KUNIT_CASE(test_limit_changes_slowly),
 	KUNIT_CASE(test_gso_packets_get_more),
 	KUNIT_CASE(test_empty_ring_gets_more),
