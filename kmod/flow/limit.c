@@ -5,9 +5,14 @@
  * A fast consumer gets a ring that outlasts a moment in which it does not run,
  * a slow one a short queue. A sample of its pace is a batch of packets, or as
  * many as the limit allows; one in which the consumer found the ring empty is
- * discarded. The limit grows by a quarter of the difference, at most to its
- * double, and shrinks by a sixteenth: too short a ring costs throughput, one
- * too long a moment of latency. It starts at NODROP_LEAST.
+ * discarded. Its pace is the mean of the last few: a consumer with a buffer of
+ * its own, as vhost-net, looks fast until that is full.
+ *
+ * The limit grows by a quarter of the difference, at most to its double, and
+ * shrinks by a sixteenth: too short a ring costs throughput, one too long a
+ * moment of latency. After a sample that took longer than half a millisecond it
+ * shrinks by more, up to half: a slow consumer has few samples. It starts at
+ * NODROP_LEAST.
  *
  * More than that, as long as it is no more than NODROP_BURST_US:
  * - @floor, because each stop and wake has a price;
@@ -38,8 +43,11 @@ static unsigned int nodrop_wanted(const struct nodrop_queue *q, unsigned int us)
 	return min_t(u64, max(packets, floor), q->max);
 }
 
-static void nodrop_adapt(struct nodrop_queue *q)
+/* After a sample of @ns. */
+static void nodrop_adapt(struct nodrop_queue *q, u64 ns)
 {
+	u32 most = min_t(u64, ns, 4 * NSEC_PER_MSEC);
+	u32 part = min_t(u32, 8 * NSEC_PER_MSEC / most, 16);
 	unsigned int us = READ_ONCE(nodrop_target_us);
 	unsigned int was = READ_ONCE(q->limit), limit = was, wanted;
 
@@ -49,7 +57,7 @@ static void nodrop_adapt(struct nodrop_queue *q)
 	if (wanted > limit)
 		limit += min(DIV_ROUND_UP(wanted - limit, 4), limit);
 	else
-		limit -= DIV_ROUND_UP(limit - wanted, 16);
+		limit -= DIV_ROUND_UP(limit - wanted, part);
 	if (limit != was)
 		WRITE_ONCE(q->limit, limit);
 }
@@ -65,12 +73,13 @@ void nodrop_measure(struct nodrop_queue *q, unsigned int floor)
 {
 	unsigned int n = q->taken - q->pace_taken;
 	u64 now = ktime_get_mono_fast_ns();
+	unsigned int pace;
 
 	q->floor = floor;
 	if (q->pace_at && now > q->pace_at) {
-		q->pace = clamp_t(u64, div_u64(now - q->pace_at, n), 1,
-				  UINT_MAX);
-		nodrop_adapt(q);
+		pace = clamp_t(u64, div_u64(now - q->pace_at, n), 1, UINT_MAX);
+		q->pace = q->pace ? (3ULL * q->pace + pace) / 4 : pace;
+		nodrop_adapt(q, now - q->pace_at);
 	}
 	q->pace_at = now;
 	q->pace_taken = q->taken;

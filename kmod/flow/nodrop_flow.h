@@ -137,7 +137,7 @@ struct nodrop_ops {
  * @floor: below that only time lowers @limit, see limit.c
  * @woken: the txq was woken, and the ring was not empty since
  * @todo: for nodrop_act(), which takes it with xchg()
- * @pace: last sample of the consumer's pace, ns a packet; 0: none yet
+ * @pace: the consumer's, ns a packet; 0: not known yet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
  *

@@ -78,7 +78,7 @@ class Queue:
 
     @property
     def pace_ns(self) -> int | None:
-        """Reader's time per packet in its last sample, ns; None: not measured."""
+        """Reader's time per packet in its last few samples, ns; None: not measured."""
         return self.counters.get("pace_ns") or None
 
     @property

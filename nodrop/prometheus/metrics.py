@@ -141,7 +141,7 @@ QUEUE: tuple[Metric[Queue], ...] = (
             lambda queue: queue.ring_packets),
     Metric("nodrop_queue_limit_packets", GAUGE, "Packets that the ring may hold now.",
             lambda queue: queue.limit_packets),
-    Metric("nodrop_queue_pace_seconds", GAUGE, "Reader's time per packet, in its last sample.",
+    Metric("nodrop_queue_pace_seconds", GAUGE, "Reader's time per packet, of its last few samples.",
             lambda queue: None if queue.pace_ns is None else queue.pace_ns / 1e9),
     Metric("nodrop_queue_stalled_seconds", GAUGE, "Time since the reader was found stalled; 0: it "
             "is not.",

@@ -138,12 +138,42 @@ static void test_limit_changes_slowly(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, f->q->limit, 8U);
 
 	drain(f);
+	f->q->pace = 20 * US;
 	flow_limit(f, 848);
 	fill(test, f);
 	take_in(test, f, 2 * NODROP_BATCH, 20 * US);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 848U);
 	take_in(test, f, 1, 20 * US);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 848U - (848 - NODROP_FLOOR) / 16);
+}
+
+/* A slow consumer has few samples, so each shortens the limit by more. */
+static void test_long_samples_shorten_more(struct kunit *test)
+{
+	struct flow *f = limited(test, 1000);
+
+	read_at(test, f, 250 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 20U);
+	flow_limit(f, 520);
+	fill(test, f);
+	take_in(test, f, NODROP_BATCH, 250 * US);
+	fill(test, f);
+	take_in(test, f, NODROP_BATCH + 1, 250 * US);
+	KUNIT_EXPECT_LT(test, f->q->limit, 300U);
+}
+
+/* As of vhost-net, whose guest has buffers: fast until they are full. */
+static void test_one_fast_sample(struct kunit *test)
+{
+	struct flow *f = limited(test, 1000);
+
+	packets_are_gso(true);
+	read_at(test, f, 250 * US, 50);
+	KUNIT_EXPECT_EQ(test, f->q->limit, 20U);
+	KUNIT_EXPECT_EQ(test, fill(test, f), 20U);
+	take_in(test, f, 20, 1 * US);
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_LT(test, f->q->limit, 2 * 20U);
 }
 
 static void test_gso_packets_get_more(struct kunit *test)
@@ -261,6 +291,8 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_floor_of_a_short_ring),
 	KUNIT_CASE(test_short_ring_has_long_samples),
 	KUNIT_CASE(test_limit_changes_slowly),
+	KUNIT_CASE(test_long_samples_shorten_more),
+	KUNIT_CASE(test_one_fast_sample),
 	KUNIT_CASE(test_gso_packets_get_more),
 	KUNIT_CASE(test_empty_ring_gets_more),
 	KUNIT_CASE(test_empty_ring_of_a_slow_reader),
