@@ -254,16 +254,17 @@ bool nodrop_act_slow(struct nodrop_queue *q);
 /* Packets in a sample of the consumer's pace; as @limit if that may grow */
 #define NODROP_BATCH 16U
 
-static __always_inline void *nodrop_take(struct nodrop_queue *q)
+/* The consumer took @n packets: its batch. */
+static __always_inline void nodrop_took(struct nodrop_queue *q, int n,
+					bool empty)
 {
-	void *packet = __ptr_ring_consume(q->ring);
-
-	if (packet) {
-		WRITE_ONCE(q->taken, q->taken + 1);
-		if (unlikely((int)(q->taken - q->check_at) >= 0))
-			nodrop_check(q, false);
+	if (unlikely(!n)) {
+		nodrop_dry(q);
+		return;
 	}
-	return packet;
+	WRITE_ONCE(q->taken, q->taken + n);
+	if (unlikely(empty || (int)(q->taken - q->check_at) >= 0))
+		nodrop_check(q, empty);
 }
 
 static __always_inline void nodrop_sample(struct nodrop_queue *q,
@@ -290,9 +291,8 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q)
 	void *packet;
 
 	nodrop_sample(q, NODROP_FLOOR);
-	packet = nodrop_take(q);
-	if (!packet)
-		nodrop_dry(q);
+	packet = __ptr_ring_consume(q->ring);
+	nodrop_took(q, !!packet, !packet);
 	return packet;
 }
 
@@ -308,20 +308,13 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q)
 static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 						  void **packets, int n)
 {
-	int i;
+	int taken;
 
 	/* A limit of one batch would leave the ring empty. */
 	nodrop_sample(q, max_t(unsigned int, NODROP_FLOOR, 4 * n));
-	for (i = 0; i < n; i++) {
-		packets[i] = nodrop_take(q);
-		if (!packets[i])
-			break;
-	}
-	if (!i)
-		nodrop_dry(q);
-	else if (i < n)
-		nodrop_check(q, true);
-	return i;
+	taken = __ptr_ring_consume_batched(q->ring, packets, n);
+	nodrop_took(q, taken, taken < n);
+	return taken;
 }
 
 /**

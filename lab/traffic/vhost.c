@@ -230,8 +230,17 @@ void vhost_detach(struct vhost_device *dev)
 
 __u16 vhost_used(const struct vhost_ring *ring)
 {
-	return __atomic_load_n(&ring->vring.used->idx, __ATOMIC_ACQUIRE) -
-	       ring->seen;
+	__u16 count;
+
+	/*
+	 * User-mode Linux writes the index byte by byte. From 0x1ff to 0x200 it
+	 * is 0x100 for a moment: more than the ring has.
+	 */
+	do {
+		count = __atomic_load_n(&ring->vring.used->idx,
+					__ATOMIC_ACQUIRE) - ring->seen;
+	} while (count > ring->vring.num);
+	return count;
 }
 
 const struct vring_used_elem *vhost_used_entry(const struct vhost_ring *ring,
