@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURE = re.compile(r"([\d.]+) \[([\d.]+), ([\d.]+)\]")
-SOURCE = re.compile(r"`([\w-]+)(/table.md)?`( \(\w\))? \|$")
+SOURCE = re.compile(r"`([\w/-]+?)(/table.md)?`( \(\w\))? \|$")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
