@@ -32,7 +32,7 @@
  *   reads XOFF, with full barriers: at least one sees what the other wrote, and
  *   wakes the txq.
  *   Litmus: SB+stop-mb-taken+take-mb-xoff (proof/litmus)
- *   XOFF is the bit of byte queue limits, otherwise unused here.
+ *   XOFF is the bit of byte queue limits.
  * Kick. The wake does not run the qdisc: a sender may. If at its next check the
  *   consumer finds packets in the qdisc that no CPU transmits, it kicks: an IPI
  *   makes @cpu, from which the packet of the stop was sent, run the qdisc. With
@@ -126,7 +126,7 @@ struct nodrop_ops {
  *
  * Written by senders, under producer_lock:
  * @produced: packets that entered the ring
- * @budget: see above
+ * @budget: as above
  * @cpu: from which the packet that caused the last stop was sent, or -1
  * @gso: the last packet of the last budget was a GSO packet
  *
@@ -213,14 +213,12 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q);
 
 /*
- * Clear XOFF. While the device is down the driver's bit stays: tun.c has set
- * it. Also for ndo_poll_controller: netpoll spins with interrupts off while the
- * txq is stopped. Its packet finds out whether there is a slot, and if there is
- * none stops the txq again.
+ * Clear XOFF; while the device is down, without the driver's bit, which tun.c
+ * has set. Also for ndo_poll_controller: netpoll would spin with interrupts
+ * off. If its packet finds no slot, it stops the txq again.
  */
 static inline void nodrop_xon(struct netdev_queue *txq)
 {
-	/* Both in one step: the core tests its own bit alone. */
 	set_mask_bits(&txq->state, netif_running(txq->dev) ?
 		      QUEUE_STATE_ANY_XOFF : QUEUE_STATE_STACK_XOFF, 0);
 }
@@ -310,7 +308,6 @@ static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 {
 	int taken;
 
-	/* A limit of one batch would leave the ring empty. */
 	nodrop_sample(q, max_t(unsigned int, NODROP_FLOOR, 4 * n));
 	taken = __ptr_ring_consume_batched(q->ring, packets, n);
 	nodrop_took(q, taken, taken < n);

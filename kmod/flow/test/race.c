@@ -23,7 +23,7 @@ static int race_init(struct kunit *test)
 	return err;
 }
 
-/* Not on a stack: KCSAN's reports walk that, and race with other CPUs' reads. */
+/* Not on a stack, which KCSAN's reports walk. */
 struct race {
 	struct flow *f;
 	int (*send)(struct flow *f, unsigned int n);
