@@ -95,6 +95,13 @@ static inline bool nodrop_is_stopped(const struct netdev_queue *txq)
 	return test_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
 }
 
+/* While the device is down the driver's bit stays set: tun.c has set it. */
+static inline void nodrop_xon(struct netdev_queue *txq)
+{
+	set_mask_bits(&txq->state, netif_running(txq->dev) ?
+		      QUEUE_STATE_ANY_XOFF : QUEUE_STATE_STACK_XOFF, 0);
+}
+
 /* The same without the locks, when @taken may be ahead of @produced. */
 static inline unsigned int nodrop_seen(const struct nodrop_queue *q)
 {

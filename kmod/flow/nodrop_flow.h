@@ -209,19 +209,9 @@ struct nodrop_queue *nodrop_queue_find(const void *key);
 void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 		       const bool *on);
 void nodrop_queue_unaware(struct nodrop_queue *q);
+void nodrop_queue_poll(struct nodrop_queue *q);
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS]);
 int nodrop_queue_detach(struct nodrop_queue *q);
-
-/*
- * Clear XOFF; while the device is down, without the driver's bit, which tun.c
- * has set. Also for ndo_poll_controller: netpoll would spin with interrupts
- * off. If its packet finds no slot, it stops the txq again.
- */
-static inline void nodrop_xon(struct netdev_queue *txq)
-{
-	set_mask_bits(&txq->state, netif_running(txq->dev) ?
-		      QUEUE_STATE_ANY_XOFF : QUEUE_STATE_STACK_XOFF, 0);
-}
 
 /* Whose packets wait: egress.c. */
 int nodrop_egress_add(struct net_device *dev);

@@ -202,6 +202,9 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 		q->woken = false;
 		WRITE_ONCE(q->todo, 0);
 		nodrop_reopen(q, before);
+	} else if (txq && !nodrop_drops(q, txq) && nodrop_held(q) >= q->limit) {
+		/* After "off" and "on". The consumer sees it: both locks. */
+		set_bit(__QUEUE_STATE_STACK_XOFF, &txq->state);
 	}
 	nodrop_reopen(q, txq);
 	nodrop_unlock(q);
@@ -233,6 +236,25 @@ void nodrop_queue_unaware(struct nodrop_queue *q)
 EXPORT_SYMBOL_GPL(nodrop_queue_unaware);
 
 /**
+ * nodrop_queue_poll() - for ndo_poll_controller
+ * @q: the queue
+ *
+ * netpoll would spin with interrupts off while the txq is stopped. If its
+ * packet finds no slot, it stops the txq again. Others may come before, to as
+ * many txqs as are woken: not once they have used up much of the slack.
+ *
+ * Context: any, RCU read lock held; the device is up.
+ */
+void nodrop_queue_poll(struct nodrop_queue *q)
+{
+	struct netdev_queue *txq = READ_ONCE(q->txq);
+
+	if (txq && nodrop_seen(q) < READ_ONCE(q->max) + NODROP_XDP_SLACK)
+		nodrop_xon(txq);
+}
+EXPORT_SYMBOL_GPL(nodrop_queue_poll);
+
+/**
  * nodrop_queue_stats() - copy the statistics of a queue
  * @q: the queue
  * @stats: a consistent copy, indexed by enum nodrop_stat
@@ -241,16 +263,20 @@ EXPORT_SYMBOL_GPL(nodrop_queue_unaware);
  */
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
-	unsigned long stalled;
+	unsigned long stalled = 0;
 
 	nodrop_lock(q);
-	stalled = READ_ONCE(q->stalled);
+	if (q->txq && nodrop_drops(q, q->txq) == NODROP_DROP_GUARD)
+		stalled = READ_ONCE(q->stalled);
 	memcpy(stats, q->stats, sizeof(q->stats));
 	stats[NODROP_RING] = nodrop_ring_count(q->ring);
 	stats[NODROP_LIMIT] = q->limit;
 	stats[NODROP_PACE] = q->pace;
-	stats[NODROP_STALLED] = stalled ? jiffies_to_msecs(jiffies - stalled) ?:
-					  1 : 0;
+	if (stalled)
+		stats[NODROP_STALLED] = jiffies64_to_msecs(jiffies - stalled) ?:
+					1;
+	else
+		stats[NODROP_STALLED] = 0;
 	stats[NODROP_TAKEN] = q->taken;
 	nodrop_unlock(q);
 }

@@ -112,10 +112,17 @@ static int nodrop_tun_resize_all(struct ptr_ring **rings, int n, int size)
 #ifdef CONFIG_NET_POLL_CONTROLLER
 static void nodrop_tun_poll(struct net_device *dev)
 {
+	struct tun_struct *tun = netdev_priv(dev);
+	struct tun_file *tfile;
 	unsigned int i;
 
-	for (i = 0; i < dev->num_tx_queues; i++)
-		nodrop_xon(netdev_get_tx_queue(dev, i));
+	rcu_read_lock();
+	for (i = 0; i < READ_ONCE(tun->numqueues); i++) {
+		tfile = rcu_dereference(tun->tfiles[i]);
+		if (tfile)
+			nodrop_queue_poll(nodrop_tun_queue(tfile));
+	}
+	rcu_read_unlock();
 }
 #endif
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nodrop.doctor import fixes
-from nodrop.doctor.finding import RING, Verdict, fail, ok, skipped, warn
+from nodrop.doctor.finding import RING, Verdict, fail, note, ok, skipped, warn
 from nodrop.doctor.look import Link, Load, Look
 from nodrop.doctor.pair import Pair
 from nodrop.host.model import Driver, Owner
@@ -106,18 +106,24 @@ def reader_edge(look: Look, link: Link) -> Verdict | None:
     if not left:
         return ok("is watched for edges alone (EPOLLET), and no packet waits for the next one")
     packets = sum(one.ring for one in left)
-    until = "another packet comes: a TCP connection may stand until its timeout"
-    if any(one.backs_up for one in left):
-        until = "the stall guard wakes it: 8 to 60 times a second"
+    if not any(one.still for one in left):
+        return note(
+            f"{_who(link)} sleeps most of the time, with {packets} packets in the ring, and is "
+            "watched for edges alone (EPOLLET)",
+            "either its own output is slow, or it does not read until EAGAIN: a stopped queue "
+            "brings no edge, and the stall guard wakes it 8 to 60 times a second",
+            "# if its output is not slow: have its program read until EAGAIN",
+            ring_packets=packets,
+            **{f"queue{one.now.index}_taken_packets_per_s": one.taken_s for one in left},
+        )
     return fail(
         f"{_who(link)} left {packets} packets in the ring and sleeps until an edge (EPOLLET): "
         f"{_list(left)}",
-        f"they wait until {until}",
+        "they wait until another packet comes: a TCP connection may stand until its timeout",
         "# have its program read until EAGAIN before epoll_wait(), or watch without EPOLLET",
         "# one that does, as programs in Go, waits for something else: restart it",
         ring_packets=packets,
         **{f"queue{one.now.index}_unread_s": one.since_s for one in left if one.still},
-        **{f"queue{one.now.index}_taken_packets_per_s": one.taken_s for one in left if one.taken},
     )
 
 

@@ -127,6 +127,7 @@ inline resize(packets)
 inline bind()
 {
 	both_locks();
+	when(DROPS == WORKS && HELD >= limit, stack_off = true);
 	reopen();
 	both_unlock()
 }

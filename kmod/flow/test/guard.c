@@ -104,7 +104,7 @@ static void test_guard_trips_in_spite_of_senders(struct kunit *test)
 		guard_samples(f, 1);
 		if (!stopped(f))
 			break;
-		nodrop_xon(f->txq);
+		nodrop_queue_poll(f->q);
 		KUNIT_ASSERT_EQ(test, transmit_polled(f, 5), -ENOSPC);
 		KUNIT_ASSERT_LT(test, n++, 200);
 	}

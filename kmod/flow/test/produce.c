@@ -83,7 +83,7 @@ static void test_late_wake(struct kunit *test)
 	unsigned int i, n = fill(test, f);
 
 	for (i = 0; i < 2 * nr_cpu_ids; i++) {
-		nodrop_xon(f->txq);
+		nodrop_queue_poll(f->q);
 		KUNIT_EXPECT_EQ(test, transmit(f, n++), 0);
 		KUNIT_EXPECT_TRUE(test, stopped(f));
 		KUNIT_EXPECT_EQ(test, counted(f, NODROP_RING), (u64)n);
@@ -196,13 +196,28 @@ static void test_netpoll(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, transmit_polled(f, i), 0);
 	for (i = 1; i < 3; i++) {
 		KUNIT_EXPECT_TRUE(test, stopped(f));
-		nodrop_xon(f->txq);
+		nodrop_queue_poll(f->q);
 		KUNIT_EXPECT_FALSE(test, stopped(f));
 		KUNIT_EXPECT_EQ(test, transmit_polled(f, 5), -ENOSPC);
 		KUNIT_EXPECT_FALSE(test, netif_tx_queue_stopped(f->txq));
 		KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_BYPASS), (u64)i);
 	}
 	KUNIT_EXPECT_TRUE(test, stopped(f));
+}
+
+/* Nobody reads, and others send whenever netpoll has woken the txq. */
+static void test_netpoll_spares_the_slack(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 5);
+	unsigned int n = fill(test, f);
+
+	for (; n < 200; n++) {
+		nodrop_queue_poll(f->q);
+		if (stopped(f))
+			break;
+		KUNIT_ASSERT_EQ(test, transmit(f, n), 0);
+	}
+	KUNIT_EXPECT_EQ(test, n, 5U + NODROP_XDP_SLACK);
 }
 
 /* Packets of another txq come before nodrop_queue_bind(). */
@@ -319,10 +334,13 @@ static void test_off_and_on(struct kunit *test)
 	f->on = true;
 	KUNIT_EXPECT_EQ(test, transmit(f, 5), 0);
 	KUNIT_EXPECT_TRUE(test, stopped(f));
-	/* To switch it off is also to bind the queue again. */
+	/* To switch it is also to bind the queue again. */
 	f->on = false;
 	flow_bind(f, f->txq);
 	KUNIT_EXPECT_FALSE(test, stopped(f));
+	f->on = true;
+	flow_bind(f, f->txq);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
 	KUNIT_EXPECT_EQ(test, drops(f), 1ULL);
 }
 
@@ -368,6 +386,7 @@ static struct kunit_case produce_cases[] = {
 	KUNIT_CASE(test_kernel_threads_on_their_way),
 	KUNIT_CASE(test_sender_of_several),
 	KUNIT_CASE(test_netpoll),
+	KUNIT_CASE(test_netpoll_spares_the_slack),
 	KUNIT_CASE(test_another_txq),
 	KUNIT_CASE(test_without_a_txq),
 	KUNIT_CASE(test_no_qdisc_drops),

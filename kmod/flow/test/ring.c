@@ -247,7 +247,7 @@ static void test_shrink_drops_nothing(struct kunit *test)
 	struct flow *f = flow_new(test, 5);
 	unsigned int n = fill(test, f);
 
-	nodrop_xon(f->txq);
+	nodrop_queue_poll(f->q);
 	KUNIT_EXPECT_EQ(test, transmit(f, n), 0);
 	unbind_and_shrink(f);
 	KUNIT_EXPECT_GE(test, f->ring.size, 6);
