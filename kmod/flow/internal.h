@@ -102,7 +102,7 @@ static inline void nodrop_xon(struct netdev_queue *txq)
 		      QUEUE_STATE_ANY_XOFF : QUEUE_STATE_STACK_XOFF, 0);
 }
 
-/* The same without the locks, when @taken may be ahead of @produced. */
+/* Packets in the ring, without the locks: @taken may be ahead of @produced. */
 static inline unsigned int nodrop_seen(const struct nodrop_queue *q)
 {
 	return max_t(int, nodrop_held(q), 0);

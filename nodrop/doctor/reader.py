@@ -128,7 +128,7 @@ def reader_edge(look: Look, link: Link) -> Verdict | None:
 
 
 def _left_behind(look: Look, link: Link) -> list[Pair]:
-    """Return the queues whose reader left packets, and can only be waiting for an edge."""
+    """Return the queues whose reader sleeps, is watched for edges alone, and left packets."""
     device = link.now
     if device.vhost or not all(owner.edge == owner.queues for owner in device.owners):
         return []
