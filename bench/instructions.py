@@ -22,8 +22,8 @@ from bench.report import costs
 from bench.report.files import MARKDOWN_NAME, META_NAME, read_rows
 from lab import accel, bootable
 from lab.debian import Setup, ensure_machine, ensure_packages
-from lab.guest.variant import COMPARED, Variant
 from lab.roots import kernel_names
+from lab.variant import COMPARED, Variant
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress

@@ -16,7 +16,7 @@ from typing import Any
 from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, write_plan
 from bench.report.files import META_NAME, META_SCHEMA, NOISE_NAME, parse_noise, parse_raw
 from bench.scenario import Scenario
-from lab.guest.variant import Variant
+from lab.variant import Variant
 from nodrop.errors import NodropError
 from nodrop.host import etc
 

@@ -20,10 +20,9 @@ from bench.guest.runner import PROGRESS_MARK
 from bench.report.files import META_SCHEMA
 from bench.scenario import Scenario
 from lab import uml
-from lab.guest.prepare import SYSCTLS
-from lab.guest.variant import Variant
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.artifacts import REPOSITORY
+from lab.variant import Variant
 from nodrop.errors import NodropError
 from nodrop.proc import tail
 from nodrop.progress import Progress, Step
@@ -71,7 +70,7 @@ def measure(
         "started": provenance.now_utc(),
         **_identity(kernel),
         "programs": programs.versions(scenarios),
-        "guest": {"cpus": CPUS, "memory": MEMORY, "sysctls": SYSCTLS},
+        "guest": {"cpus": CPUS, "memory": MEMORY},
         "variants": [str(variant) for variant in variants],
         "old": old,
         "scenarios": {scenario.name: asdict(scenario) for scenario in scenarios},

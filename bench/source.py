@@ -15,9 +15,9 @@ from pathlib import Path
 
 from lab.kernel.artifacts import REPOSITORY
 
-TREES = ("kmod", "lab/traffic")
+TREES = ("kmod", "guestlib/traffic")
 """Drivers and traffic programs."""
-GUEST = ("bench/guest", "bench/scenarios", "lab/guest")
+GUEST = ("bench/guest", "bench/scenarios", "guestlib")
 """The code and the parameters that set them up and measure them."""
 LENGTH = 16
 """Hexadecimal digits of a digest."""

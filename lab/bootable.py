@@ -8,8 +8,8 @@ from functools import partial
 
 from lab import uml
 from lab.channels import GuestRun
-from lab.guest.variant import Variant
 from lab.kernel import ensure_artifacts, kbuild
+from lab.variant import Variant
 from nodrop.errors import UnsupportedError
 from nodrop.progress import Progress
 

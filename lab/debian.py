@@ -228,7 +228,7 @@ def _live_layer(kernel: DebianKernel) -> layering.Layer:
 
 
 def _tools_layer(kernel: DebianKernel) -> layering.Layer:
-    traffic = REPOSITORY / "lab/traffic"
+    traffic = REPOSITORY / "guestlib/traffic"
     script = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
     return layering.ensure_layer(
         kernel.root, script, inputs=[content_hash(traffic)], share=[traffic]

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest.timing import scaled
+from guestlib.timing import scaled
 from nodrop import proc
 
 TIMEOUT_S = 180.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.guest.drivers import Drivers
+from guestlib.drivers import Drivers
 
 LATE_MS = "600000"
 """Longer than any wait of a test."""

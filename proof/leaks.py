@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest import kmemleak
-from lab.guest.timing import time_limit
+from guestlib import kmemleak
+from guestlib.timing import time_limit
 
 SLABINFO, MEMINFO = Path("/proc/slabinfo"), Path("/proc/meminfo")
 SLAB_KB, OBJECTS = 16 * 1024, 2000

@@ -13,8 +13,8 @@ import pytest
 from bench import session
 from bench.guest import runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
+from guestlib.environment import Environment
 from lab import channels, splats, uml
-from lab.guest.environment import Environment
 from lab.kernel import Artifacts, Kernel
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench import scenario
 from bench.commands import shared
-from lab.guest.variant import COMPARED, Variant
 from lab.kernel import other
+from lab.variant import COMPARED, Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import UsageError
 

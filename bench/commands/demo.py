@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import scenario
 from bench.commands import shared
-from lab.guest.variant import COMPARED
+from lab.variant import COMPARED
 from nodrop.commands.common import print_json, progress
 
 LENGTHS = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}

@@ -13,8 +13,8 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.guest.variant import COMPARED, Variant
 from lab.kernel.kconfig import FLAVOURS
+from lab.variant import COMPARED, Variant
 from nodrop import screen
 from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace, command: Sequence[str], out: Path) -> Gu
     argv = list(command or _SHELL)
     if driver:
         python = sys.executable if arguments.kernel == bootable.UML else "python3"
-        argv = [python, "-m", "lab.guest.with_driver", str(driver), *argv]
+        argv = [python, "-m", "guestlib.with_driver", str(driver), *argv]
     if not command and not arguments.quiet:
         modules = f"with {driver}'s modules" if driver else "without modules of tun"
         print(f"Linux {release} {modules}. Leave with 'exit'; Ctrl-] kills it.", file=sys.stderr)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.guest.variant import COMPARED, Variant
+from lab.variant import COMPARED, Variant
 from nodrop.errors import FAILED, NodropError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import sys
 
 from bench.guest.plan import PLAN_NAME, read_plan
 from bench.guest.runner import PROGRESS_MARK, run_all
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
 
 
 def main() -> int:

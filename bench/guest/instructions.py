@@ -22,14 +22,14 @@ from bench.guest.costcases import Case, chosen
 from bench.guest.plan import RAW_NAME
 from bench.guest.runner import append_result
 from bench.guest.scenarios.base import account, drain
-from lab.guest.drivers import Drivers, device_flags
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError, Unsupported
-from lab.guest.prepare import prepare_system
-from lab.guest.process import tool
-from lab.guest.timing import time_limit
-from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
-from lab.guest.variant import Variant
+from guestlib.drivers import Drivers, device_flags
+from guestlib.environment import Environment
+from guestlib.failure import GuestError, Unsupported
+from guestlib.prepare import prepare_system
+from guestlib.process import tool
+from guestlib.timing import time_limit
+from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+from lab.variant import Variant
 
 DEVICE = "ndtun0"
 LOCAL, REMOTE = "198.18.0.1", "198.18.0.2"

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
-from lab.guest.failure import GuestError
-from lab.guest.process import Service, in_netns
-from lab.guest.timing import time_limit
+from guestlib.failure import GuestError
+from guestlib.process import Service, in_netns
+from guestlib.timing import time_limit
 
 STEP_S = 0.1
 """iperf3's shortest reporting interval."""

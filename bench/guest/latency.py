@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from bench.guest.scenarios.base import Metrics, Scenario
 from bench.guest.vpn import netns_options
-from lab.guest.process import Service, finished, parse_last_json
-from lab.guest.timing import time_limit
+from guestlib.process import Service, finished, parse_last_json
+from guestlib.timing import time_limit
 
 PARAMETERS = frozenset({"buffer_bytes", "flows", "probe_interval_us", "traffic_cpu"})
 """What a scenario's file says about this traffic."""

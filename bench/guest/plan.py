@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab.guest.variant import Variant
+from lab.variant import Variant
 
 PLAN_NAME = "plan.json"
 RAW_NAME = "raw.jsonl"

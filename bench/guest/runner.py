@@ -13,10 +13,10 @@ from typing import Any
 from bench import load
 from bench.guest.plan import RAW_NAME, Job
 from bench.guest.scenarios import KINDS, Scenario
-from lab.guest.drivers import Drivers
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
+from guestlib.drivers import Drivers
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
 
 PROGRESS_MARK = "@nodrop-progress "
 """Prefix of a line for the host's progress display; a JSON object follows."""

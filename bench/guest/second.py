@@ -18,15 +18,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from bench.guest.runner import append_result
-from lab.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
-from lab.guest.environment import Environment
-from lab.guest.prepare import prepare_system
-from lab.guest.process import Service, in_netns, parse_last_json
-from lab.guest.taps.ingress import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
-from lab.guest.taps.linktap import LinkTap
-from lab.guest.taps.measure import rx_dropped
-from lab.guest.timing import time_limit
-from lab.guest.vhost_client import VhostClient
+from guestlib.drivers import TAP_DRIVERS, Drivers, tap_modules
+from guestlib.environment import Environment
+from guestlib.prepare import prepare_system
+from guestlib.process import Service, in_netns, parse_last_json
+from guestlib.taps.ingress import ADDRESS, SECOND_ADDRESS, SENDERS, second_tap, topology
+from guestlib.taps.linktap import LinkTap
+from guestlib.taps.measure import rx_dropped
+from guestlib.timing import time_limit
+from guestlib.vhost_client import VhostClient
 
 ORDER = (False, True, True, False)
 """Whether the slow guest also gets packets."""

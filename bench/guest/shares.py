@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lab.guest.failure import GuestError
+from guestlib.failure import GuestError
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import sys
 from dataclasses import asdict
 
 from bench.guest.runner import append_result
-from lab.guest.drivers import TAP_DRIVERS, Drivers, tap_modules
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
-from lab.guest.taps import measure
-from lab.guest.taps.ingress import WAYS
+from guestlib.drivers import TAP_DRIVERS, Drivers, tap_modules
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.taps import measure
+from guestlib.taps.ingress import WAYS
 
 COLUMNS = ("sent", "delivered", "lost", "full_ring", "backlog", "freed", "counted", "errors")
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from lab.guest.failure import GuestError
-from lab.guest.tundev import UDP_OFFLOADS
+from guestlib.failure import GuestError
+from guestlib.tundev import UDP_OFFLOADS
 
 _PAYLOAD = re.compile(r"(?:(?P<segments>[1-9]\d*)x)?(?P<size>[1-9]\d*)")
 

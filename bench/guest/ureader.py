@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads a TAP with a program (lab/traffic/tun_reader.c), and counts its packets from outside."""
+"""Reads a TAP with a program (guestlib/traffic/tun_reader.c); its packets are counted outside."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from lab.guest.kreader import Counts, Direction
-from lab.guest.process import Service, switches
+from guestlib.kreader import Counts, Direction
+from guestlib.process import Service, switches
 
 
 def command(program: Path, tap_fd: int, *, cpu: int, work_ns: int, fifo: bool) -> list[str]:

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 from bench.guest.scenarios.base import DeviceCounts, Metrics
 from bench.guest.vpn import DEVICES, NETNS
-from lab.guest.drivers import device_flags
-from lab.guest.environment import Environment
-from lab.guest.process import ip_batch
-from lab.guest.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
-from lab.guest.variant import Variant
-from lab.guest.vhost_client import VhostClient
+from guestlib.drivers import device_flags
+from guestlib.environment import Environment
+from guestlib.process import ip_batch
+from guestlib.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
+from guestlib.vhost_client import VhostClient
+from lab.variant import Variant
 
 SEGMENTS_MAX = 64
 """Of one packet: 64 kB of TCP are 46 segments of 1448 bytes."""

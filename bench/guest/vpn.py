@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bench.guest.scenarios.base import DRAIN_TIMEOUT_S, DeviceCounts
-from lab.guest.kreader import KernelReader
-from lab.guest.namespaces import namespaces
-from lab.guest.process import ip_batch, netns_path
-from lab.guest.tundev import TSO_OFFLOADS, TunDevice, configure
+from guestlib.kreader import KernelReader
+from guestlib.namespaces import namespaces
+from guestlib.process import ip_batch, netns_path
+from guestlib.tundev import TSO_OFFLOADS, TunDevice, configure
 
 NETNS = ("nda", "ndb")
 DEVICES = ("ndvpn-a", "ndvpn-b")

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.guest.costcases import AXES
 from bench.report.tablerows import MISSING
-from lab.guest.variant import Variant
+from lab.variant import Variant
 from nodrop.errors import NodropError
 
 LOOP_EXCESS = 0.02

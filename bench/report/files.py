@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.guest.plan import RAW_NAME
 from bench.scenario import Scenario
-from lab.guest.variant import Variant
+from lab.variant import Variant
 from nodrop.errors import NodropError
 
 META_NAME = "meta.json"

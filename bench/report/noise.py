@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.report.files import Run
 from bench.scenario import Scenario
-from lab.guest.variant import Variant
+from lab.variant import Variant
 
 OTHERS = 0.05
 STEAL = 0.02

@@ -81,7 +81,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
     Raises:
         NodropError: a part of the repository is missing or fails to build.
     """
-    kmod, traffic = REPOSITORY / "kmod", REPOSITORY / "lab/traffic"
+    kmod, traffic = REPOSITORY / "kmod", REPOSITORY / "guestlib/traffic"
     for tree in (kmod, traffic):
         if not (tree / "Makefile").exists():
             raise NodropError(

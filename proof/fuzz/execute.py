@@ -16,7 +16,7 @@ import time
 import traceback
 from typing import NamedTuple
 
-from lab.guest.failure import GuestError
+from guestlib.failure import GuestError
 from proof.fuzz import memory
 from proof.fuzz.generate import SPECS
 from proof.fuzz.program import AWAY, HERE, Call, Data, Program, Ref, Value

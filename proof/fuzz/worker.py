@@ -15,13 +15,13 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from lab.guest.drivers import Drivers, tap_modules
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
-from lab.guest.timing import LEAST_S
-from lab.guest.variant import Variant
+from guestlib.drivers import Drivers, tap_modules
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.timing import LEAST_S
 from lab.splats import find_splats
+from lab.variant import Variant
 from proof.fuzz.execute import execute
 from proof.fuzz.generate import program_of
 from proof.leaks import Leaks

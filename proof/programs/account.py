@@ -10,9 +10,9 @@ from typing import Protocol
 
 from harness import DEEP, NAME, Reader, Sender, check, dropped, equal, soon
 
-from lab.guest.netstats import driver_counters, qdisc_counters
-from lab.guest.process import tool
-from lab.guest.timing import time_limit
+from guestlib.netstats import driver_counters, qdisc_counters
+from guestlib.process import tool
+from guestlib.timing import time_limit
 
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)

@@ -17,7 +17,7 @@ from typing import Any
 
 from harness import check
 
-from lab.guest.timing import time_limit
+from guestlib.timing import time_limit
 from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -22,13 +22,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lab.guest.failure import GuestError, Unsupported
-from lab.guest.netstats import driver_counters, link_counters
-from lab.guest.prepare import prepare_system
-from lab.guest.process import ip_batch
-from lab.guest.timing import scaled, time_limit
-from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
-from lab.guest.variant import Variant
+from guestlib.failure import GuestError, Unsupported
+from guestlib.netstats import driver_counters, link_counters
+from guestlib.prepare import prepare_system
+from guestlib.process import ip_batch
+from guestlib.timing import scaled, time_limit
+from guestlib.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+from lab.variant import Variant
 from nodrop.host import ethtool
 from proof.late_drivers import LateDrivers
 

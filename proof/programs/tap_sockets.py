@@ -14,11 +14,11 @@ import harness
 from harness import all_cases, check, drivers, equal, run, soon
 from sockets import charged
 
-from lab.guest.drivers import tap_modules
-from lab.guest.namespaces import inside
-from lab.guest.process import ip_batch, netns_path
-from lab.guest.taps.ingress import ADDRESS, GUEST_MAC, NAME, guest_tap
-from lab.guest.taps.linktap import LinkTap
+from guestlib.drivers import tap_modules
+from guestlib.namespaces import inside
+from guestlib.process import ip_batch, netns_path
+from guestlib.taps.ingress import ADDRESS, GUEST_MAC, NAME, guest_tap
+from guestlib.taps.linktap import LinkTap
 
 MOST = 4080
 """NODROP_HOLD_MOST."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import parameter
 
-from lab.guest.process import tool
+from guestlib.process import tool
 
 TRACING = Path("/sys/kernel/tracing")
 _LINE = re.compile(

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from harness import Skip
 
-from lab.guest.timing import time_limit
+from guestlib.timing import time_limit
 
 NOBODY = 65534
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from harness import NAME, check, dropped, equal, soon
 
-from lab.guest.environment import Environment
-from lab.guest.netstats import qdisc_counters
-from lab.guest.pktgen import Pktgen
-from lab.guest.tundev import TunDevice
-from lab.guest.vhost_client import VhostClient
+from guestlib.environment import Environment
+from guestlib.netstats import qdisc_counters
+from guestlib.pktgen import Pktgen
+from guestlib.tundev import TunDevice
+from guestlib.vhost_client import VhostClient
 
 SET_OWNER, SET_MEM_TABLE = 0xAF01, 0x4008AF03
 SET_NUM, SET_ADDR, SET_BACKEND = 0x4008AF10, 0x4028AF11, 0x4008AF30

@@ -18,11 +18,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import inside
-from lab.guest.process import ip_batch, netns_path
-from lab.guest.timing import wait_until
-from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, IFF_TUN, TUNSETIFF, TunDevice
+from guestlib.failure import GuestError
+from guestlib.namespaces import inside
+from guestlib.process import ip_batch, netns_path
+from guestlib.timing import wait_until
+from guestlib.tundev import IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, IFF_TUN, TUNSETIFF, TunDevice
 from nodrop.host import ethtool
 from proof.sweep import qdisc
 from proof.sweep.lab import LOWER, VLAN_ID, Lab, mac_of

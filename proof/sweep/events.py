@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from lab.guest.process import ip_batch
-from lab.guest.tundev import attach_queue
+from guestlib.process import ip_batch
+from guestlib.tundev import attach_queue
 from proof.sweep.devices import NAME, Dut
 from proof.sweep.readers import Readers
 

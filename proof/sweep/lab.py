@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lab.guest.environment import Environment
-from lab.guest.freed import IPV4, IPV6, VLAN, freed
-from lab.guest.namespaces import inside, namespaces
-from lab.guest.netstats import parse_snmp
-from lab.guest.process import in_netns, ip_batch, netns_path, tool
-from lab.guest.timing import wait_until
-from lab.guest.tundev import IFF_TUN, TunDevice, configure
+from guestlib.environment import Environment
+from guestlib.freed import IPV4, IPV6, VLAN, freed
+from guestlib.namespaces import inside, namespaces
+from guestlib.netstats import parse_snmp
+from guestlib.process import in_netns, ip_batch, netns_path, tool
+from guestlib.timing import wait_until
+from guestlib.tundev import IFF_TUN, TunDevice, configure
 
 LOWER, BYSTANDER = "up0", "nd9"
 VLAN_ID = 5

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.guest.timing import wait_until
+from guestlib.timing import wait_until
 from proof.sweep import qdisc
 from proof.sweep.devices import NAME, Dut, dropped
 from proof.sweep.events import LOSES

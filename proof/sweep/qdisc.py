@@ -7,7 +7,7 @@ import itertools
 import socket
 import struct
 
-from lab.guest.process import tool
+from guestlib.process import tool
 from proof.netlink import DONE, DUMP, ERROR, REQUEST, attributes, message, messages, raise_for
 
 _GETQDISC, _ROOT = 38, 0xFFFFFFFF

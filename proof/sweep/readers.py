@@ -9,10 +9,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lab.guest.failure import GuestError
-from lab.guest.kreader import Counts, KernelReader
-from lab.guest.timing import wait_until
-from lab.guest.vhost_client import VhostClient, VhostCounts
+from guestlib.failure import GuestError
+from guestlib.kreader import Counts, KernelReader
+from guestlib.timing import wait_until
+from guestlib.vhost_client import VhostClient, VhostCounts
 from proof.sweep.devices import Dut
 from proof.sweep.loops import IN_FLIGHT, MOST, Loop, Taker, Tally
 

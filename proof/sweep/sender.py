@@ -10,8 +10,8 @@ import struct
 from contextlib import ExitStack
 from typing import Self
 
-from lab.guest.namespaces import inside
-from lab.guest.process import netns_path
+from guestlib.namespaces import inside
+from guestlib.process import netns_path
 from proof.sweep.devices import Dut
 from proof.sweep.payload import PORT
 

@@ -10,7 +10,7 @@ import struct
 from contextlib import suppress
 from typing import Self
 
-from lab.guest.timing import wait_until
+from guestlib.timing import wait_until
 from proof import bpf
 from proof.sweep.devices import NAME
 from proof.sweep.lab import LOWER, VLAN_ID

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
-from lab.guest.timing import LEAST_S, wait_until
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.timing import LEAST_S, wait_until
 from proof.late_drivers import LateDrivers
 from proof.sweep.devices import Dut
 from proof.sweep.events import EVENTS, NEEDS_READER

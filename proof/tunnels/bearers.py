@@ -11,10 +11,10 @@ import struct
 import time
 from contextlib import suppress
 
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import inside
-from lab.guest.process import in_netns, ip_batch, netns_path, tool
-from lab.guest.timing import time_limit
+from guestlib.failure import GuestError
+from guestlib.namespaces import inside
+from guestlib.process import in_netns, ip_batch, netns_path, tool
+from guestlib.timing import time_limit
 from proof.tunnels.links import AMT_PORT, BEARERS, HERE4, HERE6, IPV4, SCTP_PORT, THERE4, THERE6
 from proof.tunnels.masked import Masker
 from proof.tunnels.packets import OWN_MAC, VNET, ip4, payload, udp

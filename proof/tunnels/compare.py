@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
-from lab.guest.process import tool
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.process import tool
 from proof.tunnels.kmeter import DEVICE, Meter, Sample, pairs
 from proof.tunnels.links import KINDS
 from proof.tunnels.packets import frame

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import inside
-from lab.guest.prepare import prepare_system
-from lab.guest.process import netns_path, tool
-from lab.guest.timing import wait_until
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.namespaces import inside
+from guestlib.prepare import prepare_system
+from guestlib.process import netns_path, tool
+from guestlib.timing import wait_until
 from proof.tunnels.compare import FEATURES, SETTING
 from proof.tunnels.kmeter import Frame, Meter
 from proof.tunnels.links import KINDS

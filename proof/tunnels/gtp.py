@@ -6,8 +6,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from lab.guest.namespaces import inside
-from lab.guest.process import netns_path
+from guestlib.namespaces import inside
+from guestlib.process import netns_path
 from proof.netlink import attribute, u32
 from proof.tunnels.generic import Family
 

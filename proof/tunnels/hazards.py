@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
-from lab.guest.process import tool
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.process import tool
 from proof.tunnels import iptfs, mcroute, record
 from proof.tunnels.cases import cases
 from proof.tunnels.links import BEARERS, KINDS, Kind

@@ -11,9 +11,9 @@ import socket
 import struct
 from contextlib import suppress
 
-from lab.guest.failure import GuestError
-from lab.guest.process import tool
-from lab.guest.timing import wait_until
+from guestlib.failure import GuestError
+from guestlib.process import tool
+from guestlib.timing import wait_until
 from proof.netlink import CREATE, Requester, attribute, u32
 from proof.tunnels.links import HERE4, THERE4
 from proof.tunnels.topology import below

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure two variants of a transmit path in one kernel (lab/traffic/kreader/kmeter.h)."""
+"""Measure two variants of a transmit path in one kernel (guestlib/traffic/kreader/kmeter.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lab.guest import chardev
+from guestlib import chardev
 
 DEVICE = "/dev/nodrop-kmeter"
 PATTERN = (0, 1, 1, 0)

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.failure import GuestError
-from lab.guest.process import ip_batch
+from guestlib.failure import GuestError
+from guestlib.process import ip_batch
 from proof.netlink import CREATE, Requester, attribute, nested, text, u32
 from proof.tunnels.links import HERE4, IPV4
 from proof.tunnels.packets import VNET

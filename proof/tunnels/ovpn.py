@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.namespaces import inside
-from lab.guest.process import netns_path
+from guestlib.namespaces import inside
+from guestlib.process import netns_path
 from proof.netlink import attribute, nested, u32
 from proof.tunnels.generic import Family
 

@@ -24,10 +24,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.guest.failure import GuestError
-from lab.guest.prepare import prepare_system
-from lab.guest.process import ip_batch, tool
-from lab.guest.timing import time_limit
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.process import ip_batch, tool
+from guestlib.timing import time_limit
 from proof.tunnels import bearers, packets
 from proof.tunnels.cases import cases
 from proof.tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind

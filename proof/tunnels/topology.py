@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import namespaces
-from lab.guest.process import in_netns, ip_batch, tool
+from guestlib.failure import GuestError
+from guestlib.namespaces import namespaces
+from guestlib.process import in_netns, ip_batch, tool
 from proof.tunnels import gtp, ovpn
 from proof.tunnels.links import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
 

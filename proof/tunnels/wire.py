@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.guest.namespaces import inside
-from lab.guest.process import in_netns, netns_path, tool
+from guestlib.namespaces import inside
+from guestlib.process import in_netns, netns_path, tool
 from proof.tunnels.packets import VNET
 from proof.tunnels.topology import BELOW, NAME
 

@@ -23,7 +23,7 @@ PATCHES = {
 """Name of a kernel -> its directories of patches; the last has a switch for each part."""
 _FRAGMENTS = ("common", "perf", "tunnel")
 _OWN = Path(__file__).with_name("x86.config")
-_TRAFFIC = REPOSITORY / "lab/traffic"
+_TRAFFIC = REPOSITORY / "guestlib/traffic"
 _RECIPE = 1
 _ROOT = "7.3"
 

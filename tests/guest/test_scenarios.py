@@ -14,8 +14,8 @@ import pytest
 from bench import scenario, session
 from bench.report import files, summary
 from guest.conftest import FLAVOUR
-from lab.guest.variant import COMPARED, Variant
-from lab.guest.vpns import KINDS
+from guestlib.vpns import KINDS
+from lab.variant import COMPARED, Variant
 from nodrop.progress import Progress
 
 SHORT_S = 0.3

@@ -18,9 +18,9 @@ from bench.guest.costcases import CASES
 from bench.report import costs
 from bench.report.files import read_rows
 from lab.debian import LIVE_KERNELS, TOOLS, Setup
-from lab.guest.variant import COMPARED
 from lab.kernel.artifacts import REPOSITORY
 from lab.roots import kernel_names
+from lab.variant import COMPARED
 from nodrop.progress import Progress
 from proof.selftests import find_selftests
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bench.guest.plan import Parameters
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.netstats import LinkCounters, QdiscCounters, link_counters, qdisc_counters
-from lab.guest.timing import time_limit
-from lab.guest.variant import Variant
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.netstats import LinkCounters, QdiscCounters, link_counters, qdisc_counters
+from guestlib.timing import time_limit
+from lab.variant import Variant
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""

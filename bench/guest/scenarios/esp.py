@@ -21,14 +21,14 @@ from typing import Any
 
 from bench.guest.plan import Parameters
 from bench.guest.scenarios import base
-from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.netstats import driver_counters, link_counters
-from lab.guest.process import Service, finished, in_netns, ip_batch, tool
-from lab.guest.timing import time_limit
-from lab.guest.tundev import IFF_TUN, TunDevice, configure
-from lab.guest.variant import Variant
-from lab.guest.vpns import End
-from lab.guest.vpns.tunnel import VETH, veth_pair
+from guestlib.drivers import awake_cpus, device_flags
+from guestlib.netstats import driver_counters, link_counters
+from guestlib.process import Service, finished, in_netns, ip_batch, tool
+from guestlib.timing import time_limit
+from guestlib.tundev import IFF_TUN, TunDevice, configure
+from guestlib.vpns import End
+from guestlib.vpns.tunnel import VETH, veth_pair
+from lab.variant import Variant
 
 NEAR = End("nda", "ndesp-a", "192.0.2.1", "198.18.0.1")
 FAR = End("ndb", "ndesp-b", "192.0.2.2", "198.18.0.2")

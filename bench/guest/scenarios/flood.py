@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from typing import ClassVar
 
 from bench.guest.scenarios import base
-from lab.guest.kreader import Counts
-from lab.guest.netstats import driver_counters
-from lab.guest.pktgen import Pktgen, PktgenResult
-from lab.guest.tundev import configure
-from lab.guest.variant import OURS, Variant
-from lab.guest.vhost_client import VhostCounts
+from guestlib.kreader import Counts
+from guestlib.netstats import driver_counters
+from guestlib.pktgen import Pktgen, PktgenResult
+from guestlib.tundev import configure
+from guestlib.vhost_client import VhostCounts
+from lab.variant import OURS, Variant
 
 DEVICE = "ndtap0"
 SETTLE_S = 0.03

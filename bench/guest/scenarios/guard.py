@@ -21,13 +21,13 @@ import time
 from pathlib import Path
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
-from lab.guest.drivers import device_flags
-from lab.guest.failure import GuestError
-from lab.guest.netstats import driver_counters, link_counters
-from lab.guest.process import finished, ip_batch
-from lab.guest.timing import time_limit
-from lab.guest.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
-from lab.guest.variant import Variant
+from guestlib.drivers import device_flags
+from guestlib.failure import GuestError
+from guestlib.netstats import driver_counters, link_counters
+from guestlib.process import finished, ip_batch
+from guestlib.timing import time_limit
+from guestlib.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+from lab.variant import Variant
 
 DEVICE = "nddev0"
 MODES = {"tun": IFF_TUN, "tap": IFF_TAP}
@@ -101,7 +101,7 @@ class Guard(Scenario):
         return metrics | driver_metrics(driver)
 
     def _configure(self, mode: str) -> None:
-        """Configure the device with IPv6, which is off by default (lab.guest.prepare.SYSCTLS)."""
+        """Configure the device with IPv6, which is off by default (guestlib.prepare.SYSCTLS)."""
         Path("/proc/sys/net/ipv6/conf", DEVICE, "disable_ipv6").write_text("0\n")
         configure(
             DEVICE,

@@ -19,13 +19,13 @@ from typing import Any
 
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
 from bench.guest.vpn import DEVICES, NETNS, kernel_vpn, netns_options, wait_until_idle
-from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.kreader import Counts, KernelReader, rates
-from lab.guest.netstats import driver_counters
-from lab.guest.process import Service, parse_last_json
-from lab.guest.timing import time_limit
-from lab.guest.tundev import IFF_TAP
-from lab.guest.variant import Variant
+from guestlib.drivers import awake_cpus, device_flags
+from guestlib.kreader import Counts, KernelReader, rates
+from guestlib.netstats import driver_counters
+from guestlib.process import Service, parse_last_json
+from guestlib.timing import time_limit
+from guestlib.tundev import IFF_TAP
+from lab.variant import Variant
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window, seconds: windows open, queues fill."""

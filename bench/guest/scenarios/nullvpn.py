@@ -20,11 +20,11 @@ from contextlib import ExitStack
 from bench.guest import latency
 from bench.guest.scenarios.base import Metrics, Scenario, drain, driver_metrics
 from bench.guest.vpn import DEVICES, NETNS, kernel_vpn
-from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.kreader import rates
-from lab.guest.netstats import driver_counters
-from lab.guest.tundev import IFF_TUN
-from lab.guest.variant import Variant
+from guestlib.drivers import awake_cpus, device_flags
+from guestlib.kreader import rates
+from guestlib.netstats import driver_counters
+from guestlib.tundev import IFF_TUN
+from lab.variant import Variant
 
 
 class NullVpn(Scenario):

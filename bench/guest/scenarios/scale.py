@@ -19,12 +19,12 @@ from contextlib import ExitStack
 
 from bench.guest.scenarios import base
 from bench.guest.udp_payload import Payload
-from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.kreader import Counts, KernelReader
-from lab.guest.netstats import driver_counters
-from lab.guest.process import Service, tool
-from lab.guest.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
-from lab.guest.variant import Variant
+from guestlib.drivers import awake_cpus, device_flags
+from guestlib.kreader import Counts, KernelReader
+from guestlib.netstats import driver_counters
+from guestlib.process import Service, tool
+from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+from lab.variant import Variant
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"

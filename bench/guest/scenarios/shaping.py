@@ -24,13 +24,13 @@ from typing import Any
 
 from bench.guest import shares
 from bench.guest.scenarios import base
-from lab.guest.drivers import awake_cpus, device_flags
-from lab.guest.failure import GuestError
-from lab.guest.netstats import driver_counters
-from lab.guest.process import Service, finished, tool
-from lab.guest.timing import time_limit
-from lab.guest.tundev import IFF_TUN, TunDevice, configure
-from lab.guest.variant import Variant
+from guestlib.drivers import awake_cpus, device_flags
+from guestlib.failure import GuestError
+from guestlib.netstats import driver_counters
+from guestlib.process import Service, finished, tool
+from guestlib.timing import time_limit
+from guestlib.tundev import IFF_TUN, TunDevice, configure
+from lab.variant import Variant
 
 DEVICE = "ndtun0"
 ADDRESS = "198.18.0.1 peer 198.18.0.2/32"

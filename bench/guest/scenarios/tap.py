@@ -17,12 +17,12 @@ from contextlib import ExitStack
 
 from bench.guest.scenarios.flood import DEVICE, Counting, Flood
 from bench.guest.ureader import UserReader, command
-from lab.guest.drivers import device_flags
-from lab.guest.failure import GuestError
-from lab.guest.kreader import KernelReader
-from lab.guest.process import Service
-from lab.guest.tundev import IFF_TAP, TunDevice
-from lab.guest.variant import Variant
+from guestlib.drivers import device_flags
+from guestlib.failure import GuestError
+from guestlib.kreader import KernelReader
+from guestlib.process import Service
+from guestlib.tundev import IFF_TAP, TunDevice
+from lab.variant import Variant
 
 
 class Tap(Flood):

@@ -7,9 +7,10 @@
     iperf3 -c --> qdisc --> TAP --> [vhost] --> [client] --> TAP --> iperf3 -s
         <---------- ACKs <--------- [vhost] <-- [client] <-- TAP <-- qdisc <--
 
-The client stands for a virtual machine (lab/traffic/vhost_far.c), and the second TAP for the
-network inside it; large packets are not segmented. The program (lab/traffic/forwarder.c) stands for
-a VPN: packets of 1500 bytes, one ``read()`` and one ``write()`` for each.
+The client stands for a virtual machine (guestlib/traffic/vhost_far.c), and the second TAP for the
+network inside it; large packets are not segmented. The program
+(guestlib/traffic/forwarder.c) stands for a VPN: packets of 1500 bytes, one ``read()`` and one
+``write()`` for each.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from bench.guest.plan import Parameters
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
 from bench.guest.vhostpair import Ends, VhostReader, no_addresses, open_taps
 from bench.guest.vpn import ADDRESSES, DEVICES, NETNS, set_up_ends, wait_until_idle
-from lab.guest.drivers import awake_cpus
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import namespaces
-from lab.guest.netstats import driver_counters
-from lab.guest.process import Service
-from lab.guest.variant import Variant
+from guestlib.drivers import awake_cpus
+from guestlib.failure import GuestError
+from guestlib.namespaces import namespaces
+from guestlib.netstats import driver_counters
+from guestlib.process import Service
+from lab.variant import Variant
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window, seconds: windows open, queues fill."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from bench.guest.scenarios.flood import DEVICE, Counting, Flood
-from lab.guest.drivers import device_flags
-from lab.guest.tundev import IFF_TAP, TunDevice
-from lab.guest.variant import Variant
-from lab.guest.vhost_client import VhostClient
+from guestlib.drivers import device_flags
+from guestlib.tundev import IFF_TAP, TunDevice
+from guestlib.vhost_client import VhostClient
+from lab.variant import Variant
 
 
 class Vhost(Flood):

@@ -21,10 +21,10 @@ from bench.guest import latency
 from bench.guest.scenarios.base import Metrics, Scenario, driver_metrics
 from bench.guest.vhostpair import VhostReader, no_addresses
 from bench.guest.vpn import DEVICES, NETNS, set_up_ends, wait_until_idle
-from lab.guest.drivers import awake_cpus
-from lab.guest.namespaces import namespaces
-from lab.guest.netstats import driver_counters
-from lab.guest.variant import Variant
+from guestlib.drivers import awake_cpus
+from guestlib.namespaces import namespaces
+from guestlib.netstats import driver_counters
+from lab.variant import Variant
 
 
 class VhostLatency(Scenario):

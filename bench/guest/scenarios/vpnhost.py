@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.guest.plan import Parameters
-from lab.guest.netstats import parse_snmp
-from lab.guest.process import in_netns, tool
-from lab.guest.vpns import KINDS, End
+from guestlib.netstats import parse_snmp
+from guestlib.process import in_netns, tool
+from guestlib.vpns import KINDS, End
 
 LIBRARY = "backpressure.so"
 """In NODROP_BIN: adds upstream's flag when a VPN opens its device (LD_PRELOAD)."""

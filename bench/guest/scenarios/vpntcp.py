@@ -43,14 +43,14 @@ from bench.guest.scenarios.vpnhost import (
     udp_drops,
     vpn_programs,
 )
-from lab.guest.drivers import IFF_BACKPRESSURE, awake_cpus
-from lab.guest.failure import GuestError
-from lab.guest.netstats import driver_counters, link_counters, qdisc_counters
-from lab.guest.process import in_netns, tool
-from lab.guest.tundev import configure, opened_flags
-from lab.guest.variant import Variant
-from lab.guest.vpns import FAR, NEAR, End, Options, Vpn, tunnel
-from lab.guest.vpns.tunnel import VETH
+from guestlib.drivers import IFF_BACKPRESSURE, awake_cpus
+from guestlib.failure import GuestError
+from guestlib.netstats import driver_counters, link_counters, qdisc_counters
+from guestlib.process import in_netns, tool
+from guestlib.tundev import configure, opened_flags
+from guestlib.vpns import FAR, NEAR, End, Options, Vpn, tunnel
+from guestlib.vpns.tunnel import VETH
+from lab.variant import Variant
 
 NEAR_END = End("ndnear", NEAR.device, NEAR.outer, NEAR.inner)
 FAR_END = FAR

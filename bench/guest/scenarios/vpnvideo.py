@@ -20,14 +20,14 @@ from typing import Any
 from bench.guest.plan import Parameters
 from bench.guest.scenarios import base
 from bench.guest.scenarios.vpnhost import LIBRARY, SETTINGS, settings, udp_drops, vpn_programs
-from lab.guest.drivers import awake_cpus
-from lab.guest.failure import GuestError
-from lab.guest.netstats import driver_counters
-from lab.guest.process import finished, netns_path
-from lab.guest.timing import time_limit
-from lab.guest.tundev import configure
-from lab.guest.variant import Variant
-from lab.guest.vpns import FAR, KINDS, NEAR, Options, tunnel
+from guestlib.drivers import awake_cpus
+from guestlib.failure import GuestError
+from guestlib.netstats import driver_counters
+from guestlib.process import finished, netns_path
+from guestlib.timing import time_limit
+from guestlib.tundev import configure
+from guestlib.vpns import FAR, KINDS, NEAR, Options, tunnel
+from lab.variant import Variant
 
 CLIPS = Path(__file__).resolve().parents[3] / "bench/scenarios/clips"
 CPUS = (1, 0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.timing import time_limit
+from guestlib.timing import time_limit
 from nodrop.host.livepatch import Livepatch
 
 MODULES = Path(os.environ["NODROP_MODULES"])

@@ -10,7 +10,7 @@ import time
 
 from harness import Sender, check, equal
 
-from lab.guest.timing import time_limit
+from guestlib.timing import time_limit
 
 PR_SET_NAME = 15
 _libc = ctypes.CDLL(None, use_errno=True)

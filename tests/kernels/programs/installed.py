@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import check, equal
 
-from lab.guest.process import tool
+from guestlib.process import tool
 from proof.late_drivers import postpone
 
 OURS = ("vhost_net", "tap", "tun", "nodrop")

@@ -20,9 +20,9 @@ from bench.cli import PROGRAM, main
 from bench.guest.scenarios import KINDS
 from bench.load import Load
 from bench.report import files
+from guestlib.environment import Environment
 from lab import channels
-from lab.guest.environment import Environment
-from lab.guest.variant import COMPARED, Variant
+from lab.variant import COMPARED, Variant
 from nodrop import cli
 from nodrop.errors import NodropError, UsageError
 from nodrop.signals import interrupt_on_signals
@@ -145,7 +145,7 @@ def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
     assert source.digest(tmp_path) == before
     (tmp_path / name / "file.c").write_text(code.replace(" // ", " "))
     assert source.digest(tmp_path) not in (before, "")
-    (tmp_path / "lab/traffic").rename(tmp_path / "other")
+    (tmp_path / "guestlib/traffic").rename(tmp_path / "other")
     assert source.digest(tmp_path) == ""
     assert provenance.describe_source()["digest"] == source.digest()
 

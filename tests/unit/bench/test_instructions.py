@@ -14,9 +14,9 @@ from bench import instructions as bench
 from bench.guest import instructions as guest
 from bench.guest.costcases import CASES
 from bench.report import costs
-from lab.guest.environment import Environment
-from lab.guest.failure import Unsupported
-from lab.guest.variant import Variant
+from guestlib.environment import Environment
+from guestlib.failure import Unsupported
+from lab.variant import Variant
 from nodrop.errors import NodropError
 
 RESULTS = Path(__file__).resolve().parents[3] / "results" / "instructions"

@@ -21,8 +21,8 @@ from bench.guest.plan import RAW_NAME
 from bench.report import files, noise, page, plot, stats, summary, table, tablerows
 from bench.report.files import Run
 from bench.rundir import jobs
-from lab.guest.variant import COMPARED
 from lab.kernel.artifacts import REPOSITORY
+from lab.variant import COMPARED
 from nodrop.errors import NodropError
 
 RESULTS = REPOSITORY / "results"

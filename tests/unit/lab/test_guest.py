@@ -16,10 +16,10 @@ from bench.guest import iperf
 from bench.guest.scenarios.base import DeviceCounts
 from bench.guest.scenarios.flood import flood_metrics
 from bench.guest.shares import due
-from lab.guest.failure import GuestError
-from lab.guest.kreader import Counts, Direction
-from lab.guest.netstats import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
-from lab.guest.pktgen import PktgenResult, parse_device
+from guestlib.failure import GuestError
+from guestlib.kreader import Counts, Direction
+from guestlib.netstats import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
+from guestlib.pktgen import PktgenResult, parse_device
 from nodrop import proc
 from proof.tunnels import kselftest
 

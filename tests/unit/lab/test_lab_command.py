@@ -59,7 +59,7 @@ def test_command_with_driver(guests: Guests, capsys: pytest.CaptureFixture[str])
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
-    loaded = [sys.executable, "-m", "lab.guest.with_driver", "nodrop"]
+    loaded = [sys.executable, "-m", "guestlib.with_driver", "nodrop"]
     assert boot["argv"] == [*loaded, "ls", "-j", "--", "a b"]
     assert (boot["timeout"], boot["terminal"], boot["cpus"]) == (None, None, 2)
     assert not boot["out"].exists()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lab.guest.failure import GuestError
-from lab.guest.process import Service, parse_last_json, tool
+from guestlib.failure import GuestError
+from guestlib.process import Service, parse_last_json, tool
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-TRAFFIC = REPOSITORY / "lab/traffic"
+TRAFFIC = REPOSITORY / "guestlib/traffic"
 TIMEOUT_S = 120
 USED = ("udp_sender", "udp_sink")
 SLOWLY = ("--dest", "127.0.0.1", "--rate", "20")

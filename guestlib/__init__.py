@@ -2,5 +2,5 @@
 """What runs inside a guest: sets up devices, generates traffic and counts it.
 
 It needs only the standard library, ``ip``, ``tc``, ``ethtool``, ``nsenter`` and the programs of
-``lab/traffic/``. It runs as root and has the guest to itself.
+``guestlib/traffic/``. It runs as root and has the guest to itself.
 """

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m lab.guest.with_driver DRIVER COMMAND...``: load a driver, exec the command."""
+"""``python -m guestlib.with_driver DRIVER COMMAND...``: load a driver, exec the command."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from lab.guest.drivers import READER, Drivers, modules
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.variant import Variant
+from guestlib.drivers import READER, Drivers, modules
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from lab.variant import Variant
 
 NOT_FOUND = 127
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Controls lab/traffic/vhost_client.c: vhost-net with a client in place of a virtual machine."""
+"""Controls traffic/vhost_client.c: vhost-net with a client in place of a virtual machine."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from lab.guest.environment import Environment
-from lab.guest.failure import GuestError
-from lab.guest.process import Service, parse_last_json, switches
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.process import Service, parse_last_json, switches
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import json
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import inside
-from lab.guest.process import netns_path, tool
+from guestlib.failure import GuestError
+from guestlib.namespaces import inside
+from guestlib.process import netns_path, tool
 from nodrop.host import ethtool
 
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from lab.guest.process import tool
-from lab.guest.timing import time_limit
-from lab.guest.vpns.tunnel import End, Process, Vpn
+from guestlib.process import tool
+from guestlib.timing import time_limit
+from guestlib.vpns.tunnel import End, Process, Vpn
 
 UP = "Initialization Sequence Completed"
 

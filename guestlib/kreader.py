@@ -8,8 +8,8 @@ import os
 import struct
 from dataclasses import dataclass
 
-from lab.guest import chardev
-from lab.guest.failure import GuestError
+from guestlib import chardev
+from guestlib.failure import GuestError
 
 DEVICE = "/dev/nodrop-kreader"
 _START = struct.Struct("iiiII")

@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.namespaces import namespaces
-from lab.guest.process import ip_batch, tool
-from lab.guest.taps.linktap import LinkTap
+from guestlib.namespaces import namespaces
+from guestlib.process import ip_batch, tool
+from guestlib.taps.linktap import LinkTap
 
 NAME, LOWER = "mt0", "up0"
 ADDRESS, SECOND_ADDRESS = "10.9.0.1", "10.9.0.5"

@@ -8,25 +8,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-KNOB = Path("/sys/kernel/debug/kmemleak")
-FOREIGN = ("hostfs_",)
-"""Prefixes of functions that are known to leak: UML's hostfs."""
+from lab.splats import is_foreign_leak
 
+KNOB = Path("/sys/kernel/debug/kmemleak")
 _AGE_S = 6.0
 """kmemleak does not report objects younger than 5 s."""
 _SCANS = 2
 """Nor objects that it has scanned only once."""
 _BEGINS = re.compile(r"^(?=unreferenced object\b)", re.MULTILINE)
-_FRAME = re.compile(r"^\s+(?:\[<\w+>\] )?(\w+)\+0x", re.MULTILINE)
-
-
-def is_foreign(report: str) -> bool:
-    """Return whether a report is about a function that is known to leak.
-
-    The rest of the stack does not matter: a packet that the driver leaks was allocated by its
-    sender, and functions of an unloaded module have no names.
-    """
-    return any(name.startswith(FOREIGN) for name in _FRAME.findall(report))
 
 
 def split(text: str) -> list[str]:
@@ -42,4 +31,4 @@ def leaks() -> list[str]:
     with suppress(OSError):
         for _ in range(_SCANS):
             KNOB.write_text("scan")
-    return [report for report in split(KNOB.read_text()) if not is_foreign(report)]
+    return [report for report in split(KNOB.read_text()) if not is_foreign_leak(report)]

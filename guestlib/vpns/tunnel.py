@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from lab.guest.failure import GuestError
-from lab.guest.namespaces import namespaces
-from lab.guest.process import Service, in_netns, ip_batch, tool
-from lab.guest.timing import scaled, time_limit
+from guestlib.failure import GuestError
+from guestlib.namespaces import namespaces
+from guestlib.process import Service, in_netns, ip_batch, tool
+from guestlib.timing import scaled, time_limit
 
 VETH = ("ndveth0", "ndveth1")
 UP_TIMEOUT_S = time_limit(30.0)
@@ -52,7 +52,7 @@ class Options:
 
     Attributes:
         offloads: packets may reach the VPN unsegmented, if it supports that.
-        backpressure: a library (lab/traffic/backpressure.c) that adds upstream's flag when the
+        backpressure: a library (guestlib/traffic/backpressure.c) that adds upstream's flag when the
             devices are opened; None: without the flag.
         cpus: the CPUs of the near and the far process; None: any.
     """

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lab.guest.failure import GuestError
-from lab.guest.process import tool
-from lab.guest.timing import time_limit
+from guestlib.failure import GuestError
+from guestlib.process import tool
+from guestlib.timing import time_limit
 
 PROC = Path("/proc/net/pktgen")
 STOP_TIMEOUT_S = time_limit(5.0)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from lab.guest.drivers import IFF_BACKPRESSURE
-from lab.guest.process import in_netns, ip_batch, tool
-from lab.guest.tundev import TunDevice, opened_flags
-from lab.guest.vpns.tunnel import End, Process, Vpn
+from guestlib.drivers import IFF_BACKPRESSURE
+from guestlib.process import in_netns, ip_batch, tool
+from guestlib.tundev import TunDevice, opened_flags
+from guestlib.vpns.tunnel import End, Process, Vpn
 
 LISTENS = "UAPI listener started"
 """wg(8) removes a socket on which no process listens yet."""

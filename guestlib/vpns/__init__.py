@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.vpns.openvpn import OpenVpn
-from lab.guest.vpns.tunnel import End, Options, Process, Vpn, veth_pair
-from lab.guest.vpns.wireguard import WireguardGo
+from guestlib.vpns.openvpn import OpenVpn
+from guestlib.vpns.tunnel import End, Options, Process, Vpn, veth_pair
+from guestlib.vpns.wireguard import WireguardGo
 
 __all__ = ["FAR", "KINDS", "NEAR", "End", "Options", "Process", "Vpn", "tunnel"]
 

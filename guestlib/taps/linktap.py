@@ -8,10 +8,10 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from lab.guest.chardev import DeviceFile
-from lab.guest.failure import GuestError
-from lab.guest.process import ip_batch
-from lab.guest.tundev import IFF_NO_PI, IFF_TAP, TUNSETIFF, TUNSETOFFLOAD
+from guestlib.chardev import DeviceFile
+from guestlib.failure import GuestError
+from guestlib.process import ip_batch
+from guestlib.tundev import IFF_NO_PI, IFF_TAP, TUNSETIFF, TUNSETOFFLOAD
 
 TUNSETSNDBUF = 0x400454D4
 INT_MAX = (1 << 31) - 1

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.guest.failure import GuestError
+from guestlib.failure import GuestError
 
 
 @dataclass(frozen=True)

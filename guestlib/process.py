@@ -14,8 +14,8 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Self
 
-from lab.guest.failure import GuestError
-from lab.guest.timing import time_limit
+from guestlib.failure import GuestError
+from guestlib.timing import time_limit
 
 TOOL_TIMEOUT_S = time_limit(10.0)
 ANSWER_TIMEOUT_S = time_limit(5.0)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.guest.failure import Unsupported
-from lab.guest.process import tool
+from guestlib.failure import Unsupported
+from guestlib.process import tool
 from nodrop.trace.tracefs import reason_names
 
 TRACING = Path("/sys/kernel/tracing")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.process import ip_batch
+from guestlib.process import ip_batch
 
 _CLONE_NEWNET = 0x40000000
 
@@ -32,7 +32,7 @@ def inside(path: Path) -> Iterator[None]:
     """Enter another network namespace for the block; sockets created there stay in it.
 
     Args:
-        path: its file, see :func:`lab.guest.process.netns_path`.
+        path: its file, see :func:`guestlib.process.netns_path`.
 
     Raises:
         OSError: it cannot be entered.

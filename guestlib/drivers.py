@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab.guest.failure import GuestError, Unsupported
-from lab.guest.process import tool
-from lab.guest.timing import time_limit
-from lab.guest.variant import OURS, Variant
+from guestlib.failure import GuestError, Unsupported
+from guestlib.process import tool
+from guestlib.timing import time_limit
+from lab.variant import OURS, Variant
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that requests flow control from upstream's driver, since Linux 7.3."""
@@ -45,7 +45,7 @@ def device_flags(variant: Variant) -> int:
 
 @contextmanager
 def awake_cpus(modules: Path) -> Iterator[None]:
-    """Keep the CPUs from going idle during the block (lab/traffic/kreader/kspinner.c)."""
+    """Keep the CPUs from going idle during the block (guestlib/traffic/kreader/kspinner.c)."""
     tool(["insmod", str(modules / "kspinner.ko")])
     try:
         yield

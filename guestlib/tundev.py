@@ -8,9 +8,9 @@ import fcntl
 import struct
 from pathlib import Path
 
-from lab.guest.chardev import DeviceFile
-from lab.guest.failure import GuestError, Unsupported
-from lab.guest.process import ip_batch, tool
+from guestlib.chardev import DeviceFile
+from guestlib.failure import GuestError, Unsupported
+from guestlib.process import ip_batch, tool
 
 IFF_TUN = 0x0001
 IFF_TAP = 0x0002

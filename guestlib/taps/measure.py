@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.guest.environment import Environment
-from lab.guest.freed import freed
-from lab.guest.netstats import driver_counters
-from lab.guest.process import Service, in_netns, parse_last_json
-from lab.guest.taps.ingress import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
-from lab.guest.taps.linktap import LinkTap
-from lab.guest.timing import scaled, time_limit
-from lab.guest.vhost_client import VhostClient
+from guestlib.environment import Environment
+from guestlib.freed import freed
+from guestlib.netstats import driver_counters
+from guestlib.process import Service, in_netns, parse_last_json
+from guestlib.taps.ingress import ADDRESS, GUEST_MAC, MAC, NAME, SENDERS, guest_tap, topology
+from guestlib.taps.linktap import LinkTap
+from guestlib.timing import scaled, time_limit
+from guestlib.vhost_client import VhostClient
 
 READERS = ("read", "vhost", "none")
 SIZE = 1000
