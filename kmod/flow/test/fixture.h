@@ -126,7 +126,7 @@ static inline u64 kicks(struct flow *f)
 
 static inline bool stopped(const struct flow *f)
 {
-	return netif_xmit_stopped(f->txq);
+	return READ_ONCE(f->txq->state) & QUEUE_STATE_ANY_XOFF;
 }
 
 static inline struct netdev_queue *other_txq(const struct flow *f)
