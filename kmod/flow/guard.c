@@ -6,9 +6,10 @@
  * senders block. That is the point while the consumer works, and wrong when it
  * hangs, never reads, or reads a packet now and then. A stop begins a window,
  * in which a timer samples the consumer: it has guard_ms to take what the ring
- * held then, even if it has the txq woken meanwhile. If it does not, it is
- * stalled: the guard wakes the txq, and the ring drops at a limit of
- * NODROP_LEAST. The next drop begins another window, of half of guard_ms: a
+ * held then, even if it has the txq woken meanwhile. If it does not, and the
+ * txq is stopped, it is stalled: the guard wakes the txq, and the ring drops at
+ * a limit of NODROP_LEAST. If it does, the window of the last stop goes on. A
+ * drop while it is stalled begins another window, of half of guard_ms: a
  * consumer that takes all of that is not stalled any more, nor is one that
  * finds the ring empty.
  *
@@ -61,11 +62,12 @@ static void nodrop_guard_next(struct nodrop_queue *q)
 	mod_timer(&q->guard, jiffies + period);
 }
 
-/* Begin a window. Context: producer_lock held. */
-static void nodrop_guard_window(struct nodrop_queue *q)
+/* Begin a window, @ms of which are over. Context: producer_lock held. */
+static void nodrop_guard_window(struct nodrop_queue *q, unsigned int ms)
 {
 	q->guard_mark = q->produced;
-	q->guard_ms = 0;
+	q->guard_ms = ms;
+	q->guard_stop = 0;
 	nodrop_guard_next(q);
 }
 
@@ -94,6 +96,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	struct nodrop_queue *q = container_of(timer, struct nodrop_queue,
 					      guard);
 	bool stopped, notify = false;
+	enum nodrop_stat why;
 
 	/*
 	 * Senders stop the txq under this lock: a stop precedes this sample, or
@@ -105,7 +108,17 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
+	/* The next stop begins another window. */
+	why = nodrop_drops(q, q->txq);
+	if (why && why != NODROP_DROP_GUARD)
+		goto out;
+
+	/* The consumer sees XOFF at its next check. Should it never come: */
 	stopped = nodrop_is_stopped(q->txq);
+	if (stopped && nodrop_held(q) <= READ_ONCE(q->limit) / 2) {
+		nodrop_xon(q->txq);
+		stopped = false;
+	}
 	if (!stopped) {
 		/*
 		 * The consumer may have woken it and not come back to kick.
@@ -121,10 +134,10 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if ((int)(READ_ONCE(q->taken) - q->guard_mark) >= 0) {
 		WRITE_ONCE(q->stalled, 0);
 		if (stopped)
-			nodrop_guard_window(q);
+			nodrop_guard_window(q, q->guard_ms - q->guard_stop);
 	} else if (!nodrop_guard_is_over(q)) {
 		nodrop_guard_next(q);
-	} else if (!READ_ONCE(q->stalled)) {
+	} else if (stopped && !READ_ONCE(q->stalled)) {
 		nodrop_guard_trip(q);
 	}
 out:
@@ -141,15 +154,22 @@ void nodrop_guard_init(struct nodrop_queue *q)
 }
 
 /*
- * The txq was just stopped, or a packet dropped because the consumer is
- * stalled. One timer serves many stops: a window that has begun goes on.
+ * The txq is stopped, or a packet was dropped because the consumer is stalled.
+ * One timer serves many stops: a window that has begun goes on.
  *
  * Context: producer_lock held.
  */
 void nodrop_guard_arm(struct nodrop_queue *q)
 {
 	if (!timer_pending(&q->guard))
-		nodrop_guard_window(q);
+		nodrop_guard_window(q, 0);
+}
+
+/* The same when the txq was just stopped. */
+void nodrop_guard_stopped(struct nodrop_queue *q)
+{
+	nodrop_guard_arm(q);
+	q->guard_stop = q->guard_ms;
 }
 
 /* Context: process context, no ring lock held, @q bound to no txq. */

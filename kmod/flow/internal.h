@@ -15,6 +15,9 @@
 #define NODROP_PUT_BACK (64 + SMP_CACHE_BYTES * 2 / sizeof(void *))
 #define NODROP_SLACK (NODROP_XDP_SLACK + 2 * nr_cpu_ids + NODROP_PUT_BACK)
 
+/* nodrop_queue.pace is in ns, shifted by this. */
+#define NODROP_PACE_SHIFT 16
+
 /* nodrop_queue.todo */
 enum {
 	NODROP_DO_RUN = 1,	/* run the qdisc, which has packets */
@@ -23,6 +26,7 @@ enum {
 
 void nodrop_guard_init(struct nodrop_queue *q);
 void nodrop_guard_arm(struct nodrop_queue *q);
+void nodrop_guard_stopped(struct nodrop_queue *q);
 void nodrop_guard_cancel(struct nodrop_queue *q);
 void nodrop_kick_init(struct nodrop_queue *q);
 bool nodrop_kick(struct nodrop_queue *q, int cpu);

@@ -5,8 +5,10 @@
  * A fast consumer gets a ring that outlasts a moment in which it does not run,
  * a slow one a short queue. A sample of its pace is a batch of packets, or as
  * many as the limit allows; one in which the consumer found the ring empty is
- * discarded. Its pace is the mean of the last few: a consumer with a buffer of
- * its own, as vhost-net, looks fast until that is full.
+ * discarded. Its pace is the mean over the last quarter of a second that the
+ * samples took, and at first slow. A consumer with a buffer of its own, a
+ * guest's descriptors or a VPN's socket, looks fast until that is full; and one
+ * that was not running for a moment looks slow.
  *
  * The limit grows by a quarter of the difference, at most to its double, and
  * shrinks by a sixteenth: too short a ring costs throughput, one too long a
@@ -33,14 +35,35 @@ static unsigned int nodrop_target_us = 500;
 module_param_named(target_us, nodrop_target_us, uint, 0644);
 MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consumer busy (default 500)");
 
+#define NODROP_MEAN_NS (256 * NSEC_PER_MSEC)
+
+static u64 nodrop_packets(const struct nodrop_queue *q, unsigned int us)
+{
+	return div64_u64((us * 1000ULL) << NODROP_PACE_SHIFT, q->pace);
+}
+
 /* What a consumer of the measured pace takes in @us. */
 static unsigned int nodrop_wanted(const struct nodrop_queue *q, unsigned int us)
 {
-	u64 packets = div_u64(us * 1000ULL, q->pace);
-	u64 floor = div_u64(NODROP_BURST_US * 1000ULL, q->pace);
+	u64 floor = clamp_t(u64, nodrop_packets(q, NODROP_BURST_US),
+			    NODROP_LEAST, q->floor);
 
-	floor = clamp_t(u64, floor, NODROP_LEAST, q->floor);
-	return min_t(u64, max(packets, floor), q->max);
+	return min_t(u64, max(nodrop_packets(q, us), floor), q->max);
+}
+
+/*
+ * The mean pace after a sample of @n packets in @ns. In @span the consumer took
+ * them, and before them others at the old pace, at which all together would
+ * have taken @old.
+ */
+static u64 nodrop_mean(const struct nodrop_queue *q, unsigned int n, u64 ns)
+{
+	u64 pace = q->pace ?: (NODROP_MEAN_NS / NODROP_LEAST) <<
+			      NODROP_PACE_SHIFT;
+	u64 span = max_t(u64, ns, NODROP_MEAN_NS);
+	u64 old = span - ns + ((n * pace) >> NODROP_PACE_SHIFT);
+
+	return max(mul_u64_u64_div_u64(pace, span, max(old, 1ULL)), 1ULL);
 }
 
 /* After a sample of @ns. */
@@ -72,14 +95,13 @@ static void nodrop_adapt(struct nodrop_queue *q, u64 ns)
 void nodrop_measure(struct nodrop_queue *q, unsigned int floor)
 {
 	unsigned int n = q->taken - q->pace_taken;
-	u64 now = ktime_get_mono_fast_ns();
-	unsigned int pace;
+	u64 now = ktime_get_mono_fast_ns(), ns;
 
 	q->floor = floor;
 	if (q->pace_at && now > q->pace_at) {
-		pace = clamp_t(u64, div_u64(now - q->pace_at, n), 1, UINT_MAX);
-		q->pace = q->pace ? (3ULL * q->pace + pace) / 4 : pace;
-		nodrop_adapt(q, now - q->pace_at);
+		ns = min_t(u64, now - q->pace_at, UINT_MAX);
+		q->pace = nodrop_mean(q, n, ns);
+		nodrop_adapt(q, ns);
 	}
 	q->pace_at = now;
 	q->pace_taken = q->taken;

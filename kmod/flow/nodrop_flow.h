@@ -126,7 +126,7 @@ struct nodrop_ops {
  *
  * Written by senders, under producer_lock:
  * @produced: packets that entered the ring
- * @budget: as above
+ * @budget: as above; below 0: less packets that came after the stop
  * @cpu: from which the packet that caused the last stop was sent, or -1
  * @gso: the last packet of the last budget was a GSO packet
  *
@@ -137,7 +137,7 @@ struct nodrop_ops {
  * @floor: below that only time lowers @limit, see limit.c
  * @woken: the txq was woken, and the ring was not empty since
  * @todo: for nodrop_act(), which takes it with xchg()
- * @pace: the consumer's, ns a packet; 0: not known yet
+ * @pace: the consumer's, 2^-16 ns a packet; 0: not known yet
  * @pace_taken: @taken when the sample under way began
  * @pace_at: when that was, ns; 0: no sample is under way
  *
@@ -148,6 +148,7 @@ struct nodrop_ops {
  * @guard: timer, pending while the txq is stopped; producer_lock
  * @guard_mark: @produced when the guard's window began
  * @guard_ms: its length until now
+ * @guard_stop: the same at the last stop
  * @ops: the driver's
  * @key: what nodrop_queue_find() is given
  * @node: links the queue to the table of that function
@@ -162,7 +163,7 @@ struct nodrop_queue {
 	unsigned long stalled;
 
 	unsigned int produced ____cacheline_aligned_in_smp;
-	unsigned int budget;
+	int budget;
 	int cpu;
 	bool gso;
 
@@ -172,8 +173,8 @@ struct nodrop_queue {
 	unsigned int floor;
 	bool woken;
 	int todo;
-	unsigned int pace;
 	unsigned int pace_taken;
+	u64 pace;
 	u64 pace_at;
 
 	u64 stats[NODROP_COUNTERS] ____cacheline_aligned_in_smp;
@@ -182,6 +183,7 @@ struct nodrop_queue {
 	struct timer_list guard;
 	unsigned int guard_mark;
 	unsigned int guard_ms;
+	unsigned int guard_stop;
 	const struct nodrop_ops *ops;
 	const void *key;
 	struct hlist_node node;

@@ -37,13 +37,15 @@ static void nodrop_stop(struct nodrop_queue *q, struct netdev_queue *txq,
 		return;
 	}
 
-	if (!(was & QUEUE_STATE_STACK_XOFF)) {
-		q->stats[NODROP_STOPS]++;
-		if (limit < q->max)
-			q->stats[NODROP_STOPS_LIMIT]++;
-		trace_nodrop_stop(q);
+	if (was & QUEUE_STATE_STACK_XOFF) {
+		nodrop_guard_arm(q);
+		return;
 	}
-	nodrop_guard_arm(q);
+	q->stats[NODROP_STOPS]++;
+	if (limit < q->max)
+		q->stats[NODROP_STOPS_LIMIT]++;
+	trace_nodrop_stop(q);
+	nodrop_guard_stopped(q);
 }
 
 /*
@@ -112,15 +114,23 @@ static bool nodrop_seems_full(const struct nodrop_queue *q)
 	       READ_ONCE(ring->queue[slot < 0 ? slot + ring->size : slot]);
 }
 
+/* While the consumer is stalled; a drop is its next chance. */
+static bool nodrop_put_stalled(struct nodrop_queue *q, void *packet)
+{
+	if (nodrop_put(q, packet, min(q->max, NODROP_LEAST)))
+		return true;
+	nodrop_guard_arm(q);
+	return false;
+}
+
 /* Without flow control, for the reason @why. */
 static bool nodrop_put_or_drop(struct nodrop_queue *q, struct sk_buff *skb,
 			       enum nodrop_stat why)
 {
 	q->budget = 0;
 	if (why == NODROP_DROP_GUARD) {
-		if (nodrop_put(q, skb, min(q->max, NODROP_LEAST)))
+		if (nodrop_put_stalled(q, skb))
 			return true;
-		nodrop_guard_arm(q);
 	} else if (!nodrop_seems_full(q) && nodrop_put(q, skb, q->max)) {
 		q->budget = q->max - nodrop_held(q);
 		return true;
@@ -143,6 +153,8 @@ static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
 	/* The consumer may free the packet once it is in the ring. */
 	int cpu = nodrop_sender(skb);
 	bool gso = skb_is_gso(skb), put;
+	/* It tested XOFF before it was set, or not at all. */
+	bool late = nodrop_is_stopped(txq);
 
 	past = past && !waits;
 	/*
@@ -154,10 +166,12 @@ static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
 	if (!put)
 		q->stats[past ? NODROP_DROP_BYPASS : NODROP_DROP_UNCLAIMED]++;
 
-	q->budget = 0;
+	/* Senders past the qdisc, while it runs, do not end by themselves. */
+	q->budget = late ? q->budget - (put && !past) : 0;
 	if (nodrop_held(q) + nodrop_batch(limit) > limit || q->txq != txq) {
 		WRITE_ONCE(q->cpu, cpu);
-		nodrop_stop(q, txq, waits || netdev_xmit_more());
+		nodrop_stop(q, txq, waits || netdev_xmit_more() ||
+				    q->budget <= -(int)nr_cpu_ids);
 	} else if (!past) {
 		WRITE_ONCE(q->gso, gso);
 		q->budget = limit - nodrop_held(q);
@@ -194,20 +208,23 @@ EXPORT_SYMBOL_GPL(nodrop_produce_last);
  */
 int nodrop_produce_xdp(struct nodrop_queue *q, void *frame)
 {
-	unsigned int end = q->max;
+	enum nodrop_stat why = q->txq ? nodrop_drops(q, q->txq) :
+					NODROP_DROP_NOQUEUE;
+	unsigned int end = why ? q->max : nodrop_share(q, NODROP_XDP_SLACK);
+	bool put;
 
-	if (q->txq && !nodrop_drops(q, q->txq))
-		end = nodrop_share(q, NODROP_XDP_SLACK);
 	/*
 	 * As in nodrop_produce().
 	 * Litmus: LB+use-lock-mb-slot+take-reuse
 	 */
 	smp_mb__after_spinlock();
-	if (!nodrop_put(q, frame, end)) {
+	put = why == NODROP_DROP_GUARD ? nodrop_put_stalled(q, frame) :
+					 nodrop_put(q, frame, end);
+	if (!put) {
 		q->stats[NODROP_DROP_XDP]++;
 		return -ENOSPC;
 	}
-	if (q->budget)
+	if (q->budget > 0)
 		q->budget--;
 	return 0;
 }

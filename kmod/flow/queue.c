@@ -146,7 +146,7 @@ EXPORT_SYMBOL_GPL(nodrop_queue_find);
  */
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
 {
-	q->budget = 0;
+	q->budget = min(q->budget, 0);
 	if (!txq)
 		return;
 	if (q->txq == txq && nodrop_is_stopped(txq) && !nodrop_drops(q, txq) &&
@@ -195,9 +195,10 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	q->on = on;
-	if (before != txq) {
-		/* The consumer gets the whole guard_ms again. */
+	/* With another txq, or after "off", it gets the whole guard_ms again. */
+	if (before != txq || !READ_ONCE(*on))
 		WRITE_ONCE(q->stalled, 0);
+	if (before != txq) {
 		/* It decided this for @before; @txq may have no qdisc yet. */
 		q->woken = false;
 		WRITE_ONCE(q->todo, 0);
@@ -271,7 +272,7 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 	memcpy(stats, q->stats, sizeof(q->stats));
 	stats[NODROP_RING] = nodrop_ring_count(q->ring);
 	stats[NODROP_LIMIT] = q->limit;
-	stats[NODROP_PACE] = q->pace;
+	stats[NODROP_PACE] = q->pace >> NODROP_PACE_SHIFT;
 	if (stalled)
 		stats[NODROP_STALLED] = jiffies64_to_msecs(jiffies - stalled) ?:
 					1;

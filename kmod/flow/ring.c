@@ -5,8 +5,9 @@
  * The array is longer than txqueuelen by a slack: for slots that ptr_ring
  * releases in batches (two cache lines), XDP frames (32), packets that the
  * consumer puts back (a batch of 64) and packets of senders that follow a stop
- * or a wake that came too late: one from the qdisc, and one from pktgen on each
- * CPU. A new txqueuelen resizes it only if it is too short.
+ * or a wake that came too late: as many as CPUs until also the driver's bit is
+ * set, and then one on its way on each. A new txqueuelen resizes it only if it
+ * is too short.
  */
 #include <linux/mutex.h>
 #include <linux/rtnetlink.h>
@@ -56,6 +57,8 @@ void nodrop_resize(struct nodrop_queue *q, unsigned int max)
 	nodrop_lock(q);
 	WRITE_ONCE(q->max, max);
 	WRITE_ONCE(q->limit, min(q->limit, max));
+	/* It may be beyond a shorter ring. */
+	q->check_at = q->taken;
 	nodrop_reopen(q, q->txq);
 	nodrop_unlock(q);
 }

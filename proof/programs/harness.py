@@ -41,6 +41,7 @@ DEEP = "pfifo limit 20000"
 PARAMETERS = {
     "nodrop": Path("/sys/module/tun/parameters/nodrop"),
     "guard_ms": Path("/sys/module/nodrop/parameters/guard_ms"),
+    "target_us": Path("/sys/module/nodrop/parameters/target_us"),
 }
 
 drivers = LateDrivers(Path(os.environ["NODROP_MODULES"]))

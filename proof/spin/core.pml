@@ -22,10 +22,10 @@ mtype todo = NOTHING;
 mtype = { NONE, SENT, BEGUN };
 mtype kicking = NONE;
 bool guard_pending;
-byte guard_mark, guard_samples;
-/* Of a stop: its samples, its mark, and whether it begins a window. */
+byte guard_mark, guard_samples, guard_stop;
+/* Of the last stop: its samples, its mark, and whether the guard tripped. */
 byte stop_samples, stop_mark;
-bool stop_counts;
+bool stop_tripped;
 
 /* The txq, its XOFF bits, its qdisc, and their runs. */
 bool driver_off, stack_off;
@@ -80,17 +80,17 @@ inline xon()
 
 /* guard.c: with producer_lock. */
 
-inline guard_window()
+inline guard_window(samples)
 {
 #ifdef BREAK_MARK
 	guard_mark = (produced > taken -> taken + 1 : produced);
 #else
 	guard_mark = produced;
 #endif
-	guard_samples = 0; guard_pending = true
+	guard_samples = samples; guard_stop = 0; guard_pending = true
 }
 
-inline guard_arm() { atomic { when(!guard_pending, guard_window()) } }
+inline guard_arm() { atomic { when(!guard_pending, guard_window(0)) } }
 
 /* queue.c: with producer_lock. */
 
@@ -151,10 +151,11 @@ inline stop(all)
 	max_at_stop = limit;
 	atomic {
 		when(all, driver_off = true);
+		was_off = stack_off;
 #ifdef GUARD
 		when(!stack_off,
 		     stop_samples = 0; stop_mark = produced;
-		     stop_counts = !guard_pending);
+		     stop_tripped = false);
 #endif
 		stack_off = true
 	};
@@ -168,7 +169,11 @@ inline stop(all)
 #else
 		reopen()
 #endif
-	:: else -> guard_arm()
+	:: else ->
+		atomic {
+			guard_arm();
+			when(!was_off, guard_stop = guard_samples + 1)
+		}
 	fi
 #endif
 }
@@ -243,12 +248,12 @@ inline produce_xdp()
 {
 	lock(producer_lock);
 	atomic {
-		end = max;
+		end = (DROPS == STALLED -> 1 : max);
 		when(DROPS == WORKS,
 		     share(); when(end == max, end = end + XDP));
 		if
 		:: HELD < end -> enter(); when(budget, budget--)
-		:: else -> refused++
+		:: else -> refused++; when(DROPS == STALLED, guard_arm())
 		fi;
 		producer_lock = 0
 	}

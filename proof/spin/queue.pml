@@ -11,8 +11,8 @@
  * Invariants:
  *  - while there is flow control, a sender from the qdisc drops no packet;
  *  - the ring never holds more than BIG and the slack;
- *  - the guard trips if the consumer does not take in a window what the ring
- *    held when it began;
+ *  - the guard trips if the consumer does not take in a window, and a sample
+ *    more, what the ring held at the last stop;
  *  - at the end no packet is in the qdisc or the ring, and the txq runs: see
  *    Monitor().
  *
@@ -46,7 +46,7 @@
 active proctype Sender()
 {
 	mtype why;
-	bool fits;
+	bool fits, was_off;
 	byte hand, end, seen_limit, max_at_stop;
 
 end_idle: do
@@ -107,7 +107,7 @@ active proctype Application()
 active proctype Direct()
 {
 	mtype why;
-	bool fits, past;
+	bool fits, past, was_off;
 	byte left = DIRECT, end, seen_limit, max_at_stop;
 
 	do
@@ -238,6 +238,7 @@ end:	do
 		:: !device_up
 		:: device_up ->
 			stopped = stack_off;
+			when(stopped && HELD <= limit / 2, xon(); stopped = false);
 			when(!stopped, schedule_txq());
 #ifdef BREAK_NOTIFY
 			notify = (stopped || stalled) && HELD > 0;
@@ -245,22 +246,28 @@ end:	do
 			notify = HELD > 0;
 #endif
 			atomic {
-				when(stopped && stop_samples < 4, stop_samples++);
-				assert(!stopped || !stop_counts ||
-				       stop_samples <= 3 || taken >= stop_mark);
+				when(stopped && stop_samples < 5, stop_samples++);
+				assert(!stopped || stop_tripped ||
+				       stop_samples <= 4 || taken >= stop_mark);
 				guard_samples++;
 				if
 				:: taken >= guard_mark ->
 					stalled = false;
-					when(stopped, guard_window())
-				:: taken < guard_mark && !stalled &&
-				   guard_samples == 3 ->
+					when(stopped,
+					     guard_window(guard_samples - guard_stop))
+				:: taken < guard_mark && !stalled && stopped &&
+				   guard_samples >= 3 ->
 					/* Nor if one notification would help. */
 					assert(called || asleep < 2);
 #ifndef BREAK_TRIP
 					trips = true; stalled = true; limit = 1;
-					stop_counts = false
+					stop_tripped = true
+#else
+					skip
 #endif
+				:: taken < guard_mark && !stalled && !stopped &&
+				   guard_samples >= 3 ->
+					assert(called || asleep < 2)
 				:: taken < guard_mark && !stalled &&
 				   guard_samples < 3 -> guard_pending = true
 				:: taken < guard_mark && stalled

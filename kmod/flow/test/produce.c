@@ -94,6 +94,32 @@ static void test_late_wake(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, stopped(f));
 }
 
+/*
+ * After a stop there are few late senders. More come past the qdisc while it
+ * runs on another CPU, and heed the driver's bit alone.
+ */
+static void test_late_senders_are_few(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+	unsigned int round, i;
+
+	flow_limit(f, 100);
+	for (round = 0; round < 3; round++) {
+		fill(test, f);
+		for (i = 0; i < nr_cpu_ids; i++) {
+			KUNIT_EXPECT_FALSE(test, both_stopped(f));
+			KUNIT_EXPECT_EQ(test, transmit(f, i), 0);
+		}
+		KUNIT_EXPECT_TRUE(test, both_stopped(f));
+		/* These are on their way. */
+		for (i = 0; i < nr_cpu_ids; i++)
+			KUNIT_EXPECT_EQ(test, transmit(f, i), 0);
+		drain(f);
+		KUNIT_EXPECT_FALSE(test, stopped(f));
+	}
+	KUNIT_EXPECT_EQ(test, drops(f), 0ULL);
+}
+
 /* A sender past the qdisc may fill the ring up to txqueuelen. */
 static void test_past_the_qdisc(struct kunit *test)
 {
@@ -380,6 +406,7 @@ static struct kunit_case produce_cases[] = {
 	KUNIT_CASE(test_stops_unless_a_batch_is_free),
 	KUNIT_CASE_PARAM(test_stop_that_comes_too_late, size_gen_params),
 	KUNIT_CASE_PARAM(test_late_wake, size_gen_params),
+	KUNIT_CASE(test_late_senders_are_few),
 	KUNIT_CASE(test_past_the_qdisc),
 	KUNIT_CASE(test_past_a_qdisc_with_packets),
 	KUNIT_CASE_PARAM(test_kernel_thread_waits, size_gen_params),

@@ -88,6 +88,19 @@ static void test_resize_to_too_much(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, nodrop_held(f->q), 5U);
 }
 
+/* The consumer's next check may lie beyond the shorter ring. */
+static void test_resize_lets_the_consumer_check(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	take(test, f, fill(test, f));
+	flow_resize(f, 1);
+	KUNIT_EXPECT_EQ(test, transmit(f, 0), 0);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+	take(test, f, 1);
+	KUNIT_EXPECT_FALSE(test, stopped(f));
+}
+
 /* The budget of the longer ring is void. */
 static void test_resize_voids_the_budget(struct kunit *test)
 {
@@ -261,6 +274,7 @@ static struct kunit_case ring_cases[] = {
 	KUNIT_CASE(test_grow),
 	KUNIT_CASE(test_resize_to_nothing),
 	KUNIT_CASE(test_resize_to_too_much),
+	KUNIT_CASE(test_resize_lets_the_consumer_check),
 	KUNIT_CASE(test_resize_voids_the_budget),
 	KUNIT_CASE(test_unconsume),
 	KUNIT_CASE(test_slack),
