@@ -5,8 +5,8 @@
  * A fast consumer gets a ring that outlasts a moment in which it does not run,
  * a slow one a short queue. A sample of its pace is a batch of packets, or as
  * many as the limit allows; one in which the consumer found the ring empty is
- * discarded. Its pace is the mean over the last quarter of a second that the
- * samples took, and at first slow. A consumer with a buffer of its own, a
+ * discarded. Its pace is the mean over the last 128 ms that the samples took,
+ * and at first slow. A consumer with a buffer of its own, a
  * guest's descriptors or a VPN's socket, looks fast until that is full; and one
  * that was not running for a moment looks slow.
  *
@@ -35,7 +35,7 @@ static unsigned int nodrop_target_us = 500;
 module_param_named(target_us, nodrop_target_us, uint, 0644);
 MODULE_PARM_DESC(target_us, "Microseconds for which a full ring keeps its consumer busy (default 500)");
 
-#define NODROP_MEAN_NS (256 * NSEC_PER_MSEC)
+#define NODROP_MEAN_NS (128 * NSEC_PER_MSEC)
 
 static u64 nodrop_packets(const struct nodrop_queue *q, unsigned int us)
 {
@@ -109,8 +109,9 @@ void nodrop_measure(struct nodrop_queue *q, unsigned int floor)
 EXPORT_SYMBOL_GPL(nodrop_measure);
 
 /*
- * The consumer found the ring empty. With a limit below @floor the next sample
- * begins with its next packet: there may be few until the ring is empty again.
+ * The consumer found the ring empty. With a limit below @floor a sample ends
+ * here, however short, and the next one begins with the next packet: there may
+ * be few until the ring is empty again.
  *
  * Context: consumer_lock held.
  */
@@ -118,8 +119,12 @@ void nodrop_measure_dry(struct nodrop_queue *q)
 {
 	unsigned int us = READ_ONCE(q->gso) ? NODROP_BURST_US :
 					      NODROP_REFILL_US;
-	unsigned int limit = READ_ONCE(q->limit);
+	bool small = READ_ONCE(q->limit) < min(q->floor, q->max);
+	unsigned int limit;
 
+	if (small && q->pace_at && q->taken != q->pace_taken)
+		nodrop_measure(q, q->floor);
+	limit = READ_ONCE(q->limit);
 	if (q->pace && limit < q->max) {
 		limit = max(limit, nodrop_wanted(q, us));
 		WRITE_ONCE(q->limit, limit);
