@@ -195,7 +195,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	q->on = on;
-	/* With another txq, or after "off", it gets the whole guard_ms again. */
+	/* With another txq, or after "off", it has the whole guard_ms again. */
 	if (before != txq || !READ_ONCE(*on))
 		WRITE_ONCE(q->stalled, 0);
 	if (before != txq) {

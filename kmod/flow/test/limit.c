@@ -133,7 +133,7 @@ static void test_pause_is_no_pace(struct kunit *test)
 	KUNIT_EXPECT_GT(test, f->q->limit, 400U);
 }
 
-/* Nor is one fast that fills a buffer of its own, whether or not it is known. */
+/* Nor is one fast that fills a buffer of its own, whether known or not. */
 static void test_buffer_is_no_pace(struct kunit *test)
 {
 	struct flow *f = limited(test, 1000);
