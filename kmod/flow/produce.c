@@ -154,7 +154,7 @@ static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
 	int cpu = nodrop_sender(skb);
 	bool gso = skb_is_gso(skb), put;
 	/* It tested XOFF before it was set, or not at all. */
-	bool late = nodrop_is_stopped(txq);
+	bool late = nodrop_is_stopped(txq), many;
 
 	past = past && !waits;
 	/*
@@ -166,12 +166,12 @@ static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
 	if (!put)
 		q->stats[past ? NODROP_DROP_BYPASS : NODROP_DROP_UNCLAIMED]++;
 
-	/* Senders past the qdisc, while it runs, do not end by themselves. */
 	q->budget = late ? q->budget - (put && !past) : 0;
+	/* Senders past the qdisc, while it runs: they heed another bit. */
+	many = q->budget <= -(int)nr_cpu_ids;
 	if (nodrop_held(q) + nodrop_batch(limit) > limit || q->txq != txq) {
 		WRITE_ONCE(q->cpu, cpu);
-		nodrop_stop(q, txq, waits || netdev_xmit_more() ||
-				    q->budget <= -(int)nr_cpu_ids);
+		nodrop_stop(q, txq, waits || many || netdev_xmit_more());
 	} else if (!past) {
 		WRITE_ONCE(q->gso, gso);
 		q->budget = limit - nodrop_held(q);

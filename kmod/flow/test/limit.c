@@ -27,7 +27,7 @@ static void take_in(struct kunit *test, struct flow *f, unsigned int n,
 
 /* The consumer takes @rounds full rings and never finds an empty one. */
 static void take_rings(struct kunit *test, struct flow *f, unsigned int pace,
-		    int rounds)
+		       int rounds)
 {
 	while (rounds--) {
 		fill(test, f);
