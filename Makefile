@@ -3,14 +3,14 @@
 
 PYTHON := .venv/bin/python
 # The kernel of tests in guests: debug, kasan, kcsan-uml or perf.
-export NODROP_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
+export LAB_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \
 	man clean deb install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
-	@scripts/check help
+	@scripts/checks.py help
 
 bootstrap:
 	@scripts/bootstrap
@@ -24,26 +24,26 @@ bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour;
 bench-full: bootstrap ## All scenarios with at least ten pairs, about eight hours; OUT=DIR continues
 	@scripts/series full $(if $(OUT),"$(OUT)")
 
-instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=AXIS
+instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=TEXT
 	@scripts/bootstrap kernels
-	@$(PYTHON) -m bench.instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--only "$(ONLY)")
+	@.venv/bin/nodrop-lab bench instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--case "$(ONLY)")
 
 test: ## All that a change must pass: linters, unit tests, tests in a debug kernel; DEBIAN=1: and in Debian's
 	@command -v python3 >/dev/null || scripts/bootstrap
-	@exec python3 scripts/test $(if $(DEBIAN),--debian)
+	@exec scripts/checks.py gate $(if $(DEBIAN),--debian)
 
-checks: ## Results of the named checks below, and which to run again
-	@scripts/check list
+checks: ## The last results here of the named checks below, and whether they still hold
+	@scripts/checks.py list
 
 check-%:
 	@command -v python3 >/dev/null || scripts/bootstrap
-	@exec scripts/check run $* $(PART)
+	@exec scripts/checks.py run $* $(PART)
 
 lint: bootstrap ## Python, shell and kernel style; sparse
 	@scripts/lint
 
 unit: bootstrap ## Tests that need no kernel
-	@$(PYTHON) -m pytest tests/unit
+	@$(PYTHON) -m pytest tests/unit tunnels/tests/test_unit.py
 
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
@@ -58,10 +58,10 @@ deb: ## Debian packages into out/deb
 	@packaging/deb
 
 install: ## The DKMS modules and the command, with sudo; KVER=all or a version, SOURCE=its source
-	@packaging/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")
+	@dkms/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")
 
 uninstall: ## Remove them, with sudo; the kernel's own modules are used again
-	@packaging/install -u
+	@dkms/install -u
 
 clean: ## Remove all build products; the cache of kernels remains
 	rm -rf .venv .venv.lock build out .mypy_cache .ruff_cache .pytest_cache nodrop.egg-info

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from bench.guest.scenarios import KINDS
+from bench.guest.kinds import KINDS
 from bench.scenario import Scenario
-from lab.init import PATH
+from lab.guest import PATH
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 
@@ -41,8 +41,8 @@ def needed(scenario: Scenario) -> list[str]:
 
 def find(name: str) -> Path | None:
     """Return a program's path in a guest; None if it is not installed."""
-    found = shutil.which(name, path=PATH)
-    return Path(found) if found else None
+    path = shutil.which(name, path=PATH)
+    return Path(path) if path else None
 
 
 def require(scenarios: Iterable[Scenario]) -> None:
@@ -51,7 +51,7 @@ def require(scenarios: Iterable[Scenario]) -> None:
     Raises:
         UnsupportedError: some are not.
     """
-    names = {name for one in scenarios for name in needed(one)}
+    names = {name for scenario in scenarios for name in needed(scenario)}
     if absent := sorted(name for name in names if not find(name)):
         packages = sorted({PACKAGES[name] for name in absent})
         raise UnsupportedError(
@@ -62,7 +62,7 @@ def require(scenarios: Iterable[Scenario]) -> None:
 
 def versions(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """Return the version of each program that scenarios run; "" if it is unknown."""
-    names = sorted({name for one in scenarios for name in needed(one)})
+    names = sorted({name for scenario in scenarios for name in needed(scenario)})
     return {name: _version(name, path) if (path := find(name)) else "" for name in names}
 
 

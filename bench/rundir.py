@@ -1,24 +1,64 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The directory of a run in progress: create, interrupt, continue.
+"""The directory of a run: created, interrupted, continued, read.
 
 The guest appends results in the plan's order, so their number determines which are missing.
 """
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, write_plan
-from bench.report.files import META_NAME, META_SCHEMA, NOISE_NAME, parse_noise, parse_raw
+from bench.load import NOISE_NAME
 from bench.scenario import Scenario
 from lab.variant import Variant
 from nodrop.errors import NodropError
-from nodrop.host import etc
+from nodrop.host import settings
+
+META_NAME = "meta.json"
+META_SCHEMA = 1
+MARKDOWN_NAME = "table.md"
+PAGE_NAME = "report.html"
+PLOT_NAME = "plot.svg"
+NEEDED = {"machine": ("cpu", "cpus"), "kernel": ("release",)}
+"""Required metadata: every result needs its machine and kernel."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line of the raw data.
+
+    Attributes:
+        metrics: none if the run was skipped.
+        host: the host's other load during the run; None: not recorded.
+        skipped: why this kernel cannot make the run; empty if it can.
+    """
+
+    scenario: str
+    case: str
+    variant: str
+    pair: int
+    metrics: Mapping[str, float]
+    host: Mapping[str, float] | None = None
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    path: Path
+    meta: Mapping[str, Any]
+    scenarios: Mapping[str, Scenario]
+    runs: list[Run]
 
 
 def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job]:
@@ -66,25 +106,11 @@ def in_complete_pairs(jobs: list[Job], made: int) -> int:
 
 
 def pairs(jobs: list[Job]) -> int:
-    """Return the number of pairs."""
     return len({group(job) for job in jobs})
 
 
 def unwritable(out: Path, error: OSError) -> NodropError:
-    """Return the error for a directory that cannot be written."""
     return NodropError(f"Cannot write the results to {out}: {error.strerror}.")
-
-
-def refuse_data(out: Path) -> None:
-    """Refuse a directory that holds a run's data.
-
-    Raises:
-        NodropError: it holds some.
-    """
-    if (out / RAW_NAME).exists():
-        raise NodropError(
-            f"{out} already holds the data of a run.", "Choose another directory with --out."
-        )
 
 
 def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
@@ -93,7 +119,10 @@ def create(out: Path, meta: Mapping[str, Any], jobs: list[Job]) -> None:
     Raises:
         NodropError: the directory holds another run's data or cannot be written.
     """
-    refuse_data(out)
+    if (out / RAW_NAME).exists():
+        raise NodropError(
+            f"{out} already holds the data of a run.", "Choose another directory with --out."
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_plan(out / PLAN_NAME, jobs)
@@ -109,23 +138,33 @@ def write_meta(out: Path, meta: Mapping[str, Any]) -> None:
     Raises:
         OSError: they cannot be written.
     """
-    etc.replace(out / META_NAME, json.dumps(meta, indent=2).encode() + b"\n")
+    settings.replace_file(out / META_NAME, json.dumps(meta, indent=2).encode() + b"\n")
 
 
-def read(out: Path) -> tuple[dict[str, Any], list[Job]]:
-    """Return metadata and plan of a run.
+def read_meta(path: Path) -> tuple[dict[str, Any], dict[str, Scenario]]:
+    """Return metadata and scenarios of a run.
 
     Raises:
         NodropError: they are missing or invalid.
     """
     try:
-        meta = json.loads((out / META_NAME).read_text(encoding="utf-8"))
+        meta = json.loads((path / META_NAME).read_text(encoding="utf-8"))
         if meta["schema"] != META_SCHEMA:
-            raise ValueError("it has another version's schema")
-        scenarios = [Scenario.from_data(*item) for item in meta["scenarios"].items()]
-        return meta, jobs(scenarios, [Variant(name) for name in meta["variants"]])
+            raise ValueError("its schema is unknown to this version")
+        for part, keys in NEEDED.items():
+            if missing := set(keys) - set(meta[part]):
+                raise ValueError(f"it lacks {sorted(missing)[0]}")
+        for name in meta["variants"]:
+            Variant(name)
+        scenarios = {
+            name: Scenario.from_data(name, data) for name, data in meta["scenarios"].items()
+        }
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NodropError(f"{out} has no valid metadata of a run: {error}.") from error
+        raise NodropError(
+            f"{path / META_NAME} does not describe a run: {error}.",
+            "Name a directory that 'nodrop-lab bench' or 'nodrop-lab demo' has written.",
+        ) from error
+    return meta, scenarios
 
 
 def made(out: Path, jobs: list[Job]) -> int:
@@ -154,13 +193,137 @@ def truncate(out: Path, runs: int) -> None:
     """
     path = out / RAW_NAME
     if path.exists():
-        kept = b"".join(path.read_bytes().splitlines(keepends=True)[:runs])
+        content = b"".join(path.read_bytes().splitlines(keepends=True)[:runs])
         with path.open("r+b") as file:
-            file.truncate(len(kept))
+            file.truncate(len(content))
             os.fsync(file.fileno())
     noise = out / NOISE_NAME
     if noise.exists():
         lines = noise.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         # A repeated run must not keep the host's load of its first attempt.
         stays = [line for line in lines if any(number < runs for number in parse_noise(line))]
-        etc.replace(noise, "".join(stays).encode())
+        settings.replace_file(noise, "".join(stays).encode())
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of JSON lines, which may be compressed (``.gz``).
+
+    Raises:
+        OSError: it is missing or cannot be read.
+    """
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.exists() and not path.exists():
+        return gzip.decompress(packed.read_bytes()).decode(errors="replace")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def parse_raw(text: str) -> list[Run]:
+    """Parse raw data; skip an incomplete last line, which a killed run leaves.
+
+    Raises:
+        ValueError: another line is invalid, or has a metric that is not a finite number.
+    """
+    finished = text.split("\n")[:-1]
+    runs: list[Run] = []
+    for number, line in enumerate(finished, start=1):
+        try:
+            data = json.loads(line)
+            if "rounds" in data:
+                runs.append(_counted_run(data, runs))
+                continue
+            names = (data["scenario"], data["case"], data["variant"], data["pair"])
+            metrics = dict(data["metrics"])
+            if not all(_finite(value) for value in metrics.values()):
+                raise ValueError("a metric is not a finite number")
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"line {number} is not a result: {error}") from error
+        runs.append(Run(*names, metrics, skipped=data.get("skipped", "")))
+    return runs
+
+
+def _finite(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[arg-type]
+
+
+def _counted_run(data: Mapping[str, Any], earlier: Sequence[Run]) -> Run:
+    """Convert a line of results/instructions, made before all scenarios had one format."""
+    case = data["case"] if "=" in data["case"] else f"ring={data['case']}"
+    costs = [made["ticks"] / made["delivered"] for made in data["rounds"]]
+    metrics = {
+        "instructions_per_packet": median(costs),
+        "spread_percent": 100 * (max(costs) - min(costs)) / median(costs),
+        "loop_excess_percent": 100 * (data["loop_ticks"] / data["loop_instructions"] - 1),
+        **{name: data[name] for name in ("delivered", "lost", "unaccounted")},
+    }
+    pair = sum((run.case, run.variant) == (case, data["variant"]) for run in earlier)
+    return Run("instructions", case, data["variant"], pair, metrics)
+
+
+def check_runs(
+    runs: Sequence[Run], scenarios: Mapping[str, Scenario], variants: Sequence[str]
+) -> None:
+    """Check that each line is a run from the metadata, and that none is there twice.
+
+    Raises:
+        ValueError: one is not; the message has the line.
+    """
+    planned = {
+        (scenario.name, case.name, variant, pair)
+        for scenario in scenarios.values()
+        for case in scenario.cases()
+        for variant in variants
+        for pair in range(scenario.pairs)
+    }
+    for number, run in enumerate(runs, start=1):
+        key = (run.scenario, run.case, run.variant, run.pair)
+        try:
+            planned.remove(key)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"line {number} is not a run from {META_NAME}, or is a duplicate"
+            ) from error
+        for name, metric in scenarios[run.scenario].metrics.items():
+            # Rates and times have ratios and a geometric mean.
+            if metric.has_ratio and run.metrics.get(name, 0) < 0:
+                raise ValueError(f"line {number}: {name} is below 0")
+
+
+def parse_noise(text: str) -> dict[int, dict[str, float]]:
+    """Parse the host's load, by the number of the run; skip invalid lines.
+
+    They are not results: without its line, a run's load is unknown.
+    """
+    by_run = {}
+    for line in text.splitlines():
+        try:
+            data = json.loads(line)
+            number = data.pop("run")
+            shares = {name: float(value) for name, value in data.items()}
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+            continue
+        if type(number) is int and all(map(math.isfinite, shares.values())):
+            by_run[number] = shares
+    return by_run
+
+
+def load(path: Path) -> RunDirectory:
+    """Read a run's directory.
+
+    Raises:
+        NodropError: it is not one, has no results, or is invalid.
+    """
+    meta, scenarios = read_meta(path)
+    host = {}
+    try:
+        runs = parse_raw(read_text(path / RAW_NAME))
+        check_runs(runs, scenarios, meta["variants"])
+        with suppress(FileNotFoundError):
+            host = parse_noise(read_text(path / NOISE_NAME))
+    except (OSError, EOFError, ValueError) as error:
+        raise NodropError(f"The data in {path} are invalid: {error}.") from error
+    if not runs:
+        raise NodropError(f"The run in {path} ended before its first result.")
+    if all(run.skipped for run in runs):
+        raise NodropError(f"Nothing was measured: {runs[0].skipped}.")
+    runs = [replace(run, host=host.get(number)) for number, run in enumerate(runs)]
+    return RunDirectory(path, meta, scenarios, runs)

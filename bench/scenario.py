@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Scenarios as data: the files of ``bench/scenarios``."""
+"""Scenarios as data: ``scenarios.toml`` and ``metrics.toml``."""
 
 from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from bench.guest.plan import Parameters
+from bench.guest.plan import NO_QUEUE, Parameters
+from lab.kernel.kconfig import FLAVOURS
 from nodrop.errors import NodropError, UsageError
 
-DIRECTORY = Path(__file__).resolve().parent / "scenarios"
-NO_QUEUE = "noqueue"
+DIRECTORY = Path(__file__).resolve().parent
+"""Of the two files."""
 JOINS = ("geometric mean", "sum", "mean")
 """How a metric of several cases becomes one number: for rates, counts, percentages."""
+
+Matrix = Mapping[str, list[int | float | str | bool]]
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,17 @@ class Metric:
     """How a metric is displayed.
 
     Attributes:
-        label: to be displayed.
-        unit: to be displayed.
         join: how its values of all cases become one number, one of JOINS.
         shown: whether tables include it.
+        exact: the same in each run: tables have more decimals of ratios, and the difference to
+            stock.
     """
 
     label: str
     unit: str
     join: str
     shown: bool = True
+    exact: bool = False
 
     @property
     def has_ratio(self) -> bool:
@@ -42,7 +46,7 @@ class Metric:
 
     @classmethod
     def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
-        """Create one from checked data.
+        """Create one from a table of ``metrics.toml`` or of a run's metadata.
 
         Raises:
             ValueError: a field is missing or has an unknown value.
@@ -71,17 +75,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One file of ``bench/scenarios``.
+    """One scenario, with what its file takes from others filled in.
 
     Attributes:
-        name: the file's name without its suffix.
         title: one line to be displayed.
-        kind: key of bench.guest.scenarios.KINDS.
-        seconds: measured window of a run.
+        kind: key of bench.guest.kinds.KINDS.
+        seconds: measured window of a run; 0: a run ends after a number of packets.
         pairs: runs of each case with each driver.
         parameters: of all cases.
-        matrix: parameter -> values; each combination is a case.
+        matrix: parameter -> values, each combination is a case; or a list of such tables.
         metrics: those in summaries, by their names in the raw data.
+        kernel: flavour of the kernel in user mode, or name of a Debian kernel.
+        only: text in the names of the cases to measure.
     """
 
     name: str
@@ -90,12 +95,14 @@ class Scenario:
     seconds: float
     pairs: int
     parameters: Parameters
-    matrix: Mapping[str, list[int | float | str | bool]]
+    matrix: Matrix | Sequence[Matrix]
     metrics: Mapping[str, Metric]
+    kernel: str = "perf"
+    only: str = ""
 
     @classmethod
     def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
-        """Create one from the checked contents of its file or of a run's metadata.
+        """Create one from a run's metadata.
 
         Raises:
             ValueError: a value is missing, unknown or impossible.
@@ -108,19 +115,26 @@ class Scenario:
             scenario = cls(name=name, metrics=metrics, **rest)
         except TypeError as error:
             raise ValueError(str(error)) from error
-        if scenario.seconds <= 0 or scenario.pairs < 1 or not metrics:
-            raise ValueError("seconds and pairs must be positive, and there must be a metric")
+        if scenario.pairs < 1 or not metrics:
+            raise ValueError("pairs must be positive, and there must be a metric")
+        if scenario.seconds < 0 or (scenario.seconds == 0 and not scenario.is_counted):
+            raise ValueError("seconds must be positive")
         return scenario
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether QEMU counts instructions, so nothing is timed."""
+        return self.kernel not in FLAVOURS
+
     def cases(self) -> list[Case]:
-        """Return every combination of the matrix."""
-        keys = list(self.matrix)
-        made = []
-        for values in itertools.product(*(self.matrix[key] for key in keys)):
-            chosen = dict(zip(keys, values, strict=True))
-            name = ",".join(f"{key}={value}" for key, value in chosen.items())
-            made.append(Case(name or "default", {**self.parameters, **chosen}))
-        return made
+        """Return every combination of the matrix that was not excluded."""
+        cases = []
+        for matrix in [self.matrix] if isinstance(self.matrix, Mapping) else self.matrix:
+            for values in itertools.product(*matrix.values()):
+                chosen = dict(zip(matrix, values, strict=True))
+                name = ",".join(f"{key}={value}" for key, value in chosen.items())
+                cases.append(Case(name or "default", {**self.parameters, **chosen}))
+        return [case for case in cases if self.only in case.name]
 
     def with_length(self, pairs: int | None, seconds: float | None) -> Scenario:
         """Return the scenario with another number of pairs or another window."""
@@ -128,8 +142,7 @@ class Scenario:
 
 
 def known(directory: Path = DIRECTORY) -> list[str]:
-    """Return the names of all scenarios."""
-    return sorted(path.stem for path in directory.glob("*.toml"))
+    return sorted(_read(directory / "scenarios.toml"))
 
 
 def load(name: str, directory: Path = DIRECTORY) -> Scenario:
@@ -137,15 +150,40 @@ def load(name: str, directory: Path = DIRECTORY) -> Scenario:
 
     Raises:
         UsageError: there is none of that name.
-        NodropError: its file is invalid.
+        NodropError: it is invalid.
     """
-    if name not in known(directory):
+    path = directory / "scenarios.toml"
+    scenarios, metrics = _read(path), _read(directory / "metrics.toml")
+    if name not in scenarios:
         raise UsageError(
             f"There is no scenario called '{name}'.",
-            f"Known scenarios: {', '.join(known(directory))}.",
+            f"Known scenarios: {', '.join(sorted(scenarios))}.",
         )
-    path = directory / f"{name}.toml"
     try:
-        return Scenario.from_data(name, tomllib.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, tomllib.TOMLDecodeError) as error:
-        raise NodropError(f"{path} is not a valid scenario: {error}.") from error
+        data = _with_base(name, scenarios)
+        hidden = data.pop("hidden", [])
+        data["metrics"] = {
+            metric: {**metrics[metric], "shown": metric not in hidden}
+            for metric in data.get("metrics", [])
+        }
+        return Scenario.from_data(name, data)
+    except KeyError as error:
+        raise NodropError(f"{path}: {name} names {error}, which does not exist.") from error
+    except (ValueError, TypeError) as error:
+        raise NodropError(f"{path}: {name} is not a valid scenario: {error}.") from error
+
+
+def _with_base(name: str, scenarios: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario's keys and those of its base; its parameters are added to the base's."""
+    data = dict(scenarios[name])
+    if "base" not in data:
+        return data
+    base = _with_base(data.pop("base"), scenarios)
+    return {**base, **data, "parameters": base["parameters"] | data.get("parameters", {})}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise NodropError(f"{path} is not valid: {error}.") from error

@@ -9,25 +9,29 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import noise, programs, provenance, rundir
+from bench import load, programs, rundir, source
+from bench.guest.kinds import KINDS
 from bench.guest.plan import Job
 from bench.guest.runner import PROGRESS_MARK
-from bench.report.files import META_SCHEMA
 from bench.scenario import Scenario
-from lab import uml
-from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
-from lab.kernel.artifacts import REPOSITORY
+from lab import machines, qemu, uml
+from lab.guest import GuestRun
+from lab.kernel import ensure_artifacts, ensure_kernel
+from lab.kernel.kconfig import FLAVOURS
+from lab.machines import Setup, ensure_machine, ensure_packages
+from lab.sources import REPOSITORY
 from lab.variant import Variant
-from nodrop.errors import NodropError
-from nodrop.proc import tail
+from nodrop import proc
+from nodrop.errors import INTERRUPTED, NodropError, UnsupportedError
 from nodrop.progress import Progress, Step
-from nodrop.signals import INTERRUPTED
 
+PROGRAM = ("-m", "bench.guest.runner")
 CPUS = 2
 MEMORY = "2G"
 BOOT_S = 30.0
@@ -41,51 +45,112 @@ SAME = (
 """Metadata that must be equal for a session to be continued."""
 
 
+@dataclass(frozen=True)
+class Guest:
+    """A kernel with the modules and programs of the scenarios.
+
+    Attributes:
+        kernel: what identifies it, for the metadata.
+        cpus: number of its CPUs.
+        boot: runs the plan in it; takes ``out``, ``timeout`` and ``on_line``.
+    """
+
+    kernel: dict[str, str]
+    cpus: int
+    boot: Callable[..., GuestRun]
+
+
 def measure(
     scenarios: Sequence[Scenario],
     variants: Sequence[Variant],
     out: Path,
     progress: Progress,
-    flavour: str = "perf",
     old: str = "",
 ) -> None:
     """Build what is missing, make the runs, write plan, metadata and raw data to ``out``.
 
     Args:
-        flavour: the kernel's; other than ``perf`` only for tests.
+        scenarios: all of one kernel.
         old: the commit of the variant of that name.
 
     Raises:
-        UnsupportedError: programs that the scenarios run are not installed.
+        UnsupportedError: programs that the scenarios run are not installed, or the kernel or a
+            scenario lacks a driver.
         NodropError: a build or a run failed, the guest's kernel printed a splat, ``out`` cannot be
             written, or the user interrupted (exit status 130). Results so far stay in ``out``; the
             hint says how to continue.
     """
     programs.require(scenarios)
-    kernel = ensure_kernel(progress, flavour)
-    artifacts = ensure_artifacts(kernel, progress, old)
+    for scenario in scenarios:
+        if absent := [name for name in variants if name not in available(scenario)]:
+            raise UnsupportedError(
+                f"{scenario.name} cannot compare {absent[0]} on this kernel.",
+                f"It can compare: {', '.join(available(scenario))}.",
+            )
+    guest = _ensure_guest(scenarios[0].kernel, old, progress)
     runs = rundir.jobs(scenarios, variants)
     meta = {
-        "schema": META_SCHEMA,
-        "started": provenance.now_utc(),
-        **_identity(kernel),
+        "schema": rundir.META_SCHEMA,
+        "started": source.now_utc(),
+        **_identity(guest),
         "programs": programs.versions(scenarios),
-        "guest": {"cpus": CPUS, "memory": MEMORY},
+        "guest": {"cpus": guest.cpus, "memory": MEMORY},
         "variants": [str(variant) for variant in variants],
         "old": old,
         "scenarios": {scenario.name: asdict(scenario) for scenario in scenarios},
         "continued": [],
     }
     rundir.create(out, meta, runs)
-    _run(kernel, artifacts, runs, out, progress)
+    _run(guest, runs, out, progress)
 
 
-def _identity(kernel: Kernel) -> dict[str, Any]:
-    """Return what identifies the machine, the kernel and the source."""
+def available(scenario: Scenario) -> tuple[Variant, ...]:
+    """Return the drivers that a scenario can compare on its kernel."""
+    variants = KINDS[scenario.kind].variants
+    if not scenario.is_counted:
+        return variants
+    has_flag = scenario.kernel in machines.UPSTREAM
+    lacking = {Variant.OLD} if has_flag else {Variant.OLD, Variant.UPSTREAM}
+    return tuple(variant for variant in variants if variant not in lacking)
+
+
+def _ensure_guest(name: str, old: str, progress: Progress) -> Guest:
+    """Build or fetch what is missing of a kernel.
+
+    Args:
+        name: a flavour of the kernel in user mode, or a Debian kernel.
+        old: the commit of the driver of that name; empty: there is none.
+    """
+    if name in FLAVOURS:
+        kernel = ensure_kernel(progress, name)
+        boot = partial(
+            uml.run,
+            kernel,
+            [sys.executable, *PROGRAM],
+            artifacts=ensure_artifacts(kernel, progress, old),
+            cpus=CPUS,
+            memory=MEMORY,
+            env={"PYTHONPATH": str(REPOSITORY)},
+            urgent=True,
+        )
+        return Guest(source.describe_kernel(kernel), CPUS, boot)
+    machine = ensure_machine(name, Setup.INSTALLED, ensure_packages(progress), progress)
+    program = proc.require("qemu-system-x86_64", "qemu-system-x86")
+    description = {
+        "release": machine.kernel.release,
+        "package": f"linux-image-{machine.kernel.release}",
+        "build_id": machine.kernel.root.key,
+        "qemu": proc.ask(program, "--version").stdout.partition("\n")[0],
+    }
+    boot = partial(machine.run, ["python3", *PROGRAM], how=qemu.TCG_ICOUNT, cpus=1, memory=MEMORY)
+    return Guest(description, 1, boot)
+
+
+def _identity(guest: Guest) -> dict[str, Any]:
     return {
-        "machine": provenance.describe_machine(),
-        "kernel": provenance.describe_kernel(kernel),
-        "source": provenance.describe_source(),
+        "machine": source.describe_machine(),
+        "kernel": guest.kernel,
+        "source": source.describe_source(),
     }
 
 
@@ -95,8 +160,9 @@ def continue_run(out: Path, progress: Progress) -> None:
     Raises:
         NodropError: as :func:`measure`; or machine, kernel or source differ.
     """
-    meta, runs = rundir.read(out)
-    if len(meta["scenarios"]) != 1:
+    meta, scenarios = rundir.read_meta(out)
+    runs = rundir.jobs([*scenarios.values()], [Variant(name) for name in meta["variants"]])
+    if len(scenarios) != 1:
         raise NodropError(
             f"{out} holds several scenarios, as from 'nodrop-lab demo'.",
             "Start the demo again; only runs of 'nodrop-lab bench' can be continued.",
@@ -105,9 +171,8 @@ def continue_run(out: Path, progress: Progress) -> None:
     if made == len(runs):
         progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
         return
-    kernel = ensure_kernel(progress)
-    artifacts = ensure_artifacts(kernel, progress, meta.get("old", ""))
-    now = _identity(kernel)
+    guest = _ensure_guest(next(iter(scenarios.values())).kernel, meta.get("old", ""), progress)
+    now = _identity(guest)
     if wrong := [
         f"{part} {name}" for part, name in SAME if meta[part].get(name) != now[part].get(name)
     ]:
@@ -117,20 +182,18 @@ def continue_run(out: Path, progress: Progress) -> None:
         )
     try:
         rundir.truncate(out, rundir.in_complete_pairs(runs, made))
-        meta["continued"].append(provenance.now_utc())
+        meta["continued"].append(source.now_utc())
         rundir.write_meta(out, meta)
     except OSError as error:
         raise rundir.unwritable(out, error) from error
-    _run(kernel, artifacts, runs, out, progress)
+    _run(guest, runs, out, progress)
 
 
-def _run(
-    kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, progress: Progress
-) -> None:
+def _run(guest: Guest, runs: list[Job], out: Path, progress: Progress) -> None:
     """Make the missing runs; extend an error by a hint about what is complete."""
     try:
         with progress.step("Measure", total=len(runs)) as step:
-            _boot(kernel, artifacts, runs, out, step)
+            _boot(guest, runs, out, step)
         return
     except KeyboardInterrupt:
         failed = NodropError("Interrupted.", "", INTERRUPTED)
@@ -143,7 +206,6 @@ def _run(
 
 
 def _progress_hint(out: Path, runs: list[Job]) -> str:
-    """Return how many pairs are complete and how to continue."""
     complete = rundir.in_complete_pairs(runs, rundir.made(out, runs))
     hint = f"{rundir.pairs(runs[:complete])} of {rundir.pairs(runs)} pairs are complete, in {out}."
     if len({job.scenario for job in runs}) == 1:
@@ -151,9 +213,9 @@ def _progress_hint(out: Path, runs: list[Job]) -> str:
     return hint
 
 
-def _boot(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step: Step) -> None:
+def _boot(guest: Guest, runs: list[Job], out: Path, step: Step) -> None:
     output: list[str] = []
-    host = noise.HostNoise(out)
+    host = load.HostNoise(out)
     first = rundir.made(out, runs)
 
     def on_line(line: str) -> None:
@@ -168,22 +230,12 @@ def _boot(kernel: Kernel, artifacts: Artifacts, runs: list[Job], out: Path, step
         host.record(done - 1)
         step.update(f"{job.scenario} {job.case}, pair {job.pair + 1}", done=done)
 
-    result = uml.run(
-        kernel,
-        [sys.executable, "-m", "bench.guest"],
-        out=out,
-        artifacts=artifacts,
-        cpus=CPUS,
-        memory=MEMORY,
-        timeout=BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in runs[first:]),
-        env={"PYTHONPATH": str(REPOSITORY)},
-        on_line=on_line,
-        urgent=True,
-    )
+    timeout = BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in runs[first:])
+    result = guest.boot(out=out, timeout=timeout, on_line=on_line)
     if result.splats:
         raise NodropError(
             f"The guest's kernel printed a splat: {result.splats[0].line}.",
-            f"The kernel log ends with:\n{tail(result.log)}",
+            f"The kernel log ends with:\n{proc.tail(result.log)}",
         )
     if result.status != 0:
         text = output[-1] if output else f"exit status {result.status}"

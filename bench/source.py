@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.source [TREE]``: print the digest by which results name the measured source.
+"""What was measured and where: source, machine, kernel.
 
-It depends on the sources' names and contents only, so a measured tree is recognised without its
-git history.
+``python -m bench.source [TREE]`` prints the digest by which results name the measured source. It
+depends on the sources' names and contents only, so a measured tree is recognised without its git
+history.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+import os
+import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from lab.kernel.artifacts import REPOSITORY
+from lab.kernel import Kernel
+from lab.kernel.artifacts import git
+from lab.sources import REPOSITORY, without_comments
+from nodrop.errors import NodropError
 
 TREES = ("kmod", "guestlib/traffic")
 """Drivers and traffic programs."""
-GUEST = ("bench/guest", "bench/scenarios", "guestlib")
+GUEST = ("bench/guest", "bench/scenarios.toml", "bench/metrics.toml", "guestlib")
 """The code and the parameters that set them up and measure them."""
 LENGTH = 16
 """Hexadecimal digits of a digest."""
-
-_QUOTED_OR_COMMENT = re.compile(
-    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL
-)
-
-
-def without_comments(text: str) -> str:
-    """Return C code without comments, blank lines and trailing spaces."""
-    code = _QUOTED_OR_COMMENT.sub(lambda match: match[1] or " ", text)
-    return "\n".join(line.rstrip() for line in code.splitlines() if line.strip())
 
 
 def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
@@ -40,9 +38,10 @@ def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
     """
     total = hashlib.sha256()
     for tree in trees:
-        if not (repository / tree).is_dir():
+        top = repository / tree
+        if not top.exists():
             return ""
-        for path in sorted((repository / tree).rglob("*")):
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             name = path.relative_to(repository)
             if path.suffix in (".c", ".h", ".py", ".toml") and "test" not in name.parts:
                 content = path.read_bytes()
@@ -51,6 +50,52 @@ def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
                 total.update(f"{name}\0".encode())
                 total.update(hashlib.sha256(content).digest())
     return total.hexdigest()[:LENGTH]
+
+
+def describe_machine() -> dict[str, Any]:
+    return {
+        "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "host_kernel": platform.release(),
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def describe_kernel(kernel: Kernel) -> dict[str, Any]:
+    return {"release": kernel.release, "package": kernel.package, "build_id": kernel.build_id}
+
+
+def describe_source() -> dict[str, Any]:
+    """Return nodrop's version, its source's digests and, in a clone, its commit.
+
+    Unknown values are left out.
+    """
+    source: dict[str, Any] = {}
+    try:
+        source["version"] = (REPOSITORY / "kmod/VERSION").read_text(encoding="utf-8").strip()
+        if tree := digest(REPOSITORY):
+            source["digest"] = tree
+        source["measured_by"] = digest(REPOSITORY, GUEST)
+    except OSError:
+        pass
+    with suppress(NodropError):
+        if commit := git("rev-parse", "HEAD").strip():
+            source |= {"commit": commit, "modified": bool(git("status", "--porcelain"))}
+    return source
+
+
+def now_utc() -> str:
+    """Return the time in ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _field(path: Path, name: str) -> str:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Loads the drivers of a variant, and the modules that depend on them."""
+"""Loads the drivers of a variant, and the modules that depend on them.
+
+``python -m guestlib.drivers DRIVER COMMAND...`` loads a driver and executes the command.
+"""
 
 from __future__ import annotations
 
 import os
-import time
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from guestlib.environment import Environment
 from guestlib.failure import GuestError, Unsupported
 from guestlib.process import tool
-from guestlib.timing import time_limit
+from guestlib.timing import wait_until
 from lab.variant import OURS, Variant
 
 IFF_BACKPRESSURE = 0x0080
@@ -23,15 +27,18 @@ READER = "kreader.ko"
 OPTIONAL = "stock/tap.ko"
 """vhost_net.ko depends on it if the kernel has macvtap."""
 
-TAP_DRIVERS = ("stock", "nodrop")
-"""Variants that have a tap.ko."""
-
 UNLOAD_TIMEOUT_S = 20.0
 """Removing 500 devices takes seconds on a debug kernel of a busy machine."""
 
+LATE_MS = "600000"
+"""A guard_ms longer than any wait of a test: the stall guard would hide a missing wake."""
+GUARDS = tuple(Path(f"/sys/module/{name}/parameters/guard_ms") for name in ("nodrop", "tap"))
+
+NOT_FOUND = 127
+
 
 def module_dir(variant: Variant) -> str:
-    """Return the directory in NODROP_MODULES with a variant's tun.ko."""
+    """Return the directory in LAB_MODULES with a variant's tun.ko."""
     return str(variant) if variant in OURS else "stock"
 
 
@@ -89,7 +96,7 @@ def module_file(folder: Path, name: str) -> Path | None:
     they were installed.
 
     Args:
-        folder: NODROP_MODULES.
+        folder: LAB_MODULES.
     """
     path = folder / name
     if path.exists():
@@ -106,11 +113,13 @@ class Drivers:
     """Keeps one list of modules loaded at a time.
 
     Args:
-        folder: NODROP_MODULES.
+        folder: LAB_MODULES.
+        late_guard: set each guard_ms to LATE_MS.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, late_guard: bool = False) -> None:
         self._folder = folder
+        self._late_guard = late_guard
         self._loaded: list[str] = []
 
     def use(self, tun: Variant, *, vhost: Variant | None = None) -> None:
@@ -143,6 +152,8 @@ class Drivers:
             elif name != OPTIONAL:
                 raise GuestError(f"there is no {name}; the driver was not built")
             self._loaded.append(name)
+        if self._late_guard:
+            postpone_guard()
 
     def unload(self) -> None:
         """Unload all modules that were loaded.
@@ -156,12 +167,48 @@ class Drivers:
     def _unload_last(self) -> None:
         """Unload the last module; retry, because a device may go some time after its file."""
         module = Path(self._loaded[-1]).stem
-        deadline = time.monotonic() + time_limit(UNLOAD_TIMEOUT_S)
-        while Path("/sys/module", module).exists():
-            try:
-                tool(["rmmod", module])
-            except GuestError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
+        errors: list[GuestError] = []
+
+        def gone() -> bool:
+            if Path("/sys/module", module).exists():
+                try:
+                    tool(["rmmod", module])
+                except GuestError as error:
+                    errors.append(error)
+                    return False
+            return True
+
+        if not wait_until(gone, UNLOAD_TIMEOUT_S, step_s=0.02):
+            raise errors[-1]
         self._loaded.pop()
+
+
+def postpone_guard() -> None:
+    """Set each guard_ms of the loaded modules to LATE_MS."""
+    for guard in GUARDS:
+        if guard.exists():
+            guard.write_text(LATE_MS)
+
+
+def main(argv: list[str]) -> int:
+    """Load a variant's tun and vhost_net, and execute a command.
+
+    Returns:
+        127 if the command cannot be run, 1 if a module cannot be loaded.
+    """
+    variant, *command = argv
+    try:
+        wanted = modules(Variant(variant), Variant(variant))
+        wanted.remove(READER)
+        Drivers(Environment.from_environ().modules).load(wanted)
+        os.execvp(command[0], command)
+    except GuestError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"nodrop: {command[0]}: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

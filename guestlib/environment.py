@@ -15,9 +15,9 @@ class Environment:
     """The directories that the lab provides to a guest's command.
 
     Attributes:
-        out: the only one whose files survive (NODROP_OUT).
-        modules: the kernel modules (NODROP_MODULES).
-        bin: the traffic programs (NODROP_BIN).
+        out: the only one whose files survive (LAB_OUT).
+        modules: the kernel modules (LAB_MODULES).
+        bin: the traffic programs (LAB_BIN).
     """
 
     out: Path
@@ -33,9 +33,9 @@ class Environment:
         """
         try:
             return cls(
-                out=Path(os.environ["NODROP_OUT"]),
-                modules=Path(os.environ["NODROP_MODULES"]),
-                bin=Path(os.environ["NODROP_BIN"]),
+                out=Path(os.environ["LAB_OUT"]),
+                modules=Path(os.environ["LAB_MODULES"]),
+                bin=Path(os.environ["LAB_BIN"]),
             )
         except KeyError as missing:
             raise GuestError(

@@ -8,17 +8,17 @@ import os
 import struct
 from dataclasses import dataclass
 
-from guestlib import chardev
 from guestlib.failure import GuestError
+from guestlib.tundev import IOC_READ, IOC_WRITE, DeviceFile, ioc
 
 DEVICE = "/dev/nodrop-kreader"
 _START = struct.Struct("iiiII")
 _COUNTS = struct.Struct("11Qi4x")
 FLAG_FIFO, FLAG_ONE_WAY = 1, 2
 
-IOC_START = chardev.ioc(chardev.IOC_WRITE, 0xD0, _START.size)
-IOC_READ = chardev.ioc(chardev.IOC_READ, 0xD1, _COUNTS.size)
-IOC_STOP = chardev.ioc(chardev.IOC_READ, 0xD2, _COUNTS.size)
+KREADER_START = ioc(IOC_WRITE, 0xD0, _START.size)
+KREADER_READ = ioc(IOC_READ, 0xD1, _COUNTS.size)
+KREADER_STOP = ioc(IOC_READ, 0xD2, _COUNTS.size)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def rates(first: Counts, last: Counts) -> dict[str, float]:
     }
 
 
-class KernelReader(chardev.DeviceFile):
+class KernelReader(DeviceFile):
     """Reads a tun file in the kernel until it is closed; a context manager.
 
     Args:
@@ -105,7 +105,7 @@ class KernelReader(chardev.DeviceFile):
         self._start = _START.pack(tun_fd, far_fd, cpu, work_ns, flags)
 
     def _set_up(self) -> None:
-        fcntl.ioctl(self._fd, IOC_START, self._start)
+        fcntl.ioctl(self._fd, KREADER_START, self._start)
 
     def read(self) -> Counts:
         """Return the counts so far.
@@ -113,14 +113,14 @@ class KernelReader(chardev.DeviceFile):
         Raises:
             GuestError: the reader ended with an error.
         """
-        counts, error = self._ask(IOC_READ)
+        counts, error = self._ask(KREADER_READ)
         if error:
             raise GuestError(f"the in-kernel reader ended: {os.strerror(-error)}")
         return counts
 
     def stop(self) -> Counts:
         """Stop the reader, which may have ended by itself, and return its final counts."""
-        return self._ask(IOC_STOP)[0]
+        return self._ask(KREADER_STOP)[0]
 
     def _ask(self, request: int) -> tuple[Counts, int]:
         values = _COUNTS.unpack(fcntl.ioctl(self._fd, request, bytes(_COUNTS.size)))

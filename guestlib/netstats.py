@@ -82,13 +82,11 @@ def parse_snmp(text: str, protocol: str) -> dict[str, int]:
 
 
 def link_counters(name: str, *, netns: str | None = None) -> LinkCounters:
-    """Read a device's counters."""
     where = ["-n", netns] if netns else []
     return parse_link(tool(["ip", *where, "-j", "-s", "link", "show", "dev", name]))
 
 
 def qdisc_counters(name: str, *, netns: str | None = None) -> QdiscCounters:
-    """Read the counters of a device's root qdisc."""
     where = ["-n", netns] if netns else []
     return parse_qdisc(tool(["tc", *where, "-j", "-s", "qdisc", "show", "dev", name]))
 

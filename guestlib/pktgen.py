@@ -19,12 +19,12 @@ from typing import Self
 
 from guestlib.failure import GuestError
 from guestlib.process import tool
-from guestlib.timing import time_limit
+from guestlib.timing import time_limit, wait_until
 
 PROC = Path("/proc/net/pktgen")
-STOP_TIMEOUT_S = time_limit(5.0)
+STOP_TIMEOUT_S = 5.0
 STEP_S = 0.005
-START_TIMEOUT_S = time_limit(15.0)
+START_TIMEOUT_S = 15.0
 ENOUGH_S = 1.0
 """How long to wait for senders on a CPU that a reader with realtime priority never leaves."""
 
@@ -54,7 +54,6 @@ class PktgenResult:
 
 
 def parse_device(text: str) -> PktgenResult:
-    """Parse the contents of a pktgen device file."""
     current = _CURRENT.search(text)
     times = _TIMES.search(text)
     if not current or not times:
@@ -143,7 +142,7 @@ class Pktgen:
         try:
             yield
         finally:
-            remover.join(STOP_TIMEOUT_S)
+            remover.join(time_limit(STOP_TIMEOUT_S))
         if not self._removed:
             raise GuestError("pktgen did not remove its devices")
 
@@ -163,25 +162,25 @@ class Pktgen:
         pktgen reads commands ten times a second.
         """
         begun = time.monotonic()
-        deadline = begun + START_TIMEOUT_S
-        while not all(sent := [sender.offered for sender in self.results()]):
-            if any(sent) and time.monotonic() > begun + ENOUGH_S:
-                break
+
+        def running() -> bool:
             if self._failure:
                 raise GuestError(f"pktgen did not start: {self._failure.strerror}")
-            if time.monotonic() > deadline:
-                raise GuestError(f"pktgen did not send within {START_TIMEOUT_S:g} s")
-            time.sleep(STEP_S)
+            sent = [sender.offered for sender in self.results()]
+            return all(sent) or (any(sent) and time.monotonic() > begun + ENOUGH_S)
+
+        if not wait_until(running, START_TIMEOUT_S, step_s=STEP_S):
+            raise GuestError(f"pktgen did not send within {time_limit(START_TIMEOUT_S):g} s")
 
     def _remove(self) -> None:
         _write("pgctrl", "reset")
         self._removed = True
 
     def _stop(self) -> None:
-        """Stop the senders and wait for their results."""
-        deadline = time.monotonic() + STOP_TIMEOUT_S
         _write("pgctrl", "stop")
-        while not all(_FINISHED.search((PROC / name).read_text()) for name in self._names):
-            if time.monotonic() > deadline:
-                raise GuestError(f"pktgen did not stop within {STOP_TIMEOUT_S:g} s")
-            time.sleep(STEP_S)
+
+        def stopped() -> bool:
+            return all(_FINISHED.search((PROC / name).read_text()) for name in self._names)
+
+        if not wait_until(stopped, STOP_TIMEOUT_S, step_s=STEP_S):
+            raise GuestError(f"pktgen did not stop within {time_limit(STOP_TIMEOUT_S):g} s")

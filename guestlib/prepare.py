@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 EXPEDITE_RCU = Path("/sys/kernel/rcu_expedited")
@@ -33,3 +35,14 @@ def prepare_system() -> None:
         knob = Path("/proc/sys", name)
         if knob.exists():
             knob.write_text(value + "\n")
+
+
+@contextmanager
+def setting(path: Path, value: str) -> Iterator[None]:
+    """Write a value to a file in /proc or /sys for the block."""
+    before = path.read_text()
+    path.write_text(value)
+    try:
+        yield
+    finally:
+        path.write_text(before)

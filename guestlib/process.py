@@ -178,11 +178,9 @@ class Service:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is still running."""
         return self._running().poll() is None
 
     def log_text(self) -> str:
-        """Return the contents of its log so far."""
         assert self._log is not None
         return self._log.read_text(errors="replace")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Time limits for slow guests: the lab sets NODROP_SLOW if it emulates the CPU."""
+"""Time limits for slow guests: the lab sets LAB_SLOW if it emulates the CPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Callable
 
-SLOW = max(1.0, float(os.environ.get("NODROP_SLOW", "1")))
+SLOW = max(1.0, float(os.environ.get("LAB_SLOW", "1")))
 """Factor by which this guest is slower than UML."""
-LEAST_S = float(os.environ.get("NODROP_LEAST_S", "60"))
+LEAST_S = float(os.environ.get("LAB_LEAST_S", "60"))
 """The shortest time limit, seconds, however short a wait is: the host may pause for a minute."""
 LOAD = 10.0 if LEAST_S >= 60 else 3.0
 """Factor by which a busy machine may be slower than an idle one."""
@@ -28,14 +28,13 @@ def scaled(seconds: float) -> float:
     return seconds * SLOW
 
 
-STEP_S = 0.0005
-
-
-def wait_until(condition: Callable[[], object]) -> bool:
-    """Wait until a condition is true; return False if it is not within LEAST_S."""
-    end = time.monotonic() + LEAST_S
+def wait_until(
+    condition: Callable[[], object], seconds: float = 0.0, *, step_s: float = 0.0005
+) -> bool:
+    """Wait until a condition is true; return False if it is not within time_limit(seconds)."""
+    end = time.monotonic() + time_limit(seconds)
     while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(STEP_S)
+        time.sleep(step_s)
     return True

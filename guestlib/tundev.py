@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A TUN or TAP device that this process creates."""
+"""Character devices: /dev/net/tun, whose devices this process creates, and our modules'."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import struct
 from pathlib import Path
+from typing import Self
 
-from guestlib.chardev import DeviceFile
 from guestlib.failure import GuestError, Unsupported
 from guestlib.process import ip_batch, tool
 
@@ -18,15 +19,66 @@ IFF_MULTI_QUEUE = 0x0100
 IFF_NO_PI = 0x1000
 IFF_VNET_HDR = 0x4000
 TUNSETIFF = 0x400454CA
+TUNSETPERSIST = 0x400454CB
 TUNGETFEATURES = 0x800454CF
+TUNSETTXFILTER, TUNATTACHFILTER, TUNDETACHFILTER = 0x400454D1, 0x401054D5, 0x401054D6
+TUNSETSTEERINGEBPF, TUNSETFILTEREBPF = 0x800454E0, 0x800454E1
 TUNSETOFFLOAD = 0x400454D0
 TSO_OFFLOADS = 0x7
 """TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6: the reader takes TCP packets before segmentation."""
 UDP_OFFLOADS = 0x61
 """TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6: the same for UDP. Since Linux 6.2, both or none."""
+TUNGETIFF = 0x800454D2
+TUNSETSNDBUF = 0x400454D4
 TUNSETQUEUE = 0x400454D9
 IFF_ATTACH_QUEUE, IFF_DETACH_QUEUE = 0x0200, 0x0400
 IFNAMSIZ = 16
+MULTI_TUN = IFF_TUN | IFF_MULTI_QUEUE
+IOC_WRITE = 1
+IOC_READ = 2
+
+
+def ioc(direction: int, number: int, size: int) -> int:
+    """Return the number of one of our modules' ioctls, as the kernel's _IOC() does.
+
+    Args:
+        direction: IOC_WRITE or IOC_READ, as seen by the caller.
+        size: of the structure, bytes.
+    """
+    return direction << 30 | size << 16 | ord("K") << 8 | number
+
+
+class DeviceFile:
+    """An open character device; a context manager.
+
+    Args:
+        path: the device's file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+
+    def _set_up(self) -> None:
+        """Configure the open file; if this raises, the file is closed."""
+
+    def __enter__(self) -> Self:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the kernel removes what was set up through it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def known_flags() -> int:
@@ -70,7 +122,6 @@ class TunDevice(DeviceFile):
 
     @property
     def fd(self) -> int:
-        """The open file."""
         return self._fd
 
     def _set_up(self) -> None:

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Controls traffic/vhost_client.c: vhost-net with a client in place of a virtual machine."""
+"""vhost-net without a virtual machine: its client traffic/vhost_client.c, or nothing at all."""
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import os
+import struct
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +14,11 @@ from typing import Any, Self
 from guestlib.environment import Environment
 from guestlib.failure import GuestError
 from guestlib.process import Service, parse_last_json, switches
+
+SET_OWNER, SET_MEM_TABLE = 0xAF01, 0x4008AF03
+SET_NUM, SET_ADDR, SET_BACKEND = 0x4008AF10, 0x4028AF11, 0x4008AF30
+RX, TX = 0, 1
+"""Ioctls and rings of vhost-net."""
 
 
 @dataclass(frozen=True)
@@ -91,20 +100,16 @@ class VhostClient(Service):
         super().__init__(argv, pass_fds=[tap_fd, far_fd] if far_fd else [tap_fd])
 
     def counts(self) -> VhostCounts:
-        """Return the counts so far."""
         return self.order("count")
 
     @property
     def packets(self) -> int:
-        """Packets received so far."""
         return self.counts().packets
 
     def detach(self) -> VhostCounts:
-        """Detach vhost-net from the TAP."""
         return self.order("detach")
 
     def attach(self) -> VhostCounts:
-        """Attach vhost-net to the TAP again."""
         return self.order("attach")
 
     def order(self, what: str) -> VhostCounts:
@@ -125,3 +130,39 @@ class VhostClient(Service):
     def end(self) -> VhostCounts:
         """Stop the client and return its final counts."""
         return VhostCounts.from_data(parse_last_json(self.stop(), "vhost_client"))
+
+
+class EmptyVhost:
+    """An open /dev/vhost-net with two empty rings, and no virtual machine."""
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(3 * 4096)
+        # Align the rings in the memory table.
+        start = (ctypes.addressof(self._memory) + 4095) & ~4095
+        self.fd = os.open("/dev/vhost-net", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._prepare(start)
+        except OSError:
+            self.close()
+            raise
+
+    def _prepare(self, start: int) -> None:
+        fcntl.ioctl(self.fd, SET_OWNER)
+        fcntl.ioctl(self.fd, SET_MEM_TABLE, struct.pack("=II4Q", 1, 0, start, 8192, start, 0))
+        for index in (RX, TX):
+            place = start + 4096 * index
+            fcntl.ioctl(self.fd, SET_NUM, struct.pack("=II", index, 16))
+            rings = (place, place + 1024, place + 2048, 0)
+            fcntl.ioctl(self.fd, SET_ADDR, struct.pack("=II4Q", index, 0, *rings))
+
+    def close(self) -> None:
+        """Close it; packets that it has taken from a TAP are put back."""
+        os.close(self.fd)
+
+    def backend(self, index: int, fd: int) -> int:
+        """Set a ring's backend; return the errno, or 0."""
+        try:
+            fcntl.ioctl(self.fd, SET_BACKEND, struct.pack("=Ii", index, fd))
+        except OSError as error:
+            return error.errno or 0
+        return 0

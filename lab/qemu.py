@@ -4,21 +4,62 @@
 The guest's root is a Debian system: an image, layers over it (with nodrop's packages, for example)
 and a writable one in memory. Shared directories of the host appear at their own paths, read-only.
 There is no network.
+
+QEMU uses KVM if it works on this host, else emulation (TCG). That /dev/kvm exists proves little: if
+the host is itself a virtual machine, a guest may hang early in its boot. So KVM is tried once, with
+a kernel that only has to panic.
 """
 
 from __future__ import annotations
 
+import lzma
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from lab import accel, initramfs, retry
-from lab import init as plan
-from lab.channels import GuestRun, collect, results_directory, socket_pairs, start
+from lab import guest
+from lab.guest import GuestRun, Terminal
 from lab.roots import DebianKernel
-from lab.terminal import Terminal
 from nodrop import proc
+from nodrop.errors import NodropError
+
+INIT = Path(__file__).with_name("debian-init")
+BUSYBOX = Path("/bin/busybox")
+WANTED = ("virtio_pci", "virtio_blk", "squashfs", "overlay", "9pnet_virtio", "9p")
+"""Modules that the guest's root needs; those built into the kernel are skipped."""
+
+PACK_TIMEOUT_S = 60.0
+TRIAL_S = 6.0
+"""Time limit of the trial, seconds; a host with working KVM needs half a second."""
+
+
+@dataclass(frozen=True)
+class Accel:
+    """Options of QEMU that select an accelerator.
+
+    Attributes:
+        options: on QEMU's command line.
+        slow: roughly how many times slower a program runs than on the host.
+    """
+
+    options: tuple[str, ...]
+    slow: float
+
+
+KVM = Accel(("-accel", "kvm", "-cpu", "host"), 1.0)
+# Debian 6.12 and later do not boot with the cmpxchg16b that QEMU 7.2 emulates.
+TCG = Accel(("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"), 10.0)
+# One thread for all CPUs. With a thread for each, QEMU 7.2 was seen to execute a breakpoint that
+# the kernel had already removed from its code (docs/testing.md).
+TCG_SINGLE_THREAD = Accel(("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 10.0)
+# One instruction takes one nanosecond of guest time and one tick of the TSC, whatever the host
+# does meanwhile. For one CPU; an idle CPU waits in real time.
+TCG_ICOUNT = Accel((*TCG_SINGLE_THREAD.options, "-icount", "shift=0,sleep=on"), 20.0)
 
 
 def run(
@@ -33,7 +74,7 @@ def run(
     timeout: float | None = 120.0,
     env: Mapping[str, str] | None = None,
     code_changes: bool = False,
-    how: accel.Accel | None = None,
+    how: Accel | None = None,
     on_line: Callable[[str], None] | None = None,
     terminal: Terminal | None = None,
 ) -> GuestRun:
@@ -49,41 +90,36 @@ def run(
         timeout: seconds with KVM; multiplied by the accelerator's ``slow`` otherwise.
         code_changes: the guest patches its own kernel code continuously.
         how: the accelerator; None: the best one for this host.
-
-    Raises:
-        GuestTimeout: the timeout passed; the hint ends with the last lines of the log.
-        GuestDied: the kernel ended early, for example by a panic.
-        NodropError: it could not be started.
     """
     if not argv:
         raise ValueError("no command for the guest")
-    out = results_directory(out)
+    out = guest.results_directory(out)
     disks = [kernel.root.image, *layers]
     share = [folder.resolve() for folder in share]
-    how = how or accel.choose(kernel.vmlinuz, code_changes=code_changes)
+    how = how or choose_accel(kernel.vmlinuz, code_changes=code_changes)
     environment = {
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "NODROP_OUT": str(out),
-        "NODROP_SLOW": f"{how.slow:g}",
+        "LAB_OUT": str(out),
+        "LAB_SLOW": f"{how.slow:g}",
         **dict(env or {}),
     }
 
     def boot() -> GuestRun:
         with (
             tempfile.TemporaryDirectory(prefix="nodrop-qemu-") as scratch,
-            socket_pairs() as (ours, theirs),
+            guest.socket_pairs() as (ours, theirs),
         ):
             names = (f"vd{chr(ord('a') + i)}" for i in range(len(disks)))
             own = {
                 "LAB_DISKS": " ".join(names),
                 "LAB_SHARE": " ".join(map(str, share)),
                 "LAB_CWD": str(share[0] if share else "/"),
-                "LAB_PATH": plan.PATH,
+                "LAB_PATH": guest.PATH,
             }
-            text = plan.render(argv, out, {**environment, **own}, terminal)
-            memory_disk = initramfs.pack(kernel.modules, text, Path(scratch))
+            text = guest.plan(argv, {**environment, **own}, terminal)
+            memory_disk = pack_initramfs(kernel.modules, text, Path(scratch))
             command = [
                 *(proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"),
                 proc.require("qemu-system-x86_64", "qemu-system-x86"),
@@ -97,8 +133,8 @@ def run(
                 *_disks(disks),
                 *_folders(share, out),
             ]
-            with start(command, theirs) as process:
-                return collect(
+            with guest.start(command, theirs) as process:
+                return guest.collect(
                     process,
                     ours,
                     timeout=None if timeout is None else timeout * how.slow,
@@ -108,7 +144,7 @@ def run(
                     terminal=terminal,
                 )
 
-    return retry.boot_with_retry(boot, observed=bool(terminal or on_line))
+    return guest.boot_with_retry(boot, observed=bool(terminal or on_line))
 
 
 _COMMAND_LINE = (
@@ -144,3 +180,108 @@ def _serial(fds: Sequence[int]) -> Iterator[str]:
 def _escape(path: Path) -> str:
     """Escape commas, which separate QEMU's options."""
     return str(path).replace(",", ",,")
+
+
+def choose_accel(vmlinuz: Path, *, code_changes: bool = False) -> Accel:
+    """Return the accelerator: LAB_ACCEL if set, else KVM if it works, else TCG.
+
+    Args:
+        vmlinuz: the kernel for the KVM trial.
+        code_changes: the guest patches its own kernel code continuously.
+
+    Raises:
+        NodropError: LAB_ACCEL is neither kvm nor tcg.
+    """
+    wanted = os.environ.get("LAB_ACCEL", "")
+    if wanted not in ("", "kvm", "tcg"):
+        raise NodropError(f"LAB_ACCEL is {wanted!r}.", "It may be kvm or tcg.")
+    if wanted == "kvm" or (not wanted and _kvm_works(vmlinuz)):
+        return KVM
+    return TCG_SINGLE_THREAD if code_changes else TCG
+
+
+@cache
+def _kvm_works(vmlinuz: Path) -> bool:
+    """Try KVM, once per process: a guest that hangs costs TRIAL_S."""
+    return os.access("/dev/kvm", os.R_OK | os.W_OK) and _panics_as_expected(vmlinuz)
+
+
+def _panics_as_expected(vmlinuz: Path) -> bool:
+    with tempfile.TemporaryDirectory(prefix="nodrop-kvm-") as scratch:
+        log = Path(scratch) / "log"
+        command = [
+            proc.require("qemu-system-x86_64", "qemu-system-x86"),
+            *KVM.options,
+            *("-m", "256M", "-nodefaults", "-display", "none", "-no-reboot"),
+            *("-kernel", str(vmlinuz), "-append", "console=ttyS0 panic=-1"),
+            *("-serial", f"file:{log}"),
+        ]
+        # The kernel finds no root file system and panics, which is all that it has to do.
+        with suppress(NodropError):
+            proc.run(command, timeout=TRIAL_S)
+        return log.exists() and "Kernel panic" in log.read_text(errors="replace")
+
+
+def load_order(dep: str, wanted: Sequence[str]) -> list[str]:
+    """Return the files of modules and of their dependencies, in load order.
+
+    Args:
+        dep: the text of modules.dep.
+        wanted: names of modules; names without a file are skipped.
+    """
+    needs = dict(line.split(":", 1) for line in dep.splitlines() if ":" in line)
+    files = {module_name(path): path for path in needs}
+    order: list[str] = []
+    for name in wanted:
+        if path := files.get(name):
+            # modules.dep lists the module to load first last.
+            order += [*reversed(needs[path].split()), path]
+    return list(dict.fromkeys(order))
+
+
+def module_name(path: str) -> str:
+    """Return the name by which the kernel knows a module's file."""
+    return path.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
+
+
+def pack_initramfs(modules: Path, plan: str, scratch: Path) -> Path:
+    """Build an initramfs; return its file.
+
+    Args:
+        modules: the kernel's directory in /lib/modules.
+        plan: the shell text for debian-init.
+        scratch: an empty directory for the file.
+    """
+    if not BUSYBOX.exists():
+        raise NodropError(
+            f"{BUSYBOX} is missing.", "Install it with: apt-get install busybox-static"
+        )
+    tree = scratch / "initramfs"
+    for folder in ("bin", "lab"):
+        (tree / folder).mkdir(parents=True)
+    shutil.copy(BUSYBOX, tree / "bin")
+    (tree / "bin/sh").symlink_to("busybox")
+    shutil.copy(INIT, tree / "init")
+    (tree / "init").chmod(0o755)
+    order = load_order((modules / "modules.dep").read_text(encoding="utf-8"), WANTED)
+    for path in order:
+        (tree / "lab" / f"{module_name(path)}.ko").write_bytes(_plain(modules / path))
+    names = "".join(f"{module_name(path)}.ko\n" for path in order)
+    (tree / "lab/modules").write_text(names, encoding="utf-8")
+    (tree / "lab/plan").write_text(plan, encoding="utf-8")
+    result = scratch / "initramfs.gz"
+    proc.require("cpio", "cpio")
+    script = "find . -mindepth 1 | sort | cpio --create --format=newc --quiet | gzip -1"
+    packed = proc.run(
+        ["bash", "-o", "pipefail", "-c", f'{script} >"$0"', result],
+        cwd=tree,
+        timeout=PACK_TIMEOUT_S,
+    )
+    if packed.status != 0:
+        raise NodropError("Cannot pack a guest's initramfs.", packed.output)
+    return result
+
+
+def _plain(path: Path) -> bytes:
+    data = path.read_bytes()
+    return lzma.decompress(data) if path.suffix == ".xz" else data

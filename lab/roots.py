@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Debian root file systems for guests: each release's kernels, and tools to build their modules.
+"""Debian root file systems for guests, with each release's kernels, and layers over them.
 
 mmdebstrap builds a root once, from this machine's mirrors. The cache keeps it as a directory (to
 build in, under an overlay) and as an image (to boot from). Neither is written to afterwards.
+
+A layer has the files that a command changed in a root. The command runs in a chroot on this
+machine's kernel, at full speed. It sees the root and the shared directories, nothing else of this
+machine, and has no network.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +28,8 @@ from nodrop.progress import Progress
 MAKE_TIMEOUT_S = 1500.0
 IMAGE_TIMEOUT_S = 600.0
 QUERY_TIMEOUT_S = 60.0
+LAYER_TIMEOUT_S = 900.0
+IN_ROOT = Path(__file__).with_name("in-root")
 
 _RECIPE = 2
 _COMMON = (
@@ -139,31 +146,23 @@ class DebianKernel:
 
     @property
     def series(self) -> str:
-        """Its series, such as "6.12"."""
         return self.name.removesuffix(_REALTIME)
 
     @property
     def vmlinuz(self) -> Path:
-        """The file to boot."""
         return self.root.path / "boot" / f"vmlinuz-{self.release}"
 
     @property
     def modules(self) -> Path:
-        """Its directory in /lib/modules."""
         return self.root.path / "lib/modules" / self.release
 
 
 def kernel_names() -> tuple[str, ...]:
-    """Return the names of all kernels, oldest release first."""
     return tuple(name for release in RELEASES for name in release.kernels)
 
 
 def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
-    """Return a Debian kernel by its name.
-
-    Raises:
-        NodropError: there is no such kernel, or its root cannot be built.
-    """
+    """Return a Debian kernel by its name."""
     for release in RELEASES:
         if name in release.kernels:
             root = ensure_root(release, progress)
@@ -270,13 +269,92 @@ def sources_of(
 
 
 def make_image(folder: Path, image: Path) -> None:
-    """Pack a directory into a squashfs image, quickly.
-
-    Raises:
-        NodropError: it cannot be packed.
-    """
+    """Pack a directory into a squashfs image, quickly."""
     options = ("-comp", "lzo", "-Xalgorithm", "lzo1x_1", "-noappend", "-quiet", "-no-progress")
     program = proc.require("mksquashfs", "squashfs-tools")
     result = proc.run([program, folder, image, *options], timeout=IMAGE_TIMEOUT_S)
     if result.status != 0:
         raise NodropError(f"{folder} cannot be packed.", proc.tail(result.output, 6))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The files that a command changed in a root.
+
+    Attributes:
+        image: them as a squashfs image, to boot from.
+        files: them as an overlay's upper directory, to add layers to.
+        key: a digest of all inputs.
+    """
+
+    image: Path
+    files: Path
+    key: str
+
+
+def run_in(
+    root: Root,
+    argv: Sequence[str],
+    *,
+    upper: Path,
+    over: Layer | None = None,
+    share: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    timeout: float = LAYER_TIMEOUT_S,
+) -> proc.Completed:
+    """Run a command in a root; its writes go to ``upper``.
+
+    Args:
+        upper: an existing directory, possibly with an earlier command's writes.
+        over: a layer between the root and ``upper``.
+        share: directories of this machine, visible at the same paths, read-only.
+        env: the command's environment besides PATH, HOME, LANG and DEBIAN_FRONTEND.
+        timeout: seconds.
+    """
+    lower = f"{over.files}:{root.path}" if over else str(root.path)
+    with tempfile.TemporaryDirectory(prefix=".work-", dir=upper.parent) as work:
+        command = [
+            *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--uts", "--ipc"),
+            *("/bin/sh", str(IN_ROOT), lower, str(upper), work),
+            *(str(len(share)), *(str(folder.resolve()) for folder in share)),
+            *argv,
+        ]
+        own = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            "LANG": "C.UTF-8",
+            "DEBIAN_FRONTEND": "noninteractive",
+        }
+        return proc.run(command, timeout=timeout, env=own | dict(env or {}))
+
+
+def ensure_layer(
+    root: Root,
+    script: str,
+    *,
+    inputs: Sequence[object] = (),
+    over: Layer | None = None,
+    share: Sequence[Path] = (),
+) -> Layer:
+    """Return the layer that a shell script makes of a root; the script runs once.
+
+    Args:
+        script: for sh; exit status 0 if the layer is good.
+        inputs: whatever else the layer depends on, as values that JSON can hold.
+        over: a layer that the script builds on.
+        share: as for :func:`run_in`.
+    """
+    key = cache.digest(root.key, over.key if over else "", script, list(inputs))
+
+    def make(temporary: Path, _final: Path) -> None:
+        files = temporary / "files"
+        files.mkdir()
+        result = run_in(root, ["sh", "-euc", script], upper=files, over=over, share=share)
+        if result.status != 0:
+            hint = proc.tail(result.output, 40)
+            raise NodropError("Cannot build a layer of the Debian root.", hint)
+        (temporary / "log").write_text(result.output, encoding="utf-8")
+        make_image(files, temporary / "layer.squashfs")
+
+    entry = cache.Cache("layers", keep=40).get(key, make)
+    return Layer(entry / "layer.squashfs", entry / "files", key)

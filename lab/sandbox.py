@@ -38,8 +38,6 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MountAttr(ctypes.Structure):
-    """``struct mount_attr`` of mount_setattr(2)."""
-
     _fields_ = (
         ("attr_set", ctypes.c_uint64),
         ("attr_clr", ctypes.c_uint64),
@@ -54,11 +52,7 @@ def _check(result: int, what: str) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """Call mount(2).
-
-    Raises:
-        OSError: it failed.
-    """
+    """Call mount(2)."""
     result = libc.mount(
         source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode()
     )
@@ -115,7 +109,6 @@ def isolate(out: str, work: str) -> None:
 
 
 def main() -> int:
-    """Set up the sandbox, run the kernel, return its exit status."""
     # Ctrl-C at the terminal is for the host side, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     request = json.load(sys.stdin)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Boots a User-Mode Linux (UML) kernel, runs one command in it, and returns the result.
 
-The guest sees the host's files at the same paths, read-only under an overlay in memory.
+The guest sees the host's files at the same paths, read-only under an overlay in memory. Its process
+is isolated from the host as well as this machine allows: root needs no user namespace, other users
+do, and some machines, mostly containers, allow none. The guest then runs as a plain process: its
+kernel still mounts the host's files read-only, but nothing outside the guest enforces that.
 """
 
 from __future__ import annotations
@@ -12,15 +15,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
+from functools import cache
 from pathlib import Path
 
-from lab import init as plan
-from lab import retry
-from lab.channels import GuestRun, collect, results_directory, socket_pairs, start
-from lab.isolation import Isolation, isolation
+from lab import guest
+from lab.guest import GuestRun, Terminal
 from lab.kernel import Artifacts, Kernel
-from lab.terminal import Terminal
+from nodrop import proc
 
+INIT = Path(__file__).with_name("guest-init")
 SANDBOX = Path(__file__).with_name("sandbox.py")
 STALLS = (
     "rcupdate.rcu_cpu_stall_timeout=120",
@@ -30,6 +34,47 @@ STALLS = (
 """The host may suspend a guest for a minute: limits above that for stalls and lockups, seconds."""
 PRIVATE_TMPFS = "/dev/shm"
 """Mount point of an isolated guest's own tmpfs; every Linux has this directory."""
+TRIAL_TIMEOUT_S = 10.0
+
+# Root's capabilities that a UML kernel needs, to reach the host's files. Without the others it
+# cannot undo its isolation.
+_KEPT_RIGHTS = "-all,+dac_override,+dac_read_search,+chown,+fowner"
+
+
+class Isolation(Enum):
+    """Kinds of isolation, strongest first."""
+
+    ROOT = "namespaces"
+    USER = "user namespace"
+    NONE = "none"
+
+    def wrapper(self) -> list[str]:
+        """Return the command to put before the sandbox's own."""
+        die_with_parent = [proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL"]
+        if self is Isolation.NONE:
+            return [*die_with_parent, "--"]
+        unshare = [proc.require("unshare", "util-linux"), "--mount", "--pid", "--net", "--ipc"]
+        unshare += ["--fork", "--kill-child=KILL"]
+        if self is Isolation.USER:
+            unshare.append("--map-root-user")
+        return [*die_with_parent, "--", *unshare, "--"]
+
+    def limits(self) -> list[str]:
+        """Return the command to put before the kernel, once the sandbox is set up."""
+        if self is Isolation.NONE:
+            return []
+        setpriv = proc.require("setpriv", "util-linux")
+        return [setpriv, "--inh-caps=-all", f"--bounding-set={_KEPT_RIGHTS}", "--"]
+
+
+@cache
+def isolation() -> Isolation:
+    """Return the strongest isolation that works here, tried once per process."""
+    wanted = Isolation.ROOT if os.geteuid() == 0 else Isolation.USER
+    for mode in dict.fromkeys((wanted, Isolation.USER)):
+        if proc.run([*mode.wrapper(), "true"], timeout=TRIAL_TIMEOUT_S, late=1).status == 0:
+            return mode
+    return Isolation.NONE
 
 
 def run(
@@ -50,8 +95,8 @@ def run(
 
     Args:
         argv: the command; paths are the host's.
-        out: the only directory whose files survive; created if missing. NODROP_OUT in the guest.
-        artifacts: sets NODROP_MODULES and NODROP_BIN in the guest.
+        out: the only directory whose files survive; created if missing. LAB_OUT in the guest.
+        artifacts: sets LAB_MODULES and LAB_BIN in the guest.
         cpus: virtual CPUs; each is a thread of the host.
         memory: the guest's memory in the kernel's notation ("2G", "512M"). The host provides only
             as much as the guest uses.
@@ -69,12 +114,12 @@ def run(
     """
     if not argv:
         raise ValueError("no command for the guest")
-    out = results_directory(out)
-    text = plan.render(argv, out, plan.environment(out, artifacts, env), terminal)
+    out = guest.results_directory(out)
+    text = guest.plan(argv, guest.environment(out, artifacts, env), terminal)
     mode = isolation()
 
     def boot() -> GuestRun:
-        with _workdir(mode) as work, socket_pairs() as (ours, theirs):
+        with _workdir(mode) as work, guest.socket_pairs() as (ours, theirs):
             fds = [end.fileno() for end in theirs]
             request = {
                 "preload": str(kernel.preload or ""),
@@ -87,10 +132,12 @@ def run(
                 "fds": fds,
             }
             command = [*mode.wrapper(), sys.executable, "-I", "-S", str(SANDBOX)]
-            with start(command, theirs, json.dumps(request).encode()) as process:
-                return collect(process, ours, timeout=timeout, on_line=on_line, terminal=terminal)
+            with guest.start(command, theirs, json.dumps(request).encode()) as process:
+                return guest.collect(
+                    process, ours, timeout=timeout, on_line=on_line, terminal=terminal
+                )
 
-    return retry.boot_with_retry(boot, observed=bool(terminal or on_line))
+    return guest.boot_with_retry(boot, observed=bool(terminal or on_line))
 
 
 def _command_line(
@@ -119,7 +166,7 @@ def _command_line(
         "noreboot",
         *STALLS,
         *kernel.arguments,
-        f"init={plan.INIT}",
+        f"init={INIT}",
         "--",
         f"{work}/plan",
     ]
@@ -127,10 +174,9 @@ def _command_line(
 
 @contextmanager
 def _workdir(mode: Isolation) -> Iterator[str]:
-    """Yield the directory for the guest's memory and control files."""
     if mode is not Isolation.NONE:
         yield PRIVATE_TMPFS
         return
-    place = PRIVATE_TMPFS if os.access(PRIVATE_TMPFS, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="nodrop-guest-", dir=place) as work:
+    memory = PRIVATE_TMPFS if os.access(PRIVATE_TMPFS, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="nodrop-guest-", dir=memory) as work:
         yield work

@@ -7,8 +7,6 @@ from enum import StrEnum
 
 
 class Variant(StrEnum):
-    """A driver variant."""
-
     STOCK = "stock"
     UPSTREAM = "upstream"
     NODROP = "nodrop"

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from nodrop import streams
-from nodrop.columns import clean_lines
-from nodrop.errors import NodropError, UsageError
-from nodrop.screen import COLORS
-from nodrop.signals import INTERRUPTED
+from nodrop import start
+from nodrop.errors import INTERRUPTED, NodropError, UsageError
+from nodrop.screen import COLORS, clean_lines
 
 
 class Command(NamedTuple):
@@ -27,7 +25,6 @@ class Command(NamedTuple):
 
     Attributes:
         group: heading under which help lists the command; commands keep their order.
-        name: the word on the command line.
         module: module in the program's package; imported when the command is used.
         summary: one line for help, man pages and completion.
         netns: whether the command accepts ``-n``.
@@ -44,10 +41,8 @@ class Program(NamedTuple):
     """A program with subcommands.
 
     Attributes:
-        name: the program's name.
         about: one line for help.
-        package: package with the commands' modules.
-        commands: the subcommands.
+        package: package with the commands' modules; "" if they have full names.
         more: what the help of a command refers to; ``{}`` stands for the command's name.
     """
 
@@ -59,7 +54,6 @@ class Program(NamedTuple):
 
     @property
     def netns(self) -> bool:
-        """Whether any command accepts ``-n``."""
         return any(command.netns for command in self.commands)
 
 
@@ -110,7 +104,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """Raise a usage error."""
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", f"See '{self.prog} --help'.")
 
 
@@ -125,7 +118,6 @@ def add_options(parser: argparse.ArgumentParser, *, netns: bool = True) -> None:
 
 
 def version() -> str:
-    """Return nodrop's version."""
     try:
         return (_ROOT / "kmod" / "VERSION").read_text().strip()
     except OSError as error:
@@ -149,7 +141,6 @@ class _Top(Parser):
     program = NODROP
 
     def format_help(self) -> str:
-        """Return what ``--help`` prints."""
         lines, previous = [], ""
         for group, name, _, summary, _ in self.program.commands:
             lines.append(f"{'' if group == previous else group:8} {name:10} {summary}")
@@ -184,7 +175,6 @@ def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
 
     Args:
         only: the command whose module is imported; None: all modules are.
-        program: the program that the command line belongs to.
     """
     top = top_parser(program)
     below = top.add_subparsers(
@@ -192,10 +182,10 @@ def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
     )
     for module in dict.fromkeys(command.module for command in program.commands):
         if only is None or only.module == module:
-            importlib.import_module(f"{program.package}.{module}").register(below)
+            importlib.import_module(f"{program.package}.{module}".lstrip(".")).register(below)
     for name, command in below.choices.items():
-        takes = next(one.netns for one in program.commands if one.name == name)
-        where = "-n NETNS, " if takes else ""
+        netns = any(known.netns for known in program.commands if known.name == name)
+        where = "-n NETNS, " if netns else ""
         more = program.more.format(name)
         epilog = f"Common options: -j, {where}-q, --color WHEN. See {more}."
         _add_below(command, epilog, netns=program.netns)
@@ -203,7 +193,6 @@ def parser(only: Command | None = None, program: Program = NODROP) -> Parser:
 
 
 def _add_below(parser: argparse.ArgumentParser, epilog: str, *, netns: bool) -> None:
-    """Add the common options to a command and to its subcommands."""
     parser.epilog = epilog
     add_options(parser, netns=netns)
     for action in parser._actions:
@@ -220,16 +209,16 @@ def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:
         SystemExit: --help or --version was given.
     """
     top = top_parser(program)
-    top.add_argument("words", metavar="COMMAND", nargs=argparse.PARSER)
-    word = top.parse_args(argv).words[0]
+    top.add_argument("command", metavar="COMMAND", nargs=argparse.PARSER)
+    name = top.parse_args(argv).command[0]
     known = {command.name: command for command in program.commands}
-    if word not in known:
-        close = difflib.get_close_matches(word, known, 1)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
         lists = f"'{program.name} --help' lists the commands."
         raise UsageError(
-            f"There is no command '{word}'.", f"Did you mean '{close[0]}'?" if close else lists
+            f"There is no command '{name}'.", f"Did you mean '{close[0]}'?" if close else lists
         )
-    return known[word]
+    return known[name]
 
 
 def _run(argv: Sequence[str] | None, program: Program) -> int:
@@ -252,6 +241,6 @@ def main(argv: Sequence[str] | None = None, program: Program = NODROP) -> int:
         print(clean_lines(f"{program.name}: {error}"), file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
-        streams.discard()
+        start.discard_output()
         print(f"{program.name}: interrupted", file=sys.stderr)
         return INTERRUPTED

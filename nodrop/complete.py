@@ -21,11 +21,11 @@ FILES, DIRECTORIES = ":files", ":dirs"
 IP_TIMEOUT_S = 2.0
 _KINDS = {"tun", "macvtap", "ipvtap"}
 
-Found = Iterator[tuple[str, str]]
+Candidates = Iterator[tuple[str, str]]
 """Words and their descriptions."""
 
 
-def devices(netns: str | None) -> Found:
+def devices(netns: str | None) -> Candidates:
     """Return the TUN, TAP, macvtap and ipvtap devices; none if ``ip`` fails."""
     where = ["-n", netns] if netns else []
     with suppress(NodropError, ValueError):
@@ -37,14 +37,13 @@ def devices(netns: str | None) -> Found:
                 yield link["ifname"], info.get("info_data", {}).get("type", info["info_kind"])
 
 
-def namespaces(_netns: str | None) -> Found:
-    """Return the named network namespaces."""
+def namespaces(_netns: str | None) -> Candidates:
     from nodrop.host.netns import named
 
     return ((name, "") for name in named())
 
 
-SOURCES: dict[str, Callable[[str | None], Found]] = {
+SOURCES: dict[str, Callable[[str | None], Candidates]] = {
     "DEV": devices,
     "NETNS": namespaces,
     "DIR": lambda _: iter([(DIRECTORIES, "")]),
@@ -52,8 +51,7 @@ SOURCES: dict[str, Callable[[str | None], Found]] = {
 }
 
 
-def _values(action: argparse.Action, netns: str | None) -> Found:
-    """Return the values of an argument."""
+def _values(action: argparse.Action, netns: str | None) -> Candidates:
     if isinstance(action, argparse._SubParsersAction):
         texts = {below.dest: below.help or "" for below in action._get_subactions()}
         for name in action.choices:
@@ -83,7 +81,6 @@ class _Line:
         self._positionals = [action for action in parser._actions if not action.option_strings]
 
     def take(self, word: str) -> None:
-        """Read one word."""
         if self.waiting:
             if self.waiting.dest == "netns":
                 self.netns = word
@@ -114,15 +111,15 @@ class _Line:
             if isinstance(action, argparse._SubParsersAction):
                 self._enter(action.choices[word])
 
-    def next(self, word: str) -> Found:
+    def next(self, word: str) -> Candidates:
         """Return the candidates for the word under the cursor."""
         if self.waiting:
             yield from _values(self.waiting, self.netns)
         elif word.startswith("--") and "=" in word:
             name = word.partition("=")[0]
             if action := self._options.get(name):
-                for one, text in _values(action, self.netns):
-                    yield (one if one.startswith(":") else f"{name}={one}"), text
+                for value, text in _values(action, self.netns):
+                    yield (value if value.startswith(":") else f"{name}={value}"), text
         elif word.startswith("-") and not self.only_positionals:
             for name, action in self._options.items():
                 text = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
@@ -134,10 +131,10 @@ class _Line:
                     yield command.name, command.summary
             else:
                 yield from (
-                    self._setting() if action.dest == "words" else _values(action, self.netns)
+                    self._setting() if action.dest == "operands" else _values(action, self.netns)
                 )
 
-    def _setting(self) -> Found:
+    def _setting(self) -> Candidates:
         """Return the candidates in ``nodrop set``: devices, the setting, its value."""
         names = [word for word in self.typed if word[:1] != "-"][1:]
         default = "--default" in self.typed
@@ -148,8 +145,8 @@ class _Line:
             if default or names:
                 yield from ((key, "") for key in keys)
         elif names[-1] == "backpressure":
-            kept = not default and "--now" not in self.typed
-            yield from ((value, "") for value in ["on", "off", *(["default"] if kept else [])])
+            keeps = not default and "--now" not in self.typed
+            yield from ((value, "") for value in ["on", "off", *(["default"] if keeps else [])])
 
 
 _COMMAND = argparse.Action([], "command")
@@ -174,11 +171,7 @@ def complete(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the candidates, if any.
-
-    Args:
-        arguments: the shell, then the words.
-    """
+    """Print the candidates, if any; ``arguments``: the shell, then the words."""
     shell, *words = arguments or [""]
     glued = _joined(words) if shell == "bash" else words
     last = glued[-1] if glued else ""

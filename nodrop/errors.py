@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Errors that end a command, each with its exit status."""
+"""Errors and signals that end a command, each with its exit status."""
 
 from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 FAILED = 1
 USAGE = 2
 UNSUPPORTED = 4
+INTERRUPTED = 130
+"""Exit status of an interrupted command, by convention of shells."""
 
 
 class NodropError(Exception):
@@ -14,28 +23,76 @@ class NodropError(Exception):
     Args:
         message: what failed: a sentence, without a newline at its end.
         hint: what the user can do; may be empty.
-        status: exit status of the process, 1 to 255.
+        status: exit status of the process, 1 to 255; None: the class's.
     """
 
-    def __init__(self, message: str, hint: str = "", status: int = FAILED) -> None:
+    STATUS = FAILED
+
+    def __init__(self, message: str, hint: str = "", status: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.status = status
+        self.status = self.STATUS if status is None else status
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
 class UsageError(NodropError):
-    """The command line is wrong (exit status 2)."""
+    """The command line is wrong."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint, USAGE)
+    STATUS = USAGE
 
 
 class UnsupportedError(NodropError):
-    """The kernel or machine does not support the command (exit status 4)."""
+    """The kernel or machine does not support the command."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint, UNSUPPORTED)
+    STATUS = UNSUPPORTED
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def interrupt_on_signals() -> None:
+    """Raise KeyboardInterrupt in the main thread on SIGTERM and SIGHUP too, so that it cleans up.
+
+    A signal that the caller ignores stays ignored, as SIGHUP by nohup. Not so SIGCHLD: children
+    could not be waited for.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], bool]]:
+    """Defer Ctrl-C, SIGTERM and SIGHUP during the body; ignored ones stay ignored.
+
+    Yields:
+        A function that returns whether one of them arrived.
+    """
+    arrived: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, lambda seen, _frame: arrived.append(seen))
+        yield lambda: bool(arrived)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def guarded(program: Callable[[], int]) -> int:
+    """Run a program's main function, and return its exit status or that of its error."""
+    interrupt_on_signals()
+    try:
+        return program()
+    except NodropError as error:
+        print(f"nodrop: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return INTERRUPTED

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run other programs with a timeout, and leave none of their children behind."""
+"""Run other programs with a timeout, leave none of their children behind, and quote words for them.
+
+``scripts/checks.py`` sets NODROP_DEADLINE for each of its stages, in seconds of CLOCK_MONOTONIC: it
+bounds every wait of a run.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
-from nodrop import deadline
 from nodrop.errors import NodropError
 
+DEADLINE = "NODROP_DEADLINE"
 TAIL_LINES = 30
 KILLED_S = 60.0
 """Seconds that a killed process may take to exit; its CPU may be busy."""
@@ -26,6 +31,37 @@ POLL_S = 0.1
 ASK_TIMEOUT_S = 20.0
 _ADMIN = ("/usr/sbin", "/sbin")
 """Directories of insmod, rmmod and dkms, which 'su' without '-' leaves out of PATH."""
+
+
+def at_most(seconds: float | None) -> float | None:
+    """Return ``seconds``, or the time left until the deadline if that is less.
+
+    Args:
+        seconds: the limit; None: none.
+
+    Returns:
+        Seconds, at least 0; None with neither a limit nor a deadline.
+    """
+    end = os.environ.get(DEADLINE)
+    if end is None:
+        return seconds
+    left = max(float(end) - time.monotonic(), 0.0)
+    return left if seconds is None else min(seconds, left)
+
+
+def quote(word: str) -> str:
+    """Return a word quoted for a shell; unprintable characters become ``$'\\x1b'``."""
+    if word.isprintable():
+        return shlex.quote(word)
+    parts = []
+    for byte in word.encode(errors="surrogateescape"):
+        plain = 0x20 <= byte < 0x7F and byte not in b"'\\"
+        parts.append(chr(byte) if plain else f"\\x{byte:02x}")
+    return f"$'{''.join(parts)}'"
+
+
+def join(*words: str) -> str:
+    return " ".join(map(quote, words))
 
 
 @dataclass(frozen=True)
@@ -51,7 +87,6 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a text."""
     return "\n".join(text.splitlines()[-lines:])
 
 
@@ -88,7 +123,7 @@ def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProce
         NodropError: it cannot be run, or did not end within ``timeout`` seconds, or within the
             deadline.
     """
-    limit = deadline.at_most(timeout)
+    limit = at_most(timeout)
     try:
         return subprocess.run(
             argv,
@@ -135,7 +170,7 @@ def run(
     """
     command = [os.fspath(word) for word in argv]
     started = time.monotonic()
-    limit = deadline.at_most(timeout) or 0.0
+    limit = at_most(timeout) or 0.0
     lines: deque[str] = deque(maxlen=keep)
     wrapper = [require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"]
     require(command[0], command[0])
@@ -177,29 +212,32 @@ def run(
     return Completed(status, "\n".join(lines), time.monotonic() - started)
 
 
-def run_whole(
+def run_uninterrupted(
     argv: Sequence[str | os.PathLike[str]], *, on_line: Callable[[str], None] | None = None
-) -> Completed:
-    """Run a program that must not be interrupted, since it would leave the machine damaged.
+) -> tuple[Completed, bool]:
+    """Run a program that decides itself when it may be interrupted, as it may damage the machine.
 
-    There is no timeout. The program ignores INT, HUP and TERM, and an exception in the caller,
-    such as Ctrl-C, is raised after the program has ended. It continues if the caller is killed.
+    There is no timeout. Ctrl-C in this process is passed on as SIGINT; other exceptions are raised
+    after the program has ended. It continues if this process is killed.
 
     Args:
         on_line: called for each line of output as it appears.
+
+    Returns:
+        How it ended, and whether it was interrupted.
 
     Raises:
         NodropError: it is missing.
     """
     program = require(os.fspath(argv[0]), os.fspath(argv[0]))
-    shell = ["/bin/sh", "-c", "trap '' INT HUP TERM; exec \"$@\"", "sh", program]
     started = time.monotonic()
     caught: BaseException | None = None
+    interrupted = False
     lines: list[str] = []
     # Not a pipe: if this process died, the program would get SIGPIPE.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [*shell, *argv[1:]],
+            [program, *argv[1:]],
             env=_environment(None),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -211,22 +249,27 @@ def run_whole(
             try:
                 ended = process.poll() is not None
                 data = os.pread(output.fileno(), 1 << 20, seen)
-                *whole, rest = data.split(b"\n")
+                *complete, rest = data.split(b"\n")
                 if ended and rest and len(data) < 1 << 20:
-                    whole.append(rest)
-                for raw in whole:
+                    complete.append(rest)
+                for raw in complete:
                     seen += len(raw) + 1
                     lines.append(raw.decode(errors="replace").rstrip("\r"))
                     if on_line:
                         on_line(lines[-1])
-                if ended and not whole:
+                if ended and not complete:
                     break
                 time.sleep(0 if ended else POLL_S)
+            except KeyboardInterrupt:
+                interrupted = True
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGINT)
             except BaseException as error:  # raised below, after the program has ended
                 caught = error
     if caught:
         raise caught
-    return Completed(process.returncode, "\n".join(lines), time.monotonic() - started)
+    done = Completed(process.returncode, "\n".join(lines), time.monotonic() - started)
+    return done, interrupted
 
 
 def _pump(process: subprocess.Popen[bytes], end: float, take: Callable[[bytes], None]) -> None:
@@ -247,8 +290,8 @@ def _pump(process: subprocess.Popen[bytes], end: float, take: Callable[[bytes], 
             data = os.read(fd, 65536)
             if not data:
                 break
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
+            *complete, rest = (rest + data).split(b"\n")
+            for line in complete:
                 take(line)
     if rest:
         take(rest)

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -20,7 +19,7 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as RichProgress
 
 from nodrop import screen
-from nodrop.columns import clean, clean_lines
+from nodrop.screen import clean, clean_lines
 
 
 class Step:
@@ -53,7 +52,6 @@ class Progress:
     """Steps with elapsed time; a context manager.
 
     Args:
-        quiet: print nothing.
         console: where to print; None: stderr.
         color: one of screen.COLORS, for stderr.
     """
@@ -85,12 +83,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
             self._live = None
@@ -119,6 +112,5 @@ class Progress:
                 self.note(f"{title}: {'done' if ok else 'failed'} after {took:.1f} s")
 
     def note(self, text: str) -> None:
-        """Print a permanent line."""
         if not self.quiet:
             self.console.print(clean_lines(text), markup=False)

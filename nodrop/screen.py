@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Output of commands: colour, width, tables.
 
-A terminal gets colour unless NO_COLOR is set; ``--color`` overrides both. A pipe or a file gets
-plain lines of any width.
+A terminal gets colour unless NO_COLOR is set; ``--color`` overrides both. On a terminal, the least
+important columns of a table are left out until it fits; no cell is cut. A pipe or a file gets plain
+lines of any width.
 """
 
 from __future__ import annotations
@@ -11,28 +12,72 @@ import argparse
 import os
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from nodrop import columns as tables
-from nodrop.columns import Cell, Column
-
+ESSENTIAL = 9
+"""The importance of a column that is never left out of a table."""
+GAP = "  "
 COLORS = ("auto", "always", "never")
 DEFAULT_WIDTH = 80
 """Width of a terminal that does not report it, in columns."""
-_CODES = {
-    "bold": 1,
-    "dim": 2,
-    "red": 31,
-    "green": 32,
-    "yellow": 33,
-    "cyan": 36,
-}
+_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+Cell = str | tuple[str, str]
+"""A text, or a text and its style, such as ``("12", "bold red")``."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        importance: columns of high importance stay, of equal ones the leftmost; ESSENTIAL always.
+        right: align to the right, as for numbers.
+    """
+
+    title: str
+    importance: int = ESSENTIAL
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table, ready to print.
+
+    Attributes:
+        lines: without line ends.
+        left_out: titles of the columns that did not fit.
+    """
+
+    lines: list[str]
+    left_out: list[str]
+
+
+def clean(text: str) -> str:
+    """Return a text in one line, without terminal escapes and other unprintable characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def clean_lines(text: str) -> str:
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def width(text: str) -> int:
+    """Return the width of a clean text on a terminal, in columns."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:
@@ -49,7 +94,6 @@ def colored(choice: str, stream: TextIO | None) -> bool:
 
     Args:
         choice: one of COLORS; "always" overrides NO_COLOR.
-        stream: the output stream.
     """
     if choice == "auto":
         return can_move(stream) and not os.environ.get("NO_COLOR")
@@ -72,8 +116,6 @@ class Screen:
     """An output stream and its format.
 
     Attributes:
-        stream: the output stream.
-        color: whether to print colour.
         width: width of its terminal in columns; None: unlimited.
     """
 
@@ -87,14 +129,14 @@ class Screen:
         Raises:
             KeyError: there is no such style.
         """
-        codes = [str(_CODES[word]) for word in style.split()]
+        codes = [str(_CODES[name]) for name in style.split()]
         if not (self.color and codes and text):
             return text
         return f"\033[{';'.join(codes)}m{text}\033[0m"
 
     def print(self, text: str = "", style: str = "") -> None:
         """Print one line without wrapping it."""
-        print(self.paint(tables.clean(text), style), file=self.stream)
+        print(self.paint(clean(text), style), file=self.stream)
 
     def text(self, text: str, style: str = "", indent: str = "", head: str = "") -> None:
         """Print a sentence, wrapped on a terminal; print nothing if it is empty.
@@ -102,33 +144,64 @@ class Screen:
         Args:
             head: replaces the first line's indentation; painted, and as wide as the indentation.
         """
-        lines = [tables.clean(text)]
+        lines = [clean(text)]
         if self.width:
-            width = max(self.width - len(indent), 20)
-            lines = textwrap.wrap(lines[0], width, break_on_hyphens=False)
+            available = max(self.width - len(indent), 20)
+            lines = textwrap.wrap(lines[0], available, break_on_hyphens=False)
         for line in filter(None, lines):
             print((head or indent) + self.paint(line, style), file=self.stream)
             head = ""
 
-    def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> tables.Layout:
-        """Lay out a table for this screen without printing it."""
-        return tables.layout(columns, rows, self.width, self.paint)
+    def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Layout:
+        """Lay out a table of at least one column, without printing it."""
+        head = [(column.title, "bold") for column in columns]
+        table = [[_measured(cell) for cell in column] for column in zip(head, *rows, strict=True)]
+        widths = [max(size for _, _, size in column) for column in table]
+        shown = _shown(columns, widths, self.width)
+        cells = []
+        for index in shown:
+            padded = []
+            for text, style, size in table[index]:
+                pad = " " * (widths[index] - size)
+                painted = self.paint(text, style) if style else text
+                padded.append(pad + painted if columns[index].right else painted + pad)
+            cells.append(padded)
+        lines = [GAP.join(row).rstrip(" ") for row in zip(*cells, strict=True)]
+        left_out = [column.title for index, column in enumerate(columns) if index not in shown]
+        return Layout(lines, left_out)
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
         """Print a table that fits, and name the columns that were left out."""
-        made = self.layout(columns, rows)
-        if made.lines:
-            print("\n".join(made.lines), file=self.stream)
-        if made.left_out:
-            self.text(
-                f"A wider terminal shows: {', '.join(title.strip() for title in made.left_out)}.",
-                "dim",
-            )
+        layout = self.layout(columns, rows)
+        if layout.lines:
+            print("\n".join(layout.lines), file=self.stream)
+        if layout.left_out:
+            titles = ", ".join(title.strip() for title in layout.left_out)
+            self.text(f"A wider terminal shows: {titles}.", "dim")
+
+
+def _measured(cell: Cell) -> tuple[str, str, int]:
+    """Return a cell's text, its style, and the width of the text in columns."""
+    text, style = cell if isinstance(cell, tuple) else (cell, "")
+    text = clean(text)
+    return text, style, width(text)
+
+
+def _shown(columns: Sequence[Column], widths: Sequence[int], available: int | None) -> list[int]:
+    if available is None:
+        return list(range(len(columns)))
+    shown = [index for index, column in enumerate(columns) if column.importance == ESSENTIAL]
+    optional = (index for index in range(len(columns)) if index not in shown)
+    for index in sorted(optional, key=lambda index: (-columns[index].importance, index)):
+        total = sum(widths[other] for other in (*shown, index)) + len(GAP) * len(shown)
+        if total <= available:
+            shown.append(index)
+    return sorted(shown)
 
 
 def _screen(arguments: argparse.Namespace, stream: TextIO) -> Screen:
-    width = terminal_width(stream) if is_terminal(stream) else None
-    return Screen(stream, colored(arguments.color, stream), width)
+    columns = terminal_width(stream) if is_terminal(stream) else None
+    return Screen(stream, colored(arguments.color, stream), columns)
 
 
 def console(arguments: argparse.Namespace) -> Screen:

@@ -1,24 +1,93 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Entry point of the ``nodrop`` command; it imports nothing that takes long to load."""
+"""Entry point of the ``nodrop`` command, and its streams; imports nothing that takes long to load.
+
+If stdout cannot be written, the command ends. If stderr cannot be written, its text is discarded
+and the command continues. Characters that cannot be encoded become ``?``.
+"""
 
 from __future__ import annotations
 
 import errno
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
+from typing import Any
 
-from nodrop import streams
-from nodrop.signals import INTERRUPTED, interrupt_on_signals
+from nodrop.errors import INTERRUPTED, interrupt_on_signals
 
+CLOSED = 141
+"""Exit status if stdout's pipe was closed, as shells report SIGPIPE."""
 # Modules outside of Python's standard library -> their Debian packages.
 _PACKAGES = {"rich": "python3-rich"}
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _DEBUG = "NODROP_DEBUG"
 _COMPLETE = "__complete"
 """The first word when a shell requests completion."""
+
+
+class WriteError(Exception):
+    """stdout cannot be written any more; the cause is the OSError of the write."""
+
+
+class _OutputStream(io.FileIO):
+    """A file descriptor that discards everything after the first failed write.
+
+    Attributes:
+        fatal: the failed write raises WriteError.
+    """
+
+    failed = False
+    fatal = False
+
+    def write(self, data: Any, /) -> int:
+        if self.failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failed = True
+            if self.fatal:
+                raise WriteError from error
+            return len(data)
+
+
+def _wrapped(raw: _OutputStream, encoding: str, *, by_line: bool) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding, "replace", line_buffering=by_line or raw.isatty()
+    )
+
+
+def discard_output() -> None:
+    """Discard stdout's buffer.
+
+    After an interrupt during a write, it is unknown how much of the buffer was written.
+    """
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _OutputStream):
+        raw.failed = True
+
+
+def prepare_streams() -> None:
+    """Replace sys.stdout and sys.stderr; call once, at the start.
+
+    Also open closed descriptors, which the next open() would otherwise reuse.
+    """
+    for number, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Open it for the opposite direction, so that using it fails.
+            os.open(os.devnull, mode)
+    encoding = getattr(sys.stdout or sys.stderr, "encoding", None) or "utf-8"
+    if sys.stdout is sys.__stdout__:
+        data = _OutputStream(1, "wb", closefd=False)
+        data.fatal = True
+        sys.stdout = _wrapped(data, encoding, by_line=False)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _wrapped(_OutputStream(2, "wb", closefd=False), encoding, by_line=True)
 
 
 def main(cli: str = "nodrop.cli") -> int:
@@ -30,20 +99,22 @@ def main(cli: str = "nodrop.cli") -> int:
     # Ten thousand devices are a million objects, none of them garbage: collect rarely.
     gc.set_threshold(100_000)
     interrupt_on_signals()
-    streams.prepare()
+    prepare_streams()
     try:
         try:
             return _run(cli)
         except KeyboardInterrupt:
-            streams.discard()
+            discard_output()
             raise
         finally:
             if sys.stdout:
                 sys.stdout.flush()
-    except streams.WriteError as error:
-        if error.closed:
-            return streams.CLOSED
-        return _failed(f"Cannot write to standard output: {error}.")
+    except WriteError as error:
+        cause = error.__cause__
+        assert isinstance(cause, OSError)
+        if cause.errno == errno.EPIPE:
+            return CLOSED
+        return _failed(f"Cannot write to standard output: {cause.strerror}.")
     except KeyboardInterrupt:
         print("nodrop: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -62,9 +133,9 @@ def main(cli: str = "nodrop.cli") -> int:
 def _run(cli: str) -> int:
     try:
         if sys.argv[1:2] == [_COMPLETE] and cli == "nodrop.cli":
-            found: int = importlib.import_module("nodrop.complete").main(sys.argv[2:])
-            return found
-        status: int = importlib.import_module(cli).main()
+            status: int = importlib.import_module("nodrop.complete").main(sys.argv[2:])
+        else:
+            status = importlib.import_module(cli).main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return status

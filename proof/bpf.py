@@ -24,12 +24,10 @@ _PORT_AT = 14 + 20 + 2
 
 
 def insn(code: int, dst: int = 0, src: int = 0, off: int = 0, imm: int = 0) -> bytes:
-    """Encode one instruction."""
     return struct.pack("<BBhi", code, src << 4 | dst, off, imm)
 
 
 def mov(dst: int, imm: int) -> bytes:
-    """Encode the instruction that sets a register to a number."""
     return insn(0xB7, dst, imm=imm)
 
 
@@ -37,7 +35,6 @@ EXIT = insn(0x95)
 
 
 def returns(value: int) -> bytes:
-    """Return a program that always returns one value."""
     return mov(0, value) + EXIT
 
 

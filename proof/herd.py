@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""herd7, the simulator that the kernel's memory model is written for.
+"""The litmus tests, and herd7, the simulator that the kernel's memory model is written for.
 
 Debian's newest suite has the required version; this machine's suite may have neither it nor
 its C library. So herd7 is fetched with its libraries and started by their own loader. It
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.kernel import cache
 from lab.kernel.apt import PrivateApt, choose
-from lab.kernel.linux_source import ensure_source
+from lab.kernel.source import ensure_source
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.progress import Progress
@@ -109,7 +111,7 @@ def ensure_herd(progress: Progress) -> Herd:
     return Herd(store.get(cache.digest(_RECIPE, VERSION), make), model)
 
 
-def _unpack(packages: Iterable[Path], scratch: Path, place: Path) -> None:
+def _unpack(packages: Iterable[Path], scratch: Path, tree: Path) -> None:
     """Extract the program, its models and all libraries from packages.
 
     Raises:
@@ -124,5 +126,46 @@ def _unpack(packages: Iterable[Path], scratch: Path, place: Path) -> None:
     for name in (_PROGRAM, _MODELS, _LIBRARIES):
         if not (scratch / name).exists():
             raise NodropError(f"herd7's packages contain no {name}.")
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (scratch / name).rename(place / name)
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / name).rename(tree / name)
+
+
+LITMUS = {path.stem: path for path in sorted((Path(__file__).parent / "litmus").glob("*.litmus"))}
+"""The litmus tests: name -> file."""
+
+
+class Twin(NamedTuple):
+    """One change to a litmus test.
+
+    Attributes:
+        test: the test.
+        name: of the changed test.
+        why: it can fail.
+        edits: text that occurs exactly once in the test's code, and its replacement.
+    """
+
+    test: str
+    name: str
+    why: str
+    edits: list[tuple[str, str]]
+
+
+_TABLE = tomllib.loads((Path(__file__).parent / "litmus/twins.toml").read_text(encoding="utf-8"))
+TWINS = tuple(
+    Twin(one["test"], one["name"], one["why"], [(e["old"], e["new"]) for e in one["edits"]])
+    for one in _TABLE["twin"]
+)
+
+
+def code(test: str) -> str:
+    """Return what follows the comment of a litmus test."""
+    return LITMUS[test].read_text(encoding="utf-8").partition("*)\n")[2]
+
+
+def twin_text(twin: Twin) -> str:
+    """Return the litmus test that a twin is."""
+    text = code(twin.test)
+    for old, new in twin.edits:
+        assert text.count(old) == 1, f"{twin.name}: {old!r} occurs {text.count(old)} times"
+        text = text.replace(old, new)
+    return f"C {twin.name}\n{text}"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import deadline
+from nodrop import proc
 from nodrop.progress import Progress
 
 SPARE_S = 20.0
 """A test's guests and builds are stopped so long before its limit, so it can report, seconds."""
-RUNNING = "NODROP_RUNNING"
+RUNNING = "LAB_RUNNING"
 """Environment variable: a directory with a file for each running test."""
 
 
@@ -34,15 +34,15 @@ def pytest_configure() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Limit a test to the remaining time of its stage, and its guests to a little less.
 
-    The directory NODROP_RUNNING identifies a test that hangs for good.
+    The directory LAB_RUNNING identifies a test that hangs for good.
     """
     limit = float(item.config.getoption("timeout", None) or 0.0)
     if not limit:
         return (yield)
-    before = os.environ.get(deadline.VARIABLE)
-    left = deadline.at_most(limit) or 0.0
+    before = os.environ.get(proc.DEADLINE)
+    left = proc.at_most(limit) or 0.0
     item.add_marker(pytest.mark.timeout(left + SPARE_S if left < limit else limit))
-    os.environ[deadline.VARIABLE] = f"{time.monotonic() + min(left, limit - SPARE_S):.1f}"
+    os.environ[proc.DEADLINE] = f"{time.monotonic() + min(left, limit - SPARE_S):.1f}"
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     running = Path(os.environ.get(RUNNING, "/nowhere"), worker)
     try:
@@ -51,14 +51,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         running.unlink(missing_ok=True)
-        os.environ.pop(deadline.VARIABLE)
+        os.environ.pop(proc.DEADLINE)
         if before:
-            os.environ[deadline.VARIABLE] = before
+            os.environ[proc.DEADLINE] = before
 
 
 def pytest_runtest_setup() -> None:
     """Fail a test for which there is no time left, so that the others' results are reported."""
-    if deadline.at_most(None) == 0.0:
+    if proc.at_most(None) == 0.0:
         pytest.fail("not run: its stage has no time left", pytrace=False)
 
 

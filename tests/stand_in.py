@@ -14,7 +14,7 @@ from bench import session
 from bench.guest import runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
 from guestlib.environment import Environment
-from lab import channels, splats, uml
+from lab import guest, splats, uml
 from lab.kernel import Artifacts, Kernel
 
 
@@ -57,7 +57,7 @@ class Guest:
         out: Path,
         on_line: Callable[[str], None],
         **__: Any,
-    ) -> channels.GuestRun:
+    ) -> guest.GuestRun:
         """Make the plan's missing runs."""
         log: list[str] = []
 
@@ -69,7 +69,7 @@ class Guest:
 
         environment = Environment(out, self.artifacts.modules, self.artifacts.bin)
         runner.run_all(read_plan(out / PLAN_NAME), environment, report)
-        return channels.GuestRun(0, "", "", splats.find_splats(log), 1.0)
+        return guest.GuestRun(0, "", "", splats.find_splats(log), 1.0)
 
     def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
         """Make one run."""
@@ -83,7 +83,7 @@ class _NoDrivers:
     def __init__(self, _modules: Path) -> None:
         pass
 
-    def use(self, *_: Any, **__: Any) -> None:
+    def load(self, _modules: list[str]) -> None:
         pass
 
     def unload(self) -> None:

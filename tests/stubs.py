@@ -12,7 +12,6 @@ Done = subprocess.CompletedProcess[str]
 
 
 def write(path: Path, text: str | bytes = "") -> Path:
-    """Write a file, and create its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path

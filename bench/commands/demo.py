@@ -17,7 +17,6 @@ of a median needs six ratios, and tap has only two pairs: it gets no such interv
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "demo",
         description="Compare stock, upstream's flag and nodrop in one kernel: drops and "
@@ -29,8 +28,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    from bench.report.files import MARKDOWN_NAME, PAGE_NAME, PLOT_NAME
+    from bench.rundir import MARKDOWN_NAME, PAGE_NAME, PLOT_NAME
     from bench.session import measure
 
     chosen = [

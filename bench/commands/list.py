@@ -10,19 +10,17 @@ from nodrop.commands.common import print_json
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser("list", description="List the scenarios with their titles.")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the scenarios."""
-    found = {name: scenario.load(name) for name in scenario.known()}
+    scenarios = {name: scenario.load(name) for name in scenario.known()}
     if arguments.json:
-        listed = {name: {"title": entry.title} for name, entry in found.items()}
+        listed = {name: {"title": entry.title} for name, entry in scenarios.items()}
         print_json("list", {"scenarios": listed})
         return 0
-    width = max(map(len, found), default=0)
-    for name, entry in found.items():
+    width = max(map(len, scenarios), default=0)
+    for name, entry in scenarios.items():
         print(f"{name:{width}}  {entry.title}")
     return 0

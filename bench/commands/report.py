@@ -11,7 +11,6 @@ from nodrop.commands.common import print_json
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "report",
         description="Redo table, plot and page (report.html) from the raw data of a run, complete "
@@ -24,8 +23,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    from bench.report.files import PAGE_NAME
+    from bench.rundir import PAGE_NAME
 
     path = arguments.directory
     directory, summaries = shared.write_report(path)

@@ -14,17 +14,17 @@ from lab.variant import COMPARED, Variant
 from nodrop.errors import FAILED, NodropError
 
 if TYPE_CHECKING:
-    from bench.report.files import RunDirectory
+    from bench.rundir import RunDirectory
 
 
 def variant_list(text: str) -> tuple[Variant, ...]:
     """Parse ``stock,nodrop``, for argparse; return the drivers in their usual order."""
-    words = text.split(",")
-    unknown = sorted(set(words) - {str(variant) for variant in COMPARED})
+    names = text.split(",")
+    unknown = sorted(set(names) - {str(variant) for variant in COMPARED})
     if unknown:
         known = ", ".join(COMPARED)
         raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {known}")
-    return tuple(variant for variant in COMPARED if str(variant) in words)
+    return tuple(variant for variant in COMPARED if str(variant) in names)
 
 
 def default_out(name: str) -> Path:
@@ -39,9 +39,10 @@ def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
     Raises:
         NodropError: the directory is not that of a run, or cannot be written.
     """
-    from bench.report import files, page, plot, summary, table
+    from bench import rundir
+    from bench.report import page, plot, summary, table
 
-    directory = files.load(path)
+    directory = rundir.load(path)
     summaries = summary.summarise(directory)
     try:
         for part in (table, plot, page):
@@ -54,7 +55,6 @@ def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
 def print_table(
     arguments: argparse.Namespace, directory: RunDirectory, summaries: Mapping[str, Any]
 ) -> None:
-    """Print the table on stdout."""
     from bench.report import table
     from nodrop import screen
 

@@ -1,130 +1,108 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m bench.guest.instructions TIMES AXES DRIVER...``: cost of a packet on one CPU.
+"""Instructions that a packet through a TUN costs on one CPU.
 
 ::
 
     packet_cost --> UDP sockets --> qdisc --> TUN ring (txqueuelen) --> packet_cost
-                         (1-64)       (mq)      (1-8)
+                       (flows)       (mq)      (queues)
 
-Ticks are instructions only with the accelerator :data:`lab.accel.TCG_ICOUNT`.
+Ticks are instructions only with the accelerator :data:`lab.qemu.TCG_ICOUNT`.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from bench.guest.costcases import Case, chosen
-from bench.guest.plan import RAW_NAME
-from bench.guest.runner import append_result
-from bench.guest.scenarios.base import account, drain
-from guestlib.drivers import Drivers, device_flags
-from guestlib.environment import Environment
-from guestlib.failure import GuestError, Unsupported
-from guestlib.prepare import prepare_system
+from bench.guest.base import Kind, Metrics, account, drain
+from bench.guest.udp import ADDRESS, LOCAL, REMOTE, Payload
+from guestlib.drivers import device_flags
+from guestlib.failure import GuestError
 from guestlib.process import tool
 from guestlib.timing import time_limit
-from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, configure
+from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice
 from lab.variant import Variant
 
 DEVICE = "ndtun0"
-LOCAL, REMOTE = "198.18.0.1", "198.18.0.2"
 DEFAULT_QDISC = Path("/proc/sys/net/core/default_qdisc")
 """The qdiscs below mq."""
 ROUNDS = 5
-TIMEOUT_S = 60.0
+PACKETS, SEGMENTS = 2_000, 8_000
+"""To read in a round: so many packets, but at most so many segments."""
+SNDBUF = 4 << 20
+"""Bytes; the default send buffer holds only three packets of 64 KB."""
+TIMEOUT_S = time_limit(60.0)
+LOOP_EXCESS = 0.02
+"""Share that the guest's clock and other programs may add to a loop of known length."""
 
 
-def measure(case: Case, variant: Variant, environment: Environment) -> dict[str, Any]:
-    """Make one measurement with the variant's driver, which must be loaded.
+class Instructions(Kind):
+    """Instructions per packet read.
 
-    Returns:
-        A loop of known length, the rounds, and an account of all packets.
+    With a ``batch``, one process sends so many packets for each queue, then reads them. With
+    ``batch`` 0, a process sends, which blocks, and another reads; it spends ``work`` iterations of
+    a loop on each packet, which do not count. ``queues`` 0 is a device without IFF_MULTI_QUEUE.
+    """
+
+    parameters = "batch flows payload qdisc queues txqueuelen work"
+
+    # A Debian guest has its own.
+    programs = ()
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        del seconds
+        payload = Payload.parse(self.case.payload)
+        queues = self.case.queues
+        flags = IFF_TUN | device_flags(variant) | (IFF_MULTI_QUEUE if queues else 0)
+        devices = [
+            stack.enter_context(TunDevice(DEVICE, flags, offloads=payload.offloads)).fd
+            for _ in range(max(queues, 1))
+        ]
+        if queues:
+            DEFAULT_QDISC.write_text(f"{self.case.qdisc}\n")
+        self.configure(DEVICE, qdisc="mq" if queues else "", address=ADDRESS)
+        batch = self.case.batch * max(queues, 1)
+        command = self.command(
+            "packet_cost",
+            device=",".join(map(str, devices)),
+            local=LOCAL,
+            remote=REMOTE,
+            flows=self.case.flows,
+            sndbuf=SNDBUF if payload.segments > 1 else 0,
+            packets=min(PACKETS, SEGMENTS // max(payload.segments, 1)),
+            rounds=ROUNDS,
+            batch=batch,
+            work=0 if batch else self.case.work,
+            size=payload.size,
+            segments=max(payload.segments, 1),
+        )
+        output = tool(command, timeout=TIMEOUT_S, pass_fds=devices)
+        loop, *rounds, total = map(json.loads, output.splitlines())
+        counts = drain(DEVICE, total["sent"])
+        metrics = cost(loop, rounds) | account(total["sent"], total["delivered"], counts)
+        return metrics | {"used_queues": total["used_queues"]}
+
+
+def cost(loop: dict[str, Any], rounds: list[dict[str, Any]]) -> Metrics:
+    """Return instructions per packet, and by how much the rounds and the loop deviate.
 
     Raises:
-        GuestError: it failed; Unsupported: this kernel lacks a feature.
+        GuestError: ticks were not instructions.
     """
-    flags = IFF_TUN | device_flags(variant) | (IFF_MULTI_QUEUE if case.queues else 0)
-    with ExitStack() as stack:
-        devices = [
-            stack.enter_context(TunDevice(DEVICE, flags, offloads=case.payload.offloads)).fd
-            for _ in range(max(case.queues, 1))
-        ]
-        if case.queues:
-            DEFAULT_QDISC.write_text(f"{case.qdisc}\n")
-        configure(
-            DEVICE,
-            txqueuelen=case.txqueuelen,
-            qdisc="mq" if case.queues else case.qdisc,
-            address=f"{LOCAL} peer {REMOTE}/32",
+    excess = loop["loop_ticks"] / loop["loop_instructions"] - 1
+    if not 0 <= excess <= LOOP_EXCESS:
+        raise GuestError(
+            f"{loop['loop_instructions']:,} instructions took {loop['loop_ticks']:,} ticks"
         )
-        command = [str(environment.bin / "packet_cost"), *words(case, devices)]
-        output = tool(command, timeout=time_limit(TIMEOUT_S), pass_fds=devices)
-        loop, *rounds, whole = map(json.loads, output.splitlines())
-        counts = drain(DEVICE, whole["sent"])
-    packets = account(whole["sent"], whole["delivered"], counts)
-    return {
-        **loop,
-        "rounds": rounds,
-        "sent": packets.offered,
-        "delivered": packets.delivered,
-        "lost": packets.lost,
-        "qdisc_drops": packets.qdisc_drops,
-        "unaccounted": packets.unaccounted,
-        "used_queues": whole["used_queues"],
+    if any(made["idle_ms"] for made in rounds):
+        raise GuestError("the CPU was idle, which counts as instructions")
+    costs = [made["ticks"] / made["delivered"] for made in rounds]
+    each = {f"round_{number}_per_packet": value for number, value in enumerate(costs, start=1)}
+    return each | {
+        "instructions_per_packet": median(costs),
+        "spread_percent": 100 * (max(costs) - min(costs)) / median(costs),
+        "loop_excess_percent": 100 * excess,
     }
-
-
-def words(case: Case, devices: Sequence[int]) -> list[str]:
-    """Return packet_cost's arguments, with the file descriptors of the device's queues."""
-    values = {
-        "device": ",".join(map(str, devices)),
-        "local": LOCAL,
-        "remote": REMOTE,
-        "flows": case.flows,
-        "sndbuf": case.sndbuf,
-        "packets": case.packets,
-        "rounds": ROUNDS,
-        "batch": case.batch,
-        "work": case.work,
-    }
-    named = [word for name, value in values.items() for word in (f"--{name}", str(value))]
-    return named + case.payload.words
-
-
-def result(case: Case, variant: Variant, environment: Environment) -> dict[str, Any]:
-    """Return a line of raw data: a measurement, or the reason why this kernel cannot make it."""
-    line = {"case": case.name, "axes": dict(case.axes), "variant": str(variant)}
-    try:
-        return line | measure(case, variant, environment)
-    except Unsupported as error:
-        return line | {"skipped": str(error)}
-
-
-def main(argv: list[str]) -> int:
-    """Measure all cases of AXES (a,b,...) with all drivers, TIMES times."""
-    times, axes, *variants = argv
-    try:
-        environment = Environment.from_environ()
-        drivers = Drivers(environment.modules)
-        prepare_system()
-        for _ in range(int(times)):
-            for variant in map(Variant, variants):
-                drivers.use(variant)
-                for case in chosen(axes.split(",")):
-                    line = result(case, variant, environment)
-                    append_result(environment.out / RAW_NAME, line)
-                print(variant, flush=True)
-        drivers.unload()
-    except GuestError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

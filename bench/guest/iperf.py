@@ -7,10 +7,9 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 from guestlib.failure import GuestError
 from guestlib.process import Service, in_netns
@@ -29,51 +28,35 @@ PORT = 5201
 _LISTENING = "0A"
 
 
-@dataclass(frozen=True)
-class Flows:
-    """Results of the measured window.
+def window_metrics(
+    sender: Mapping[str, Any], receiver: Mapping[str, Any], *, warm_up_s: float
+) -> dict[str, float]:
+    """Return the results of the measured window, from the results (``-J``) of both sides.
 
-    Attributes:
-        bytes: received, of all flows.
-        window_s: from the warm-up to the end, seconds.
-        retransmits: retransmitted segments.
-        rtt_ms: TCP's smoothed RTT, mean of all flows.
+    ``rtt_mean_ms`` is TCP's smoothed RTT, the mean of all flows. An interval counts if more than
+    half of it lies after the warm-up.
+
+    Raises:
+        GuestError: one side failed, lacks a field, or counted nothing.
     """
-
-    bytes: int
-    window_s: float
-    retransmits: int
-    rtt_ms: float
-
-    @classmethod
-    def from_data(
-        cls, sender: Mapping[str, Any], receiver: Mapping[str, Any], *, warm_up_s: float
-    ) -> Self:
-        """Parse the results (``-J``) of both sides.
-
-        An interval counts if more than half of it lies after the warm-up.
-
-        Raises:
-            GuestError: one side failed, lacks a field, or counted nothing.
-        """
-        for side in (sender, receiver):
-            if "error" in side:
-                raise GuestError(f"iperf3: {side['error']}")
-        try:
-            sent, counted = (_after(side, warm_up_s) for side in (sender, receiver))
-            window_s = sum(float(interval["sum"]["seconds"]) for interval in counted)
-            if not (window_s and sent):
-                raise GuestError("iperf3 counted nothing after the warm-up")
-            streams = [flow for interval in counted for flow in interval["streams"]]
-            rtts_us = [flow["rtt"] for interval in sent for flow in interval["streams"]]
-            return cls(
-                bytes=sum(flow["bytes"] for flow in streams),
-                window_s=window_s,
-                retransmits=sum(int(interval["sum"]["retransmits"]) for interval in sent),
-                rtt_ms=fmean(rtts_us) / 1e3,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise GuestError(f"iperf3's result lacks a field: {error}") from error
+    for side in (sender, receiver):
+        if "error" in side:
+            raise GuestError(f"iperf3: {side['error']}")
+    try:
+        sent, counted = (_after(side, warm_up_s) for side in (sender, receiver))
+        window_s = sum(float(interval["sum"]["seconds"]) for interval in counted)
+        if not (window_s and sent):
+            raise GuestError("iperf3 counted nothing after the warm-up")
+        received = sum(flow["bytes"] for interval in counted for flow in interval["streams"])
+        rtts_us = [flow["rtt"] for interval in sent for flow in interval["streams"]]
+        return {
+            "goodput_mbit_per_s": received * 8 / window_s / 1e6,
+            "retransmits": sum(int(interval["sum"]["retransmits"]) for interval in sent),
+            "rtt_mean_ms": fmean(rtts_us) / 1e3,
+            "window_s": window_s,
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise GuestError(f"iperf3's result lacks a field: {error}") from error
 
 
 def _after(side: Mapping[str, Any], warm_up_s: float) -> list[Any]:
@@ -115,12 +98,12 @@ def run(
     netns: tuple[str, str],
     address: str,
     *,
-    cpus: tuple[str, str],
+    cpus: tuple[int, int],
     flows: int,
     warm_up_s: float,
     seconds: float,
     buffer_bytes: int = 0,
-) -> Flows:
+) -> dict[str, float]:
     """Send TCP from one namespace to the other and return the window's results.
 
     iperf3 takes whole seconds only, so the window may be longer than requested.
@@ -138,7 +121,7 @@ def run(
         GuestError: iperf3 is missing, failed or did not end.
     """
     sends, receives = (
-        ["taskset", "--cpu-list", cpu, "iperf3", "-J", "-i", str(STEP_S)] for cpu in cpus
+        ["taskset", "--cpu-list", str(cpu), "iperf3", "-J", "-i", str(STEP_S)] for cpu in cpus
     )
     serve = in_netns(netns[1], [*receives, "-s", "-1", "-B", address])
     send = [*sends, "-c", address, "-P", str(flows)]
@@ -151,7 +134,7 @@ def run(
             sent = parse(client.wait(length + END_GRACE_S))
         # A server without a client would wait for ever.
         received = sent if "error" in sent else parse(server.wait(END_GRACE_S))
-    return Flows.from_data(sent, received, warm_up_s=warm_up_s)
+    return window_metrics(sent, received, warm_up_s=warm_up_s)
 
 
 def wait_listening(server: Service) -> None:

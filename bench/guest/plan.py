@@ -13,6 +13,8 @@ from lab.variant import Variant
 
 PLAN_NAME = "plan.json"
 RAW_NAME = "raw.jsonl"
+NO_QUEUE = "noqueue"
+"""A qdisc without a queue: the driver must drop what does not fit into the ring."""
 
 Parameters = Mapping[str, int | float | str | bool]
 
@@ -23,7 +25,7 @@ class Job:
 
     Attributes:
         scenario: its name, for the result.
-        kind: key of bench.guest.scenarios.KINDS.
+        kind: key of bench.guest.kinds.KINDS.
         case: its name, for the result.
         parameters: of the case.
         variant: the driver.
@@ -41,7 +43,6 @@ class Job:
 
 
 def write_plan(path: Path, jobs: list[Job]) -> None:
-    """Write the jobs in the order of their runs."""
     with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"jobs": [asdict(job) for job in jobs]}, indent=1) + "\n")
         file.flush()
@@ -49,7 +50,6 @@ def write_plan(path: Path, jobs: list[Job]) -> None:
 
 
 def read_plan(path: Path) -> list[Job]:
-    """Read a plan."""
     return [
         Job(**{**job, "variant": Variant(job["variant"])})
         for job in json.loads(path.read_text())["jobs"]

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes the runs of a plan in order and appends each result to the raw data."""
+"""``python -m bench.guest.runner``: make the plan's missing runs and append their results."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import load
-from bench.guest.plan import RAW_NAME, Job
-from bench.guest.scenarios import KINDS, Scenario
+from bench.guest.base import Kind
+from bench.guest.kinds import KINDS
+from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, read_plan
 from guestlib.drivers import Drivers
 from guestlib.environment import Environment
-from guestlib.failure import GuestError
+from guestlib.failure import GuestError, Unsupported
 from guestlib.prepare import prepare_system
 
 PROGRESS_MARK = "@nodrop-progress "
@@ -42,7 +44,7 @@ def results_made(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def kind_of(job: Job) -> type[Scenario]:
+def kind_of(job: Job) -> type[Kind]:
     """Return the class that runs a job.
 
     Raises:
@@ -57,20 +59,26 @@ def kind_of(job: Job) -> type[Scenario]:
 def run_job(job: Job, environment: Environment) -> dict[str, Any]:
     """Make one run and return its line of raw data.
 
+    A case that this kernel cannot run has no metrics, and ``skipped`` with the reason.
+
     Raises:
         GuestError: the run failed; the message names it.
     """
-    started, before = time.monotonic(), load.read()
-    try:
-        metrics = kind_of(job)(job.parameters, environment).run(job.variant, job.seconds)
-    except (GuestError, OSError) as error:
-        where = f"{job.scenario} {job.case} {job.variant} pair {job.pair}"
-        raise GuestError(f"{where}: {error}") from error
-    return {
+    line: dict[str, Any] = {
         "scenario": job.scenario,
         "case": job.case,
         "variant": str(job.variant),
         "pair": job.pair,
+    }
+    started, before = time.monotonic(), load.read()
+    try:
+        metrics = kind_of(job)(job.parameters, environment).run(job.variant, job.seconds)
+    except Unsupported as error:
+        return line | {"skipped": str(error), "metrics": {}}
+    except (GuestError, OSError) as error:
+        where = f"{job.scenario} {job.case} {job.variant} pair {job.pair}"
+        raise GuestError(f"{where}: {error}") from error
+    return line | {
         "run_s": round(time.monotonic() - started, 4),
         "guest": load.between(before, load.read()),
         "metrics": metrics,
@@ -93,8 +101,28 @@ def run_all(jobs: Sequence[Job], environment: Environment, report: Callable[[int
     report(first)
     try:
         for done, job in enumerate(jobs[first:], start=first + 1):
-            drivers.use(job.variant, vhost=job.variant if kind_of(job).uses_vhost else None)
+            drivers.load(kind_of(job).modules(job.variant))
             append_result(raw, run_job(job, environment))
             report(done)
     finally:
         drivers.unload()
+
+
+def main() -> int:
+    """Run the plan; return 0 if all runs succeeded."""
+    try:
+        environment = Environment.from_environ()
+        jobs = read_plan(environment.out / PLAN_NAME)
+
+        def report(done: int) -> None:
+            print(PROGRESS_MARK + json.dumps({"done": done, "of": len(jobs)}), flush=True)
+
+        run_all(jobs, environment, report)
+    except GuestError as error:
+        print(f"bench.guest: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,40 +6,62 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from html import escape
-from pathlib import Path
 from string import Template
 from typing import Any
 
 from bench.report import plot
-from bench.report.files import PAGE_NAME, RunDirectory
-from bench.report.table import note
-from bench.report.tablerows import Section, format_interval, section
+from bench.report.table import Section, format_interval, note, section, where
+from bench.rundir import PAGE_NAME, RunDirectory
 
-TEMPLATE = Path(__file__).with_name("page.html")
+TEMPLATE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src \
+'unsafe-inline'; img-src data:">
+<title>nodrop: $title</title>
+<style>
+body { font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222;
+	background: #fff }
+dt { font-weight: bold }
+img { max-width: 100% }
+table { border-collapse: collapse }
+th, td { padding: 0.2em 0.8em; text-align: left; white-space: nowrap }
+td { text-align: right; font-variant-numeric: tabular-nums }
+thead, tr.case { border-top: 1px solid #bbb }
+pre, div { overflow-x: auto }
+</style>
+</head>
+<body>
+<h1>nodrop: $title</h1>
+$body
+</body>
+</html>
+"""
 
 
 def page(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
-    """Return the whole page."""
     title = escape(", ".join(summaries))
     body = _run(directory, summaries)
-    return Template(TEMPLATE.read_text("utf-8")).substitute(title=title, body=body)
+    return Template(TEMPLATE).substitute(title=title, body=body)
 
 
 def facts(directory: RunDirectory) -> dict[str, str]:
     """Return machine, kernel, source and programs of a run, by displayed names."""
     meta = directory.meta
-    machine, kernel, source = meta["machine"], meta["kernel"], meta["source"]
-    found = {
+    machine, kernel = meta["machine"], meta["kernel"]
+    displayed = {
         "Measured": meta["started"],
         "Machine": f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine.get('host_kernel')}",
-        "Kernel": f"Linux {kernel['release']} in user mode, {kernel.get('package')}, "
+        "Kernel": f"{where(kernel, machine)}, {kernel.get('package')}, "
         f"build {kernel.get('build_id')}",
-        "nodrop": ", ".join(f"{name} {value}" for name, value in source.items()),
+        "nodrop": ", ".join(f"{name} {value}" for name, value in meta["source"].items()),
         "Drivers": ", ".join(meta["variants"]),
     }
     if versions := meta.get("programs"):
-        found["Programs"] = ", ".join(f"{name} {words}" for name, words in versions.items())
-    return found
+        displayed["Programs"] = ", ".join(f"{name} {text}" for name, text in versions.items())
+    return displayed
 
 
 def _run(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.report.files import PLOT_NAME, RunDirectory
-from bench.report.table import caption
-from bench.report.tablerows import case_words
+from bench.report.table import caption, case_words
+from bench.rundir import PLOT_NAME, RunDirectory
 
 COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2", "old": "#cc79a7"}
 """Grey, and three colours of Okabe and Ito's palette for all kinds of colour vision."""
@@ -62,6 +61,8 @@ RATES = {
     "received_mbit_per_s": "Received bits per second",
     "goodput_mbit_per_s": "TCP goodput",
     "rtt_mean_ms": "TCP's round-trip time: less is better",
+    "instructions_per_packet": "Instructions per packet: less is better",
+    "fast_beside_ratio": "Fast guest beside a slow one, of its rate alone",
 }
 """Metrics that are shown as ratios to stock: title."""
 DUE = "first_due_percent"
@@ -78,7 +79,7 @@ class Panel:
         title: what it shows.
         unit: of the vertical axis.
         labels: of the groups of bars.
-        pick: group and driver -> median and interval; None: there is none.
+        groups: for each group of bars, driver -> median and interval.
         variants: the drivers.
         line: value of a reference line; None: no line.
         linear: the vertical axis is linear up to here and logarithmic above, so it includes 0;
@@ -88,7 +89,7 @@ class Panel:
     title: str
     unit: str
     labels: Sequence[str]
-    pick: Callable[[int, str], Numbers | None]
+    groups: Sequence[Mapping[str, Numbers]]
     variants: Sequence[str]
     line: float | None = None
     linear: float | None = None
@@ -103,19 +104,20 @@ class Panel:
         """Draw medians as bars, with their intervals; the axis ends slightly above the medians."""
         width, tallest = 0.8 / len(self.variants), self.line or 0.0
         for number, variant in enumerate(self.variants):
-            for index in range(len(self.labels)):
-                if (data := self.pick(index, variant)) is None:
+            for index, group in enumerate(self.groups):
+                if variant not in group:
                     continue
-                place = index + (number - (len(self.variants) - 1) / 2) * width
+                data = group[variant]
+                x = index + (number - (len(self.variants) - 1) / 2) * width
                 height = data["median"]
                 tallest = max(tallest, height)
-                axes.bar(place, height, width * 0.92, **style(variant))
+                axes.bar(x, height, width * 0.92, **style(variant))
                 low, high = (abs(data[name] - height) for name in ("low", "high"))
                 if low or high:
-                    axes.errorbar(place, height, [[low], [high]], capsize=2, color=INK, lw=0.8)
+                    axes.errorbar(x, height, [[low], [high]], capsize=2, color=INK, lw=0.8)
                 above = height * 1.15 if self.linear else min(data["high"], 1.3 * height)
                 axes.text(
-                    place,
+                    x,
                     above or (self.linear or 0.0) / 5,
                     short(height),
                     ha="center",
@@ -136,7 +138,6 @@ class Panel:
 
 
 def style(variant: str) -> dict[str, Any]:
-    """Return a driver's colour and hatching."""
     return {
         "facecolor": COLOURS[variant],
         "edgecolor": "#ffffff",
@@ -157,18 +158,21 @@ def short(value: float) -> str:
 
 def latency(summary: Mapping[str, Any], variants: Sequence[str]) -> Panel:
     """Return the panel of the round-trip time's percentiles under load."""
-    by_variant, names = summary["variants"], list(LATENCIES)
     return Panel(
         "Latency beside a TCP flow",
         "round trip, ms, interval",
         list(LATENCIES.values()),
-        lambda index, variant: by_variant.get(variant, {}).get(names[index]),
+        [_values(summary["variants"], metric) for metric in LATENCIES],
         variants,
     )
 
 
+def _values(part: Mapping[str, Mapping[str, Numbers]], metric: str) -> dict[str, Numbers]:
+    """Return a metric of each driver, or ratio, that has it."""
+    return {name: metrics[metric] for name, metrics in part.items() if metric in metrics}
+
+
 def panels(summaries: Mapping[str, Any], variants: Sequence[str]) -> list[Panel]:
-    """Return the panels of a run's plot, which depend on its scenarios."""
     return [
         panel
         for summary in summaries.values()
@@ -181,43 +185,42 @@ def _panels(summary: Mapping[str, Any], variants: Sequence[str], *, alone: bool)
     labels = ["\n".join(reversed(case_words(name))) for name in summary["cases"]]
     has_latency = "latency_p99_ms" in metrics
 
-    def value(metric: str) -> Callable[[int, str], Numbers | None]:
-        return lambda index, variant: cases[index]["variants"].get(variant, {}).get(metric)
-
     if has_latency:
         yield latency(summary, variants)
     if DUE in metrics:
         title = "Share of the first class, of its due share"
-        yield Panel(title, "%, interval", labels, value(DUE), variants, line=100)
+        groups = [_values(case["variants"], DUE) for case in cases]
+        yield Panel(title, "%, interval", labels, groups, variants, line=100)
         return
     # TCP retransmits what is dropped: its goodput shows the cost.
     for metric, (title, unit) in COUNTS.items() if "goodput_mbit_per_s" not in metrics else ():
         if metric in metrics:
-            text = f"{unit}, logarithmic"
-            yield Panel(title, text, labels, value(metric), variants, linear=1)
+            groups = [_values(case["variants"], metric) for case in cases]
+            yield Panel(title, f"{unit}, logarithmic", labels, groups, variants, linear=1)
     if not alone and has_latency:
         return
     every = [*cases, summary] if len(cases) > 1 else cases
     below = [*labels, "together"] if len(cases) > 1 else labels
     others = [variant for variant in variants if variant != "stock"]
 
-    def ratio(metric: str) -> Callable[[int, str], Numbers | None]:
-        return lambda index, name: every[index]["ratios"].get(f"{name}/stock", {}).get(metric)
-
     for metric, title in RATES.items():
         if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
-            yield Panel(title, "times stock, interval", below, ratio(metric), others, line=1)
+            ratios = [_values(part["ratios"], metric) for part in every]
+            groups = [
+                {name: part[f"{name}/stock"] for name in others if f"{name}/stock" in part}
+                for part in ratios
+            ]
+            yield Panel(title, "times stock, interval", below, groups, others, line=1)
 
 
-def finish(figure: Figure, words: str, variants: Sequence[str]) -> None:
-    """Draw the legend above a plot and a caption below it."""
+def finish(figure: Figure, text: str, variants: Sequence[str]) -> None:
     figure.legend(
         handles=[mpl.patches.Patch(**style(name)) for name in variants],
         loc="outside upper center",
         ncols=len(variants),
         frameon=False,
     )
-    text = textwrap.fill(words, int(CHARS_PER_INCH * figure.get_figwidth()))
+    text = textwrap.fill(text, int(CHARS_PER_INCH * figure.get_figwidth()))
     figure.supxlabel(text, fontsize=7, color=FAINT)
 
 

@@ -1,23 +1,178 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The table of a run, for a terminal and a Markdown file."""
+"""The table of a run, for a terminal, a Markdown file and the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bench.report import noise
-from bench.report.files import MARKDOWN_NAME, RunDirectory
-from bench.report.tablerows import Section, section
-from nodrop.columns import Cell, Column
-from nodrop.screen import Screen
+from bench.report.summary import OTHERS, SPREAD, STEAL
+from bench.rundir import MARKDOWN_NAME, RunDirectory
+from bench.scenario import Metric, Scenario
+from nodrop.screen import Cell, Column, Screen
 
 SET_UP = ("ip", "tc")
 """Programs of every scenario; they carry no packets."""
+ALL_CASES = "all cases"
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        case: its label; empty if it is the same as in the row above.
+        metric: label and unit.
+        cells: in the order of :func:`columns`.
+    """
+
+    case: str
+    metric: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A scenario's part of a table.
+
+    Attributes:
+        total_label: label of its last rows, about all cases together.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    total_label: str = ALL_CASES
+
+
+def format_value(value: float) -> str:
+    """Return a number with three significant digits, large ones rounded with separators."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def format_interval(data: Mapping[str, float]) -> str:
+    low, high = format_value(data["low"]), format_value(data["high"])
+    return f"{format_value(data['median'])} [{low}, {high}]"
+
+
+def format_ratio(data: Mapping[str, float], decimals: int = 2) -> str:
+    median, low, high = (f"{data[name]:.{decimals}f}" for name in ("median", "low", "high"))
+    return f"{median} [{low}, {high}]"
+
+
+def case_words(name: str) -> list[str]:
+    """Return a case's parameters as text: ``["2 senders", "ring 5"]``.
+
+    The ring has txqueuelen slots.
+    """
+    words = []
+    for part in name.split(","):
+        key, _, value = part.partition("=")
+        if key in ("senders", "flows", "queues"):
+            words.append(f"{value} {key.removesuffix('s') if value == '1' else key}")
+        elif key == "txqueuelen":
+            words.append(f"ring {value}")
+        elif key == "offloads":
+            words.append("TSO" if value == "True" else "no TSO")
+        elif key == "bottleneck":
+            words.append(f"slow {value}")
+        elif key in ("payload", "payload_bytes"):
+            words.append(f"{value} bytes")
+        elif key in ("reader_cpu", "worker_cpu"):
+            words.append("any CPU" if value == "-1" else f"CPU {value}")
+        else:
+            words.append(f"{key} {value}".strip())
+    return words
+
+
+def total_label(scenario: Scenario, summary: Mapping[str, Any]) -> str:
+    """Return the label of all cases together, which excludes those without a run."""
+    planned, made = len(scenario.cases()), len(summary["cases"])
+    return ALL_CASES if made == planned else f"{made} of {planned} cases"
+
+
+def columns(variants: Sequence[str]) -> tuple[str, ...]:
+    """Return the headings of the columns after case and metric."""
+    heads: list[str] = []
+    for variant in variants:
+        heads.append(variant)
+        if variant != "stock" and "stock" in variants:
+            heads.append(f"{variant} / stock")
+    return tuple(heads)
+
+
+def _cells(
+    part: Mapping[str, Any],
+    name: str,
+    metric: Metric,
+    variants: Sequence[str],
+    form: Callable[[Mapping[str, float]], str],
+) -> tuple[str, ...]:
+    cells: list[str] = []
+    for variant in variants:
+        value = part["variants"].get(variant, {}).get(name)
+        cells.append(form(value) if value else MISSING)
+        if variant != "stock" and "stock" in variants:
+            cells.append(_to_stock(part, name, metric, variant))
+    return tuple(cells)
+
+
+def _to_stock(part: Mapping[str, Any], name: str, metric: Metric, variant: str) -> str:
+    """Return the ratio of a driver's value to stock's, and for an exact one the difference."""
+    ratio = part["ratios"].get(f"{variant}/stock", {}).get(name)
+    if not ratio or not metric.has_ratio:
+        return MISSING
+    if not metric.exact:
+        return format_ratio(ratio)
+    difference = (ratio["median"] - 1) * part["variants"]["stock"][name]["median"]
+    return f"{format_ratio(ratio, 3)}, {difference:+,.0f}"
+
+
+def _rows(
+    case: str,
+    part: Mapping[str, Any],
+    metrics: Mapping[str, Metric],
+    variants: Sequence[str],
+    form: Callable[[Mapping[str, float]], str],
+) -> list[Row]:
+    shown = [(name, metric) for name, metric in metrics.items() if metric.shown]
+    return [
+        Row(
+            case=case if not index else "",
+            metric=f"{metric.label}, {metric.unit}",
+            cells=_cells(part, name, metric, variants, form),
+        )
+        for index, (name, metric) in enumerate(shown)
+    ]
+
+
+def format_median(data: Mapping[str, float]) -> str:
+    return format_value(data["median"])
+
+
+def section(
+    scenario: Scenario,
+    summary: Mapping[str, Any],
+    variants: Sequence[str],
+    form: Callable[[Mapping[str, float]], str] = format_median,
+) -> Section:
+    """Return a scenario's part of the table; ``form`` formats the drivers' own numbers."""
+    rows: list[Row] = []
+    cases = summary["cases"]
+    for name, case in cases.items():
+        rows += _rows(", ".join(case_words(name)), case, scenario.metrics, variants, form)
+    if len(cases) > 1:
+        rows += _rows(total_label(scenario, summary), summary, scenario.metrics, variants, form)
+    return Section(scenario.title, columns(variants), tuple(rows), total_label(scenario, summary))
 
 
 def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Section]:
-    """Return the parts of a run's table."""
     variants = directory.meta["variants"]
     return [
         section(directory.scenarios[name], summary, variants) for name, summary in summaries.items()
@@ -25,47 +180,56 @@ def sections(directory: RunDirectory, summaries: Mapping[str, Any]) -> list[Sect
 
 
 def caption(summaries: Mapping[str, Any]) -> str:
-    """Return the line that says where and how the numbers were made.
-
-    The scenarios may be from several runs; where these differ, each is named.
-    """
+    """Return the line that says where and how the numbers of a run were made."""
     lengths = "; ".join(
         f"{name}: {summary['pairs']} {'pair' if summary['pairs'] == 1 else 'pairs'} "
-        f"of {summary['seconds']:g} s"
+        + (f"of {summary['seconds']:g} s" if summary["seconds"] else "of a fixed number of packets")
         for name, summary in summaries.items()
     )
-    places = _shared({name: _place(summary) for name, summary in summaries.items()})
+    first = next(iter(summaries.values()))
     return (
-        f"{places}. {lengths}. Medians; ratios pair by pair with their 95 % intervals "
-        "(fewer than six: the range). A ring has txqueuelen slots."
+        f"{where(first['kernel'], first['machine'])}. {lengths}. Medians; "
+        "ratios pair by pair with their 95 % intervals (fewer than six: the range). "
+        "A ring has txqueuelen slots."
     )
 
 
 def note(directory: RunDirectory, summaries: Mapping[str, Any]) -> str:
-    """Return the text below a run's table."""
     parts = [caption(summaries)]
     versions = directory.meta.get("programs", {})
     if words := ", ".join(f"{name} {of}" for name, of in versions.items() if name not in SET_UP):
         parts.append(f"With {words}.")
     if times := directory.meta["continued"]:
         parts.append(f"Interrupted and continued: {', '.join(times)}.")
-    parts += [noise.sentence(*item) for item in summaries.items()]
+    skipped = {f"{run.case} ({run.skipped})" for run in directory.runs if run.skipped}
+    if skipped:
+        parts.append(f"Not possible on this kernel: {', '.join(sorted(skipped))}.")
+    parts += [noise_sentence(*item) for item in summaries.items()]
     return " ".join(parts)
 
 
-def _place(summary: Mapping[str, Any]) -> str:
-    kernel, machine = summary["kernel"], summary["machine"]
+def noise_sentence(name: str, summary: Mapping[str, Any]) -> str:
+    """Return whether the machine was quiet during a scenario, with the measured shares."""
+    if "qemu" in summary["kernel"]:
+        return f"{name}: instructions were counted, so other programs make no difference."
+    noise = summary["noise"]
+    state = {True: "noisy", False: "quiet", None: "perhaps noisy, too little is recorded"}
+    parts = [
+        f"{who} {'unknown' if share is None else f'{share:.1%}'} (noisy: over {mark:.0%})"
+        for who, share, mark in (
+            ("others' CPU time", noise["others_cpu_share"], OTHERS),
+            ("a hypervisor's", noise["steal_share"], STEAL),
+            ("spread of stock's runs", noise["stock_spread"], SPREAD),
+        )
+    ]
+    reasons = f" ({', '.join(noise['reasons'])})" if noise["reasons"] else ""
+    return f"{name}: the machine was {state[noise['noisy']]}{reasons}; {', '.join(parts)}."
+
+
+def where(kernel: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
+    if "qemu" in kernel:
+        return f"Linux {kernel['release']} on one CPU, counted by -icount of {kernel['qemu']}"
     return f"Linux {kernel['release']} in user mode, {machine['cpu']}, {machine['cpus']} CPUs"
-
-
-def _shared(parts: Mapping[str, str]) -> str:
-    """Return a text about all scenarios, which names them only where they differ."""
-    by_words: dict[str, list[str]] = {}
-    for name, words in parts.items():
-        by_words.setdefault(words, []).append(name)
-    if len(by_words) == 1:
-        return next(iter(by_words))
-    return "; ".join(f"{words} ({', '.join(names)})" for words, names in by_words.items() if words)
 
 
 def print_to(screen: Screen, parts: Sequence[Section], below: str) -> None:
@@ -74,12 +238,12 @@ def print_to(screen: Screen, parts: Sequence[Section], below: str) -> None:
         columns = [Column("case"), Column("metric")]
         columns += [Column(head, right=True) for head in part.columns]
         screen.print(part.title, "bold")
-        screen.table(columns, list(_cells(part)))
+        screen.table(columns, list(_styled(part)))
         screen.print()
     screen.text(below, "dim")
 
 
-def _cells(part: Section) -> Iterator[list[Cell]]:
+def _styled(part: Section) -> Iterator[list[Cell]]:
     """Yield the cells of each line, totals in bold, drops in red."""
     style = ""
     for row in part.rows:
@@ -94,7 +258,6 @@ def _cells(part: Section) -> Iterator[list[Cell]]:
 
 
 def markdown(parts: Sequence[Section], below: str) -> str:
-    """Return the table as Markdown."""
     lines: list[str] = []
     for part in parts:
         heads = ["case", "metric", *part.columns]
@@ -106,7 +269,6 @@ def markdown(parts: Sequence[Section], below: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape text for a cell."""
     for char, safe in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " ")):
         text = text.replace(char, safe)
     return text

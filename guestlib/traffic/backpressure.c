@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "tun.h"
+#include "common.h"
 
 static int set_iff(int fd, struct ifreq *wanted)
 {

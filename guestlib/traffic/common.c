@@ -1,21 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "common.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sock_diag.h>
+#include <netinet/udp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #define POLL_STEP_NS	(10 * 1000 * 1000ULL)
+#define SECONDS_MAX	86400
+
+#ifndef SO_MEMINFO
+#define SO_MEMINFO 55
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
 
 /* Written by signal handlers and threads. */
 static bool stop_flag;
+
+static unsigned int json_depth;
+static bool json_first;
 
 void die(enum exit_status status, const char *format, ...)
 {
@@ -179,4 +195,238 @@ __u64 percentile(const __u64 *sorted, __u64 count, __u64 per_thousand)
 	__u64 rank = (count * per_thousand + 999) / 1000;
 
 	return count ? sorted[rank ? rank - 1 : 0] : 0;
+}
+
+static void print_help(const char *summary, const struct option_spec *specs)
+{
+	const struct option_spec *spec;
+
+	printf("%s: %s\n\n", program_invocation_short_name, summary);
+	for (spec = specs; spec->name; spec++) {
+		printf("  --%-16s %s", spec->name, spec->help);
+		if (spec->number)
+			printf(" (%llu)", *spec->number);
+		else if (spec->duration_ns)
+			printf(" (%g)",
+			       (double)*spec->duration_ns / NSEC_PER_SEC);
+		else if (spec->text && *spec->text)
+			printf(" (%s)", *spec->text);
+		putchar('\n');
+	}
+	puts("\nThe result is a line of JSON on stdout. Exit status:\n"
+	     "0 success, 1 failure, 2 usage, 4 not supported here.");
+	exit(EXIT_FINE);
+}
+
+static const struct option_spec *find_option(const struct option_spec *specs,
+					     const char *name)
+{
+	const struct option_spec *spec;
+
+	for (spec = specs; spec->name; spec++) {
+		if (!strcmp(spec->name, name))
+			return spec;
+	}
+	die(EXIT_USAGE, "unknown option --%s; --help lists the options", name);
+}
+
+static void parse_number(const struct option_spec *spec, const char *value)
+{
+	unsigned long long number;
+	char *end;
+
+	errno = 0;
+	number = strtoull(value, &end, 0);
+	if (errno || end == value || *end || *value == '-' ||
+	    number < spec->min || number > spec->max)
+		die(EXIT_USAGE,
+		    "--%s must be a number from %llu to %llu, not '%s'",
+		    spec->name, spec->min, spec->max, value);
+	*spec->number = number;
+}
+
+static void parse_duration(const struct option_spec *spec, const char *value)
+{
+	double seconds;
+	char *end;
+
+	seconds = strtod(value, &end);
+	if (end == value || *end || !(seconds > 0) || seconds > SECONDS_MAX)
+		die(EXIT_USAGE,
+		    "--%s must be more than 0 and at most %d seconds, not '%s'",
+		    spec->name, SECONDS_MAX, value);
+	*spec->duration_ns = seconds * NSEC_PER_SEC;
+}
+
+void parse_options(int argc, char **argv, const char *summary,
+		   const struct option_spec *specs)
+{
+	const struct option_spec *spec;
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		if (strncmp(argv[i], "--", 2))
+			die(EXIT_USAGE,
+			    "unexpected argument '%s'; --help lists the options",
+			    argv[i]);
+		if (!strcmp(argv[i], "--help"))
+			print_help(summary, specs);
+		spec = find_option(specs, argv[i] + 2);
+		if (spec->flag) {
+			*spec->flag = true;
+			continue;
+		}
+		if (++i == argc)
+			die(EXIT_USAGE, "--%s needs a value", spec->name);
+		if (spec->text)
+			*spec->text = argv[i];
+		else if (spec->duration_ns)
+			parse_duration(spec, argv[i]);
+		else
+			parse_number(spec, argv[i]);
+	}
+}
+
+void require_text(const char *name, const char *text)
+{
+	if (!text)
+		die(EXIT_USAGE, "--%s is required; --help lists the options",
+		    name);
+}
+
+static void json_name(const char *name)
+{
+	if (!json_first)
+		printf(", ");
+	json_first = false;
+	if (name)
+		printf("\"%s\": ", name);
+}
+
+void json_open(const char *name)
+{
+	if (!json_depth++)
+		json_first = true;
+	json_name(name);
+	putchar('{');
+	json_first = true;
+}
+
+void json_count(const char *name, __u64 value)
+{
+	json_name(name);
+	printf("%llu", value);
+}
+
+void json_ready(void)
+{
+	json_open(NULL);
+	json_name("ready");
+	printf("true");
+	json_close();
+}
+
+void json_seconds(const char *name, __u64 duration_ns)
+{
+	json_name(name);
+	printf("%.6f", (double)duration_ns / NSEC_PER_SEC);
+}
+
+static __u64 ns_of(const struct timeval *time)
+{
+	return time->tv_sec * NSEC_PER_SEC + time->tv_usec * NSEC_PER_USEC;
+}
+
+void json_usage(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage))
+		die(EXIT_FAILED, "cannot read the program's CPU time");
+	json_seconds("cpu_seconds",
+		     ns_of(&usage.ru_utime) + ns_of(&usage.ru_stime));
+	json_count("voluntary_switches", usage.ru_nvcsw);
+	json_count("involuntary_switches", usage.ru_nivcsw);
+}
+
+void json_close(void)
+{
+	putchar('}');
+	json_first = false;
+	if (--json_depth)
+		return;
+	putchar('\n');
+	fflush(stdout);
+}
+
+struct sockaddr_in parse_address(const char *text, __u64 port)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_port = htons(port),
+	};
+
+	if (inet_pton(AF_INET, text, &address.sin_addr) != 1)
+		die(EXIT_USAGE, "'%s' is not an IPv4 address", text);
+	return address;
+}
+
+int open_udp(const char *local, __u64 port, __u64 rcvbuf)
+{
+	struct sockaddr_in address = parse_address(local, port);
+	/* The kernel doubles it, for its overhead per packet. */
+	int size = rcvbuf / 2;
+	int fd;
+
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		die(EXIT_FAILED, "cannot open a UDP socket: %s",
+		    strerror(errno));
+	if (size &&
+	    setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) &&
+	    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)))
+		die(EXIT_FAILED, "cannot set the receive buffer: %s",
+		    strerror(errno));
+	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)))
+		die(EXIT_FAILED, "cannot bind to %s: %s", local,
+		    strerror(errno));
+	return fd;
+}
+
+void connect_udp(int fd, const char *remote, __u64 port)
+{
+	struct sockaddr_in address = parse_address(remote, port);
+
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)))
+		die(EXIT_FAILED, "cannot reach %s: %s", remote,
+		    strerror(errno));
+}
+
+void set_sndbuf(int fd, __u64 bytes)
+{
+	int size = bytes;
+
+	if (size && setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)))
+		die(EXIT_FAILED, "cannot set the send buffer to %d bytes: %s",
+		    size, strerror(errno));
+}
+
+void segment_udp(int fd, __u64 bytes)
+{
+	int size = bytes;
+
+	if (setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof(size)))
+		die(EXIT_FAILED, "cannot send segments of %d bytes: %s", size,
+		    strerror(errno));
+}
+
+__u64 socket_drops(int fd)
+{
+	__u32 values[SK_MEMINFO_VARS] = {};
+	socklen_t size = sizeof(values);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, values, &size))
+		die(EXIT_FAILED, "cannot read a socket's drops: %s",
+		    strerror(errno));
+	return values[SK_MEMINFO_DROPS];
 }

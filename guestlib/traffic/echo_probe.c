@@ -13,9 +13,6 @@
 #include <sys/socket.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
 
 #define PROBES_MAX	10000000ULL
 #define PORT		7

@@ -23,10 +23,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
-#include "tun.h"
 
 #define SPI		0x6e6f6472U
 #define TAG_BYTES	16

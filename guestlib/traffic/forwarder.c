@@ -15,9 +15,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "tun.h"
 
 struct direction {
 	int from;

@@ -20,10 +20,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
-#include "tun.h"
 
 #define LOOP_TURNS	10000000ULL
 #define LOOP_LENGTH	2	/* instructions per iteration */

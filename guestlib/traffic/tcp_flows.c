@@ -19,9 +19,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
 
 #define FLOWS_MAX	64
 #define PORT		5201

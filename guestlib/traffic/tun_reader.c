@@ -14,9 +14,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "tun.h"
 
 #define LOG_MAX		1000000ULL
 

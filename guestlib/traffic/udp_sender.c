@@ -12,10 +12,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
-#include "tun.h"
 
 #define SENDERS_MAX	64
 #define PAYLOAD_MAX	65507

@@ -10,9 +10,6 @@
 #include <sys/uio.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
 
 #define BATCH		64
 #define PAYLOAD_MAX	65536

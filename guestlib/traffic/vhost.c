@@ -17,9 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common.h"
-#include "tun.h"
-
 #define RING_ALIGN	4096
 
 /* Size of a buffer: a small packet, or a part of a large one. */

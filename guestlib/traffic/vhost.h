@@ -3,11 +3,11 @@
 #ifndef TRAFFIC_VHOST_H
 #define TRAFFIC_VHOST_H
 
-#include <linux/types.h>
 #include <linux/virtio_ring.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+#include "common.h"
 
 enum { VHOST_RX, VHOST_TX, VHOST_RINGS };
 

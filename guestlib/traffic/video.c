@@ -15,9 +15,6 @@
 #include <sys/socket.h>
 
 #include "common.h"
-#include "json.h"
-#include "options.h"
-#include "socket.h"
 
 #define SIZES_MAX	100000
 #define PAYLOAD_MAX	1472

@@ -39,7 +39,7 @@ static struct nodrop_live_build_id nodrop_live_vhost_id = {
 	4, 20, 3, "GNU", NODROP_LIVE_VHOST_ID
 };
 
-/* Does the build id match the module that kmod/live/prove has checked? */
+/* Does the build id match the module that dkms/prove has checked? */
 static bool nodrop_live_fits(const struct module *module,
 			     const struct nodrop_live_build_id *id)
 {

@@ -2,7 +2,7 @@
 /*
  * Included before a driver of the kernel whose functions replace those of the
  * running one. Removes what would make it a module: init, parameters, exports,
- * description. The compiler then omits all that is unused; kmod/live/prove
+ * description. The compiler then omits all that is unused; dkms/prove
  * refuses an object in which data of the driver are left.
  */
 #ifndef NODROP_LIVE_STOCK_H

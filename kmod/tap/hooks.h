@@ -8,7 +8,7 @@
  *
  * A hook without effect fails the build. A renamed function that tap.c does not
  * define is undefined. A function of nodrop that nothing calls is an unused
- * one. kmod/prepare refuses a tap.c that accesses its ring by a name not listed
+ * one. dkms/prepare refuses a tap.c that accesses its ring by a name not listed
  * here.
  */
 #ifndef NODROP_TAP_HOOKS_H

@@ -8,7 +8,7 @@
  *
  * A hook without effect fails the build. A renamed function that tun.c does not
  * define is undefined, and one that it defines in another form is defined
- * twice. A function of nodrop that nothing calls is an unused one. kmod/prepare
+ * twice. A function of nodrop that nothing calls is an unused one. dkms/prepare
  * refuses a tun.c that accesses its ring by a name not listed here.
  */
 #ifndef NODROP_TUN_HOOKS_H

@@ -9,7 +9,7 @@
  * apart. There is no policy here.
  *
  * A hook without effect fails the build: a function of nodrop that nothing
- * calls is an unused one, and kmod/prepare refuses a net.c that accesses its
+ * calls is an unused one, and dkms/prepare refuses a net.c that accesses its
  * ring in a way that is not listed here.
  */
 #ifndef NODROP_VHOST_NET_HOOKS_H

@@ -31,8 +31,6 @@ _CANDIDATE_RELEASE = re.compile(r"~rc\d+")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One version of a package in one suite."""
-
     package: str
     version: str
     suite: str
@@ -74,7 +72,6 @@ def configured() -> tuple[str, list[tuple[str, str]]]:
 
 
 def parse_madison(text: str) -> list[Candidate]:
-    """Return the candidates in the output of ``apt-cache madison``."""
     matches = (_MADISON.match(line) for line in text.splitlines())
     return [Candidate(m[1], m[2], m[3]) for m in matches if m]
 
@@ -198,42 +195,16 @@ class PrivateApt:
             return []
         return parse_madison(self._run("apt-cache", "madison", *names).output)
 
-    def sha256(self, candidate: Candidate) -> str:
-        """Return the hash of a package's file, from the signed lists.
-
-        Raises:
-            NodropError: the lists lack it.
-        """
-        name = f"{candidate.package}={candidate.version}"
-        shown = self._run("apt-cache", "show", name)
-        match = re.search(r"^SHA256: ([0-9a-f]{64})$", shown.output, re.MULTILINE)
-        if not match:
-            raise NodropError(f"The mirror's lists have no hash of {name}.", "Try again later.")
-        return match[1]
-
     def download(self, candidate: Candidate) -> Path:
-        """Fetch a package, verify it against the signed lists, and return its file.
-
-        Raises:
-            NodropError: it cannot be fetched.
-        """
+        """Fetch a package, verify it against the signed lists, and return its file."""
         name = f"{candidate.package}={candidate.version}"
-        result = self._run("apt-get", "download", name, timeout=DOWNLOAD_TIMEOUT_S)
-        files = list(self.place.glob(f"{candidate.package}_*.deb"))
-        if result.status != 0 or not files:
-            raise NodropError(
-                f"Cannot fetch {name} from the mirror.",
-                "apt printed:\n" + proc.tail(result.output, 8),
-            )
-        return files[0]
+        files = self._fetch(name, self.place, "download", name)
+        return next(path for path in files if path.name.startswith(f"{candidate.package}_"))
 
     def download_all(self, candidate: Candidate) -> list[Path]:
         """Fetch a package and all its dependencies, as if nothing were installed.
 
         Dependencies come from the package's own suite if it has them.
-
-        Raises:
-            NodropError: they cannot be fetched.
         """
         nothing = self.place / "status"
         nothing.touch()
@@ -245,12 +216,16 @@ class PrivateApt:
             "Debug::NoLocking": "true",
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-        command = ["apt-get", "install", "--yes", "--download-only", *words, name]
-        result = self._run(*command, timeout=DOWNLOAD_TIMEOUT_S)
-        files = sorted((self.place / "cache" / "archives").glob("*.deb"))
+        archives = self.place / "cache" / "archives"
+        return self._fetch(name, archives, "install", "--yes", "--download-only", *words, name)
+
+    def _fetch(self, name: str, directory: Path, *words: str) -> list[Path]:
+        """Run apt-get; return the packages that are then in a directory."""
+        result = self._run("apt-get", *words, timeout=DOWNLOAD_TIMEOUT_S)
+        files = sorted(directory.glob("*.deb"))
         if result.status != 0 or not files:
             raise NodropError(
-                f"Cannot fetch {name} and its dependencies from the mirror.",
+                f"Cannot fetch {name} from the mirror.",
                 "apt printed:\n" + proc.tail(result.output, 8),
             )
         return files
@@ -298,7 +273,6 @@ class PrivateApt:
 
 
 def kept_settings(dump: str) -> str:
-    """Return the lines of ``apt-config dump`` about access to the mirror."""
     kept = [
         line
         for line in dump.splitlines()

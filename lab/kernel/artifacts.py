@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.kernel import cache, other
+from lab.kernel import cache
 from lab.kernel.kbuild import Kernel, make
+from lab.sources import REPOSITORY, content_hash
+from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
+GIT_TIMEOUT_S = 60.0
 
 _RECIPE = 2
 _STOCK = (
@@ -33,7 +34,6 @@ _STOCK_TAP = (
     "drivers/net/ipvlan/ipvtap.ko",
 )
 """Copied if the flavour has them."""
-_PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
 
 
 @dataclass(frozen=True)
@@ -41,32 +41,16 @@ class Artifacts:
     """Directories that a guest needs besides its kernel.
 
     Attributes:
-        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (NODROP_MODULES);
+        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (LAB_MODULES);
             ``old/*.ko`` if they were asked for.
-        bin: the traffic programs (NODROP_BIN).
+        bin: the traffic programs (LAB_BIN).
     """
 
     modules: Path
     bin: Path
 
 
-def content_hash(*trees: Path) -> str:
-    """Return a hash of the names, modes and contents of all source files in directories."""
-    total = hashlib.sha256()
-    for tree in trees:
-        for path in sorted(tree.rglob("*")):
-            inside = path.relative_to(tree)
-            hidden = any(part.startswith(".") for part in inside.parts)
-            if hidden or path.suffix in _PRODUCTS or not path.is_file():
-                continue
-            mode = path.stat().st_mode & 0o111
-            total.update(f"{tree.name}/{inside}\0{mode}\0".encode())
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
-
-
 def copy_modules(files: Iterable[Path], place: Path) -> None:
-    """Copy files into a directory, created if missing."""
     place.mkdir(parents=True, exist_ok=True)
     for path in files:
         shutil.copy(path, place)
@@ -77,17 +61,14 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
 
     Args:
         old: the commit of the modules in ``old/``; empty: there is no ``old/``.
-
-    Raises:
-        NodropError: a part of the repository is missing or fails to build.
     """
-    kmod, traffic = REPOSITORY / "kmod", REPOSITORY / "guestlib/traffic"
+    kmod, dkms, traffic = (REPOSITORY / name for name in ("kmod", "dkms", "guestlib/traffic"))
     for tree in (kmod, traffic):
         if not (tree / "Makefile").exists():
             raise NodropError(
                 f"{tree} has no Makefile.", "Run nodrop from a complete clone of its repository."
             )
-    key = cache.digest(_RECIPE, kernel.build_id, content_hash(kmod, traffic), old)
+    key = cache.digest(_RECIPE, kernel.build_id, content_hash(kmod, dkms, traffic), old)
     store = cache.Cache("artifacts", keep=16)
 
     def build(temporary: Path, _final: Path) -> None:
@@ -95,7 +76,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
         work = temporary / "work"
         ours = {"nodrop": kmod}
         if old:
-            ours["old"] = other.unpack(old, work / "other")
+            ours["old"] = unpack_commit(old, work / "other")
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
         steps = (
             *(
@@ -127,3 +108,40 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
 
     entry = store.get(key, build)
     return Artifacts(modules=entry / "modules", bin=entry / "bin")
+
+
+def resolve_commit(commit: str) -> str:
+    """Return the full hash of a commit that has modules.
+
+    Raises:
+        NodropError: this clone has no such commit, or the commit no modules.
+    """
+    commit_hash = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+    if not commit_hash or not git("ls-tree", commit_hash, "kmod/Makefile"):
+        raise NodropError(
+            f"{commit} is no commit with modules.",
+            "Name one of this clone's that has kmod/Makefile.",
+        )
+    return commit_hash
+
+
+def unpack_commit(commit: str, directory: Path) -> Path:
+    """Write a commit's modules below a new directory; return where they are."""
+    directory.mkdir(parents=True)
+    archive = directory / "kmod.tar"
+    scripts = ["dkms"] if git("ls-tree", commit, "dkms") else []  # older commits: in kmod
+    git("archive", "-o", str(archive), commit, "kmod", *scripts)
+    done = proc.run(["tar", "-C", str(directory), "-xf", str(archive)], timeout=GIT_TIMEOUT_S)
+    if done.status:
+        raise NodropError(f"Cannot unpack the modules of {commit}: {proc.tail(done.output, 1)}")
+    return directory / "kmod"
+
+
+def git(*arguments: str) -> str:
+    """Run git in this clone; return its output, or "" if it fails.
+
+    Raises:
+        NodropError: git is not installed, or did not end in time.
+    """
+    done = proc.run(["git", "-C", str(REPOSITORY), *arguments], timeout=GIT_TIMEOUT_S)
+    return "" if done.status else done.output

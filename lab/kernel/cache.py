@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nodrop import deadline
+from nodrop import proc
 from nodrop.errors import NodropError
 
 STAMP = ".complete.json"
@@ -33,13 +33,13 @@ NEEDED_BYTES = 2 << 30
 
 _LOCK_POLL_S = 0.2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_ELSEWHERE = "Set NODROP_CACHE to a directory that you may write to."
+_ELSEWHERE = "Set LAB_CACHE to a directory that you may write to."
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 def root() -> Path:
-    """Return the cache's directory: NODROP_CACHE, else ``nodrop`` in the user's cache directory."""
-    if own := os.environ.get("NODROP_CACHE"):
+    """Return the cache's directory: LAB_CACHE, else ``nodrop`` in the user's cache directory."""
+    if own := os.environ.get("LAB_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache").absolute() / "nodrop"
@@ -68,16 +68,14 @@ def explain_disk(place: Path) -> Iterator[None]:
 
 
 def full(place: Path) -> NodropError:
-    """Return the error for a full disk."""
     return NodropError(
         f"The disk that holds {place} is full.",
         f"Free some space (a first build needs {NEEDED_BYTES >> 30} GB), "
-        "or set NODROP_CACHE to another directory.",
+        "or set LAB_CACHE to another directory.",
     )
 
 
 def free_bytes(place: Path) -> int:
-    """Return the free space on the file system that holds or will hold ``place``."""
     while not place.exists():
         place = place.parent
     return shutil.disk_usage(place).free
@@ -120,9 +118,6 @@ class Cache:
 
         Args:
             make: fills the temporary directory, which is then renamed to the final one.
-
-        Raises:
-            NodropError: the cache cannot be written, or ``make`` raised it.
         """
         if entry := self.find(key):
             return entry
@@ -153,7 +148,7 @@ class Cache:
     @contextmanager
     def _lock(self, key: str, *, wait: bool = True) -> Iterator[None]:
         with (self.place / f".{key}.lock").open("w") as handle:
-            end = time.monotonic() + (deadline.at_most(LOCK_TIMEOUT_S) or 0.0 if wait else 0.0)
+            end = time.monotonic() + (proc.at_most(LOCK_TIMEOUT_S) or 0.0 if wait else 0.0)
             announced = not wait
             while True:
                 try:
@@ -215,12 +210,11 @@ def _refuse_others(*places: Path) -> None:
             whose = f"belongs to user {found.st_uid}" if found.st_uid else "is writable by others"
             raise NodropError(
                 f"{place} {whose}, and root would run its contents.",
-                "Run this as that user, or set NODROP_CACHE to a directory of root's own, "
+                "Run this as that user, or set LAB_CACHE to a directory of root's own, "
                 "such as /var/cache/nodrop-lab.",
             )
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory tree that may be missing."""
     if path.is_dir():
         shutil.rmtree(path)

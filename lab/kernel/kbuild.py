@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.kernel import cache, kconfig
-from lab.kernel.linux_source import Source, ensure_source
-from lab.kernel.patched import ensure_patched, fingerprint
+from lab.kernel.source import Source, ensure_patched, ensure_source, fingerprint
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
@@ -98,9 +97,6 @@ def make(
         what: the subject of the error message.
         scratch: a directory for the compiler's temporary files, which it leaves if it is killed.
         timeout: seconds.
-
-    Raises:
-        NodropError: it failed; the hint has the compiler's errors.
     """
     result = proc.run(
         ["nice", "-n", NICE, "make", f"-j{os.cpu_count() or 1}", *arguments],
@@ -125,11 +121,7 @@ def _errors(output: str) -> str:
 
 
 def toolchain() -> str:
-    """Return the versions of the compiler and the linker.
-
-    Raises:
-        NodropError: a tool is missing.
-    """
+    """Return the versions of the compiler and the linker."""
     for tool, package in _TOOLS:
         proc.require(tool, package)
     versions = [proc.run([tool, "--version"], timeout=30.0) for tool in ("gcc", "ld")]
@@ -149,8 +141,9 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
         UnsupportedError: this machine's mirror has no kernel that is new enough.
     """
     tools = toolchain()
-    wanted = kconfig.parse(kconfig.fragment(flavour))
-    folders = kconfig.PATCHES.get(flavour, ())
+    row = kconfig.flavour_of(flavour)
+    wanted = kconfig.parse(kconfig.fragments(*row.fragments))
+    folders = row.patches
     source = ensure_patched(ensure_source(progress), folders, progress)
     what = [_RECIPE, source.sha256, wanted, tools]
     build_id = cache.digest(*what, *([fingerprint(folders)] if folders else []))
@@ -168,8 +161,8 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
         objtree=objtree,
         build_id=build_id,
         package=source.package,
-        arguments=kconfig.ARGUMENTS.get(flavour, ()),
-        preload=ensure_ipimask(tools) if flavour in kconfig.IPIMASK else None,
+        arguments=tuple(row.arguments),
+        preload=ensure_ipimask(tools) if row.ipimask else None,
     )
 
 
@@ -227,7 +220,6 @@ def _prune(objtree: Path) -> None:
 
 
 def _relocate(objtree: Path, final: Path) -> None:
-    """Put the final path into the object tree's makefile."""
     makefile = objtree / "Makefile"
     text = makefile.read_text(encoding="utf-8")
     makefile.write_text(text.replace(str(objtree), str(final)), encoding="utf-8")
@@ -238,9 +230,6 @@ def ensure_ipimask(tools: str) -> Path:
 
     Args:
         tools: version of the compiler.
-
-    Raises:
-        NodropError: it cannot be built.
     """
     text = IPIMASK.read_text(encoding="utf-8")
 

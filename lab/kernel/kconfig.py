@@ -1,51 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Kernel flavours: their configuration fragments, patches and command lines."""
+"""Kernel flavours, and configurations in the syntax of Kconfig."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodrop.errors import NodropError, UsageError
 
-CONFIGS = Path(__file__).with_name("configs")
-FLAVOURS: Mapping[str, tuple[str, ...]] = {
-    "perf": ("common", "uml", "perf"),
-    "debug": ("common", "uml", "debug", "macvtap"),
-    "kasan": ("common", "uml", "kasan", "macvtap"),
-    "kcsan-uml": ("common", "uml", "kcsan", "kcsan-uml", "macvtap"),
-    "tunnel-stock": ("common", "uml", "perf", "tunnel", "kselftest"),
-    "tunnel": ("common", "uml", "perf", "tunnel", "kselftest"),
-    "tunnel-ab": ("common", "uml", "perf", "tunnel"),
-    "tunnel-debug": ("common", "uml", "debug", "tunnel"),
-    "tunnel-kasan": ("common", "uml", "kasan", "tunnel"),
-    "tap": ("common", "uml", "perf", "macvtap"),
-}
-"""By flavour: its fragments."""
+TABLE = tomllib.loads(Path(__file__).with_name("flavours.toml").read_text(encoding="utf-8"))
 
-_KASAN = ("lab/kernel/patches/kasan",)
-_TUNNELS = tuple(f"series/{part}" for part in ("fixes", "references", "id"))
-PATCHES: Mapping[str, tuple[str, ...]] = {
-    "kasan": _KASAN,
-    "kcsan-uml": ("lab/kernel/patches/kcsan-uml",),
-    "tunnel": _TUNNELS,
-    "tunnel-ab": (*_TUNNELS, "series/measure"),
-    "tunnel-debug": (*_TUNNELS, "series/faults"),
-    "tunnel-kasan": (*_KASAN, *_TUNNELS, "series/faults"),
-}
-"""By flavour: directories of patches to its source, in order."""
 
-ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    # Without SLUB's per-CPU arrays of free objects: kmemleak takes stale pointers in them for uses.
-    "kasan": ("slab_debug=F",),
-    "tunnel-kasan": ("slab_debug=F",),
-}
-"""By flavour: further arguments of its command line."""
+@dataclass(frozen=True)
+class Flavour:
+    """A row of flavours.toml, which explains the fields."""
 
-IPIMASK = frozenset(FLAVOURS) - {"perf"}
-"""Flavours that mask IPIs without system calls (ipimask.c). Not ``perf``: its published results
-were measured without."""
+    fragments: list[str]
+    patches: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+    ipimask: bool = True
+
+
+FLAVOURS = {name: Flavour(**row) for name, row in TABLE["flavours"].items()}
 
 _SET = re.compile(r'^CONFIG_(\w+)=("[^"]*"|\S+)\s*(?:#\s*(.*))?$')
 _UNSET = re.compile(r"^# CONFIG_(\w+) is not set\s*(?:#\s*(.*))?$")
@@ -68,18 +47,21 @@ def parse(text: str) -> dict[str, str]:
     return values
 
 
-def fragment(flavour: str) -> str:
-    """Return the text of a flavour's fragments, concatenated.
+def fragments(*names: str) -> str:
+    return "".join(TABLE["fragments"][name] for name in names)
+
+
+def flavour_of(name: str) -> Flavour:
+    """Return a flavour.
 
     Raises:
         UsageError: there is no such flavour.
     """
-    if flavour not in FLAVOURS:
+    if name not in FLAVOURS:
         raise UsageError(
-            f"There is no kernel flavour {flavour!r}.", f"Use one of: {', '.join(FLAVOURS)}."
+            f"There is no kernel flavour {name!r}.", f"Use one of: {', '.join(FLAVOURS)}."
         )
-    files = (CONFIGS / f"{name}.config" for name in FLAVOURS[flavour])
-    return "".join(path.read_text(encoding="utf-8") for path in files)
+    return FLAVOURS[name]
 
 
 def render(values: Mapping[str, str]) -> str:
@@ -105,5 +87,5 @@ def check(wanted: Mapping[str, str], config: str) -> None:
     if wrong:
         raise NodropError(
             f"Kconfig changed {len(wrong)} of {len(wanted)} values of the kernel's configuration.",
-            "A dependency is missing in lab/kernel/configs:\n" + "\n".join(wrong),
+            "A dependency is missing in lab/kernel/flavours.toml:\n" + "\n".join(wrong),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shared by commands: argument types, progress, JSON output."""
+"""Shared by commands: arguments, the selected devices and namespaces, progress, JSON output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nodrop.columns import clean_lines
-from nodrop.errors import NodropError
+from nodrop.errors import NodropError, UsageError
+from nodrop.host.model import Device, Host
+from nodrop.host.read import NAMESPACES_S, build, read
+from nodrop.screen import clean_lines
 
 if TYPE_CHECKING:
     from nodrop.progress import Progress
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _MANY = 100
 """Devices from which on JSON is not indented, which would take ten times as long."""
+NO_DEVICE = "There is no TUN, TAP, macvtap, ipvtap or tunnel device here."
 SCHEMA = 3
 """Version of the JSON output; docs/guide.md describes when it changes."""
 
@@ -55,7 +58,6 @@ seconds = seconds_from(0.05, 600)
 
 
 def progress(arguments: argparse.Namespace) -> Progress:
-    """Return the progress display of a long command."""
     from nodrop.progress import Progress
 
     return Progress(quiet=arguments.quiet, color=arguments.color)
@@ -65,22 +67,21 @@ def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) 
     """Print one JSON object on stdout.
 
     Args:
-        command: the value of "command".
         data: the other keys; docs/guide.md explains their names.
         compact: print one line, for commands that print several objects.
     """
-    whole = {"schema": SCHEMA, "command": command, **data}
+    fields = {"schema": SCHEMA, "command": command, **data}
     indent = None if compact or len(data.get("devices", ())) >= _MANY else 2
-    text = json.dumps(whole, indent=indent, ensure_ascii=False)
+    text = json.dumps(fields, indent=indent, ensure_ascii=False)
     print(text if text.isascii() else _NOT_ASCII.sub(_escaped, text), flush=compact)
 
 
 def _escaped(match: re.Match[str]) -> str:
-    one = match[0]
-    if "\udc80" <= one <= "\udcff":
+    char = match[0]
+    if "\udc80" <= char <= "\udcff":
         # A byte of a name that is not UTF-8 cannot be in JSON: print it as \xff.
-        return rf"\\x{ord(one) - 0xDC00:02x}"
-    return json.dumps(one)[1:-1]
+        return rf"\\x{ord(char) - 0xDC00:02x}"
+    return json.dumps(char)[1:-1]
 
 
 def report(
@@ -100,10 +101,64 @@ def report(
 
 
 def require_root(what: str) -> None:
-    """Raise NodropError unless this process is root.
-
-    Args:
-        what: what only root can do.
-    """
+    """Raise NodropError unless this process is root; ``what``: what only root can do."""
     if os.geteuid() != 0:
         raise NodropError(f"Only root can {what}.", "Run this as root.")
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("device", nargs="*", metavar="DEV", help="only these devices")
+    parser.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="devices of all network namespaces"
+    )
+
+
+def check_namespaces(arguments: argparse.Namespace) -> None:
+    if arguments.netns and arguments.all_namespaces:
+        raise UsageError("--netns and --all-namespaces cannot be combined.")
+
+
+def read_host(arguments: argparse.Namespace) -> Host:
+    """Read the machine in the selected namespaces.
+
+    Raises:
+        NodropError: there is no such namespace, or no permission to enter it.
+    """
+    check_namespaces(arguments)
+    return build(read(arguments.netns, everywhere=arguments.all_namespaces))
+
+
+def select(host: Host, names: Sequence[str]) -> tuple[Device, ...]:
+    """Return the devices named ``DEVICE`` or ``NAMESPACE/DEVICE``; all without names.
+
+    Raises:
+        NodropError: there is no such device.
+    """
+    if not names:
+        return host.devices
+    for name in names:
+        if not any(name in (device.name, device.label) for device in host.devices):
+            known = ", ".join(sorted(device.label for device in host.devices)[:10])
+            raise NodropError(
+                f"There is no TUN, TAP, macvtap, ipvtap or tunnel device {name} here.",
+                f"Devices here: {known}." if known else "'nodrop status -A' lists all devices.",
+            )
+    return tuple(device for device in host.devices if {device.name, device.label} & set(names))
+
+
+def hidden_remark(host: Host) -> str:
+    count = host.hidden_processes
+    text = f"{count} process{'' if count == 1 else 'es'} could not be inspected, so owners may be "
+    return text + ("missing." if host.root else "missing; root sees them.")
+
+
+def unread_remarks(host: Host) -> list[str]:
+    lines = [f"Namespace {name} is not shown: {why}" for name, why in sorted(host.unread.items())]
+    if more := len(lines[5:]):
+        lines[5:] = [f"{more} more namespaces could not be read; -j lists them."]
+    if host.unreached:
+        lines.append(
+            f"{host.unreached} more namespaces were not read within {NAMESPACES_S:g} s: "
+            "-n shows one."
+        )
+    return lines

@@ -4,34 +4,52 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from nodrop import screen
-from nodrop.commands import common, where
+from nodrop.commands import common
 from nodrop.commands.common import print_json
 from nodrop.commands.status import headline
-from nodrop.doctor import show
-from nodrop.doctor.examine import count, examine
-from nodrop.doctor.sample import record
+from nodrop.doctor import device as device_checks
+from nodrop.doctor import machine as machine_checks
+from nodrop.doctor.findings import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
+from nodrop.doctor.observation import Observation, record
 from nodrop.errors import NodropError, UsageError
-from nodrop.host.build import build
-from nodrop.host.raw import Raw
+from nodrop.host.model import Device, host_json
+from nodrop.host.read import Raw, build
+from nodrop.screen import Screen, clean
 
-FOUND = 3
+PROBLEM = 3
 """Exit status when there is a warning or a failure."""
 _LONG_S = 2.0
 _UNKNOWN = 3
 """Exit status of a monitoring plugin that could not run its checks."""
+MODULES = (machine_checks, device_checks)
+_STYLES = {
+    Severity.FAIL: "bold red",
+    Severity.WARN: "yellow",
+    Severity.NOTE: "cyan",
+    Severity.SKIPPED: "dim",
+    Severity.OK: "green",
+}
+"""The worst first."""
+_WORST_FIRST = tuple(_STYLES)
+_NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+_LABEL = str.maketrans({"'": "''", "=": "_", "|": "_"})
+_INDENT = " " * 8
+_WIDEST = 110
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "doctor",
         description="Sample TUN, TAP, macvtap, ipvtap and tunnel devices twice. Report problems of "
         "the devices and of this machine, what they cost, and commands that fix them. Nothing is "
         "changed. Exit status 3: there is a warning or a failure.",
     )
-    where.add_arguments(parser)
+    common.add_device_arguments(parser)
     parser.add_argument("--all", action="store_true", help="show checks that passed, too")
     parser.add_argument(
         "--seconds",
@@ -45,51 +63,180 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sample the machine, run the checks and print the findings."""
     try:
         return _run(arguments)
     except Exception as error:
         if isinstance(error, UsageError) or not arguments.nagios:
             raise
         text = error.message if isinstance(error, NodropError) else repr(error)
-        print(show.nagios(_UNKNOWN, text))
+        print(nagios_text(_UNKNOWN, text))
         return _UNKNOWN
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.nagios and arguments.json:
         raise UsageError("--nagios and --json cannot be combined.")
-    where.check(arguments)
+    common.check_namespaces(arguments)
 
     messages = screen.messages(arguments)
 
-    def known(raw: Raw) -> None:
-        where.pick(build(raw), arguments.device)
+    def check(raw: Raw) -> None:
+        common.select(build(raw), arguments.device)
         if arguments.seconds >= _LONG_S and not arguments.quiet and not arguments.nagios:
             messages.print(f"Watching for {arguments.seconds:g} s ...", "dim")
 
-    seen = record(
+    recorded = record(
         arguments.netns,
         everywhere=arguments.all_namespaces,
         seconds=arguments.seconds,
-        known=known,
+        check=check,
     )
-    look = seen.look(frozenset(arguments.device))
-    if arguments.device and not look.links:
-        raise NodropError(f"{', '.join(look.gone)} disappeared during the check.")
-    findings = examine(look)
+    observation = recorded.observation(frozenset(arguments.device))
+    if arguments.device and not observation.links:
+        raise NodropError(f"{', '.join(observation.gone)} disappeared during the check.")
+    findings = examine(observation)
     if arguments.nagios:
-        status, line = show.as_nagios(findings)
+        status, line = as_nagios(findings)
         print(line)
         return status
     if arguments.json:
-        print_json("doctor", show.as_json(look, findings))
+        print_json("doctor", findings_json(observation, findings))
     else:
         console = screen.console(arguments)
-        console.print(headline(look.host), "dim")
-        show.to_people(console, look, findings, fine=arguments.all)
+        console.print(headline(observation.host), "dim")
+        print_text(console, observation, findings, fine=arguments.all)
         console.stream.flush()
-        for label in look.gone:
+        for label in observation.gone:
             messages.print(f"{label} disappeared during the check.", "dim")
     counts = count(findings)
-    return FOUND if counts["warn"] or counts["fail"] else 0
+    return PROBLEM if counts["warn"] or counts["fail"] else 0
+
+
+# Importing these modules registers their checks.
+
+
+def examine(observation: Observation) -> list[Finding]:
+    verdicts: list[tuple[str, str | None, Verdict | None]]
+    verdicts = [(name, None, check(observation)) for name, check in MACHINE.items()]
+    verdicts += [
+        (name, link.now.label, check(observation, link))
+        for link in observation.links
+        for name, check in (TUNNEL if link.now.tunnel else RING).items()
+    ]
+    return [Finding(name, label, verdict) for name, label, verdict in verdicts if verdict]
+
+
+def count(findings: Sequence[Finding]) -> dict[str, int]:
+    return {
+        str(severity): sum(finding.verdict.severity is severity for finding in findings)
+        for severity in Severity
+    }
+
+
+def findings_json(observation: Observation, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the machine and all findings, including those that are ok."""
+    devices = {link.now.label: link.now for link in observation.links}
+    return {
+        **host_json(observation.host),
+        "interval_s": round(observation.seconds, 3),
+        "counts": count(findings),
+        "gone_devices": list(observation.gone),
+        "checks": [
+            _finding_json(finding, devices[finding.device] if finding.device else None)
+            for finding in findings
+        ],
+    }
+
+
+def _finding_json(finding: Finding, device: Device | None) -> dict[str, Any]:
+    verdict = finding.verdict
+    return {
+        "id": finding.id,
+        "severity": str(verdict.severity),
+        "device": device.name if device else None,
+        "netns": (device.netns or None) if device else None,
+        "seen": verdict.seen,
+        "cost": verdict.cost or None,
+        "fix": list(map(clean, verdict.fix)),
+        "commands": list(map(clean, verdict.commands)),
+        "numbers": {name: round(value, 4) for name, value in verdict.numbers.items()},
+    }
+
+
+def print_text(
+    screen: Screen, observation: Observation, findings: Sequence[Finding], *, fine: bool
+) -> None:
+    """Print the findings of the machine, then of each device, then a summary.
+
+    Args:
+        fine: print those that are ok, too.
+    """
+    screen = replace(screen, width=screen.width and min(screen.width, _WIDEST))
+    shown: dict[str | None, list[Finding]] = {}
+    for finding in findings:
+        if fine or finding.verdict.severity is not Severity.OK:
+            shown.setdefault(finding.device, []).append(finding)
+    titles: list[tuple[str | None, str]] = [(None, "this machine")]
+    titles += [(link.now.label, _title(link.now)) for link in observation.links]
+    for label, title in titles:
+        if label not in shown:
+            continue
+        screen.text(title, "bold")
+        for finding in sorted(
+            shown[label], key=lambda finding: _WORST_FIRST.index(finding.verdict.severity)
+        ):
+            _print(screen, finding)
+        screen.print()
+    screen.text(summary(findings))
+
+
+def as_nagios(findings: Sequence[Finding]) -> tuple[int, str]:
+    """Return the exit status and the line of a monitoring plugin."""
+    counts = count(findings)
+    status = 2 if counts["fail"] else 1 if counts["warn"] else 0
+    ids = [
+        f"{finding.device or 'machine'} {finding.id}"
+        for finding in findings
+        if finding.verdict.severity in _WORST_FIRST[:2]
+    ]
+    text = "; ".join([summary(findings).removesuffix("."), *ids])
+    data: dict[str, float] = {"fail": counts["fail"], "warn": counts["warn"]}
+    for finding in findings:
+        for key, value in finding.verdict.numbers.items():
+            data[f"{finding.device} {finding.id} {key}"] = value
+    values = [f"'{clean(name).translate(_LABEL)}'={round(of, 4)}" for name, of in data.items()]
+    return status, f"{nagios_text(status, text)} | {' '.join(values)}"
+
+
+def nagios_text(status: int, text: str) -> str:
+    """Return the text of a monitoring plugin, without a vertical bar."""
+    return f"NODROP {_NAGIOS[status]} - {clean(text).replace('|', '_')}"
+
+
+def _title(device: Device) -> str:
+    parts = [device.kind]
+    if device.driver:
+        parts.append(str(device.driver))
+    parts += [f"{owner.name}({owner.pid})" for owner in device.owners[:2]]
+    return f"{device.label}: {', '.join(parts)}"
+
+
+def _print(screen: Screen, finding: Finding) -> None:
+    verdict = finding.verdict
+    head = screen.paint(f"{verdict.severity!s:{len(_INDENT)}}", _STYLES[verdict.severity])
+    screen.text(f"{finding.id}: {verdict.seen}", indent=_INDENT, head=head)
+    screen.text(verdict.cost, "dim", _INDENT)
+    for line in verdict.fix:
+        # Not wrapped, so that it can be copied.
+        screen.print(_INDENT + line, "cyan")
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return the number of findings of each severity: ``1 fail, 2 warn, 12 ok.``."""
+    counts = count(findings)
+    parts = [
+        f"{counts[severity]} {severity}"
+        for severity in _WORST_FIRST
+        if counts[severity] or severity is Severity.OK
+    ]
+    return ", ".join(parts) + "."

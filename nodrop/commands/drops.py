@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from nodrop import screen
-from nodrop.columns import Column
 from nodrop.commands.common import print_json, progress, seconds_from
-from nodrop.errors import NodropError, UnsupportedError
-from nodrop.host import netns
-from nodrop.screen import Screen
-from nodrop.signals import deferred
-from nodrop.trace import bpftrace, counters
+from nodrop.errors import NodropError, UnsupportedError, deferred
+from nodrop.host import ethtool, netns
+from nodrop.host.counters import Counters, by_cause, by_queue, total
+from nodrop.host.read import tool
+from nodrop.screen import Column, Screen
+from nodrop.trace import reasons, tracers
 from nodrop.trace.reasons import CAUSES, Way
 from nodrop.trace.tracefs import Tracefs
-from nodrop.trace.tracepoint import EventsTracer
-from nodrop.trace.tracer import Target, Tracer
-from nodrop.trace.verdict import Verdict, conclude
+from nodrop.trace.tracers import Counted, EventsTracer, Site, Target, Tracer
 
 POLL_S = 0.1
 TRACERS = ("auto", "bpftrace", "tracefs")
@@ -34,10 +39,13 @@ _COLUMNS = (
     Column("MODULE", 2),
 )
 _SHORT = {Way.TRANSMIT: "tx", Way.RECEIVE: "rx", None: "?"}
+_NET = Path("/sys/class/net")
+_SLACK_SHARE = 0.05
+_SLACK_PACKETS = 5
+"""Tolerated difference of trace and counters, which do not start and end at the same time."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "drops",
         description="Trace a network device for some seconds. Report where the kernel drops its "
@@ -62,30 +70,29 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trace the device and print the result."""
-    verdict = watch(arguments)
+    report = watch(arguments)
     if arguments.json:
-        print_json("drops", verdict.to_json())
+        print_json("drops", report.to_json())
     else:
-        show(screen.console(arguments), verdict)
+        show(screen.console(arguments), report)
     return 0
 
 
-def watch(arguments: argparse.Namespace) -> Verdict:
+def watch(arguments: argparse.Namespace) -> DropReport:
     """Trace the device.
 
     Raises:
         NodropError: there is no such device, no permission to trace, or no working tracer.
     """
     name, where = arguments.device, arguments.netns
-    target = counters.read(name, where).target(name)
+    target = read_counters(name, where).target(name)
     files = Tracefs()
     files.open()
     with progress(arguments) as shown, ExitStack() as stack:
         with shown.step("Prepare the tracer"):
             tracer = start_tracer(arguments.tracer, files, target, shown.note)
             stack.callback(tracer.close)
-        before = counters.read(name, where)
+        before = read_counters(name, where)
         tracer.begin()
         began = time.monotonic()
         title = f"Watch {name}" + ("" if arguments.seconds else " until Ctrl-C")
@@ -95,20 +102,20 @@ def watch(arguments: argparse.Namespace) -> Verdict:
             _wait(tracer, arguments.seconds, ended, lambda done: step.update(done=done))
         after = None
         with suppress(NodropError):  # the device was deleted: keep what was traced
-            after = counters.read(name, where)
+            after = read_counters(name, where)
         counted = tracer.finish()
         took = time.monotonic() - began
-    found = after.since(before) if after else None
-    causes = found.drops_by_cause if found else {}
-    return Verdict(
+    grown = after.since(before) if after else None
+    causes = by_cause(total(grown.queues.values())) if grown else {}
+    return DropReport(
         target=target,
         netns=where or "",
         tracer=tracer.name,
         device_known=tracer.device_known,
         interval_s=took,
-        drops=conclude(counted, name, causes),
+        drops=explained(counted, name, causes),
         unseen=counted.unseen,
-        counters=found,
+        counters=grown,
     )
 
 
@@ -117,16 +124,15 @@ def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str]
 
     Args:
         kind: one of TRACERS.
-        files: the kernel's tracing files, open.
         note: called with a sentence if bpftrace does not work.
 
     Raises:
         NodropError: no tracer works.
     """
-    if kind != "tracefs" and bpftrace.available(files.root):
-        ready_s = bpftrace.PATIENT_S if kind == "bpftrace" else bpftrace.READY_S
+    if kind != "tracefs" and tracers.bpftrace_available(files.root):
+        ready_s = tracers.PATIENT_S if kind == "bpftrace" else tracers.READY_S
         try:
-            return _started(bpftrace.BpftraceTracer(files, target, ready_s))
+            return _started(tracers.BpftraceTracer(files, target, ready_s))
         except NodropError as error:
             if kind == "bpftrace":
                 raise
@@ -160,49 +166,48 @@ def _wait(
         update(time.monotonic() - began)
 
 
-def show(console: Screen, verdict: Verdict) -> None:
-    """Print the table, the explanations and the device's counters."""
-    name, took = verdict.target.name, f"{verdict.interval_s:.1f} s"
-    if not verdict.device_known:
+def show(console: Screen, report: DropReport) -> None:
+    name, took = report.target.name, f"{report.interval_s:.1f} s"
+    if not report.device_known:
         console.text(
             "These drops are of all TUN, TAP and vhost-net devices in all network namespaces: the "
             "kernel's trace events do not name the device. bpftrace can tell them apart.",
             "yellow",
         )
-    if verdict.drops:
+    if report.drops:
         console.table(
             _COLUMNS,
             [
                 (
                     str(drop.packets),
-                    f"{100 * drop.packets / verdict.packets:.1f}%",
+                    f"{100 * drop.packets / report.packets:.1f}%",
                     _SHORT[drop.way],
                     (drop.site.reason or "-", "bold"),
                     drop.site.where,
                     drop.site.module or "-",
                 )
-                for drop in verdict.drops
+                for drop in report.drops
             ],
         )
-        _explain(console, verdict)
-    elif verdict.counted(Way.TRANSMIT) == 0 and verdict.counted(Way.RECEIVE) == 0:
+        _explain(console, report)
+    elif report.counted(Way.TRANSMIT) == 0 and report.counted(Way.RECEIVE) == 0:
         console.print(f"No packet of {name} was dropped within {took}.", "green")
     else:
         console.print(f"The kernel's tracepoint reported no drop of {name} within {took}.")
-    if verdict.netns and any(drop.advice for drop in verdict.drops):
+    if report.netns and any(drop.advice for drop in report.drops):
         console.print()
-        console.text(f"Run these commands in its namespace: {netns.prefix(verdict.netns)}COMMAND")
-    if verdict.unseen:
-        console.print(f"{verdict.unseen} more drops came too fast to be read.", "yellow")
+        console.text(f"Run these commands in its namespace: {netns.prefix(report.netns)}COMMAND")
+    if report.unseen:
+        console.print(f"{report.unseen} more drops came too fast to be read.", "yellow")
     console.print()
-    for line in counted_lines(verdict):
+    for line in counted_lines(report):
         console.text(line)
 
 
-def _explain(console: Screen, verdict: Verdict) -> None:
+def _explain(console: Screen, report: DropReport) -> None:
     """Print each explanation once, the most frequent first."""
     done = set()
-    for drop in verdict.drops:
+    for drop in report.drops:
         heading = drop.site.reason or drop.site.function
         if drop.meaning and (heading, drop.meaning) not in done:
             done.add((heading, drop.meaning))
@@ -212,23 +217,24 @@ def _explain(console: Screen, verdict: Verdict) -> None:
             console.text(drop.advice, indent=_INDENT)
 
 
-def counted_lines(verdict: Verdict) -> list[str]:
+def counted_lines(report: DropReport) -> list[str]:
     """Return lines on the device's own counters, and on drops that were not traced."""
-    name, found = verdict.target.name, verdict.counters
-    if found is None:
+    name, counters = report.target.name, report.counters
+    if counters is None:
         return [f"{name} was deleted or created again meanwhile: its counters are not comparable."]
     lines = [
-        f"Counters of {name} over {verdict.interval_s:.1f} s: tx_dropped {found.tx_dropped}, "
-        f"rx_dropped {found.rx_dropped}, {_qdisc(verdict)}."
+        f"Counters of {name} over {report.interval_s:.1f} s: "
+        f"tx_dropped {counters.link['tx_dropped']}, rx_dropped {counters.link['rx_dropped']}, "
+        f"{_qdisc(counters)}."
     ]
-    for cause, packets in found.drops_by_cause.items():
+    for cause, packets in report.drops_by_cause.items():
         if packets:
-            lines.append(f"nodrop dropped {packets}: {CAUSES.get(cause, (cause,))[0]}.")
-    if trips := found.nodrop("guard_trips"):
+            lines.append(f"nodrop dropped {packets}: {CAUSES.get(cause, cause)}.")
+    if trips := report.guard_trips:
         times = "once" if trips == 1 else f"{trips} times"
         lines.append(f"The stall guard found the reader stalled {times} (guard_ms).")
     for way in Way:
-        if missing := verdict.unexplained(way):
+        if missing := report.unexplained(way):
             lines.append(
                 f"{missing} drops counted on {way} were not traced: the driver freed packets "
                 "without the tracepoint, or counted something that is not a packet."
@@ -236,12 +242,226 @@ def counted_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _qdisc(verdict: Verdict) -> str:
-    found = verdict.counters
-    assert found is not None
-    if found.qdisc == "noqueue":
+def _qdisc(counters: Counters) -> str:
+    kind, drops, over_limit = (
+        counters.qdisc_kind,
+        counters.qdisc["drops"],
+        counters.qdisc.get("over_limit"),
+    )
+    if kind == "noqueue":
         return "no qdisc"
-    text = f"qdisc {found.qdisc} {found.qdisc_drops}"
-    if found.qdisc_drops and found.qdisc_over_limit is not None:
-        text += f" ({found.qdisc_over_limit} over its limit, the others by its AQM)"
+    text = f"qdisc {kind} {drops}"
+    if drops and over_limit is not None:
+        text += f" ({over_limit} over its limit, the others by its AQM)"
     return text
+
+
+@dataclass(frozen=True)
+class DeviceCounters:
+    """A device's counters, since it was created or between two readings.
+
+    Attributes:
+        ifindex, netns: identify the device.
+        counters: "tx_dropped" and "rx_dropped" of the device; "drops" and, if reported,
+            "over_limit" of its qdisc; nodrop's counters of its queues. All are packets.
+    """
+
+    ifindex: int
+    netns: int
+    counters: Counters
+
+    def target(self, name: str) -> Target:
+        return Target(name, self.ifindex, self.netns)
+
+    def since(self, before: DeviceCounters) -> Counters | None:
+        """Return the increase; None: it is another device, possibly of the same name."""
+        if (self.ifindex, self.netns) != (before.ifindex, before.netns):
+            return None
+        return self.counters.since(before.counters, from_zero=True)
+
+
+def read_counters(name: str, where: str | None = None) -> DeviceCounters:
+    """Read a device's counters.
+
+    Args:
+        where: its network namespace; None: the caller's.
+
+    Raises:
+        NodropError: there is no such device or namespace, or a tool is missing.
+    """
+    try:
+        ifindex, inode, link, kind, qdisc, stats = netns.run_inside(where, partial(_read, name))
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
+            place = f" in the network namespace {where}" if where else ""
+            raise NodropError(
+                f"There is no device {name}{place}.", "'nodrop status' lists the virtual ones."
+            ) from error
+        raise NodropError(f"{name} cannot be read: {error.strerror}.") from error
+    counters = Counters(link=link, qdisc=qdisc, queues=by_queue(stats), qdisc_kind=kind)
+    return DeviceCounters(ifindex, inode, counters)
+
+
+def _read(name: str) -> tuple[int, int, dict[str, int], str, dict[str, int], dict[str, int]]:
+    """Return ifindex, namespace, the device's drops, its qdisc and drops, and driver counters."""
+    if not name or "/" in name or name in (".", "..") or "\0" in name:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
+    files = _NET / name
+    kind, qdisc = root_qdisc(
+        [qdisc for qdisc in tool("tc", "-s", "qdisc") if qdisc.get("dev") == name]
+    )
+    stats: dict[str, int] = {}
+    with suppress(OSError):
+        stats = ethtool.stats(name)
+    # Read these last: the tracer starts right afterwards, and both must cover the same time.
+    ifindex = int((files / "ifindex").read_text())
+    names = ("tx_dropped", "rx_dropped")
+    link = {counter: int((files / "statistics" / counter).read_text()) for counter in names}
+    return ifindex, netns.own(), link, kind, qdisc, stats
+
+
+def root_qdisc(qdiscs: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, int]]:
+    """Return the kind and the counters of drops of the root of a device's qdiscs."""
+    root = next((qdisc for qdisc in qdiscs if qdisc.get("root")), {"kind": "noqueue"})
+    counters = {"drops": int(root.get("drops", 0))}
+    # Of its children's counters, mq only adds up the drops.
+    limits = [int(qdisc["drop_overlimit"]) for qdisc in qdiscs if "drop_overlimit" in qdisc]
+    if limits:
+        counters["over_limit"] = sum(limits)
+    return str(root["kind"]), counters
+
+
+@dataclass(frozen=True)
+class Drop:
+    site: Site
+    packets: int
+    way: Way | None
+    meaning: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class DropReport:
+    """The drops of a device in an interval.
+
+    Attributes:
+        netns: name of its network namespace; "": the caller's.
+        device_known: whether only the device's packets were counted.
+        drops: the most frequent first.
+        unseen: number of events that the tracer could not read.
+        counters: the increase of the device's counters; None: it was deleted or created again
+            meanwhile.
+    """
+
+    target: Target
+    netns: str
+    tracer: str
+    device_known: bool
+    interval_s: float
+    drops: Sequence[Drop]
+    unseen: int
+    counters: Counters | None
+
+    @property
+    def packets(self) -> int:
+        return sum(drop.packets for drop in self.drops)
+
+    @property
+    def drops_by_cause(self) -> dict[str, int]:
+        """nodrop's own drops, over all queues."""
+        return by_cause(self._totals)
+
+    @property
+    def guard_trips(self) -> int | None:
+        return self._totals.get("guard_trips")
+
+    @property
+    def _totals(self) -> dict[str, int]:
+        return total(self.counters.queues.values()) if self.counters else {}
+
+    def traced(self, way: Way) -> int:
+        """Return the traced drops that were, or may have been, in a direction."""
+        return sum(drop.packets for drop in self.drops if drop.way in (way, None))
+
+    def counted(self, way: Way) -> int | None:
+        """Return the drops that the device and its qdisc counted in a direction."""
+        if self.counters is None:
+            return None
+        if way is Way.RECEIVE:
+            return self.counters.link["rx_dropped"]
+        return self.counters.link["tx_dropped"] + self.counters.qdisc["drops"]
+
+    def unexplained(self, way: Way) -> int | None:
+        """Return the drops that were counted but not traced; None: unknown."""
+        counted = self.counted(way)
+        if counted is None or not self.device_known:
+            return None
+        missing = counted - self.traced(way)
+        return missing if missing > max(_SLACK_PACKETS, _SLACK_SHARE * counted) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.target.name,
+            "ifindex": self.target.ifindex,
+            "netns": self.netns or None,
+            "tracer": self.tracer,
+            "device_known": self.device_known,
+            "interval_s": round(self.interval_s, 3),
+            "packets": self.packets,
+            "unseen_packets": self.unseen,
+            "drops": [self._drop_json(drop) for drop in self.drops],
+            "counters": self._counters_json(),
+            "unexplained": {
+                "transmit_packets": self.unexplained(Way.TRANSMIT),
+                "receive_packets": self.unexplained(Way.RECEIVE),
+            },
+        }
+
+    def _drop_json(self, drop: Drop) -> dict[str, Any]:
+        return {
+            "packets": drop.packets,
+            "share": round(drop.packets / self.packets, 4),
+            "direction": drop.way and str(drop.way),
+            "reason": drop.site.reason or None,
+            "location": drop.site.where,
+            "module": drop.site.module or None,
+            "meaning": drop.meaning or None,
+            "advice": drop.advice or None,
+        }
+
+    def _counters_json(self) -> dict[str, Any] | None:
+        if self.counters is None:
+            return None
+        return {
+            "tx_dropped_packets": self.counters.link["tx_dropped"],
+            "rx_dropped_packets": self.counters.link["rx_dropped"],
+            "qdisc": self.counters.qdisc_kind,
+            "qdisc_dropped_packets": self.counters.qdisc["drops"],
+            "qdisc_over_limit_packets": self.counters.qdisc.get("over_limit"),
+            "nodrop_dropped_packets": self.drops_by_cause or None,
+            "guard_trips": self.guard_trips,
+        }
+
+
+def explained(counted: Counted, device: str, causes: Mapping[str, int]) -> list[Drop]:
+    """Return the drops with their explanations, the most frequent first.
+
+    Args:
+        device: name to insert into the advice.
+        causes: nodrop's own drops by cause; empty for other drivers.
+    """
+    drops = []
+    for site, packets in sorted(
+        counted.packets.items(), key=lambda item: (-item[1], item[0].where)
+    ):
+        rule = reasons.explain(site, causes)
+        drops.append(
+            Drop(
+                site=site,
+                packets=packets,
+                way=reasons.way(site),
+                meaning=rule.meaning if rule else "",
+                advice=rule.advice.replace("DEV", shlex.quote(device)) if rule else "",
+            )
+        )
+    return drops

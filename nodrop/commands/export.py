@@ -5,28 +5,28 @@ from __future__ import annotations
 
 import argparse
 import io
+import stat
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nodrop.columns import clean_lines
-from nodrop.commands import where
+from nodrop.commands import common
 from nodrop.commands.common import print_json
-from nodrop.prometheus import file, text
-from nodrop.prometheus.collect import collect
-from nodrop.prometheus.text import Family
+from nodrop.errors import NodropError
+from nodrop.host.settings import replace_file
+from nodrop.prometheus import MetricFamily, collect, page
+from nodrop.screen import clean_lines
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "export",
         description="Print the counters of TUN, TAP, macvtap, ipvtap and tunnel devices and the "
         "loaded drivers, in Prometheus' text format, for node_exporter's textfile collector.",
     )
-    where.add_arguments(parser)
+    common.add_device_arguments(parser)
     parser.add_argument(
         "--prometheus",
         action="store_true",
@@ -42,29 +42,52 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the metrics, or write them to a file."""
     begun = time.monotonic()
-    host = where.look(arguments)
-    devices = where.pick(host, arguments.device)
+    host = common.read_host(arguments)
+    devices = common.select(host, arguments.device)
     families = collect(host, devices, time.monotonic() - begun)
     if arguments.out is not None:
-        file.replace(arguments.out, text.page(families))
+        _write(arguments.out, page(families))
     if arguments.json:
-        print_json("export", describe(families))
+        print_json("export", _json(families))
     elif arguments.out is None:
-        _print(text.page(families).decode())
+        _print(page(families).decode())
     return 0
 
 
-def _print(page: str) -> None:
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file atomically, readable by all users.
+
+    Raises:
+        NodropError: it cannot be written, or the path is not a regular file. The old file is
+            unchanged, and no temporary file is left.
+    """
+    try:
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG
+        if stat.S_ISLNK(mode):
+            # The owner of the link could choose which file root overwrites.
+            raise NodropError(f"{path} is a symbolic link.", "Name the file itself.")
+        if not stat.S_ISREG(mode):
+            raise NodropError(
+                f"{path} is not a regular file.", "Leave --out out to print to stdout."
+            )
+        replace_file(path, content)
+    except OSError as error:
+        raise NodropError(f"Cannot write {path}: {error.strerror}.") from error
+
+
+def _print(text: str) -> None:
     """Print the page as UTF-8, which the format requires, whatever the locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     # Names may contain terminal escapes.
-    sys.stdout.write(clean_lines(page) if sys.stdout.isatty() else page)
+    sys.stdout.write(clean_lines(text) if sys.stdout.isatty() else text)
 
 
-def describe(families: Sequence[Family]) -> dict[str, Any]:
+def _json(families: Sequence[MetricFamily]) -> dict[str, Any]:
     """Return the families as JSON, without those that have no sample, as in the text."""
     return {
         "families": [

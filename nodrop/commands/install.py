@@ -36,15 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one of the commands."""
     installing = arguments.name == "install"
     place = Installation(release=arguments.kernel)
-    steps = place.to_install(arguments.source) if installing else place.to_uninstall()
-    actions = place.as_text(steps)
+    command = place.to_install(arguments.source) if installing else place.to_uninstall()
+    actions = place.dry_run(command) if command else []
     if arguments.dry_run or not actions:
         sentences = [] if actions else ["nodrop is not installed."]
         return _report(arguments, place, actions, sentences, changed=False)
     common.require_root("install or remove modules")
     title = f"{arguments.name.capitalize()} the modules"
     with common.progress(arguments) as progress, progress.step(title) as step:
-        sentences, interrupted = place.run(steps, step.update)
+        sentences, interrupted = place.run(command, step.update)
     if installing:
         which = (
             "Every kernel with headers" if arguments.kernel == "all" else f"Kernel {place.kernel}"

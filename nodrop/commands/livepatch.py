@@ -10,11 +10,10 @@ from pathlib import Path
 
 from nodrop.commands import common
 from nodrop.errors import NodropError
-from nodrop.host import switch
-from nodrop.host.default import STALL_MS, Default
+from nodrop.host import settings
 from nodrop.host.installation import Installation
 from nodrop.host.livepatch import Livepatch, build
-from nodrop.host.rules import Rules, applied
+from nodrop.host.settings import STALL_MS, Default, Rules, applied
 
 TIMEOUT_S = 60.0
 """Default for --timeout: seconds for the livepatch's transition, in either direction."""
@@ -99,12 +98,12 @@ def _apply_kept() -> list[str]:
         kept = Rules().read()
     except NodropError as error:
         return [f"The kept settings were not applied: {error.message}"]
-    for name, tun in switch.names(None).items():
+    for name, tun in settings.device_names(None).items():
         on = applied(kept, name) if tun else None
         if on is None:
             continue
         try:
-            switch.turn(None, name, on)
+            settings.turn(None, name, on)
         except NodropError as error:
             missed.append(f"The setting kept for {name} was not applied: {error.message}")
     return missed

@@ -9,18 +9,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nodrop.columns import clean
 from nodrop.commands import common
 from nodrop.errors import NodropError, UnsupportedError, UsageError
-from nodrop.host import etc, netns, switch
-from nodrop.host.default import BACKPRESSURE, STALL_MS, Default
-from nodrop.host.rules import Rules, changed, is_pattern, matches
-from nodrop.shell import join
+from nodrop.host import netns, settings
+from nodrop.host.settings import (
+    BACKPRESSURE,
+    STALL_MS,
+    Default,
+    Rules,
+    Switch,
+    changed,
+    is_pattern,
+    matches,
+)
+from nodrop.proc import join
+from nodrop.screen import clean
 
 KEYS = ("backpressure", "stall-ms")
 MOST_MS = 10**6
-_VALUES = {"on": "1", "off": "0"}
-_WORDS = {"1": "on", "0": "off"}
+_NUMBERS = {"on": "1", "off": "0"}
+_VALUES = {"1": "on", "0": "off"}
 Action = tuple[str, Callable[[], None]]
 """The equivalent shell command, and the function that does the same."""
 
@@ -30,11 +38,7 @@ class Plan:
     """Actions, and what to print about them.
 
     Attributes:
-        actions: in order.
-        devices: JSON of each device.
         kept: settings that udev applies to new devices; None: not read.
-        default: JSON of the default.
-        sentences: text output.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -45,7 +49,6 @@ class Plan:
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "set",
         usage="nodrop set [--now] [--dry-run] DEV|PATTERN... backpressure on|off|default\n"
@@ -57,7 +60,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "drops; 0: any time.",
     )
     parser.add_argument(
-        "words",
+        "operands",
         nargs="*",
         metavar="DEV",
         help="names, or patterns such as 'vnet*'; then the setting and its value",
@@ -69,9 +72,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    words = arguments.words if len(arguments.words) > 1 else ["", ""]
-    *names, arguments.key, arguments.value = words
+    operands = arguments.operands if len(arguments.operands) > 1 else ["", ""]
+    *names, arguments.key, arguments.value = operands
     names = list(dict.fromkeys(names))
     _check(arguments, names)
     plan = Plan()
@@ -151,20 +153,20 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
     on = None if arguments.value == "default" else arguments.value == "on"
     if not now:
         _plan_rules(plan, names, on, arguments)
-    here = switch.names(arguments.netns)
-    found: dict[str, None] = {}
+    here = settings.device_names(arguments.netns)
+    selected: dict[str, None] = {}
     for name in names:
         if name in here or (now and not is_pattern(name)):
-            match = [name]
+            matching = [name]
         else:
-            match = [one for one, tun in here.items() if tun and matches(name, one)]
-            if not match:
+            matching = [other for other, tun in here.items() if tun and matches(name, other)]
+            if not matching:
                 plan.sentences.append(f"No TUN or TAP device matches {name} now.")
-        found.update(dict.fromkeys(match))
-    devices = switch.look(arguments.netns, list(found))
+        selected.update(dict.fromkeys(matching))
+    devices = settings.read_switches(arguments.netns, list(selected))
     for device in devices:
         if on is not None and (now or device.asked):
-            switch.require(device, on, Default(BACKPRESSURE))
+            settings.require_switch(device, on, Default(BACKPRESSURE))
     for device in devices:
         _plan_device(plan, device, on, arguments)
 
@@ -178,44 +180,44 @@ def _plan_rules(
     if on is not None:
         rules.require()
     if list(kept.items()) != list(before.items()):
-        text = etc.command(rules.file, rules.lines(kept))
+        text = settings.write_command(rules.file, rules.lines(kept))
         plan.actions.append((text, partial(rules.keep, names, on)))
     for name in names:
         if on is not None:
             plan.sentences.append(
-                f"Kept for {name}: backpressure is {_word(on)} whenever such a device appears."
+                f"Kept for {name}: backpressure is {_value(on)} whenever such a device appears."
             )
             continue
-        others = [one for one in kept if matches(one, name)]
+        others = [pattern for pattern in kept if matches(pattern, name)]
         more = f"; the setting of {others[-1]} still applies to it" if others else ""
         plan.sentences.append(f"No setting is kept for {name}{more}.")
     shown = before if arguments.dry_run else kept
-    plan.kept = {name: _word(one) for name, one in shown.items()}
+    plan.kept = {name: _value(setting) for name, setting in shown.items()}
 
 
 def _plan_device(
-    plan: Plan, device: switch.Device, on: bool | None, arguments: argparse.Namespace
+    plan: Plan, device: Switch, on: bool | None, arguments: argparse.Namespace
 ) -> None:
     name, was, where = device.name, bool(device.on), arguments.netns
     wanted = was if on is None else on
     until = "it is deleted" if device.persistent else "its program ends"
     if on is not None and device.on is not None:
         # Set it even if it has this value already, so that it stops following the default.
-        words = ("ethtool", "--set-priv-flags", name, switch.FLAG, _word(wanted))
-        text = netns.prefix(where) + join(*words)
-        plan.actions.append((text, partial(switch.turn, where, name, wanted)))
+        command = join("ethtool", "--set-priv-flags", name, settings.FLAG, _value(wanted))
+        text = netns.prefix(where) + command
+        plan.actions.append((text, partial(settings.turn, where, name, wanted)))
         stays = f", until {until}" if arguments.now else ""
-        plan.sentences.append(f"Backpressure of {name} is {_word(wanted)}{stays}.")
+        plan.sentences.append(f"Backpressure of {name} is {_value(wanted)}{stays}.")
     elif device.on is not None:
-        plan.sentences.append(f"Backpressure of {name} stays {_word(was)} until {until}.")
+        plan.sentences.append(f"Backpressure of {name} stays {_value(was)} until {until}.")
     elif on is not None:
         wanted = was
         plan.sentences.append(f"{name} uses the stock driver, which drops.")
     plan.devices.append(
         {
             "name": name,
-            "was": _word(was),
-            "now": _word(was if arguments.dry_run else wanted),
+            "was": _value(was),
+            "now": _value(was if arguments.dry_run else wanted),
             "switch": device.on is not None,
             "persistent": device.persistent,
         }
@@ -224,19 +226,21 @@ def _plan_device(
 
 def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
     key, dry = arguments.key, arguments.dry_run
-    value = _VALUES[arguments.value] if key == "backpressure" else str(int(arguments.value))
+    value = _NUMBERS[arguments.value] if key == "backpressure" else str(int(arguments.value))
     default = Default(BACKPRESSURE if key == "backpressure" else STALL_MS)
     default.require(value)
     loaded, next_load = default.loaded, default.next_load
     if arguments.now and loaded is None:
         raise UnsupportedError("nodrop's module is not loaded.", "Leave --now out.")
 
-    def shown(one: str | None) -> str | int | None:
-        return one if one is None else _WORDS[one] if key == "backpressure" else int(one)
+    def shown(number: str | None) -> str | int | None:
+        if number is None:
+            return None
+        return _VALUES[number] if key == "backpressure" else int(number)
 
     # The file first: if it cannot be written, nothing is changed.
     if next_load != value and not arguments.now:
-        text = etc.command(default.file, default.lines(value))
+        text = settings.write_command(default.file, default.lines(value))
         plan.actions.append((text, partial(default.set_next_load, value)))
     if loaded not in (None, value):
         text = f"echo {value} > {default.parameter}"
@@ -255,5 +259,5 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
     }
 
 
-def _word(on: bool) -> str:
+def _value(on: bool) -> str:
     return "on" if on else "off"

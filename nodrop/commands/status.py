@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from itertools import compress
 
 from nodrop import screen
-from nodrop.columns import Cell, Column
-from nodrop.commands import where
+from nodrop.commands import common
 from nodrop.commands.common import print_json
-from nodrop.host import describe
-from nodrop.host.model import Device, Host, Module
-from nodrop.shell import quote
+from nodrop.host.model import Device, Host, Module, device_json, driver_cell, host_json
+from nodrop.proc import quote
+from nodrop.screen import Cell, Column
 
 NO_OWNER = "none"
 """OWNER of a device that no process has open."""
@@ -37,25 +36,23 @@ _COLUMNS = (
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "status",
         description="List TUN, TAP, macvtap, ipvtap and tunnel devices: the process that has each "
         "open, its driver, and dropped packets. STOPS: times a full ring stopped the queue; GUARD: "
         "times the reader was found stalled; LIMIT: packets that the ring may hold now.",
     )
-    where.add_arguments(parser)
+    common.add_device_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the devices."""
-    host = where.look(arguments)
-    devices = where.pick(host, arguments.device)
+    host = common.read_host(arguments)
+    devices = common.select(host, arguments.device)
     if arguments.json:
         print_json(
             "status",
-            {**describe.host(host), "devices": [describe.device(one) for one in devices]},
+            {**host_json(host), "devices": list(map(device_json, devices))},
         )
         return 0
     console = screen.console(arguments)
@@ -67,20 +64,20 @@ def run(arguments: argparse.Namespace) -> int:
         used = [any(cells[index] for cells in rows) for index in range(len(_COLUMNS))]
         console.table([*compress(_COLUMNS, used)], [[*compress(cells, used)] for cells in rows])
     else:
-        console.print(where.NONE)
+        console.print(common.NO_DEVICE)
     console.stream.flush()
     messages = screen.messages(arguments)
-    for line in remarks(host, devices, _words(arguments)):
+    for line in remarks(host, devices, _doctor_arguments(arguments)):
         messages.text(line, "dim")
     return 0
 
 
 def headline(host: Host) -> str:
     """Return one line on the kernel and the loaded drivers."""
-    parts = [f"Linux {host.release}", f"tun {module(host.tun)}"]
-    parts.append(f"vhost_net {module(host.vhost_net)}")
+    parts = [f"Linux {host.release}", f"tun {_module_state(host.tun)}"]
+    parts.append(f"vhost_net {_module_state(host.vhost_net)}")
     if host.tap.loaded:
-        parts.append(f"tap {module(host.tap)}")
+        parts.append(f"tap {_module_state(host.tap)}")
     if host.guard_ms is not None:
         parts.append(f"guard {host.guard_ms} ms" if host.guard_ms else "guard off")
     if host.default_on is False:
@@ -88,24 +85,20 @@ def headline(host: Host) -> str:
     return ", ".join(parts)
 
 
-def module(found: Module) -> str:
+def _module_state(module: Module) -> str:
     """Return a driver's state for the headline: ``nodrop 1.0.0``."""
-    if not found.loaded:
+    if not module.loaded:
         return "not loaded"
-    return " ".join(filter(None, (str(found.driver), found.version)))
+    return " ".join(filter(None, (str(module.driver), module.version)))
 
 
 def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
-    """Return a device's row.
-
-    Args:
-        hidden: whether some processes could not be inspected.
-    """
+    """Return a device's row; ``hidden``: whether some processes could not be inspected."""
     trips = device.counter("guard_trips")
     return (
         (device.label, "bold"),
         device.kind,
-        "-" if device.driver is None else describe.driver_cell(device),
+        "-" if device.driver is None else driver_cell(device),
         _owner(device, hidden),
         "-" if device.tunnel else str(device.queues),
         str(device.txqueuelen),
@@ -116,7 +109,7 @@ def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:
         (_number(trips), "yellow" if trips else ""),
         _limits(device),
         _workers(device),
-        next(filter(None, (owner.place.label for owner in device.owners)), ""),
+        next(filter(None, (owner.cgroup.label for owner in device.owners)), ""),
     )
 
 
@@ -142,12 +135,12 @@ def _may_be_open(device: Device, hidden: bool) -> bool:
 
 def _workers(device: Device) -> str:
     """Return vhost's threads and the CPU that each last ran on: ``830@3,831@0``."""
-    found = [one for owner in device.owners for one in owner.vhost_workers]
-    return ",".join(f"{one['tid']}@{one['cpu']}" for one in found)
+    workers = [worker for owner in device.owners for worker in owner.vhost_workers]
+    return ",".join(f"{worker['tid']}@{worker['cpu']}" for worker in workers)
 
 
 def _limits(device: Device) -> str:
-    limits = [one.limit_packets for one in device.queue if one.limit_packets is not None]
+    limits = [queue.limit_packets for queue in device.queue if queue.limit_packets is not None]
     if not limits:
         return "-"
     low, high = min(limits), max(limits)
@@ -158,7 +151,7 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _words(arguments: argparse.Namespace) -> str:
+def _doctor_arguments(arguments: argparse.Namespace) -> str:
     """Return how to call doctor for the same namespaces."""
     if arguments.all_namespaces:
         return "doctor -A"
@@ -173,12 +166,14 @@ def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> li
     """
     lines = []
     hidden = host.hidden_processes > 0
-    ownerless = [one for one in devices if not one.tunnel and not one.owners]
-    if hidden and any(_may_be_open(one, hidden) for one in ownerless):
-        lines.append(where.hidden(host))
-    lines += where.unread(host)
-    dropping = [one for one in devices if one.tx_dropped and not one.tunnel]
+    ownerless = [device for device in devices if not device.tunnel and not device.owners]
+    if hidden and any(_may_be_open(device, hidden) for device in ownerless):
+        lines.append(common.hidden_remark(host))
+    lines += common.unread_remarks(host)
+    dropping = [device for device in devices if device.tx_dropped and not device.tunnel]
     if dropping:
-        names = ", ".join(one.label for one in dropping[:3]) + (" ..." if dropping[3:] else "")
+        names = ", ".join(device.label for device in dropping[:3]) + (
+            " ..." if dropping[3:] else ""
+        )
         lines.append(f"{names} dropped packets: 'nodrop {doctor}' reports the cause.")
     return lines

@@ -1,34 +1,51 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop top``: rates of packets, drops and stops, and queueing delay, refreshed."""
+"""``nodrop top``: rates of packets, drops and stops, and queueing delay, refreshed.
+
+A device is identified by its namespace and its ifindex. The rates of a new one, and of a new queue
+or qdisc, are unknown until the next sample, so no rate is negative.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from nodrop import screen
-from nodrop.columns import clean
-from nodrop.commands import where
+from nodrop.commands import common
 from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
-from nodrop.screen import Screen
-from nodrop.top import describe, view
-from nodrop.top.refresh import Look, Looks
-from nodrop.top.view import LEAST_S, MOST_S, Sort, View
+from nodrop.host.counters import Counters, Counts, by_cause, total, wait_ms
+from nodrop.host.model import Device, Host, Qdisc, Queue, driver_cell, gauges_json, owner_json
+from nodrop.host.read import build, read
+from nodrop.screen import ESSENTIAL, Cell, Column, Screen, clean
 
 INTERVAL_S = 3.0
 _CLEAR = "\033[H\033[J"
+Rates = dict[str, float]
+"""Counter -> rate per second; empty: unknown."""
+
+FIRST_S = 1.0
+"""Longest time until the second sample, without which there are no rates."""
+UNKNOWN = "-"
+LEAST_S, MOST_S = 0.1, 3600.0
+"""Bounds of --interval, seconds."""
+_SKEW = 0.1
+"""Share of the driver's drops that may lack in the device's: they are not read at the same time."""
+_COUNTERS = ("stops", "stops_limit", "wakes", "kicks", "kicks_here", "guard_trips")
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's arguments."""
     parser = commands.add_parser(
         "top",
         description="Show packets, drops by cause, stops, packets in the ring and estimated "
         "queueing delay of TUN, TAP, macvtap, ipvtap and tunnel devices, live, until Ctrl-C.",
     )
-    where.add_arguments(parser)
+    common.add_device_arguments(parser)
     parser.add_argument("--queues", action="store_true", help="show each queue, too")
     parser.add_argument(
         "--interval",
@@ -55,8 +72,7 @@ def _sort(text: str) -> Sort:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the devices until --count or Ctrl-C."""
-    where.check(arguments)
+    common.check_namespaces(arguments)
     chosen = View(
         sort=arguments.sort,
         queues=arguments.queues,
@@ -64,73 +80,575 @@ def run(arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
     )
     console = screen.console(arguments)
-    looks = Looks(arguments.netns, everywhere=arguments.all_namespaces)
-    first = looks.look()
-    where.pick(first.host, arguments.device)
+    sampler = Sampler(arguments.netns, everywhere=arguments.all_namespaces)
+    first = sampler.sample()
+    common.select(first.host, arguments.device)
     live = screen.can_move(console.stream) and not arguments.json
     if live:
         _draw(first, chosen, console)
-    for number, look in enumerate(looks.every(arguments.interval, arguments.count)):
+    for number, refresh in enumerate(sampler.every(arguments.interval, arguments.count)):
         if arguments.json:
-            _print_json(look, chosen, number + 1)
+            _print_json(refresh, chosen, number + 1)
         elif live:
-            _draw(look, chosen, console)
+            _draw(refresh, chosen, console)
         else:
             if number:
                 console.print()
-            _print_table(look, chosen, console)
-            _remark(arguments, look, first=number == 0)
+            _print_table(refresh, chosen, console)
+            _remark(arguments, refresh, first=number == 0)
     return 0
 
 
-def _draw(look: Look, chosen: View, console: Screen) -> None:
+def _draw(refresh: Refresh, chosen: View, console: Screen) -> None:
     """Redraw the terminal with as many lines as fit."""
-    rows = chosen.choose(look.rows)
-    clock = time.strftime("%H:%M:%S", time.localtime(look.time_s))
-    head = [f"{clock}  {headline(look.host)}", view.summary(look.rows, rows, chosen)]
-    table = console.layout(*view.table(rows, chosen.sort, queues=chosen.queues))
-    lines = [*(console.paint(clean(line)[: console.width], "dim") for line in head), *table.lines]
+    rows = chosen.choose(refresh.rows)
+    clock = time.strftime("%H:%M:%S", time.localtime(refresh.time_s))
+    head = [f"{clock}  {headline(refresh.host)}", summary(refresh.rows, rows, chosen)]
+    laid_out = console.layout(*table(rows, chosen.sort, queues=chosen.queues))
+    lines = [
+        *(console.paint(clean(line)[: console.width], "dim") for line in head),
+        *laid_out.lines,
+    ]
     height = os.get_terminal_size(console.stream.fileno()).lines or 24
     console.stream.write(_CLEAR + "".join(f"{line}\n" for line in lines[: height - 1]))
     console.stream.flush()
 
 
-def _print_json(look: Look, chosen: View, number: int) -> None:
-    rows = chosen.choose(look.rows)
+def _print_json(refresh: Refresh, chosen: View, number: int) -> None:
+    rows = chosen.choose(refresh.rows)
     print_json(
         "top",
         {
             "refresh": number,
-            "time_s": look.time_s,
-            "kernel": look.host.release,
-            "hidden_processes": look.host.hidden_processes,
-            "unread_namespaces": look.host.unread,
-            "unreached_namespaces": look.host.unreached,
-            "devices_in_all": len(look.rows),
-            "devices": [describe.row(one, queues=chosen.queues) for one in rows],
+            "time_s": refresh.time_s,
+            "kernel": refresh.host.release,
+            "hidden_processes": refresh.host.hidden_processes,
+            "unread_namespaces": refresh.host.unread,
+            "unreached_namespaces": refresh.host.unreached,
+            "devices_in_all": len(refresh.rows),
+            "devices": [row_json(row, queues=chosen.queues) for row in rows],
         },
         compact=True,
     )
 
 
-def _print_table(look: Look, chosen: View, console: Screen) -> None:
-    rows = chosen.choose(look.rows)
-    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(look.time_s))
-    console.print(f"{clock}  {view.summary(look.rows, rows, chosen)}", "dim")
+def _print_table(refresh: Refresh, chosen: View, console: Screen) -> None:
+    rows = chosen.choose(refresh.rows)
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(refresh.time_s))
+    console.print(f"{clock}  {summary(refresh.rows, rows, chosen)}", "dim")
     if rows:
-        console.table(*view.table(rows, chosen.sort, queues=chosen.queues))
+        console.table(*table(rows, chosen.sort, queues=chosen.queues))
     else:
         gone = f"Not here now: {', '.join(sorted(chosen.names))}."
-        console.print(gone if chosen.names else where.NONE)
+        console.print(gone if chosen.names else common.NO_DEVICE)
     console.stream.flush()
 
 
-def _remark(arguments: argparse.Namespace, look: Look, *, first: bool) -> None:
+def _remark(arguments: argparse.Namespace, refresh: Refresh, *, first: bool) -> None:
     """Print once what could not be read."""
     if not first or arguments.quiet:
         return
     messages = screen.messages(arguments)
-    if look.host.hidden_processes:
-        messages.print(where.hidden(look.host), "dim")
-    for line in where.unread(look.host):
+    if refresh.host.hidden_processes:
+        messages.print(common.hidden_remark(refresh.host), "dim")
+    for line in common.unread_remarks(refresh.host):
         messages.print(line, "dim")
+
+
+class FlowRate(NamedTuple):
+    """The rate of what leaves, per second; None: unknown."""
+
+    packets: float | None = None
+    bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Queueing delays by Little's law, ms: what is queued, divided by the rate of what leaves.
+
+    None: unknown, because nothing leaves, or the driver does not report its ring's packets.
+    """
+
+    qdisc_ms: float | None = None
+    ring_ms: float | None = None
+
+    @classmethod
+    def of(cls, qdisc: Qdisc | None, ring_packets: int | None, flow: FlowRate) -> Waits:
+        return cls(
+            qdisc_ms=wait_ms(qdisc.queued_bytes if qdisc else None, flow.bytes),
+            ring_ms=wait_ms(ring_packets, flow.packets),
+        )
+
+    @property
+    def both_ms(self) -> float | None:
+        if self.qdisc_ms is None or self.ring_ms is None:
+            return None
+        return self.qdisc_ms + self.ring_ms
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """One queue of a device.
+
+    Attributes:
+        flow: passed to the reader; with several queues: taken by the reader, or, where the driver
+            does not count that, passed to the driver by mq.
+    """
+
+    queue: Queue
+    flow: FlowRate
+    counters: Rates
+    qdisc: Rates
+    waits: Waits
+
+    @property
+    def drops(self) -> Rates:
+        return by_cause(self.counters)
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One device, now.
+
+    Attributes:
+        interval_s: time between the samples; None: the device is new.
+        link: packets, bytes and drops of the device, per second.
+        counters: nodrop's counters, per second, over all queues.
+        drops: drops by cause, packets per second, without the qdisc's.
+        queues: its queues; a tunnel has none.
+    """
+
+    device: Device
+    interval_s: float | None
+    link: Rates = field(default_factory=dict)
+    counters: Rates = field(default_factory=dict)
+    qdisc: Rates = field(default_factory=dict)
+    drops: Rates = field(default_factory=dict)
+    queues: tuple[QueueRow, ...] = ()
+    waits: Waits = field(default_factory=Waits)
+
+    @property
+    def dropped(self) -> float | None:
+        """Packets per second that the driver dropped; None: unknown."""
+        return sum(self.drops.values()) if self.link else None
+
+    @property
+    def ring_packets(self) -> int | None:
+        """Packets in all rings now; None: the driver does not report them."""
+        return self.device.counter("ring")
+
+
+class RateMeter:
+    """Stores the last sample, and computes the rates to the next one."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, int], tuple[float, Counters]] = {}
+
+    def rows(self, devices: Iterable[Device], times_s: Mapping[int, float]) -> list[DeviceRow]:
+        """Return a row for each device.
+
+        Args:
+            times_s: inode of each namespace -> when it was read, monotonic, seconds.
+        """
+        now, rows = {}, []
+        for device in devices:
+            key = device.netns_inode, device.ifindex
+            now[key] = times_s[device.netns_inode], device.counters
+            before_s, before = self._before.get(key, (now[key][0], Counters()))
+            rows.append(_row(device, device.counters.since(before), now[key][0] - before_s))
+        self._before = now
+        return rows
+
+
+def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
+    def rates(counts: Counts) -> Rates:
+        return {name: count / seconds for name, count in counts.items()} if seconds > 0 else {}
+
+    link, qdisc = rates(increase.link), rates(increase.qdisc)
+    known = bool(link)
+    flow = FlowRate(link.get("tx_packets"), link.get("tx_bytes"))
+    alone = len(device.queue) == 1
+    queues = {index: rates(counts) for index, counts in increase.queues.items()}
+    bands = {index: rates(counts) for index, counts in increase.bands.items()}
+    rows = []
+    for queue in device.queue:
+        counters = queues.get(queue.index, {})
+        below = queue.qdisc or (device.qdisc if alone else None)
+        below_rates = bands.get(queue.index, {}) if queue.qdisc else qdisc if alone else {}
+        own = flow if alone and known else _queue_flow(queue, counters, below_rates)
+        waits = Waits.of(below, queue.ring_packets, own)
+        rows.append(QueueRow(queue, own, counters, below_rates, waits))
+    counters = total(queues.values())
+    ring = 0 if device.tunnel else device.counter("ring")
+    # A tunnel without a qdisc queues nothing itself.
+    queueless = device.tunnel and device.qdisc.kind in ("noqueue", "noop")
+    return DeviceRow(
+        device,
+        seconds if known else None,
+        link=link,
+        counters=counters,
+        qdisc=qdisc,
+        drops=_drop_rates(device, link, counters) if known else {},
+        queues=tuple(rows),
+        waits=Waits.of(device.qdisc, ring, flow) if known and not queueless else Waits(),
+    )
+
+
+def _queue_flow(queue: Queue, counters: Rates, qdisc: Rates) -> FlowRate:
+    """Return what left one of several queues: what its reader took, and its qdisc below mq sent."""
+    sent = qdisc if queue.qdisc else {}
+    return FlowRate(counters.get("taken", sent.get("packets")), sent.get("bytes"))
+
+
+def _drop_rates(device: Device, link: Rates, counters: Rates) -> Rates:
+    """Return the drops by cause; other drivers than nodrop's only have the cause "ring".
+
+    nodrop's driver counts drops at the ring by cause; "other": no reader, a filter, no memory.
+    """
+    causes = by_cause(counters)
+    explained = sum(causes.values())
+    rest = max(link["tx_dropped"] - explained, 0.0)
+    if rest < _SKEW * explained:
+        rest = 0.0
+    if device.tunnel:
+        return {"tunnel": rest}
+    if device.ours:
+        return {**causes, "other": rest}
+    return {"ring": rest}
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """A sample.
+
+    Attributes:
+        time_s: seconds since the epoch.
+        rows: a row for each device; without rates in the first sample.
+    """
+
+    time_s: float
+    host: Host
+    rows: list[DeviceRow]
+
+
+class Sampler:
+    """A source of samples of the machine.
+
+    Args:
+        netns: a network namespace: name, PID or file; None: the caller's own.
+        everywhere: read all namespaces.
+    """
+
+    def __init__(self, netns: str | None = None, *, everywhere: bool = False) -> None:
+        self._netns = netns
+        self._everywhere = everywhere
+        self._meter = RateMeter()
+
+    def sample(self) -> Refresh:
+        """Return a sample.
+
+        Raises:
+            NodropError: the namespace does not exist (any more) or cannot be entered, or iproute2
+                is missing.
+        """
+        raw = read(self._netns, everywhere=self._everywhere)
+        host = build(raw)
+        times = {space.inode: space.time_s for space in raw.namespaces}
+        return Refresh(time.time(), host, self._meter.rows(host.devices, times))
+
+    def every(self, interval_s: float, count: int | None) -> Iterator[Refresh]:
+        """Yield samples at intervals, after the first one was taken by :meth:`sample`.
+
+        Args:
+            count: number of samples; None: without end.
+        """
+        due = time.monotonic() + min(interval_s, FIRST_S)
+        done = 0
+        while count is None or done < count:
+            time.sleep(max(due - time.monotonic(), 0.0))
+            # If a sample took longer than the interval, skip the missed ones.
+            due = max(due, time.monotonic()) + interval_s
+            done += 1
+            yield self.sample()
+
+
+class Sort(StrEnum):
+    """Sort keys: the largest value first, names from A to Z."""
+
+    DROPS = "drops"
+    PACKETS = "packets"
+    BYTES = "bytes"
+    STOPS = "stops"
+    WAIT = "wait"
+    FILL = "fill"
+    NAME = "name"
+
+
+@dataclass(frozen=True)
+class View:
+    """The options that select what is shown.
+
+    Attributes:
+        names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
+        limit: maximum number of rows; None: all.
+    """
+
+    sort: Sort = Sort.DROPS
+    queues: bool = False
+    names: frozenset[str] = frozenset()
+    limit: int | None = None
+
+    def choose(self, rows: Iterable[DeviceRow]) -> list[DeviceRow]:
+        """Return the rows to show, sorted, up to the limit."""
+        chosen = sorted(filter(self._wanted, rows), key=lambda row: row.device.label)
+        if self.sort is not Sort.NAME:
+            # Unknown values come last; of equal ones, the busier device comes first.
+            chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
+            chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
+        return chosen[: self.limit]
+
+    def _wanted(self, row: DeviceRow) -> bool:
+        return not self.names or bool({row.device.name, row.device.label} & self.names)
+
+
+def _known(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+_KEYS: dict[Sort, Callable[[DeviceRow], float | None]] = {
+    Sort.DROPS: lambda row: None if (n := row.dropped) is None else n + row.qdisc.get("drops", 0),
+    Sort.PACKETS: lambda row: row.link.get("tx_packets"),
+    Sort.BYTES: lambda row: row.link.get("tx_bytes"),
+    Sort.STOPS: lambda row: row.counters.get("stops"),
+    Sort.WAIT: lambda row: row.waits.both_ms,
+    Sort.FILL: lambda row: row.ring_packets,
+}
+
+
+def table(
+    rows: Sequence[DeviceRow], sort: Sort, *, queues: bool
+) -> tuple[list[Column], list[Sequence[Cell]]]:
+    """Return columns and lines.
+
+    The sort key's column is never left out; columns without any known value are left out first.
+
+    Args:
+        queues: add a line for each queue.
+    """
+    cells = _lines(rows, queues=queues)
+    titles = _columns(sort, queues=queues)
+    for index, column in enumerate(titles):
+        unknown = column.importance < ESSENTIAL and all(line[index] == UNKNOWN for line in cells)
+        if unknown:
+            titles[index] = replace(column, importance=-1)
+    return titles, cells
+
+
+def summary(every: Sequence[DeviceRow], shown: Sequence[DeviceRow], chosen: View) -> str:
+    """Return one line of totals, with the number of devices and the sort key."""
+    packets = sum(row.link.get("tx_packets", 0.0) for row in shown)
+    bits = sum(row.link.get("tx_bytes", 0.0) for row in shown) * 8
+    drops = sum(row.dropped or 0.0 for row in shown)
+    stops = sum(row.counters.get("stops", 0.0) for row in shown)
+    of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
+    return (
+        f"{of} device{'' if len(every) == 1 else 's'}, "
+        f"by {chosen.sort}, "
+        f"{short(packets)} pkt/s, {short(bits)}bit/s, "
+        f"{short(drops)} drops/s, {short(stops)} stops/s"
+    )
+
+
+def _columns(sort: Sort, *, queues: bool) -> list[Column]:
+    """Return the columns; titles are padded to the width of the numbers, which change."""
+    return [
+        Column("DEVICE"),
+        *([Column("Q", right=True)] if queues else []),
+        Column("DRIVER", 5),
+        Column("OWNER", 3),
+        Column("PKT/s", right=True),
+        Column("BIT/s", _importance(sort, Sort.BYTES, 8), right=True),
+        Column("DROP/s", right=True),
+        Column("CAUSE", 6),
+        Column("STOP/s", _importance(sort, Sort.STOPS, 7), right=True),
+        Column("WAKE/s", 2, right=True),
+        Column("KICK/s", 2, right=True),
+        Column("   RING", _importance(sort, Sort.FILL, 7), right=True),
+        Column("LIMIT", 1, right=True),
+        Column("QUEUE", 6, right=True),
+        Column("QDROP/s", 4, right=True),
+        Column("FLOWS", 0, right=True),
+        Column("  WAIT", _importance(sort, Sort.WAIT, 8), right=True),
+    ]
+
+
+def _importance(sort: Sort, own: Sort, otherwise: int) -> int:
+    return ESSENTIAL if sort is own else otherwise
+
+
+def _lines(rows: Sequence[DeviceRow], *, queues: bool) -> list[Sequence[Cell]]:
+    """Return a line for each row, and with ``queues`` one for each queue."""
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        cells.append(_device_cells(row, queues=queues))
+        if queues and not row.device.tunnel:
+            cells += [_queue_cells(row, queue_row) for queue_row in row.queues]
+    return cells
+
+
+def _device_cells(row: DeviceRow, *, queues: bool) -> Sequence[Cell]:
+    device = row.device
+    return (
+        (device.label, "bold"),
+        *([""] if queues else []),
+        device.kind if device.driver is None else driver_cell(device),
+        _owner(device),
+        *_flow_cells(FlowRate(row.link.get("tx_packets"), row.link.get("tx_bytes"))),
+        _drop_cell(row.dropped),
+        *_counter_cells(row.drops, row.counters),
+        _ring(row.ring_packets, device.txqueuelen * max(device.queues, 1)),
+        _number(device.counter("limit")),
+        *_qdisc_cells(device.qdisc, row.qdisc),
+        delay(row.waits.both_ms),
+    )
+
+
+def _queue_cells(row: DeviceRow, queue_row: QueueRow) -> Sequence[Cell]:
+    queue, drops = queue_row.queue, queue_row.drops
+    return (
+        "",
+        str(queue.index),
+        "",
+        "",
+        *_flow_cells(queue_row.flow),
+        _drop_cell(sum(drops.values()) if drops else None),
+        *_counter_cells(drops, queue_row.counters),
+        _ring(queue.ring_packets, row.device.txqueuelen),
+        _number(queue.limit_packets),
+        *_qdisc_cells(queue.qdisc, queue_row.qdisc),
+        delay(queue_row.waits.both_ms),
+    )
+
+
+def _flow_cells(flow: FlowRate) -> tuple[Cell, Cell]:
+    return short(flow.packets), short(None if flow.bytes is None else flow.bytes * 8)
+
+
+def _counter_cells(drops: Rates, counters: Rates) -> tuple[Cell, Cell, Cell, Cell]:
+    """Return the causes of drops, the worst first, with rates if there are several; the others."""
+    worst = sorted(((rate, name) for name, rate in drops.items() if rate), reverse=True)
+    causes = " ".join(f"{name}:{short(rate)}" for rate, name in worst) or UNKNOWN
+    if len(worst) == 1:
+        causes = worst[0][1]
+    kicks = counters["kicks"] + counters.get("kicks_here", 0.0) if "kicks" in counters else None
+    return causes, short(counters.get("stops")), short(counters.get("wakes")), short(kicks)
+
+
+def _qdisc_cells(qdisc: Qdisc | None, rates: Rates) -> tuple[Cell, Cell, Cell]:
+    if qdisc is None:
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    drops = _drop_cell(rates.get("drops"), "yellow")
+    return str(qdisc.queued_packets), drops, _number(qdisc.flows)
+
+
+def _owner(device: Device) -> str:
+    if not device.owners:
+        return "kernel" if device.tunnel else UNKNOWN
+    return device.owners[0].name + ("+vhost" if device.vhost else "")
+
+
+def _drop_cell(rate: float | None, style: str = "red") -> Cell:
+    return (short(rate), style if rate else "")
+
+
+def _ring(packets: int | None, slots: int) -> str:
+    return UNKNOWN if packets is None else f"{packets}/{slots}"
+
+
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def short(value: float | None) -> str:
+    """Return a number in at most six characters: ``0.5``, ``37``, ``12.3k``, ``1.23M``."""
+    if value is None:
+        return UNKNOWN
+    if value < 9.95:
+        return f"{value:.1f}" if value % 1 else f"{value:.0f}"
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            digits = 0 if not unit else 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f}{unit}"
+        value /= 1000
+    return f"{value:.0f}T"
+
+
+def delay(value: float | None) -> str:
+    """Return a delay given in ms, marked as an estimate: ``~3.4ms``."""
+    if value is None:
+        return UNKNOWN
+    if value < 1:
+        return f"~{value * 1000:.0f}us" if value else "0"
+    if value < 1000:
+        return f"~{value:.0f}ms" if value >= 100 else f"~{value:.1f}ms"
+    return f"~{value / 1000:.1f}s"
+
+
+def row_json(row: DeviceRow, *, queues: bool) -> dict[str, Any]:
+    """Return a device; ``queues``: include each of its queues."""
+    device = row.device
+    ways = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
+    return {
+        "name": device.name,
+        "ifindex": device.ifindex,
+        "netns": device.netns or None,
+        "netns_inode": device.netns_inode,
+        "kind": device.kind,
+        "driver": device.driver and str(device.driver),
+        "backpressure": device.enabled,
+        "owners": [owner_json(owner) for owner in device.owners],
+        "interval_s": row.interval_s,
+        **{f"{way}_per_s": row.link.get(way) for way in ways},
+        "rx_dropped_packets_per_s": row.link.get("rx_dropped"),
+        "tx_dropped_packets_per_s": row.dropped,
+        "drops_by_cause_packets_per_s": row.drops if row.link else None,
+        "ring_packets": row.ring_packets,
+        "txqueuelen_packets": device.txqueuelen,
+        "qdisc": _qdisc_json(device.qdisc, row.qdisc),
+        **_shared_json(row.counters, row.waits),
+        "queue": [_queue_json(queue_row) for queue_row in row.queues] if queues else None,
+    }
+
+
+def _queue_json(row: QueueRow) -> dict[str, Any]:
+    queue = row.queue
+    return {
+        "index": queue.index,
+        "tx_packets_per_s": row.flow.packets,
+        "tx_bytes_per_s": row.flow.bytes,
+        "drops_by_cause_packets_per_s": row.drops or None,
+        **gauges_json(queue),
+        "qdisc": _qdisc_json(queue.qdisc, row.qdisc) if queue.qdisc else None,
+        **_shared_json(row.counters, row.waits),
+    }
+
+
+def _shared_json(counters: Rates, waits: Waits) -> dict[str, float | None]:
+    return {
+        **{f"{name}_per_s": counters.get(name) for name in _COUNTERS},
+        "qdisc_wait_estimate_ms": waits.qdisc_ms,
+        "ring_wait_estimate_ms": waits.ring_ms,
+        "wait_estimate_ms": waits.both_ms,
+    }
+
+
+def _qdisc_json(qdisc: Qdisc, rates: Rates) -> dict[str, Any]:
+    return {
+        "kind": qdisc.label,
+        "queued_packets": qdisc.queued_packets,
+        "queued_bytes": qdisc.queued_bytes,
+        "flows": qdisc.flows,
+        "dropped_packets_per_s": rates.get("drops"),
+        "requeued_packets_per_s": rates.get("requeues"),
+        "ecn_marked_packets_per_s": rates.get("ecn_marks"),
+    }

@@ -8,10 +8,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from nodrop.doctor.sample import record
+from nodrop.doctor.observation import record
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m nodrop.doctor FILE")
-    seen = record(None, everywhere=True, seconds=1.0)
-    Path(sys.argv[1]).write_text(json.dumps(asdict(seen), indent=1) + "\n")
+    recorded = record(None, everywhere=True, seconds=1.0)
+    Path(sys.argv[1]).write_text(json.dumps(asdict(recorded), indent=1) + "\n")

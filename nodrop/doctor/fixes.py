@@ -6,12 +6,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from nodrop.doctor.look import Link, Look
-from nodrop.host import cgroup
+from nodrop.doctor.observation import Link, Observation
+from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
-from nodrop.host.rules import can_keep
-from nodrop.shell import join
+from nodrop.host.settings import can_keep
+from nodrop.proc import join
 
 _CLONE = (Path(__file__).parents[2] / "packaging/lay").exists()
 
@@ -51,72 +51,53 @@ def fq_codel(device: Device) -> str:
     return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", kind)
 
 
-def install(look: Look) -> tuple[str, ...]:
+def install(observation: Observation) -> tuple[str, ...]:
     """Return commands that give tun flow control; the livepatch is last, as an alternative."""
-    host, system = look.host, look.system
+    host, system = observation.host, observation.system
     if host.tun.built_in:
         return ("# boot a kernel whose tun is a module (CONFIG_TUN=m)",)
     if system.container:
         return ("# on the host of this container: nodrop install",)
     if (running := system.running) and running.nodrop:
-        return (*restart(look), *livepatch(look))
-    return (command("install"), *livepatch(look))
+        return (*restart(observation), *livepatch(observation))
+    return (command("install"), *livepatch(observation))
 
 
-def livepatch(look: Look) -> tuple[str, ...]:
+def livepatch(observation: Observation) -> tuple[str, ...]:
     """Return a comment on the livepatch, if it can be loaded here."""
-    if not look.system.livepatch or look.host.moving:
+    if not observation.system.livepatch or observation.host.moving:
         return ()
-    if not look.system.release.startswith(("6.1.", "6.12.")):
+    if not observation.system.release.startswith(("6.1.", "6.12.")):
         return ()
     return (f"# or, only where nothing can be restarted: {command('livepatch', 'load')}",)
 
 
-def restart(look: Look) -> tuple[str, ...]:
+def restart(observation: Observation) -> tuple[str, ...]:
     """Return commands that replace the loaded modules by those on disk."""
-    files = look.system.modules
-    # macvtap and ipvtap use tap: leave it loaded unless it differs from the one on disk.
-    loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
-    units, others = [], []
-    for holder in look.host_holders:
-        if unit := cgroup.place(holder.cgroup).service:
-            units.append(unit)
-        else:
-            others.append(f"{holder.name}({holder.pid})")
-    names = join(*dict.fromkeys(units))
-    lines = []
-    if others:
-        lines.append(f"# stop {', '.join(others)}, and start it again at the end")
-    if kept := sorted(device.label for device in look.host.devices if device.persist):
-        lines.append(f"# delete the persistent devices: {', '.join(kept)}")
-    if names:
-        lines.append(f"systemctl stop {names}")
-    if "tap" in loaded:
-        lines.append("# this deletes all macvtap and ipvtap devices: create them again afterwards")
-        lines.append("modprobe -r macvtap ipvtap")
-    lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
-    if names:
-        lines.append(f"systemctl start {names}")
-    return tuple(lines)
+    users = (
+        modules.User(holder.name, holder.pid, holder.cgroup) for holder in observation.host_holders
+    )
+    persistent = (device.label for device in observation.host.devices if device.persist)
+    return modules.restart(observation.system.modules, users, persistent)
 
 
-def flow_control(look: Look, link: Link) -> tuple[str, ...]:
+def flow_control(observation: Observation, link: Link) -> tuple[str, ...]:
     """Return commands that give one device backpressure."""
     device = link.now
-    if device.driver in (Driver.NODROP, Driver.LIVE):
+    if device.ours:
         return () if device.enabled else (backpressure(device),)
     if device.direct:
-        return _exchange_tap(look)
-    if look.host.tun.driver is Driver.NODROP:
+        return _exchange_tap(observation)
+    if observation.host.tun.driver is Driver.NODROP:
         return (f"# delete {device.name} and create it again: it is older than nodrop's tun",)
-    return install(look)
+    return install(observation)
 
 
-def _exchange_tap(look: Look) -> tuple[str, ...]:
+def _exchange_tap(observation: Observation) -> tuple[str, ...]:
     """Return commands that move the machine's macvtap and ipvtap devices to nodrop's tap."""
-    system = look.system
+    system = observation.system
     if system.container:
-        return install(look)
+        return install(observation)
     running = system.running
     return (
         *(() if running and running.nodrop else (command("install"),)),
@@ -128,6 +109,6 @@ def _exchange_tap(look: Look) -> tuple[str, ...]:
 
 def unheld(link: Link) -> tuple[str, ...]:
     """Return a comment on drops that backpressure cannot prevent."""
-    if not link.counted("drop_unheld"):
+    if not link.totals.get("drop_unheld", 0):
         return ()
     return ("# no local socket can wait for these packets: docs/macvtap.md lists the cases",)

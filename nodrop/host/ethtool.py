@@ -49,7 +49,6 @@ class Socket(socket.socket):
         self.address = 0
 
     def reserve(self, size: int) -> None:
-        """Make the buffer at least ``size`` bytes long."""
         if size > len(self.buffer):
             self.buffer = bytearray(size)
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
@@ -79,9 +78,9 @@ def stats(name: str, sock: Socket | None = None) -> dict[str, int]:
 def _values(name: str, names: tuple[str, ...], sock: Socket | None) -> dict[str, int]:
     entries = len(names) + _SPARE
     raw = _ioctl(name, struct.pack("=II", _GSTATS, len(names)), 8 * entries, sock)
-    found: int = struct.unpack_from("=4xI", raw)[0]
+    count: int = struct.unpack_from("=4xI", raw)[0]
     # If a queue was attached or detached meanwhile, the counters of the others keep their places.
-    values = struct.unpack_from(f"={min(found, len(names))}Q", raw, 8)
+    values = struct.unpack_from(f"={min(count, len(names))}Q", raw, 8)
     return dict(zip(names, values, strict=False))
 
 
@@ -120,8 +119,8 @@ def _strings(name: str, kind: int, sock: Socket | None = None) -> tuple[str, ...
             break
         head = struct.pack("=III", _GSTRINGS, kind, count)
         raw = _ioctl(name, head, _STRING * (count + _SPARE), sock)
-        if found := min(struct.unpack_from("=8xI", raw)[0], count):
-            return _texts(bytes(raw[12 : 12 + _STRING * found]))
+        if returned := min(struct.unpack_from("=8xI", raw)[0], count):
+            return _texts(bytes(raw[12 : 12 + _STRING * returned]))
     return ()
 
 

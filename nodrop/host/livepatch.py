@@ -10,17 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from nodrop import proc
-from nodrop.columns import clean
-from nodrop.errors import NodropError, UnsupportedError
+from nodrop.errors import NodropError, UnsupportedError, deferred
 from nodrop.host.installation import reason
-from nodrop.signals import deferred
+from nodrop.host.modules import driver
+from nodrop.screen import clean
 
 NAME = "nodrop_live"
 CORE = "nodrop"
 TOOL_TIMEOUT_S = 60.0
 LOOK_S = 0.05
 BUILD_TIMEOUT_S = 600.0
-_KMOD = Path(__file__).resolve().parents[2] / "kmod"
+_REPOSITORY = Path(__file__).resolve().parents[2]
 _UNDO = "Run 'nodrop livepatch unload' to remove what is left of it."
 
 
@@ -32,6 +32,7 @@ class Livepatch:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
         self._modules = root / "sys/module"
         self._patches = root / "sys/kernel/livepatch"
         self._patch = self._patches / NAME
@@ -79,7 +80,7 @@ class Livepatch:
                 "The running kernel does not support livepatches (CONFIG_LIVEPATCH).",
                 "Use 'nodrop install' instead.",
             )
-        if (self._modules / "tun/parameters/nodrop").exists():
+        if driver(self._root) == "nodrop":
             raise NodropError(
                 "nodrop's own tun is loaded: there is nothing to patch.",
                 "The livepatch is for the stock driver.",
@@ -225,7 +226,7 @@ def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], 
 
     Args:
         kernel: kernel release.
-        source: its source tree; None: kmod/source finds it.
+        source: its source tree; None: dkms/source finds it.
         out: an empty directory, which gets the modules.
         on_line: called with each line of output.
 
@@ -233,13 +234,11 @@ def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], 
         NodropError: it cannot be built, or does not fit; the hint has the reason.
     """
     if source is None:
-        if not (_KMOD / "source").exists():
-            raise NodropError("The kernel's source is unknown.", "Name it with --source DIR.")
         source = out / "source"
-        _make([_KMOD / "source", kernel, source], on_line)
+        _make([_REPOSITORY / "dkms/source", kernel, source], on_line)
     modules = Path("/lib/modules") / kernel
     words = [f"KSRC={source.absolute()}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
-    _make(["make", "-C", _KMOD, "CONFIG_KUNIT=", *words, f"OUT={out}"], on_line)
+    _make(["make", "-C", _REPOSITORY / "kmod", "CONFIG_KUNIT=", *words, f"OUT={out}"], on_line)
 
 
 def _make(argv: list[str | Path], on_line: Callable[[str], None]) -> None:

@@ -1,47 +1,54 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Virtual links as commands show them."""
+"""Virtual links as commands show them, and as JSON (docs/guide.md): units in the keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
-from nodrop.host.cgroup import Place
-from nodrop.host.kinds import DIRECT
+from nodrop.host.counters import GAUGES, Counters, Counts, by_cause, total
+from nodrop.host.procfs import Cgroup
+from nodrop.screen import Cell
 
-GAUGES = frozenset({"ring", "limit", "pace_ns", "stalled_ms"})
-"""A queue's statistics that are not counters: packets in the ring, its limit, the reader's time per
-packet, and the time since it was found stalled."""
-WRAPS = frozenset({"taken"})
-"""A queue's counters that are modulo 2^32."""
-_HALF = 1 << 31
+RINGS = frozenset({"tun", "macvtap", "ipvtap"})
+"""Kinds with a ring that a program or vhost-net reads."""
 
-_Number = TypeVar("_Number", int, float)
+DIRECT = frozenset({"macvtap", "ipvtap"})
+"""Kinds whose ring another device's receive path fills: they have no qdisc before the ring, and
+count packets for their reader as received."""
+
+TUNNELS = frozenset([
+    "vxlan", "geneve", "bareudp", "gtp", "amt", "wireguard", "ovpn", "ovpn-dco", "ipip", "sit",
+    "ip6tnl", "gre", "gretap", "erspan", "ip6gre", "ip6gretap", "ip6erspan", "vti", "vti6", "xfrm",
+])  # fmt: skip
+"""Tunnels in the kernel, which have no ring: packets go on to a lower device."""
+
+_FALLBACK = frozenset(
+    ["tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip6gre0", "ip_vti0", "ip6_vti0"]
+)
+"""Devices that a tunnel's module creates by itself in every namespace."""
 
 
-def increase(name: str, before: int, now: int) -> int:
-    """Return the increase of a counter; negative: it belongs to a new queue.
+def is_shown(link: dict[str, Any]) -> bool:
+    kind = link.get("linkinfo", {}).get("info_kind")
+    if kind in RINGS:
+        return True
+    idle = link.get("ifname") in _FALLBACK and "UP" not in link.get("flags", [])
+    return kind in TUNNELS and not idle
 
-    One of WRAPS that decreased has wrapped, if that makes less than half of its range.
-    """
-    grown = now - before
-    return (grown + _HALF) % (2 * _HALF) - _HALF if name in WRAPS else grown
 
-
-def by_cause(counters: Mapping[str, _Number]) -> dict[str, _Number]:
-    """Return nodrop's counters of dropped packets by cause, of all its counters or their rates."""
-    return {
-        name.removeprefix("drop_"): value
-        for name, value in counters.items()
-        if name.startswith("drop_")
-    }
+def kind_of(link: Mapping[str, Any]) -> str:
+    """Return the kind that commands show: "tun" or "tap" for a link of the tun driver."""
+    info = link["linkinfo"]
+    if info["info_kind"] == "tun":
+        return str(info.get("info_data", {}).get("type", "tun"))
+    return str(info["info_kind"])
 
 
 class Driver(StrEnum):
-    """The driver of a device, or of a module."""
-
     STOCK = "stock"
     """The kernel's own: a full ring drops."""
     UPSTREAM = "upstream"
@@ -57,7 +64,6 @@ class Queue:
     """One queue of a device.
 
     Attributes:
-        index: number of the queue.
         counters: nodrop's statistics ("stops", "drop_noqueue" ...); empty for other drivers.
         qdisc: the queue's child of mq; None: the device's qdisc serves all queues.
     """
@@ -65,6 +71,11 @@ class Queue:
     index: int
     counters: dict[str, int]
     qdisc: Qdisc | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """``counters`` without gauges."""
+        return {name: value for name, value in self.counters.items() if name not in GAUGES}
 
     @property
     def ring_packets(self) -> int | None:
@@ -94,7 +105,6 @@ class Owner:
     Attributes:
         queues: number of the device's queues that it has open.
         vhost: it has /dev/vhost-net open, so the kernel reads for it.
-        place: its unit, container or virtual machine.
         vhost_workers: vhost's threads of the process: "name", "tid", "cpu" that it last ran on,
             "device_known": it serves this device, the only one that the process has open.
         edge: of ``queues``, how many it watches for edges alone (EPOLLET).
@@ -105,7 +115,7 @@ class Owner:
     user: int
     queues: int
     vhost: bool
-    place: Place
+    cgroup: Cgroup
     vhost_workers: list[dict[str, Any]]
     edge: int = 0
 
@@ -145,6 +155,16 @@ class Qdisc:
         """The qdisc for messages: ``mq/fq_codel``."""
         return "/".join((self.kind, ",".join(self.leaves))) if self.leaves else self.kind
 
+    @property
+    def counts(self) -> Counts:
+        counts = {
+            "packets": self.sent_packets,
+            "bytes": self.sent_bytes,
+            "drops": self.drops,
+            "requeues": self.requeues,
+        }
+        return counts if self.ecn_marks is None else {**counts, "ecn_marks": self.ecn_marks}
+
 
 @dataclass(frozen=True)
 class Device:
@@ -152,7 +172,6 @@ class Device:
 
     Attributes:
         netns: name of its namespace; "": the command's own.
-        netns_inode: inode of the namespace.
         kind: "tun", "tap", "macvtap", "ipvtap", or a tunnel's ("vxlan", "wireguard" ...).
         tunnel: it is a tunnel in the kernel, without a ring.
         up: it is set up (IFF_UP).
@@ -161,14 +180,12 @@ class Device:
         enabled: whether a full ring stops its sender.
         txqueuelen: slots of each ring, and the limit of some qdiscs.
         queues: attached queues; queues_max: how many it can have.
-        queue: the attached queues.
         multi_queue, vnet_hdr, persist: flags it was created with; None: not known.
         owners: processes that have it open, as far as they can be inspected.
         tx_packets, tx_bytes: sent to the reader, or into the tunnel. The kernel counts them as
             received for a macvtap or ipvtap (DIRECT).
         tx_dropped: packets for the reader that the driver dropped, such as at a full ring.
         rx_packets, rx_bytes, rx_dropped: the opposite direction.
-        qdiscs: each of its qdiscs.
         checksums: it is persistent, and its reader must fill in checksums, which needs vnet_hdr.
     """
 
@@ -207,6 +224,11 @@ class Device:
         return self.kind in DIRECT
 
     @property
+    def ours(self) -> bool:
+        """Whether nodrop's driver or livepatch serves it."""
+        return self.driver in (Driver.NODROP, Driver.LIVE)
+
+    @property
     def vhost(self) -> bool:
         """Whether vhost-net reads it."""
         return any(owner.vhost for owner in self.owners)
@@ -216,19 +238,35 @@ class Device:
         """The name for messages: ``tun0``, or ``blue/tun0`` in another namespace."""
         return f"{self.netns}/{self.name}" if self.netns else self.name
 
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """nodrop's statistics, each summed over all queues."""
+        return total(queue.counters for queue in self.queue)
+
     def counter(self, name: str) -> int | None:
-        """Return the sum of one of nodrop's counters over all queues; None: not reported."""
-        values = [queue.counters[name] for queue in self.queue if name in queue.counters]
-        return sum(values) if values else None
+        """Return the sum of one of nodrop's statistics over all queues; None: not reported."""
+        return self.totals.get(name)
 
     @property
     def drops_by_cause(self) -> dict[str, int]:
-        """nodrop's counters of dropped packets, by cause, over all queues."""
-        causes: dict[str, int] = {}
-        for queue in self.queue:
-            for cause, value in by_cause(queue.counters).items():
-                causes[cause] = causes.get(cause, 0) + value
-        return causes
+        return by_cause(self.totals)
+
+    @cached_property
+    def counters(self) -> Counters:
+        return Counters(
+            link={
+                "tx_packets": self.tx_packets,
+                "tx_bytes": self.tx_bytes,
+                "tx_dropped": self.tx_dropped,
+                "rx_packets": self.rx_packets,
+                "rx_bytes": self.rx_bytes,
+                "rx_dropped": self.rx_dropped,
+            },
+            qdisc=self.qdisc.counts,
+            queues={queue.index: queue.counters for queue in self.queue},
+            bands={queue.index: queue.qdisc.counts for queue in self.queue if queue.qdisc},
+            qdisc_kind=self.qdisc.kind,
+        )
 
 
 @dataclass(frozen=True)
@@ -253,7 +291,6 @@ class Host:
     """A machine at one time.
 
     Attributes:
-        release: release of the running kernel.
         tun, vhost_net, tap: the modules; macvtap and ipvtap use tap.
         default_on: whether backpressure is on by default; None: nodrop is not loaded.
         guard_ms: time in which a reader must take what a full ring holds, or it is stalled; 0: any
@@ -284,3 +321,87 @@ class Host:
     unreached: int = 0
     tap: Module = Module(loaded=False, built_in=False, driver=Driver.STOCK, version="")
     tap_guard_ms: int | None = None
+
+
+def driver_cell(device: Device) -> Cell:
+    """Return the driver of a device with a ring, for a table."""
+    if device.driver is Driver.STOCK:
+        return (str(device.driver), "yellow")
+    return (str(device.driver), "green") if device.enabled else (f"{device.driver} off", "yellow")
+
+
+def host_json(host: Host) -> dict[str, Any]:
+    return {
+        "kernel": host.release,
+        "tun": _module_json(host.tun),
+        "vhost_net": _module_json(host.vhost_net),
+        "tap": _module_json(host.tap),
+        "default_on": host.default_on,
+        "guard_ms": host.guard_ms,
+        "default_qdisc": host.default_qdisc or None,
+        "hidden_processes": host.hidden_processes,
+        "unread_namespaces": host.unread,
+        "unreached_namespaces": host.unreached,
+    }
+
+
+def _module_json(module: Module) -> dict[str, Any]:
+    return {**vars(module), "driver": str(module.driver), "version": module.version or None}
+
+
+def device_json(device: Device) -> dict[str, Any]:
+    same = (
+        *("name", "ifindex", "netns_inode", "kind", "tunnel", "up", "carrier", "queues"),
+        *("queues_max", "multi_queue", "vnet_hdr", "persist", "vhost"),
+        *("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"),
+    )
+    return {
+        **{name: getattr(device, name) for name in same},
+        "netns": device.netns or None,
+        "mtu_bytes": device.mtu,
+        "driver": device.driver and str(device.driver),
+        "backpressure": device.enabled,
+        "txqueuelen_packets": device.txqueuelen,
+        "qdisc": _qdisc_json(device.qdisc),
+        "owners": [{**owner_json(owner), **_cgroup_json(device, owner)} for owner in device.owners],
+        "tx_dropped_packets": device.tx_dropped,
+        "rx_dropped_packets": device.rx_dropped,
+        **{name: device.counter(name) for name in ("stops", "wakes", "guard_trips")},
+        "drops_by_cause_packets": device.drops_by_cause,
+        "queue": [_queue_json(queue) for queue in device.queue],
+    }
+
+
+def owner_json(owner: Owner) -> dict[str, Any]:
+    return {name: vars(owner)[name] for name in ("pid", "name", "user", "queues", "vhost")}
+
+
+def _cgroup_json(device: Device, owner: Owner) -> dict[str, Any]:
+    workers = owner.vhost_workers
+    # A single worker of a process with a single device serves that device's single queue.
+    queue = 0 if device.queues == len(workers) == 1 and workers[0]["device_known"] else None
+    return {
+        **vars(owner.cgroup),
+        "vhost_workers": [{**worker, "queue": queue} for worker in workers],
+    }
+
+
+def _qdisc_json(qdisc: Qdisc) -> dict[str, Any]:
+    return {
+        "kind": qdisc.kind,
+        "leaves": list(qdisc.leaves),
+        "limit_packets": qdisc.limit_packets,
+        "queued_packets": qdisc.queued_packets,
+        "queued_bytes": qdisc.queued_bytes,
+        "dropped_packets": qdisc.drops,
+        "requeued_packets": qdisc.requeues,
+    }
+
+
+def gauges_json(queue: Queue) -> dict[str, Any]:
+    names = ("ring_packets", "limit_packets", "pace_ns", "stalled_ms")
+    return {name: getattr(queue, name) for name in names}
+
+
+def _queue_json(queue: Queue) -> dict[str, Any]:
+    return {"index": queue.index, **gauges_json(queue), "counters": queue.counts}

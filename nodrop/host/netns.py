@@ -9,34 +9,140 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
+import signal
 import stat
+import sys
+import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from nodrop import proc
 from nodrop.errors import NodropError
-from nodrop.host.child import Child
-from nodrop.shell import quote
+from nodrop.proc import quote
 
 NAMED = Path("/run/netns")
-
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWNET = 0x40000000
 _MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _MS_REC_SLAVE = 1 << 14 | 1 << 19
 _OWN = "/proc/self/ns/net"
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Child:
+    """A child process that calls a function; a context manager, which ends it.
+
+    Args:
+        function: its result must survive JSON.
+        seconds: timeout; None: none.
+
+    Raises:
+        OSError: no process can be created.
+    """
+
+    def __init__(self, function: Callable[[], Any], seconds: float | None = None) -> None:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        reader, writer = os.pipe()
+        # A signal in between would leave the pipe open, or run the caller's code in the child.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            raise
+        if self._pid == 0:
+            os.close(reader)
+            _run(function, seconds, writer)
+        os.close(writer)
+        self._pipe = os.fdopen(reader, encoding="utf-8")
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.close()
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+    def result(self, unfinished: str) -> Any:
+        """Wait for the function, and return its result or raise its error.
+
+        Args:
+            unfinished: message for a child that ended before the function did.
+
+        Raises:
+            NodropError: raised by the function, or it did not finish.
+            OSError: raised by the function, with its errno and file name.
+            RuntimeError: any other error of the function, with its traceback as a note.
+        """
+        try:
+            answer = json.loads(self._pipe.read())
+        except ValueError as error:
+            raise NodropError(unfinished) from error
+        if "errno" in answer:
+            raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
+        if "error" in answer:
+            raise NodropError(*answer["error"])
+        if "bug" in answer:
+            bug = RuntimeError(answer["bug"])
+            bug.add_note(answer["trace"])
+            raise bug
+        return answer["result"]
+
+
+def _run(function: Callable[[], Any], seconds: float | None, writer: int) -> None:
+    """Write the function's result or error to the pipe, and exit."""
+    status = 1
+    try:
+        for number in _INTERRUPTING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
+        if seconds is not None:
+            # Programs that it runs end first.
+            left = proc.at_most(seconds) or 0.0
+            os.environ[proc.DEADLINE] = str(time.monotonic() + left)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds + 1)
+        with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+            pipe.write(json.dumps(_answer(function)))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _answer(function: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"result": function()}
+    except NodropError as error:
+        return {"error": [error.message, error.hint, error.status]}
+    except OSError as error:
+        return {"errno": error.errno or errno.EIO, "file": error.filename}
+    except Exception as error:
+        return {"bug": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
 
 
 def named() -> list[str]:
-    """Return the names of the named network namespaces."""
     with suppress(OSError):
         return sorted(path.name for path in NAMED.iterdir())
     return []
 
 
-class Space(NamedTuple):
+class Namespace(NamedTuple):
     """A network namespace: its name for messages, the file that represents it, and its inode."""
 
     name: str
@@ -44,18 +150,18 @@ class Space(NamedTuple):
     inode: int
 
 
-def find(proc: Path = Path("/proc")) -> list[Space]:
+def find(proc: Path = Path("/proc")) -> list[Namespace]:
     """Return all visible namespaces, each once; named ones first."""
     paths = [(name, f"{NAMED}/{name}") for name in named()]
     with suppress(OSError):
         pids = sorted(filter(str.isdigit, os.listdir(proc)), key=int)
         paths += [(pid, f"{proc}/{pid}/ns/net") for pid in pids]
-    found: dict[int, Space] = {}
+    namespaces: dict[int, Namespace] = {}
     for name, path in paths:
         with suppress(OSError):
             inode = os.stat(path).st_ino
-            found.setdefault(inode, Space(name, path, inode))
-    return list(found.values())
+            namespaces.setdefault(inode, Namespace(name, path, inode))
+    return list(namespaces.values())
 
 
 def run_inside(
@@ -84,23 +190,24 @@ def run_inside(
     if where is None:
         own_sys()
         return function()
-    fd = _open(where)
+    fd, target = _open(where), where
+
+    def inside() -> Any:
+        _enter(fd, target, sysfs)
+        return function()
+
     try:
         if _same(fd):
             own_sys()
             return function()
-        with Child(lambda: _call(fd, where, function, sysfs), seconds) as child:
+        with Child(inside, seconds) as child:
             return child.result(f"Reading the network namespace {where} did not finish.")
     finally:
         os.close(fd)
 
 
 def own() -> int:
-    """Return the inode of this process's network namespace.
-
-    Raises:
-        NodropError: /proc is not mounted.
-    """
+    """Return the inode of this process's network namespace; NodropError if /proc is not mounted."""
     try:
         return os.stat(_OWN).st_ino
     except OSError as error:
@@ -123,11 +230,7 @@ def own_sys() -> bool:
 
 
 def _show_own_sys() -> None:
-    """Make /sys show this process's network namespace.
-
-    Raises:
-        OSError: /sys cannot be mounted.
-    """
+    """Make /sys show this process's network namespace; OSError if /sys cannot be mounted."""
     pid, inode, first = os.getpid(), os.stat(_OWN).st_ino, 0
     with suppress(OSError):
         first = os.stat("/proc/1/ns/net").st_ino
@@ -182,11 +285,6 @@ def _same(fd: int) -> bool:
     with suppress(OSError):
         return os.path.samestat(os.fstat(fd), os.stat(_OWN))
     return False
-
-
-def _call(fd: int, where: str | int | Path, function: Callable[[], Any], sysfs: bool) -> Any:
-    _enter(fd, where, sysfs)
-    return function()
 
 
 def _enter(fd: int, where: str | int | Path, sysfs: bool) -> None:

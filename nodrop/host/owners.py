@@ -13,9 +13,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from nodrop.host import threads
-from nodrop.host.raw import Holder
-from nodrop.host.threads import content
+from nodrop.host import procfs
+from nodrop.host.procfs import Holder, content
 
 # For a process with another root directory, the paths begin with that directory.
 _TUN = "/dev/net/tun"
@@ -56,7 +55,7 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
             if holder:
                 holders.append(holder)
     vhost = {holder.pid: holder for holder in holders if holder.vhost}
-    for one in threads.read(vhost, proc):
+    for one in procfs.read_threads(vhost, proc):
         if one.vhost:
             vhost[one.pid].workers.append({"name": one.name, "tid": one.tid, "cpu": one.cpu})
     return holders, hidden

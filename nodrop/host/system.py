@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,17 +14,16 @@ from typing import Any, Self
 
 from nodrop import proc
 from nodrop.errors import NodropError
+from nodrop.host import modules
 from nodrop.host.livepatch import Livepatch
-from nodrop.host.rules import Rules
+from nodrop.host.modules import ModuleFile
+from nodrop.host.settings import Rules
 
-MODULES = ("vhost_net", "tap", "tun", "nodrop")
 _NO_DCO = re.compile(
     r"^\s*[<-]*(comp-lzo|compress|fragment|http-proxy|socks-proxy|secret|shaper|disable-dco)\b",
     re.MULTILINE,
 )
 """OpenVPN's options that exclude its data channel offload (DCO)."""
-_NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
-"""The head of the ELF note with the build ID."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +43,6 @@ class Kernel:
     headers: bool
     nodrop: bool
     why_not: str
-
-
-@dataclass(frozen=True)
-class ModuleFile:
-    """A module's build IDs, loaded and on disk; "": not there, None: not known."""
-
-    name: str
-    path: str
-    loaded: str | None
-    on_disk: str | None
-
-    @property
-    def stale(self) -> bool:
-        """Whether the loaded module differs from the one on disk."""
-        return bool(self.loaded and self.on_disk is not None and self.loaded != self.on_disk)
 
 
 @dataclass(frozen=True)
@@ -112,16 +94,16 @@ class System:
         return max(fit, key=lambda one: order(one.release), default=None)
 
     def module(self, name: str) -> ModuleFile:
-        """Return one of MODULES."""
+        """Return one of modules.MODULES."""
         return next(one for one in self.modules if one.name == name)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Return a system from its JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
-        modules = [ModuleFile(**one) for one in data["modules"]]
+        files = [ModuleFile(**one) for one in data["modules"]]
         openvpn = {int(pid): one for pid, one in data.get("openvpn", {}).items()}
-        made = {"kernels": kernels, "modules": modules, "openvpn": openvpn}
+        made = {"kernels": kernels, "modules": files, "openvpn": openvpn}
         return cls(**{**data, **made})
 
 
@@ -150,7 +132,7 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         with suppress(NodropError):
             words = ("apt-cache", "show", "--no-all-versions", f"linux-headers-{release}")
             offered = bool(proc.ask(*words).stdout)
-    others = [_module(root, release, name) for name in ("ovpn", "wireguard")]
+    others = modules.read(root, release, ("ovpn", "wireguard"))
     kept, unread, rules = {}, "", Rules(root)
     try:
         kept = rules.read()
@@ -160,7 +142,7 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         distribution=distribution,
         release=release,
         kernels=list(_kernels(root)),
-        modules=[_module(root, release, name) for name in MODULES],
+        modules=modules.read(root, release),
         tree=any((root / "usr/src").glob("nodrop-*/dkms.conf")),
         livepatch=(root / "sys/kernel/livepatch").is_dir(),
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
@@ -188,64 +170,22 @@ def _kernels(root: Path) -> Iterable[Kernel]:
             release = folder.name
             if not (folder / "modules.dep").exists():
                 continue
-            tun = _path(folder, "tun")
             yield Kernel(
                 release=release,
                 image=(root / f"boot/vmlinuz-{release}").exists() or (folder / "vmlinuz").exists(),
                 headers=(folder / "build/Module.symvers").exists(),
-                nodrop=bool(tun) and not tun.startswith("kernel/"),
+                nodrop=modules.installed(root, release),
                 why_not=_why_not(root, release),
             )
 
 
 def _why_not(root: Path, release: str) -> str:
-    """Return the reason in the log of kmod/fit; "": none."""
+    """Return the reason in the log of dkms/fit; "": none."""
     with suppress(OSError):
         text = (root / f"var/log/nodrop/{release}.log").read_text(errors="replace")
         ours = [line for line in text.splitlines() if line.startswith("nodrop: ")]
         return ours[0].removeprefix("nodrop: ") if ours else ""
     return ""
-
-
-def _path(folder: Path, module: str) -> str:
-    """Return the file that a load takes, relative to a kernel's directory; "": none."""
-    with suppress(OSError), (folder / "modules.dep").open(errors="replace") as file:
-        for line in file:
-            path = line.partition(":")[0]
-            if path.rpartition("/")[2].partition(".ko")[0].replace("-", "_") == module:
-                return path
-    return ""
-
-
-def _module(root: Path, release: str, name: str) -> ModuleFile:
-    folder = root / "lib/modules" / release
-    path = _path(folder, name)
-    loaded: str | None = ""
-    if (root / "sys/module" / name / "initstate").exists():
-        loaded = None
-        with suppress(OSError):
-            note = root / "sys/module" / name / "notes/.note.gnu.build-id"
-            loaded = _build_id(note.read_bytes())
-    on_disk: str | None = None if not folder.is_dir() else ""
-    if path:
-        on_disk = _file_id(folder / path)
-    return ModuleFile(name, path, loaded, on_disk)
-
-
-def _file_id(path: Path) -> str | None:
-    try:
-        if path.suffix == ".xz":
-            return _build_id(lzma.decompress(path.read_bytes()))
-        return _build_id(path.read_bytes()) if path.suffix == ".ko" else None
-    except (OSError, lzma.LZMAError):
-        return None
-
-
-def _build_id(data: bytes) -> str | None:
-    place = data.find(_NOTE)
-    if place < 0:
-        return None
-    return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
 
 
 def _openvpn(root: Path, pid: int) -> list[str] | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernel's tracing files (tracefs): our instance, and cleanup after killed runs."""
+"""The kernel's tracing files (tracefs): this process's instance, and cleanup after killed runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodrop.errors import NodropError, UnsupportedError
@@ -18,14 +18,12 @@ _PLACE = "sys/kernel/tracing"
 _LOCKDOWN = "sys/kernel/security/lockdown"
 _LEFT = re.compile(r"nodrop_why_(?P<pid>\d+)_(?P<namespace>\d+)")
 _BUSY_S = 2.0
+_READ = 65536
+"""Bytes of one read, which returns about sixty events."""
 
 
 class Tracefs:
-    """The tracing files of the running kernel.
-
-    Args:
-        root: parent of ``sys`` and ``proc``.
-    """
+    """The tracing files of the running kernel; ``root``: parent of ``sys`` and ``proc``."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -75,32 +73,6 @@ class Tracefs:
         where = f" ({error.filename})" if error.filename else ""
         return NodropError(f"The kernel's tracing files cannot be used: {error.strerror}{where}.")
 
-    def instance(self) -> Path:
-        """Return the path of this process's instance, which need not exist."""
-        return self.path / "instances" / f"nodrop_why_{os.getpid()}_{self._namespace()}"
-
-    def remove(self, instance: Path) -> None:
-        """Remove an instance, if it exists.
-
-        Raises:
-            NodropError: it cannot be removed.
-        """
-        deadline = time.monotonic() + _BUSY_S
-        while True:
-            try:
-                instance.rmdir()
-                return
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                # EBUSY: another process has one of its files open.
-                if error.errno != errno.EBUSY or time.monotonic() > deadline:
-                    raise NodropError(
-                        f"{instance} cannot be removed: {error.strerror}.",
-                        "The next 'nodrop drops' tries again.",
-                    ) from error
-            time.sleep(0.05)
-
     def sweep(self) -> None:
         """Remove the instances of killed runs of this PID namespace."""
         with suppress(FileNotFoundError):
@@ -108,11 +80,11 @@ class Tracefs:
                 match = _LEFT.fullmatch(path.name)
                 if (
                     match
-                    and int(match["namespace"]) == self._namespace()
+                    and int(match["namespace"]) == self.pid_namespace()
                     and not (self.root / "proc" / match["pid"]).exists()
                 ):
                     with suppress(NodropError):
-                        self.remove(path)
+                        _remove(path)
 
     def functions(self, addresses: set[int]) -> Mapping[int, tuple[str, str]]:
         """Return address -> function with offset, and module, from /proc/kallsyms."""
@@ -120,8 +92,86 @@ class Tracefs:
             return resolve(lines, addresses)
         return {}
 
-    def _namespace(self) -> int:
+    def pid_namespace(self) -> int:
         return (self.root / "proc/self/ns/pid").stat().st_ino
+
+
+class Instance:
+    """This process's instance of the tracing files, and its pipe of events.
+
+    Every method raises NodropError if the kernel refuses.
+    """
+
+    def __init__(self, files: Tracefs) -> None:
+        self._files = files
+        name = f"nodrop_why_{os.getpid()}_{files.pid_namespace()}"
+        self.path = files.path / "instances" / name
+        self.pipe = -1
+        self._rest = ""
+
+    def create(self, settings: Mapping[str, str]) -> None:
+        """Create the instance, and write some of its files: path -> content."""
+        with self.refusals():
+            self.path.mkdir()
+            for name, text in settings.items():
+                (self.path / name).write_text(text)
+            self.pipe = os.open(self.path / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    def write(self, name: str, text: str) -> None:
+        with self.refusals():
+            (self.path / name).write_text(text)
+
+    def clear(self) -> None:
+        # Opening it for truncation empties the buffers of our instance.
+        self.write("trace", "")
+        self._rest = ""
+
+    def lines(self, reads: int = 1) -> Iterator[str]:
+        """Yield the lines of the events that there are now, of at most ``reads`` reads."""
+        for _ in range(reads):
+            with self.refusals():
+                try:
+                    data = os.read(self.pipe, _READ)
+                except BlockingIOError:
+                    return
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data.decode(errors="surrogateescape")).split("\n")
+            yield from lines
+
+    def close(self) -> None:
+        """Remove the instance; may be called more than once."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
+        _remove(self.path)
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Raise the error for a failed access of the body."""
+        try:
+            yield
+        except OSError as error:
+            raise self._files.refused(error) from error
+
+
+def _remove(instance: Path) -> None:
+    """Remove an instance, if it exists; NodropError if it cannot be removed."""
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            instance.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            # EBUSY: another process has one of its files open.
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise NodropError(
+                    f"{instance} cannot be removed: {error.strerror}.",
+                    "The next 'nodrop drops' tries again.",
+                ) from error
+        time.sleep(0.05)
 
 
 def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str, str]]:
@@ -132,14 +182,14 @@ def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str
     """
     best: dict[int, tuple[int, str, str]] = {}
     for line in lines if addresses else ():
-        words = line.split()
-        begin = int(words[0], 16)
-        if begin == 0 or words[1] not in "tTwW":
+        fields = line.split()
+        begin = int(fields[0], 16)
+        if begin == 0 or fields[1] not in "tTwW":
             continue
         for address in addresses:
             if begin <= address and begin > best.get(address, (0,))[0]:
-                module = words[3].strip("[]") if len(words) > 3 else ""
-                best[address] = (begin, words[2], module)
+                module = fields[3].strip("[]") if len(fields) > 3 else ""
+                best[address] = (begin, fields[2], module)
     return {
         address: (f"{name}+{address - begin:#x}", module)
         for address, (begin, name, module) in best.items()
@@ -149,5 +199,5 @@ def resolve(lines: Iterable[str], addresses: set[int]) -> Mapping[int, tuple[str
 def reason_names(text: str) -> dict[int, str]:
     """Return number -> name of the kernel's drop reasons, from the format of its event."""
     _, _, symbols = text.partition("__print_symbolic(REC->reason,")
-    found = re.findall(r"\{ *(0x[0-9a-f]+|\d+)U?L*, *\"(\w+)\" *\}", symbols)
-    return {int(number, 0): name for number, name in found}
+    pairs = re.findall(r"\{ *(0x[0-9a-f]+|\d+)U?L*, *\"(\w+)\" *\}", symbols)
+    return {int(number, 0): name for number, name in pairs}

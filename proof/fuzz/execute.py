@@ -17,9 +17,20 @@ import traceback
 from typing import NamedTuple
 
 from guestlib.failure import GuestError
-from proof.fuzz import memory
+from guestlib.sockets import charged
 from proof.fuzz.generate import SPECS
-from proof.fuzz.program import AWAY, HERE, Call, Data, Program, Ref, Value
+from proof.fuzz.program import (
+    AWAY,
+    HERE,
+    Call,
+    Data,
+    Memory,
+    Program,
+    Ref,
+    Value,
+    allocate,
+    content,
+)
 
 NOT_MADE = -0x10000
 """The result of a call that was not made or did not return; others are values or -errno."""
@@ -39,7 +50,7 @@ _libc.syscall.argtypes = [ctypes.c_long] * 7
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_void_p]
 
 
-class Outcome(NamedTuple):
+class Execution(NamedTuple):
     """The outcome of a program.
 
     Attributes:
@@ -56,7 +67,9 @@ def settles(program: Program) -> bool:
     return all(call.name != "set_backend" for call in program)
 
 
-def execute(program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S) -> Outcome:
+def execute(
+    program: Program, *, settle: bool | None = None, settle_s: float = SETTLE_S
+) -> Execution:
     """Run a program and return its outcome; kill it after LIMIT_S and ``settle_s``.
 
     Args:
@@ -67,7 +80,7 @@ def execute(program: Program, *, settle: bool | None = None, settle_s: float = S
     Raises:
         GuestError: the program cannot be run here.
     """
-    memory.allocate()
+    allocate()
     form = struct.Struct(f"={1 + len(program)}q")
     shared = mmap.mmap(-1, mmap.PAGESIZE)
     form.pack_into(shared, 0, 0, *[NOT_MADE] * len(program))
@@ -90,7 +103,7 @@ def execute(program: Program, *, settle: bool | None = None, settle_s: float = S
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _FAILED:
         raise GuestError("a program could not be run; its process printed why")
     pending, *results = form.unpack_from(shared)
-    return Outcome(tuple(results), pending)
+    return Execution(tuple(results), pending)
 
 
 def _must(result: int, what: str) -> None:
@@ -141,7 +154,7 @@ class _Run:
 
     def _make(self, number: int, call: Call) -> None:
         spec = SPECS[call.name]
-        words = spec.make(memory.Memory(number), *map(self._value, call.values))
+        words = spec.make(Memory(number), *map(self._value, call.values))
         system = [*words, *[0] * (7 - len(words))]
         for _ in range(call.times):
             result = int(_libc.syscall(*system))
@@ -156,7 +169,7 @@ class _Run:
         if isinstance(value, Ref):
             return self._slots.get(value.call, -1)
         if isinstance(value, Data):
-            return memory.content(value.kind, value.size)
+            return content(value.kind, value.size)
         return value.encode()[:16].ljust(16, b"\0") if isinstance(value, str) else value
 
     def _pending_bytes(self) -> int:
@@ -170,7 +183,7 @@ class _Run:
                     for _ in range(_MOST_READ):
                         os.read(fd, 1 << 17)
                 elif kind in ("udp", "packet"):
-                    pending += struct.unpack("=i", fcntl.ioctl(fd, 0x5411, bytes(4)))[0]  # SIOCOUTQ
+                    pending += charged(fd)
             except (OSError, ValueError):
                 continue
         self._shared[0] = pending

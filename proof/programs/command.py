@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import json
 import os
@@ -24,8 +23,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 FINE = (0, 3)
 """Exit statuses of commands that only read; 3: doctor has findings."""
-_PR_SET_DUMPABLE = 4
-_MOST_FILES = 1024
 # Other threads send and read meanwhile. With the default of 5 ms each system call of the command
 # would wait for them so long.
 sys.setswitchinterval(0.0002)
@@ -44,9 +41,14 @@ def command(*words: str, status: int | Collection[int] = 0, user: int = 0) -> Ra
     """Run ``nodrop WORDS``; fail unless its exit status is the expected one, or one of several.
 
     Args:
-        user: the uid to run as, in a child process.
+        user: the uid to run as, in a process of its own.
     """
-    ran = _as_another(words, user) if user else _here(words)
+    if user:
+        process = start(*words, user=user)
+        out, err = process.communicate(timeout=time_limit(60))
+        ran = Ran(process.returncode, out, err)
+    else:
+        ran = _here(words)
     wanted = (status,) if isinstance(status, int) else status
     text = ran.stdout + ran.stderr
     check("Traceback" not in text and ran.status in wanted, f"nodrop {words}: {ran.status}: {text}")
@@ -60,34 +62,6 @@ def _here(words: tuple[str, ...]) -> Ran:
     return Ran(status, out.getvalue(), err.getvalue())
 
 
-def _as_another(words: tuple[str, ...], user: int) -> Ran:
-    """Run it in a child as another user, as if that user had started it."""
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            # Close the descriptors of this program.
-            os.closerange(3, write_end)
-            os.closerange(write_end + 1, _MOST_FILES)
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
-            # Otherwise its files in /proc belong to root.
-            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-            ran = _here(words)
-            text = json.dumps([ran.status, ran.stdout, ran.stderr])
-        except BaseException as error:
-            text = json.dumps([-1, "", f"Traceback: {error!r}"])
-        with os.fdopen(write_end, "w") as pipe:
-            pipe.write(text)
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end) as pipe:
-        found = json.load(pipe)
-    os.waitpid(child, 0)
-    return Ran(*found)
-
-
 def as_json(*words: str, status: int | Collection[int] = 0, user: int = 0) -> dict[str, Any]:
     """Run ``nodrop -j WORDS`` and return the JSON object that it prints."""
     found = json.loads(command("-j", *words, status=status, user=user).stdout)
@@ -95,11 +69,12 @@ def as_json(*words: str, status: int | Collection[int] = 0, user: int = 0) -> di
     return found
 
 
-def start(*words: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start(*words: str, by: tuple[str, ...] = (), user: int = 0) -> subprocess.Popen[str]:
     """Start ``nodrop WORDS`` in a process of its own.
 
     Args:
         by: a program that runs it, with its options.
+        user: the uid and gid to run as.
     """
     return subprocess.Popen(
         [*by, sys.executable, "-m", "nodrop", *words],
@@ -107,6 +82,11 @@ def start(*words: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        user=user or None,
+        group=user or None,
+        extra_groups=[] if user else None,
+        # The current directory may be inaccessible to others.
+        cwd="/" if user else None,
     )
 
 

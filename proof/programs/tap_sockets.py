@@ -6,26 +6,24 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import harness
-from harness import all_cases, check, drivers, equal, run, soon
-from sockets import charged
+from harness import check, drivers, equal, packets, run, soon
 
 from guestlib.drivers import tap_modules
 from guestlib.namespaces import inside
+from guestlib.prepare import setting
 from guestlib.process import ip_batch, netns_path
-from guestlib.taps.ingress import ADDRESS, GUEST_MAC, NAME, guest_tap
-from guestlib.taps.linktap import LinkTap
+from guestlib.sockets import UDP_SEGMENT, charged
+from guestlib.taps import ADDRESS, GUEST_MAC, NAME, LinkTap, guest_tap
 
 MOST = 4080
 """NODROP_HOLD_MOST."""
 FAR_TOO_MANY = 50_000
 """More packets than all rings and send buffers take."""
-UDP_SEGMENT = 103
-"""As in linux/udp.h."""
 UDP_PAYLOAD = 14 + 20 + 8
 """Offset of the UDP payload in a frame, bytes."""
 PARAMETERS = Path("/sys/module/tap/parameters")
@@ -33,32 +31,18 @@ OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
 """Addresses of another guest, and of the senders."""
 
 
-def use(driver: str) -> None:
-    """Load a variant's tap and the modules that use it, unless they are loaded already."""
-    drivers.load(tap_modules(driver))
-
-
 def run_taps() -> None:
     """Run the program's cases with nodrop's tap.
 
     NODROP_TAP=stock in the environment selects the stock one, to see which cases it fails.
     """
-
-    def prepared(case: Callable[[], None]) -> Callable[[], None]:
-        def with_driver() -> None:
-            use(os.environ.get("NODROP_TAP", "nodrop"))
-            case()
-
-        with_driver.__name__ = case.__name__
-        return with_driver
-
-    run(*map(prepared, all_cases()), tun=None)
+    run(load=lambda: drivers.load(tap_modules(os.environ.get("NODROP_TAP", "nodrop"))))
 
 
 def parameter(name: str, value: str) -> AbstractContextManager[None]:
     """Set a parameter of tap for the block, if the module has it."""
     path = PARAMETERS / name
-    return harness.parameter(path, value) if path.exists() else nullcontext()
+    return setting(path, value) if path.exists() else nullcontext()
 
 
 @contextmanager
@@ -86,17 +70,9 @@ def other_guest() -> Iterator[LinkTap]:
         yield tap
 
 
-def frames(fd: int) -> Iterator[bytes]:
-    """Read and yield all queued frames."""
-    os.set_blocking(fd, False)
-    with suppress(BlockingIOError):
-        while True:
-            yield os.read(fd, 65536)
-
-
 def drain(fd: int) -> int:
     """Read all queued frames; return their number."""
-    return sum(1 for _ in frames(fd))
+    return sum(1 for _ in packets(fd))
 
 
 def segmenting(made: Sequence[socket.socket]) -> None:
@@ -143,7 +119,7 @@ class Flow:
     def read(self, fd: int, *, most: int = FAR_TOO_MANY) -> int:
         """Read all queued frames, or until ``most`` are of this flow; return how many are."""
         count = 0
-        for frame in frames(fd):
+        for frame in packets(fd):
             count += self.add(frame)
             if count == most:
                 break
@@ -167,7 +143,6 @@ class Flow:
         soon(done, lambda: f"{self.count()} of {wanted} packets arrived")
 
     def count(self) -> int:
-        """Return how many packets have arrived."""
         return sum(map(len, self.came))
 
     def in_order(self) -> None:
@@ -185,7 +160,6 @@ class Flow:
 
 
 def counters(queue: int = 0) -> dict[str, int]:
-    """Return the counters of a queue."""
     return harness.counters(queue, device=NAME, direction="rx")
 
 

@@ -22,7 +22,7 @@
  * queue is bound again. WAITS: the sender past the qdisc waits for a wake; ADAPT:
  * the limit changes; EVENT; SWITCH: flow control is switched off; GUARD; DEAD:
  * there is no consumer; LEAVES: it ends; EDGE: it waits for an edge once.
- * BREAK_... changes one step; test_spin.py has the assertion that must fail then.
+ * BREAK_... changes one step; test_models.py has the assertion that must fail then.
  */
 #ifndef XDP
 #define XDP 0

@@ -1,23 +1,225 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m proof.sweep``: run the sweep in a guest, as root."""
+"""``nodrop-lab sweep``, and ``python -m proof.sweep``, which it runs in a guest, as root."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from proof.sweep.pairs import choose
-from proof.sweep.rows import parse
-from proof.sweep.sweeper import run_all
+from guestlib.drivers import Drivers, modules, tap_modules
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from guestlib.timing import LEAST_S, wait_until
+from lab import uml
+from lab.commands import refuse_json
+from lab.kernel import ensure_artifacts, ensure_kernel
+from lab.kernel.kconfig import FLAVOURS
+from lab.sources import REPOSITORY
+from lab.variant import Variant
+from nodrop.commands.common import progress
+from nodrop.errors import FAILED
+from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare
+from proof.sweep.readers import EVENTS, NEEDS_READER, Readers, Tally
+from proof.sweep.rows import Row, choose, parse, shrink
+from proof.sweep.senders import KINDS, RowSender
+from proof.sweep.topology import Bystander, Dut, Lab, laboratory
+
+ABOUT = "Test combinations of devices, readers and senders with real packets."
+OPTIONS = ("seed", "part", "times", "driver", "most")
+ONES = 8
+"""Packets to send one by one."""
+PROBES = 20
+"""Packets to send one by one at the end: more than the slots that a ring returns at a time."""
+FLOOD, FLOOD_MOST = 300, 1000
+"""Packets of a flood, and the most to add for a long ring."""
+SHRINK_S = 120.0
+"""Time limit for shrinking a row, s: each missing packet costs a minute."""
 
 
-def main(argv: list[str]) -> int:
-    """Run a seed's rows, or the given ones; return 1 if a row fails."""
-    parser = argparse.ArgumentParser(
-        prog="python -m proof.sweep",
-        description="Test combinations of devices, readers and senders with real packets.",
-    )
+@contextmanager
+def loaded(driver: str) -> Iterator[None]:
+    """Load a driver's modules for the block.
+
+    Raises:
+        GuestError: a module cannot be loaded or unloaded.
+    """
+    drivers = Drivers(Environment.from_environ().modules, late_guard=True)
+    variant = Variant(driver)
+    drivers.load([*tap_modules(driver)[:5], *modules(variant, variant)[1:]])
+    yield
+    drivers.unload()
+
+
+class _Flood:
+    def __init__(self, sender: RowSender, count: int) -> None:
+        self._sender, self._count = sender, count
+        self.stop = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self._sender.sent < self._count and not self.stop:
+                self._sender.send()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def end(self) -> None:
+        self.stop = True
+        self._thread.join(LEAST_S)
+
+
+class Sweep:
+    """Run rows with the loaded driver.
+
+    Args:
+        ours: whether it is nodrop's.
+    """
+
+    def __init__(self, lab: Lab, bystander: Bystander, *, ours: bool) -> None:
+        self._lab, self._bystander, self._ours = lab, bystander, ours
+        self._tally = Tally()
+        self.last = ""
+
+    def run(self, row: Row) -> Result:
+        # Mark the row in the kernel's log, for splats.
+        with suppress(OSError):
+            Path("/dev/kmsg").write_text(f"sweep: {row}\n", encoding="ascii")
+        seen = Result()
+        started = time.monotonic()
+        self._tally.clear()
+        try:
+            with Dut(row, self._lab) as dut, KINDS[row.sender](dut) as sender:
+                readers = Readers(dut, self._tally)
+                try:
+                    oracle = Oracle(dut, sender, readers, self._tally, ours=self._ours)
+                    try:
+                        self._try(row, dut, sender, readers, oracle)
+                    finally:
+                        seen.sent = sender.sent
+                        seen.lost = seen.sent - oracle.came()
+                finally:
+                    readers.stop()
+        except (Violation, AssertionError, GuestError, OSError) as error:
+            seen.wrong = seen.wrong or (str(error) if isinstance(error, Violation) else repr(error))
+        seen.seconds = time.monotonic() - started
+        return seen
+
+    def _fails(self, row: Row) -> bool:
+        wrong = self.run(row).wrong
+        self.last = wrong or self.last
+        return bool(wrong)
+
+    def shrunk(self, row: Row) -> Row:
+        """Return a failing row, as plain as SHRINK_S allows; ``last`` is its violation."""
+        end = time.monotonic() + SHRINK_S
+        return shrink(row, lambda other: time.monotonic() < end and self._fails(other))
+
+    def _try(self, row: Row, dut: Dut, sender: RowSender, readers: Readers, oracle: Oracle) -> None:
+        def event() -> None:
+            EVENTS[row.event](dut, readers)
+
+        mortal = row.event == "killed"
+        if row.pace != "burst":
+            readers.start(mortal=mortal)
+            sender.begin()
+        if row.pace == "one":
+            for number in range(ONES):
+                if number == ONES // 2:
+                    event()
+                oracle.arrives(f"packet {number}")
+        elif row.pace == "burst":
+            self._burst(row, sender)
+            if row.event not in NEEDS_READER:
+                event()
+            self._others()
+            readers.start(mortal=mortal)
+            if row.event in NEEDS_READER:
+                event()
+        else:
+            self._flood(row, sender, oracle, event)
+        self._others()
+        oracle.settle()
+        oracle.check()
+        for number in range(PROBES):
+            oracle.arrives(f"final packet {number}")
+        oracle.settle()
+
+    def _others(self) -> None:
+        if not self._bystander.delivers():
+            raise Violation("a packet to another device does not arrive")
+
+    @staticmethod
+    def _burst(row: Row, sender: RowSender) -> None:
+        while sender.sent <= row.slots:
+            if not wait_until(sender.send):
+                raise Violation(f"the burst ends at {sender.sent}")
+
+    @staticmethod
+    def _flood(row: Row, sender: RowSender, oracle: Oracle, event: Callable[[], None]) -> None:
+        count = FLOOD + min(row.slots, FLOOD_MOST)
+        flood = _Flood(sender, count)
+        try:
+            if not wait_until(lambda: sender.sent > count // 2 or flood.ended()):
+                raise Violation(f"the sender is blocked: {oracle.state()}")
+            event()
+            if not wait_until(flood.ended):
+                raise Violation(f"the sender stays blocked: {oracle.state()}")
+            if flood.error:
+                raise flood.error
+        finally:
+            flood.end()
+
+
+def run_all(
+    rows: Sequence[Row], drivers: Sequence[str], report: Callable[[str], None], most: int
+) -> int:
+    """Run rows with each driver, and compare the comparable ones; return the number of failures.
+
+    Args:
+        drivers: "nodrop", "stock", or both in this order: then stock runs only comparable rows.
+        report: called with lines to print.
+        most: failures after which to stop.
+    """
+    prepare_system()
+    failed = 0
+    found: dict[Row, Result] = {}
+    for driver in drivers:
+        again = driver == "stock" and len(drivers) > 1
+        with loaded(driver), laboratory() as lab, Bystander() as bystander:
+            sweep = Sweep(lab, bystander, ours=driver == "nodrop")
+            for row in [row for row in rows if not again or (comparable(row) and row in found)]:
+                seen = sweep.run(row)
+                report(f"# {driver} {seen.seconds:.2f} s, {seen.lost} of {seen.sent} lost: {row}")
+                if again:
+                    wrong = compare(found[row], seen)
+                else:
+                    wrong = seen.wrong
+                    found[row] = seen
+                if not wrong:
+                    continue
+                failed += 1
+                report(f"FAILED {driver}: {wrong}\n  --row '{row}'")
+                if not again and (small := sweep.shrunk(row)) != row:
+                    report(f"  shrunk: {sweep.last}\n  --row '{small}'")
+                if failed >= most:
+                    return failed
+    return failed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both commands."""
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the rows (1)")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="every Nth row from K on")
     parser.add_argument("--row", action="append", metavar="ROW", help="a row; may be repeated")
@@ -29,6 +231,43 @@ def main(argv: list[str]) -> int:
         help="both: nodrop's, then stock's for rows to compare (both)",
     )
     parser.add_argument("--most", type=int, default=5, metavar="N", help="failures to stop at (5)")
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the arguments of ``nodrop-lab sweep``."""
+    parser = commands.add_parser("sweep", description=ABOUT)
+    add_arguments(parser)
+    parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="debug")
+    parser.set_defaults(run=run_in_guest)
+
+
+def run_in_guest(given: argparse.Namespace) -> int:
+    """Run the sweep in a guest; return its exit status, or 1 after a splat."""
+    refuse_json(given)
+    words = [f"--{name}={getattr(given, name)}" for name in OPTIONS]
+    words += [f"--row={row}" for row in given.row or ()]
+    with progress(given) as steps:
+        kernel = ensure_kernel(steps, given.flavour)
+        artifacts = ensure_artifacts(kernel, steps)
+    with tempfile.TemporaryDirectory(prefix="nodrop-sweep-") as out:
+        ended = uml.run(
+            kernel,
+            [sys.executable, "-m", "proof.sweep", *words],
+            out=Path(out),
+            artifacts=artifacts,
+            timeout=None,
+            env={"PYTHONPATH": str(REPOSITORY)},
+            on_line=print,
+        )
+    for splat in ended.splats:
+        print(f"Kernel splat ({splat.kind}):\n{splat.text}", file=sys.stderr)
+    return ended.status or (FAILED if ended.splats else 0)
+
+
+def main(argv: list[str]) -> int:
+    """Run a seed's rows, or the given ones; return 1 if a row fails."""
+    parser = argparse.ArgumentParser(prog="python -m proof.sweep", description=ABOUT)
+    add_arguments(parser)
     given = parser.parse_args(argv)
     try:
         rows = [parse(text) for text in given.row or ()]

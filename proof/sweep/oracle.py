@@ -20,15 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from guestlib.timing import wait_until
-from proof.sweep import qdisc
-from proof.sweep.devices import NAME, Dut, dropped
-from proof.sweep.events import LOSES
-from proof.sweep.lab import LOWER
-from proof.sweep.loops import Tally
-from proof.sweep.readers import Readers
+from proof.sweep.readers import LOSES, Readers, Tally
 from proof.sweep.rows import Row
-from proof.sweep.sender import Sender
-from proof.sweep.senders import Icmp
+from proof.sweep.senders import Icmp, RowSender
+from proof.sweep.topology import LOWER, NAME, Dut, dropped, sample_qdisc
 
 CAUSES = frozenset(
     f"drop_{cause}"
@@ -65,7 +60,7 @@ class Oracle:
     """Check a row; created before the first packet is sent."""
 
     def __init__(
-        self, dut: Dut, sender: Sender, readers: Readers, tally: Tally, *, ours: bool
+        self, dut: Dut, sender: RowSender, readers: Readers, tally: Tally, *, ours: bool
     ) -> None:
         self.row: Row = dut.row
         self.dut, self.sender, self.readers, self.tally = dut, sender, readers, tally
@@ -90,12 +85,11 @@ class Oracle:
         return {name: count() - self._before[name] for name, count in self._counts.items()}
 
     def came(self) -> int:
-        """Return how many packets arrived."""
         by_sender = self.sender.came()
         return self.readers.came if by_sender is None else by_sender
 
     def _qdisc_dropped(self) -> int:
-        return 0 if self.row.above else qdisc.sample(NAME)[1]
+        return 0 if self.row.above else sample_qdisc(NAME)[1]
 
     def missing(self) -> tuple[int, int]:
         """Return the least and greatest number of packets that neither arrived nor were dropped.
@@ -116,7 +110,6 @@ class Oracle:
         return least - self.sender.unsure - self.readers.unsure, rest - lost
 
     def balanced(self) -> bool:
-        """Return whether all packets are accounted for."""
         least, most = self.missing()
         return least <= 0 and (most >= 0 or self._vague)
 
@@ -127,7 +120,7 @@ class Oracle:
         # pfifo_fast still counts packets that it dropped when it was resized.
         resized = self.row.event == "resize" and self.row.qdisc in ("pfifo_fast", "mq")
         if not self.row.above and not resized:
-            found["qdisc"] = qdisc.sample(NAME)[0]
+            found["qdisc"] = sample_qdisc(NAME)[0]
         return {name: value for name, value in found.items() if value}
 
     def arrives(self, what: str) -> None:
@@ -192,11 +185,9 @@ class Oracle:
             raise Violation(f"the device counts {self.dut.dropped()} drops: {self.state()}")
 
     def _counted(self) -> int:
-        """Return the driver's count of drops at a full ring."""
         return sum(value for name, value in self.dut.counters().items() if name in CAUSES)
 
     def state(self) -> str:
-        """Return all counts, for a report."""
         counters = {name: value for name, value in self.dut.counters().items() if value}
         return (
             f"sent {self.sender.sent} ({self.sender.refused} refused, {self.sender.errors} errors, "

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from proof.tunnels.links import checksum
-from proof.tunnels.packets import ip4
+from guestlib.packets import checksum, ip4
 
 MAGIC = b"ndSw"
 _NUMBER = struct.Struct("!I")
@@ -18,7 +17,6 @@ TCP, ICMP, UDP = 6, 1, 17
 
 
 def payload(number: int) -> bytes:
-    """Return a packet's payload."""
     return MAGIC + _NUMBER.pack(number) + _FILLS[number & 0xFF]
 
 
@@ -28,7 +26,6 @@ def number_of(data: bytes, at: int) -> int:
 
 
 def right(data: bytes, at: int) -> bool:
-    """Return whether a packet's payload is intact."""
     return data[at : at + SIZE] == payload(number_of(data, at))
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rows: a value for each parameter, and the combinations that are impossible."""
+"""Rows: a value for each parameter; impossible combinations; the rows of a seed; shrinking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 VALUES: dict[str, tuple[str, ...]] = {
@@ -24,6 +26,15 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 """Parameter -> its values, the plainest first."""
 NAMES = tuple(VALUES)
+ABOVE = ("macvtap", "ipvtap")
+_COUNT = ("kernel", "vhost", "busyloop")
+"""Readers that only count packets."""
+ROWS = 250
+TRIES = 3
+"""Candidates for each row."""
+Pair = tuple[str, str, str, str]
+"""Two parameters and their values."""
+_PLACE = {name: place for place, name in enumerate(NAMES)}
 CHARGED_MOST = 4080
 """Most charged frames of a macvtap's or ipvtap's ring."""
 
@@ -46,7 +57,6 @@ class Row:
 
     @property
     def slots(self) -> int:
-        """The device's txqueuelen."""
         return int(self.ring)
 
     @property
@@ -56,7 +66,6 @@ class Row:
 
     @property
     def vhost(self) -> bool:
-        """Whether vhost-net reads."""
         return self.reader in ("vhost", "busyloop")
 
     @property
@@ -90,106 +99,64 @@ def parse(text: str) -> Row:
     return row
 
 
-ABOVE = ("macvtap", "ipvtap")
-_COUNT = ("kernel", "vhost", "busyloop")
+def _but(name: str, *values: str) -> tuple[str, ...]:
+    """Return the values of a parameter but these."""
+    return tuple(value for value in VALUES[name] if value not in values)
 
 
-@dataclass(frozen=True)
-class Exclusion:
-    """A rule for impossible combinations.
-
-    Attributes:
-        why: the reason.
-        holds: return whether the values of its parameters are impossible together.
-    """
-
-    why: str
-    holds: Callable[..., bool]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters that the rule depends on."""
-        return self.holds.__code__.co_varnames
-
-
-EXCLUSIONS = (
-    Exclusion(
+EXCLUSIONS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
+    (
         "macvtap's ring is fed by a receive handler, not by a qdisc",
-        lambda kind, qdisc: kind in ABOVE and qdisc != "noqueue",
+        {"kind": ABOVE, "qdisc": _but("qdisc", "noqueue")},
     ),
-    Exclusion(
-        "there is no qdisc to replace",
-        lambda qdisc, event: qdisc == "noqueue" and event == "requdisc",
-    ),
-    Exclusion(
-        "pfifo_fast refuses a txqueuelen of 0",
-        lambda qdisc, ring: qdisc in ("pfifo_fast", "mq") and ring == "0",
-    ),
-    Exclusion(
-        "the kernel's reader takes only tun's sockets",
-        lambda kind, reader: kind in ABOVE and reader == "kernel",
-    ),
-    Exclusion(
-        "bridges and VLANs need Ethernet",
-        lambda kind, neighbour: kind == "tun" and neighbour in ("bridge", "vlan"),
-    ),
-    Exclusion(
+    ("there is no qdisc to replace", {"qdisc": ("noqueue",), "event": ("requdisc",)}),
+    ("pfifo_fast refuses a txqueuelen of 0", {"qdisc": ("pfifo_fast", "mq"), "ring": ("0",)}),
+    ("the kernel's reader takes only tun's sockets", {"kind": ABOVE, "reader": ("kernel",)}),
+    ("bridges and VLANs need Ethernet", {"kind": ("tun",), "neighbour": ("bridge", "vlan")}),
+    (
         "bridged frames need a bridge",
-        lambda sender, neighbour: sender == "bridged" and neighbour != "bridge",
+        {"sender": ("bridged",), "neighbour": _but("neighbour", "bridge")},
     ),
-    Exclusion(
+    (
         "XDP redirects only to tap: tun has no Ethernet, macvlan takes no XDP frames",
-        lambda kind, sender: kind != "tap" and sender == "xdp",
+        {"kind": _but("kind", "tap"), "sender": ("xdp",)},
     ),
-    Exclusion(
-        "TCP needs a reader that writes packets back",
-        lambda reader, sender: reader in _COUNT and sender == "tcp",
-    ),
-    Exclusion(
-        "TCP's window limits its bursts",
-        lambda sender, pace: sender == "tcp" and pace == "burst",
-    ),
-    Exclusion(
+    ("TCP needs a reader that writes packets back", {"reader": _COUNT, "sender": ("tcp",)}),
+    ("TCP's window limits its bursts", {"sender": ("tcp",), "pace": ("burst",)}),
+    (
         "TCP's SYN-ACK is not charged to a socket: without a qdisc it needs a ring",
-        lambda qdisc, ring, sender: qdisc == "noqueue" and ring == "0" and sender == "tcp",
+        {"qdisc": ("noqueue",), "ring": ("0",), "sender": ("tcp",)},
     ),
-    Exclusion(
+    (
         "while an ipvtap is down or has no queue, its host has its address and resets connections",
-        lambda kind, sender, event: (
-            (kind, sender) == ("ipvtap", "tcp") and event in ("down", "reattach")
-        ),
+        {"kind": ("ipvtap",), "sender": ("tcp",), "event": ("down", "reattach")},
     ),
-    Exclusion(
+    (
         "readers that only count cannot tell test packets in IPv6 from the kernel's",
-        lambda reader, sender: reader in _COUNT and sender == "multicast",
+        {"reader": _COUNT, "sender": ("multicast",)},
     ),
-    Exclusion(
+    (
         "ipvtap has no receive filter for groups without members",
-        lambda kind, sender: kind == "ipvtap" and sender == "multicast",
+        {"kind": ("ipvtap",), "sender": ("multicast",)},
     ),
-    Exclusion(
-        "a kernel thread cannot be killed",
-        lambda reader, event: reader == "kernel" and event == "killed",
-    ),
-    Exclusion(
+    ("a kernel thread cannot be killed", {"reader": ("kernel",), "event": ("killed",)}),
+    (
         "only vhost-net's backend can be swapped",
-        lambda reader, event: reader not in ("vhost", "busyloop") and event == "swap",
+        {"reader": _but("reader", "vhost", "busyloop"), "event": ("swap",)},
     ),
-    Exclusion(
-        "a moved device loses its bridge, its VLAN and its lower device's namespace",
-        lambda kind, event, neighbour: (
-            event == "netns" and (neighbour in ("bridge", "vlan") or kind in ABOVE)
-        ),
+    ("a moved device loses its lower device's namespace", {"kind": ABOVE, "event": ("netns",)}),
+    (
+        "a moved device loses its bridge and its VLAN",
+        {"event": ("netns",), "neighbour": ("bridge", "vlan")},
     ),
-    Exclusion(
-        "a slow second reader is a program",
-        lambda reader, neighbour: reader in _COUNT and neighbour == "slow",
-    ),
-    Exclusion(
+    ("a slow second reader is a program", {"reader": _COUNT, "neighbour": ("slow",)}),
+    (
         "two readers would write TCP packets back twice",
-        lambda sender, neighbour: sender == "tcp" and neighbour == "slow",
+        {"sender": ("tcp",), "neighbour": ("slow",)},
     ),
 )
+"""Why values are impossible together, and those values by parameter."""
+RULES = {name: [rule for rule in EXCLUSIONS if name in rule[1]] for name in NAMES}
 
 
 def excluded(given: dict[str, str], last: str = "") -> str:
@@ -198,12 +165,101 @@ def excluded(given: dict[str, str], last: str = "") -> str:
     Args:
         last: the parameter added last; the others are known to be possible together.
     """
-    for rule in RULES.get(last, EXCLUSIONS):
-        if all(name in given for name in rule.names) and rule.holds(
-            *(given[name] for name in rule.names)
-        ):
-            return rule.why
+    for why, values in RULES.get(last, EXCLUSIONS):
+        if all(given.get(name) in impossible for name, impossible in values.items()):
+            return why
     return ""
 
 
-RULES = {name: [rule for rule in EXCLUSIONS if name in rule.names] for name in NAMES}
+def _pair(one: str, first: str, other: str, second: str) -> Pair:
+    if _PLACE[one] < _PLACE[other]:
+        return (one, other, first, second)
+    return (other, one, second, first)
+
+
+def _gain(given: dict[str, str], name: str, value: str, wanted: dict[Pair, None]) -> int:
+    """Return how many wanted pairs a value makes with the given ones."""
+    return sum(_pair(name, value, *other) in wanted for other in given.items())
+
+
+def _complete(
+    given: dict[str, str], wanted: dict[Pair, None], chance: random.Random
+) -> dict[str, str]:
+    """Complete a row, with the value that makes most wanted pairs each time; {}: impossible."""
+    # Parameters with most rules first: less backtracking.
+    name = max(NAMES, key=lambda name: len(RULES[name]) * (name not in given))
+    if name in given:
+        free = [name for name in NAMES if name not in given]
+        if not free:
+            return given
+        name = chance.choice(free)
+    values = list(VALUES[name])
+    chance.shuffle(values)
+    if wanted:
+        values.sort(key=lambda value: -_gain(given, name, value, wanted))
+    for value in values:
+        more = given | {name: value}
+        if not excluded(more, name) and (whole := _complete(more, wanted, chance)):
+            return whole
+    return {}
+
+
+def choose(seed: int) -> list[Row]:
+    """Return a seed's rows, shuffled: all pairs, all rings for forwarded frames, random ones."""
+    chance = random.Random(seed)
+    # A dict, as the order of a set depends on the process.
+    wanted: dict[Pair, None] = {}
+    for one, other in itertools.combinations(NAMES, 2):
+        for first, second in itertools.product(VALUES[one], VALUES[other]):
+            if not excluded({one: first, other: second}):
+                wanted[one, other, first, second] = None
+    rows: list[Row] = []
+    while wanted:
+        one, other, first, second = next(iter(wanted))
+        made = [_complete({one: first, other: second}, wanted, chance) for _ in range(TRIES)]
+
+        def new(whole: dict[str, str]) -> int:
+            return sum(_pair(*a, *b) in wanted for a, b in itertools.combinations(whole.items(), 2))
+
+        best = max(made, key=new)
+        # Without a row the pair is impossible: its other values exclude each other.
+        wanted.pop((one, other, first, second))
+        for a, b in itertools.combinations(best.items(), 2):
+            wanted.pop(_pair(*a, *b), None)
+        if best:
+            rows.append(Row(**best))
+    # Only the ring can queue uncharged frames: try each length.
+    for kind, ring in itertools.product(ABOVE, VALUES["ring"]):
+        given = {
+            "kind": kind,
+            "ring": ring,
+            "sender": "forwarded",
+            "pace": chance.choice(("one", "flood")),
+        }
+        rows.append(Row(**_complete(given, {}, chance)))
+    kinds = itertools.cycle(VALUES["kind"])
+    while len(rows) < ROWS:
+        rows.append(Row(**_complete({"kind": next(kinds)}, {}, chance)))
+    chance.shuffle(rows)
+    return rows
+
+
+def plainer(row: Row) -> Iterator[tuple[str, Row]]:
+    """Yield each parameter and the row with it at its plainest value, where possible."""
+    for name in NAMES:
+        plain = asdict(row) | {name: VALUES[name][0]}
+        if plain != asdict(row) and not excluded(plain):
+            yield name, Row(**plain)
+
+
+def shrink(row: Row, fails: Callable[[Row], bool]) -> Row:
+    """Return a failing row with as many plain parameters as possible."""
+    tried: set[str] = set()
+    while True:
+        left = [(name, other) for name, other in plainer(row) if name not in tried]
+        if not left:
+            return row
+        name, other = left[0]
+        tried.add(name)
+        if fails(other):
+            row = other

@@ -3,34 +3,140 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
 import struct
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Self
 
+from guestlib.namespaces import inside
+from guestlib.process import netns_path
+from guestlib.sockets import (
+    MSG_ZEROCOPY,
+    PACKET_QDISC_BYPASS,
+    RESET_ON_CLOSE,
+    SO_ZEROCOPY,
+    SOL_PACKET,
+    UDP_SEGMENT,
+    charged,
+    completed,
+    grow,
+)
 from guestlib.timing import wait_until
 from proof import bpf
-from proof.sweep.devices import NAME
-from proof.sweep.lab import LOWER, VLAN_ID
-from proof.sweep.loops import MOST
-from proof.sweep.payload import SIZE, TCP_PORT, echo, ethernet, payload, udp
-from proof.sweep.sender import Sender
+from proof.sweep.payload import PORT, SIZE, TCP_PORT, echo, ethernet, payload, udp
+from proof.sweep.readers import MOST
+from proof.sweep.topology import LOWER, NAME, VLAN_ID, Dut
+
+HUGE = 32 << 20
+"""A send buffer that no burst fills, bytes."""
+FLOWS = 4
+"""Destination ports, if there are several queues."""
+BLOCKED = struct.pack("ll", 0, 100_000)
+"""Timeout of a blocked send, as a struct timeval."""
 
 SEGMENTS = 10
 """Segments of a GSO packet."""
-SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
-UDP_SEGMENT = 103
-SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
-_RESET = struct.pack("ii", 1, 0)
-"""For SO_LINGER: a closed connection sends a reset, and nothing during later rows."""
 GROUP = "ff02::1"
 
+NOT_MADE = frozenset(
+    {
+        errno.EAGAIN,
+        errno.ENETUNREACH,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EADDRNOTAVAIL,
+    }
+)
+"""Errors before a packet is created."""
 
-class Udp(Sender):
-    """A UDP socket."""
 
+class RowSender:
+    """Send numbered packets; a context manager.
+
+    Attributes:
+        sent: packets that the kernel took; the next one's number.
+        refused: calls that reported their packet as dropped (ENOBUFS).
+        unsure: packets of calls that failed and may have created them or not.
+        step: packets per call.
+    """
+
+    step = 1
+
+    def __init__(self, dut: Dut) -> None:
+        self.dut, self.row = dut, dut.row
+        self.sent = self.refused = self.unsure = self.errors = 0
+        self._stack = ExitStack()
+        self.sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        try:
+            if self.dut.netns:
+                with inside(netns_path(self.dut.netns)):
+                    self._set_up()
+            else:
+                self._set_up()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        """Open a socket with a send timeout; one for bursts never blocks."""
+        sock = self._stack.enter_context(socket.socket(family, kind, protocol))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, BLOCKED)
+        if self.row.pace == "burst":
+            grow(sock, HUGE)
+        self.sockets.append(sock)
+        return sock
+
+    def _set_up(self) -> None:
+        """Open the sockets; called in the senders' namespace."""
+        raise NotImplementedError
+
+    def _one(self, number: int) -> None:
+        """Send a packet; raise OSError if the kernel refuses it."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Do what needs a reader before the first packet."""
+
+    def came(self) -> int | None:
+        """Return the packets that arrived, if only the sender can know."""
+        return None
+
+    def send(self) -> bool:
+        """Send the next packets; return False if none was sent."""
+        try:
+            self._one(self.sent)
+        except OSError as error:
+            if error.errno in NOT_MADE:
+                # EAGAIN: it is blocked. Before the first packet the address may not be set yet.
+                self.errors += error.errno != errno.EAGAIN and self.sent > 0
+                return False
+            # The kernel reports that it dropped the packet.
+            if error.errno == errno.ENOBUFS:
+                self.refused += 1
+            else:
+                self.unsure += self.step
+        self.sent += self.step
+        return True
+
+    def charged(self) -> int:
+        return sum(map(charged, self.sockets))
+
+    def port(self, number: int) -> int:
+        return PORT + (number % FLOWS if self.row.neighbour == "slow" else 0)
+
+
+class Udp(RowSender):
     def _set_up(self) -> None:
         self.sock = self.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
@@ -47,8 +153,6 @@ class Forwarded(Udp):
 
 
 class Gso(Udp):
-    """UDP GSO packets."""
-
     step = SEGMENTS
 
     def _set_up(self) -> None:
@@ -76,26 +180,15 @@ class Zerocopy(Udp):
         self.sock.sendto(self._memory[-1], MSG_ZEROCOPY, to)
         self._waiting += 1
         if self._waiting % 64 == 0:
-            self._complete()
-
-    def _complete(self) -> None:
-        with suppress(BlockingIOError):
-            while self._waiting:
-                flags = socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT
-                _, notes, _, _ = self.sock.recvmsg(1, 128, flags)
-                # ee_info and ee_data of struct sock_extended_err: first and last of a range.
-                for _, _, note in notes:
-                    first, last = struct.unpack_from("=8xII", note)
-                    self._waiting -= last - first + 1
+            self._waiting -= completed(self.sock)
 
     def charged(self) -> int:
-        """Return the same, plus the packets that are not yet completed."""
-        self._complete()
+        self._waiting -= completed(self.sock)
         # A failed packet is counted as unsure and completed, too.
         return super().charged() + max(self._waiting, 0)
 
 
-class Multicast(Sender):
+class Multicast(RowSender):
     """IPv6 packets to all nodes of the link."""
 
     def _set_up(self) -> None:
@@ -107,9 +200,7 @@ class Multicast(Sender):
         self.sock.sendto(payload(number), (GROUP, self.port(number), 0, self.scope))
 
 
-class Packet(Sender):
-    """A packet socket."""
-
+class Packet(RowSender):
     bypass = False
 
     def _set_up(self) -> None:
@@ -147,7 +238,7 @@ class Xdp(Packet):
         return super().__enter__()
 
 
-class Icmp(Sender):
+class Icmp(RowSender):
     """Echo requests written to the device; the kernel's replies are the test packets.
 
     The kernel's socket is charged for them; if its buffer is full, no reply is created.
@@ -168,7 +259,7 @@ class Icmp(Sender):
         os.pwritev(dut.fds[0], [request], -1, os.RWF_NOWAIT)
 
 
-class Tcp(Sender):
+class TcpSender(RowSender):
     """A TCP connection whose packets the reader writes back, so that both ends are here."""
 
     def _set_up(self) -> None:
@@ -180,14 +271,13 @@ class Tcp(Sender):
         self.listener.setblocking(False)
         self.client = self.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.client.setblocking(False)
-        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.server: socket.socket | None = None
         self.received = b""
         self.count = 0
 
     def begin(self) -> None:
-        """Connect."""
         self.sockets = [self.client]
         self.client.connect_ex((self.dut.address, TCP_PORT))
 
@@ -195,7 +285,7 @@ class Tcp(Sender):
             with suppress(BlockingIOError):
                 self.server = self._stack.enter_context(self.listener.accept()[0])
                 self.server.setblocking(False)
-                self.server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self.server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             return self.server is not None
 
         if not wait_until(accepted):
@@ -220,9 +310,9 @@ class Tcp(Sender):
         return self.count
 
 
-KINDS: dict[str, type[Sender]] = {
+KINDS: dict[str, type[RowSender]] = {
     "udp": Udp,
-    "tcp": Tcp,
+    "tcp": TcpSender,
     "packet": Packet,
     "bypass": Bypass,
     "bridged": Packet,

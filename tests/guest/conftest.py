@@ -1,21 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Fixtures for tests in guests: the kernel and the modules, built once and then cached."""
+"""Tests in guests: the kernel and the modules, built once and then cached; the shared guests."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import on_terminal
-from sharing import GuestScheduling
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
+from proof import selftests
 
-FLAVOUR = os.environ.get("NODROP_TEST_FLAVOUR", "debug")
+FLAVOUR = os.environ.get("LAB_TEST_FLAVOUR", "debug")
 """The kernel's flavour; by default the one with lockdep and other debug options."""
+
+COMPAT = Path(__file__).parents[1] / "compat"
+PROGRAMS = [*selftests.find_selftests(selftests.PROGRAMS), *selftests.find_selftests(COMPAT)]
+GUESTS = 6
+_CASE = re.compile(r"\btest_case\[([\w.]+)::")
+
+
+def guest_of(name: str) -> int:
+    """Return the number of a program's guest."""
+    return [path.name for path in PROGRAMS].index(name) % GUESTS
+
+
+class GuestScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Schedule tests one by one, but programs of a guest together, in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        case = _CASE.search(nodeid)
+        return f"guest {guest_of(case[1])}" if case else nodeid
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", default="1", metavar="N,...", help="of the sweep; or: today")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GuestScheduling:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from guest.conftest import FLAVOUR
-from lab import channels, uml
+from lab import guest, uml
 from lab.kernel import Kernel
 from lab.kernel.kbuild import make
 
@@ -56,7 +56,7 @@ def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "broken.ko"
 
 
-def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> channels.GuestRun:
+def load(kernel: Kernel, broken: Path, mistake: str, out: Path) -> guest.GuestRun:
     command = ["insmod", str(broken), f"mistake={mistake}"]
     result = uml.run(kernel, command, out=out, timeout=GUEST_TIMEOUT_S)
     assert result.status == 0, result.output

@@ -10,17 +10,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pseudo_terminal import Terminal
 
-from lab import channels, isolation, retry, uml
-from lab.channels import DiedAtBoot
-from lab.isolation import Isolation
-from lab.kernel import Kernel
+from guest.conftest import FLAVOUR
+from lab import guest, uml
+from lab.guest import DiedAtBoot
+from lab.kernel import Artifacts, Kernel
+from lab.uml import Isolation
 
+PROMPT = "lab:"
 BLOCKS = (
     'python3 -c "import ctypes, os, time; '
     "ctypes.CDLL(None).vfork() or os.write(1, b'last words\\n'); time.sleep(600)\""
@@ -31,10 +35,10 @@ BLOCKS = (
 @pytest.fixture(autouse=True)
 def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep guests that die on purpose out of the run's report."""
-    monkeypatch.delenv(retry.VARIABLE, raising=False)
+    monkeypatch.delenv(guest.REPEATS, raising=False)
 
 
-def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> channels.GuestRun:
+def sh(kernel: Kernel, out: Path, script: str, timeout: float = 60.0) -> guest.GuestRun:
     return uml.run(kernel, ["sh", "-c", script], out=out, timeout=timeout)
 
 
@@ -121,7 +125,7 @@ def test_only_results_survive(kernel: Kernel, tmp_path: Path) -> None:
     result = sh(
         kernel,
         out,
-        f"echo changed >{beside}; cat {beside}; echo kept >$NODROP_OUT/file; touch /usr/bin/x",
+        f"echo changed >{beside}; cat {beside}; echo kept >$LAB_OUT/file; touch /usr/bin/x",
     )
     assert result.status == 0
     assert result.output == "changed"
@@ -132,7 +136,7 @@ def test_only_results_survive(kernel: Kernel, tmp_path: Path) -> None:
 
 def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> None:
     """A guest cannot change the host's files even if it mounts them again, writable."""
-    if isolation.isolation() is Isolation.NONE:
+    if uml.isolation() is Isolation.NONE:
         pytest.skip("this machine allows no namespaces; the host cannot enforce it")
     beside = tmp_path / "beside"
     beside.write_text("before", encoding="utf-8")
@@ -147,7 +151,7 @@ def test_guest_cannot_write_past_its_overlay(kernel: Kernel, tmp_path: Path) -> 
 
 
 def test_guests_kernel_has_no_right_to_undo_it(kernel: Kernel, tmp_path: Path) -> None:
-    if isolation.isolation() is Isolation.NONE:
+    if uml.isolation() is Isolation.NONE:
         pytest.skip("this machine allows no namespaces")
     rights: list[int] = []
 
@@ -180,18 +184,18 @@ def test_hanging_guest_is_stopped_and_reported(
     time_passes: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    deliver = channels._Guest._deliver
+    deliver = guest._Guest._deliver
 
     def delivered(guest: Any, stream: Any, lines: list[str]) -> None:
         deliver(guest, stream, lines)
         if re.search("last words|task:python3", "\n".join(lines)):
             time_passes()
 
-    monkeypatch.setattr(channels._Guest, "_deliver", delivered)
-    monkeypatch.setattr(channels, "BLOCKED_S", 600.0)
+    monkeypatch.setattr(guest._Guest, "_deliver", delivered)
+    monkeypatch.setattr(guest, "BLOCKED_S", 600.0)
     before = scratch()
-    with pytest.raises(channels.GuestTimeout) as caught:
-        sh(kernel, tmp_path, f"echo kept >$NODROP_OUT/file; {BLOCKS}", timeout=600)
+    with pytest.raises(guest.GuestTimeout) as caught:
+        sh(kernel, tmp_path, f"echo kept >$LAB_OUT/file; {BLOCKS}", timeout=600)
     assert "last words" in caught.value.hint
     assert "Show Blocked State" in caught.value.hint
     assert re.search(r"task:python3 +state:D", caught.value.hint)
@@ -204,7 +208,7 @@ def test_hanging_guest_is_stopped_and_reported(
 
 
 def test_panic_is_reported(kernel: Kernel, tmp_path: Path) -> None:
-    with pytest.raises(channels.GuestDied) as caught:
+    with pytest.raises(guest.GuestDied) as caught:
         sh(kernel, tmp_path, "echo going; echo c >/proc/sysrq-trigger; sleep 60")
     assert "Kernel panic - not syncing" in caught.value.hint
     assert not isinstance(caught.value, DiedAtBoot)
@@ -242,11 +246,11 @@ def test_plain_process_when_there_are_no_namespaces(
 ) -> None:
     monkeypatch.setattr("lab.uml.isolation", lambda: Isolation.NONE)
     before = scratch()
-    result = sh(kernel, tmp_path, "echo kept >$NODROP_OUT/file; touch /usr/bin/x")
+    result = sh(kernel, tmp_path, "echo kept >$LAB_OUT/file; touch /usr/bin/x")
     assert result.status == 0
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept\n"
     assert not Path("/usr/bin/x").exists()
-    with pytest.raises(channels.GuestTimeout):
+    with pytest.raises(guest.GuestTimeout):
         sh(kernel, tmp_path, "sleep 600", timeout=5)  # bound: must expire
     assert settles(tmp_path) == []
     assert left(before) == set()
@@ -258,8 +262,8 @@ def test_ending_the_host_side_leaves_nothing(
     kernel: Kernel, tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:
     script = (
-        "import sys; from pathlib import Path; from lab import uml; from nodrop import signals;"
-        "from lab.kernel import Kernel; signals.interrupt_on_signals();"
+        "import sys; from pathlib import Path; from lab import uml; from nodrop import errors;"
+        "from lab.kernel import Kernel; errors.interrupt_on_signals();"
         f"k = Kernel(Path({str(kernel.linux)!r}), '', Path('/'), Path('/'), '', '');"
         "print('starting', flush=True);"
         f"uml.run(k, ['sh', '-c', 'echo ready; sleep 600'], out=Path({str(tmp_path)!r}),"
@@ -286,3 +290,83 @@ def test_ending_the_host_side_leaves_nothing(
     assert process.returncode != 0
     assert settles(tmp_path, process.pid) == []
     assert left(before) == set()
+
+
+def lab_run(*words: str) -> Terminal:
+    """Start the command on a pseudo-terminal of its own."""
+    program = Path(sys.executable).with_name("nodrop-lab")
+    return Terminal([program, "run", "--flavour", FLAVOUR, *words], {"TERM": "xterm"})
+
+
+@pytest.fixture
+def shell(artifacts: Artifacts) -> Iterator[Terminal]:
+    assert artifacts
+    with lab_run() as made:
+        made.sees(PROMPT)
+        yield made
+
+
+def test_shell_runs_and_terminal_is_restored(shell: Terminal) -> None:
+    assert shell.settings() != shell.before
+    shell.press("stty size; cat /sys/module/tun/version\r")
+    shell.sees(r"30 100\n\d")
+    shell.press("tty; echo $((6 * 7))\r")
+    shell.sees(r"/dev/tty1\n42\n")
+    shell.press("exit 7\r")
+    assert shell.ends() == 7
+    assert shell.settings() == shell.before
+
+
+def test_ctrl_c_reaches_the_guest(shell: Terminal) -> None:
+    shell.press("echo before; sleep 600\r")
+    shell.sees(r"before\n")
+    time.sleep(0.5)
+    shell.press("\x03")
+    shell.sees(PROMPT)
+    shell.press("echo status $?\r")
+    # Wait for the prompt: before it, Ctrl-D may not end the shell.
+    shell.sees(f"status 130[^$]*{PROMPT}")
+    shell.press("\x04")
+    assert shell.ends() == 0
+
+
+def test_its_size_follows(shell: Terminal) -> None:
+    shell.press("trap 'stty size' WINCH; echo $((6 * 7)); sleep 600 & wait\r")
+    shell.sees(r"42\n")
+    shell.resize(40, 120)
+    shell.sees(r"40 120\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("escape", 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)]
+)
+def test_terminal_is_restored_whatever_ends_the_run(
+    shell: Terminal, end: str | signal.Signals, status: int
+) -> None:
+    shell.press("trap '' INT TERM HUP; sleep 600\r")
+    shell.sees("sleep 600")
+    if isinstance(end, signal.Signals):
+        shell.process.send_signal(end)
+    else:
+        shell.press("\x1d")
+    assert shell.ends() == status
+    assert shell.settings() == shell.before
+    mark = f"umid=nodrop-{shell.process.pid}".encode()
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):  # it is no process, or has ended
+            assert mark not in (folder / "cmdline").read_bytes()
+
+
+def test_terminal_is_restored_after_a_panic(shell: Terminal) -> None:
+    shell.press("echo c >/proc/sysrq-trigger\r")
+    assert shell.ends() == 1
+    assert shell.settings() == shell.before
+
+
+def test_a_time_limit_holds_for_shells(artifacts: Artifacts) -> None:
+    assert artifacts
+    with lab_run("--timeout", "5") as shell:
+        # Whether or not it has printed a prompt by then.
+        assert shell.ends() == 1
+        assert re.search(r"did not end within \d+ s", shell.text)
+        assert shell.settings() == shell.before

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The sweep (docs/testing.md): fixed rows, a fixed seed, and the seed of the day."""
+"""The sweep (docs/testing.md): fixed rows, and all rows of the seeds in --seeds."""
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +10,10 @@ from pathlib import Path
 import pytest
 
 from lab import uml
-from lab.channels import GuestRun
+from lab.guest import GuestRun
 from lab.kernel import Artifacts, Kernel
-from lab.retry import VARIABLE
 
 ROOT = Path(__file__).parents[2]
-FIXED = 1
-TODAY = f"{datetime.now(UTC):%Y%m%d}"
-AGAIN = "5"
 TIMEOUT_S = 330.0
 """For a guest; on an idle machine it takes a quarter of that."""
 ROWS = (
@@ -93,27 +87,15 @@ def assert_holds(run: GuestRun) -> None:
     assert not run.splats, "\n".join(splat.text for splat in run.splats)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", metafunc.config.getoption("seeds").split(","))
+
+
 @pytest.mark.parametrize("part", ["1/4", "2/4", "3/4", "4/4"])
-def test_fixed_seed(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: str) -> None:
-    assert_holds(sweep(kernel, artifacts, tmp_path, "--seed", str(FIXED), "--part", part))
-
-
-@pytest.mark.parametrize("part", ["1/4", "3/4"])
-def test_seed_of_the_day(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, part: str) -> None:
-    """Repeat a row that fails; if it then passes, report it without a failure."""
-    first = sweep(kernel, artifacts, tmp_path, "--seed", TODAY, "--part", part, "--most", "2")
-    rows = re.findall(r"^FAILED \w+: .*\n  --row '(.*)'$", first.output, re.MULTILINE)
-    if first.status == 0 or first.splats or not rows:
-        assert_holds(first)
-        return
-    words = [word for row in rows for word in ("--row", row)]
-    again = sweep(kernel, artifacts, tmp_path, *words, "--times", AGAIN, "--most", "1")
-    assert not again.splats, f"{findings(first)}\n{again.splats[0].text}"
-    assert again.status == 0, f"{findings(first)}\n{findings(again)}"
-    report = f"A row of seed {TODAY} failed, and passed {AGAIN} times:\n{findings(first)}\n"
-    print(report)
-    with Path(os.environ.get(VARIABLE, os.devnull)).open("a", encoding="utf-8") as file:
-        file.write(report)
+def test_seed(kernel: Kernel, artifacts: Artifacts, tmp_path: Path, seed: str, part: str) -> None:
+    number = f"{datetime.now(UTC):%Y%m%d}" if seed == "today" else seed
+    assert_holds(sweep(kernel, artifacts, tmp_path, "--seed", number, "--part", part))
 
 
 def test_rows(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Mutation tests: with each mutant of proof.mutants, the test that it names must fail.
+"""Mutation tests: with each mutant of proof/mutants.toml, the test that it names must fail.
 
 The modules are built once. A mutant rebuilds what depends on its file, runs its test, and is
 reverted. The test must pass without the mutant.
@@ -10,35 +10,57 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from lab import uml
-from lab.channels import BootTimeout, DiedAtBoot
+from lab.guest import BootTimeout, DiedAtBoot
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.kbuild import make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
-from proof.mutants import KUNIT, MUTANTS, Mutant
-from proof.selftests import find_kunit, run_kunit, run_selftest
+from proof.selftests import PROGRAMS, find_kunit, run_kunit, run_selftest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
-PROGRAMS = ROOT / "proof/programs"
 TIMEOUT_S, MUTANT_S = 330.0, 150.0
 """Timeouts of a guest with the original modules, and with a mutant."""
+KUNIT = "KUnit"
 SWEEP = """
 import sys
-from proof.sweep import sweeper
-from proof.sweep.__main__ import main
-sweeper.SHRINK_S = 0.0
-sys.exit(main(sys.argv[1:]))
+from proof.sweep import __main__ as sweep
+sweep.SHRINK_S = 0.0
+sys.exit(sweep.main(sys.argv[1:]))
 """
 """Failing rows are not shrunk."""
+
+
+class Mutant(NamedTuple):
+    """One change to the modules.
+
+    Attributes:
+        file: relative to kmod/.
+        name: the fault.
+        old: text that occurs exactly once in the file.
+        new: its replacement.
+        caught_by: KUNIT, a program of proof/programs or ``PROGRAM::CASE``, or a row of the sweep.
+    """
+
+    file: str
+    name: str
+    old: str
+    new: str
+    caught_by: str = KUNIT
+
+
+_TABLE = tomllib.loads((ROOT / "proof/mutants.toml").read_text(encoding="utf-8"))
+MUTANTS = tuple(Mutant(file, **row) for file, rows in _TABLE.items() for row in rows)
 
 
 @dataclass
@@ -48,10 +70,11 @@ class BuildTree:
     kernel: Kernel
     artifacts: Artifacts
     folder: Path
-    _whole: dict[str, bool] = field(default_factory=dict)
+    _unmodified: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        shutil.copytree(ROOT / "kmod", self.folder / "kmod")
+        for name in ("kmod", "dkms"):
+            shutil.copytree(ROOT / name, self.folder / name)
         # A mutant may leave functions unused.
         kbuild = self.folder / "kmod/Kbuild"
         kbuild.write_text(re.sub(r"-Werror=\S+", "", kbuild.read_text(encoding="utf-8")))
@@ -80,24 +103,24 @@ class BuildTree:
     def broken(self, mutant: Mutant) -> Iterator[None]:
         """Build a mutant's modules for the block."""
         path = self._out / "build" / mutant.file
-        whole = path.read_text(encoding="utf-8")
-        path.write_text(mutated(mutant, whole), encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        path.write_text(mutated(mutant, text), encoding="utf-8")
         try:
             self.build()
             yield
         finally:
-            path.write_text(whole, encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
 
     def passes(self, name: str, wait_s: float, least_s: int = 60) -> bool:
         """Return whether a test passes with the current modules.
 
         Args:
-            name: KUNIT, a program, or a row of the sweep.
+            name: as Mutant.caught_by.
             wait_s: timeout of the guest.
-            least_s: NODROP_LEAST_S: the shortest bound of a wait in it.
+            least_s: LAB_LEAST_S: the shortest bound of a wait in it.
         """
         out = self.folder / "out"
-        env = {"PYTHONPATH": str(ROOT), "NODROP_LEAST_S": str(least_s)}
+        env = {"PYTHONPATH": str(ROOT), "LAB_LEAST_S": str(least_s)}
         common = (self.kernel, self.artifacts)
         try:
             if "=" in name:
@@ -108,8 +131,12 @@ class BuildTree:
                 return row.status == 0 and not row.splats
             if name == KUNIT:
                 tests = find_kunit(self.artifacts)
-                return all(run_kunit(*common, one, out, wait_s).ok for one in tests)
-            return run_selftest(*common, PROGRAMS / name, out, env, wait_s).ok
+                return all(run_kunit(*common, module, out, wait_s).ok for module in tests)
+            program, *cases = name.split("::")
+            report = run_selftest(
+                *common, PROGRAMS / program, out, cases=cases, env=env, timeout=wait_s
+            )
+            return report.ok
         except (DiedAtBoot, BootTimeout):
             raise  # not due to the mutant
         except NodropError:
@@ -117,10 +144,10 @@ class BuildTree:
 
     def passes_unmodified(self, name: str) -> bool:
         """Return whether a test passes with the original modules; run each test once."""
-        if name not in self._whole:
+        if name not in self._unmodified:
             self.build()
-            self._whole[name] = self.passes(name, TIMEOUT_S)
-        return self._whole[name]
+            self._unmodified[name] = self.passes(name, TIMEOUT_S)
+        return self._unmodified[name]
 
 
 def mutated(mutant: Mutant, text: str) -> str:
@@ -139,7 +166,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildTree]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one.file}: {one.name}")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.file}: {mutant.name}")
 def test_is_caught(mutant: Mutant, tree: BuildTree) -> None:
     with tree.broken(mutant):
         assert not tree.passes(mutant.caught_by, MUTANT_S, 15), (

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from conftest import on_terminal
 
-from lab import layering
-from lab.kernel.artifacts import REPOSITORY
+from lab import roots
 from lab.roots import RELEASES, DebianKernel, Release, ensure_kernel
+from lab.sources import REPOSITORY
 from nodrop import proc
 
 BUILD_TIMEOUT_S = 300.0
@@ -50,7 +50,7 @@ class Root:
 
         KERNEL is the oldest kernel's release, VERSION its headers package's version.
         """
-        return layering.run_in(
+        return roots.run_in(
             self.kernels[0].root,
             ["bash", "-c", script],
             env={"KERNEL": self.releases[0], "VERSION": self.version},

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from lab.kernel.artifacts import REPOSITORY
+from lab.sources import REPOSITORY
 from packages.conftest import Root
 
 OURS = "/usr/src/nodrop-0.0.1"
+SCRIPTS = f"{OURS}/dkms"
 
 # A correct set-up, in which each test spoils one thing.
 SET_UP = f"""
 {REPOSITORY}/packaging/lay modules {OURS}
-sed s/#MODULE_VERSION#/0.0.1/ {REPOSITORY}/kmod/dkms.conf >{OURS}/dkms.conf
+sed s/#MODULE_VERSION#/0.0.1/ {REPOSITORY}/dkms/dkms.conf >{OURS}/dkms.conf
 dkms add nodrop/0.0.1 >/dev/null
-{OURS}/source $KERNEL /tmp/source
+{SCRIPTS}/source $KERNEL /tmp/source
 """
 SOURCES = "/var/cache/nodrop/sources"
 STATUS = "/var/lib/dpkg/status"
@@ -83,7 +84,7 @@ def test_refusal_keeps_the_stock_module(ready: Root, case: str) -> None:
     words = words.replace("$KERNEL", ready.releases[0])
     ready.succeed(f"cp {STATUS} {STATUS}-kept")
     try:
-        done = ready.run(f"{spoil}; {OURS}/fit $KERNEL; s=$?; {NO_LOST_FILES} || s=99; exit $s")
+        done = ready.run(f"{spoil}; {SCRIPTS}/fit $KERNEL; s=$?; {NO_LOST_FILES} || s=99; exit $s")
         assert done.status == 1
         assert words in done.output
         # The kernel package's postinst hook must not fail.
@@ -103,26 +104,26 @@ def test_given_source_that_does_not_match_is_discarded(ready: Root) -> None:
         f"mkdir {wrong}; cp -a {SOURCES}/$VERSION/. {wrong}/; "
         f"sed -i 's/^SUBLEVEL = .*/SUBLEVEL = 170/' {wrong}/Makefile"
     )
-    done = ready.run(f"{OURS}/fit --source {wrong} $KERNEL")
+    done = ready.run(f"{SCRIPTS}/fit --source {wrong} $KERNEL")
     assert done.status == 1
     assert "6.1.170" in done.output
-    ready.succeed(f"mkdir /tmp/modules; {OURS}/fit $KERNEL /tmp/modules")
+    ready.succeed(f"mkdir /tmp/modules; {SCRIPTS}/fit $KERNEL /tmp/modules")
 
 
 def test_given_source_that_matches_is_kept(ready: Root) -> None:
     given, tarball = "/var/given", "/usr/src/linux-source-6.1.tar.xz"
     ready.succeed(f"cp -a {SOURCES}/$VERSION {given}")
-    ready.succeed(f"mkdir /tmp/modules; {OURS}/fit --source {given} $KERNEL /tmp/modules")
+    ready.succeed(f"mkdir /tmp/modules; {SCRIPTS}/fit --source {given} $KERNEL /tmp/modules")
     only_given = f"{HIDE}; mkdir {SOURCES}; mv /var/kept/given-* {SOURCES}/; mv {tarball} /var/"
     mend = f"mv /var/linux-source-6.1.tar.xz {tarball}; {RESTORE}"
-    done = ready.run(f"{only_given}; {OURS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
+    done = ready.run(f"{only_given}; {SCRIPTS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
     assert done.status == 0, done.output
     assert "sources/given-" in done.output
 
 
 def test_source_that_cannot_be_kept(ready: Root) -> None:
     full = 'cp() { [[ ${@: -1} != /var/cache/* ]] && command cp "$@"; }; export -f cp'
-    done = ready.run(f"{HIDE}; {full}; {OURS}/source $KERNEL /tmp/s; s=$?; {RESTORE}; exit $s")
+    done = ready.run(f"{HIDE}; {full}; {SCRIPTS}/source $KERNEL /tmp/s; s=$?; {RESTORE}; exit $s")
     assert done.status == 0, done.output
 
 
@@ -135,13 +136,13 @@ def test_kernel_that_is_being_installed(ready: Root) -> None:
     )
     spoil = f"cp {STATUS} {STATUS}-kept; {half}; {HIDE}"
     mend = f"cp {STATUS}-kept {STATUS}; {RESTORE}"
-    done = ready.run(f"{spoil}; {OURS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
+    done = ready.run(f"{spoil}; {SCRIPTS}/source $KERNEL /tmp/s; s=$?; {mend}; exit $s")
     assert done.status == 0, done.output
     assert "from /usr/src/linux-source-6.1.tar.xz" in done.output
 
 
 def test_interrupted(ready: Root) -> None:
-    script = f"""set -m; rm -rf /var/cache/nodrop/built; {OURS}/fit $KERNEL & pid=$!
+    script = f"""set -m; rm -rf /var/cache/nodrop/built; {SCRIPTS}/fit $KERNEL & pid=$!
     objects=/var/cache/nodrop/.build.*/out/build/*/*.o
     for i in $(seq 200); do ls $objects >/dev/null 2>&1 && break; sleep 0.1; done
     kill -INT -- -$pid; wait $pid; s=$?; {NO_LOST_FILES} || s=99; exit $s"""
@@ -152,7 +153,7 @@ def test_interrupted(ready: Root) -> None:
 
 def test_killed_build_is_removed(ready: Root) -> None:
     ready.succeed(
-        f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {OURS}/fit $KERNEL /tmp; "
+        f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {SCRIPTS}/fit $KERNEL /tmp; "
         "test ! -e /var/cache/nodrop/.build.x"
     )
 
@@ -163,7 +164,7 @@ def test_a_driver_of_another_package_stays(ready: Root) -> None:
         f"own=$(modinfo -k $KERNEL -n tun); mkdir -p $(dirname {theirs}); cp $own {theirs}; "
         "/etc/kernel/postinst.d/dkms $KERNEL || exit; "
         "dkms install -m nodrop -v 0.0.1 -k $KERNEL && exit 1; "
-        f"{OURS}/place stock && cmp $own {theirs}; s=$?; rm {theirs}; depmod $KERNEL; exit $s"
+        f"{SCRIPTS}/place stock && cmp $own {theirs}; s=$?; rm {theirs}; depmod $KERNEL; exit $s"
     )
     assert done.status == 0, done.output
     assert "is not nodrop's" in done.output

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.kernel.artifacts import REPOSITORY
+from lab.sources import REPOSITORY
 from packages.conftest import Root, build
 
 OLDER, NEWER = range(2)

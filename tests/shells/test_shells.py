@@ -27,7 +27,7 @@ printf '[%s]' "$@"
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
     """A shell with nodrop's completion installed."""
     name: str = request.param
-    assert shutil.which(name), f"{name} is missing; scripts/packages-kernels.txt has it"
+    assert shutil.which(name), f"{name} is missing; scripts/packages.txt has it"
     share = tmp_path / "share"
     subprocess.run(
         [REPOSITORY / "packaging/lay", "share", share, "vendor-completions"], check=True, timeout=60

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from harness import check, equal
 
+from guestlib.drivers import postpone_guard
 from guestlib.process import tool
-from proof.late_drivers import postpone
 
 OURS = ("vhost_net", "tap", "tun", "nodrop")
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")
@@ -17,7 +17,6 @@ REFUSALS = ("disagrees about version of symbol", "Unknown symbol", "Invalid modu
 
 
 def loaded(module: str) -> bool:
-    """Return whether a module is loaded."""
     return Path("/sys/module", module).exists()
 
 
@@ -26,7 +25,7 @@ def load(*modules: str) -> None:
     for module in modules:
         tool(["modprobe", module])
         check(loaded(module), f"modprobe {module} succeeded without loading it")
-    postpone()
+    postpone_guard()
 
 
 def unload_all() -> None:
@@ -46,7 +45,6 @@ def place(module: str) -> str:
 
 
 def log_length() -> int:
-    """Return the number of lines in the kernel's log."""
     return len(tool(["dmesg"]).splitlines())
 
 

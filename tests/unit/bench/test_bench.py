@@ -15,17 +15,17 @@ import pytest
 import stubs
 from stand_in import Guest
 
-from bench import load, noise, programs, provenance, rundir, scenario, source
+from bench import load, programs, rundir, scenario, session, source
 from bench.cli import PROGRAM, main
-from bench.guest.scenarios import KINDS
+from bench.guest import instructions, runner
+from bench.guest.kinds import KINDS
 from bench.load import Load
-from bench.report import files
 from guestlib.environment import Environment
-from lab import channels
+from guestlib.failure import GuestError, Unsupported
+from lab.guest import GuestDied
 from lab.variant import COMPARED, Variant
 from nodrop import cli
-from nodrop.errors import NodropError, UsageError
-from nodrop.signals import interrupt_on_signals
+from nodrop.errors import NodropError, UsageError, interrupt_on_signals
 
 ROOT = Path(__file__).resolve().parents[3]
 VARIANTS = COMPARED
@@ -56,27 +56,73 @@ def test_scenarios_fit_their_kinds(name: str) -> None:
         assert set(KINDS[entry.kind].host_programs(case.parameters)) <= set(programs.PACKAGES)
 
 
-HEAD = 'title="x"\nkind="tap"\nseconds=1\npairs=1\n[parameters]\n[matrix]\n'
-METRIC = '[metrics.a]\nlabel="a"\nunit="b"\njoin="sum"\n'
+SCENARIO = """
+[good]
+title = "x"
+kind = "tap"
+seconds = 1
+pairs = 1
+metrics = ["lost"]
+hidden = ["lost"]
+[good.parameters]
+senders = 1
+direct = true
+[good.matrix]
+txqueuelen = [1, 2]
+[derived]
+base = "good"
+pairs = 3
+hidden = []
+parameters = { senders = 2 }
+[[derived.matrix]]
+txqueuelen = [5]
+[[derived.matrix]]
+direct = [true, false]
+"""
+METRICS = 'lost = { label = "a", unit = "b", join = "sum" }'
+
+
+def write_scenarios(folder: Path, scenarios: str, metrics: str = METRICS) -> Path:
+    (folder / "scenarios.toml").write_text(scenarios)
+    (folder / "metrics.toml").write_text(metrics)
+    return folder
+
+
+def test_scenario_takes_over_its_base(tmp_path: Path) -> None:
+    derived = scenario.load("derived", write_scenarios(tmp_path, SCENARIO))
+    assert (derived.title, derived.kind, derived.pairs) == ("x", "tap", 3)
+    assert derived.metrics["lost"].shown
+    assert not scenario.load("good", tmp_path).metrics["lost"].shown
+    cases = {case.name: case.parameters for case in derived.cases()}
+    assert cases == {
+        "txqueuelen=5": {"senders": 2, "direct": True, "txqueuelen": 5},
+        "direct=True": {"senders": 2, "direct": True},
+        "direct=False": {"senders": 2, "direct": False},
+    }
+    assert [case.name for case in replace(derived, only="len=").cases()] == ["txqueuelen=5"]
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("old", "new"),
     [
-        "title = ",
-        HEAD,
-        f"{HEAD}{METRIC}".replace("seconds=1", "seconds=0"),
-        f"{HEAD}{METRIC}".replace("sum", "product"),
+        ("[good]", "[good"),
+        ("seconds = 1", "seconds = 0"),
+        ("pairs = 1", "pairs = 0"),
+        ("pairs = 1", ""),
+        ("pairs = 1", "pairs = 1\nmore = 1"),
+        ('["lost"]', '["gone"]'),
+        ('["lost"]', "[]"),
+        ("sum", "product"),
+        ('unit = "b"', ""),
     ],
 )
-def test_invalid_scenario(tmp_path: Path, text: str) -> None:
-    (tmp_path / "good.toml").write_text(HEAD + METRIC)
-    assert scenario.load("good", tmp_path).cases()
-    (tmp_path / "bad.toml").write_text(text)
-    with pytest.raises(NodropError):
-        scenario.load("bad", tmp_path)
+def test_invalid_scenario(tmp_path: Path, old: str, new: str) -> None:
+    assert scenario.load("good", write_scenarios(tmp_path, SCENARIO)).cases()
     with pytest.raises(UsageError):
         scenario.load("none", tmp_path)
+    write_scenarios(tmp_path, SCENARIO.replace(old, new), METRICS.replace(old, new))
+    with pytest.raises(NodropError):
+        scenario.load("good", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["nullvpn", "tap", "multiflow"])
@@ -103,19 +149,22 @@ def test_sets() -> None:
             if line[0] != "#":
                 words = ["bench", *line.split()]
                 given = cli.parser(cli.named(words, PROGRAM), PROGRAM).parse_args(words)
-                one = scenario.load(given.scenario).with_length(given.pairs, given.seconds)
-                chosen.setdefault(path.stem, {})[one.name] = one
+                entry = scenario.load(given.scenario).with_length(given.pairs, given.seconds)
+                chosen.setdefault(path.stem, {})[entry.name] = entry
     short, full = (chosen[name].values() for name in ("short", "full"))
-    assert sorted(chosen["full"]) == scenario.known()
-    assert {one.kind for one in short} == {one.kind for one in full}
-    assert all(one.pairs >= 10 for one in full)
+    timed = [name for name in scenario.known() if not scenario.load(name).is_counted]
+    assert sorted(chosen["full"]) == timed
+    # The short set needs one kernel only.
+    assert {entry.kind for entry in short} == {e.kind for e in full if e.kernel == "perf"}
+    assert {entry.kernel for entry in short} == {"perf"}
+    assert all(entry.pairs >= 10 for entry in full)
 
 
 def test_series_continues(tmp_path: Path) -> None:
     """A failed scenario is skipped, an interrupt ends the series."""
     script = stubs.write(tmp_path / "scripts/series", (ROOT / "scripts/series").read_bytes())
     script.chmod(0o755)
-    stubs.write(tmp_path / "bench/scenarios/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
+    stubs.write(tmp_path / "bench/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
     asked = tmp_path / "asked"
     made = 'mkdir -p "${@: -1}"; touch "${@: -1}/meta.json"; exit "$(cat "${@: -1}.end")"'
     stubs.programs(tmp_path / ".venv/bin", {"nodrop-lab": f'echo "$*" >>{asked}; {made}'})
@@ -147,7 +196,7 @@ def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
     assert source.digest(tmp_path) not in (before, "")
     (tmp_path / "guestlib/traffic").rename(tmp_path / "other")
     assert source.digest(tmp_path) == ""
-    assert provenance.describe_source()["digest"] == source.digest()
+    assert source.describe_source()["digest"] == source.digest()
 
 
 @pytest.fixture
@@ -185,7 +234,7 @@ def full(_out: Path) -> None:
 
 
 def die(_out: Path) -> None:
-    raise channels.GuestDied("The guest's kernel ended before the command did.", "Its log")
+    raise GuestDied("The guest's kernel ended before the command did.", "Its log")
 
 
 def terminate(_out: Path) -> None:
@@ -196,7 +245,7 @@ PLANNED = [(*rundir.group(job), str(job.variant)) for job in JOBS]
 
 
 def results(out: Path) -> list[tuple[str, str, int, str]]:
-    return [(run.scenario, run.case, run.pair, run.variant) for run in files.load(out).runs]
+    return [(run.scenario, run.case, run.pair, run.variant) for run in rundir.load(out).runs]
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 5, len(JOBS) - 1, len(JOBS)])
@@ -287,6 +336,56 @@ def test_data_are_never_overwritten(guest: Guest, out: Path) -> None:
     assert guest.ran == []
 
 
+def test_unsupported_case_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise Unsupported("too old")
+
+    monkeypatch.setattr(instructions.Instructions, "run", run)
+    (job,) = rundir.jobs(
+        [replace(scenario.load("instructions"), only="44x", pairs=1)], [Variant.STOCK]
+    )
+    line = runner.run_job(job, NOWHERE)
+    assert (line["case"], line["skipped"], line["metrics"]) == ("payload=44x1472", "too old", {})
+
+
+LOOP = {"loop_instructions": 20_000_000, "loop_ticks": 20_100_000}
+ROUND = {"ticks": 2000, "delivered": 20, "idle_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("loop", "made"),
+    [({"loop_ticks": 19_999_999}, {}), ({"loop_ticks": 20_400_001}, {}), ({}, {"idle_ms": 10})],
+)
+def test_ticks_must_be_instructions(loop: dict[str, int], made: dict[str, int]) -> None:
+    rounds = [ROUND, {**ROUND, "ticks": 2400}, {**ROUND, "ticks": 2200}]
+    found = instructions.cost(LOOP, rounds)
+    assert found["instructions_per_packet"] == pytest.approx(110)
+    assert found["spread_percent"] == pytest.approx(100 * 20 / 110)
+    with pytest.raises(GuestError):
+        instructions.cost(LOOP | loop, [ROUND, ROUND | made])
+
+
+def test_kernels_without_upstreams_flag() -> None:
+    counted = scenario.load("instructions")
+    assert session.available(counted) == COMPARED
+    assert session.available(replace(counted, kernel="6.1")) == (Variant.STOCK, Variant.NODROP)
+    assert Variant.UPSTREAM not in session.available(scenario.load("macvtap"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "instructions --seconds 1",
+        "instructions --case nothing",
+        "tap --kernel 6.12",
+        "--continue x --case tap",
+    ],
+)
+@pytest.mark.usefixtures("guest")
+def test_option_does_not_fit(line: str) -> None:
+    assert main(["-q", "bench", *line.split()]) == 2
+
+
 NOW = Load(wall_s=100.0, cpus=2, busy_s=50.0, steal_s=5.0, load_1min=0.5)
 
 
@@ -296,14 +395,14 @@ def test_own_cpu_time_of_descendants(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         fields = ["S", str(parent), *["0"] * 9, *(["0"] * 2), "0", str(ticks), "0"]
         (tmp_path / str(number) / "stat").write_text(f"{number} (a) b) {' '.join(fields)}")
-    assert noise.own_cpu_seconds(tmp_path, 10) == pytest.approx(123 / load.TICKS_PER_S)
+    assert load.own_cpu_seconds(tmp_path, 10) == pytest.approx(123 / load.TICKS_PER_S)
 
 
 def test_host_noise_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, moments = [10.0], [NOW]
     monkeypatch.setattr(load, "read", lambda _proc: moments[-1])
-    monkeypatch.setattr(noise, "own_cpu_seconds", lambda _proc: own[0])
-    watched = noise.HostNoise(tmp_path)
+    monkeypatch.setattr(load, "own_cpu_seconds", lambda _proc: own[0])
+    watched = load.HostNoise(tmp_path)
     watched.start()
     # In two seconds on two CPUs 3 s were busy, 2.4 of them in this process tree.
     own[0] = 12.4

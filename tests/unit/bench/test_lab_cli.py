@@ -14,7 +14,7 @@ from schema import answer, validate
 
 from bench import scenario, session
 from bench.cli import main
-from bench.report.files import META_NAME
+from bench.rundir import META_NAME
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 Capture = pytest.CaptureFixture[str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from proof.litmus_twins import LITMUS, TWINS, code, twin_text
+from proof.herd import LITMUS, TWINS, code, twin_text
 
 REPOSITORY = Path(__file__).parents[3]
 TEXTS = {

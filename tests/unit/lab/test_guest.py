@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from bench.guest import iperf
-from bench.guest.scenarios.base import DeviceCounts
-from bench.guest.scenarios.flood import flood_metrics
-from bench.guest.shares import due
+from bench.guest.base import DeviceCounts
+from bench.guest.pktgen import flood_metrics
+from bench.guest.shaping import due
+from guestlib import kselftest
 from guestlib.failure import GuestError
 from guestlib.kreader import Counts, Direction
 from guestlib.netstats import LinkCounters, QdiscCounters, parse_link, parse_qdisc, parse_snmp
 from guestlib.pktgen import PktgenResult, parse_device
 from nodrop import proc
-from proof.tunnels import kselftest
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 
@@ -98,16 +98,16 @@ SENT = {"intervals": [sent(0.0, 0.5, 9, 700_000, 900_000), sent(0.5, 1.0, 3, 120
 
 def test_iperf_skips_warm_up() -> None:
     came = [interval(0.0, 0.3, 900, 900), interval(0.3, 0.4, 90, 90), interval(0.35, 0.9, 5, 7)]
-    found = iperf.Flows.from_data(SENT, {"intervals": came}, warm_up_s=0.4)
-    assert found.bytes == 12
-    assert (found.retransmits, found.rtt_ms) == (3, 130)
-    assert found.window_s == pytest.approx(0.55)
+    found = iperf.window_metrics(SENT, {"intervals": came}, warm_up_s=0.4)
+    assert (found["retransmits"], found["rtt_mean_ms"]) == (3, 130)
+    assert found["window_s"] == pytest.approx(0.55)
+    assert found["goodput_mbit_per_s"] == pytest.approx(12 * 8 / 0.55 / 1e6)
     early: dict[str, Any] = {"intervals": came[:1]}
     nothing: dict[str, Any] = {"intervals": []}
     failed = {**SENT, "error": "unable to connect"}
     for sides in ((SENT, early), (nothing, {"intervals": came}), (failed, early), (SENT, {})):
         with pytest.raises(GuestError):
-            iperf.Flows.from_data(*sides, warm_up_s=0.4)
+            iperf.window_metrics(*sides, warm_up_s=0.4)
     assert iperf.parse('warning: odd\n{"end": {}}\n') == {"end": {}}
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.kernel import Kernel, apt, artifacts, cache, ensure_artifacts, kconfig, patched
+from lab.kernel import Kernel, apt, artifacts, cache, ensure_artifacts, kconfig
+from lab.kernel import source as source_tree
 from lab.kernel.apt import Candidate
-from lab.kernel.artifacts import content_hash
 from lab.kernel.cache import Cache
-from lab.kernel.linux_source import Source
+from lab.kernel.source import Source
+from lab.sources import content_hash
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.progress import Progress
 
@@ -78,7 +79,7 @@ def test_configuration() -> None:
         with pytest.raises(NodropError):
             kconfig.check({"A": "y"}, got)
     with pytest.raises(UsageError):
-        kconfig.fragment("fast")
+        kconfig.flavour_of("fast")
 
 
 PATCH = "--- a/net/one.c\n+++ b/net/one.c\n@@ -1,2 +1,2 @@\n first\n-second\n+another\n"
@@ -86,8 +87,8 @@ PATCH = "--- a/net/one.c\n+++ b/net/one.c\n@@ -1,2 +1,2 @@\n first\n-second\n+an
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
-    monkeypatch.setenv("NODROP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(patched, "REPOSITORY", tmp_path)
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(source_tree, "REPOSITORY", tmp_path)
     tree = tmp_path / "linux"
     (tree / "net").mkdir(parents=True)
     (tree / "net/one.c").write_text("first\nsecond\n")
@@ -99,23 +100,23 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
 
 def test_a_patch_changes_a_copy(source: Source) -> None:
     progress = Progress(quiet=True)
-    copy = patched.ensure_patched(source, ("some",), progress).tree
+    copy = source_tree.ensure_patched(source, ("some",), progress).tree
     assert (copy / "net/one.c").read_text() == "first\nanother\n"
     assert (source.tree / "net/one.c").read_text() == "first\nsecond\n"
-    assert patched.ensure_patched(source, (), progress) == source
-    path = patched.REPOSITORY / "some/0001-another.patch"
+    assert source_tree.ensure_patched(source, (), progress) == source
+    path = source.tree.parent / "some/0001-another.patch"
     path.write_text(PATCH.replace("another", "third"))
-    assert patched.ensure_patched(source, ("some",), progress).tree != copy
+    assert source_tree.ensure_patched(source, ("some",), progress).tree != copy
     path.write_text(PATCH.replace("first", "zeroth"))
     for folder in ("some", "nowhere"):
         with pytest.raises(NodropError):
-            patched.ensure_patched(source, (folder,), progress)
+            source_tree.ensure_patched(source, (folder,), progress)
     assert len(list(Cache("patched", keep=2).place.glob("linux-*"))) == 2
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NODROP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -184,7 +185,7 @@ def test_moved_and_old_entries(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # Object trees contain absolute paths.
     moved = place.with_name("moved")
     place.rename(moved)
-    monkeypatch.setenv("NODROP_CACHE", str(moved))
+    monkeypatch.setenv("LAB_CACHE", str(moved))
     assert Cache("things", keep=2).find("new") is None
 
 

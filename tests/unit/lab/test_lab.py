@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import stubs
 
-from lab import accel, channels, retry
-from lab.channels import GuestRun
+from lab import guest, qemu
+from lab.guest import GuestRun
 from lab.kernel.apt import parse_suites
 from lab.roots import sources_of
 from lab.splats import find_splats
@@ -21,34 +21,34 @@ from proof.selftests import read_batch, split_log
 DONE, FAILED = GuestRun(0, "", "", (), 1.0), GuestRun(1, "", "", (), 1.0)
 PRINTED = GuestRun(0, "", "ok 1 one\nnot ok 2 two", (), 1.0)
 LOGGED = GuestRun(0, "[    1.20] ok 1 one\n[   17.290000]     not ok 2 two", "", (), 1.0)
-BEGINS = f"echo {channels.START_LINE} >&{{0}}; "
+BEGINS = f"echo {guest.START_LINE} >&{{0}}; "
 ENDS = "echo 0 >&{2}; "
 SLEEPS = "exec sleep 600"
 
 
 def collect(script: str) -> GuestRun:
-    with channels.socket_pairs() as (ours, theirs):
+    with guest.socket_pairs() as (ours, theirs):
         command = ["bash", "-c", script.format(*(end.fileno() for end in theirs))]
-        with channels.start(command, theirs) as process:
-            return channels.collect(process, ours, timeout=60.0)
+        with guest.start(command, theirs) as process:
+            return guest.collect(process, ours, timeout=60.0)
 
 
 @pytest.mark.parametrize(
     ("script", "short", "kind"),
     [
-        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", channels.BootTimeout),
-        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", channels.StuckAtPowerOff),
+        ("echo boots >&{0}; " + SLEEPS, "BOOT_S", guest.BootTimeout),
+        (BEGINS + ENDS + SLEEPS, "POWER_OFF_S", guest.StuckAtPowerOff),
         # A splat is a result.
-        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", channels.GuestTimeout),
-        ("echo boots >&{0}", "BLOCKED_S", channels.DiedAtBoot),
-        (BEGINS, "BLOCKED_S", channels.GuestDied),
+        (BEGINS + "echo 'BUG: bad' >&{0}; " + ENDS + SLEEPS, "POWER_OFF_S", guest.GuestTimeout),
+        ("echo boots >&{0}", "BLOCKED_S", guest.DiedAtBoot),
+        (BEGINS, "BLOCKED_S", guest.GuestDied),
     ],
 )
 def test_how_guests_end(
     script: str, short: str, kind: type[NodropError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (short, "BLOCKED_S"):
-        monkeypatch.setattr(channels, name, 0.3)
+        monkeypatch.setattr(guest, name, 0.3)
     with pytest.raises(kind) as caught:
         collect(script)
     assert type(caught.value) is kind
@@ -57,22 +57,22 @@ def test_how_guests_end(
 @pytest.mark.parametrize(
     ("ends", "observed", "left", "comes"),
     [
-        ([channels.DiedAtBoot, DONE], False, 0, DONE),
-        ([channels.BootTimeout, DONE], False, 0, DONE),
-        ([channels.DiedAtBoot] * 3, False, 1, channels.DiedAtBoot),
-        ([channels.GuestDied, DONE], False, 1, channels.GuestDied),
-        ([channels.GuestTimeout, DONE], False, 1, channels.GuestTimeout),
-        ([channels.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
-        ([channels.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
-        ([channels.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
-        ([channels.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
-        ([channels.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
+        ([guest.DiedAtBoot, DONE], False, 0, DONE),
+        ([guest.BootTimeout, DONE], False, 0, DONE),
+        ([guest.DiedAtBoot] * 3, False, 1, guest.DiedAtBoot),
+        ([guest.GuestDied, DONE], False, 1, guest.GuestDied),
+        ([guest.GuestTimeout, DONE], False, 1, guest.GuestTimeout),
+        ([guest.StuckAtPowerOff("", "", DONE), FAILED], False, 0, FAILED),
+        ([guest.StuckAtPowerOff("", "", FAILED), DONE], False, 1, FAILED),
+        ([guest.StuckAtPowerOff("", "", DONE), FAILED], True, 1, DONE),
+        ([guest.StuckAtPowerOff("", "", PRINTED), DONE], False, 1, PRINTED),
+        ([guest.StuckAtPowerOff("", "", LOGGED), DONE], False, 1, LOGGED),
     ],
 )
 def test_boot_is_retried_once(
     ends: list[object], observed: bool, left: int, comes: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(retry.VARIABLE, raising=False)
+    monkeypatch.delenv(guest.REPEATS, raising=False)
     ends = list(ends)
 
     def boot() -> GuestRun:
@@ -82,26 +82,26 @@ def test_boot_is_retried_once(
         raise end if isinstance(end, NodropError) else end("It ended.")  # type: ignore[operator]
 
     if isinstance(comes, GuestRun):
-        assert retry.boot_with_retry(boot, observed=observed) is comes
+        assert guest.boot_with_retry(boot, observed=observed) is comes
     else:
         with pytest.raises(comes):  # type: ignore[call-overload]
-            retry.boot_with_retry(boot, observed=observed)
+            guest.boot_with_retry(boot, observed=observed)
     assert len(ends) == left
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_accelerator(works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NODROP_ACCEL", raising=False)
+    monkeypatch.delenv("LAB_ACCEL", raising=False)
     monkeypatch.setattr("os.access", lambda *_: True)
-    monkeypatch.setattr(accel, "_panics_as_expected", lambda _: works)
+    monkeypatch.setattr(qemu, "_panics_as_expected", lambda _: works)
     kernel = tmp_path / "vmlinuz"
-    assert accel.choose(kernel) is (accel.KVM if works else accel.TCG)
-    assert accel.choose(kernel, code_changes=True) is (
-        accel.KVM if works else accel.TCG_SINGLE_THREAD
+    assert qemu.choose_accel(kernel) is (qemu.KVM if works else qemu.TCG)
+    assert qemu.choose_accel(kernel, code_changes=True) is (
+        qemu.KVM if works else qemu.TCG_SINGLE_THREAD
     )
-    monkeypatch.setenv("NODROP_ACCEL", "xen")
+    monkeypatch.setenv("LAB_ACCEL", "xen")
     with pytest.raises(NodropError):
-        accel.choose(kernel)
+        qemu.choose_accel(kernel)
 
 
 def program(place: Path, name: str, text: str) -> Path:
@@ -121,7 +121,7 @@ LOG = """\
 def test_results_of_programs_in_one_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    monkeypatch.setenv("NODROP_OUT", str(out))
+    monkeypatch.setenv("LAB_OUT", str(out))
     programs = [
         program(tmp_path, "good", "echo ok 1 works"),
         program(tmp_path, "bad", "echo not ok 1 fails; exit 1"),

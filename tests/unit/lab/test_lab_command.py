@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from schema import answer
 
-from bench.cli import main
-from bench.commands import run
-from lab import bootable, roots, uml
-from lab import debian as machines
-from lab.channels import GuestRun
+from lab import commands, machines, uml
+from lab.cli import main
+from lab.guest import GuestRun
 from lab.kernel import kbuild
 from lab.splats import Splat
 
@@ -43,23 +41,22 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
     kernel = SimpleNamespace(release="7.3.4", arch="um")
     machine = SimpleNamespace(run=made.boot, kernel=SimpleNamespace(release="6.1.0-9"))
     monkeypatch.setattr(kbuild, "ensure_kernel", lambda *_: kernel)
-    monkeypatch.setattr(bootable, "ensure_artifacts", lambda *_: None)
+    monkeypatch.setattr(machines, "ensure_artifacts", lambda *_: None)
     monkeypatch.setattr(uml, "run", lambda _, argv, **how: made.boot(argv, **how))
     monkeypatch.setattr(machines, "ensure_packages", lambda *_: ())
     monkeypatch.setattr(machines, "ensure_machine", lambda *_: machine)
     return made
 
 
-def test_kernel_names() -> None:
-    assert (bootable.UML, *roots.kernel_names()) == run.KERNELS
-    assert set(bootable.UPSTREAM) < set(run.KERNELS)
+def test_kernels_with_upstreams_flag_exist() -> None:
+    assert set(machines.UPSTREAM) < set(commands.KERNELS)
 
 
 def test_command_with_driver(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
-    loaded = [sys.executable, "-m", "guestlib.with_driver", "nodrop"]
+    loaded = [sys.executable, "-m", "guestlib.drivers", "nodrop"]
     assert boot["argv"] == [*loaded, "ls", "-j", "--", "a b"]
     assert (boot["timeout"], boot["terminal"], boot["cpus"]) == (None, None, 2)
     assert not boot["out"].exists()
@@ -132,3 +129,42 @@ def test_terminal_environment(
     assert main([*words, "-q", "run", "--kernel", kernel, "true"]) == 0
     env = guests.booted[0]["env"]
     assert {name: env[name] for name in ("TERM", "COLUMNS", "NO_COLOR") if name in env} == wanted
+
+
+def test_build(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    made: list[str] = []
+
+    def ensure(name: str, setup: machines.Setup, *_: object) -> None:
+        made.append(f"{name} {setup.value}")
+
+    kernel = SimpleNamespace(**{part: f"the {part}" for part in commands.PARTS})
+    monkeypatch.setattr(commands, "ensure_kernel", lambda *_: kernel)
+    monkeypatch.setattr(machines, "ensure_packages", lambda *_: ())
+    monkeypatch.setattr(machines, "ensure_machine", ensure)
+    assert main(["-q", "build", "debug", "--part", "objtree"]) == 0
+    assert capsys.readouterr().out == "the objtree\n"
+    assert main(["-q", "build", "6.12", "--setup", "removed"]) == 0
+    assert main(["-q", "build", "7.3"]) == 0
+    assert made == ["6.12 removed", "7.3 installed", "7.3 removed"]
+    made.clear()
+    assert main(["-q", "build", "debian"]) == 0
+    assert {line.split()[0] for line in made} == {*commands.KERNELS} - {machines.UML}
+
+
+@pytest.mark.parametrize(
+    ("words", "folder", "setting"),
+    [
+        ("--flavour kasan tun_guard -x", "tests/guest", ("LAB_TEST_FLAVOUR", "kasan")),
+        ("--kernel 6.1 tun_guard -x", "tests/kernels", ("LAB_TEST_KERNELS", "6.1")),
+    ],
+)
+def test_pytest_runs_by_name(
+    monkeypatch: pytest.MonkeyPatch, words: str, folder: str, setting: tuple[str, str]
+) -> None:
+    run: list[Any] = []
+    monkeypatch.setattr("os.chdir", lambda _: None)
+    monkeypatch.setattr("os.execve", lambda *how: run.append(how))
+    main(["test", *words.split()])
+    ((_, argv, env),) = run
+    assert argv[2:] == ["pytest", folder, "-x", "-k", "tun_guard"]
+    assert env[setting[0]] == setting[1]

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from guestlib import kmemleak
-from lab import races
+from lab import splats
 from lab.splats import find_all, find_splats, is_foreign_leak
-from proof import ktap
-from proof.ktap import Outcome
+from proof.leaks import split_kmemleak
+from proof.selftests import Outcome, parse_ktap
 
 FIRST_LINES = [
     ("BUG", "kernel BUG at lib/dynamic_queue_limits.c:99!"),
@@ -114,7 +113,7 @@ def test_race_counts_by_module_of_plain_access(
 def test_races_are_separate_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     log = race((CORE,), (CORE,)) + race((OURS,), (CORE,)) + race((CORE,), (CORE,))
     assert [one.foreign for one in find_all(log)] == [True, False, True]
-    monkeypatch.setattr(races, "KNOWN", {r"in a / b$": "why"})
+    monkeypatch.setattr(splats, "KNOWN_RACES", {r"in a / b$": "why"})
     assert find_splats(log) == ()
 
 
@@ -151,7 +150,7 @@ def test_leaks_count_unless_known() -> None:
     log = in_log(HOSTFS + PACKET + HOSTFS + GONE) + "[   31.3] reboot: Power down\n"
     assert [one.foreign for one in find_all(log)] == [True, False, True, False]
     assert [one.text for one in find_splats(log)] == [PACKET.rstrip(), GONE.rstrip()]
-    reports = kmemleak.split(PACKET + HOSTFS)
+    reports = split_kmemleak(PACKET + HOSTFS)
     assert [is_foreign_leak(report) for report in reports] == [False, True]
 
 
@@ -189,4 +188,4 @@ PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
     ],
 )
 def test_ktap(text: str, outcomes: dict[str, Outcome]) -> None:
-    assert {n: c.outcome for case in ktap.parse(text) for n, c in case.leaves()} == outcomes
+    assert {n: c.outcome for case in parse_ktap(text) for n, c in case.leaves()} == outcomes

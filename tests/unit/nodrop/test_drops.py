@@ -1,110 +1,139 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop drops``: conclusions and output from traced and counted drops."""
+"""``nodrop drops`` and ``nodrop monitor``: tracers, explanations, conclusions and output."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import errno
+import os
 from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from schema import answer, validate
+from stubs import before, programs, write
 
 from nodrop import cli, screen
-from nodrop.commands import common, drops
-from nodrop.errors import NodropError
-from nodrop.trace import counters
-from nodrop.trace.counters import Counters
+from nodrop.commands import common, drops, monitor
+from nodrop.commands.drops import DeviceCounters, DropReport, explained, start_tracer
+from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.host import settings
+from nodrop.host.counters import Counters
+from nodrop.trace import reasons
 from nodrop.trace.reasons import Way
-from nodrop.trace.tracefs import Tracefs
-from nodrop.trace.tracer import Counted, Site, Tracer
-from nodrop.trace.verdict import Verdict, conclude
+from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
+from nodrop.trace.tracers import (
+    BpftraceTracer,
+    Counted,
+    EventsTracer,
+    Site,
+    Target,
+    Tracer,
+    parse_bpftrace,
+    parse_events,
+)
 
-SAMPLES = Path(__file__).parents[1] / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples/trace"
+TARGET = Target("tun0", 2, 4026531840)
+REASONS = {
+    release: reason_names((SAMPLES / f"format-{release}").read_text()) for release in ("6.1", "7.3")
+}
 FULL = Site("tun_net_xmit+0x2c5", "tun", "FULL_RING")
 QDISC = Site("__dev_xmit_skb+0x2c5", "", "QDISC_DROP")
 SOCKET = Site("udp_queue_rcv_one_skb+0x9", "", "NO_SOCKET")
 STRANGE = Site("0xffffffff81000000", "", "NEW_REASON")
-NONE = Counters(2, 4026531840, 0, 0, "fq_codel", 0, 0)
 
 
-def verdict(
+def counters(
+    tx: int = 0, rx: int = 0, qdisc: int = 0, over_limit: int | None = 0, **stats: int
+) -> Counters:
+    """Return counters of drops; ``stats`` are those of the first queue."""
+    drops = {"drops": qdisc} if over_limit is None else {"drops": qdisc, "over_limit": over_limit}
+    link = {"tx_dropped": tx, "rx_dropped": rx}
+    return Counters(link=link, qdisc=drops, queues={0: stats}, qdisc_kind="fq_codel")
+
+
+NONE = counters()
+DEVICE = DeviceCounters(2, 4026531840, NONE)
+
+
+def report_of(
     packets: dict[Site, int],
-    found: Counters | None = NONE,
+    result: Counters | None = NONE,
     *,
     known: bool = True,
     unseen: int = 0,
     causes: dict[str, int] | None = None,
-) -> Verdict:
-    return Verdict(
-        target=NONE.target("tun0"),
+) -> DropReport:
+    return DropReport(
+        target=DEVICE.target("tun0"),
         netns="",
         tracer="bpftrace",
         device_known=known,
         interval_s=5.0,
-        drops=conclude(Counted(Counter(packets)), "tun0", causes or {}),
+        drops=explained(Counted(Counter(packets)), "tun0", causes or {}),
         unseen=unseen,
-        counters=found,
+        counters=result,
     )
 
 
 def test_counted_and_not_traced() -> None:
-    lost = replace(NONE, tx_dropped=100, qdisc_drops=50, rx_dropped=30)
-    found = verdict({FULL: 90, QDISC: 10}, lost)
-    assert found.unexplained(Way.TRANSMIT) == 50
-    assert found.unexplained(Way.RECEIVE) == 30
+    lost = counters(tx=100, qdisc=50, rx=30)
+    result = report_of({FULL: 90, QDISC: 10}, lost)
+    assert result.unexplained(Way.TRANSMIT) == 50
+    assert result.unexplained(Way.RECEIVE) == 30
     # Trace and counters do not start at the same time.
-    assert verdict({FULL: 145, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 0
-    assert verdict({FULL: 142, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 8
+    assert report_of({FULL: 145, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 0
+    assert report_of({FULL: 142, SOCKET: 30}, lost).unexplained(Way.TRANSMIT) == 8
     # The direction of a packet without a rule is unknown.
-    assert verdict({FULL: 120, STRANGE: 30}, lost).unexplained(Way.RECEIVE) == 0
-    assert verdict({FULL: 1}, None).unexplained(Way.TRANSMIT) is None
-    assert verdict({FULL: 1}, lost, known=False).unexplained(Way.TRANSMIT) is None
+    assert report_of({FULL: 120, STRANGE: 30}, lost).unexplained(Way.RECEIVE) == 0
+    assert report_of({FULL: 1}, None).unexplained(Way.TRANSMIT) is None
+    assert report_of({FULL: 1}, lost, known=False).unexplained(Way.TRANSMIT) is None
 
 
 @pytest.mark.parametrize(
-    "found",
+    "result",
     [
-        verdict({}),
-        verdict({FULL: 3, STRANGE: 1}, replace(NONE, tx_dropped=3, qdisc_over_limit=None)),
-        verdict({Site("a+0x1", "", ""): 3}, None, unseen=4),
-        verdict({FULL: 3}, replace(NONE, driver={"tx0_drop_off": 3, "tx0_guard_trips": 1})),
-        verdict({FULL: 3}, known=False),
+        report_of({}),
+        report_of({FULL: 3, STRANGE: 1}, counters(tx=3, over_limit=None)),
+        report_of({Site("a+0x1", "", ""): 3}, None, unseen=4),
+        report_of({FULL: 3}, counters(drop_off=3, guard_trips=1)),
+        report_of({FULL: 3}, known=False),
     ],
 )
-def test_output(found: Verdict) -> None:
+def test_output(result: DropReport) -> None:
     """JSON matches the schema, and the table copes with unknown values."""
-    validate("drops", {"schema": common.SCHEMA, "command": "drops", **found.to_json()})
-    drops.show(screen.console(argparse.Namespace(color="never")), found)
+    validate("drops", {"schema": common.SCHEMA, "command": "drops", **result.to_json()})
+    drops.show(screen.console(argparse.Namespace(color="never")), result)
 
 
 def test_difference_of_counters() -> None:
-    before = replace(NONE, tx_dropped=5, qdisc_drops=7, qdisc_over_limit=2, driver={"tx0_stops": 1})
-    after = replace(before, tx_dropped=9, qdisc_drops=17, qdisc_over_limit=3)
-    after = replace(after, driver={"tx0_stops": 4, "tx1_stops": 2})
-    found = after.since(before)
-    assert found is not None
-    assert (found.tx_dropped, found.qdisc_drops, found.qdisc_over_limit) == (4, 10, 1)
-    assert found.nodrop("stops") == 5
-    assert found.nodrop("nix") is None
+    before = replace(DEVICE, counters=counters(tx=5, qdisc=7, over_limit=2, stops=1))
+    now = counters(tx=9, qdisc=17, over_limit=3, stops=4, ring=2)
+    after = replace(DEVICE, counters=replace(now, queues={**now.queues, 1: {"stops": 2}}))
+    grown = after.since(before)
+    assert grown is not None
+    assert (grown.link["tx_dropped"], grown.qdisc) == (4, {"drops": 10, "over_limit": 1})
+    assert grown.queues == {0: {"stops": 3}, 1: {"stops": 2}}
     # Another qdisc starts at 0; another device is not comparable.
-    replaced = replace(after, qdisc="fq", qdisc_over_limit=None).since(before)
+    other = replace(after.counters, qdisc_kind="fq", qdisc={"drops": 17})
+    replaced = replace(after, counters=other).since(before)
     assert replaced is not None
-    assert replaced.qdisc_drops == 17
-    assert replaced.qdisc_over_limit is None
+    assert replaced.qdisc == {"drops": 17}
     assert replace(after, ifindex=3).since(before) is None
 
 
 def test_qdisc() -> None:
-    noqueue = json.loads((SAMPLES / "tc-noqueue.json").read_text())
-    assert counters.root_qdisc(noqueue)[:2] == ("noqueue", 0)
-    codel = json.loads((SAMPLES / "tc-fq_codel.json").read_text())
-    recorded = next(entry for entry in codel if entry.get("root"))
-    expected = ("fq_codel", recorded["drops"], recorded["drop_overlimit"])
-    assert counters.root_qdisc(codel) == expected
-    assert counters.root_qdisc([]) == ("noqueue", 0, None)
+    noqueue = [{"kind": "noqueue", "root": True, "drops": 0}]
+    assert drops.root_qdisc(noqueue) == ("noqueue", {"drops": 0})
+    codel = {"kind": "fq_codel", "root": True, "drops": 1900, "drop_overlimit": 1893}
+    expected = {"drops": 1900, "over_limit": 1893}
+    assert drops.root_qdisc([codel]) == ("fq_codel", expected)
+    assert drops.root_qdisc([]) == ("noqueue", {"drops": 0})
 
 
 class FakeTracer(Tracer):
@@ -136,14 +165,14 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
     made = FakeTracer()
     monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
-    monkeypatch.setattr("nodrop.trace.counters.read", lambda *_: NONE)
+    monkeypatch.setattr("nodrop.commands.drops.read_counters", lambda *_: DEVICE)
     return made
 
 
 def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, "-n", "blue", "drops", "tun0", "--seconds", "0.15")
-    assert (found["netns"], found["packets"]) == ("blue", 1)
-    assert found["interval_s"] >= 0.15
+    result = answer(capsys, "-n", "blue", "drops", "tun0", "--seconds", "0.15")
+    assert (result["netns"], result["packets"]) == ("blue", 1)
+    assert result["interval_s"] >= 0.15
     assert tracer.calls[-2:] == ["finish", "close"]
     assert "poll" in tracer.calls
 
@@ -167,6 +196,253 @@ def test_failing_tracer_is_closed(tracer: FakeTracer, monkeypatch: pytest.Monkey
     ],
 )
 def test_advice_by_nodrops_cause(causes: dict[str, int], advice: str) -> None:
-    assert advice in verdict({FULL: 30}, causes=causes).drops[0].advice
+    assert advice in report_of({FULL: 30}, causes=causes).drops[0].advice
     # Drops outside of the ring have their own advice.
-    assert advice not in verdict({QDISC: 30}, causes=causes).drops[0].advice
+    assert advice not in report_of({QDISC: 30}, causes=causes).drops[0].advice
+
+
+def test_names_of_reasons() -> None:
+    assert REASONS["6.1"][55] == "FULL_RING"
+    assert REASONS["6.1"][66] == "MAX"
+    assert REASONS["7.3"][78] == "FULL_RING"
+    assert reason_names("print fmt: nothing") == {}
+
+
+def test_bpftrace_output() -> None:
+    counts = parse_bpftrace((SAMPLES / "bpftrace-0.17.json").read_text())
+    assert counts == {(0xFFFFFFFFC08583C1, 78): 300}
+    assert parse_bpftrace('{"type": "attached_probes", "data": {"probes": 2}}\n') == {}
+    for text in ("nix", '{"type": "map", "data": {"@drops": {"1": 2}}}'):
+        with pytest.raises(NodropError):
+            parse_bpftrace(text)
+
+
+def test_functions_of_addresses() -> None:
+    lines = [
+        "ffffffff81000000 T _text\n",
+        "ffffffffc0858000 t tun_get_user\t[tun]\n",
+        "ffffffffc08580e0 t tun_net_xmit\t[tun]\n",
+        "ffffffffc0858300 d tun_data\t[tun]\n",
+        "ffffffffc0859000 t tun_other\t[tun]\n",
+    ]
+    address = 0xFFFFFFFFC08583C1
+    assert resolve(lines, {address}) == {address: ("tun_net_xmit+0x2e1", "tun")}
+    # kernel.kptr_restrict=2 hides all addresses
+    assert resolve(["0000000000000000 T _text\n"], {address}) == {}
+
+
+def test_events() -> None:
+    text = (SAMPLES / "events-7.3.txt").read_text()
+    kernels = Site("ip_rcv_core+0x33d", "", "IP_CSUM")
+    ours = Site("tun_net_xmit+0x3a7", "tun", "FULL_RING")
+    assert parse_events([*text.splitlines(), "nix"]) == Counter({ours: 2, kernels: 1})
+    older = text.replace("tun_net_xmit+0x3a7/0x9e0 [tun]", "ffffffffc08583c1")
+    assert parse_events(older.splitlines())[Site("ffffffffc08583c1", "", "FULL_RING")] == 2
+
+
+def test_direction() -> None:
+    """The meaning of a reason depends on the site; an unknown one has no direction."""
+    for reason, where, way in (
+        ("FULL_RING", "tun_net_xmit+0x2c5", Way.TRANSMIT),
+        ("DEV_READY", "tun_net_xmit.cold+0x2", Way.TRANSMIT),
+        ("DEV_READY", "tun_get_user+0x1", Way.RECEIVE),
+        ("NOT_SPECIFIED", "tun_do_read+0x1", Way.TRANSMIT),
+        ("NOT_SPECIFIED", "stock_tun_queue_purge+0x1", None),
+        ("NOT_SPECIFIED", "tun_ptr_free+0x1", None),
+        ("QDISC_DROP", "__dev_xmit_skb+0x1", Way.TRANSMIT),
+        ("NOT_SPECIFIED", "fq_codel_dequeue+0x1", Way.TRANSMIT),
+        ("XDP", "tun_xdp_one+0x1", Way.RECEIVE),
+        ("NETFILTER_DROP", "nf_hook_slow+0x1", None),
+        ("NO_SOCKET", "udp_queue_rcv+0x1", Way.RECEIVE),
+    ):
+        site = Site(where, "", reason)
+        assert reasons.way(site) is way, site
+        assert reasons.explain(site), site
+    ring, veth = (Site(f"{name}_xmit+0x1", "", "FULL_RING") for name in ("tun_net", "veth"))
+    assert reasons.explain(ring) != reasons.explain(veth)
+    new = Site("new_function+0x1", "", "NEW_REASON")
+    assert (reasons.explain(new), reasons.way(new)) == (None, None)
+
+
+def test_usual_reasons_are_explained() -> None:
+    usual = ["DEV_READY", "TAP_TXFILTER", "TAP_FILTER", "NOMEM", "SKB_UCOPY_FAULT", "FULL_RING"]
+    assert {*usual} <= {*REASONS["7.3"].values()}
+    for reason in usual:
+        assert reasons.explain(Site("tun_net_xmit+0x1", "tun", reason)), reason
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A kernel with tracing files."""
+    events = tmp_path / "sys/kernel/tracing/events" / EVENT
+    events.mkdir(parents=True)
+    (events / "format").write_text((SAMPLES / "format-7.3").read_text())
+    (tmp_path / "sys/kernel/tracing/instances").mkdir()
+    (tmp_path / "proc/self/ns").mkdir(parents=True)
+    (tmp_path / "proc/self/ns/pid").touch()
+    return tmp_path
+
+
+def test_no_tracing(tmp_path: Path, root: Path) -> None:
+    with pytest.raises(UnsupportedError):
+        Tracefs(tmp_path / "nix").open()
+    (root / "sys/kernel/tracing/events" / EVENT / "format").unlink()
+    with pytest.raises(UnsupportedError):
+        Tracefs(root).open()
+
+
+def test_refusals_of_the_kernel(root: Path) -> None:
+    files = Tracefs(root)
+    lockdown = root / "sys/kernel/security/lockdown"
+    for state, number, status in (
+        ("", errno.EPERM, 1),
+        ("", errno.ENODEV, 4),
+        ("", errno.ENOSPC, 1),
+        ("none [integrity] confidentiality\n", errno.EPERM, 1),
+        ("none integrity [confidentiality]\n", errno.EPERM, 4),
+    ):
+        write(lockdown, state)
+        assert files.refused(OSError(number, "x")).status == status, (state, number)
+
+
+def test_leftovers_of_killed_runs(root: Path) -> None:
+    files = Tracefs(root)
+    space = (root / "proc/self/ns/pid").stat().st_ino
+    gone, alive = f"nodrop_why_77_{space}", f"nodrop_why_78_{space}"
+    elsewhere = f"nodrop_why_77_{space + 1}"
+    (root / "proc/78").mkdir()
+    instances = root / "sys/kernel/tracing/instances"
+    for name in (gone, alive, elsewhere, "other"):
+        (instances / name).mkdir()
+    files.sweep()
+    left = {path.name for path in instances.iterdir()}
+    assert left == {alive, elsewhere, "other"}
+
+
+def test_choice(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bpftrace with type information; the events without, or if bpftrace fails."""
+    programs(tmp_path / "bin", {"bpftrace": "exit 1"})
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
+    monkeypatch.setattr(EventsTracer, "start", lambda _: None)
+    notes: list[str] = []
+    assert start_tracer("auto", Tracefs(root), TARGET, notes.append).name == "events"
+    with pytest.raises(UnsupportedError):
+        start_tracer("bpftrace", Tracefs(root), TARGET, notes.append)
+    write(root / "sys/kernel/btf/vmlinux", "")
+    assert start_tracer("tracefs", Tracefs(root), TARGET, notes.append).name == "events"
+    assert notes == []
+    assert start_tracer("auto", Tracefs(root), TARGET, notes.append).name == "events"
+    assert len(notes) == 1
+    with pytest.raises(NodropError):
+        start_tracer("bpftrace", Tracefs(root), TARGET, notes.append)
+
+
+def test_a_failed_start_leaves_nothing(root: Path) -> None:
+    """It fails in the middle without the instance's files, which the kernel would create."""
+    with pytest.raises(NodropError):
+        start_tracer("tracefs", Tracefs(root), TARGET, lambda _: None)
+    assert list((root / "sys/kernel/tracing/instances").iterdir()) == []
+
+
+@pytest.fixture
+def bpf(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replace bpftrace by a script."""
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
+    write(root / "proc/kallsyms", "ffffffffc08580e0 t tun_net_xmit\t[tun]\n")
+    return lambda text: programs(tmp_path / "bin", {"bpftrace": text})
+
+
+def test_failing_bpftrace(root: Path, bpf: Callable[[str], None]) -> None:
+    for text, ready_s, hint in (
+        ("echo 'ERROR: no such thing' >&2\nexit 1", 60.0, "no such thing"),
+        ("exec sleep 600", 0.2, ""),
+    ):
+        bpf(text)
+        tracer = BpftraceTracer(Tracefs(root), TARGET, ready_s)
+        with closing(tracer), pytest.raises(NodropError) as caught:
+            tracer.start()
+        assert hint in caught.value.hint
+
+
+def test_counting_bpftrace(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
+    first, rest = (SAMPLES / "bpftrace-0.17.json").read_text().split("\n", 1)
+    write(tmp_path / "first", first + "\n")
+    write(tmp_path / "rest", rest)
+    ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
+    bpf(f"{ends}while :; do sleep 0.05; done")
+    with closing(BpftraceTracer(Tracefs(root), TARGET)) as tracer:
+        tracer.start()
+        tracer.poll()
+        counted = tracer.finish()
+    assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 300})
+
+
+def test_lines_of_nodrops_tracepoints() -> None:
+    """As the kernel prints them; lost events are reported, other lines ignored."""
+    line = " x-7 [001] b..4. 12.5: nodrop_stop: dev=tun0 queue=1 held=48/48 max=500 cpu=3"
+    event = monitor.parse(line, 100.0)
+    assert event
+    assert (event.time_s, event.kind, event.device) == (112.5, "stop", "tun0")
+    assert event.more == {"queue": 1, "held": 48, "limit": 48, "max": 500, "cpu": 3}
+    early = monitor.parse(line.replace("cpu=3", "cpu=-1"), 0.0)
+    assert early
+    assert early.more["cpu"] == -1
+    lost = monitor.parse("CPU:1 [LOST 12 EVENTS]", 0.0)
+    assert lost
+    assert (lost.kind, lost.more) == ("lost", {"events": 12})
+    assert monitor.parse("# tracer: nop", 0.0) is None
+
+
+def test_monitor_needs_the_core(root: Path) -> None:
+    with pytest.raises(UnsupportedError):
+        monitor.Monitor(Tracefs(root), [], monitor.EVENTS)
+    (root / "sys/kernel/tracing/events/nodrop").mkdir()
+    with pytest.raises(UsageError):
+        monitor.Monitor(Tracefs(root), ['a"b'], monitor.EVENTS)
+
+
+def test_a_name_that_is_not_utf8(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is spelled as everywhere else, so that a device has one name."""
+    (root / "sys/kernel/tracing/events/nodrop").mkdir()
+    reader, writer = os.pipe()
+    os.write(
+        writer, b" x-7 [001] b..4. 12.5: nodrop_kick: dev=a\xffb queue=1 held=4/8 max=9 cpu=3\n"
+    )
+    made = monitor.Monitor(Tracefs(root), [], monitor.EVENTS)
+    monkeypatch.setattr(made._instance, "pipe", reader)
+    assert [event.device for event in made.traced()] == ["a\udcffb"]
+    os.close(writer)
+    os.close(reader)
+
+
+def test_drops_are_counted_from_zero_in_a_new_queue(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vhost-net puts packets back, which decreases "taken" of the same queue."""
+    (root / "sys/kernel/tracing/events/nodrop").mkdir()
+    samples = iter(
+        [
+            {"tx0_drop_guard": 5, "tx0_taken": 9},
+            {"tx0_drop_guard": 7, "tx0_taken": 8, "tx1_drop_off": 2},
+            {"tx0_drop_guard": 1, "tx0_taken": 0, "tx1_drop_off": 2},
+        ]
+    )
+    monkeypatch.setattr("nodrop.host.ethtool.stats", lambda _: next(samples))
+    made = monitor.Monitor(Tracefs(root), ["tun0"], ["drop"])
+    made._drops = made._counted()
+    first, second = ([dict(event.more) for event in made._dropped()] for _ in range(2))
+    guard = {"queue": 0, "cause": "guard"}
+    assert first == [{**guard, "packets": 2}, {"queue": 1, "cause": "off", "packets": 2}]
+    assert second == [{**guard, "packets": 1}]
+
+
+def test_missing_device_is_noted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = SimpleNamespace(start=lambda: None, close=lambda: None, events=lambda _: [])
+    monkeypatch.setattr(monitor, "Monitor", lambda *_: silent)
+    monkeypatch.setattr(Tracefs, "open", lambda _: None)
+    monkeypatch.setattr(settings, "device_names", lambda _: {"tun0": True})
+    assert cli.main(["monitor", "tun0", "tnu0"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, "tnu0" in err, "tun0" in err) == ("", True, False)

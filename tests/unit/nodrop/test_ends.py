@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from nodrop import cli
-from nodrop.signals import INTERRUPTED
+from nodrop.errors import INTERRUPTED
 
 LIST = ["--help"]
 CHILD = """
-from nodrop.host.child import Child
+from nodrop.host.netns import Child
 with Child(lambda: 7) as child:
     print(child.result(""))
 """
@@ -78,7 +78,7 @@ def test_closed_streams(tmp_path: Path) -> None:
     assert end(process) == (2, "", "")
     # The first file that is opened must not become stdout.
     code = (
-        "import os, sys; from nodrop import streams; streams.prepare(); "
+        "import os, sys; from nodrop import start; start.prepare_streams(); "
         f"sys.exit(os.open({str(tmp_path / 'first')!r}, os.O_CREAT | os.O_WRONLY))"
     )
     status, _, _ = end(begin([], code=code, stdout=None, before=lambda: os.closerange(0, 3)))
@@ -127,7 +127,7 @@ def test_interrupted(number: int) -> None:
 
 def test_ignored_children() -> None:
     """The command waits for its children although its caller ignores SIGCHLD."""
-    code = f"import nodrop.signals; nodrop.signals.interrupt_on_signals(); {CHILD}"
+    code = f"import nodrop.errors; nodrop.errors.interrupt_on_signals(); {CHILD}"
     process = begin([], code=code, before=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     assert end(process) == (0, "7\n", "")
 

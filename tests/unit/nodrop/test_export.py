@@ -15,12 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from schema import answer
 from stubs import write
 
-from nodrop import cli
-from nodrop.host.build import build
+from nodrop import cli, prometheus
 from nodrop.host.model import Host
-from nodrop.prometheus import text
-from nodrop.prometheus.collect import collect
-from nodrop.prometheus.text import Family
+from nodrop.host.read import build
+from nodrop.prometheus import MetricFamily, collect
 
 ODD = [
     'a"b',
@@ -39,27 +37,27 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def parsed(page: str) -> Samples:
     """Return the samples by name and labels, as parsed by Prometheus' Python client."""
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in found, f"twice: {key}"
-            found[key] = sample.value
-    return found
+            assert key not in samples, f"twice: {key}"
+            samples[key] = sample.value
+    return samples
 
 
-def of(found: Samples, name: str, **labels: str) -> float:
+def of(samples: Samples, name: str, **labels: str) -> float:
     """Return the only sample of a name whose labels include these."""
     (value,) = [
         value
-        for (this, pairs), value in found.items()
+        for (this, pairs), value in samples.items()
         if this == name and labels.items() <= dict(pairs).items()
     ]
     return value
 
 
-def exported(found: Host) -> Samples:
-    return parsed(text.page(collect(found, found.devices, 0.25)).decode())
+def exported(host: Host) -> Samples:
+    return parsed(prometheus.page(collect(host, host.devices, 0.25)).decode())
 
 
 def test_text_equals_json(
@@ -85,8 +83,8 @@ def test_text_equals_json(
 
 
 def test_stalled_reader() -> None:
-    found = exported(host("nodrop"))
-    assert of(found, "nodrop_queue_stalled_seconds", device="ndtest0") == 4.12
+    samples = exported(host("nodrop"))
+    assert of(samples, "nodrop_queue_stalled_seconds", device="ndtest0") == 4.12
 
 
 def test_unknown_values_have_no_sample() -> None:
@@ -106,8 +104,8 @@ def test_labels_have_no_pid() -> None:
         )
         for space in machine.namespaces
     ]
-    found = build(replace(machine, namespaces=spaces))
-    shown = exported(found)
+    samples = build(replace(machine, namespaces=spaces))
+    shown = exported(samples)
     inodes = {space.inode for space in spaces if "4711" in space.name}
     names = {dict(labels)["netns"] for _, labels in shown if "netns" in dict(labels)}
     assert len(inodes) == 2
@@ -116,15 +114,17 @@ def test_labels_have_no_pid() -> None:
 
 
 def test_unusual_labels() -> None:
-    family = Family("nodrop_x_total", "counter", "One.\nA \\ too.", ("device",))
-    family.samples.update({(text.readable(name),): 1 for name in [*ODD, "a\nb", "\\n", 'a\\"b']})
-    page = text.page([family]).decode()
+    family = MetricFamily("nodrop_x_total", "One.\nA \\ too.", ("device",))
+    family.samples.update(
+        {(prometheus.readable(name),): 1 for name in [*ODD, "a\nb", "\\n", 'a\\"b']}
+    )
+    page = prometheus.page([family]).decode()
     assert page.count("\n") == 2 + len(family.samples)
     shown = {dict(labels)["device"] for _, labels in parsed(page)}
     assert shown == {values[0] for values in family.samples}
     assert len(shown) == len(ODD) + 3
-    assert text.readable("n\udcff") != text.readable(r"n\xff")
-    assert text.readable("tun0") == "tun0"
+    assert prometheus.readable("n\udcff") != prometheus.readable(r"n\xff")
+    assert prometheus.readable("tun0") == "tun0"
 
 
 @pytest.mark.parametrize("name", ["none/nodrop.prom", "below", "fifo", "link", "open"])

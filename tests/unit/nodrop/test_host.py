@@ -15,8 +15,8 @@ from stubs import before, programs
 
 from nodrop.errors import NodropError
 from nodrop.host import netns, owners, read
-from nodrop.host.build import build
-from nodrop.host.raw import Holder, RawNamespace
+from nodrop.host.procfs import Holder
+from nodrop.host.read import RawNamespace, build
 
 
 def test_namespaces_and_owners() -> None:
@@ -119,7 +119,7 @@ def test_unreadable_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
         clock[0] += seconds if name == "slow" else 0
         return recorded.namespaces[0]
 
-    spaces = [netns.Space(name, name, 0) for name in ("full", "a", "slow", "b", "c\udcff")]
+    spaces = [netns.Namespace(name, name, 0) for name in ("full", "a", "slow", "b", "c\udcff")]
     monkeypatch.setattr(netns, "find", lambda: spaces)
     monkeypatch.setattr(read, "_inside", inside)
     monkeypatch.setattr(read, "_machine", lambda *_: recorded.machine)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install`` and ``uninstall``: sources, commands and failures."""
+"""``nodrop install`` and ``uninstall``: the real installer, with a DKMS that notes its use."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from stubs import before, programs, write
 
 from nodrop.cli import main
 from nodrop.commands import install as command
-from nodrop.errors import UnsupportedError
 from nodrop.host.installation import Installation
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 KERNEL = "6.1.0-99-amd64"
+FIT = f"fit {KERNEL}"
 ADD = "dkms add -m nodrop -v 0.3.0"
 INSTALL = f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}"
 REMOVE = INSTALL.replace("install", "remove")
-VERIFY, SETTLE = f"verify 0.3.0 {KERNEL}", "settle in"
+VERIFY, STOCK, SETTLE = f"place verify 0.3.0 {KERNEL}", "place stock", "settle"
 STUBS = {
     "dpkg-query": 'cat "$HOST/dpkg" 2>/dev/null || exit 1',
     "dkms": 'echo "dkms $*" >>"$HOST/ran"; case $1 in '
     'status) cat "$HOST/dkms" 2>/dev/null || true ;; '
     'install) exit "$(cat "$HOST/end" 2>/dev/null || echo 0)" ;; '
     "esac",
+    "id": "echo 0",
+    "uname": f"echo {KERNEL}",
+    "rst2man": "exit 0",
 }
+NOTED = 'name=${0##*/}; echo "$name" "$@" >>"$HOST/ran"; echo "nodrop: $name" >&2'
 
 
 class Host:
@@ -38,14 +42,30 @@ class Host:
     def __init__(self, root: Path) -> None:
         self.root = root
         programs(root / "bin", STUBS)
+        (root / "usr/src").mkdir(parents=True)
+        (root / "lib/modules").mkdir(parents=True)
+
+    def scripts(self, folder: Path) -> Path:
+        """Write the installer to a directory, with stubs for the scripts that it calls."""
+        (folder / "dkms").mkdir(parents=True)
+        for name in ("install", "lib.sh"):
+            shutil.copy(REPOSITORY / "dkms" / name, folder / "dkms")
+        programs(folder / "dkms", dict.fromkeys(("fit", "place", "settle"), NOTED))
+        write(folder / "kmod/VERSION", "0.3.0\n")
+        (folder / "nodrop").mkdir()
+        return folder
 
     def tree(self) -> Path:
         """DKMS has the sources."""
-        tree = self.root / "usr/src/nodrop-0.3.0"
-        write(tree / "dkms.conf")
-        for name in ("fit", "verify", "settle"):
-            programs(tree, {name: f'echo "{name} $*" >>"$HOST/ran"; echo "nodrop: {name}" >&2'})
-        return tree
+        return self.scripts(self.root / "usr/src/nodrop-0.3.0")
+
+    def clone(self) -> Path:
+        """The command runs from a clone."""
+        clone = self.scripts(self.root / "repository")
+        programs(clone / "packaging", {"manpages": NOTED})
+        copy = f'[ "$1" != modules ] || {{ mkdir -p "$2"; cp -r {clone}/dkms {clone}/kmod "$2/"; }}'
+        programs(clone / "packaging", {"lay": f"{NOTED}; {copy}"})
+        return clone
 
     @property
     def ran(self) -> list[str]:
@@ -63,7 +83,9 @@ class Host:
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host(tmp_path)
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
-    monkeypatch.setenv("HOST", str(tmp_path))
+    monkeypatch.setenv("CALLER", str(os.getpid()))
+    for name in ("HOST", "NODROP_ROOT"):
+        monkeypatch.setenv(name, str(tmp_path))
 
     def place(release: str | None = None) -> Installation:
         return Installation(tmp_path, tmp_path / "repository", release or KERNEL)
@@ -76,13 +98,13 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 def json_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """Return a command's JSON without the directories of its programs."""
     data = answer(capsys, *words)
-    data["actions"] = [line.rpartition("/nodrop-0.3.0/")[2] for line in data["actions"]]
+    data["actions"] = [line.rpartition("/dkms/")[2] for line in data["actions"]]
     return data
 
 
-def test_by_dkms(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_the_sources_of_the_package(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.tree()
-    wanted = [ADD, INSTALL, VERIFY, SETTLE]
+    wanted = [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE]
     there = host.everything()
     data = json_of(capsys, "install", "--dry-run")
     assert (data["actions"], data["dry_run"], data["changed"]) == (wanted, True, False)
@@ -100,23 +122,39 @@ def test_installed_modules_stay(host: Host, capsys: pytest.CaptureFixture[str]) 
     fit = f"fit --source /usr/src {KERNEL}"
     assert data["actions"][:3] == [fit, REMOVE, INSTALL], "DKMS would keep the installed ones"
     write(host.root / "dkms", "nodrop/0.3.0: added\n")
-    data = json_of(capsys, "install", "--dry-run", "--source", "/usr/src")
-    assert data["actions"][:2] == [fit, INSTALL]
+    data = json_of(capsys, "install", "--dry-run")
+    assert data["actions"][:3] == [FIT, REMOVE, INSTALL], "the sources are not added again"
 
 
-@pytest.mark.parametrize(("end", "status"), [("77", 4), ("3", 1)])
-def test_unsupported_kernel(host: Host, end: str, status: int) -> None:
+def test_other_kernels_get_the_new_version(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.clone()
+    write(host.root / "dkms", "nodrop/0.2.0, 6.9, x86_64: installed\n")
+    write(host.root / "usr/src/nodrop-0.1.0/a")
+    actions = json_of(capsys, "install", "--dry-run")["actions"]
+    assert actions[:2] == [FIT, "fit 6.9"], "built and checked before anything is installed"
+    assert actions[2:] == [
+        f"rm -rf {host.root}/usr/src/nodrop-0.1.0",
+        "dkms remove -m nodrop -v 0.2.0 --all",
+        f"rm -rf {host.root}/usr/src/nodrop-0.2.0",
+        *actions[5:],
+    ]
+    assert actions.index(ADD) < actions.index(INSTALL)
+    assert INSTALL.replace(KERNEL, "6.9") in actions
+
+
+@pytest.mark.parametrize("end", ["77", "3"])
+def test_dkms_fails(host: Host, end: str) -> None:
     host.tree()
     write(host.root / "end", end)
-    assert main(["-q", "install"]) == status
+    assert main(["-q", "install"]) == 1
     assert host.ran[-1] == VERIFY, "modules that were copied in part are removed"
-    assert SETTLE not in host.ran
 
 
-def test_unsupported_source(host: Host) -> None:
-    programs(host.tree(), {"fit": "exit 1"})
-    assert main(["-q", "install", "--source", "/usr/src"]) == 4
-    assert host.ran == [ADD]
+@pytest.mark.parametrize("words", [[], ["--source", "/usr/src"]])
+def test_unsupported_kernel(host: Host, words: list[str]) -> None:
+    programs(host.tree() / "dkms", {"fit": "exit 1"})
+    assert main(["-q", "install", *words]) == 4
+    assert host.ran == []
 
 
 @pytest.mark.parametrize(
@@ -126,23 +164,40 @@ def test_unsupported_source(host: Host) -> None:
 def test_uninstall_removes_leftovers(
     host: Host, capsys: pytest.CaptureFixture[str], left: str
 ) -> None:
-    write(host.root / left)
-    programs(host.root / "repository/packaging", {"install": 'echo "would $*"'})
-    assert json_of(capsys, "uninstall", "--dry-run")["actions"] == ["would -n -u"]
+    file = write(host.root / left)
+    host.scripts(host.root / "repository")
+    there = host.everything()
+    actions = json_of(capsys, "uninstall", "--dry-run")["actions"]
+    assert actions[-2:] == [STOCK, SETTLE]
+    assert host.everything() == there
+    assert main(["-q", "uninstall"]) == 0
+    assert host.ran[0] == STOCK
+    assert file.exists() is left.startswith("lib/")
 
 
-def test_by_scripts_install(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    host.tree()
-    scripts = host.root / "repository/packaging"
-    write(scripts / "lay")
-    noted = 'if [ "$1" = -n ]; then echo "would $*"; exit; fi; echo "script $*" >>"$HOST/ran"'
-    programs(scripts, {"install": noted})
-    assert json_of(capsys, "install", "--dry-run")["actions"] == [f"would -n -k {KERNEL}"]
-    assert json_of(capsys, "uninstall", "--dry-run")["actions"] == ["would -n -u"]
+def test_from_a_clone(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.clone()
+    (host.root / f"lib/modules/{KERNEL}/build").mkdir(parents=True)
+    (host.root / f"lib/modules/{KERNEL}/kernel").mkdir()
+    assert json_of(capsys, "install", "--dry-run")["actions"][0] == FIT
     assert host.ran == []
     assert main(["-q", "install", "--kernel", "all", "--source", "/usr/src"]) == 0
-    assert main(["-q", "uninstall"]) == 0
-    assert host.ran == ["script -k all -s /usr/src", "script -u"]
+    tree, local = host.root / "usr/src/nodrop-0.3.0", host.root / "usr/local"
+    assert host.ran == [
+        f"fit --source /usr/src {KERNEL}",
+        f"lay modules {tree}",
+        ADD,
+        REMOVE,
+        INSTALL,
+        VERIFY,
+        SETTLE,
+        f"lay command {local}/lib/nodrop {local}/bin/nodrop",
+        f"lay share {local}/share site-functions",
+        f"lay docs {local}/share/doc/nodrop",
+        f"manpages {local}/share/man/man1",
+    ]
+    write(host.root / "dpkg", "ii ")
+    assert json_of(capsys, "install", "--dry-run")["actions"][-1] == SETTLE, "the package's"
 
 
 @pytest.mark.parametrize(
@@ -187,48 +242,11 @@ def test_json_has_the_loaded_driver(host: Host, capsys: pytest.CaptureFixture[st
     assert (data["loaded"], data["installed"]) == ("nodrop", True)
 
 
-def test_dry_run_of_the_script_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The real packaging/install, in a copy, with a DKMS that logs its arguments."""
-    copy = tmp_path / "clone"
-    for name in ("packaging", "kmod"):
-        shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("build"))
-    made = Host(tmp_path)
-    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
-    monkeypatch.setenv("HOST", str(tmp_path))
-    there = made.everything()
-    place = Installation(tmp_path, copy, KERNEL)
-    data = place.as_text(place.to_install())
-    version = (copy / "kmod/VERSION").read_text().strip()
-    fit, built = f"kmod/fit {KERNEL}", f"dkms install -m nodrop -v {version} -k {KERNEL}"
-    assert data.index(fit) < data.index(built), "built and checked before anything is installed"
-    made.tree()
-    assert place.as_text(place.to_uninstall())[-2:] == ["kmod/place stock", "kmod/settle out"]
-    assert made.ran == []
-    assert [entry for entry in made.everything() if "usr/src" not in entry[0]] == there
-    programs(copy / "kmod", {"fit": "exit 1"})
-    programs(tmp_path / "bin", {"id": "echo 0"})
-    with pytest.raises(UnsupportedError):
-        place.run(place.to_install(), print)
-
-
-@pytest.mark.parametrize(("program", "ran"), [("dkms", ["add"]), ("settle", [ADD, INSTALL, "in"])])
-def test_interrupt_is_deferred(host: Host, program: str, ran: list[str]) -> None:
-    """It arrives with the program's first line; the program ends, and no further one is run."""
-    tree = host.tree()
-    slow = 'case $1 in status) ;; *) echo slow; sleep 0.3; echo "$1" >>"$HOST/ran" ;; esac'
-    programs(host.root / "bin" if program == "dkms" else tree, {program: slow})
-    programs(tree, {"verify": "exit 0"})
-    place = Installation(host.root, host.root / "repository", KERNEL)
-
-    def interrupt(line: str) -> None:
-        if line == "slow":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        place.run(place.to_install(), interrupt)
-    assert host.ran == ran
+def test_interrupted_build_installs_nothing(host: Host) -> None:
+    slow = 'kill -INT "$CALLER"; sleep 60 & wait; echo done >>"$HOST/ran"'
+    programs(host.tree() / "dkms", {"fit": f"trap 'kill $!; exit 130' INT; {slow}"})
+    assert main(["-q", "install"]) == 130
+    assert host.ran == []
 
 
 def test_interrupted_installation_is_completed(
@@ -236,14 +254,14 @@ def test_interrupted_installation_is_completed(
 ) -> None:
     """By Ctrl-C while DKMS installs; what to restart is reported."""
     host.tree()
-    text = f"[ $1 != install ] || kill -INT $PPID; {STUBS['dkms']}"
+    text = f'[ $1 != install ] || {{ kill -INT "$CALLER"; sleep 0.3; }}; {STUBS["dkms"]}'
     programs(host.root / "bin", {"dkms": text})
     assert main(["-q", "install"]) == 130
-    assert host.ran == [ADD, INSTALL, VERIFY, SETTLE]
+    assert host.ran == [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE]
     assert "settle" in capsys.readouterr().out
 
 
 def test_script_output_is_printable(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    programs(host.tree(), {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
+    programs(host.tree() / "dkms", {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
     assert main(["-q", "install"]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()

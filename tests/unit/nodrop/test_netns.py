@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns
-from nodrop.host.child import Child
+from nodrop.host.netns import Child
 from nodrop.proc import ask
 
 

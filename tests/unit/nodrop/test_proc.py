@@ -39,8 +39,8 @@ def test_status_output_and_lines(tmp_path: Path) -> None:
     done = proc.run(MIXED, timeout=60, on_line=lines.append, log=tmp_path / "log")
     assert (done.status, done.output, lines) == (3, "a\nb\nc", ["a", "b", "c"])
     assert (tmp_path / "log").read_text(encoding="utf-8") == "a\nb\nc\n"
-    done = proc.run_whole(MIXED)
-    assert (done.status, done.output) == (3, "a\nb\nc")
+    done, interrupted = proc.run_uninterrupted(MIXED)
+    assert (done.status, done.output, interrupted) == (3, "a\nb\nc", False)
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
@@ -63,32 +63,51 @@ def test_failure_kills_children(
 
 
 SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"
+IGNORING = f"trap '' INT HUP TERM; {SLOW}"
 
 
-def test_run_whole_survives_an_exception(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])
+def test_run_uninterrupted_survives_an_exception(tmp_path: Path, kind: type[BaseException]) -> None:
     lines: list[str] = []
 
-    def interrupt(line: str) -> None:
+    def fail(line: str) -> None:
         lines.append(line)
-        raise KeyboardInterrupt
+        raise kind
 
-    with pytest.raises(KeyboardInterrupt):
-        proc.run_whole(["sh", "-c", SLOW.format(tmp_path)], on_line=interrupt)
+    if kind is KeyboardInterrupt:
+        assert proc.run_uninterrupted(["sh", "-c", IGNORING.format(tmp_path)], on_line=fail)[1]
+    else:
+        with pytest.raises(kind):
+            proc.run_uninterrupted(["sh", "-c", IGNORING.format(tmp_path)], on_line=fail)
     assert (tmp_path / "end").exists()
     assert lines == ["begun", "half", "end"]
 
 
+def test_run_uninterrupted_passes_an_interrupt_on(tmp_path: Path) -> None:
+    def interrupt(_line: str) -> None:
+        raise KeyboardInterrupt
+
+    done, interrupted = proc.run_uninterrupted(
+        ["sh", "-c", SLOW.format(tmp_path)], on_line=interrupt
+    )
+    assert interrupted
+    assert done.status != 0
+    assert not (tmp_path / "end").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_run_whole_survives_its_caller(tmp_path: Path, number: int) -> None:
+def test_run_uninterrupted_survives_its_caller(tmp_path: Path, number: int) -> None:
     """And signals, except for SIGKILL."""
-    script = f"echo $$ >{tmp_path}/pid; {SLOW.format(tmp_path)}"
+    script = f"echo $$ >{tmp_path}/pid; {IGNORING.format(tmp_path)}"
     ready, start = os.pipe()
     caller = os.fork()
     if not caller:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         begun = os.fdopen(start, "w", buffering=1)
         with suppress(BaseException):
-            proc.run_whole(["sh", "-c", script], on_line=lambda line: print(line, file=begun))
+            proc.run_uninterrupted(
+                ["sh", "-c", script], on_line=lambda line: print(line, file=begun)
+            )
         os._exit(0)
     os.close(start)
     assert os.read(ready, 1)
@@ -112,4 +131,4 @@ def test_programs_in_sbin_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for environment in (None, {"PATH": "/usr/bin:/bin"}):
         assert proc.run([tool.name], timeout=60, env=environment).output == "loaded"
-    assert proc.run_whole(["sh", "-c", f"exec {tool.name}"]).output == "loaded"
+    assert proc.run_uninterrupted(["sh", "-c", f"exec {tool.name}"])[0].output == "loaded"

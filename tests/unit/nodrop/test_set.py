@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """``nodrop set``: actions, kept settings and errors.
 
-proof/programs/cmd_set has them with a real kernel; here is what a guest cannot have.
+proof/programs/cmd_set.py has them with a real kernel; here is what a guest cannot have.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from stubs import write
 from nodrop.cli import main
 from nodrop.commands import set as command
 from nodrop.errors import NodropError
-from nodrop.host import etc, ethtool, rules, switch
-from nodrop.host.default import BACKPRESSURE, STALL_MS, Default, Parameter
-from nodrop.host.rules import Rules
-from nodrop.shell import quote
+from nodrop.host import ethtool, settings
+from nodrop.host.settings import BACKPRESSURE, STALL_MS, Default, Parameter, Rules
+from nodrop.proc import quote
 
 RELEASE = "6.12.1-test"
 PARAMETER = "sys/module/tun/parameters/nodrop"
@@ -77,7 +76,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(ethtool, "private_flags", made.flags)
     monkeypatch.setattr(ethtool, "set_private_flag", made.set_flag)
     monkeypatch.setattr(
-        switch, "names", lambda _: {**dict.fromkeys(made.devices, True), "lo": False}
+        settings, "device_names", lambda _: {**dict.fromkeys(made.devices, True), "lo": False}
     )
 
     def default(parameter: Parameter) -> Default:
@@ -194,9 +193,9 @@ def test_not_a_tun(host: Host) -> None:
 
 
 def test_foreign_rules_stay(host: Host) -> None:
-    file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", f"{etc.HEAD}\n# mine\n")
+    file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", f"{settings.HEAD}\n# mine\n")
     assert main(["set", "tun0", "backpressure", "off"]) == 1
-    assert (file.read_text(), host.devices["tun0"]) == (f"{etc.HEAD}\n# mine\n", True)
+    assert (file.read_text(), host.devices["tun0"]) == (f"{settings.HEAD}\n# mine\n", True)
 
 
 def test_concurrent_commands(host: Host) -> None:
@@ -233,7 +232,7 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
     parameter = write(host.root / PARAMETER, "Y\n")
     data = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
     assert data["actions"] == [
-        f"printf '%s\\n' {quote(etc.HEAD)} 'options tun nodrop=0' > {host.file}",
+        f"printf '%s\\n' {quote(settings.HEAD)} 'options tun nodrop=0' > {host.file}",
         f"echo 0 > {parameter}",
     ]
     assert (parameter.read_text(), host.file.exists()) == ("Y\n", False)
@@ -244,7 +243,7 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
         os.umask(mask)
     states = [data["default"][f"{when}_now"] for when in ("loaded", "next_load")]
     assert states == ["off", "off"]
-    assert host.file.read_text() == f"{etc.HEAD}\noptions tun nodrop=0\n"
+    assert host.file.read_text() == f"{settings.HEAD}\noptions tun nodrop=0\n"
     assert host.file.stat().st_mode & 0o777 == 0o644, "it is readable by all users"
     assert list(host.file.parent.iterdir()) == [host.file]
     assert answer(capsys, "set", "--default", "backpressure", "off")["actions"] == []
@@ -273,8 +272,8 @@ def test_default_for_the_next_load_only(host: Host) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"{etc.HEAD}\noptions nodrop x=5\n".encode(),
-        f"{etc.HEAD}\noptions tun nodrop=2\n".encode(),
+        f"{settings.HEAD}\noptions nodrop x=5\n".encode(),
+        f"{settings.HEAD}\noptions tun nodrop=2\n".encode(),
         b"options tun \xff\n",
     ],
 )
@@ -337,7 +336,7 @@ def test_file_of_an_earlier_version(host: Host) -> None:
 
 def test_names_that_udev_spells_otherwise() -> None:
     """A "!" in a name is a "/" in udev."""
-    assert rules.can_keep("[!a]*")
-    assert not rules.can_keep("a!b")
-    assert rules.applied({"a*": True}, "ab") is True
-    assert rules.applied({"a*": True}, "a!b") is None
+    assert settings.can_keep("[!a]*")
+    assert not settings.can_keep("a!b")
+    assert settings.applied({"a*": True}, "ab") is True
+    assert settings.applied({"a*": True}, "a!b") is None

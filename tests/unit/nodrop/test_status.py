@@ -12,7 +12,7 @@ from schema import answer
 
 from nodrop import cli
 from nodrop.commands import status
-from nodrop.host import cgroup
+from nodrop.host import procfs
 from nodrop.host.model import Device
 
 
@@ -53,13 +53,13 @@ def test_unknown_owner(kind: str, up: bool, hidden: bool, unknown: bool) -> None
 
 
 def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def found(*names: str) -> list[tuple[Any, Any]]:
+    def names_of(*names: str) -> list[tuple[Any, Any]]:
         devices = answer(capsys, "status", *names)["devices"]
         return [(one["netns"], one["name"]) for one in devices]
 
     recorded(monkeypatch, raw("spaces"))
-    assert found("tun0") == [(None, "tun0"), ("blue", "tun0")]
-    assert found("red/moved0", "vx0") == [(None, "vx0"), ("red", "moved0")]
+    assert names_of("tun0") == [(None, "tun0"), ("blue", "tun0")]
+    assert names_of("red/moved0", "vx0") == [(None, "vx0"), ("red", "moved0")]
     assert cli.main(["status", "nix"]) == 1
     recorded(monkeypatch, replace(raw("stock"), namespaces=[]))
     assert cli.main(["status"]) == 0
@@ -89,10 +89,10 @@ PLACES = f"""
 def test_units_containers_and_virtual_machines() -> None:
     for line in PLACES.strip().split("\n"):
         text, *words = line.split()
-        place = cgroup.Place(*(None if word == "-" else word for word in words))
-        guest = "my_vm" if place.vm else ""
-        assert cgroup.place(text.replace("|", "\n"), guest) == place
-    assert cgroup.place("0::/a.service (deleted)\n").unit == "a.service"
+        expected = procfs.Cgroup(*(None if word == "-" else word for word in words))
+        guest = "my_vm" if expected.vm else ""
+        assert procfs.cgroup(text.replace("|", "\n"), guest) == expected
+    assert procfs.cgroup("0::/a.service (deleted)\n").unit == "a.service"
 
 
 def test_vhost_workers_and_odd_names(
@@ -102,10 +102,10 @@ def test_vhost_workers_and_odd_names(
     odd = {"name": "\\udc80\U0001f4a9\udcff\x1b", "cgroup": "0::/lxc/\x1b\udcff\n"}
     some: tuple[dict[str, Any], ...] = ({}, {"vhost_others": 1}, {"tap": [4711]})
     for words in some:
-        found = raw("stock")
-        holders = found.machine.holders
+        machine = raw("stock")
+        holders = machine.machine.holders
         holders[0] = replace(holders[0], vhost=1, workers=[worker], **{**odd, **words})
-        recorded(monkeypatch, found)
+        recorded(monkeypatch, machine)
         owner = answer(capsys, "status", "ndtest0")["devices"][0]["owners"][0]
         assert owner["name"] == "\\udc80\U0001f4a9\\xff\x1b"
         assert owner["container"] == "lxc:\x1b\\xff"

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Installed kernels and modules, and the scheduling of threads, from a directory of files."""
+"""Installed kernels, and the scheduling of threads, from a directory of files."""
 
 from __future__ import annotations
 
-import lzma
 import os
 from pathlib import Path
 
 import pytest
 from stubs import write
 
-from nodrop.host import system, threads
+from nodrop.host import procfs, system
 from nodrop.host.system import Kernel
 
 RELEASE = "6.12.41+deb13-amd64"
-NOTE = b"".join(n.to_bytes(4, "little") for n in (4, 20, 3)) + b"GNU\0"
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +29,7 @@ def kernel(root: Path, release: str, tun: str) -> None:
 
 def test_kernels(tmp_path: Path) -> None:
     kernel(tmp_path, RELEASE, "updates/dkms/tun.ko.xz")
+    write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/nodrop.ko.xz")
     kernel(tmp_path, "6.12.9+deb13-amd64", "kernel/drivers/net/tun.ko.xz")
     kernel(tmp_path, "6.12.41+deb13+1-amd64", "kernel/drivers/net/tun.ko.xz")
     kernel(tmp_path, "6.13.1+deb13-cloud-amd64", "kernel/drivers/net/tun.ko.xz")
@@ -45,25 +44,6 @@ def test_kernels(tmp_path: Path) -> None:
     # The cloud kernel is another flavour; 41 is more than 9, 41+1 more than 41.
     assert found.newest == each["6.12.41+deb13+1-amd64"]
     assert not each["6.12.41+deb13+1-amd64"].headers
-
-
-def test_loaded_modules_and_files(tmp_path: Path) -> None:
-    old, new = b"\1" * 20, b"\2" * 20
-    kernel(tmp_path, RELEASE, "updates/dkms/tun.ko.xz")
-    module = lzma.compress(b"ELF" + NOTE + new)
-    write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/tun.ko.xz", module)
-    write(tmp_path / "sys/module/tun/initstate", "live")
-    note = tmp_path / "sys/module/tun/notes/.note.gnu.build-id"
-    write(note, NOTE + old)
-    tun = system.read([], tmp_path).module("tun")
-    assert (tun.loaded, tun.on_disk, tun.stale) == (old.hex(), new.hex(), True)
-    write(note, NOTE + new)
-    assert not system.read([], tmp_path).module("tun").stale
-    nodrop = system.read([], tmp_path).module("nodrop")
-    assert (nodrop.loaded, nodrop.on_disk, nodrop.stale) == ("", "", False)
-    # A damaged file has no build ID.
-    write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/tun.ko.xz", module[:40])
-    assert system.read([], tmp_path).module("tun").on_disk is None
 
 
 def test_kernel_alternatives(tmp_path: Path) -> None:
@@ -107,11 +87,11 @@ def test_threads(tmp_path: Path) -> None:
     thread(tmp_path, 30, 30, "vhost-9", schedstat=True, flags=0x208040)
     thread(tmp_path, 31, 31, "vhost-70", schedstat=True, flags=0x208040)
     thread(tmp_path, 32, 32, "vhost-7", schedstat=True)  # a program that chose that name
-    found = {one.tid: one for one in threads.read([7, 4711], tmp_path)}
+    found = {one.tid: one for one in procfs.read_threads([7, 4711], tmp_path)}
     assert set(found) == {7, 9, 10, 30}
     assert (found[7].name, found[7].run_s, found[7].wait_s) == ("qemu) R (", 1.5, 0.25)
     assert (found[7].policy, found[7].nice) == (5, -5)
     assert (found[7].state, found[9].state) == ("S", "R")
     assert (found[9].run_s, found[9].wait_s) == (200 / os.sysconf("SC_CLK_TCK"), None)
     assert [(one.pid, one.cpu) for one in found.values() if one.vhost] == [(7, 3), (7, 3)]
-    assert dict(threads.states(found.values(), tmp_path)) == {9: 1}
+    assert dict(procfs.ready_threads(found.values(), tmp_path)) == {9: 1}

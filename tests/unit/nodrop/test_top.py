@@ -16,19 +16,16 @@ import pytest
 from schema import validate
 
 from nodrop import cli
-from nodrop.commands import where
-from nodrop.host.build import build
-from nodrop.host.model import GAUGES
-from nodrop.host.raw import Raw, RawNamespace
-from nodrop.top import view
-from nodrop.top.rates import Meter, Row
-from nodrop.top.view import Sort, View
+from nodrop.commands import common, top
+from nodrop.commands.top import DeviceRow, RateMeter, Sort, View
+from nodrop.host.counters import GAUGES
+from nodrop.host.read import Raw, RawNamespace, build
 
 
 def raw(name: str) -> Raw:
     """A recorded machine at a given time."""
-    found = hosts.raw(name)
-    return replace(found, namespaces=[replace(one, time_s=64.0) for one in found.namespaces])
+    machine = hosts.raw(name)
+    return replace(machine, namespaces=[replace(one, time_s=64.0) for one in machine.namespaces])
 
 
 Change = Callable[[RawNamespace], None]
@@ -43,15 +40,15 @@ def later(before: Raw, seconds: float, *changes: Change) -> Raw:
     return replace(after, namespaces=spaces)
 
 
-def look(meter: Meter, found: Raw) -> dict[str, Row]:
-    times = {space.inode: space.time_s for space in found.namespaces}
-    return {row.device.label: row for row in meter.rows(build(found).devices, times)}
+def rows_of(meter: RateMeter, machine: Raw) -> dict[str, DeviceRow]:
+    times = {space.inode: space.time_s for space in machine.namespaces}
+    return {row.device.label: row for row in meter.rows(build(machine).devices, times)}
 
 
-def rows(*machines: Raw) -> dict[str, Row]:
+def rows(*machines: Raw) -> dict[str, DeviceRow]:
     """Return the rows of the last of several samples."""
-    meter = Meter()
-    return [look(meter, found) for found in machines][-1]
+    meter = RateMeter()
+    return [rows_of(meter, machine) for machine in machines][-1]
 
 
 def link(space: RawNamespace, name: str) -> dict[str, Any]:
@@ -110,7 +107,7 @@ def test_nodrop() -> None:
     assert (row.waits.qdisc_ms, row.waits.ring_ms) == pytest.approx((50.0, 4.0))
     assert row.waits.both_ms == pytest.approx(54.0)
     (queue,) = row.queues
-    assert (queue.packets, queue.counters["stops"], queue.waits) == (2000.0, 80.0, row.waits)
+    assert (queue.flow.packets, queue.counters["stops"], queue.waits) == (2000.0, 80.0, row.waits)
     # A gauge that decreased voids no rate.
     assert (queue.queue.limit_packets, queue.queue.pace_ns) == (10, 400_000)
 
@@ -145,8 +142,8 @@ def test_identity_of_a_device(key: str, value: object, rate: float | None) -> No
 def test_same_ifindex_in_another_namespace() -> None:
     before = raw("spaces")
     spaces = [replace(space, inode=space.inode + 1_000_000) for space in before.namespaces]
-    found = rows(before, later(replace(before, namespaces=spaces), 1.0))
-    assert all(row.interval_s is None for row in found.values())
+    after = rows(before, later(replace(before, namespaces=spaces), 1.0))
+    assert all(row.interval_s is None for row in after.values())
 
 
 def test_no_rate_is_negative() -> None:
@@ -166,7 +163,7 @@ def test_no_rate_is_negative() -> None:
     # The queue and the qdisc are new, the device is not.
     assert (row.link["tx_packets"], row.counters, row.qdisc) == (5.0, {}, {})
     row = rows(before, later(before, 1.0, sent("ndtest0", -5, 100)))["ndtest0"]
-    assert (row.interval_s, row.link, row.queues[0].packets) == (None, {}, None)
+    assert (row.interval_s, row.link, row.queues[0].flow.packets) == (None, {}, None)
     assert rows(before, later(before, 0.0))["ndtest0"].interval_s is None
 
 
@@ -189,11 +186,11 @@ def test_queues_below_mq() -> None:
 
     row = rows(before, later(before, 2.0, sent("ndtest0", 700, 100), change))["ndtest0"]
     first, _, last = row.queues
-    assert (first.packets, first.bytes, first.waits.ring_ms) == (300.0, 30_000.0, 20.0)
-    assert (last.queue.index, last.packets, last.counters["stops"]) == (9, 100.0, 4.0)
+    assert (first.flow.packets, first.flow.bytes, first.waits.ring_ms) == (300.0, 30_000.0, 20.0)
+    assert (last.queue.index, last.flow.packets, last.counters["stops"]) == (9, 100.0, 4.0)
     assert (last.qdisc["ecn_marks"], last.queue.qdisc and last.queue.qdisc.flows) == (5.0, 5)
     assert (last.waits.qdisc_ms, last.waits.ring_ms) == (50.0, 50.0)
-    assert row.queues[1].packets is None
+    assert row.queues[1].flow.packets is None
 
 
 def test_queues_by_what_the_reader_took() -> None:
@@ -211,11 +208,11 @@ def test_queues_by_what_the_reader_took() -> None:
         space.stats["ndtest0"].update(now)
 
     first, last = rows(before, later(before, 2.0, change))["ndtest0"].queues
-    assert (first.packets, last.packets, last.bytes) == (300.0, 7.0, None)
+    assert (first.flow.packets, last.flow.packets, last.flow.bytes) == (300.0, 7.0, None)
     assert (first.waits.ring_ms, last.waits.ring_ms, last.waits.qdisc_ms) == (20.0, 1000.0, None)
     # A new queue begins from 0, and so do its other counters.
     stats["tx1_taken"] = 7000
-    assert rows(before, later(before, 2.0, change))["ndtest0"].queues[1].packets is None
+    assert rows(before, later(before, 2.0, change))["ndtest0"].queues[1].flow.packets is None
     root = {"kind": "mq", "handle": "8001:", "dev": "ndtest0", "root": True, "options": {}}
     leaf = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
     space.qdiscs[:] = [root, {**leaf, "parent": "8001:1"}, {**leaf, "parent": "8001:2"}]
@@ -224,7 +221,7 @@ def test_queues_by_what_the_reader_took() -> None:
         space.qdiscs[1].update(packets=900, bytes=90_000)
 
     (first, _) = rows(before, later(before, 2.0, change, sent_by_mq))["ndtest0"].queues
-    assert (first.packets, first.bytes) == (300.0, 45_000.0)
+    assert (first.flow.packets, first.flow.bytes) == (300.0, 45_000.0)
 
 
 def test_a_tunnel() -> None:
@@ -237,7 +234,7 @@ def test_a_tunnel() -> None:
     assert rows(before, later(before, 1.0))["vx0"].waits.both_ms == 0.0
 
 
-def many() -> list[Row]:
+def many() -> list[DeviceRow]:
     before = raw("stock")
     base = link(before.namespaces[0], "ndtest0")
     for number in range(4):
@@ -265,9 +262,9 @@ def test_sort(sort: Sort, first: list[str]) -> None:
 def test_short_numbers() -> None:
     numbers = (None, 0.0, 0.26, 9.94, 9.96, 999.4, 999.6, 12_345, 999_600, 1.5e9, 7e12)
     shown = ["-", "0", "0.3", "9.9", "10", "999", "1.00k", "12.3k", "1.00M", "1.50G", "7T"]
-    assert [view.short(number) for number in numbers] == shown
+    assert [top.short(number) for number in numbers] == shown
     waits = ["-", "0", "~250us", "~3.4ms", "~120ms", "~2.5s"]
-    assert [view.wait(ms) for ms in (None, 0.0, 0.25, 3.42, 120, 2500)] == waits
+    assert [top.delay(ms) for ms in (None, 0.0, 0.25, 3.42, 120, 2500)] == waits
 
 
 @pytest.fixture
@@ -275,11 +272,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 100 packets and 50 drops in the second between two samples."""
     now = [raw("nodrop")]
 
-    def look(*_: object, **_words: object) -> Raw:
+    def read(*_: object, **_words: object) -> Raw:
         now[0] = later(now[0], 1.0, sent("ndtest0", 100, 1000, 50), counted("ndtest0", stops=9))
         return now[0]
 
-    monkeypatch.setattr("nodrop.top.refresh.read", look)
+    monkeypatch.setattr("nodrop.commands.top.read", read)
 
 
 @pytest.mark.usefixtures("machine")
@@ -302,7 +299,7 @@ def test_json_matches_the_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in hosts.ALL:
-        monkeypatch.setattr("nodrop.top.refresh.read", lambda *_, name=name, **__: raw(name))
+        monkeypatch.setattr("nodrop.commands.top.read", lambda *_, name=name, **__: raw(name))
         assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
         validate("top", json.loads(capsys.readouterr().out))
 
@@ -313,12 +310,12 @@ def test_device_disappears(
     """Its program may restart, and create it again."""
     there = raw("nodrop")
     samples = iter([there, later(there, 1.0, lambda space: space.links.clear()), there])
-    monkeypatch.setattr("nodrop.top.refresh.read", lambda *_, **__: next(samples))
+    monkeypatch.setattr("nodrop.commands.top.read", lambda *_, **__: next(samples))
     assert cli.main(["-q", "top", "ndtest0", "--interval", "0.1", "--count", "2"]) == 0
     gone, back = capsys.readouterr().out.split("\n\n")
     assert "ndtest0" in gone
     assert "ndtest0" in back
-    assert where.NONE not in gone, "there may be others"
+    assert common.NO_DEVICE not in gone, "there may be others"
 
 
 @pytest.mark.usefixtures("machine")

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from hosts import host
 
-from lab.kernel.artifacts import REPOSITORY
+from lab.sources import REPOSITORY
 from nodrop.cli import parser
-from nodrop.prometheus.collect import collect
-from nodrop.prometheus.text import Family
+from nodrop.prometheus import MetricFamily, collect
 
 CONTRIB = REPOSITORY / "packaging"
 RULES = CONTRIB / "prometheus/nodrop.rules.yml"
@@ -30,7 +29,7 @@ _MATCH = re.compile(r'([a-z_]+)(?:=~|!~|!=|=)"')
 _GROUPING = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
 
 
-def families() -> dict[str, Family]:
+def families() -> dict[str, MetricFamily]:
     return {family.name: family for family in collect(host("nodrop"), (), 0.0)}
 
 

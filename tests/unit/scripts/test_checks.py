@@ -1,25 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""scripts/check: the table is valid, and results depend on the covered sources."""
+"""scripts/checks.py: its table is valid, stages end as they should, results depend on sources."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from script import load
+from script import SCRIPTS, load
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = SCRIPTS.parent
+JUNIT = '<testsuites><testsuite tests="10" failures="1" errors="1" skipped="1"/></testsuites>'
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from checks import Stage, report, run
+out = Path(sys.argv[2])
+(out / "repeated.txt").touch()
+signals = "sleep 1; kill -INT $PPID; " if sys.argv[3] == "interrupt" else ""
+stages = (
+    Stage("background", 3600, ("sleep", sys.argv[4]), background=True),
+    Stage("tests", 3600, ("sh", "-c", f"echo hello; {signals}sleep {sys.argv[4]}")),
+    Stage("last", 3600, ("true",), needs="background"),
+)
+with (out / "log.txt").open("wb") as log:
+    report(run(stages, out, log), 1.0, out)
+"""
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return load("check", monkeypatch)
+    return load("checks.py", monkeypatch)
 
 
 @pytest.fixture
@@ -27,63 +45,101 @@ def clone(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Create a repository of two files, one of them covered by the check."""
     for name in ("covered", "beside"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text("before")
+        (tmp_path / name / "file.py").write_text("x = 1")
     git = ("git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y")
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
         subprocess.run([*git, *words], check=True, timeout=60)
-    stages = script.sys.modules["stages"]
-    for module in (script, stages):
-        monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(script, "RESULTS", tmp_path / "results/checks")
+    monkeypatch.setattr(script, "ROOT", tmp_path)
     monkeypatch.setattr(script, "OUT", tmp_path / "out")
     return tmp_path
 
 
 def only(script: ModuleType, monkeypatch: pytest.MonkeyPatch, command: str) -> Any:
     """Return a check that runs a shell command, without any preparation."""
-    check = replace(script.CHECKS[0], covers="covered", limit_s=60)
+    check = replace(script.CHECKS[0], covers="covered", limit=60)
     stage = script.Stage(check.name, 60.0, ("sh", "-c", command))
-    monkeypatch.setattr(script, "stages", lambda *_: (stage,))
+    monkeypatch.setattr(script, "check_stages", lambda *_: (stage,))
     return check
 
 
+def write(script: ModuleType, path: Path, text: str) -> None:
+    path.write_text(text)
+    script.file_digest.cache_clear()
+
+
 def test_every_row_can_be_run(script: ModuleType, tmp_path: Path) -> None:
-    names = [check.name for check in script.CHECKS]
-    assert len(set(names)) == len(names)
+    packages = (SCRIPTS / "packages.txt").read_text().splitlines()
     for check in script.CHECKS:
-        assert check.limit_s <= script.LONGEST_S
+        assert check.limit <= 1500
+        *_, last = script.check_stages(check, tmp_path)
+        assert last.limit_s == check.limit
+        assert f"[{check.bootstrap}]" in packages or not check.bootstrap
         for path in check.covers.split():
-            assert script.git("ls-files", "--", path), path
-        for word in shlex.split(check.argv):
-            assert not word.startswith("tests/") or (ROOT / word).exists(), word
-        if check.needs:
-            assert (ROOT / f"scripts/packages-{check.needs}.txt").exists()
-        *_, last = script.stages(check, tmp_path)
-        assert last.limit_s == check.limit_s
+            listed = script.TABLE["paths"][path[1:]].split() if path[0] == "@" else [path]
+            for one in listed:
+                assert script.git("ls-files", "--", one), one
+    gate = script.gate_stages(tmp_path, debian=True)
+    assert {stage.needs for stage in gate} <= {"", *(stage.name for stage in gate)}
+    for run in [row["run"] for row in script.TABLE["gate"]] + [row.run for row in script.CHECKS]:
+        for word in shlex.split(run):
+            assert not word.startswith(("tests/", "scripts/")) or (ROOT / word).exists(), word
 
 
-def test_find_part_or_part_of_the_day(script: ModuleType) -> None:
-    assert script.find("mutants", "3").name == script.find("mutants-3").name == "mutants-3"
-    assert script.find("mutants").name.startswith("mutants-")
-    assert script.find("kernels").name == "kernels"
-    assert script.find("nothing") is None
+def test_find_a_check_or_its_parts(script: ModuleType) -> None:
+    for words, names in (
+        (["mutants", "3"], ["mutants-3"]),
+        (["mutants"], ["mutants-1", "mutants-2", "mutants-3"]),
+        (["kernels"], ["kernels"]),
+        (["nothing"], []),
+    ):
+        assert [check.name for check in script.find(*words)] == names
 
 
-def test_result_is_fresh_until_sources_change(
+def test_result_is_fresh_until_code_changes(
     script: ModuleType, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = only(script, monkeypatch, "echo '7 passed, 1 skipped in 3.00s'")
+    check = only(script, monkeypatch, "true")
     assert script.state_of(check)[0] == "never run"
     assert script.run_check(check) == 0
-    result = json.loads((clone / f"results/checks/{check.name}.json").read_text())
-    assert result["outcome"] == "passed"
-    assert result["counts"] == {"passed": 7, "skipped": 1, "failed": 0}
-    assert len(result["commit"]) == 40
-    (clone / "beside/file").write_text("after")
+    state, result = script.state_of(check)
+    assert (state, result["outcome"], len(result["commit"])) == ("fresh", "passed", 40)
+    write(script, clone / "beside/file.py", "x = 2")
+    write(script, clone / "covered/file.py", "# why\nx = 1")
     assert script.state_of(check)[0] == "fresh"
-    (clone / "covered/file").write_text("after")
+    write(script, clone / "covered/file.py", "x = 2")
     assert script.state_of(check)[0] == "stale"
     check = only(script, monkeypatch, "exit 3")
     assert script.run_check(check) == 1
     assert script.state_of(check)[0] == "failed"
-    assert (clone / "out" / check.name / "log.txt").exists()
+    assert (clone / "out/checks" / check.name / "log.txt").exists()
+
+
+def test_tests_are_counted(script: ModuleType, tmp_path: Path) -> None:
+    junit = tmp_path / "some.xml"
+    assert script.counted(junit) == {}
+    junit.write_text(JUNIT)
+    assert script.counted(junit) == {"passed": 7, "failed": 2, "skipped": 1}
+
+
+def outcomes(out: Path, how: str, seconds: str) -> dict[str, str]:
+    command = [sys.executable, "-c", PROGRAM, str(SCRIPTS), str(out), how, seconds]
+    # Its output has no reader.
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.close()
+    assert process.returncode == 0
+    result = json.loads((out / "result.json").read_text())
+    return {stage["name"]: stage["outcome"] for stage in result["stages"]}
+
+
+def test_all_stages_run_with_a_closed_pipe(tmp_path: Path) -> None:
+    assert set(outcomes(tmp_path, "", "0").values()) == {"passed"}
+    assert "hello\n" in (tmp_path / "log.txt").read_text()
+
+
+def test_interrupt_ends_background_stages(tmp_path: Path) -> None:
+    assert outcomes(tmp_path, "interrupt", "3000") == {
+        "background": "failed",
+        "tests": "interrupted",
+        "last": "not run",
+    }

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from script import load
 
-from bench import cli as lab
 from bench import scenario
+from lab import cli as lab
 from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PAGES = REPOSITORY / "packaging/man"
-ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "COPYING")
+PAGES = REPOSITORY / "packaging/man.rst"
+ELSEWHERE = ("../nodrop/", "../bench/", "../packaging/", "kmod/", "dkms/", "COPYING")
 """Links that work only in a clone; the pages also name these places."""
 _LINE = re.compile(
     r"(?:`|^\$ |^    |'|sudo |\.venv/bin/)(nodrop(?:-lab)?) ([^`'\n|;>#\\()]+)", re.MULTILINE
@@ -27,22 +28,20 @@ _LINE = re.compile(
 
 @pytest.fixture(scope="module")
 def laid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the installed documentation's directory."""
     folder = tmp_path_factory.mktemp("doc") / "nodrop"
     subprocess.run([REPOSITORY / "packaging/lay", "docs", folder], check=True)
     return folder
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield the parsers of the commands, by name."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from action.choices.items()
 
 
-def options_of_page(path: Path) -> set[str]:
+def options_of_page(text: str) -> set[str]:
     """Return the options in a man page's list: the words before two spaces."""
-    text = path.read_text(encoding="utf-8").partition("\nOPTIONS\n")[2]
+    text = text.partition("\nOPTIONS\n")[2]
     text = re.split(r"^[A-Z][A-Z ]+\n=+$", text, maxsplit=1, flags=re.MULTILINE)[0]
     heads = re.findall(r"^(-.*?)(?:  |$)", text, flags=re.MULTILINE)
     return {word for head in heads for word in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", head)}
@@ -63,7 +62,7 @@ def test_links(laid: Path) -> None:
     assert len(links) > 30
     gone = [(path.name, link) for path, link in links if not (path.parent / link).exists()]
     assert gone == []
-    texts = [path.read_text(encoding="utf-8") for path in PAGES.iterdir()]
+    texts = [PAGES.read_text(encoding="utf-8")]
     texts += [command.format_help() for _, command in parsers(cli.parser())]
     named = {name for text in texts for name in re.findall(r"docs/[a-z-]+\.md", text)}
     assert [name for name in named if not (laid / name).is_file()] == []
@@ -71,7 +70,7 @@ def test_links(laid: Path) -> None:
 
 def test_commands_and_options_exist() -> None:
     lines: set[tuple[str, str]] = set()
-    for path in [*REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md"), *PAGES.iterdir()]:
+    for path in [*REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md"), PAGES]:
         if path.name == "CHANGELOG.md":
             continue
         lines.update(_LINE.findall(path.read_text(encoding="utf-8")))
@@ -93,14 +92,13 @@ def test_commands_and_options_exist() -> None:
             assert words[1] in scenario.known(), line
 
 
-def test_man_pages_list_all_options() -> None:
+def test_man_pages_list_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = load("manpages", monkeypatch, REPOSITORY / "packaging").pages()
     common = cli.Parser()
     cli.add_options(common)
-    pages = {path.name: options_of_page(path) for path in PAGES.iterdir()}
-    assert pages.pop("nodrop.1.rst") == options_of(cli.top_parser())
-    commands = {
-        f"nodrop-{name}.1.rst": options_of(parser) for name, parser in parsers(cli.parser())
-    }
+    pages = {name: options_of_page(text) for name, text in texts.items()}
+    assert pages.pop("nodrop") == options_of(cli.top_parser())
+    commands = {f"nodrop-{name}": options_of(parser) for name, parser in parsers(cli.parser())}
     assert pages.keys() == commands.keys()
     for name, listed in pages.items():
         assert listed - options_of(common) == commands[name] - options_of(common), name

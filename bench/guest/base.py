@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What all kinds of scenario share: parameters, commands, and an account of all packets."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from bench.guest.plan import NO_QUEUE, Parameters
+from guestlib import drivers, tundev
+from guestlib.environment import Environment
+from guestlib.failure import GuestError
+from guestlib.netstats import (
+    LinkCounters,
+    QdiscCounters,
+    driver_counters,
+    link_counters,
+    qdisc_counters,
+)
+from guestlib.process import in_netns
+from guestlib.timing import time_limit
+from lab.variant import Variant
+
+Metrics = dict[str, int | float]
+"""Results of one run; the unit is in the name."""
+
+DRAIN_TIMEOUT_S = time_limit(10.0)
+DRAIN_STEP_S = 0.005
+END_GRACE_S = time_limit(15.0)
+"""From the end of the window until a traffic program must have ended, seconds."""
+
+
+class Kind(ABC):
+    """One kind of scenario with its parameters.
+
+    Args:
+        parameters: of the scenario's case; checked here.
+        environment: directories of programs and results.
+
+    Raises:
+        GuestError: a parameter is missing or unknown.
+    """
+
+    parameters: ClassVar[str]
+    """The names of the parameters, all of them required; separated by spaces."""
+
+    variants: ClassVar[tuple[Variant, ...]] = tuple(Variant)
+    """The drivers that it can compare."""
+
+    programs: ClassVar[tuple[str, ...]] = ("ip", "tc")
+    """The host's programs that a run needs and that can change its result; bench.programs lists
+    their packages."""
+
+    uses_vhost: ClassVar[bool] = False
+
+    def __init__(self, parameters: Parameters, environment: Environment) -> None:
+        if wrong := set(parameters) ^ set(self.parameters.split()):
+            names = ", ".join(sorted(wrong))
+            raise GuestError(f"missing or unknown parameters of a scenario: {names}")
+        self.case = SimpleNamespace(**parameters)
+        self.environment = environment
+
+    @classmethod
+    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
+        """Return ``programs``, and those that depend on the parameters."""
+        del parameters
+        return cls.programs
+
+    @classmethod
+    def modules(cls, variant: Variant) -> list[str]:
+        return drivers.modules(variant, variant if cls.uses_vhost else None)
+
+    def run(self, variant: Variant, seconds: float) -> Metrics:
+        """Make one run with the loaded driver.
+
+        Args:
+            seconds: length of the measured window.
+
+        Raises:
+            Unsupported: this kernel lacks a feature that the case needs.
+            GuestError: the run failed.
+        """
+        with ExitStack() as stack:
+            return self.measure(variant, seconds, stack)
+
+    @abstractmethod
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        """Make one run; the stack removes what it creates."""
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """Return a text parameter that has one of several values.
+
+        Raises:
+            GuestError: it has another one.
+        """
+        value = str(getattr(self.case, name))
+        if value not in allowed:
+            raise GuestError(f"{name} is one of {', '.join(allowed)}, not '{value}'")
+        return value
+
+    def configure(
+        self, device: str, *, address: str = "", netns: str | None = None, qdisc: str = ""
+    ) -> None:
+        """Set a device's ring, qdisc (of the case, unless given) and address; bring it up."""
+        tundev.configure(
+            device,
+            txqueuelen=self.case.txqueuelen,
+            qdisc=qdisc or self.case.qdisc,
+            address=address,
+            netns=netns,
+        )
+
+    def keep_cpus_awake(self, stack: ExitStack) -> None:
+        """Keep the CPUs from going idle from now on."""
+        stack.enter_context(drivers.awake_cpus(self.environment.modules))
+
+    def command(
+        self,
+        program: str,
+        *arguments: str,
+        cpu: int = -1,
+        fifo: bool = False,
+        netns: str | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """Return the command that runs a traffic program.
+
+        Args:
+            arguments: further words, first.
+            cpu: its CPU; -1: any.
+            fifo: run it as SCHED_FIFO, with priority over other programs on its CPU.
+            netns: its network namespace; None: this one.
+            options: their values; ``work_ns=1`` is ``--work-ns 1``.
+        """
+        command = ["taskset", "--cpu-list", str(cpu)] if cpu >= 0 else []
+        command += ["chrt", "--fifo", "1"] if fifo else []
+        command += [str(self.environment.bin / program), *arguments]
+        for name, value in options.items():
+            command += [f"--{name.replace('_', '-')}", str(value)]
+        return in_netns(netns, command)
+
+
+@dataclass(frozen=True)
+class DeviceCounts:
+    link: LinkCounters
+    qdisc: QdiscCounters
+
+    @classmethod
+    def of(cls, name: str, netns: str | None = None) -> DeviceCounts:
+        return cls(link_counters(name, netns=netns), qdisc_counters(name, netns=netns))
+
+    @property
+    def gone(self) -> int:
+        """Packets that have left the device: read or dropped."""
+        return self.link.tx_packets + self.link.tx_dropped
+
+    def is_drained(self, offered: int | None, before: int = 0) -> bool:
+        """Return whether qdisc and ring are empty.
+
+        Args:
+            offered: packets that the senders passed on; None if only the qdisc has counted them.
+            before: packets that had left the device before the qdisc was attached.
+        """
+        gone = self.gone - before
+        if offered is None:
+            return not self.qdisc.queued and self.qdisc.packets == gone
+        return gone + self.qdisc.drops == offered
+
+
+def drain(
+    name: str,
+    offered: int | None = None,
+    *,
+    netns: str | None = None,
+    before: int = 0,
+    segments: bool = False,
+) -> DeviceCounts:
+    """Wait until the reader has emptied qdisc and ring, at most DRAIN_TIMEOUT_S; read the counters.
+
+    The device must be new, so its counters are those of the run, or ``before`` must be given.
+
+    Args:
+        name: of the device.
+        offered: packets that the senders passed on; None if only the qdisc has counted them.
+        netns: the device's namespace; None: this one.
+        before: packets that had left the device before the qdisc was attached.
+        segments: the qdisc counts the segments of each packet: wait until no packet moves instead.
+    """
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    last = -1
+    while True:
+        counts = DeviceCounts.of(name, netns)
+        still = not counts.qdisc.queued and counts.gone == last
+        drained = still if segments else counts.is_drained(offered, before)
+        if drained or time.monotonic() > deadline:
+            return counts
+        last = counts.gone
+        time.sleep(DRAIN_STEP_S)
+
+
+def account(
+    offered: int,
+    delivered: int,
+    after: DeviceCounts,
+    before: DeviceCounts | None = None,
+    *,
+    elsewhere: int = 0,
+) -> Metrics:
+    """Return the account of all packets of a run.
+
+    ``lost`` are those that the driver dropped although a qdisc could have queued them, ``unqueued``
+    those that it dropped with noqueue. ``unaccounted`` are in no counter; negative if some were
+    counted twice.
+
+    Args:
+        offered: passed to the device's qdisc by the senders.
+        delivered: that arrived.
+        after: of the drained device, which only this run has used since ``before``.
+        before: the device's counts before the run; None: it is new.
+        elsewhere: read from the device, and lost on their further way.
+    """
+    dropped = after.link.tx_dropped - (before.link.tx_dropped if before else 0)
+    has_queue = after.qdisc.kind != NO_QUEUE
+    known = delivered + elsewhere + dropped + after.qdisc.queued + after.qdisc.drops
+    return {
+        "offered": offered,
+        "delivered": delivered,
+        "queued": after.qdisc.queued,
+        "lost": dropped if has_queue else 0,
+        "qdisc_drops": after.qdisc.drops,
+        "unqueued": 0 if has_queue else dropped,
+        "unaccounted": offered - known,
+    }
+
+
+def driver_metrics(device: str, netns: str | None = None) -> Metrics:
+    """Return the driver's own counters of a device, if it has some, as metrics."""
+    counters = driver_counters(device, netns=netns)
+    return {f"driver_{name}": value for name, value in counters.items()}

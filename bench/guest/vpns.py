@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Traffic through real VPNs (guestlib.vpns)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.guest import iperf
+from bench.guest.base import (
+    END_GRACE_S,
+    DeviceCounts,
+    Kind,
+    Metrics,
+    account,
+    drain,
+    driver_metrics,
+)
+from bench.guest.plan import Parameters
+from guestlib.drivers import IFF_BACKPRESSURE
+from guestlib.failure import GuestError
+from guestlib.netstats import link_counters, parse_snmp, qdisc_counters
+from guestlib.process import finished, in_netns, netns_path, tool
+from guestlib.tundev import opened_flags
+from guestlib.vpns import FAR, KINDS, NEAR, VETH, End, Options, Vpn, tunnel
+from lab.variant import Variant
+
+LIBRARY = "backpressure.so"
+"""In LAB_BIN: adds upstream's flag when a VPN opens its device (LD_PRELOAD)."""
+BUFFER_MAX = 64 << 20
+"""Bytes; neither a TCP window nor a VPN's socket reaches its limit."""
+SETTINGS = {
+    Path("/proc/sys/net/core/rmem_max"): str(BUFFER_MAX),
+    Path("/proc/sys/net/core/wmem_max"): str(BUFFER_MAX),
+    # For VPNs that do not set SO_RCVBUF.
+    Path("/proc/sys/net/core/rmem_default"): str(BUFFER_MAX),
+    # HyStart mistakes a pause of a virtual CPU for a queue, and ends slow start far too early.
+    Path("/sys/module/tcp_cubic/parameters/hystart"): "0",
+}
+"""Set during a run."""
+NEAR_END = End("ndnear", NEAR.device, NEAR.outer, NEAR.inner)
+"""Of VpnTcp, whose near end has a namespace, too."""
+PATH_LIMIT = 100_000
+"""Packets that netem may queue: more than all ACKs of a second."""
+CLIPS = Path(__file__).resolve().parents[1] / "clips"
+VIDEO_CPUS = (1, 0)
+"""Of the near and the far VPN; the stream's program runs on the far VPN's CPU."""
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    before = {path: path.read_text() for path in SETTINGS}
+    try:
+        for path, value in SETTINGS.items():
+            path.write_text(f"{value}\n")
+        yield
+    finally:
+        for path, value in before.items():
+            path.write_text(value)
+
+
+def udp_drops(end: End) -> int:
+    """Return the drops of an end's UDP sockets, for lack of buffer space or otherwise, packets."""
+    counters = parse_snmp(tool(in_netns(end.netns, ["cat", "/proc/net/snmp"])), "Udp")
+    return counters["InErrors"] + counters["SndbufErrors"]
+
+
+class VpnKind(Kind):
+    @classmethod
+    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
+        """Return the VPN's programs as well; none for an unknown VPN."""
+        vpn = KINDS.get(str(parameters.get("vpn")))
+        return (*super().host_programs(parameters), *(vpn.programs if vpn else ()))
+
+    def start_vpn(
+        self, variant: Variant, stack: ExitStack, near: End, cpus: tuple[int, int]
+    ) -> Vpn:
+        """Start the VPN between an end and FAR, on these CPUs, and set up the near device."""
+        library = self.environment.bin / LIBRARY
+        options = Options(
+            offloads=False, backpressure=library if variant is Variant.UPSTREAM else None, cpus=cpus
+        )
+        stack.enter_context(settings())
+        name = self.choice("vpn", *KINDS)
+        return stack.enter_context(tunnel(name, near=near, far=FAR, options=options))
+
+    def configure_end(self, near: End) -> DeviceCounts:
+        """Set the near device's ring and qdisc; return its counters at that time."""
+        self.configure(near.device, netns=near.netns)
+        return DeviceCounts.of(near.device, near.netns)
+
+    @staticmethod
+    def check_peer(vpn: Vpn) -> None:
+        """Check that the VPN ran without interruption.
+
+        Raises:
+            GuestError: it did not.
+        """
+        if trouble := vpn.lost():
+            raise GuestError(f"{vpn.name} lost its peer: {', '.join(trouble)}")
+
+
+class VpnTcp(VpnKind):
+    """Goodput and retransmits of TCP flows over a path of any RTT, and where packets were dropped.
+
+    ::
+
+        netns ndnear                                                      netns ndfar
+        iperf3 --> qdisc --> ndtest0 --> near VPN     far VPN --> ndfar0 --> iperf3
+         ACKs  <------------ ndtest0 <--  |    ^        |  ^  <-- ndfar0 <-- ACKs
+                                          v    |        v  |
+                                       ndveth0 <======= ndveth1
+                                                 netem: later by rtt_ms
+
+    Only the far end's packets are delayed: the sender fills ndtest0's ring, the near VPN empties
+    it, and nothing else queues its packets.
+
+    The near VPN is the bottleneck, as on a machine whose VPN is slower than its applications. Both
+    VPNs need about the same CPU time for a packet, so the far one must get more of it: near VPN and
+    receiver share one CPU, far VPN and sender, which costs little, the other one. If the receiver
+    shared the far VPN's CPU, the far VPN would be the slowest, and the drops would be its ACKs and
+    packets to its socket. Tried on a busy machine with 500 slots: near drops with the receiver on
+    the near CPU, only ACK drops with it on the far CPU. A sender on the near VPN's CPU is possible,
+    too, but then no driver has to wake a task on another CPU.
+
+    Socket buffers are large enough for packets that a slow far VPN has not read yet, so it shows as
+    a longer RTT. Drops at all other places are counted separately.
+
+    Devices have no offloads: a slot of a ring is one packet for every VPN.
+    """
+
+    parameters = (
+        "far_cpu flows near_cpu qdisc receiver_cpu rtt_ms sender_cpu txqueuelen vpn warm_up_s"
+    )
+
+    programs = (*Kind.programs, "iperf3")
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        cpus = (self.case.near_cpu, self.case.far_cpu)
+        vpn = self.start_vpn(variant, stack, NEAR_END, cpus)
+        self._set_up_path()
+        before = self.configure_end(NEAR_END)
+        idle_rtt_ms = self._measure_rtt()
+        self.keep_cpus_awake(stack)
+        near_cpu_ns, far_cpu_ns = vpn.near.cpu_ns, vpn.far.cpu_ns
+        started = time.monotonic()
+        flows = iperf.run(
+            (str(NEAR_END.netns), str(FAR.netns)),
+            FAR.inner,
+            cpus=(self.case.sender_cpu, self.case.receiver_cpu),
+            flows=self.case.flows,
+            warm_up_s=self.case.warm_up_s,
+            seconds=seconds,
+        )
+        took_s = time.monotonic() - started
+        near_s = (vpn.near.cpu_ns - near_cpu_ns) / 1e9
+        far_s = (vpn.far.cpu_ns - far_cpu_ns) / 1e9
+        near = drain(NEAR_END.device, netns=NEAR_END.netns, before=before.gone)
+        far = DeviceCounts.of(FAR.device, FAR.netns)
+        elsewhere = self._drops_elsewhere()
+        self.check_peer(vpn)
+        self._check_flags(vpn, variant)
+        delivered = near.link.tx_packets - before.link.tx_packets
+        metrics: Metrics = flows | {
+            "rtt_idle_ms": idle_rtt_ms,
+            "rtt_over_path": flows["rtt_mean_ms"] / idle_rtt_ms,
+            "lost": near.link.tx_dropped - before.link.tx_dropped,
+            "delivered": delivered,
+            "unaccounted": near.qdisc.packets - (near.gone - before.gone),
+            "qdisc_drops": near.qdisc.drops,
+            "requeues": near.qdisc.requeues,
+            "ack_drops": far.link.tx_dropped + far.qdisc.drops,
+            "near_vpn_cpu_us_per_packet": 1e6 * near_s / max(delivered, 1),
+            "far_vpn_cpu_us_per_packet": 1e6 * far_s / max(delivered, 1),
+            "near_vpn_cpu_percent": 100 * near_s / took_s,
+            "far_vpn_cpu_percent": 100 * far_s / took_s,
+        }
+        return metrics | elsewhere | driver_metrics(NEAR_END.device, NEAR_END.netns)
+
+    def _set_up_path(self) -> None:
+        for end in (NEAR_END, FAR):
+            command = [f"net.ipv4.tcp_{way}mem=4096 262144 {BUFFER_MAX}" for way in "rw"]
+            tool(in_netns(end.netns, ["sysctl", "-q", "-w", *command]))
+        command = ["tc", "-n", str(FAR.netns), "qdisc", "add", "dev", VETH[1], "root", "netem"]
+        tool([*command, "delay", f"{self.case.rtt_ms}ms", "limit", str(PATH_LIMIT)])
+
+    def _measure_rtt(self) -> float:
+        """Return the shortest of three round-trip times of the idle tunnel, ms."""
+        command = ["ping", "-n", "-q", "-c", "3", "-i", "0.2", "-w", "5", FAR.inner]
+        output = tool(in_netns(NEAR_END.netns, command))
+        try:
+            return float(output.partition("min/avg/max/mdev = ")[2].split("/")[0])
+        except ValueError as error:
+            raise GuestError("cannot parse the output of 'ping'") from error
+
+    def _drops_elsewhere(self) -> Metrics:
+        """Return the drops at places that are not measured."""
+        ends = (NEAR_END, FAR)
+        veths = [
+            link_counters(device, netns=end.netns) for end, device in zip(ends, VETH, strict=True)
+        ]
+        return {
+            "udp_drops": sum(map(udp_drops, ends)),
+            "veth_drops": sum(veth.tx_dropped + veth.rx_dropped for veth in veths),
+            "netem_drops": qdisc_counters(VETH[1], netns=FAR.netns).drops,
+        }
+
+    def _check_flags(self, vpn: Vpn, variant: Variant) -> None:
+        """Check the devices' flags: a device that was reopened could have lost upstream's.
+
+        Raises:
+            GuestError: they are wrong.
+        """
+        for end in (NEAR_END, FAR):
+            has_flag = bool(opened_flags(end.device, netns=end.netns) & IFF_BACKPRESSURE)
+            if has_flag is not (variant is Variant.UPSTREAM):
+                word = "with" if has_flag else "without"
+                raise GuestError(f"{vpn.name} opened {end.device} {word} upstream's flag")
+
+
+class VpnVideo(VpnKind):
+    """Dropped packets, damaged frames, and the delay of received packets of a live video stream.
+
+    ::
+
+        (CPU 0)                  (CPU 1)       (CPU 0)
+        video --> qdisc --> TUN --> VPN ==> veth ==> VPN --> TUN --> video
+                                      netns ndfar: ...................
+
+    All packets of a frame leave at once, as with GStreamer and ffmpeg: the burst of a key frame is
+    longer than a short ring, although the VPN is fast enough for the stream.
+    """
+
+    parameters = "clip payload_bytes pictures_per_s qdisc txqueuelen vpn"
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        vpn = self.start_vpn(variant, stack, NEAR, VIDEO_CPUS)
+        before = self.configure_end(NEAR)
+        udp_before = udp_drops(NEAR) + udp_drops(FAR)
+        self.keep_cpus_awake(stack)
+        command = self.command(
+            "video",
+            cpu=VIDEO_CPUS[1],
+            address=FAR.inner,
+            netns_server=netns_path(str(FAR.netns)),
+            pictures=CLIPS / f"{self.case.clip}.txt",
+            rate=self.case.pictures_per_s,
+            payload=self.case.payload_bytes,
+            seconds=seconds,
+        )
+        result = finished(command, timeout=seconds + END_GRACE_S)
+        after = drain(NEAR.device, result["sent"], before=before.gone)
+        metrics = self._metrics(result, before, after)
+        metrics["udp_drops"] = udp_drops(NEAR) + udp_drops(FAR) - udp_before
+        self.check_peer(vpn)
+        return metrics | driver_metrics(NEAR.device)
+
+    @staticmethod
+    def _metrics(result: dict[str, Any], before: DeviceCounts, after: DeviceCounts) -> Metrics:
+        """Return what the viewer gets, and the account of the near device."""
+        delivered = after.link.tx_packets - before.link.tx_packets
+        missing = result["sent"] - result["received"]
+        return account(result["sent"], delivered, after, before) | {
+            "lost_percent": 100 * missing / max(result["sent"], 1),
+            "damaged_frames_percent": 100 * result["damaged"] / result["pictures"],
+            "delay_p50_ms": result["p50_ns"] / 1e6,
+            "delay_p99_ms": result["p99_ns"] / 1e6,
+            "latest_send_ms": result["latest_send_ns"] / 1e6,
+            "refused": result["send_errors"],
+            "received": result["received"],
+            # In the VPN, and in its sockets and the receiver's socket.
+            "lost_elsewhere": delivered - result["received"],
+            "pictures": result["pictures"],
+        }

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop-lab``: guests, kernels, tests and benchmarks, from a clone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodrop import cli, start
+from nodrop.cli import Command, Program
+
+PROGRAM = Program(
+    "nodrop-lab",
+    "Compare stock drivers, upstream's flag and nodrop in a kernel of their own, and test them.",
+    "",
+    (
+        Command("measure", "demo", "bench.commands.demo", "all three in under a minute"),
+        Command("measure", "bench", "bench.commands.bench", "one scenario with all three"),
+        Command("measure", "list", "bench.commands.list", "the scenarios"),
+        Command("measure", "report", "bench.commands.report", "redo table, plot and page of a run"),
+        Command("try", "run", "lab.commands", "a shell or a command in a guest"),
+        Command("try", "build", "lab.commands", "kernels, ahead of their first use"),
+        Command("test", "test", "lab.commands", "the tests in guests, all or by name"),
+        Command("test", "sweep", "proof.sweep.__main__", "combinations of devices and events"),
+        Command("test", "fuzz", "proof.fuzz.__main__", "random programs of system calls"),
+    ),
+    "docs/testing.md",
+)
+"""Modules are named, and imported when their command runs: lab depends on neither bench nor
+proof."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return cli.main(argv, PROGRAM)
+
+
+def run() -> int:
+    return start.main("lab.cli")

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The sources of this clone: where they are, and digests of them.
+
+Imports nothing outside of Python's standard library: scripts/checks.py runs without a virtual
+environment.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+_PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
+_QUOTED_OR_COMMENT = re.compile(
+    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL
+)
+
+
+def content_hash(*trees: Path) -> str:
+    """Return a hash of the names, modes and contents of all source files in directories."""
+    total = hashlib.sha256()
+    for tree in trees:
+        for path in sorted(tree.rglob("*")):
+            inside = path.relative_to(tree)
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if hidden or path.suffix in _PRODUCTS or not path.is_file():
+                continue
+            mode = path.stat().st_mode & 0o111
+            total.update(f"{tree.name}/{inside}\0{mode}\0".encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def without_comments(text: str) -> str:
+    """Return C code without comments, blank lines and trailing spaces."""
+    code = _QUOTED_OR_COMMENT.sub(lambda match: match[1] or " ", text)
+    return "\n".join(line.rstrip() for line in code.splitlines() if line.strip())
+
+
+def code(path: Path) -> bytes:
+    """Return a file's content, of C and Python without comments and layout."""
+    content = path.read_bytes()
+    if path.suffix in (".c", ".h"):
+        return without_comments(content.decode()).encode()
+    interpreter = content.partition(b"\n")[0]
+    if path.suffix == ".py" or (interpreter.startswith(b"#!") and b"python" in interpreter):
+        return ast.unparse(ast.parse(content)).encode()
+    return content

@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of devices: the ring, the qdisc before it, the program or vhost thread that reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from nodrop.doctor import fixes
+from nodrop.doctor.findings import RING, TUNNEL, Verdict, fail, note, ok, skipped, warn
+from nodrop.doctor.machine import MANAGED_QDISCS
+from nodrop.doctor.observation import Link, Observation, QueueChange, ThreadLoad
+from nodrop.host.counters import by_cause
+from nodrop.host.model import Driver, Owner
+from nodrop.host.procfs import POLICIES
+from nodrop.proc import join
+
+USUAL_PACKETS = {"tun": 500, "tap": 1000, "macvtap": 500, "ipvtap": 500}
+"""txqueuelen of a new device, by kind."""
+
+REMEDIES = {
+    1000: "as VPN guides advise (pritunl, Lightway, OpenVPN in a container)",
+    4096: "as advised for the user plane of a 5G core (Open5GS)",
+    10000: "as advised for link emulators (mahimahi) and VPNs",
+}
+"""Values of txqueuelen that guides recommend against drops."""
+PLAIN_QDISCS = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
+"""Qdiscs with one queue for all, which is as long as it is allowed to be."""
+_PROMPT_QDISCS = (
+    MANAGED_QDISCS - {"fq", "cake", "cake_mq"} | PLAIN_QDISCS | {"mq", "sfq", "ingress", "clsact"}
+)
+"""Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
+_LONG_PACKETS = 1000
+_LONG_MS = 20.0
+_FASTER = "# give the reader less work or more CPU time; see reader-starved, reader-saturated"
+_WAIT_SHARE = 0.25
+_LONG_WAIT_SHARE = 0.5
+_SATURATED = 0.9
+_ASLEEP = 0.05
+"""Share of a CPU that a thread of a sleeping program may use, such as for a timer."""
+_STOPPED = frozenset("Tt")
+_LISTED = 5
+"""Queues that are listed."""
+_IDLE_POLICY, _BATCH_POLICY = 5, 3
+_VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
+"""Names of threads that run a guest's vCPUs and do not read the device."""
+_HIDDEN = "needs root (a process of another user has it open)"
+_WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscaled"})
+
+
+@RING("ring-drops")
+def ring_drops(observation: Observation, link: Link) -> Verdict | None:
+    if not link.dropped:
+        return ok("dropped nothing between the samples", **link.rates)
+    causes = sorted(by_cause(link.totals).items())
+    why = ", ".join(f"{name} {link.rate(count)}" for name, count in causes if count)
+    return fail(
+        f"its driver drops {link.rate(link.dropped)}{f' ({why})' if why else ''}",
+        f"{link.rates['dropped_share']:.1%} of what is sent; TCP slows down at each drop",
+        *(fixes.unheld(link) if link.backpressure else fixes.flow_control(observation, link)),
+        **link.rates,
+    )
+
+
+@RING("ring-dropped")
+def ring_dropped(observation: Observation, link: Link) -> Verdict | None:
+    drops = link.now.tx_dropped
+    if link.dropped:
+        return None
+    if not drops:
+        return ok("has never dropped a packet")
+    share = drops / (drops + link.now.tx_packets)
+    why, next_time, fix = (
+        "",
+        "; the next burst may drop, too",
+        fixes.flow_control(observation, link),
+    )
+    if link.backpressure:
+        causes = ", ".join(f"{name} {count}" for name, count in link.now.drops_by_cause.items())
+        why, next_time = f" ({causes or 'cause unknown'})", ""
+        fix = (fixes.inside(link.now, "ethtool", "-S", link.now.name),)
+    return warn(
+        f"its driver dropped {drops:,} packets since it was created, none now{why}",
+        f"{share:.1%} of what was sent{next_time}",
+        *fix,
+        dropped_packets=drops,
+        dropped_share=share,
+    )
+
+
+@RING("no-ring")
+def no_ring(_observation: Observation, link: Link) -> Verdict | None:
+    if link.now.txqueuelen:
+        return ok(f"txqueuelen is {link.now.txqueuelen}")
+    size = USUAL_PACKETS.get(link.now.kind, 500)
+    slot = link.now.ours and not link.now.direct
+    return fail(
+        f"txqueuelen is 0: the ring has {'a single slot' if slot else 'no slot'}",
+        "each packet waits for the one before" if slot else "no packet can be delivered",
+        fixes.txqueuelen(link.now, size),
+    )
+
+
+@RING("big-ring")
+def big_ring(observation: Observation, link: Link) -> Verdict | None:
+    """The ring is longer than usual, and nothing limits the packets in it."""
+    device = link.now
+    usual = USUAL_PACKETS.get(device.kind, 500)
+    if device.txqueuelen <= usual:
+        return ok(f"a full ring of {device.txqueuelen} delays {link.delay(device.txqueuelen)}")
+    if link.backpressure:
+        by = "its senders' socket buffers" if device.direct else "its reader's rate"
+        return ok(f"a ring of {device.txqueuelen}, whose fill is limited by {by}")
+    known = REMEDIES.get(device.txqueuelen, "more than usual")
+    return warn(
+        f"txqueuelen is {device.txqueuelen}, {known}",
+        f"fewer drops, more latency: a full ring delays {link.delay(device.txqueuelen)}, "
+        f"one of {usual} {link.wait(usual)}; no qdisc can shorten it",
+        *fixes.flow_control(observation, link),
+        fixes.txqueuelen(device, usual),
+    )
+
+
+@RING("vhost-stock")
+def vhost_stock(observation: Observation, link: Link) -> Verdict | None:
+    if not link.now.ours or not link.now.vhost:
+        return None
+    if link.now.direct:
+        return ok("works with any vhost_net: backpressure acts on sockets")
+    if observation.host.vhost_net.driver is not Driver.STOCK:
+        return ok("vhost_net supports flow control")
+    drops = link.totals.get("drop_foreign", 0)
+    owners = ", ".join(f"{owner.name}({owner.pid})" for owner in link.now.owners if owner.vhost)
+    judge = fail if drops else warn
+    return judge(
+        "the stock vhost_net reads it, with nodrop's tun"
+        + (f": drops {link.rate(drops)}" if drops else ""),
+        "the stock vhost_net wakes no sender, so the ring drops as with the stock driver",
+        f"# stop {owners}",
+        "modprobe -r vhost_net",
+        "modprobe vhost_net",
+        f"# start {owners} again",
+    )
+
+
+@RING("nodrop-off")
+def nodrop_off(_observation: Observation, link: Link) -> Verdict | None:
+    if not link.now.ours:
+        return None
+    if link.now.enabled:
+        return ok("backpressure is on")
+    return warn(
+        "backpressure is off for this device",
+        "a full ring drops, as with the stock driver",
+        fixes.backpressure(link.now),
+    )
+
+
+@RING("noqueue")
+def noqueue(_observation: Observation, link: Link) -> Verdict | None:
+    device = link.now
+    if device.direct or not device.up or device.qdisc.kind == "noop":
+        return None
+    if device.qdisc.kind != "noqueue":
+        return ok(f"{device.qdisc.label} can queue packets")
+    judge = fail if link.dropped else warn
+    return judge(
+        "has no qdisc (noqueue)",
+        "there is nowhere to queue packets: a full ring drops, with any driver",
+        fixes.fq_codel(device),
+    )
+
+
+@RING("bufferbloat")
+def bufferbloat(_observation: Observation, link: Link) -> Verdict | None:
+    """A device with backpressure has a long FIFO as its qdisc."""
+    device = link.now
+    if device.direct or not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
+        return None
+    kinds = {device.qdisc.kind, *device.qdisc.leaves} & PLAIN_QDISCS
+    limit = device.qdisc.limit_packets or device.txqueuelen
+    if not kinds or "bfifo" in kinds:
+        return ok(f"{device.qdisc.label} queues the packets")
+    wait = link.delay(limit)
+    if limit < _LONG_PACKETS:
+        return ok(f"{device.qdisc.label} of {limit} packets: {wait} when full")
+    return warn(
+        f"{device.qdisc.label} queues up to {limit} packets, {device.qdisc.queued_packets} now",
+        f"bufferbloat: the last of them waits {wait}",
+        fixes.fq_codel(device),
+    )
+
+
+@RING("qdisc-stalled")
+def qdisc_stalled(_observation: Observation, link: Link) -> Verdict | None:
+    """No packet leaves a qdisc that has some, though the device's queue is not stopped."""
+    device, was = link.now, {(qdisc.handle, qdisc.parent): qdisc for qdisc in link.before.qdiscs}
+    # A stopped queue has packets in its ring; the stock driver never stops one.
+    rings = any(
+        queue.ring_packets != 0 for sample in (link.before, device) for queue in sample.queue
+    )
+    stopped = device.driver is Driver.UPSTREAM or (link.backpressure and rings)
+    here = device.up and device.carrier and not device.direct
+    if stopped or not here or link.seconds < 0.9:
+        return None
+    stalled = [
+        qdisc
+        for qdisc in device.qdiscs
+        if (old := was.get((qdisc.handle, qdisc.parent))) and qdisc.sent_packets == old.sent_packets
+        if qdisc.queued_packets >= old.queued_packets > 0
+    ]
+    if not stalled:
+        return ok("packets leave its qdisc, or none is queued")
+    leaf = stalled[-1]
+    judge, advice = note, "# its rate or priority may be too low, or it delays on purpose (netem)"
+    if {qdisc.kind for qdisc in device.qdiscs} <= _PROMPT_QDISCS:
+        judge, advice = warn, "# the qdisc does not transmit: 'tc qdisc replace' resets it"
+    if link.backpressure:
+        off = fixes.backpressure(device, "off", keep=False)
+        advice += f"; if '{off}' makes them leave, report a bug"
+    return judge(
+        f"none of {leaf.queued_packets} packets left {leaf.kind} ({leaf.parent or 'root'}) in "
+        f"{link.seconds:.1f} s, and the device's queue is not stopped",
+        "they are delayed, and neither the ring nor its reader is the cause",
+        fixes.inside(device, "tc", "-s", "qdisc", "show", "dev", device.name),
+        advice,
+        queued_packets=leaf.queued_packets,
+    )
+
+
+@TUNNEL("tunnel-qdisc-drops")
+@RING("qdisc-drops")
+def qdisc_drops(_observation: Observation, link: Link) -> Verdict:
+    device = link.now
+    kinds = {device.qdisc.kind, *device.qdisc.leaves}
+    drops, label = link.qdisc_drops, device.qdisc.label
+    numbers = {"dropped_packets_per_s": drops / link.seconds}
+    if not drops:
+        return ok(f"{label} dropped {device.qdisc.drops} packets since it was created", **numbers)
+    rate = link.rate(drops)
+    if kinds & MANAGED_QDISCS:
+        return ok(f"{label} drops {rate}: its queue management works", **numbers)
+    return warn(
+        f"{label} drops {rate}",
+        "its queue is full: senders are faster than the reader; each packet waits behind it all",
+        fixes.fq_codel(device),
+        **numbers,
+    )
+
+
+@TUNNEL("tunnel-drops")
+def tunnel_drops(_observation: Observation, link: Link) -> Verdict | None:
+    drops = link.now.tx_dropped
+    show = fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name)
+    if not drops:
+        return ok("has never dropped a packet", **link.rates)
+    if link.dropped:
+        cost = "no route to its other end, or packets above the MTU; TCP slows down at each drop"
+        return fail(f"drops {link.rate(link.dropped)}", cost, show, **link.rates)
+    seen = f"dropped {drops:,} packets since it was created, none now"
+    cost = f"{drops / (drops + link.now.tx_packets):.1%} of what was sent"
+    return warn(seen, cost, show, **link.rates)
+
+
+@RING("delay")
+def delay(observation: Observation, link: Link) -> Verdict | None:
+    """Packets wait for long, in the ring or in the qdisc."""
+    known = [queue for queue in link.queues if queue.measured]
+    if not known:
+        return None
+    worst = max(known, key=_least_ms)
+    name = link.now.qdisc.label if worst.now.qdisc is None else worst.qdisc.kind
+    seen = f"queue {worst.now.index}: {_wait_text('the ring', worst.ring, worst.ring_ms, link)}"
+    waits = {"ring_packets": worst.ring, "ring_wait_ms": worst.ring_ms}
+    if not link.now.direct:
+        packets = worst.qdisc.queued_packets
+        seen += f"; {_wait_text(name, packets, worst.qdisc_ms, link)}"
+        waits |= {"qdisc_packets": packets, "qdisc_wait_ms": worst.qdisc_ms}
+    numbers = {key: value for key, value in waits.items() if value is not None}
+    numbers["queue"] = worst.now.index
+    if _least_ms(worst) < _LONG_MS:
+        return ok(seen, **numbers)
+    cost, fix = _remedy(observation, link, worst)
+    return note(seen, cost, *fix, **numbers)
+
+
+def _least_ms(pair: QueueChange) -> float:
+    """Return the delay in both; where nothing moves, the time between the samples."""
+    return sum(pair.seconds * 1e3 if ms is None else ms for ms in (pair.ring_ms, pair.qdisc_ms))
+
+
+def _wait_text(where: str, packets: int, wait_ms: float | None, link: Link) -> str:
+    if not packets:
+        return f"nothing in {where}"
+    if wait_ms is None:
+        return f"{packets} packets in {where}, none left it in {link.seconds:.1f} s"
+    return f"{wait_ms:,.{1 if wait_ms < 10 else 0}f} ms in {where} ({packets} packets)"
+
+
+def _remedy(observation: Observation, link: Link, pair: QueueChange) -> tuple[str, tuple[str, ...]]:
+    """Return where most of the delay is, and what shortens it."""
+    ring_ms, qdisc_ms = pair.ring_ms, pair.qdisc_ms
+    if ring_ms is None or qdisc_ms is None:
+        cost = "where no packet leaves, the delay has no end yet"
+        return cost, ("# see reader-stuck, qdisc-stalled",)
+    if ring_ms > qdisc_ms:
+        cost = "most of it in the ring: only a faster reader shortens that"
+        return cost, fixes.flow_control(observation, link) or (_FASTER,)
+    cost = "most of it in the qdisc: its senders are faster than the reader or a shaper"
+    return cost, (fixes.fq_codel(link.now),) if pair.qdisc.kind in PLAIN_QDISCS else (_FASTER,)
+
+
+@RING("no-reader")
+def no_reader(observation: Observation, link: Link) -> Verdict | None:
+    device = link.now
+    if not device.up:
+        return None
+    if device.owners or device.queues:
+        return ok(f"is open: {', '.join(owner.name for owner in device.owners) or 'owner unknown'}")
+    if device.carrier and observation.host.hidden_processes:
+        return skipped(_HIDDEN)
+    down = fixes.inside(device, "ip", "link", "set", "dev", device.name, "down")
+    start = "# start the program that reads it, or:"
+    return warn("is up, but no process has it open", "packets sent to it are dropped", start, down)
+
+
+@RING("reader-stuck")
+def reader_stuck(observation: Observation, link: Link) -> Verdict | None:
+    """The reader has the device open, but takes no packets although there are some."""
+    device = link.now
+    if not device.up or not (device.queues or device.owners):
+        return None
+    left = _left_behind(observation, link)
+    unread = [queue for queue in link.queues if queue.unread and queue not in left]
+    # Other drivers only report that they drop.
+    if not unread and (link.delivered or link.backpressure or not link.dropped):
+        return ok(f"its reader takes {link.rate(link.delivered)}")
+    verb = "do" if len(device.owners) > 1 else "does"
+    where = f" {_queues_text(unread)}" if unread else ""
+    packets = sum(queue.ring for queue in unread)
+    ring = f"; packets in the ring: {packets}" if unread else ""
+    drops = f"; {link.rate(link.dropped)} dropped" if link.dropped else ""
+    lost = bool(link.dropped) and not link.delivered
+    judge = fail if lost or any(queue.loses for queue in unread) else warn
+    return judge(
+        f"{_readers_text(link)} {verb} not read{where}{ring}",
+        f"nothing is delivered{' from there' if link.delivered else ''}{drops}",
+        *_wake_commands(observation, link),
+        *_fewer_queues(link, unread),
+        unread_queues=len(unread),
+        ring_packets=packets,
+        dropped_packets_per_s=link.dropped / link.seconds,
+        **_idle_times(unread),
+    )
+
+
+def _readers_text(link: Link) -> str:
+    return ", ".join(f"{owner.name}({owner.pid})" for owner in link.now.owners) or "its reader"
+
+
+def _queues_text(queues: Sequence[QueueChange]) -> str:
+    more = len(queues) - _LISTED
+    return ", ".join(queue.label for queue in queues[:_LISTED]) + (f" and {more} more" * (more > 0))
+
+
+def _idle_times(queues: Sequence[QueueChange]) -> dict[str, float]:
+    return {name: value for queue in queues for name, value in queue.idle_times.items()}
+
+
+def _wake_commands(observation: Observation, link: Link) -> list[str]:
+    """Return commands that continue a device's stopped processes, or show what others wait for."""
+    stopped = {
+        load.thread.pid for load in observation.loads(link.now) if load.thread.state in _STOPPED
+    }
+    pids = [owner.pid for owner in link.now.owners]
+    lines = [f"kill -CONT {pid}" for pid in pids if pid in stopped]
+    lines += [f"cat /proc/{pid}/status /proc/{pid}/wchan" for pid in pids if pid not in stopped]
+    return [*lines, "# a process that hangs: restart it"]
+
+
+def _fewer_queues(link: Link, unread: Sequence[QueueChange]) -> Iterator[str]:
+    if 0 < len(unread) < link.now.queues:
+        yield "# a program that opens more queues than it reads: detach them (IFF_DETACH_QUEUE)"
+
+
+@RING("reader-edge")
+def reader_edge(observation: Observation, link: Link) -> Verdict | None:
+    """The reader left packets in the ring, and sleeps until an edge that none of them brings."""
+    edges = sum(owner.edge for owner in link.now.owners)
+    if not link.queues or link.now.vhost or not edges:
+        return None
+    left = _left_behind(observation, link)
+    if not left:
+        return ok("is watched for edges alone (EPOLLET), and no packet waits for the next one")
+    packets = sum(queue.ring for queue in left)
+    if not any(queue.still for queue in left):
+        return note(
+            f"{_readers_text(link)} sleeps most of the time, with {packets} packets in the ring, "
+            "and is watched for edges alone (EPOLLET)",
+            "either its own output is slow, or it does not read until EAGAIN: a stopped queue "
+            "brings no edge, and the stall guard wakes it 8 to 60 times a second",
+            "# if its output is not slow: have its program read until EAGAIN",
+            ring_packets=packets,
+            **{f"queue{queue.now.index}_taken_packets_per_s": queue.taken_s for queue in left},
+        )
+    return fail(
+        f"{_readers_text(link)} left {packets} packets in the ring and sleeps until an edge "
+        f"(EPOLLET): {_queues_text(left)}",
+        "they wait until another packet comes: a TCP connection may stand until its timeout",
+        "# have its program read until EAGAIN before epoll_wait(), or watch without EPOLLET",
+        "# one that does, as programs in Go, waits for something else: restart it",
+        ring_packets=packets,
+        **_idle_times([queue for queue in left if queue.still]),
+    )
+
+
+def _left_behind(observation: Observation, link: Link) -> list[QueueChange]:
+    """Return the queues whose reader sleeps, is watched for edges alone, and left packets."""
+    device = link.now
+    if device.vhost or not all(owner.edge == owner.queues for owner in device.owners):
+        return []
+    loads = observation.loads(device)
+    if not loads or any(load.run > _ASLEEP or load.thread.state in _STOPPED for load in loads):
+        return []
+    return [queue for queue in link.queues if queue.still or queue.backs_up]
+
+
+@RING("guard-tripped")
+def guard_tripped(observation: Observation, link: Link) -> Verdict | None:
+    """The stall guard found the reader stalled, now or earlier."""
+    trips = link.now.counter("guard_trips")
+    if trips is None:
+        return None
+    if not trips:
+        return ok("the stall guard never found its reader stalled")
+    slow = [queue for queue in link.queues if queue.trickles]
+    times = "once" if trips == 1 else f"{trips} times"
+    host, module = observation.host, "tap" if link.now.direct else "nodrop"
+    limit = (host.tap_guard_ms if link.now.direct else host.guard_ms) or 0
+    numbers = {f"queue{queue.now.index}_stalled_s": queue.stalled_s for queue in slow}
+    numbers |= {f"queue{queue.now.index}_taken_packets_per_s": queue.taken_s for queue in slow}
+    rates = ", ".join(f"{queue.taken_s:,.1f}/s from {queue.label}" for queue in slow[:_LISTED])
+    seen = f"its reader was stalled {times}, and {_stalled_text(link)}"
+    if slow:
+        seen = f"{_readers_text(link)} takes packets too slowly: {rates}"
+    judge = fail if any(queue.counts.get("drop_guard") for queue in slow) else warn
+    return judge(
+        seen,
+        f"it did not take what its ring held within {limit} ms: then the ring drops",
+        "# if the reader may need longer (such as a suspended VM), give it more time:",
+        f"echo {max(limit * 5, 5000)} >/sys/module/{module}/parameters/guard_ms",
+        guard_trips=trips,
+        **numbers,
+    )
+
+
+def _stalled_text(link: Link) -> str:
+    stalled = [queue for queue in link.queues if queue.now.stalled_ms]
+    if stalled:
+        return f"is stalled now: {_queues_text(stalled)}"
+    known = all(queue.now.stalled_ms is not None for queue in link.queues)
+    now = link.totals.get("guard_trips", 0) or link.totals.get("drop_guard", 0)
+    return "is stalled now" if now and not known else "is not now"
+
+
+@RING("reader-starved")
+def reader_starved(observation: Observation, link: Link) -> Verdict | None:
+    """A reading thread is runnable, but does not get a CPU."""
+    loads = observation.loads(link.now)
+    if not loads:
+        return _hidden(observation, link)
+    worst = max(loads, key=lambda load: load.wait)
+    if worst.wait < _WAIT_SHARE:
+        return ok(f"{worst.label} lacks a CPU {worst.wait:.0%} of the time", wait_share=worst.wait)
+    judge = fail if worst.wait >= _LONG_WAIT_SHARE else warn
+    policy = POLICIES.get(worst.thread.policy, "")
+    how = f" (SCHED_{policy})" if policy else f" (nice {worst.thread.nice})"
+    return judge(
+        f"{worst.label}{how} is ready to run but waits for a CPU {worst.wait:.0%} of the time",
+        "packets wait for the reader, not for the network; a longer queue does not help",
+        *_more_cpu(link, worst),
+        wait_share=worst.wait,
+    )
+
+
+def _more_cpu(link: Link, load: ThreadLoad) -> list[str]:
+    thread = load.thread
+    fix = []
+    if thread.policy in (_IDLE_POLICY, _BATCH_POLICY):
+        fix.append(f"chrt --other --pid 0 {thread.tid}")
+    fix.append(f"renice -n {max(min(thread.nice, 0) - 5, -20)} -p {thread.tid}")
+    if unit := _owner(link, load).cgroup.service:
+        fix.append(join("systemctl", "set-property", unit, "CPUWeight=1000"))
+    fix.append("# or give it a CPU of its own: taskset -cp N " + str(thread.tid))
+    return fix
+
+
+@RING("reader-saturated")
+def reader_saturated(observation: Observation, link: Link) -> Verdict | None:
+    """A reading thread uses a whole CPU."""
+    loads = _readers(observation, link)
+    if not loads:
+        return _hidden(observation, link)
+    busiest = loads[0]
+    if busiest.run < _SATURATED:
+        return ok(f"{busiest.label} uses {busiest.run:.0%} of a CPU", run_share=busiest.run)
+    return warn(
+        f"{busiest.label} uses {busiest.run:.0%} of one CPU",
+        f"that thread limits the device: {link.bytes_s * 8 / 1e6:,.1f} Mbit/s now",
+        "# reduce the work per packet (cipher, offloads, a larger MTU), or use more queues",
+        run_share=busiest.run,
+    )
+
+
+def _owner(link: Link, load: ThreadLoad) -> Owner:
+    """Return the process that a thread belongs to or works for."""
+    return next(owner for owner in link.now.owners if owner.pid == load.thread.pid)
+
+
+def _readers(observation: Observation, link: Link) -> list[ThreadLoad]:
+    """Return the threads that may read the device, the busiest first."""
+    loads = observation.loads(link.now)
+    if link.now.vhost:
+        loads = [load for load in loads if load.thread.vhost] or loads
+    return [load for load in loads if not _VCPU.match(load.thread.name)]
+
+
+def _hidden(observation: Observation, link: Link) -> Verdict | None:
+    opened = link.now.carrier or link.now.queues
+    if opened and not link.now.owners and observation.host.hidden_processes:
+        return skipped(_HIDDEN)
+    return None
+
+
+@RING("ring-foreign")
+def ring_foreign(observation: Observation, link: Link) -> Verdict | None:
+    """A kernel module without flow control, other than vhost_net, reads the ring."""
+    if not link.now.ours or link.now.vhost:
+        return None
+    drops = link.totals.get("drop_foreign", 0)
+    if not drops:
+        return ok("its reader supports flow control")
+    return fail(
+        f"drops {link.rate(drops)}: a kernel module without flow control reads its ring",
+        "the ring drops as with the stock driver",
+        *(() if observation.host.hidden_processes else ("lsmod | grep -w tun",)),
+    )
+
+
+@RING("several-queues")
+def several_queues(observation: Observation, link: Link) -> Verdict | None:
+    """A program reads several queues, so that it may put a flow's packets out of order."""
+    device = link.now
+    # The rps_cpus of the receive queues do not change the verdict. TUN assigns a flow to a queue
+    # when the program writes. RPS comes later, and only selects the CPU for the packets: it can
+    # neither keep a flow in its queue, nor restore the order in which threads wrote.
+    if device.queues < 2 or not device.multi_queue or not device.owners or device.vhost:
+        return None
+    return note(
+        f"{device.queues} queues; a flow comes out of the queue that its answers went into",
+        "a program that moves flows, or whose threads share them, reorders TCP's packets",
+        "# let one thread have all of a flow, both ways; one queue keeps the order by itself",
+        queues=device.queues,
+        reader_threads=len(observation.loads(device)),
+    )
+
+
+@RING("offloads-left")
+def offloads_left(_observation: Observation, link: Link) -> Verdict | None:
+    """The kernel leaves checksums or segmentation to a reader without vnet_hdr."""
+    device = link.now
+    if not device.persist or device.vnet_hdr is not False or not device.queues:
+        return None
+    if not device.checksums:
+        return ok("is persistent, and no earlier owner left offloads on")
+    return warn(
+        "is persistent; an earlier owner left offloads on, and this one uses no vnet_hdr",
+        "its reader gets packets without a checksum, or larger than the MTU",
+        "# have its program call TUNSETOFFLOAD with 0; or stop it, delete the device and start it",
+    )
+
+
+@RING("kernel-instead")
+def kernel_instead(observation: Observation, link: Link) -> Verdict | None:
+    """A VPN program does in user space what the kernel can do without a TUN device."""
+    for owner in link.now.owners:
+        module, how = "wireguard", "# wg-quick uses it unless a user-space program is configured"
+        if owner.name == "tailscaled":
+            how = "# tailscaled cannot use it; plain WireGuard can, between known addresses"
+        elif owner.name == "openvpn" and link.now.kind == "tun":
+            if options := observation.system.openvpn.get(owner.pid):
+                return ok(f"openvpn({owner.pid}) needs user space for {', '.join(options)}")
+            module, how = "ovpn", "# OpenVPN 2.7 uses it automatically with AEAD ciphers"
+            if options is None:
+                how += ", but not with compression, fragment, proxies or static keys"
+        elif owner.name not in _WIREGUARD:
+            continue
+        if module in observation.system.in_kernel:
+            return note(
+                f"{owner.name}({owner.pid}) encrypts in user space, and this kernel has {module}",
+                "each packet is copied to the program and back; the kernel's driver has no ring",
+                how,
+            )
+    return None

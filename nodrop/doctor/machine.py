@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Checks of the machine: loaded drivers, their settings, installed kernels, namespaces."""
+
+from __future__ import annotations
+
+from nodrop.doctor import fixes
+from nodrop.doctor.findings import MACHINE, Verdict, ok, skipped, warn
+from nodrop.doctor.observation import Observation
+from nodrop.host.model import Driver
+from nodrop.host.settings import applied
+from nodrop.host.system import Kernel, System, order
+
+MANAGED_QDISCS = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
+"""Qdiscs that keep their queue short, or give each flow a queue."""
+_STOCK = "a full ring drops packets, and the qdisc never queues"
+
+
+@MACHINE("driver-stock")
+def driver_stock(observation: Observation) -> Verdict | None:
+    host, running = observation.host, observation.system.running
+    if not host.tun.loaded:
+        return None
+    if host.tun.driver is not Driver.STOCK:
+        return ok(f"tun is nodrop's ({host.tun.version or 'livepatch'})")
+    if running and running.nodrop:
+        return None  # module-old
+    seen = "tun is the stock driver, and nodrop is not installed for this kernel"
+    if host.tun.built_in:
+        seen = "tun is built into this kernel, so it cannot be replaced"
+    return warn(seen, _STOCK, *fixes.install(observation))
+
+
+@MACHINE("module-old")
+def module_old(observation: Observation) -> Verdict | None:
+    """A loaded module differs from the one on disk."""
+    host, system = observation.host, observation.system
+    if host.tun.driver is Driver.LIVE or host.moving or not host.tun.loaded:
+        return None
+    if system.container:
+        return skipped("this is a container, which does not have its kernel's modules")
+    stale = [module.name for module in system.modules if module.stale]
+    if not stale:
+        known = [module for module in system.modules if module.loaded]
+        return ok("the loaded modules are those on disk") if known else None
+    names = f"{' and '.join(stale)} {'are' if stale[1:] else 'is'}"
+    installed = system.running is not None and system.running.nodrop
+    if installed and host.tun.driver is Driver.STOCK:
+        seen = f"nodrop is installed, but the stock {names} still loaded"
+        cost = f"until the next boot or a restart of the readers, {_STOCK}"
+    elif installed:
+        seen, cost = f"an older nodrop's {names} loaded", "later fixes are not in effect"
+    else:
+        seen = f"nodrop was removed, but its {names} still loaded"
+        cost = "this lasts until the next boot or a restart of the readers"
+    patch = installed and host.tun.driver is Driver.STOCK
+    live = fixes.livepatch(observation) if patch else ()
+    return warn(seen, cost, *fixes.restart(observation), *live)
+
+
+@MACHINE("default-off")
+def default_off(observation: Observation) -> Verdict | None:
+    if observation.host.default_on is None:
+        return None
+    if observation.host.default_on:
+        return ok("backpressure is on by default")
+    return warn(
+        "backpressure is off by default",
+        "a full ring drops, except on devices that were switched on by name",
+        fixes.command("set", "--default", "backpressure", "on"),
+    )
+
+
+@MACHINE("kept-settings")
+def kept_settings(observation: Observation) -> Verdict | None:
+    """Devices do not have the settings that 'nodrop set' keeps, or nothing applies these."""
+    kept, tun, obstacle = observation.system.kept, observation.host.tun, observation.system.obstacle
+    if observation.system.kept_unread:
+        return skipped(observation.system.kept_unread)
+    if not kept or not tun.loaded or obstacle == "netns":
+        return None
+    cost = f"what is kept for {', '.join(kept)} has no effect"
+    if obstacle:
+        fix = "apt install ethtool" if obstacle == "ethtool" else "# start udev"
+        return warn(f"{obstacle}, which applies kept settings, is missing", cost, fix)
+    if tun.driver is Driver.STOCK and not observation.host.moving:
+        return warn(
+            "settings are kept, but tun is the stock driver", cost, *fixes.install(observation)
+        )
+    for link in observation.links:
+        device, on = link.now, applied(kept, link.now.name)
+        # udev covers the machine's own network namespace only, and may take a moment.
+        ours = device.ours and not (device.direct or device.netns)
+        if ours and on is not None and {link.before.enabled, device.enabled} == {not on}:
+            has, word = ("off", "on") if on else ("on", "off")
+            return warn(
+                f"backpressure {word} is kept for {device.name}, but it is {has}",
+                "it was set with --now or by another program, or udev did not apply it",
+                fixes.backpressure(device, word, keep=False),
+                f"# or keep the present state: {fixes.backpressure(device, has)}",
+            )
+    return ok("devices have the settings that are kept for them")
+
+
+@MACHINE("guard-off")
+def guard_off(observation: Observation) -> Verdict | None:
+    if observation.host.guard_ms is None:
+        return None
+    if observation.host.guard_ms:
+        return ok(f"the stall guard trips after {observation.host.guard_ms} ms")
+    return warn(
+        "the stall guard is off (guard_ms is 0)",
+        "a reader that stops reading blocks its senders for ever",
+        fixes.command("set", "--default", "stall-ms", "1000"),
+    )
+
+
+@MACHINE("livepatch-moving")
+def livepatch_moving(observation: Observation) -> Verdict | None:
+    if not observation.host.moving:
+        return ok("the livepatch is loaded") if observation.host.tun.driver is Driver.LIVE else None
+    names = ", ".join(observation.system.waiting[:5]) or "the kernel's idle tasks"
+    return warn(
+        f"nodrop's livepatch is in transition; it waits for {names}",
+        "the drivers behave as stock until the transition ends",
+        "# wait; if it takes minutes:",
+        fixes.command("livepatch", "unload"),
+    )
+
+
+@MACHINE("livepatch-and-package")
+def livepatch_and_package(observation: Observation) -> Verdict | None:
+    host = observation.host
+    if host.tun.driver is not Driver.LIVE and not host.moving:
+        return None
+    running = observation.system.running
+    if running is None or not running.nodrop:
+        return ok("nodrop's modules are not installed besides the livepatch")
+    return warn(
+        "the livepatch is loaded, and nodrop's modules are installed as well",
+        "while it is loaded, the kernel loads no other tun: once tun is unloaded, no VPN starts",
+        "# before tun is unloaded, and before its readers restart:",
+        fixes.command("livepatch", "unload"),
+    )
+
+
+@MACHINE("namespaces")
+def namespaces(observation: Observation) -> Verdict | None:
+    unread = observation.host.unread
+    if observation.host.unreached:
+        return skipped(
+            f"{len(unread) + observation.host.unreached} namespaces were not read in time"
+        )
+    if not unread:
+        return None
+    names = ", ".join(sorted(unread)[:5]) + (" ..." if len(unread) > 5 else "")
+    if observation.host.root:
+        return skipped(f"these namespaces could not be read: {names}")
+    return skipped(f"needs root (to enter the namespaces {names})")
+
+
+@MACHINE("headers-missing")
+def headers_missing(observation: Observation) -> Verdict | None:
+    system = observation.system
+    running = system.running
+    if (
+        system.container
+        or (running and running.nodrop)
+        or observation.host.tun.driver is Driver.NODROP
+    ):
+        return None
+    if running and running.headers:
+        return ok("the running kernel's headers are installed")
+    fix = [f"apt install linux-headers-{system.release}"]
+    if system.distribution != "debian":
+        fix = [f"# install the package with the headers of {system.release}"]
+    elif not system.headers_offered:
+        fix = [
+            f"# apt has no linux-headers-{system.release}: run 'apt update', or boot another",
+            "# kernel; for a kernel of your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=DIR",
+        ]
+    return warn(
+        f"the headers of the running kernel {system.release} are missing",
+        "nodrop cannot be built for it",
+        *fix,
+    )
+
+
+@MACHINE("not-built")
+def not_built(observation: Observation) -> Verdict | None:
+    """nodrop is installed, but not for the running kernel, or not for the newest."""
+    system = observation.system
+    if not system.tree or system.container:
+        return None
+    wanted = {kernel.release: kernel for kernel in (system.running, system.newest) if kernel}
+    without = [kernel for kernel in wanted.values() if not kernel.nodrop]
+    if not without:
+        return ok(
+            f"nodrop is built for {' and '.join(wanted) or 'no kernel: none is installed here'}"
+        )
+    kernel = without[0]
+    return warn(
+        f"nodrop is not built for {_name(system, kernel)}"
+        + (f": {kernel.why_not}" if kernel.why_not else ""),
+        "that kernel loads the stock tun, which drops",
+        *(() if kernel.headers else (f"apt install linux-headers-{kernel.release}",)),
+        f"dkms autoinstall -k {kernel.release}",
+        f"# the log of the build: /var/log/nodrop/{kernel.release}.log",
+    )
+
+
+def _name(system: System, kernel: Kernel) -> str:
+    which = "running" if kernel.release == system.release else "newest"
+    return f"the {which} kernel {kernel.release}"
+
+
+@MACHINE("kernel-pending")
+def kernel_pending(observation: Observation) -> Verdict | None:
+    """The next boot uses another kernel."""
+    system = observation.system
+    if system.container:
+        return None
+    newest = system.newest
+    if newest is None or order(newest.release) <= order(system.release):
+        return ok("the newest installed kernel is running")
+    has = "has nodrop" if newest.nodrop else "does not have nodrop: its tun drops"
+    build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)
+    if not newest.nodrop and not system.tree:
+        build = (fixes.command("install"),)
+    return warn(
+        f"{newest.release} is installed, but {system.release} is running",
+        f"the next boot uses the newer one, which {has}",
+        *build,
+        "reboot",
+    )
+
+
+@MACHINE("default-qdisc")
+def default_qdisc(observation: Observation) -> Verdict | None:
+    """New devices get a qdisc that does not keep its queue short."""
+    kind = observation.host.default_qdisc
+    if not kind:
+        return skipped("only the initial network namespace has net.core.default_qdisc")
+    if kind in MANAGED_QDISCS:
+        return ok(f"new devices get {kind}")
+    return warn(
+        f"new devices get {kind}",
+        "a plain queue: one bulk flow delays all others by the whole queue",
+        "sysctl -w net.core.default_qdisc=fq_codel",
+        "echo net.core.default_qdisc=fq_codel >/etc/sysctl.d/90-qdisc.conf",
+    )

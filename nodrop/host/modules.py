@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nodrop's modules and those they replace: on disk, loaded, in use, and what is to be restarted.
+
+The scripts of ``dkms`` run this without the rest of the command: ``packaging/lay`` lists what it
+imports.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop.host import procfs
+from nodrop.proc import join
+from nodrop.screen import clean
+
+MODULES = ("vhost_net", "tap", "tun", "nodrop")
+"""In the order in which they are unloaded."""
+_NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
+"""The head of the ELF note with the build ID."""
+_IN_INITRD = re.compile(r"/(nodrop|tun|tap|vhost_net)\.ko")
+_DEVICE_NODE = re.compile(r".*/dev/(net/tun|vhost-net|tap[0-9]+)")
+_IFF_PERSIST = 0x800
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """A module's build IDs, loaded and on disk; "": not there, None: not known.
+
+    A build ID changes with every change of the code. Versions do not, and modpost's srcversion
+    does not cover the kernel's own tun.c.
+    """
+
+    name: str
+    path: str
+    loaded: str | None
+    on_disk: str | None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the loaded module differs from the one on disk."""
+        return bool(self.loaded and self.on_disk is not None and self.loaded != self.on_disk)
+
+
+@dataclass(frozen=True)
+class User:
+    """A process that has a device of the modules open; cgroup: content of its cgroup file."""
+
+    name: str
+    pid: int
+    cgroup: str
+
+
+def installed(root: Path, release: str) -> bool:
+    """Return whether a kernel loads nodrop's modules from the next load on.
+
+    Args:
+        root: parent of ``lib``.
+        release: kernel release; "*": any kernel's.
+    """
+    return any((root / "lib/modules").glob(f"{release}/updates/**/nodrop.ko*"))
+
+
+def driver(root: Path) -> str | None:
+    """Return the loaded tun: "stock", "live" or "nodrop"; None: none.
+
+    Args:
+        root: parent of ``sys``.
+    """
+    modules = root / "sys/module"
+    if not (modules / "tun").exists():
+        # A built-in tun has no directory there.
+        return "stock" if (root / "sys/class/misc/tun").exists() else None
+    if (modules / "tun/parameters/nodrop").exists():
+        return "nodrop"
+    return "live" if (root / "sys/kernel/livepatch/nodrop_live").exists() else "stock"
+
+
+def read(root: Path, release: str, names: Sequence[str] = MODULES) -> list[ModuleFile]:
+    """Return the modules of a kernel.
+
+    Args:
+        root: parent of ``lib`` and ``sys``.
+    """
+    return [_read(root, release, name) for name in names]
+
+
+def _read(root: Path, release: str, name: str) -> ModuleFile:
+    folder = root / "lib/modules" / release
+    path = file_of(folder, name)
+    loaded: str | None = ""
+    if (root / "sys/module" / name / "initstate").exists():
+        loaded = None
+        with suppress(OSError):
+            note = root / "sys/module" / name / "notes/.note.gnu.build-id"
+            loaded = _build_id(note.read_bytes())
+    on_disk: str | None = "" if folder.is_dir() else None
+    if path:
+        on_disk = _file_id(folder / path)
+    return ModuleFile(name, path, loaded, on_disk)
+
+
+def file_of(folder: Path, module: str) -> str:
+    """Return the file that a load takes, relative to a kernel's directory; "": none."""
+    with suppress(OSError), (folder / "modules.dep").open(errors="replace") as file:
+        for line in file:
+            path = line.partition(":")[0]
+            if path.rpartition("/")[2].partition(".ko")[0].replace("-", "_") == module:
+                return path
+    return ""
+
+
+def content(path: Path) -> bytes:
+    """Return a module's content, decompressed.
+
+    Raises:
+        OSError, EOFError, lzma.LZMAError: it cannot be read, or is damaged.
+    """
+    match path.suffix:
+        case ".xz":
+            return lzma.decompress(path.read_bytes())
+        case ".gz":
+            return gzip.decompress(path.read_bytes())
+        case ".zst":
+            return subprocess.run(["zstd", "-qdc", path], capture_output=True, check=False).stdout
+    return path.read_bytes()
+
+
+def _file_id(path: Path) -> str | None:
+    with suppress(OSError, EOFError, lzma.LZMAError):
+        return _build_id(content(path))
+    return None
+
+
+def _build_id(data: bytes) -> str | None:
+    place = data.find(_NOTE)
+    if place < 0:
+        return None
+    return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
+
+
+def restart(
+    files: Sequence[ModuleFile], users: Iterable[User], persistent: Iterable[str]
+) -> tuple[str, ...]:
+    """Return shell commands that replace the loaded modules by those on disk.
+
+    Args:
+        files: of all MODULES.
+        users: processes that have devices open.
+        persistent: labels of devices that exist without a process.
+    """
+    # macvtap and ipvtap use tap: leave it loaded unless it differs from the one on disk.
+    loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
+    units, others = [], []
+    for user in users:
+        if unit := procfs.cgroup(user.cgroup).service:
+            units.append(unit)
+        else:
+            others.append(f"{user.name}({user.pid})")
+    names = join(*dict.fromkeys(units))
+    lines = []
+    if others:
+        lines.append(f"# stop {', '.join(others)}, and start it again at the end")
+    if labels := sorted(persistent):
+        lines.append(f"# delete the persistent devices: {', '.join(labels)}")
+    if names:
+        lines.append(f"systemctl stop {names}")
+    if "tap" in loaded:
+        lines.append("# this deletes all macvtap and ipvtap devices: create them again afterwards")
+        lines.append("modprobe -r macvtap ipvtap")
+    lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
+    if names:
+        lines.append(f"systemctl start {names}")
+    return tuple(lines)
+
+
+def settle(root: Path = Path("/")) -> None:
+    """Let the running kernel use the modules on disk, after nodrop was installed or removed.
+
+    Unload modules that are unused, so that the next use loads those on disk, and print what to
+    restart for the others. Rebuild initial RAM disks that contain them, and restore /dev/net/tun,
+    which disappears with the module. Problems are printed: none undoes an installation.
+
+    Args:
+        root: parent of ``boot``, ``dev``, ``lib``, ``proc`` and ``sys``.
+    """
+    _rebuild_initrds(root)
+    with suppress(OSError):
+        # In a chroot, the running kernel belongs to another system.
+        if not os.path.samefile("/", root / "proc/1/root"):
+            return
+        _replace_loaded(root)
+        if not (root / "dev/net/tun").is_char_device():
+            _run("modprobe", "-q", "tun")
+
+
+def _rebuild_initrds(root: Path) -> None:
+    if not (shutil.which("update-initramfs") and shutil.which("lsinitramfs")):
+        return
+    for image in sorted((root / "boot").glob("initrd.img-*")):
+        kernel = image.name.removeprefix("initrd.img-")
+        if not _IN_INITRD.search(_run("lsinitramfs", str(image)).stdout):
+            continue
+        if _run("update-initramfs", "-u", "-k", kernel).returncode != 0:
+            _note(
+                f"{image} contains a tun module and could not be rebuilt: "
+                f"run 'update-initramfs -u -k {kernel}'"
+            )
+
+
+def _replace_loaded(root: Path) -> None:
+    release = os.uname().release
+    if not any(one.stale for one in read(root, release)):
+        return
+    # While it is loaded, the kernel refuses another tun.ko: do not unload tun.
+    if (root / "sys/kernel/livepatch/nodrop_live").is_dir():
+        _note(
+            "the running drivers are patched (nodrop livepatch load) and stay so. Run 'nodrop "
+            "livepatch unload' before tun is unloaded: while the livepatch is loaded, the kernel "
+            "loads no tun but the one that was patched."
+        )
+        return
+    for name in _to_unload(root, read(root, release)):
+        # Not by modprobe, which only unloads modules that it finds on disk.
+        if _references(root, name) == 0:
+            _run("rmmod", name)
+    files = read(root, release)
+    stale = [one.name for one in files if one.stale]
+    if not stale:
+        return
+    counts = ", ".join(f"{name} {_references(root, name)}" for name in stale)
+    _note(
+        f"{' and '.join(stale)}: loaded and in use, so not replaced yet (reference counts: "
+        f"{counts}). The modules on disk replace them at a reboot, or by:"
+    )
+    users, persistent = list(_users(root)), list(_persistent(root, stale))
+    if not users and not persistent:
+        _note("    # stop their users: none is visible here")
+    for line in restart(files, users, persistent):
+        _note(f"    {line}")
+
+
+def _to_unload(root: Path, files: Iterable[ModuleFile]) -> tuple[str, ...]:
+    """Return the modules to unload if they are unused.
+
+    A new driver needs the core that it was built with, so if the old core is in use, both drivers
+    stay. macvtap and ipvtap, which use tap, always do: unloading them would delete their devices,
+    in other namespaces, too.
+    """
+    core_is_old = any(one.name == "nodrop" and one.stale for one in files)
+    own_users = (("vhost_net", ()), ("tun", ("vhost_net",)), ("nodrop", ("vhost_net", "tun")))
+    used = any(_other_references(root, name, users) for name, users in own_users)
+    return ("tap",) if core_is_old and used else MODULES
+
+
+def _other_references(root: Path, name: str, own: Iterable[str]) -> int:
+    """Return a module's reference count without those of these modules."""
+    holders = root / "sys/module" / name / "holders"
+    return (_references(root, name) or 0) - sum((holders / one).exists() for one in own)
+
+
+def _references(root: Path, name: str) -> int | None:
+    with suppress(OSError, ValueError):
+        return int((root / "sys/module" / name / "refcnt").read_text())
+    return None
+
+
+def _users(root: Path) -> Iterator[User]:
+    """Yield the processes that have one of the drivers' devices open, in any root directory."""
+    for process in sorted((root / "proc").glob("[0-9]*")):
+        if any(map(_DEVICE_NODE.fullmatch, _open_files(process))):
+            name, group = "", ""
+            with suppress(OSError):
+                name = (process / "comm").read_text(errors="replace").strip()
+                group = (process / "cgroup").read_text(errors="replace")
+            yield User(name, int(process.name), group)
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                yield os.readlink(link)
+
+
+def _persistent(root: Path, stale: Iterable[str]) -> Iterator[str]:
+    """Yield devices that exist without a process: IFF_PERSIST, and all macvtap and ipvtap."""
+    classes = root / "sys/class"
+    if "tap" in stale:
+        for node in (*classes.glob("macvtap/*"), *classes.glob("ipvtap/*")):
+            yield node.resolve().parents[1].name
+    if "tun" in stale:
+        for file in classes.glob("net/*/tun_flags"):
+            with suppress(OSError, ValueError):
+                if int(file.read_text(), 16) & _IFF_PERSIST:
+                    yield file.parent.name
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the machine; its failure shows in what is read afterwards."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 127, "", str(error))
+
+
+def _note(text: str) -> None:
+    # Names of processes and devices may contain terminal escapes.
+    print(f"nodrop: {clean(text)}", file=sys.stderr)

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""A queue that nobody reads, or from which a reader takes a packet now and then: the stall guard.
+
+No sender waits much longer than guard_ms for such a reader, and those who send to other queues
+wait once. A slow link is no such reader. When the guard trips: tun_trace, and KUnit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+from harness import (
+    DEEP,
+    NAME,
+    THERE,
+    Reader,
+    Sender,
+    all_drops,
+    check,
+    counters,
+    dropped,
+    drops,
+    each,
+    equal,
+    fill,
+    mq,
+    multi_queue,
+    packets,
+    parameter,
+    repeating,
+    run,
+    soon,
+    tun,
+    udp,
+    until_stopped,
+)
+
+from guestlib.process import tool
+from guestlib.sockets import charged
+from guestlib.timing import time_limit
+from guestlib.tundev import attach_queue
+
+GUARD_MS = "300"
+FLOWS = 32
+"""So many that each of the queues gets some."""
+TRICKLE_S = 0.2
+"""Between two packets of a reader that is too slow for GUARD_MS."""
+
+
+class BurstReader(Reader):
+    """Take up to ``n`` packets every ``period`` seconds, and do not poll."""
+
+    def __init__(self, fd: int, n: int, period: float) -> None:
+        super().__init__(fd)
+        self._n, self._period = n, period
+        self._ended = threading.Event()
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        super().__exit__(*exception)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._period):
+            self.packets += sum(1 for _ in itertools.islice(packets(self._fd), self._n))
+
+
+class BufferedReader(BurstReader):
+    """Take ``n`` packets at once, as a VPN whose socket has room for them, then one per ``period``.
+
+    There is room again when no packet waits.
+    """
+
+    def _run(self) -> None:
+        room = self._n
+        while not self._ended.wait(self._period if room == 0 else 0):
+            if next(packets(self._fd), None) is not None:
+                self.packets += 1
+                room = max(room - 1, 0)
+            else:
+                room = room or self._n
+                time.sleep(0.001)
+
+
+class Flows:
+    """Send from several sockets in turn, in a thread; note how long one send takes at most."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.sent = 0
+        self._stack = ExitStack()
+        self._sockets = [self._stack.enter_context(udp()) for _ in range(FLOWS)]
+        for sock in self._sockets:
+            # A few packets: a stopped queue blocks its senders at once.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+
+    def __enter__(self) -> Flows:
+        self._stack.enter_context(repeating(self._send))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _send(self) -> None:
+        for port, sock in enumerate(self._sockets, 1000):
+            begun = time.monotonic()
+            sock.sendto(bytes(500), (THERE, port))
+            self.longest = max(self.longest, time.monotonic() - begun)
+            self.sent += 1
+        time.sleep(0.002)
+
+
+def others_wait_once(qdisc: str, *, trickle: bool) -> None:
+    """Fail if senders wait for the two other queues more than once, or long."""
+    with parameter("guard_ms", GUARD_MS), multi_queue(4) as devices, ExitStack() as stack:
+        for device in devices[:2]:
+            stack.enter_context(Reader(device.fd))
+        if qdisc == "mq":
+            mq(4)
+        else:
+            tool(["tc", "qdisc", "replace", "dev", NAME, "root", *qdisc.split()])
+        if trickle:
+            stack.enter_context(BurstReader(devices[2].fd, 1, TRICKLE_S))
+        with Flows() as flows:
+            soon(
+                lambda: min(counters(n)["guard_trips"] for n in (2, 3)) > 0,
+                lambda: f"the guard did not trip: {counters(2)} {counters(3)}",
+                30,
+            )
+            # Long enough for several more trips.
+            before = flows.sent
+            soon(lambda: flows.sent > before + 1000 * FLOWS // 4, "the senders stand", 60)
+        equal([counters(n)["guard_trips"] for n in (2, 3)], [1, 1], "trips of the guard")
+        limit = time_limit(2.0)
+        check(flows.longest < limit, f"a send took {flows.longest:.1f} s")
+
+
+@each("mq", "fq_codel")
+def case_unread(qdisc: str) -> None:
+    others_wait_once(qdisc, trickle=False)
+
+
+@each("mq", "fq_codel", "pfifo")
+def case_trickle(qdisc: str) -> None:
+    others_wait_once(DEEP if qdisc == "pfifo" else qdisc, trickle=True)
+
+
+def keeps(n: int, period: float) -> None:
+    """Fail unless senders to a link that takes n packets in a period wait, without a drop."""
+    with (
+        parameter("guard_ms", "1000"),
+        tun(500) as device,
+        BurstReader(device.fd, n, period) as reader,
+    ):
+        sender = Sender(60)
+        check(reader.reaches(60, 30), f"only {reader.packets} packets were read")
+        check(sender.finished(5), "the sender hangs")
+        check(counters()["stops"] > 0, "the txq was not stopped")
+        equal(counters()["guard_trips"], 0, "trips of the guard")
+        equal(drops(), {}, "drops")
+
+
+def case_slow_link() -> None:
+    keeps(1, 0.05)
+
+
+def case_token_bucket() -> None:
+    keeps(8, 0.2)
+
+
+def case_socket_buffer() -> None:
+    """It is slow, however fast it takes the packets for which it has room."""
+    with (
+        parameter("guard_ms", "3000"),
+        tun(500) as device,
+        BufferedReader(device.fd, 300, 0.1) as reader,
+    ):
+        for total in (340, 680):
+            sender = Sender(340)
+            check(reader.reaches(total, 30), f"only {reader.packets} packets were read")
+            check(sender.finished(5), "the sender hangs")
+        check(counters()["stops"] > 0, "the txq was not stopped")
+        equal(counters()["guard_trips"], 0, "trips of the guard")
+        equal(drops(), {}, "drops")
+
+
+def case_detach() -> None:
+    """A queue from which its reader takes a packet now and then is detached while it is stopped."""
+    with (
+        parameter("guard_ms", "0"),
+        multi_queue(2) as (first, second),
+        Reader(first.fd),
+        BurstReader(second.fd, 1, TRICKLE_S),
+        Flows() as flows,
+    ):
+        until_stopped(1)
+        attach_queue(second.fd, False)
+        before = flows.sent
+        soon(lambda: flows.sent > before + 10 * FLOWS, "the senders stand")
+
+
+def case_back_again() -> None:
+    """A reader that stood and reads again gets its backpressure back."""
+    with parameter("guard_ms", GUARD_MS), tun(500) as device:
+        with Flows():
+            soon(lambda: counters()["drop_guard"] > 0, "the guard did not trip")
+            with Reader(device.fd):
+
+                def waits() -> bool:
+                    before = counters()
+                    time.sleep(0.1)
+                    after = counters()
+                    return after["drop_guard"] == before["drop_guard"]
+
+                soon(waits, "drops go on")
+        equal(counters()["guard_trips"], 1, "trips of the guard")
+
+
+def case_socket_gets_its_memory_back() -> None:
+    with parameter("guard_ms", "0"), tun(5), udp() as sock:
+        fill(sock)
+        check(charged(sock) > 100_000, f"only {charged(sock)} bytes are charged")
+        with parameter("guard_ms", GUARD_MS):
+            soon(lambda: charged(sock) == 0, lambda: f"{charged(sock)} bytes stay charged")
+        equal(counters()["guard_trips"], 1, "guard trips")
+        equal(all_drops(), {"drop_guard": dropped()}, "packets dropped")
+
+
+run()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The cases in which packets are recorded: routes, neighbours, policies, hooks, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from guestlib.process import tool
+from tunnels.links import HERE4, HERE6, THERE4, THERE6, Kind
+from tunnels.topology import BELOW, FAR_MAC, NAME, lower_pmtu
+
+_GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"
+LONG = 1280
+"""Bytes of a packet that fits every tunnel's MTU, but not through an MTU of 1300."""
+_OFFLOADS = (
+    *("tx", "sg", "tso", "gso", "tx-udp-segmentation", "tx-udp_tnl-segmentation"),
+    *("tx-udp_tnl-csum-segmentation", "tx-gre-segmentation", "tx-gre-csum-segmentation"),
+    *("tx-ipxip4-segmentation", "tx-ipxip6-segmentation"),
+)
+_ESP = f"proto esp spi 0x99 reqid 1 aead rfc4106(gcm(aes)) 0x{'11' * 20} 128"
+
+
+class Case(NamedTuple):
+    """A change of what a tunnel's packets meet.
+
+    Attributes:
+        do: commands that make the change, one a line; or a function.
+        undo: commands that revert it.
+        long: bytes of the longest packets.
+    """
+
+    name: str
+    do: str | Callable[[], None]
+    undo: str
+    long: int = LONG
+
+    def make(self) -> None:
+        if callable(self.do):
+            self.do()
+        else:
+            _run(self.do)
+
+    def revert(self) -> None:
+        _run(self.undo)
+
+
+def _run(commands: str) -> None:
+    for command in commands.splitlines():
+        tool(command.split())
+
+
+def _policies(here: str, there: str) -> list[Case]:
+    select = f"src {here} dst {there} dir out"
+    remove = f"ip xfrm policy delete {select}"
+    listed = [Case("policy blocks", f"ip xfrm policy add {select} action block", remove)]
+    for mode in ("transport", "tunnel"):
+        outer = f"tmpl src {here} dst {there} proto esp reqid 1 mode {mode}"
+        do = f"ip xfrm state add src {here} dst {there} {_ESP} mode {mode}\n"
+        do += f"ip xfrm policy add {select} {outer}"
+        undo = f"{remove}\nip xfrm state delete src {here} dst {there} proto esp spi 0x99"
+        listed.append(Case(f"ESP, {mode}", do, undo))
+    return listed
+
+
+def _hooks(kind: Kind, there: str) -> list[Case]:
+    family, ttl = ("ip6", "ip6 hoplimit") if kind.outer6 else ("ip", "ip ttl")
+    rows = (("postrouting", f"{ttl} set 7"), ("output", f"{ttl} set 8"))
+    return [
+        Case(
+            f"{hook}: {rule}",
+            f"nft add table {family} nd\n"
+            f"nft add chain {family} nd c {{ type filter hook {hook} priority 0 ; }}\n"
+            f"nft add rule {family} nd c {family} daddr {there} {rule}",
+            f"nft delete table {family} nd",
+        )
+        for hook, rule in (*rows, ("output", "drop"), ("postrouting", "drop"))
+    ]
+
+
+def cases(kind: Kind, mtu: int) -> list[Case]:
+    """Return all cases for a kind of tunnel; the last one leaves the device below down.
+
+    Args:
+        mtu: of the tunnel's device.
+    """
+    here, there, gate = (HERE6, THERE6, _GATE6) if kind.outer6 else (HERE4, THERE4, _GATE4)
+    full = f"{there}/{128 if kind.outer6 else 32}"
+    route, remove = f"ip route add {full} dev {BELOW}", f"ip route del {full}"
+    gates = "\n".join(
+        f"ip neigh replace {address} lladdr {_GATE_MAC} dev {BELOW} nud permanent"
+        for address in (_GATE4, _GATE6)
+    )
+    neighbour = f"ip neigh replace {there} lladdr {FAR_MAC} dev {BELOW} nud"
+    software = f"ethtool -K {BELOW} " + " ".join(f"{name} off" for name in _OFFLOADS)
+    listed = [
+        Case("nothing else", gates, "", mtu + 1),
+        Case("segments in software", software, software.replace(" off", " on")),
+        Case("tall", f"ip link set {NAME} mtu 3000", f"ip link set {NAME} mtu {mtu}", 2000),
+        Case("route", route, remove),
+        Case("gateway", f"ip route add {full} via {gate} dev {BELOW}", remove),
+        Case("route mtu", f"{route} mtu 1300", remove),
+        Case("route mtu lock", f"{route} mtu lock 1300", remove),
+        Case("route hoplimit", f"{route} hoplimit 33", remove),
+        Case("unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"),
+        Case("neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
+        Case("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
+        *_policies(here, there),
+        *_hooks(kind, there),
+    ]
+    if not kind.outer6:
+        via = f"ip route add {full} via inet6 {_GATE6} dev {BELOW}"
+        listed.append(Case("gateway of IPv6", via, remove))
+        listed.append(Case("path MTU", partial(lower_pmtu, 1300), "ip route flush cache"))
+    smaller = f"ip link set {BELOW} mtu 1300"
+    listed.append(Case("smaller below", smaller, smaller.replace("1300", "1500")))
+    listed.append(Case("down below", f"ip link set {BELOW} down", ""))
+    return listed

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m tunnels.hazards [--fault NAME] TYPE ...``: use borrowed routes in every way.
+
+For a kernel that finds bugs. Each tunnel's packets are sent as for a record (record.py), and then
+by two senders while the routes, policies and devices of each case come and go under them.
+``mcroute`` lets packets wait for a multicast route, ``iptfs`` in an IPTFS state's queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from guestlib.failure import GuestError
+from guestlib.prepare import prepare_system
+from tunnels import queues, record
+from tunnels.cases import cases
+from tunnels.links import BEARERS, KINDS, Kind
+from tunnels.packets import few
+from tunnels.topology import BELOW, NAME, mtu, packet_socket, tunnel
+
+FAULT = Path("/sys/module/dst_cache/parameters/fault")
+_PANIC = Path("/proc/sys/kernel/panic_on_warn")
+FAULTS = ("none", "leak", "unowned", "put", "early", "queued")
+"""In the order of ``enum dst_fault`` (patches/faults)."""
+QUEUES = {"mcroute": queues.resolve_late, "iptfs": queues.lose_dst}
+"""Queues that outlive a packet's route."""
+_SENDERS = 2
+_FEWEST = 200
+"""Packets that both send at least, while some twenty cases come and go."""
+
+
+def _send(kind: Kind, end: threading.Event) -> None:
+    """Send a few packets again and again; routes may be missing and the device full."""
+    probes = few(kind)
+    with packet_socket(NAME) as sock:
+        while not end.is_set():
+            for probe in probes:
+                with suppress(OSError):
+                    probe.send(sock, NAME)
+
+
+def _left() -> int:
+    path = Path(f"/sys/class/net/{BELOW}/statistics/tx_packets")
+    return int(path.read_text(encoding="ascii"))
+
+
+@contextmanager
+def _senders(kind: Kind) -> Iterator[None]:
+    end = threading.Event()
+    threads = [threading.Thread(target=_send, args=(kind, end)) for _ in range(_SENDERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def churn(kind: Kind) -> None:
+    """Make and undo each case's change while packets are sent; then remove the tunnel.
+
+    Raises:
+        GuestError: too few packets left by the device below.
+    """
+    with tunnel(kind):
+        before = _left()
+        with _senders(kind):
+            for case in cases(kind, mtu()):
+                case.make()
+                case.revert()
+        if _left() - before < _FEWEST:
+            raise GuestError(f"only {_left() - before} packets left the machine")
+
+
+def main(argv: list[str]) -> int:
+    """Run the given types of tunnel; a fault shows in the kernel's log."""
+    parser = argparse.ArgumentParser(prog="tunnels.hazards")
+    parser.add_argument("--fault", choices=FAULTS, default="none")
+    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, *QUEUES), metavar="TYPE")
+    options = parser.parse_args(argv)
+    prepare_system()
+    FAULT.write_text(str(FAULTS.index(options.fault)), encoding="ascii")
+    if options.fault != "none":
+        # The first report is enough, and a broken kernel may never end.
+        _PANIC.write_text("1", encoding="ascii")
+    for name in options.types:
+        if name in QUEUES:
+            QUEUES[name]()
+            continue
+        record.main([name])
+        if name in KINDS:
+            churn(KINDS[name])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

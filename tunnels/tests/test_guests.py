@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tunnels in guests: kernels without the patches and with them, and kernels that find bugs.
+
+- packets: each kind of tunnel sends the same bytes with the series as without; ``masked.py`` masks
+  the fields that may differ.
+- kselftests: the kernel's selftests of tunnels give the same results. These tests of
+  tools/testing/selftests run in this small guest in about two minutes at most. Failures without the
+  series are due to the kernel, the guest or this Debian's tools.
+- hazards: borrowed routes on kernels that check locks, RCU and memory; and the faults that these
+  find.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import on_terminal
+
+from guestlib.kselftest import PASSED, RESULTS_NAME
+from lab import uml
+from lab.guest import GuestDied, GuestRun
+from lab.kernel import Kernel, ensure_kernel
+from lab.kernel.source import find_source
+from lab.sources import REPOSITORY
+from tunnels.hazards import QUEUES
+from tunnels.links import BEARERS, KINDS
+
+STOCK, SERIES = "tunnel-stock", "tunnel"
+ATTEMPTS = 3
+"""Some results depend on time, too, and vary on a busy machine. Only a difference that persists
+counts."""
+RECORD_S, KSELFTEST_S, HAZARDS_S = 300.0, 600.0, 600.0
+MARGIN_S = 60.0
+"""Extra time of the guest of a kernel selftest."""
+FEWEST, FEWEST_OF_BEARERS = 60, 4
+"""Frames in a record."""
+KSELFTESTS = (
+    *("net/bareudp", "net/gre_gso", "net/gre_ipv6_lladdr", "net/ip6_gre_headroom"),
+    *("net/ip6_tunnel", "net/srv6_iptunnel_cache", "net/test_vxlan_fdb_changelink"),
+    *("net/test_vxlan_under_vrf", "net/test_vxlan_vnifilter_notify"),
+    *("net/test_vxlan_vnifiltering", "net/forwarding/ip6gre_hier_keys"),
+    *("net/forwarding/mirror_gre", "net/pmtu", "wireguard/netns"),
+)
+PMTU = (
+    *("pmtu_ipv4_vxlan4_exception", "pmtu_ipv6_vxlan6_exception", "pmtu_ipv6_geneve4_exception"),
+    *("pmtu_ipv4_geneve6_exception", "pmtu_ipv4_br_vxlan4_exception", "pmtu_ipv4_fou4_exception"),
+    *("pmtu_ipv6_gue6_exception", "pmtu_ipv4_ipv4_exception", "pmtu_ipv6_ipv6_exception"),
+)
+"""One test of net/pmtu for each kind: all take a quarter of an hour."""
+CHECKING = ("tunnel-debug", "tunnel-kasan")
+GUESTS = 8
+"""For all kinds of tunnels; each scans for leaks once, at its end. TIPC starts once in each."""
+_ALL = (*KINDS, *BEARERS, *QUEUES)
+GROUPS = [_ALL[at::GUESTS] for at in range(GUESTS)]
+FAULTS = (
+    ("leak", "tunnel-kasan", "gre", "rt_dst_alloc"),
+    ("unowned", "tunnel-debug", "gre", "rcuref_put"),
+    ("put", "tunnel-debug", "sit", "rcuref_put"),
+    ("early", "tunnel-kasan", "vxlan", "slab-use-after-free"),
+    *(("queued", "tunnel-kasan", queue, "slab-use-after-free") for queue in QUEUES),
+)
+"""Fault, the kernel that finds it, where, and a part of its report."""
+
+
+class Guests:
+    """Boots guests with a flavour's kernel, built with progress on the terminal."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+        self._kernel: Callable[[str], Kernel] = cache(self._ensure)
+
+    def _ensure(self, flavour: str) -> Kernel:
+        with on_terminal(self._request) as progress:
+            return ensure_kernel(progress, flavour)
+
+    def boot(
+        self, flavour: str, argv: list[str], out: Path, timeout: float, **env: str
+    ) -> GuestRun:
+        """Run a Python module with arguments in a guest; its log stays in kernel.log."""
+        env = {"PYTHONPATH": str(REPOSITORY), **env}
+        argv = [sys.executable, "-m", *argv]
+        run = uml.run(self._kernel(flavour), argv, out=out, timeout=timeout, env=env)
+        (out / "kernel.log").write_text(run.log, encoding="utf-8")
+        return run
+
+    def run(self, flavour: str, argv: list[str], out: Path, timeout: float, **env: str) -> None:
+        """The same; fail on splats or a bad exit status."""
+        run = self.boot(flavour, argv, out, timeout, **env)
+        assert not run.splats, "\n".join(splat.text for splat in run.splats)
+        assert run.status == 0, run.output
+
+
+@pytest.fixture(scope="session")
+def guests(request: pytest.FixtureRequest) -> Guests:
+    return Guests(request)
+
+
+def on_both(result: Callable[[str, Path], list[Any]], folder: Path) -> tuple[list[Any], list[Any]]:
+    """Return the results of the kernels without and with the series, as soon as they are equal.
+
+    Args:
+        result: gets a flavour and a new directory.
+    """
+    for attempt in range(ATTEMPTS):
+        pair = []
+        for flavour in (STOCK, SERIES):
+            out = folder / str(attempt) / flavour
+            out.mkdir(parents=True)
+            pair.append(result(flavour, out))
+        stock, series = pair
+        if stock == series:
+            break
+    return stock, series
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *BEARERS])
+def test_same_packets(guests: Guests, kind: str, tmp_path: Path) -> None:
+    """Workers may encrypt a frame late on a busy machine: it then counts for the next packet."""
+
+    def record(flavour: str, out: Path) -> list[str]:
+        guests.run(flavour, ["tunnels.record", kind], out, RECORD_S)
+        lines = (out / f"record-{kind}.txt").read_text(encoding="ascii").splitlines()
+        if flavour == STOCK:
+            # With the series a packet with DF has the ID 0, unless it is to be segmented;
+            # without it, any.
+            return [line.replace(" df:1", " df:0") for line in lines]
+        assert not [line for line in lines if " df:1" in line]
+        frames = [line for line in lines if line.startswith("  out") or kind in BEARERS]
+        assert len(frames) >= (FEWEST_OF_BEARERS if kind in BEARERS else FEWEST)
+        return lines
+
+    stock, series = on_both(record, tmp_path)
+    diff = difflib.unified_diff(stock, series, "stock", "series", lineterm="", n=1)
+    assert stock == series, "\n".join(line[:200] for line in [*diff][:40])
+
+
+@pytest.mark.parametrize("name", KSELFTESTS)
+def test_same_kselftests(guests: Guests, name: str, tmp_path: Path) -> None:
+    source = find_source()
+    assert source is not None
+    folder = source.tree / "tools/testing/selftests"
+    argv = ["guestlib.kselftest", str(folder), f"{name}.sh", *(PMTU if name == "net/pmtu" else ())]
+
+    def results(flavour: str, out: Path) -> list[Any]:
+        limit = {"LAB_KSELFTEST_SECONDS": str(KSELFTEST_S)}
+        guests.run(flavour, argv, out, KSELFTEST_S + MARGIN_S, **limit)
+        outcomes: list[Any] = json.loads((out / RESULTS_NAME).read_text())["results"]
+        return outcomes
+
+    stock, series = on_both(results, tmp_path)
+    assert stock == series
+    assert {outcome for _, outcome in stock} & PASSED, "no result passes in this guest"
+
+
+@pytest.mark.parametrize("flavour", CHECKING)
+@pytest.mark.parametrize("kinds", GROUPS, ids="-".join)
+def test_hazards_without_report(
+    guests: Guests, flavour: str, kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    guests.run(flavour, ["tunnels.hazards", *kinds], tmp_path, HAZARDS_S)
+
+
+@pytest.mark.parametrize(("fault", "flavour", "kind", "report"), FAULTS)
+def test_hazards_find_fault(
+    guests: Guests, fault: str, flavour: str, kind: str, report: str, tmp_path: Path
+) -> None:
+    argv = ["tunnels.hazards", "--fault", fault, kind]
+    try:
+        run = guests.boot(flavour, argv, tmp_path, HAZARDS_S)
+        text = "\n".join(splat.text for splat in run.splats)
+    except GuestDied as died:
+        text = died.hint
+    assert report in text
