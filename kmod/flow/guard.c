@@ -108,10 +108,12 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	if (!q->txq || !netif_running(q->txq->dev))
 		goto out;
 
-	/* The next stop begins another window. */
+	/* Flow control may have ended since the stop. */
 	why = nodrop_drops(q, q->txq);
-	if (why && why != NODROP_DROP_GUARD)
+	if (why && why != NODROP_DROP_GUARD) {
+		nodrop_reopen(q, q->txq);
 		goto out;
+	}
 
 	/* The consumer sees XOFF at its next check. Should it never come: */
 	stopped = nodrop_is_stopped(q->txq);

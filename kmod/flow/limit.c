@@ -6,9 +6,9 @@
  * a slow one a short queue. A sample of its pace is a batch of packets, or as
  * many as the limit allows; one in which the consumer found the ring empty is
  * discarded. Its pace is the mean over the last 128 ms that the samples took,
- * and at first slow. A consumer with a buffer of its own, a
- * guest's descriptors or a VPN's socket, looks fast until that is full; and one
- * that was not running for a moment looks slow.
+ * and at first slow. A consumer with a buffer of its own, a guest's descriptors
+ * or a VPN's socket, looks fast until that is full; and one that was not
+ * running for a moment looks slow.
  *
  * The limit grows by a quarter of the difference, at most to its double, and
  * shrinks by a sixteenth: too short a ring costs throughput, one too long a

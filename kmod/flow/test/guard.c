@@ -130,10 +130,12 @@ static void test_guard_needs_flow_control(struct kunit *test)
 	struct flow *f = flow_new(test, 5);
 
 	fill(test, f);
+	/* As by the module's parameter, which binds nothing. */
 	WRITE_ONCE(f->on, false);
 	guard_wait(f, 2 * GUARD_MS);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q->guard));
+	KUNIT_EXPECT_FALSE(test, stopped(f));
 	WRITE_ONCE(f->on, true);
 	flow_bind(f, f->txq);
 	KUNIT_EXPECT_TRUE(test, timer_pending(&f->q->guard));
