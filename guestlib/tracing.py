@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,12 @@ IPV4, IPV6, VLAN = 0x0800, 0x86DD, 0x8100
 _LINE = re.compile(
     r"\[(?P<cpu>\d+)\] \S+ +(?P<time>[\d.]+): (?P<name>\w+): (?P<fields>.*)$", re.MULTILINE
 )
+_REASON = re.compile(r" location=(\S+?)\+.* reason: (\S+)")
 _SEEN = re.compile(rb"^(?:overrun|dropped events|entries): (\d+)$", re.MULTILINE)
+
+
+def _freed_instance(reason: str) -> Path:
+    return TRACING / "instances" / f"freed{reason}"
 
 
 @contextmanager
@@ -49,7 +55,7 @@ def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Call
     if "rx_sk" in _format():
         wanted += " && rx_sk == 0"
     mount_tracefs()
-    instance = TRACING / "instances" / f"freed{reason}"
+    instance = _freed_instance(reason)
     instance.mkdir()
     files = instance / "events" / EVENT
     with ExitStack() as stack:
@@ -62,6 +68,13 @@ def freed(reason: str = "", protocols: Sequence[int] = (IPV4,)) -> Iterator[Call
             stack.callback(os.close, fd)
         # Each read at offset 0 generates the file anew.
         yield lambda: sum(int(n) for fd in stats for n in _SEEN.findall(os.pread(fd, 4096, 0)))
+
+
+def reasons_freed(number: int) -> dict[str, int]:
+    """Return the places and reasons of the last drops that freed() counted, within its block."""
+    lines = (_freed_instance("") / "trace").read_text().splitlines()
+    found = (_REASON.search(line) for line in lines[len(lines) - number :])
+    return dict(Counter(f"{match[1]} {match[2]}" for match in found if match))
 
 
 def mount_tracefs() -> None:

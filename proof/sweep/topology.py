@@ -58,6 +58,9 @@ for conf in all default; do
 done
 echo 1 >ipv4/ip_forward
 echo 0 >ipv4/conf/all/send_redirects
+# No errors: the kernel's own packets would be counted among the drops.
+echo 0 >ipv4/icmp_msgs_burst
+echo 0 >ipv4/icmp_msgs_per_sec
 # For zerocopy completions; before 6.9 one limit for all namespaces.
 if [ -e core/optmem_max ]; then echo 33554432 >core/optmem_max; fi
 """
