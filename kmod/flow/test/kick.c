@@ -232,6 +232,12 @@ static void test_no_kick_without_a_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
 }
 
+/* Delay the kick that follows. */
+static void occupy(void *unused)
+{
+	mdelay(1);
+}
+
 /* After nodrop_queue_bind(q, NULL) no kick is on its way. */
 static void test_bind_waits_for_a_kick(struct kunit *test)
 {
@@ -245,6 +251,7 @@ static void test_bind_waits_for_a_kick(struct kunit *test)
 		move_to(test, READER);
 		take(test, f, 33);
 		f->qdisc->q.qlen = 1;
+		smp_call_function_single(SENDER, occupy, NULL, false);
 		KUNIT_EXPECT_NULL(test, consume(f));
 		flow_bind(f, NULL);
 		late += READ_ONCE(f->q->kicking);
