@@ -49,7 +49,7 @@ void nodrop_check(struct nodrop_queue *q, bool empty)
 
 	q->check_at = q->taken + step;
 	if (empty && unlikely(READ_ONCE(q->stalled)))
-		WRITE_ONCE(q->stalled, 0);
+		WRITE_ONCE(q->stalled, false);
 	if (unlikely(!q->txq))
 		return;
 

@@ -7,11 +7,15 @@
  * hangs, never reads, or reads a packet now and then. A stop begins a window,
  * in which a timer samples the consumer: it has guard_ms to take what the ring
  * held then, even if it has the txq woken meanwhile. If it does not, and the
- * txq is stopped, it is stalled: the guard wakes the txq, and the ring drops at
- * a limit of NODROP_LEAST. If it does, the window of the last stop goes on. A
- * drop while it is stalled begins another window, of half of guard_ms: a
- * consumer that takes all of that is not stalled any more, nor is one that
- * finds the ring empty.
+ * txq is stopped, then or later, it is stalled: the guard wakes the txq, and
+ * the ring drops at a limit of NODROP_LEAST. If it does, the window of the last
+ * stop goes on. A drop while it is stalled begins another window, of half of
+ * guard_ms: a consumer that takes all of that is not stalled any more, nor is
+ * one that finds the ring empty.
+ *
+ * One that stalls again and again must not cost guard_ms each time: a window is
+ * an eighth of the time since the last stall, and a quarter of guard_ms at
+ * least.
  *
  * Samples and not one timeout, because time jumps: after a pause of a virtual
  * machine the timer has expired before the consumer could run. A jump is one
@@ -62,6 +66,12 @@ static void nodrop_guard_next(struct nodrop_queue *q)
 	mod_timer(&q->guard, jiffies + period);
 }
 
+/* Has it not taken all that the ring held when the window began? */
+static bool nodrop_guard_owes(const struct nodrop_queue *q)
+{
+	return (int)(READ_ONCE(q->taken) - q->guard_mark) < 0;
+}
+
 /* Begin a window, @ms of which are over. Context: producer_lock held. */
 static void nodrop_guard_window(struct nodrop_queue *q, unsigned int ms)
 {
@@ -78,13 +88,19 @@ static bool nodrop_guard_is_over(const struct nodrop_queue *q)
 
 	if (!ms)
 		return false;
-	ms = max(ms, NODROP_GUARD_SAMPLES * jiffies_to_msecs(1));
-	return q->guard_ms >= (READ_ONCE(q->stalled) ? ms / 2 : ms);
+	if (READ_ONCE(q->stalled))
+		ms /= 2;
+	else if (q->tripped)
+		ms = clamp(jiffies_to_msecs(jiffies - q->tripped) / 8, ms / 4,
+			   ms);
+	return q->guard_ms >= max(ms, NODROP_GUARD_SAMPLES *
+				      jiffies_to_msecs(1));
 }
 
 static void nodrop_guard_trip(struct nodrop_queue *q)
 {
-	WRITE_ONCE(q->stalled, jiffies ?: 1);
+	WRITE_ONCE(q->stalled, true);
+	q->tripped = jiffies ?: 1;
 	WRITE_ONCE(q->limit, min(NODROP_LEAST, q->max));
 	q->stats[NODROP_GUARD_TRIPS]++;
 	trace_nodrop_guard(q);
@@ -133,10 +149,12 @@ static void nodrop_guard_sample(struct timer_list *timer)
 	}
 	notify = nodrop_held(q);
 
-	if ((int)(READ_ONCE(q->taken) - q->guard_mark) >= 0) {
-		WRITE_ONCE(q->stalled, 0);
+	if (!nodrop_guard_owes(q)) {
+		WRITE_ONCE(q->stalled, false);
+		/* Without a stop since the last window, it has kept up. */
 		if (stopped)
-			nodrop_guard_window(q, q->guard_ms - q->guard_stop);
+			nodrop_guard_window(q, q->guard_stop ?
+					       q->guard_ms - q->guard_stop : 0);
 	} else if (!nodrop_guard_is_over(q)) {
 		nodrop_guard_next(q);
 	} else if (stopped && !READ_ONCE(q->stalled)) {
@@ -157,13 +175,18 @@ void nodrop_guard_init(struct nodrop_queue *q)
 
 /*
  * The txq is stopped, or a packet was dropped because the consumer is stalled.
- * One timer serves many stops: a window that has begun goes on.
+ * One timer serves many stops: a window that has begun goes on, also one that
+ * ended while the txq was not stopped.
  *
  * Context: producer_lock held.
  */
 void nodrop_guard_arm(struct nodrop_queue *q)
 {
-	if (!timer_pending(&q->guard))
+	if (timer_pending(&q->guard))
+		return;
+	if (nodrop_guard_owes(q) && !READ_ONCE(q->stalled))
+		nodrop_guard_next(q);
+	else
 		nodrop_guard_window(q, 0);
 }
 

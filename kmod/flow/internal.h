@@ -47,6 +47,13 @@ static inline void nodrop_unlock(struct nodrop_queue *q)
 	spin_unlock_bh(&q->ring->consumer_lock);
 }
 
+/* Discard the sample of the pace. Context: consumer_lock held. */
+static inline void nodrop_measure_anew(struct nodrop_queue *q)
+{
+	q->pace_at = 0;
+	q->pace_taken = q->taken;
+}
+
 /* Packets in a ring by its own indices; exact under both locks. */
 static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
 {

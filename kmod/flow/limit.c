@@ -66,6 +66,14 @@ static u64 nodrop_mean(const struct nodrop_queue *q, unsigned int n, u64 ns)
 	return max(mul_u64_u64_div_u64(pace, span, max(old, 1ULL)), 1ULL);
 }
 
+/* Not if the guard has lowered it meanwhile. */
+static void nodrop_set_limit(struct nodrop_queue *q, unsigned int before,
+			     unsigned int limit)
+{
+	if (limit != before)
+		cmpxchg(&q->limit, before, limit);
+}
+
 /* After a sample of @ns. */
 static void nodrop_adapt(struct nodrop_queue *q, u64 ns)
 {
@@ -81,8 +89,7 @@ static void nodrop_adapt(struct nodrop_queue *q, u64 ns)
 		limit += min(DIV_ROUND_UP(wanted - limit, 4), limit);
 	else
 		limit -= DIV_ROUND_UP(limit - wanted, part);
-	if (limit != was)
-		WRITE_ONCE(q->limit, limit);
+	nodrop_set_limit(q, was, limit);
 }
 
 /**
@@ -125,12 +132,9 @@ void nodrop_measure_dry(struct nodrop_queue *q)
 	if (small && q->pace_at && q->taken != q->pace_taken)
 		nodrop_measure(q, q->floor);
 	limit = READ_ONCE(q->limit);
-	if (q->pace && limit < q->max) {
-		limit = max(limit, nodrop_wanted(q, us));
-		WRITE_ONCE(q->limit, limit);
-	}
-	q->pace_at = 0;
-	q->pace_taken = q->taken;
-	if (limit < min(q->floor, q->max))
+	if (q->pace && limit < q->max)
+		nodrop_set_limit(q, limit, max(limit, nodrop_wanted(q, us)));
+	nodrop_measure_anew(q);
+	if (READ_ONCE(q->limit) < min(q->floor, q->max))
 		q->pace_taken -= NODROP_BATCH;
 }

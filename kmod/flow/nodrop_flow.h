@@ -121,8 +121,8 @@ struct nodrop_ops {
  * @max: txqueuelen, at least 1
  * @on: whether flow control is wanted
  * @unaware: the consumer reads the ring past nodrop_consume()
- * @stalled: jiffies when the consumer was found stalled, or 0; producer_lock,
- *	cleared without by the consumer
+ * @stalled: the consumer is stalled; producer_lock, cleared without by the
+ *	consumer
  *
  * Written by senders, under producer_lock:
  * @produced: packets that entered the ring
@@ -146,6 +146,7 @@ struct nodrop_ops {
  * @kick: the IPI
  * @kicking: its state, see kick.c
  * @guard: timer, pending while the txq is stopped; producer_lock
+ * @tripped: jiffies when the consumer was last found stalled, or 0
  * @guard_mark: @produced when the guard's window began
  * @guard_ms: its length until now
  * @guard_stop: the same at the last stop
@@ -160,7 +161,7 @@ struct nodrop_queue {
 	unsigned int max;
 	const bool *on;
 	bool unaware;
-	unsigned long stalled;
+	bool stalled;
 
 	unsigned int produced ____cacheline_aligned_in_smp;
 	int budget;
@@ -181,6 +182,7 @@ struct nodrop_queue {
 	call_single_data_t kick;
 	int kicking;
 	struct timer_list guard;
+	unsigned long tripped;
 	unsigned int guard_mark;
 	unsigned int guard_ms;
 	unsigned int guard_stop;

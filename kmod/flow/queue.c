@@ -196,8 +196,11 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	WRITE_ONCE(q->txq, txq);
 	q->on = on;
 	/* With another txq, or after "off", it has the whole guard_ms again. */
-	if (before != txq || !READ_ONCE(*on))
-		WRITE_ONCE(q->stalled, 0);
+	if (before != txq || !READ_ONCE(*on)) {
+		WRITE_ONCE(q->stalled, false);
+		q->tripped = 0;
+		q->guard_mark = q->taken;
+	}
 	if (before != txq) {
 		/* It decided this for @before; @txq may have no qdisc yet. */
 		q->woken = false;
@@ -264,20 +267,16 @@ EXPORT_SYMBOL_GPL(nodrop_queue_poll);
  */
 void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
-	unsigned long stalled = 0;
+	u64 stalled = 0;
 
 	nodrop_lock(q);
 	if (q->txq && nodrop_drops(q, q->txq) == NODROP_DROP_GUARD)
-		stalled = READ_ONCE(q->stalled);
+		stalled = jiffies64_to_msecs(jiffies - q->tripped) ?: 1;
 	memcpy(stats, q->stats, sizeof(q->stats));
 	stats[NODROP_RING] = nodrop_ring_count(q->ring);
 	stats[NODROP_LIMIT] = q->limit;
 	stats[NODROP_PACE] = q->pace >> NODROP_PACE_SHIFT;
-	if (stalled)
-		stats[NODROP_STALLED] = jiffies64_to_msecs(jiffies - stalled) ?:
-					1;
-	else
-		stats[NODROP_STALLED] = 0;
+	stats[NODROP_STALLED] = stalled;
 	stats[NODROP_TAKEN] = q->taken;
 	nodrop_unlock(q);
 }

@@ -113,8 +113,7 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 	nodrop_lock(q);
 	WRITE_ONCE(q->taken, q->taken - n);
 	q->check_at = q->taken;
-	q->pace_taken = q->taken;
-	q->pace_at = 0;
+	nodrop_measure_anew(q);
 	nodrop_unlock(q);
 	ptr_ring_unconsume(q->ring, packets, n, nodrop_count_no_slot);
 	lost = nodrop_no_slot;
@@ -157,6 +156,7 @@ int nodrop_queue_detach(struct nodrop_queue *q)
 			WRITE_ONCE(q->taken, q->taken + 1);
 			q->stats[NODROP_DROP_PURGED]++;
 		}
+		nodrop_measure_anew(q);
 		nodrop_unlock(q);
 		if (!packet)
 			return lost;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A queue that nobody reads, or from which a reader takes a packet now and then: the stall guard.
 
-No sender waits much longer than guard_ms for such a reader, and those who send to other queues
-wait once. A slow link is no such reader. When the guard trips: tun_trace, and KUnit.
+No stop lasts much longer than guard_ms for such a reader; those who send to other queues wait
+once, or less and less. A slow link is no such reader. When the guard trips: tun_trace, and KUnit.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from harness import (
 from guestlib.process import tool
 from guestlib.sockets import charged
 from guestlib.timing import time_limit
+from guestlib.tracing import seen, tracing
 from guestlib.tundev import attach_queue
 
 GUARD_MS = "300"
@@ -147,6 +148,25 @@ def case_unread(qdisc: str) -> None:
 @each("mq", "fq_codel", "pfifo")
 def case_trickle(qdisc: str) -> None:
     others_wait_once(DEEP if qdisc == "pfifo" else qdisc, trickle=True)
+
+
+def case_stalls_again() -> None:
+    """A reader that empties the ring now and then blocks senders for less time at each stall."""
+    with (
+        parameter("guard_ms", "1000"),
+        tun(500) as device,
+        BurstReader(device.fd, 500, 1.5),
+        tracing("nodrop/nodrop_stop", "nodrop/nodrop_guard"),
+        Flows(),
+    ):
+        soon(lambda: counters()["guard_trips"] > 3, lambda: f"no more trips: {counters()}", 60)
+        took, stopped = [], 0.0
+        for event in seen():
+            if event.name == "nodrop_guard":
+                took.append(event.time - stopped)
+            stopped = event.time
+    check(took[0] > 0.9, f"the first stall was found after {took[0]:.2f} s")
+    check(min(took) < took[0] / 2, f"stalls were found after {took} s")
 
 
 def keeps(n: int, period: float) -> None:

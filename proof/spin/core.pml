@@ -21,7 +21,7 @@ mtype todo = NOTHING;
 /* The kick's state: sent, or reading the txq's state. */
 mtype = { NONE, SENT, BEGUN };
 mtype kicking = NONE;
-bool guard_pending;
+bool guard_pending, tripped;
 byte guard_mark, guard_samples, guard_stop;
 /* Of the last stop: its samples, its mark, and whether the guard tripped. */
 byte stop_samples, stop_mark;
@@ -90,7 +90,18 @@ inline guard_window(samples)
 	guard_samples = samples; guard_stop = 0; guard_pending = true
 }
 
-inline guard_arm() { atomic { when(!guard_pending, guard_window(0)) } }
+inline guard_arm()
+{
+	atomic {
+		if
+		:: guard_pending
+		:: !guard_pending && taken < guard_mark && !stalled ->
+			guard_pending = true
+		:: !guard_pending && (taken >= guard_mark || stalled) ->
+			guard_window(0)
+		fi
+	}
+}
 
 /* queue.c: with producer_lock. */
 

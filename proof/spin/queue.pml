@@ -221,7 +221,7 @@ end:	do
 
 /*
  * guard.c: each sample comes at any time, however slow the consumer is. A window
- * has three, or one while the consumer is stalled. It is decided in one step;
+ * has three, two or three after a stall, or one while the consumer is stalled. It is decided in one step;
  * docs/memory-ordering.md says what comes of a consumer that takes meanwhile.
  */
 #ifdef GUARD
@@ -253,14 +253,16 @@ end:	do
 				if
 				:: taken >= guard_mark ->
 					stalled = false;
+					when(!guard_stop, guard_samples = 0);
 					when(stopped,
 					     guard_window(guard_samples - guard_stop))
 				:: taken < guard_mark && !stalled && stopped &&
-				   guard_samples >= 3 ->
+				   guard_samples >= (tripped -> 2 : 3) ->
 					/* Nor if one notification would help. */
 					assert(called || asleep < 2);
 #ifndef BREAK_TRIP
 					trips = true; stalled = true; limit = 1;
+					tripped = true;
 					stop_tripped = true
 #else
 					skip

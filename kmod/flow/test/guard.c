@@ -112,6 +112,98 @@ static void test_guard_counts_from_the_stop(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 }
 
+/* A consumer keeps up although others than the qdisc fill the ring again. */
+static void test_guard_of_a_ring_that_is_refilled(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 100);
+	unsigned int n = 200;
+	int round, i;
+
+	fill(test, f);
+	for (round = 0; round < 60; round++) {
+		for (i = 0; i < 120; i++) {
+			take(test, f, 1);
+			transmit_past(f, n++);
+		}
+		guard_samples(f, 1);
+		KUNIT_ASSERT_TRUE(test, stopped(f));
+	}
+	guard_wait(f, GUARD_MS / 2);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+	guard_wait(f, GUARD_MS / 2 + GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
+}
+
+/* One that has the txq woken in time still has to take the rest. */
+static void test_guard_counts_over_a_wake(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 100);
+
+	fill(test, f);
+	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
+	take_to_wake(test, f);
+	guard_wait(f, 2 * GUARD_SLIP_MS);
+	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q->guard));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+	fill(test, f);
+	guard_wait(f, GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
+}
+
+/* Not for another txq. */
+static void test_guard_of_another_txq(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 100);
+
+	fill(test, f);
+	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
+	take_to_wake(test, f);
+	guard_wait(f, 2 * GUARD_SLIP_MS);
+	flow_bind(f, NULL);
+	flow_bind(f, f->txq);
+	fill(test, f);
+	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+	guard_wait(f, 2 * GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
+}
+
+/* It empties the ring and stalls again: after more of @periods, after @ms. */
+static void stall_again(struct kunit *test, struct flow *f,
+			unsigned int periods, unsigned int ms)
+{
+	u64 trips = counted(f, NODROP_GUARD_TRIPS);
+
+	f->q->tripped = jiffies - msecs_to_jiffies(periods * GUARD_MS);
+	drain(f);
+	fill(test, f);
+	guard_wait(f, ms - GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), trips);
+	guard_wait(f, 2 * GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), trips + 1);
+}
+
+static void test_guard_of_one_that_stalls_again(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 500);
+
+	stall(test, f);
+	stall_again(test, f, 0, GUARD_MS / 4);
+	stall_again(test, f, 2, GUARD_MS / 4);
+	stall_again(test, f, 4, GUARD_MS / 2);
+	stall_again(test, f, 8, GUARD_MS);
+	stall_again(test, f, 1000, GUARD_MS);
+	/* "Off" forgets it. */
+	f->on = false;
+	flow_bind(f, f->txq);
+	f->on = true;
+	flow_bind(f, f->txq);
+	drain(f);
+	fill(test, f);
+	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
+	KUNIT_EXPECT_TRUE(test, stopped(f));
+}
+
 /* While the txq is not stopped, nobody waits for the consumer. */
 static void test_guard_needs_a_stop(struct kunit *test)
 {
@@ -428,6 +520,10 @@ static struct kunit_case guard_cases[] = {
 	KUNIT_CASE(test_guard_trips_for_a_slow_reader),
 	KUNIT_CASE(test_guard_begins_windows),
 	KUNIT_CASE(test_guard_counts_from_the_stop),
+	KUNIT_CASE(test_guard_of_a_ring_that_is_refilled),
+	KUNIT_CASE(test_guard_counts_over_a_wake),
+	KUNIT_CASE(test_guard_of_another_txq),
+	KUNIT_CASE(test_guard_of_one_that_stalls_again),
 	KUNIT_CASE(test_guard_needs_a_stop),
 	KUNIT_CASE(test_guard_needs_flow_control),
 	KUNIT_CASE(test_off_ends_a_stall),

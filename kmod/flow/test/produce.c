@@ -380,7 +380,7 @@ static void test_drop_causes(struct kunit *test)
 	fill(test, f);
 	KUNIT_EXPECT_EQ(test, transmit_past(f, 1), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_BYPASS), 1ULL);
-	f->q->stalled = jiffies | 1;
+	f->q->stalled = true;
 	KUNIT_EXPECT_EQ(test, transmit(f, 1), -ENOSPC);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_DROP_GUARD), 1ULL);
 	f->on = false;

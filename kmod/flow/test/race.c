@@ -230,9 +230,9 @@ static int race_come_and_go(void *data)
 	struct flow *f = data;
 
 	while (!kthread_should_stop()) {
-		WRITE_ONCE(f->q->stalled, jiffies | 1);
+		WRITE_ONCE(f->q->stalled, true);
 		cpu_relax();
-		WRITE_ONCE(f->q->stalled, 0);
+		WRITE_ONCE(f->q->stalled, false);
 		cond_resched();
 	}
 	return 0;
