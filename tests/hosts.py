@@ -340,13 +340,17 @@ def short(data: dict[str, Any]) -> None:
     second["time_s"] = first["time_s"] + 0.2
 
 
-def asleep(state: str = "S") -> Change:
+def asleep(state: str = "S", run: float = 0.0) -> Change:
+    """The reader's threads sleep; run: all of them use this share of a CPU nevertheless."""
 
     def change(data: dict[str, Any]) -> None:
         for when in ("before", "after"):
             data[f"threads_{when}"] = [
                 {**thread, "state": state} for thread in copy.deepcopy(data["threads_before"])
             ]
+        first, second = spaces(data)
+        for thread in data["threads_after"]:
+            thread["run_s"] += run * (second["time_s"] - first["time_s"])
         data["ready"] = {}
 
     return change

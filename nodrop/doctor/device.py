@@ -37,7 +37,7 @@ _WAIT_SHARE = 0.25
 _LONG_WAIT_SHARE = 0.5
 _SATURATED = 0.9
 _ASLEEP = 0.05
-"""Share of a CPU that a thread of a sleeping program may use, such as for a timer."""
+"""Share of a CPU that a sleeping thread may use, such as for a timer."""
 _STOPPED = frozenset("Tt")
 _LISTED = 5
 """Queues that are listed."""
@@ -335,7 +335,6 @@ def reader_stuck(observation: Observation, link: Link) -> Verdict | None:
     # Other drivers only report that they drop.
     if not unread and (link.delivered or link.backpressure or not link.dropped):
         return ok(f"its reader takes {link.rate(link.delivered)}")
-    verb = "do" if len(device.owners) > 1 else "does"
     where = f" {_queues_text(unread)}" if unread else ""
     packets = sum(queue.ring for queue in unread)
     ring = f"; packets in the ring: {packets}" if unread else ""
@@ -343,7 +342,7 @@ def reader_stuck(observation: Observation, link: Link) -> Verdict | None:
     lost = bool(link.dropped) and not link.delivered
     judge = fail if lost or any(queue.loses for queue in unread) else warn
     return judge(
-        f"{_readers_text(link)} {verb} not read{where}{ring}",
+        f"{_readers_text(link, unread)} did not read{where}{ring}",
         f"nothing is delivered{' from there' if link.delivered else ''}{drops}",
         *_wake_commands(observation, link),
         *_fewer_queues(link, unread),
@@ -354,8 +353,21 @@ def reader_stuck(observation: Observation, link: Link) -> Verdict | None:
     )
 
 
-def _readers_text(link: Link) -> str:
-    return ", ".join(f"{owner.name}({owner.pid})" for owner in link.now.owners) or "its reader"
+def _readers_text(
+    link: Link, queues: Sequence[QueueChange], owners: Sequence[Owner] | None = None
+) -> str:
+    """Return the processes that have some queues open.
+
+    Args:
+        owners: those that may read; None: all.
+    """
+    device = link.now
+    owners = device.owners if owners is None else owners
+    names = ", ".join(f"{owner.name}({owner.pid})" for owner in owners)
+    # Nothing shows which queue a file has.
+    some = len(owners) > 1 and 0 < len(queues) < device.queues
+    unsure = some and any(owner.queues < device.queues for owner in owners)
+    return f"one of {names}" if unsure else names or "its reader"
 
 
 def _queues_text(queues: Sequence[QueueChange]) -> str:
@@ -385,44 +397,58 @@ def _fewer_queues(link: Link, unread: Sequence[QueueChange]) -> Iterator[str]:
 
 @RING("reader-edge")
 def reader_edge(observation: Observation, link: Link) -> Verdict | None:
-    """The reader left packets in the ring, and sleeps until an edge that none of them brings."""
-    edges = sum(owner.edge for owner in link.now.owners)
+    """The reader left packets in the ring, and may sleep until an edge that none of them brings."""
+    edges = [owner for owner in link.now.owners if owner.edge]
     if not link.queues or link.now.vhost or not edges:
         return None
-    left = _left_behind(observation, link)
-    if not left:
+    waiting = [queue for queue in link.queues if queue.still or queue.backs_up]
+    if not waiting:
         return ok("is watched for edges alone (EPOLLET), and no packet waits for the next one")
-    packets = sum(queue.ring for queue in left)
-    if not any(queue.still for queue in left):
-        return note(
-            f"{_readers_text(link)} sleeps most of the time, with {packets} packets in the ring, "
-            "and is watched for edges alone (EPOLLET)",
-            "either its own output is slow, or it does not read until EAGAIN: a stopped queue "
-            "brings no edge, and the stall guard wakes it 8 to 60 times a second",
-            "# if its output is not slow: have its program read until EAGAIN",
+    if left := _left_behind(observation, link):
+        packets = sum(queue.ring for queue in left)
+        return fail(
+            f"{_readers_text(link, left, edges)} left {packets} packets in the ring and sleeps "
+            f"until an edge (EPOLLET): {_queues_text(left)}",
+            "they wait until another packet comes: a TCP connection may stand until its timeout",
+            "# have its program read until EAGAIN before epoll_wait(), or watch without EPOLLET",
+            "# one that does, as programs in Go, waits for something else: restart it",
             ring_packets=packets,
-            **{f"queue{queue.now.index}_taken_packets_per_s": queue.taken_s for queue in left},
+            **_idle_times(left),
         )
-    return fail(
-        f"{_readers_text(link)} left {packets} packets in the ring and sleeps until an edge "
-        f"(EPOLLET): {_queues_text(left)}",
-        "they wait until another packet comes: a TCP connection may stand until its timeout",
-        "# have its program read until EAGAIN before epoll_wait(), or watch without EPOLLET",
-        "# one that does, as programs in Go, waits for something else: restart it",
+    loads = _edge_loads(observation, link)
+    if any(load.thread.state in _STOPPED for load in loads):
+        return ok("is watched for edges alone (EPOLLET), and stopped by a signal")
+    packets = sum(queue.ring for queue in waiting)
+    busy = f" ({loads[0].label} uses {loads[0].run:.0%} of a CPU)" if loads else ""
+    return note(
+        f"{packets} packets wait in the ring for {_readers_text(link, waiting, edges)}, which is "
+        "watched for edges alone (EPOLLET); whether it sleeps cannot be seen",
+        f"if it does{busy}, its own output is slow, or it does not read until EAGAIN: a stopped "
+        "queue brings no edge, and the stall guard wakes it 8 to 60 times a second",
+        "# if its output is not slow: have its program read until EAGAIN",
         ring_packets=packets,
-        **_idle_times([queue for queue in left if queue.still]),
+        **{f"queue{queue.now.index}_taken_packets_per_s": queue.taken_s for queue in waiting},
     )
 
 
+def _edge_loads(observation: Observation, link: Link) -> list[ThreadLoad]:
+    """Return the threads that may read a file that is watched for edges alone."""
+    return [load for load in _readers(observation, link) if _owner(link, load).edge]
+
+
 def _left_behind(observation: Observation, link: Link) -> list[QueueChange]:
-    """Return the queues whose reader sleeps, is watched for edges alone, and left packets."""
+    """Return the queues with packets that wait for an edge: nothing reads, and a thread sleeps.
+
+    Which thread reads is not known, and others of the program may work. A process without EPOLLET
+    that has the same file does not read it: the packets would have woken it.
+    """
     device = link.now
-    if device.vhost or not all(owner.edge == owner.queues for owner in device.owners):
+    # Nothing shows which queue a file has: all must be watched for edges alone.
+    if device.vhost or sum(owner.edge for owner in device.owners) < max(device.queues, 1):
         return []
-    loads = observation.loads(device)
-    if not loads or any(load.run > _ASLEEP or load.thread.state in _STOPPED for load in loads):
-        return []
-    return [queue for queue in link.queues if queue.still or queue.backs_up]
+    loads = _edge_loads(observation, link)
+    sleeps = any(load.run <= _ASLEEP and load.thread.state not in _STOPPED for load in loads)
+    return [queue for queue in link.queues if queue.still and sleeps]
 
 
 @RING("guard-tripped")
@@ -442,7 +468,7 @@ def guard_tripped(observation: Observation, link: Link) -> Verdict | None:
     rates = ", ".join(f"{queue.taken_s:,.1f}/s from {queue.label}" for queue in slow[:_LISTED])
     seen = f"its reader was stalled {times}, and {_stalled_text(link)}"
     if slow:
-        seen = f"{_readers_text(link)} takes packets too slowly: {rates}"
+        seen = f"{_readers_text(link, slow)} takes packets too slowly: {rates}"
     judge = fail if any(queue.counts.get("drop_guard") for queue in slow) else warn
     return judge(
         seen,

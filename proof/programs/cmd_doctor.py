@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -118,9 +119,13 @@ def send_one(sock: socket.socket) -> None:
 
 
 @contextmanager
-def edge_reader(budget: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a program for the block that reads the device with EPOLLET; it waits for a line."""
-    words = [sys.executable, __file__, "--reader", str(budget)]
+def edge_reader(budget: int, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program for the block that reads the device with EPOLLET; it waits for a line.
+
+    Args:
+        words: "company": another process has its file open, and a thread works.
+    """
+    words = (sys.executable, __file__, "--reader", str(budget), *words)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout
         equal(child.stdout.readline(), "open\n", "the reader's first line")
@@ -137,9 +142,25 @@ def begin(child: subprocess.Popen[str]) -> None:
     child.stdin.flush()
 
 
-def read_edges(budget: int) -> None:
+def work() -> None:
+    """Use about a fifth of a CPU, without end."""
+    while True:
+        end = time.thread_time() + 0.01
+        while time.thread_time() < end:
+            pass
+        time.sleep(0.04)
+
+
+def read_edges(budget: int, *, company: bool) -> None:
     """Read at most ``budget`` packets for each edge, without end."""
-    with TunDevice(NAME, IFF_TUN) as device, select.epoll() as epoll:
+    with ExitStack() as stack:
+        device = stack.enter_context(TunDevice(NAME, IFF_TUN))
+        epoll = stack.enter_context(select.epoll())
+        if company:
+            # It ends with this process, which has the other end of its input.
+            words, pipe = ["cat"], subprocess.PIPE
+            stack.enter_context(subprocess.Popen(words, stdin=pipe, pass_fds=[device.fd]))
+            threading.Thread(target=work, daemon=True).start()
         print("open", flush=True)
         sys.stdin.readline()
         epoll.register(device.fd, select.EPOLLIN | select.EPOLLET)
@@ -240,6 +261,23 @@ def case_sleeps_until_an_edge() -> None:
         soon(lambda: counters()["taken"] == 2, "an edge does not wake it")
 
 
+def case_sleeps_until_an_edge_in_company() -> None:
+    """Nor does another holder of its file, or another thread, hide a reader that sleeps."""
+    with edge_reader(1, "company") as child:
+        send(3)
+        begin(child)
+        result = waits_for(
+            lambda result: severities(result, "reader-edge") == {NAME: "fail"}, "no reader-edge"
+        )
+        equal(severities(result, "reader-stuck"), {}, "two findings of one cause")
+        edge = finding(result, "reader-edge")
+        check(f"({child.pid})" in edge["seen"], f"the reader is not named: {edge}")
+        check("cat(" not in edge["seen"], f"another process is named: {edge}")
+        sender = Sender(10**7, patient=True)
+        waits_for(lambda result: finding(result, "reader-edge")["severity"] == "note", "no note")
+        sender.stop()
+
+
 def case_takes_a_few_for_each_edge() -> None:
     with edge_reader(2) as child:
         sender = Sender(10**7, patient=True)
@@ -296,6 +334,6 @@ def case_offloads_of_an_earlier_owner() -> None:
 
 
 if sys.argv[1:2] == ["--reader"]:
-    read_edges(int(sys.argv[2]))
+    read_edges(int(sys.argv[2]), company="company" in sys.argv)
 else:
     run()

@@ -82,6 +82,7 @@ SECOND = [*QUEUES, queue(1, ring=4)]
 STALLED = [both(f"stats.{NAME}.tx0_guard_trips", 1), queue(ring=4, taken=9, stalled_ms=12_300)]
 EDGE = [owner(edge=[NAME]), nothing_delivered, calm, queue(ring=3)]
 BEHIND = [owner(edge=[NAME]), queue(ring=3, taken=80)]
+ONE_EDGE = owner(edge=[NAME])
 NO_PACE = both(f"stats.{NAME}.tx0_pace_ns", 0)
 
 
@@ -205,11 +206,16 @@ DEVICE: list[Row] = [
     ("reader-stuck", "nodrop", [*QUEUES, queue(1, ring=4, taken=20)], "ok"),
     ("reader-stuck", "nodrop", [*EDGE, asleep()], "ok"),
     ("reader-stuck", "nodrop", [*EDGE, asleep("T")], "warn"),
+    ("reader-stuck", "nodrop", [*EDGE, asleep(), another_reader], "ok"),
+    ("reader-stuck", "nodrop", [*EDGE, asleep(run=0.115)], "warn"),
+    ("reader-stuck", "nodrop", [*SECOND, calm, asleep(), another_reader, ONE_EDGE], "warn"),
     ("reader-edge", "nodrop", [*EDGE, asleep()], "fail"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), older], "fail"),
     ("reader-edge", "nodrop", [*BEHIND, asleep()], "note"),
     ("reader-edge", "nodrop", [*BEHIND, asleep(), queue(ring=0, taken=80)], "ok"),
-    ("reader-edge", "nodrop", [*BEHIND], "ok"),
+    ("reader-edge", "nodrop", [*BEHIND], "note"),
+    ("reader-edge", "nodrop", [*BEHIND, asleep(run=0.115)], "note"),
+    ("reader-edge", "nodrop", [*BEHIND, asleep(), another_reader], "note"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), queue(ring=3, taken=1)], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), later(f"stats.{NAME}.tx0_ring", 1)], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), queue(ring=0)], "ok"),
@@ -217,8 +223,11 @@ DEVICE: list[Row] = [
     ("reader-edge", "nodrop", [*EDGE, asleep(), TRIPS], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), short], "ok"),
     ("reader-edge", "nodrop", [*EDGE, asleep("T")], "ok"),
-    ("reader-edge", "nodrop", [*EDGE], "ok"),
-    ("reader-edge", "nodrop", [*EDGE, asleep(), another_reader], "ok"),
+    ("reader-edge", "nodrop", [*EDGE], "fail"),
+    ("reader-edge", "nodrop", [*EDGE, asleep(run=0.115)], "note"),
+    ("reader-edge", "nodrop", [*EDGE, asleep(), another_reader], "fail"),
+    ("reader-edge", "nodrop", [*EDGE, asleep("T"), another_reader], "ok"),
+    ("reader-edge", "nodrop", [*SECOND, calm, asleep(), another_reader, ONE_EDGE], "note"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), owner(edge=[])], None),
     ("reader-edge", "nodrop", [*EDGE, asleep(), owner(vhost=1)], None),
     ("delay", "nodrop", [], "note"),
@@ -382,6 +391,33 @@ def test_fix_of_a_macvtap() -> None:
     result = verdict(inside, "ring-drops", NAME)
     assert result
     assert result.commands == (), "a container has no command that helps"
+
+
+@pytest.mark.parametrize(
+    ("changes", "who"),
+    [
+        ([], "python3(64)"),
+        ([another_reader], "one of python3(64), python3(226)"),
+        ([another_reader, queue(0, ring=4)], "python3(64), python3(226)"),
+        ([owner(tun=[NAME, NAME]), another_reader], "python3(64), python3(226)"),
+    ],
+)
+def test_only_who_has_the_unread_queue_is_named(changes: list[Change], who: str) -> None:
+    """Each has one queue of two, and nothing shows which."""
+    result = verdict(changed("nodrop", *SECOND, *changes), "reader-stuck", NAME)
+    assert result
+    assert result.seen.startswith(f"{who} d")
+
+
+def test_watched_for_edges_by_a_thread_that_may_work() -> None:
+    """Neither says that no packet waits, nor names a process that is not watched for edges."""
+    for share in (0.115, 0.9):
+        changes = [*BEHIND, asleep(run=share), another_reader]
+        result = verdict(changed("nodrop", *changes), "reader-edge", NAME)
+        assert result
+        assert result.seen.startswith("3 packets wait in the ring for python3(64), which")
+        assert f" uses {share:.0%} of a CPU" in result.cost
+        assert result.numbers["queue0_taken_packets_per_s"] > 40
 
 
 def numbers(check: str, *changes: Change) -> dict[str, float]:
