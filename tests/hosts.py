@@ -357,8 +357,10 @@ def asleep(state: str = "S", run: float = 0.0) -> Change:
 
 
 def another_reader(data: dict[str, Any]) -> None:
-    """A second process has the device open, too."""
+    """A second process has the device open, too, and sleeps."""
+    thread = {**data["threads_before"][0], "pid": 226, "tid": 226, "state": "S"}
     for when in ("before", "after"):
+        data[f"threads_{when}"].append(thread)
         holders = data[when]["machine"]["holders"]
         holders.append({**holders[0], "pid": 226, "edge": []})
 

@@ -32,6 +32,9 @@ _PROMPT_QDISCS = (
 """Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
 _LONG_PACKETS = 1000
 _LONG_MS = 20.0
+_RETRY_MS = 1000.0
+"""TCP's first timeout (RFC 6298), after which it sends again what only waits."""
+_NOT_THAT_SLOW = "# unless its output is that slow: see what it waits for in /proc/PID/wchan"
 _FASTER = "# give the reader less work or more CPU time; see reader-starved, reader-saturated"
 _WAIT_SHARE = 0.25
 _LONG_WAIT_SHARE = 0.5
@@ -277,11 +280,12 @@ def delay(observation: Observation, link: Link) -> Verdict | None:
         seen += f"; {_wait_text(name, packets, worst.qdisc_ms, link)}"
         waits |= {"qdisc_packets": packets, "qdisc_wait_ms": worst.qdisc_ms}
     numbers = {key: value for key, value in waits.items() if value is not None}
-    numbers["queue"] = worst.now.index
+    numbers |= {"queue": worst.now.index, "taken_packets_per_s": worst.taken_s}
     if _least_ms(worst) < _LONG_MS:
         return ok(seen, **numbers)
     cost, fix = _remedy(observation, link, worst)
-    return note(seen, cost, *fix, **numbers)
+    judge = warn if worst.reader_sets_pace and _least_ms(worst) >= _RETRY_MS else note
+    return judge(seen, cost, *fix, **numbers)
 
 
 def _least_ms(pair: QueueChange) -> float:
@@ -303,11 +307,16 @@ def _remedy(observation: Observation, link: Link, pair: QueueChange) -> tuple[st
     if ring_ms is None or qdisc_ms is None:
         cost = "where no packet leaves, the delay has no end yet"
         return cost, ("# see reader-stuck, qdisc-stalled",)
+    shorter = (fixes.fq_codel(link.now),) if pair.qdisc.kind in PLAIN_QDISCS else ()
+    if pair.reader_sets_pace:
+        who = _readers_text(link, [pair])
+        cost = f"{who} takes {pair.taken_s:,.1f} packets/s, and the queue is stopped meanwhile"
+        return cost, (*shorter, _NOT_THAT_SLOW, _FASTER)
     if ring_ms > qdisc_ms:
         cost = "most of it in the ring: only a faster reader shortens that"
         return cost, fixes.flow_control(observation, link) or (_FASTER,)
     cost = "most of it in the qdisc: its senders are faster than the reader or a shaper"
-    return cost, (fixes.fq_codel(link.now),) if pair.qdisc.kind in PLAIN_QDISCS else (_FASTER,)
+    return cost, shorter or (_FASTER,)
 
 
 @RING("no-reader")

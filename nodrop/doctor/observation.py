@@ -88,6 +88,14 @@ class QueueChange:
         return bool(self.taken) and min(self.before.ring_packets or 0, self.ring, queued) > 0
 
     @property
+    def reader_sets_pace(self) -> bool:
+        """Whether packets leave the qdisc as fast as the reader takes them: it stops the queue."""
+        limit = self.now.limit_packets or 0
+        full = 0 < limit <= min(self.before.ring_packets or 0, self.ring)
+        stopped = full or self.counts.get("stops", 0) > 0
+        return self.backs_up and stopped and self.sent.get("packets", 0) > 0
+
+    @property
     def loses(self) -> bool:
         """Whether senders lose packets or time by it now."""
         blocked = self.qdisc.queued_packets > 0 and self.sent.get("packets") == 0

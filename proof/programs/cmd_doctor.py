@@ -58,7 +58,7 @@ SURE_S = "1"
 SEND_S = 0.25
 """Interval at which a blocked sender checks whether to stop."""
 PAUSE_S = 0.2
-"""Between two packets of a reader that is too slow for a guard_ms of 300."""
+"""Between two packets of a reader that is too slow for a guard_ms of 300, not for a long one."""
 
 
 def diagnose(*words: str, seconds: str = "0.2") -> Any:
@@ -213,7 +213,7 @@ def case_trickle() -> None:
 
 
 def case_slow_link() -> None:
-    """A reader that takes 20 packets a second has senders wait, and that is all."""
+    """A reader that takes 20 packets a second has senders wait, which ``delay`` alone reports."""
     with parameter("guard_ms", "0"), device(500) as tun, Reader(tun.fd, pause_s=0.05):
         sender = Sender(10**7)
         until_stopped()
@@ -223,16 +223,28 @@ def case_slow_link() -> None:
             ),
             "a sound reader",
         )
-        delay = finding(waits_for(lambda result: bool(delays(result)), "no delay"), "delay")
+        result = waits_for(
+            lambda result: severities(result, "delay") == {NAME: "warn"}, "no long delay"
+        )
         sender.stop()
-        equal(delay["severity"], "note", "a delay in the qdisc")
+        delay = finding(result, "delay")
+        check(delay["numbers"]["qdisc_wait_ms"] > 0, f"in the qdisc: {delay}")
+        check(f"({os.getpid()})" in delay["cost"], f"the reader is not named: {delay}")
         check(delay["numbers"]["ring_packets"] > 0, f"in the ring: {delay}")
         check(delay["numbers"]["ring_wait_ms"] >= 20, f"a ring of a slow reader: {delay}")
 
 
-def delays(result: Any) -> float:
-    """Return the delay in the qdisc; 0: unknown."""
-    return float(finding(result, "delay")["numbers"].get("qdisc_wait_ms", 0))
+def case_trickle_that_never_trips_the_guard() -> None:
+    with parameter("guard_ms", "10000"), device(500) as tun, Reader(tun.fd, pause_s=PAUSE_S):
+        sender = Sender(10**7)
+        result = waits_for(
+            lambda result: severities(result, "delay") == {NAME: "warn"}, "no long delay"
+        )
+        sender.stop()
+        equal(severities(result, "guard-tripped"), {}, "within guard_ms")
+        delay = finding(result, "delay")
+        check(f"({os.getpid()})" in delay["cost"], f"the reader is not named: {delay}")
+        check(0 < delay["numbers"]["taken_packets_per_s"] <= 2 / PAUSE_S, f"rate: {delay}")
 
 
 def case_nothing_moves() -> None:

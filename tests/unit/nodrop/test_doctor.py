@@ -96,6 +96,11 @@ REOPENED = queue(ring=4, taken=-900, stalled_ms=50)
 LOSES = later(f"stats.{NAME}.tx0_drop_guard", 40)
 
 
+TRICKLE = [queue(ring=4, taken=8)]
+SAME_STOPS = both(f"stats.{NAME}.tx0_stops", 54)
+SMALLEST = both(f"stats.{NAME}.tx0_limit", 4)
+QUICK = later("qdiscs.0.bytes", 100_000)
+
 Row = tuple[str, str, list[Change], str | None]
 """A check, a machine, changes to it, and the verdict."""
 
@@ -230,7 +235,13 @@ DEVICE: list[Row] = [
     ("reader-edge", "nodrop", [*SECOND, calm, asleep(), another_reader, ONE_EDGE], "note"),
     ("reader-edge", "nodrop", [*EDGE, asleep(), owner(edge=[])], None),
     ("reader-edge", "nodrop", [*EDGE, asleep(), owner(vhost=1)], None),
-    ("delay", "nodrop", [], "note"),
+    ("delay", "nodrop", [], "warn"),
+    ("delay", "nodrop", TRICKLE, "warn"),
+    ("delay", "nodrop", [*TRICKLE, SAME_STOPS], "note"),
+    ("delay", "nodrop", [*TRICKLE, SAME_STOPS, SMALLEST], "warn"),
+    ("delay", "nodrop", [*TRICKLE, both("qdiscs.0.kind", "fq_codel")], "warn"),
+    ("delay", "nodrop", [*TRICKLE, was_empty], "note"),
+    ("delay", "nodrop", [queue(ring=4, taken=100), QUICK], "note"),
     ("delay", "nodrop", [calm], "ok"),
     ("delay", "nodrop", [calm, queue(ring=400, taken=100)], "note"),
     ("delay", "nodrop", [calm, queue(ring=4)], "note"),
@@ -488,6 +499,16 @@ def test_delay_of_ring_and_qdisc(changes: list[Change], waits: dict[str, float])
         waits, rel=0.01
     )
     assert result["queue"] == (1 if SECOND[-1] in changes else 0)
+
+
+def test_reader_that_sets_the_pace_is_named() -> None:
+    result = verdict(changed("nodrop", *TRICKLE), "delay", NAME)
+    assert result
+    assert result.cost.startswith("python3(64) takes 4.4 packets/s")
+    assert result.numbers["taken_packets_per_s"] == pytest.approx(8 / 1.836, rel=0.01)
+    shaped = verdict(changed("nodrop", *TRICKLE, SAME_STOPS), "delay", NAME)
+    assert shaped
+    assert "python3" not in shaped.cost, "the queue was not stopped"
 
 
 def test_shaper_is_not_replaced() -> None:
