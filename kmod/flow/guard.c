@@ -66,10 +66,16 @@ static void nodrop_guard_next(struct nodrop_queue *q)
 	mod_timer(&q->guard, jiffies + period);
 }
 
-/* Has it not taken all that the ring held when the window began? */
+/*
+ * Has it not taken all that the ring held when the window began? What it has
+ * not taken is in the ring still: an old mark differs, however counts wrap.
+ * Context: producer_lock held.
+ */
 static bool nodrop_guard_owes(const struct nodrop_queue *q)
 {
-	return (int)(READ_ONCE(q->taken) - q->guard_mark) < 0;
+	unsigned int taken = READ_ONCE(q->taken);
+
+	return q->guard_mark - taken - 1 < q->produced - taken;
 }
 
 /* Begin a window, @ms of which are over. Context: producer_lock held. */
@@ -151,7 +157,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 
 	if (!nodrop_guard_owes(q)) {
 		WRITE_ONCE(q->stalled, false);
-		/* Without a stop since the last window, it has kept up. */
+		/* Without another stop, others refilled what it took. */
 		if (stopped)
 			nodrop_guard_window(q, q->guard_stop ?
 					       q->guard_ms - q->guard_stop : 0);

@@ -25,7 +25,7 @@ from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.kbuild import make
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
-from proof.selftests import PROGRAMS, find_kunit, run_kunit, run_selftest
+from proof.selftests import PROGRAMS, Report, find_kunit, run_kunit, run_selftest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 300.0
@@ -70,6 +70,8 @@ class BuildTree:
     kernel: Kernel
     artifacts: Artifacts
     folder: Path
+    why: str = ""
+    """Why the last test failed."""
     _unmodified: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,19 +130,25 @@ class BuildTree:
                 row = uml.run(
                     self.kernel, argv, out=out, artifacts=self.artifacts, timeout=wait_s, env=env
                 )
+                self.why = row.log
                 return row.status == 0 and not row.splats
             if name == KUNIT:
                 tests = find_kunit(self.artifacts)
-                return all(run_kunit(*common, module, out, wait_s).ok for module in tests)
+                return all(self._ok(run_kunit(*common, module, out, wait_s)) for module in tests)
             program, *cases = name.split("::")
-            report = run_selftest(
-                *common, PROGRAMS / program, out, cases=cases, env=env, timeout=wait_s
+            return self._ok(
+                run_selftest(*common, PROGRAMS / program, out, cases=cases, env=env, timeout=wait_s)
             )
-            return report.ok
         except (DiedAtBoot, BootTimeout):
             raise  # not due to the mutant
-        except NodropError:
+        except NodropError as error:
+            self.why = str(error)
             return False  # the guest died or timed out
+
+    def _ok(self, report: Report) -> bool:
+        failed = [f"{name}: {case.reason}" for name, case in report.cases if name in report.failed]
+        self.why = "\n".join([*failed, *report.complaints])
+        return report.ok
 
     def passes_unmodified(self, name: str) -> bool:
         """Return whether a test passes with the original modules; run each test once."""
@@ -172,4 +180,6 @@ def test_is_caught(mutant: Mutant, tree: BuildTree) -> None:
         assert not tree.passes(mutant.caught_by, MUTANT_S, 15), (
             f"{mutant.caught_by} does not catch it"
         )
-    assert tree.passes_unmodified(mutant.caught_by), f"{mutant.caught_by} fails without it"
+    assert tree.passes_unmodified(mutant.caught_by), (
+        f"{mutant.caught_by} fails without it: {tree.why}"
+    )

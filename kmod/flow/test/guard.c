@@ -150,6 +150,26 @@ static void test_guard_counts_over_a_wake(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 }
 
+/* What it has taken it does not owe again, after however many packets. */
+static void test_guard_of_an_old_window(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 100);
+
+	fill(test, f);
+	drain(f);
+	guard_samples(f, 1);
+	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q->guard));
+	f->q->taken += (1U << 31) + 1;
+	f->q->produced = f->q->taken;
+	f->q->check_at = f->q->taken;
+	fill(test, f);
+	guard_wait(f, GUARD_MS / 2);
+	drain(f);
+	fill(test, f);
+	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
+}
+
 /* Not for another txq. */
 static void test_guard_of_another_txq(struct kunit *test)
 {
@@ -522,6 +542,7 @@ static struct kunit_case guard_cases[] = {
 	KUNIT_CASE(test_guard_counts_from_the_stop),
 	KUNIT_CASE(test_guard_of_a_ring_that_is_refilled),
 	KUNIT_CASE(test_guard_counts_over_a_wake),
+	KUNIT_CASE(test_guard_of_an_old_window),
 	KUNIT_CASE(test_guard_of_another_txq),
 	KUNIT_CASE(test_guard_of_one_that_stalls_again),
 	KUNIT_CASE(test_guard_needs_a_stop),
