@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from bench.guest.kinds import KINDS
+from bench.guest.runner import KINDS
 from bench.scenario import Scenario
 from lab.guest import PATH
 from nodrop import proc
@@ -18,7 +18,6 @@ from nodrop.errors import NodropError, UnsupportedError
 PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
-    "iperf3": "iperf3",
     "openssl": "openssl",
     "openvpn": "openvpn",
     "wg": "wireguard-tools",

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, write_plan
@@ -228,9 +227,6 @@ def parse_raw(text: str) -> list[Run]:
     for number, line in enumerate(finished, start=1):
         try:
             data = json.loads(line)
-            if "rounds" in data:
-                runs.append(_counted_run(data, runs))
-                continue
             names = (data["scenario"], data["case"], data["variant"], data["pair"])
             metrics = dict(data["metrics"])
             if not all(_finite(value) for value in metrics.values()):
@@ -243,20 +239,6 @@ def parse_raw(text: str) -> list[Run]:
 
 def _finite(value: object) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[arg-type]
-
-
-def _counted_run(data: Mapping[str, Any], earlier: Sequence[Run]) -> Run:
-    """Convert a line of results/instructions, made before all scenarios had one format."""
-    case = data["case"] if "=" in data["case"] else f"ring={data['case']}"
-    costs = [made["ticks"] / made["delivered"] for made in data["rounds"]]
-    metrics = {
-        "instructions_per_packet": median(costs),
-        "spread_percent": 100 * (max(costs) - min(costs)) / median(costs),
-        "loop_excess_percent": 100 * (data["loop_ticks"] / data["loop_instructions"] - 1),
-        **{name: data[name] for name in ("delivered", "lost", "unaccounted")},
-    }
-    pair = sum((run.case, run.variant) == (case, data["variant"]) for run in earlier)
-    return Run("instructions", case, data["variant"], pair, metrics)
 
 
 def check_runs(

@@ -79,7 +79,7 @@ class Scenario:
 
     Attributes:
         title: one line to be displayed.
-        kind: key of bench.guest.kinds.KINDS.
+        kind: key of bench.guest.runner.KINDS.
         seconds: measured window of a run; 0: a run ends after a number of packets.
         pairs: runs of each case with each driver.
         parameters: of all cases.

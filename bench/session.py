@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import load, programs, rundir, source
-from bench.guest.kinds import KINDS
 from bench.guest.plan import Job
-from bench.guest.runner import PROGRESS_MARK
+from bench.guest.runner import KINDS, PROGRESS_MARK
 from bench.scenario import Scenario
 from lab import machines, qemu, uml
 from lab.guest import GuestRun

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guestlib.environment import Environment
-from guestlib.failure import GuestError, Unsupported
+from guestlib.environment import Environment, GuestError, Unsupported, wait_until
 from guestlib.process import tool
-from guestlib.timing import wait_until
 from lab.variant import OURS, Variant
 
 IFF_BACKPRESSURE = 0x0080

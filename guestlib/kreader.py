@@ -8,7 +8,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError
 from guestlib.tundev import IOC_READ, IOC_WRITE, DeviceFile, ioc
 
 DEVICE = "/dev/nodrop-kreader"

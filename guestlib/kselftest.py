@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from guestlib.timing import time_limit
+from guestlib.environment import time_limit
 from nodrop import proc
 
 RESULTS_NAME = "kselftest.json"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guestlib.process import ip_batch
+from guestlib.process import ip_batch, netns_path
 
 _CLONE_NEWNET = 0x40000000
 
@@ -28,16 +28,19 @@ def namespaces(*names: str) -> Iterator[None]:
 
 
 @contextmanager
-def inside(path: Path) -> Iterator[None]:
-    """Enter another network namespace for the block; sockets created there stay in it.
+def inside(netns: str | None) -> Iterator[None]:
+    """Enter a named network namespace for the block; sockets created there stay in it.
 
     Args:
-        path: its file, see :func:`guestlib.process.netns_path`.
+        netns: its name; None or empty: stay in this one.
 
     Raises:
         OSError: it cannot be entered.
     """
-    with Path("/proc/self/ns/net").open("rb") as here, path.open("rb") as there:
+    if not netns:
+        yield
+        return
+    with Path("/proc/self/ns/net").open("rb") as here, netns_path(netns).open("rb") as there:
         _enter(there.fileno())
         try:
             yield

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads the kernel's counters of a device, its qdisc and a protocol."""
+"""Reads the kernel's counters of a device, its qdisc and a protocol, and a device's address."""
 
 from __future__ import annotations
 
+import fcntl
 import json
-from contextlib import nullcontext
+import socket
+import struct
 from dataclasses import dataclass
+from pathlib import Path
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError
 from guestlib.namespaces import inside
-from guestlib.process import netns_path, tool
+from guestlib.process import tool
 from nodrop.host import ethtool
+
+_SIOCGIFHWADDR = 0x8927
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,18 @@ def qdisc_counters(name: str, *, netns: str | None = None) -> QdiscCounters:
     return parse_qdisc(tool(["tc", *where, "-j", "-s", "qdisc", "show", "dev", name]))
 
 
+def dropped(device: str, way: str) -> int:
+    """Return a device's drop counter, of transmitted (``tx``) or received (``rx``) packets."""
+    return int(Path(f"/sys/class/net/{device}/statistics/{way}_dropped").read_text())
+
+
+def mac_of(device: str, netns: str | None = None) -> bytes:
+    """Return a device's hardware address."""
+    with inside(netns), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        return fcntl.ioctl(sock, _SIOCGIFHWADDR, struct.pack("40s", device.encode()))[18:24]
+
+
 def driver_counters(name: str, *, netns: str | None = None) -> dict[str, int]:
     """Read the driver's own counters (``ethtool -S``); empty if it has none."""
-    with inside(netns_path(netns)) if netns else nullcontext():
+    with inside(netns):
         return ethtool.stats(name)

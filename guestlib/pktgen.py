@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, time_limit, wait_until
 from guestlib.process import tool
-from guestlib.timing import time_limit, wait_until
 
 PROC = Path("/proc/net/pktgen")
 STOP_TIMEOUT_S = 5.0

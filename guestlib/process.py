@@ -14,8 +14,9 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Self
 
-from guestlib.failure import GuestError
-from guestlib.timing import time_limit
+from guestlib.environment import GuestError, time_limit
+from nodrop import proc
+from nodrop.errors import NodropError
 
 TOOL_TIMEOUT_S = time_limit(10.0)
 ANSWER_TIMEOUT_S = time_limit(5.0)
@@ -54,19 +55,9 @@ def tool(
         GuestError: it is missing, failed, or exceeded the timeout.
     """
     try:
-        done = subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            pass_fds=pass_fds,
-        )
-    except FileNotFoundError as error:
-        raise GuestError(f"{argv[0]} is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise GuestError(f"'{' '.join(argv)}' did not end within {timeout:g} s") from error
+        done = proc.ask(*argv, text=text, timeout=timeout, pass_fds=pass_fds)
+    except NodropError as error:
+        raise GuestError(f"'{' '.join(argv)}': {error}") from error
     if done.returncode != 0:
         raise GuestError(f"'{' '.join(argv)}' failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
@@ -108,6 +99,14 @@ def switches(threads: Iterable[Path]) -> tuple[int, int]:
     return total["voluntary"], total["nonvoluntary"]
 
 
+def as_user(uid: int) -> dict[str, Any]:
+    """Return what subprocess needs to run a program as another user; nothing for root."""
+    if not uid:
+        return {}
+    # The current directory may be inaccessible to others.
+    return {"user": uid, "group": uid, "extra_groups": [], "cwd": "/"}
+
+
 class Service:
     """A program that runs until it is stopped; a context manager.
 
@@ -118,6 +117,7 @@ class Service:
         pass_fds: file descriptors that it inherits.
         env: its whole environment; None: this process's.
         log: a file for its output; it then takes no requests, and its output is not read here.
+        user: uid and gid to run as.
     """
 
     def __init__(
@@ -129,11 +129,13 @@ class Service:
         pass_fds: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        user: int = 0,
     ) -> None:
         self._stopped_status = stopped_status
         self._pass_fds = pass_fds
         self._env = env
         self._log = log
+        self._user = user
         self._name = Path(argv[0]).name if argv[0] != "nsenter" else Path(argv[2]).name
         self._argv = list(argv)
         self._announces = announces
@@ -151,6 +153,7 @@ class Service:
                     stderr=subprocess.STDOUT,
                     env=self._env,
                     pass_fds=self._pass_fds,
+                    **as_user(self._user),
                 )
         except FileNotFoundError as error:
             raise GuestError(f"{self._argv[0]} is not installed") from error
@@ -190,13 +193,33 @@ class Service:
         Raises:
             GuestError: it does not reply in time, or not with an object.
         """
+        self.send(line)
+        return self.receive()
+
+    def send(self, line: str = "") -> None:
         process = self._running()
         assert process.stdin is not None
         try:
             process.stdin.write(f"{line}\n".encode())
         except BrokenPipeError as error:
             raise GuestError(f"{self._name} has ended and takes no requests") from error
-        return parse_last_json(self._read_line(process, f"{self._name} does not reply"), self._name)
+
+    def receive(self, timeout: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+        """Return the JSON object that the program prints next, on one line.
+
+        Raises:
+            GuestError: it prints none in time, or something else.
+        """
+        process = self._running()
+        line = self._read_line(process, f"{self._name} does not reply", timeout)
+        if not line.startswith("{"):
+            process.kill()
+            rest, _ = process.communicate()
+            raise GuestError(f"{self._name} failed: {line}{rest.decode(errors='replace')}".strip())
+        return parse_last_json(line, self._name)
+
+    def kill(self) -> None:
+        self._running().kill()
 
     def stop(self) -> str:
         """Send SIGTERM to the program and return the rest of its output.
@@ -251,12 +274,14 @@ class Service:
         if '"ready"' not in line:
             raise GuestError(f"{self._name} did not start: {line.strip()}")
 
-    def _read_line(self, process: subprocess.Popen[bytes], complaint: str) -> str:
+    def _read_line(
+        self, process: subprocess.Popen[bytes], complaint: str, timeout: float = ANSWER_TIMEOUT_S
+    ) -> str:
         assert process.stdout is not None
         with DefaultSelector() as selector:
             selector.register(process.stdout, EVENT_READ)
-            if not selector.select(ANSWER_TIMEOUT_S):
-                raise GuestError(f"{complaint} within {ANSWER_TIMEOUT_S:g} s")
+            if not selector.select(timeout):
+                raise GuestError(f"{complaint} within {timeout:g} s")
         return process.stdout.readline().decode(errors="replace")
 
     def _kill(self) -> None:

@@ -27,11 +27,14 @@ import fcntl
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
-from guestlib.failure import GuestError
-from guestlib.namespaces import namespaces
-from guestlib.process import ip_batch, tool
+from guestlib.environment import NO_IPV6, GuestError, set_sysctls
+from guestlib.namespaces import inside, namespaces
+from guestlib.netstats import dropped, mac_of
+from guestlib.packets import ethernet, ip4
+from guestlib.process import ip_batch
 from guestlib.tundev import (
     IFF_NO_PI,
     IFF_TAP,
@@ -42,7 +45,7 @@ from guestlib.tundev import (
 )
 
 NAME, LOWER = "mt0", "up0"
-ADDRESS, SECOND_ADDRESS = "10.9.0.1", "10.9.0.5"
+ADDRESS, SECOND_ADDRESS, GUEST_ADDRESS = "10.9.0.1", "10.9.0.5", "10.9.0.4"
 SECOND, SECOND_MAC = "mt2", "02:00:00:00:00:05"
 MAC, GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 """Of the tap that is read (vhost_client sends to it), and of the tap that is written."""
@@ -125,17 +128,24 @@ class LinkTap(DeviceFile):
 
 def rx_dropped(name: str = NAME) -> int:
     """Return a device's count of packets dropped on the way to its reader."""
-    path = Path(f"/sys/class/net/{name}/statistics/rx_dropped")
-    return int(path.read_text(encoding="ascii"))
+    return dropped(name, "rx")
+
+
+@cache
+def _empty_frame(size: int) -> bytes:
+    to, source = (bytes.fromhex(mac.replace(":", "")) for mac in (MAC, GUEST_MAC))
+    datagram = struct.pack("!4H", 9, 9, 8 + size, 0) + bytes(size)
+    return ethernet(to, source) + ip4(datagram, at=(GUEST_ADDRESS, ADDRESS))
 
 
 def frame(number: int, size: int) -> bytes:
-    """Return an Ethernet frame from the guest's tap to the one that is read."""
-    udp = (9).to_bytes(2, "big") * 2 + (8 + size).to_bytes(2, "big") + bytes(2)
-    total = (28 + size).to_bytes(2, "big")
-    ip = b"\x45\0" + total + bytes(4) + b"\x40\x11" + bytes(2) + bytes([10, 9, 0, 4, 10, 9, 0, 1])
-    head = bytes.fromhex((MAC + GUEST_MAC).replace(":", "")) + b"\x08\0"
-    return head + ip + udp + number.to_bytes(8, "big") + bytes(size - 8)
+    """Return an Ethernet frame with a number, from the guest's tap to the one that is read.
+
+    Args:
+        size: of the UDP payload, at least 8 bytes.
+    """
+    whole = _empty_frame(size)
+    return whole[: len(whole) - size] + number.to_bytes(8, "big") + bytes(size - 8)
 
 
 def kind_of(way: str, *, tap: bool) -> str:
@@ -156,11 +166,9 @@ def topology(way: str, *, ring: int = 0) -> Iterator[LinkTap]:
     with ExitStack() as stack:
         stack.enter_context(namespaces(*NETNS))
         for netns in NETNS:
-            # The kernel sends no packets of its own.
-            _sysctl(netns, "net.ipv6.conf.default.disable_ipv6=1")
-        ip_batch([f"link add {LOWER} type veth peer name up1 netns far", f"link set {LOWER} up"])
-        stack.callback(ip_batch, [f"link delete {LOWER}"])
-        ip_batch(["link set up1 up", "address add 10.9.0.3/24 dev up1"], netns="far")
+            with inside(netns):
+                set_sysctls(NO_IPV6)
+        stack.enter_context(veth_to_far())
         mac = "" if way.startswith("ipvlan") else MAC
         tap = stack.enter_context(LinkTap(NAME, LOWER, kind_of(way, tap=True), mac=mac, ring=ring))
         if not mac:
@@ -169,14 +177,25 @@ def topology(way: str, *, ring: int = 0) -> Iterator[LinkTap]:
             _sibling(way, mac)
         _neighbour("far", "up1", mac)
         if way == "wire":
-            _beyond()
+            veth_beyond()
         yield tap
+
+
+@contextmanager
+def veth_to_far() -> Iterator[None]:
+    """Connect this namespace (LOWER) and ``far`` (up1, 10.9.0.3) for the block."""
+    ip_batch([f"link add {LOWER} type veth peer name up1 netns far", f"link set {LOWER} up"])
+    try:
+        ip_batch(["link set up1 up", "address add 10.9.0.3/24 dev up1"], netns="far")
+        yield
+    finally:
+        ip_batch([f"link delete {LOWER}"])
 
 
 def _claim(name: str, address: str) -> str:
     """Give an ipvtap its address, by which it receives packets; return its MAC address."""
     ip_batch([f"address add {address}/24 dev {name}"])
-    return Path(f"/sys/class/net/{LOWER}/address").read_text(encoding="ascii").strip()
+    return mac_of(LOWER).hex(":")
 
 
 @contextmanager
@@ -209,18 +228,16 @@ def _neighbour(netns: str, device: str, mac: str, address: str = ADDRESS) -> Non
     ip_batch([f"neigh replace {address} lladdr {mac} dev {device} nud permanent"], netns=netns)
 
 
-def _beyond() -> None:
+def veth_beyond() -> None:
+    """Connect ``far`` (b0), which then forwards, and ``beyond`` (b1, 10.8.0.2)."""
     ip_batch(["link add b0 type veth peer name b1 netns beyond"], netns="far")
     ip_batch(["link set b0 up", "address add 10.8.0.1/24 dev b0"], netns="far")
     ip_batch(
         ["link set b1 up", "address add 10.8.0.2/24 dev b1", "route add default via 10.8.0.1"],
         netns="beyond",
     )
-    _sysctl("far", "net.ipv4.ip_forward=1")
-
-
-def _sysctl(netns: str, setting: str) -> None:
-    tool(["ip", "netns", "exec", netns, "sysctl", "-q", "-w", setting])
+    with inside("far"):
+        set_sysctls({"net/ipv4/ip_forward": "1"})
 
 
 @contextmanager

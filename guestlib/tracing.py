@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from guestlib.failure import Unsupported
-from guestlib.prepare import setting
+from guestlib.environment import Unsupported, setting
 from guestlib.process import tool
 from nodrop.trace.tracefs import reason_names
 

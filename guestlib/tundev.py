@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import Self
 
-from guestlib.failure import GuestError, Unsupported
+from guestlib.environment import GuestError, Unsupported
 from guestlib.process import ip_batch, tool
 
 IFF_TUN = 0x0001

@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
+from guestlib.environment import Environment, GuestError
 from guestlib.process import Service, parse_last_json, switches
 
 SET_OWNER, SET_MEM_TABLE = 0xAF01, 0x4008AF03

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from guestlib.drivers import IFF_BACKPRESSURE
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, scaled, time_limit, wait_until
 from guestlib.namespaces import namespaces
 from guestlib.process import Service, in_netns, ip_batch, tool
-from guestlib.timing import scaled, time_limit, wait_until
 from guestlib.tundev import TunDevice, opened_flags
 
 VETH = ("ndveth0", "ndveth1")

@@ -38,7 +38,6 @@ _COMMON = (
     "dkms",
     "ethtool",
     "gcc",
-    "iperf3",
     "iproute2",
     "iputils-ping",
     "kmod",

@@ -111,13 +111,25 @@ def require(program: str, package: str) -> str:
     return path
 
 
+def killed_with_us(argv: Sequence[str]) -> list[str]:
+    """Return the command that runs a program, which is killed if this process ends."""
+    return [require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--", *argv]
+
+
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
     given = os.environ if env is None else env
     return {**given, "PATH": _path(given)}
 
 
-def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run a program that changes nothing, and return its status and both streams.
+def ask(
+    *argv: str, timeout: float = ASK_TIMEOUT_S, text: str = "", pass_fds: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that starts no others, and return its status and both streams.
+
+    Args:
+        timeout: seconds; the deadline of the whole run applies, too.
+        text: its standard input.
+        pass_fds: file descriptors that it inherits.
 
     Raises:
         NodropError: it cannot be run, or did not end within ``timeout`` seconds, or within the
@@ -127,13 +139,14 @@ def ask(*argv: str, timeout: float = ASK_TIMEOUT_S) -> subprocess.CompletedProce
     try:
         return subprocess.run(
             argv,
-            stdin=subprocess.DEVNULL,
+            input=text,
             capture_output=True,
             encoding="utf-8",
             errors="surrogateescape",
             env=_environment(None),
             timeout=limit,
             check=False,
+            pass_fds=pass_fds,
         )
     except OSError as error:
         raise NodropError(f"{argv[0]} cannot be run: {error.strerror}.") from error
@@ -172,10 +185,9 @@ def run(
     started = time.monotonic()
     limit = at_most(timeout) or 0.0
     lines: deque[str] = deque(maxlen=keep)
-    wrapper = [require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"]
     require(command[0], command[0])
     process = subprocess.Popen(
-        [*wrapper, *command],
+        killed_with_us(command),
         cwd=cwd,
         env=_environment(env),
         stdin=subprocess.DEVNULL,

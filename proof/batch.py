@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from guestlib.timing import scaled
+from guestlib.environment import scaled
 from nodrop import proc
 
 TIMEOUT_S = 300.0

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from guestlib.timing import wait_until
+from guestlib.environment import wait_until
 from lab.splats import is_foreign_leak
 
 SLABINFO, MEMINFO = Path("/proc/slabinfo"), Path("/proc/meminfo")

@@ -30,7 +30,6 @@ SKIPS = (
 
 
 def may_skip(program: str, flavour: str, reason: str) -> bool:
-    """Return whether a case may be skipped on a flavour's kernel for a reason."""
     return any(
         fnmatchcase(program, programs) and fnmatchcase(flavour, flavours) and reason.startswith(why)
         for programs, flavours, why in SKIPS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Time limits, signals and the terminal, for all tests."""
+"""Time limits, signals, the terminal and option --part, for all tests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,30 @@ SPARE_S = 20.0
 """A test's guests and builds are stopped so long before its limit, so it can report, seconds."""
 RUNNING = "LAB_RUNNING"
 """Environment variable: a directory with a file for each running test."""
+
+MISSING: dict[str, str] = {}
+"""Proofs that were left out -> why."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        default="1/1",
+        metavar="N/OF",
+        help="run only this part: 2/3 is every third test from the second one on",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    number, of = map(int, config.getoption("part").split("/"))
+    chosen = items[number - 1 :: of]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for what, why in MISSING.items():
+        terminalreporter.write_line(f"NOT PROVEN: {what} did not run: {why}", red=True, bold=True)
 
 
 def pytest_configure() -> None:

@@ -18,13 +18,11 @@ def write(path: Path, text: str | bytes = "") -> Path:
 
 
 def programs(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write programs from lines of bash."""
     for name, text in texts.items():
         write(folder / name, f"#!/bin/bash\n{text}\n").chmod(0o755)
 
 
 def before(folder: Path) -> str:
-    """Return PATH with a directory prepended."""
     return f"{folder}:{os.environ['PATH']}"
 
 

@@ -11,15 +11,14 @@ import struct
 import time
 from contextlib import suppress
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, set_sysctls, time_limit
+from guestlib.namespaces import inside
 from guestlib.packets import ip4, payload, udp
 from guestlib.process import in_netns, ip_batch, tool
-from guestlib.timing import time_limit
 from tunnels.links import AMT_PORT, BEARERS, HERE4, HERE6, IPV4, SCTP_PORT, THERE4, THERE6
 from tunnels.masked import Masker
-from tunnels.netlink import entered
 from tunnels.packets import OWN_MAC, VNET
-from tunnels.topology import BELOW, BEYOND, FAR, NAME, below, packet_socket, set_sysctls, take
+from tunnels.topology import BELOW, BEYOND, FAR, NAME, below, packet_socket, prepare, take
 
 _GROUP, _GROUP_MAC = "239.1.2.3", bytes.fromhex("01005e010203")
 _SIZES = (1, 10, 1000, 1380, 1400, 1452, 3000, 9000)
@@ -40,12 +39,11 @@ def _take(server: socket.socket, size: int) -> None:
 def _sctp(family: int, here: str, there: str) -> None:
     """Send messages of several sizes, one with a traffic class and over a route with an MTU."""
     for netns in (None, FAR):
-        for name in ("udp_port", "encap_port"):
-            path = f"/proc/sys/net/sctp/{name}"
-            tool(in_netns(netns, ["tee", path]), text=f"{SCTP_PORT}\n")
+        with inside(netns):
+            set_sysctls(dict.fromkeys(("net/sctp/udp_port", "net/sctp/encap_port"), f"{SCTP_PORT}"))
     # A packet socket cannot receive SCTP's GSO packets.
     tool(["ethtool", "-K", BELOW, "tx-sctp-segmentation", "off"])
-    with entered(FAR):
+    with inside(FAR):
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
     with listener, socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as client:
         listener.settimeout(_TIMEOUT_S)
@@ -101,7 +99,7 @@ def _amt(_family: int, here: str, there: str) -> None:
     gateway = f"mode gateway local {there} discovery {here} dev {BEYOND} {ports}"
     ip_batch([f"link add {NAME} type amt {gateway}", f"link set {NAME} up"], netns=FAR)
     ip_batch([f"address add 198.18.7.2/24 dev {NAME}"], netns=FAR)
-    with entered(FAR):
+    with inside(FAR):
         member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         index = socket.if_nametoindex(NAME)
     with member, packet_socket(NAME) as sock:
@@ -132,11 +130,11 @@ def record(name: str) -> list[str]:
     Raises:
         GuestError, OSError: it cannot be set up.
     """
-    set_sysctls()
+    prepare()
     kind = BEARERS[name]
     protocol = _PROTOCOLS[name.removesuffix("6")]
     with below():
-        set_sysctls(FAR)
+        prepare(FAR)
         with packet_socket(BEYOND, FAR, receive=True) as tap:
             if kind.outer6:
                 protocol(socket.AF_INET6, HERE6, THERE6)

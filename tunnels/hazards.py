@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from guestlib.failure import GuestError
-from guestlib.prepare import prepare_system
+from guestlib.environment import GuestError, prepare_system
 from tunnels import queues, record
 from tunnels.cases import cases
 from tunnels.links import BEARERS, KINDS, Kind

@@ -28,13 +28,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from guestlib import tundev
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
-from guestlib.prepare import prepare_system
+from guestlib.environment import Environment, GuestError, prepare_system, wait_until
+from guestlib.namespaces import inside
 from guestlib.process import tool
-from guestlib.timing import wait_until
 from tunnels.links import KINDS, Kind
-from tunnels.netlink import entered
 from tunnels.packets import measured
 from tunnels.topology import FAR, NAME, share_route, tunnel
 
@@ -172,7 +169,7 @@ def cycles(options: argparse.Namespace) -> Iterator[Row]:
 
 def _packets(netns: str | None) -> int:
     """Return how many packets the near end sent, or the far end received."""
-    with entered(netns):
+    with inside(netns):
         text = Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
     fields = text.partition(f"{NAME}:")[2].split()
     return int(fields[1 if netns else 9])

@@ -6,19 +6,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from guestlib.namespaces import inside
 from guestlib.netlink import CREATE, GenericFamily, Requester, attribute, nested, text, u32
-from guestlib.process import netns_path
 
 _NETLINK_XFRM = 6
 _REQID = 1
-
-
-def entered(netns: str | None) -> AbstractContextManager[None]:
-    """Enter a named network namespace for the block; None: stay in this one."""
-    return inside(netns_path(netns)) if netns else nullcontext()
 
 
 # linux/gtp.h
@@ -67,7 +61,7 @@ def ovpn_peer(
         addresses: the local one and the peer's.
         netns: the device's namespace; None: this one, the near end.
     """
-    with entered(netns):
+    with inside(netns):
         carrier = socket.socket(family, socket.SOCK_DGRAM)
         generic = GenericFamily("ovpn")
         index = attribute(_OVPN_IFINDEX, u32(socket.if_nametoindex(device)))

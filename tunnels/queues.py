@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, wait_until
 from guestlib.process import ip_batch, tool
-from guestlib.timing import wait_until
 from tunnels.links import HERE4, IPV4, THERE4
 from tunnels.netlink import add_iptfs, add_vxlan_mcroute
 from tunnels.packets import VNET

@@ -24,11 +24,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, prepare_system, time_limit
 from guestlib.packets import ip4, ip6, udp
-from guestlib.prepare import prepare_system
 from guestlib.process import ip_batch
-from guestlib.timing import time_limit
 from tunnels import bearers
 from tunnels.cases import cases
 from tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
@@ -42,7 +40,7 @@ from tunnels.topology import (
     enable_ipv6,
     mtu,
     packet_socket,
-    set_sysctls,
+    prepare,
     take,
     tunnel,
 )
@@ -155,10 +153,10 @@ def _neighbours(kind: Kind) -> None:
 
 @contextmanager
 def _stage(kind: Kind) -> Iterator[_Stage]:
-    set_sysctls(more=_FORWARDING)
+    prepare(more=_FORWARDING)
     with ExitStack() as cleanup:
         cleanup.enter_context(tunnel(kind))
-        set_sysctls(FAR)
+        prepare(FAR)
         pair = f"link add {_IN_HERE} address {_IN_MAC} type veth"
         ip_batch([f"{pair} peer name {_IN_FAR} address {_SOURCE_MAC} netns {FAR}"])
         cleanup.callback(ip_batch, [f"link delete {_IN_HERE}"])

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from guestlib.failure import GuestError
-from guestlib.namespaces import namespaces
+from guestlib.environment import GuestError, set_sysctls
+from guestlib.namespaces import inside, namespaces
 from guestlib.packets import checksum, ip4
 from guestlib.process import in_netns, ip_batch, tool
 from tunnels.links import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
-from tunnels.netlink import add_gtp_context, entered, ovpn_peer
+from tunnels.netlink import add_gtp_context, ovpn_peer
 from tunnels.packets import VNET
 
 NAME = "ndtunnel0"
@@ -55,8 +55,8 @@ _COUNTED = ("IpOut", "IpFrag", "IpExtOut", "Ip6Out", "Ip6Frag")
 
 def enable_ipv6(device: str, netns: str | None = None) -> None:
     """Enable IPv6 on a device; the lab's guests disable it by default."""
-    setting = f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6"
-    tool(in_netns(netns, ["tee", setting]), text="0\n")
+    with inside(netns):
+        set_sysctls({f"net/ipv6/conf/{device}/disable_ipv6": "0"})
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def lower_pmtu(mtu: int) -> None:
     The route to the far end gets an exception. All CPUs share an exception's cached route; without
     one each CPU has its own.
     """
-    with entered(FAR), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+    with inside(FAR), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
         raw.sendto(pmtu_message(HERE4, THERE4, mtu), (HERE4, 0))
 
 
@@ -183,11 +183,10 @@ def mtu() -> int:
     return min(1500, int(Path(f"/sys/class/net/{NAME}/mtu").read_text(encoding="ascii")))
 
 
-def set_sysctls(netns: str | None = None, more: Sequence[str] = ()) -> None:
-    """Set those of the sysctls that this kernel has, and ``more`` to 1."""
-    settings = _SETTINGS | dict.fromkeys(more, "1")
-    lines = (f"test ! -e {name} || echo {value} >{name}" for name, value in settings.items())
-    tool(in_netns(netns, ["sh", "-ec", "cd /proc/sys\n" + "\n".join(lines)]))
+def prepare(netns: str | None = None, more: Sequence[str] = ()) -> None:
+    """Set the sysctls of tunnels in a namespace, and ``more`` to 1."""
+    with inside(netns):
+        set_sysctls(_SETTINGS | dict.fromkeys(more, "1"))
 
 
 def packet_socket(device: str, netns: str | None = None, *, receive: bool = False) -> socket.socket:
@@ -195,7 +194,7 @@ def packet_socket(device: str, netns: str | None = None, *, receive: bool = Fals
 
     A struct virtio_net_hdr precedes each frame.
     """
-    with entered(netns):
+    with inside(netns):
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         sock.setsockopt(_PACKET, _VNET_HDR, 1)
         sock.setsockopt(_PACKET, _IGNORE_OUTGOING, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,8 +13,7 @@ from typing import Any, ClassVar
 
 from bench.guest.plan import NO_QUEUE, Parameters
 from guestlib import drivers, tundev
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
+from guestlib.environment import Environment, GuestError, time_limit
 from guestlib.netstats import (
     LinkCounters,
     QdiscCounters,
@@ -21,8 +21,7 @@ from guestlib.netstats import (
     link_counters,
     qdisc_counters,
 )
-from guestlib.process import in_netns
-from guestlib.timing import time_limit
+from guestlib.process import Service, in_netns, netns_path, parse_last_json
 from lab.variant import Variant
 
 Metrics = dict[str, int | float]
@@ -142,6 +141,56 @@ class Kind(ABC):
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
         return in_netns(netns, command)
+
+    def tun_reader(self, fd: int, *words: str, **options: Any) -> Service:
+        """Return the program that reads an open file of a device; arguments as for a command."""
+        return Service(self.command("tun_reader", *words, fd=fd, **options), pass_fds=[fd])
+
+    def tcp_flows(
+        self,
+        netns: Sequence[str],
+        address: str,
+        *,
+        flows: int,
+        warm_up_s: float,
+        seconds: float,
+        **options: Any,
+    ) -> Service:
+        """Return the service that sends TCP flows; it is ready when the measured window begins.
+
+        Args:
+            netns: the senders' and the receivers'.
+            address: of the receivers.
+            warm_up_s: from the first flow's start to the window, seconds.
+            seconds: length of the window.
+            options: further ones of :meth:`command` and tcp_flows.
+        """
+        client, server = map(netns_path, netns)
+        command = self.command(
+            "tcp_flows",
+            netns_client=client,
+            netns_server=server,
+            address=address,
+            flows=flows,
+            warm_up=warm_up_s,
+            seconds=seconds,
+            **options,
+        )
+        return Service(command)
+
+    @staticmethod
+    def flow_metrics(service: Service, seconds: float) -> Metrics:
+        """Wait for the end of :meth:`tcp_flows`, and return the window's results.
+
+        ``rtt_mean_ms`` is TCP's smoothed RTT, the mean over the window and all flows.
+        """
+        result = parse_last_json(service.wait(seconds + END_GRACE_S), "tcp_flows")
+        return {
+            "goodput_mbit_per_s": result["bytes"] * 8 / result["seconds"] / 1e6,
+            "retransmits": result["retransmits"],
+            "rtt_mean_ms": result["rtt_mean_us"] / 1e3,
+            "window_s": result["seconds"],
+        }
 
 
 @dataclass(frozen=True)

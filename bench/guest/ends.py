@@ -20,7 +20,7 @@ from bench.guest.base import DRAIN_TIMEOUT_S, DeviceCounts, Metrics
 from guestlib.environment import Environment
 from guestlib.kreader import KernelReader
 from guestlib.namespaces import namespaces
-from guestlib.process import Service, ip_batch, netns_path
+from guestlib.process import Service, ip_batch
 from guestlib.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
 from guestlib.vhost_client import VhostClient
 
@@ -74,12 +74,6 @@ def wait_until_idle(carried: Callable[[], int]) -> Ends:
         if still or time.monotonic() > deadline:
             return near, far
         before = now
-
-
-def netns_options() -> list[str]:
-    """Return a traffic program's options for the two namespaces and the remote address."""
-    client, server = (str(netns_path(netns)) for netns in NETNS)
-    return ["--netns-client", client, "--netns-server", server, "--address", ADDRESSES[1]]
 
 
 def kernel_forwarder(

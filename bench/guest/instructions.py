@@ -20,9 +20,8 @@ from typing import Any
 from bench.guest.base import Kind, Metrics, account, drain
 from bench.guest.udp import ADDRESS, LOCAL, REMOTE, Payload
 from guestlib.drivers import device_flags
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, time_limit
 from guestlib.process import tool
-from guestlib.timing import time_limit
 from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice
 from lab.variant import Variant
 

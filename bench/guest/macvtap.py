@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.guest.base import Kind, Metrics, driver_metrics
 from guestlib.drivers import tap_modules
+from guestlib.environment import scaled, time_limit
 from guestlib.process import Service, parse_last_json
 from guestlib.taps import (
     ADDRESS,
@@ -27,7 +28,6 @@ from guestlib.taps import (
     second_tap,
     topology,
 )
-from guestlib.timing import scaled, time_limit
 from guestlib.tracing import freed
 from guestlib.vhost_client import VhostClient
 from lab.variant import OURS, Variant
@@ -82,10 +82,8 @@ class TapKind(Kind):
             )
             stack.enter_context(client)
             return Reader(lambda: client.packets, lambda: client.end().packets)
-        command = self.command(
-            "tun_reader", "--tap", cpu=cpu, fd=tap.fd, work_ns=work_ns, rest_ns=rest_ns
-        )
-        program = stack.enter_context(Service(command, pass_fds=[tap.fd]))
+        program = self.tun_reader(tap.fd, "--tap", cpu=cpu, work_ns=work_ns, rest_ns=rest_ns)
+        stack.enter_context(program)
         return Reader(lambda: program.cpu_ns, lambda: int(program.result()["packets"]))
 
     def sockets(

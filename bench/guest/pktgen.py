@@ -147,10 +147,8 @@ class Tap(Flood):
         if self.choice("reader", "kernel", "user") == "kernel":
             reader = stack.enter_context(KernelReader(tap_fd, cpu=cpu, work_ns=work_ns, fifo=fifo))
         else:
-            command = self.command(
-                "tun_reader", "--tap", cpu=cpu, fifo=fifo, fd=tap_fd, work_ns=work_ns
-            )
-            program = stack.enter_context(Service(command, pass_fds=[tap_fd]))
+            program = self.tun_reader(tap_fd, "--tap", cpu=cpu, fifo=fifo, work_ns=work_ns)
+            stack.enter_context(program)
             reader = ProgramReader(program, DEVICE)
         self.configure(DEVICE)
         return reader.read, reader.read

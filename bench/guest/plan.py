@@ -25,7 +25,7 @@ class Job:
 
     Attributes:
         scenario: its name, for the result.
-        kind: key of bench.guest.kinds.KINDS.
+        kind: key of bench.guest.runner.KINDS.
         case: its name, for the result.
         parameters: of the case.
         variant: the driver.

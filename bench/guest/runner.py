@@ -13,12 +13,35 @@ from typing import Any
 
 from bench import load
 from bench.guest.base import Kind
-from bench.guest.kinds import KINDS
+from bench.guest.instructions import Instructions
+from bench.guest.macvtap import Beside, Macvtap
+from bench.guest.pktgen import Tap, Vhost
 from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, read_plan
+from bench.guest.shaping import Shaping
+from bench.guest.tcp import Multiflow, NullVpn, Tcp, VhostLatency
+from bench.guest.udp import Esp, Guard, Scale
+from bench.guest.vpns import VpnTcp, VpnVideo
 from guestlib.drivers import Drivers
-from guestlib.environment import Environment
-from guestlib.failure import GuestError, Unsupported
-from guestlib.prepare import prepare_system
+from guestlib.environment import Environment, GuestError, Unsupported, prepare_system
+
+KINDS: dict[str, type[Kind]] = {
+    "beside": Beside,
+    "esp": Esp,
+    "guard": Guard,
+    "instructions": Instructions,
+    "macvtap": Macvtap,
+    "multiflow": Multiflow,
+    "nullvpn": NullVpn,
+    "scale": Scale,
+    "shaping": Shaping,
+    "tap": Tap,
+    "tcp": Tcp,
+    "vhost": Vhost,
+    "vhostlatency": VhostLatency,
+    "vpntcp": VpnTcp,
+    "vpnvideo": VpnVideo,
+}
+"""By a scenario's ``kind``: a new one is a class, a line here, and a scenario."""
 
 PROGRESS_MARK = "@nodrop-progress "
 """Prefix of a line for the host's progress display; a JSON object follows."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from bench.guest.base import END_GRACE_S, Kind, Metrics, account, drain, driver_metrics
 from guestlib.drivers import device_flags
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError
 from guestlib.process import Service, finished, tool
 from guestlib.tundev import IFF_TUN, TunDevice
 from lab.variant import Variant
@@ -191,10 +191,9 @@ class Shaping(Kind):
         chosen = self._shaper()
         log = Path(stack.enter_context(TemporaryDirectory())) / "log"
         tun = stack.enter_context(TunDevice(DEVICE, IFF_TUN | device_flags(variant)))
-        command = self.command(
-            "tun_reader", cpu=self.case.reader_cpu, fd=tun.fd, work_ns=self.case.work_ns, log=log
-        )
-        reader = stack.enter_context(Service(command, pass_fds=[tun.fd]))
+        cpu, work_ns = self.case.reader_cpu, self.case.work_ns
+        reader = self.tun_reader(tun.fd, cpu=cpu, work_ns=work_ns, log=log)
+        stack.enter_context(reader)
         self.keep_cpus_awake(stack)
         self.configure(DEVICE, qdisc=chosen.root, address=ADDRESS)
         lines = "".join(f"{line.format(device=DEVICE)}\n" for line in chosen.below)

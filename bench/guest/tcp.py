@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-from bench.guest import iperf
 from bench.guest.base import END_GRACE_S, Kind, Metrics, drain, driver_metrics
 from bench.guest.ends import (
     ADDRESSES,
@@ -27,14 +26,13 @@ from bench.guest.ends import (
     ProgramForwarder,
     VhostForwarder,
     kernel_forwarder,
-    netns_options,
     open_devices,
     remove_addresses,
     wait_until_idle,
 )
 from guestlib.drivers import device_flags
 from guestlib.kreader import rates
-from guestlib.process import Service, finished, ip_batch, parse_last_json
+from guestlib.process import Service, finished, ip_batch, netns_path
 from guestlib.tundev import IFF_TAP, IFF_TUN
 from lab.variant import Variant
 
@@ -58,25 +56,16 @@ class Flows(Kind):
     def flows(self, seconds: float) -> Service:
         """Return the service that sends TCP flows of a fixed window."""
         buffer = self.case.buffer_bytes
-        command = self.command(
-            "tcp_flows",
-            *netns_options(),
+        return self.tcp_flows(
+            NETNS,
+            ADDRESSES[1],
             cpu=self.case.traffic_cpu,
             flows=self.case.flows,
-            warm_up=WARM_UP_S,
+            warm_up_s=WARM_UP_S,
+            seconds=seconds,
             sndbuf=buffer,
             rcvbuf=buffer,
-            seconds=seconds,
         )
-        return Service(command)
-
-    def end_of(self, flows: Service, seconds: float) -> Metrics:
-        result = parse_last_json(flows.wait(seconds + END_GRACE_S), "tcp_flows")
-        return {
-            "goodput_mbit_per_s": result["bytes"] * 8 / result["seconds"] / 1e6,
-            "retransmits": result["retransmits"],
-            "window_s": result["seconds"],
-        }
 
     def measure_latency(
         self, seconds: float, count: Callable[[], Counts]
@@ -93,10 +82,12 @@ class Flows(Kind):
         # for its turn on a busy CPU. The load ends with the window, the probe a little before.
         probe = self.command(
             "echo_probe",
-            *netns_options(),
             cpu=self.case.traffic_cpu,
             fifo=True,
             grace=PROBE_GRACE_S,
+            netns_client=netns_path(NETNS[0]),
+            netns_server=netns_path(NETNS[1]),
+            address=ADDRESSES[1],
             interval_us=self.case.probe_interval_us,
             seconds=max(seconds - 2 * PROBE_GRACE_S, seconds / 2),
         )
@@ -104,7 +95,7 @@ class Flows(Kind):
             first = count()
             echoed = finished(probe, timeout=seconds + END_GRACE_S)
             last = count()
-            metrics = self.end_of(flows, seconds)
+            metrics = self.flow_metrics(flows, seconds)
         for name, permille in (("p50", "500"), ("p90", "900"), ("p99", "990"), ("p999", "999")):
             metrics[f"latency_{name}_ms"] = echoed["distribution_ns"][permille] / 1e6
         metrics["probes"] = echoed["sent"]
@@ -213,7 +204,7 @@ class Multiflow(Flows):
             first = forwarder.read()
             time.sleep(WATCHED * seconds)
             last = forwarder.read()
-            metrics = self.end_of(flows, seconds)
+            metrics = self.flow_metrics(flows, seconds)
         forward, reverse = wait_until_idle(lambda: forwarder.read().packets)
         packets = last.forward.packets - first.forward.packets
         metrics |= {
@@ -227,7 +218,7 @@ class Multiflow(Flows):
 
 
 class Tcp(Flows):
-    """Goodput of iperf3's flows through one TAP queue, and drops on the way to their reader.
+    """Goodput of flows through one TAP queue, and drops on the way to their reader.
 
     The reader is vhost-net with its client, where large packets are not segmented, or a program
     that stands for a VPN: packets of 1500 bytes, one read() and one write() for each.
@@ -237,26 +228,18 @@ class Tcp(Flows):
         "buffer_bytes client_cpu flows qdisc reader reader_cpu slots traffic_cpu txqueuelen"
     )
 
-    programs = (*Kind.programs, "iperf3")
     uses_vhost = True
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         forwarder = self._forwarder(device_flags(variant), stack)
         self.set_up_ends()
         self.keep_cpus_awake(stack)
-        flows = iperf.run(
-            NETNS,
-            ADDRESSES[1],
-            cpus=(self.case.traffic_cpu, self.case.traffic_cpu),
-            flows=self.case.flows,
-            buffer_bytes=self.case.buffer_bytes,
-            warm_up_s=WARM_UP_S,
-            seconds=seconds,
-        )
+        with self.flows(seconds) as flows:
+            sent = self.flow_metrics(flows, seconds)
         remove_addresses()
         ends = wait_until_idle(forwarder.carried)
         metrics = _drops(ends) | driver_metrics(DEVICES[0], NETNS[0])
-        return flows | metrics | forwarder.metrics(ends)
+        return sent | metrics | forwarder.metrics(ends)
 
     def _forwarder(self, flags: int, stack: ExitStack) -> VhostForwarder | ProgramForwarder:
         cpu = self.case.reader_cpu

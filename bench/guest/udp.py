@@ -9,15 +9,15 @@ import struct
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from bench.guest.base import END_GRACE_S, Kind, Metrics, account, drain, driver_metrics
 from guestlib.drivers import device_flags
-from guestlib.failure import GuestError
+from guestlib.environment import NO_IPV6, GuestError, set_sysctls
 from guestlib.kreader import KernelReader
+from guestlib.namespaces import inside
 from guestlib.netstats import link_counters
-from guestlib.process import Service, finished, in_netns, ip_batch, tool
+from guestlib.process import Service, finished, ip_batch, tool
 from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TAP, IFF_TUN, UDP_OFFLOADS, TunDevice
 from guestlib.vpns import VETH, End, veth_pair
 from lab.variant import Variant
@@ -39,8 +39,6 @@ FAR = End("ndb", "ndesp-b", "192.0.2.2", REMOTE)
 ESP_PORT = 4500
 VETH_SETTLE_S = 0.05
 """From the near end's last packet until that has passed the veth pair, seconds."""
-NO_IPV6 = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
-"""Stops a namespace from sending packets of its own."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,8 @@ class Guard(Kind):
         is_tap = self.choice("device", "tun", "tap") == "tap"
         flags = (IFF_TAP if is_tap else IFF_TUN) | device_flags(variant)
         stack.enter_context(TunDevice(DEVICE, flags))
-        # guestlib.prepare has switched IPv6 off.
-        Path("/proc/sys/net/ipv6/conf", DEVICE, "disable_ipv6").write_text("0\n")
+        # guestlib.environment has switched IPv6 off.
+        set_sysctls({f"net/ipv6/conf/{DEVICE}/disable_ipv6": "0"})
         self.configure(DEVICE, address=ADDRESS)
         lines = [f"address add fe80::1/64 dev {DEVICE} nodad"]
         if is_tap:
@@ -237,7 +235,8 @@ class Esp(Kind):
         sender_cpu = self.case.sender_cpu
         stack.enter_context(veth_pair(NEAR, FAR))
         for end in (NEAR, FAR):
-            tool(in_netns(end.netns, ["sh", "-c", NO_IPV6]))
+            with inside(end.netns):
+                set_sysctls(NO_IPV6)
         sink_command = self.command(
             "udp_sink",
             cpu=sender_cpu,

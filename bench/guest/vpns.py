@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.guest import iperf
 from bench.guest.base import (
     END_GRACE_S,
     DeviceCounts,
@@ -21,7 +19,8 @@ from bench.guest.base import (
 )
 from bench.guest.plan import Parameters
 from guestlib.drivers import IFF_BACKPRESSURE
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, set_sysctls, setting
+from guestlib.namespaces import inside
 from guestlib.netstats import link_counters, parse_snmp, qdisc_counters
 from guestlib.process import finished, in_netns, netns_path, tool
 from guestlib.tundev import opened_flags
@@ -50,18 +49,6 @@ VIDEO_CPUS = (1, 0)
 """Of the near and the far VPN; the stream's program runs on the far VPN's CPU."""
 
 
-@contextmanager
-def settings() -> Iterator[None]:
-    before = {path: path.read_text() for path in SETTINGS}
-    try:
-        for path, value in SETTINGS.items():
-            path.write_text(f"{value}\n")
-        yield
-    finally:
-        for path, value in before.items():
-            path.write_text(value)
-
-
 def udp_drops(end: End) -> int:
     """Return the drops of an end's UDP sockets, for lack of buffer space or otherwise, packets."""
     counters = parse_snmp(tool(in_netns(end.netns, ["cat", "/proc/net/snmp"])), "Udp")
@@ -83,7 +70,8 @@ class VpnKind(Kind):
         options = Options(
             offloads=False, backpressure=library if variant is Variant.UPSTREAM else None, cpus=cpus
         )
-        stack.enter_context(settings())
+        for path, value in SETTINGS.items():
+            stack.enter_context(setting(path, value))
         name = self.choice("vpn", *KINDS)
         return stack.enter_context(tunnel(name, near=near, far=FAR, options=options))
 
@@ -109,7 +97,7 @@ class VpnTcp(VpnKind):
     ::
 
         netns ndnear                                                      netns ndfar
-        iperf3 --> qdisc --> ndtest0 --> near VPN     far VPN --> ndfar0 --> iperf3
+        flows  --> qdisc --> ndtest0 --> near VPN     far VPN --> ndfar0 --> flows
          ACKs  <------------ ndtest0 <--  |    ^        |  ^  <-- ndfar0 <-- ACKs
                                           v    |        v  |
                                        ndveth0 <======= ndveth1
@@ -136,8 +124,6 @@ class VpnTcp(VpnKind):
         "far_cpu flows near_cpu qdisc receiver_cpu rtt_ms sender_cpu txqueuelen vpn warm_up_s"
     )
 
-    programs = (*Kind.programs, "iperf3")
-
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         cpus = (self.case.near_cpu, self.case.far_cpu)
         vpn = self.start_vpn(variant, stack, NEAR_END, cpus)
@@ -147,14 +133,17 @@ class VpnTcp(VpnKind):
         self.keep_cpus_awake(stack)
         near_cpu_ns, far_cpu_ns = vpn.near.cpu_ns, vpn.far.cpu_ns
         started = time.monotonic()
-        flows = iperf.run(
+        sending = self.tcp_flows(
             (str(NEAR_END.netns), str(FAR.netns)),
             FAR.inner,
-            cpus=(self.case.sender_cpu, self.case.receiver_cpu),
+            sender_cpu=self.case.sender_cpu,
+            receiver_cpu=self.case.receiver_cpu,
             flows=self.case.flows,
             warm_up_s=self.case.warm_up_s,
             seconds=seconds,
         )
+        with sending:
+            flows = self.flow_metrics(sending, seconds)
         took_s = time.monotonic() - started
         near_s = (vpn.near.cpu_ns - near_cpu_ns) / 1e9
         far_s = (vpn.far.cpu_ns - far_cpu_ns) / 1e9
@@ -182,8 +171,9 @@ class VpnTcp(VpnKind):
 
     def _set_up_path(self) -> None:
         for end in (NEAR_END, FAR):
-            command = [f"net.ipv4.tcp_{way}mem=4096 262144 {BUFFER_MAX}" for way in "rw"]
-            tool(in_netns(end.netns, ["sysctl", "-q", "-w", *command]))
+            with inside(end.netns):
+                buffers = f"4096 262144 {BUFFER_MAX}"
+                set_sysctls({"net/ipv4/tcp_rmem": buffers, "net/ipv4/tcp_wmem": buffers})
         command = ["tc", "-n", str(FAR.netns), "qdisc", "add", "dev", VETH[1], "root", "netem"]
         tool([*command, "delay", f"{self.case.rtt_ms}ms", "limit", str(PATH_LIMIT)])
 

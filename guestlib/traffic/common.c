@@ -159,6 +159,25 @@ void join_threads(pthread_t *threads, unsigned int count)
 	}
 }
 
+void bind_to_cpu(pid_t thread, const char *name, const char *cpu)
+{
+	unsigned long number;
+	cpu_set_t cpus;
+	char *end;
+
+	if (!strcmp(cpu, ANY_CPU))
+		return;
+	number = strtoul(cpu, &end, 10);
+	if (end == cpu || *end || number >= CPU_SETSIZE)
+		die(EXIT_USAGE, "--%s must be a CPU or any, not '%s'", name,
+		    cpu);
+	CPU_ZERO(&cpus);
+	CPU_SET(number, &cpus);
+	if (sched_setaffinity(thread, sizeof(cpus), &cpus))
+		die(EXIT_FAILED, "cannot bind to CPU %lu: %s", number,
+		    strerror(errno));
+}
+
 void enter_netns(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #define NSEC_PER_SEC	1000000000ULL
 #define NSEC_PER_USEC	1000ULL
@@ -54,6 +55,10 @@ void stop_now(void);
 void start_thread(pthread_t *thread, void *(*run)(void *), void *arg);
 void wait_for_end(__u64 deadline);
 void join_threads(pthread_t *threads, unsigned int count);
+
+/* Binds a thread (0: the caller) to the CPU that the option @name gives. */
+#define ANY_CPU		"any"
+void bind_to_cpu(pid_t thread, const char *name, const char *cpu);
 
 /* Moves values other than 0 to the front, sorted; returns how many. */
 __u64 sort_known(__u64 *values, __u64 count);

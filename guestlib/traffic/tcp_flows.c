@@ -2,8 +2,8 @@
 /*
  * tcp_flows: bulk TCP flows from one network namespace to another, both ends
  * in this process. It costs little besides the network's own work: large sends
- * of zeros, receives that discard the data without a copy, and buffers of a
- * fixed size, so that no window grows during the measurement.
+ * of zeros, receives that discard the data without a copy, and, if asked for,
+ * buffers of a fixed size, so that no window grows during the measurement.
  *
  * After the warm-up it prints "ready"; the results are of the window that
  * begins then.
@@ -24,10 +24,13 @@
 #define PORT		5201
 #define SEND_BYTES	131072
 #define RECEIVE_MAX	1048576
+#define RTT_STEP_NS	(100 * 1000 * 1000ULL)
 
 struct settings {
 	const char *netns_client;
 	const char *netns_server;
+	const char *sender_cpu;
+	const char *receiver_cpu;
 	struct sockaddr_in to;
 	__u64 flows;
 	__u64 sndbuf;
@@ -110,6 +113,7 @@ static void *send_bulk(void *arg)
 	static const char zeros[SEND_BYTES];
 	struct flow *flow = arg;
 
+	bind_to_cpu(0, "sender-cpu", flow->settings->sender_cpu);
 	while (!stop_asked()) {
 		if (send(flow->sender, zeros, SEND_BYTES, 0) < 0 &&
 		    errno != EINTR) {
@@ -125,6 +129,7 @@ static void *receive_bulk(void *arg)
 	struct flow *flow = arg;
 	ssize_t length;
 
+	bind_to_cpu(0, "receiver-cpu", flow->settings->receiver_cpu);
 	while (!stop_asked()) {
 		/* With MSG_TRUNC, TCP copies nothing. */
 		length = recv(flow->receiver, NULL, RECEIVE_MAX, MSG_TRUNC);
@@ -140,7 +145,7 @@ static void *receive_bulk(void *arg)
 	return NULL;
 }
 
-static __u64 retransmits(const struct flow *flow)
+static struct tcp_info sender_info(const struct flow *flow)
 {
 	struct tcp_info info = {};
 	socklen_t size = sizeof(info);
@@ -148,7 +153,7 @@ static __u64 retransmits(const struct flow *flow)
 	if (getsockopt(flow->sender, IPPROTO_TCP, TCP_INFO, &info, &size))
 		die(EXIT_FAILED, "cannot read a flow's state: %s",
 		    strerror(errno));
-	return info.tcpi_total_retrans;
+	return info;
 }
 
 struct sample {
@@ -168,11 +173,31 @@ static void take_sample(const struct flow *flows, __u64 count,
 						      __ATOMIC_RELAXED);
 	sample->retransmits = 0;
 	for (i = 0; i < count; i++)
-		sample->retransmits += retransmits(&flows[i]);
+		sample->retransmits += sender_info(&flows[i]).tcpi_total_retrans;
+}
+
+/* Waits; returns the mean of all flows' smoothed round-trip times, us. */
+static __u64 watch_rtt(const struct flow *flows, __u64 count, __u64 from,
+		       __u64 duration)
+{
+	__u64 until = from + duration;
+	__u64 samples = 0;
+	__u64 total = 0;
+	__u64 when = from;
+	__u64 i;
+
+	while (when < until && !stop_asked()) {
+		when = when + RTT_STEP_NS < until ? when + RTT_STEP_NS : until;
+		sleep_until_ns(when);
+		for (i = 0; i < count; i++)
+			total += sender_info(&flows[i]).tcpi_rtt;
+		samples += count;
+	}
+	return samples ? total / samples : 0;
 }
 
 static void print_result(const struct sample *from, const struct sample *to,
-			 __u64 count)
+			 __u64 count, __u64 rtt_us)
 {
 	__u64 total = 0;
 	__u64 i;
@@ -182,13 +207,18 @@ static void print_result(const struct sample *from, const struct sample *to,
 	json_open(NULL);
 	json_count("bytes", total);
 	json_count("retransmits", to->retransmits - from->retransmits);
+	json_count("rtt_mean_us", rtt_us);
 	json_seconds("seconds", to->when - from->when);
 	json_close();
 }
 
 int main(int argc, char **argv)
 {
-	static struct settings settings = { .flows = 1 };
+	static struct settings settings = {
+		.flows = 1,
+		.sender_cpu = ANY_CPU,
+		.receiver_cpu = ANY_CPU,
+	};
 	static struct flow flows[FLOWS_MAX];
 	static struct sample first, last;
 	pthread_t threads[2 * FLOWS_MAX];
@@ -208,6 +238,10 @@ int main(int argc, char **argv)
 		  .max = 1 << 29, .help = "send buffer, bytes, 0: auto" },
 		{ .name = "rcvbuf", .number = &settings.rcvbuf,
 		  .max = 1 << 29, .help = "receive buffer, bytes, 0: auto" },
+		{ .name = "sender-cpu", .text = &settings.sender_cpu,
+		  .help = "CPU of the senders" },
+		{ .name = "receiver-cpu", .text = &settings.receiver_cpu,
+		  .help = "CPU of the receivers" },
 		{ .name = "warm-up", .duration_ns = &warm_up,
 		  .help = "time before the window, s" },
 		{ .name = "seconds", .duration_ns = &duration,
@@ -215,6 +249,7 @@ int main(int argc, char **argv)
 		{}
 	};
 	int listener;
+	__u64 rtt_us;
 	__u64 i;
 
 	parse_options(argc, argv, "send bulk TCP flows", specs);
@@ -231,13 +266,13 @@ int main(int argc, char **argv)
 	sleep_until_ns(now_ns() + warm_up);
 	take_sample(flows, settings.flows, &first);
 	json_ready();
-	sleep_until_ns(first.when + duration);
+	rtt_us = watch_rtt(flows, settings.flows, first.when, duration);
 	take_sample(flows, settings.flows, &last);
 	join_threads(threads, 2 * settings.flows);
 	for (i = 0; i < settings.flows; i++)
 		if (flows[i].error)
 			die(EXIT_FAILED, "a flow failed: %s",
 			    strerror(flows[i].error));
-	print_result(&first, &last, settings.flows);
+	print_result(&first, &last, settings.flows, rtt_us);
 	return EXIT_FINE;
 }

@@ -33,7 +33,6 @@
 #define VLAN_TAG	4
 #define STEP_MS		10
 #define SEND_STEP_NS	(1000 * 1000ULL)
-#define ANY_CPU		"any"
 
 /*
  * On one CPU vhost's thread has priority: a guest has its own CPU. Neither may
@@ -323,28 +322,12 @@ static void handle_requests(struct client *client)
 	}
 }
 
-/*
- * Binds a thread (0: the caller) to a CPU; with a @priority other than 0 it
- * becomes SCHED_FIFO.
- */
+/* With a @priority other than 0 the thread (0: the caller) is SCHED_FIFO. */
 static void place(pid_t thread, const char *name, const char *cpu, int priority)
 {
 	struct sched_param fifo = { .sched_priority = priority };
-	unsigned long number;
-	cpu_set_t cpus;
-	char *end;
 
-	CPU_ZERO(&cpus);
-	if (strcmp(cpu, ANY_CPU)) {
-		number = strtoul(cpu, &end, 10);
-		if (end == cpu || *end || number >= CPU_SETSIZE)
-			die(EXIT_USAGE, "--%s must be a CPU or any, not '%s'",
-			    name, cpu);
-		CPU_SET(number, &cpus);
-		if (sched_setaffinity(thread, sizeof(cpus), &cpus))
-			die(EXIT_FAILED, "cannot bind to CPU %lu: %s", number,
-			    strerror(errno));
-	}
+	bind_to_cpu(thread, name, cpu);
 	if (priority && sched_setscheduler(thread, SCHED_FIFO, &fifo))
 		die(EXIT_FAILED, "cannot become SCHED_FIFO: %s",
 		    strerror(errno));

@@ -19,12 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.errors import NodropError
 from nodrop.host import procfs
-from nodrop.proc import join
+from nodrop.proc import ask, join
 from nodrop.screen import clean
 
 MODULES = ("vhost_net", "tap", "tun", "nodrop")
 """In the order in which they are unloaded."""
+TOOL_TIMEOUT_S = 1800.0
+"""Of update-initramfs, on a slow machine."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
 _IN_INITRD = re.compile(r"/(nodrop|tun|tap|vhost_net)\.ko")
@@ -308,8 +311,8 @@ def _persistent(root: Path, stale: Iterable[str]) -> Iterator[str]:
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the machine; its failure shows in what is read afterwards."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
+        return ask(*words, timeout=TOOL_TIMEOUT_S)
+    except NodropError as error:
         return subprocess.CompletedProcess(words, 127, "", str(error))
 
 

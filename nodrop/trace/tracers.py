@@ -254,12 +254,9 @@ class BpftraceTracer(Tracer):
             for _ in range(2)
         )
         self._process = subprocess.Popen(
-            [
-                proc.require("setpriv", "util-linux"),
-                *("--pdeathsig", "KILL", "--"),
-                proc.require("bpftrace", "bpftrace"),
-                *("-q", "-f", "json", "-e", self._program),
-            ],
+            proc.killed_with_us(
+                [proc.require("bpftrace", "bpftrace"), "-q", "-f", "json", "-e", self._program]
+            ),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._errors,

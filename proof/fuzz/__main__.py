@@ -18,10 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from guestlib.drivers import Drivers, tap_modules
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
-from guestlib.prepare import prepare_system
-from guestlib.timing import LEAST_S
+from guestlib.environment import LEAST_S, Environment, GuestError, prepare_system
 from lab import uml
 from lab.commands import refuse_json
 from lab.guest import DiedAtBoot, GuestDied, GuestTimeout, results_directory

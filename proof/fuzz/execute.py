@@ -16,7 +16,7 @@ import time
 import traceback
 from typing import NamedTuple
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError
 from guestlib.sockets import charged
 from proof.fuzz.generate import SPECS
 from proof.fuzz.program import (

@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -43,7 +42,7 @@ from harness import (
 )
 from harness import tun as device
 
-from guestlib.process import tool
+from guestlib.process import Service, tool
 from guestlib.tundev import (
     IFF_TUN,
     MULTI_TUN,
@@ -119,27 +118,18 @@ def send_one(sock: socket.socket) -> None:
 
 
 @contextmanager
-def edge_reader(budget: int, *words: str) -> Iterator[subprocess.Popen[str]]:
+def edge_reader(budget: int, *words: str) -> Iterator[Service]:
     """Run a program for the block that reads the device with EPOLLET; it waits for a line.
 
     Args:
         words: "company": another process has its file open, and a thread works.
     """
-    words = (sys.executable, __file__, "--reader", str(budget), *words)
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout
-        equal(child.stdout.readline(), "open\n", "the reader's first line")
+    with Service([sys.executable, __file__, "--reader", str(budget), *words]) as child:
         configure(NAME, txqueuelen=500, qdisc=DEEP, address=f"{HERE} peer {THERE}/32")
         try:
             yield child
         finally:
             child.kill()
-
-
-def begin(child: subprocess.Popen[str]) -> None:
-    assert child.stdin
-    child.stdin.write("read\n")
-    child.stdin.flush()
 
 
 def work() -> None:
@@ -158,10 +148,9 @@ def read_edges(budget: int, *, company: bool) -> None:
         epoll = stack.enter_context(select.epoll())
         if company:
             # It ends with this process, which has the other end of its input.
-            words, pipe = ["cat"], subprocess.PIPE
-            stack.enter_context(subprocess.Popen(words, stdin=pipe, pass_fds=[device.fd]))
+            stack.enter_context(Service(["cat"], announces=False, pass_fds=[device.fd]))
             threading.Thread(target=work, daemon=True).start()
-        print("open", flush=True)
+        print('{"ready": true}', flush=True)
         sys.stdin.readline()
         epoll.register(device.fd, select.EPOLLIN | select.EPOLLET)
         while epoll.poll():
@@ -263,7 +252,7 @@ def case_nothing_moves() -> None:
 def case_sleeps_until_an_edge() -> None:
     with edge_reader(1) as child:
         send(3)
-        begin(child)
+        child.send()
         result = waits_for(
             lambda result: severities(result, "reader-edge") == {NAME: "fail"}, "no reader-edge"
         )
@@ -277,7 +266,7 @@ def case_sleeps_until_an_edge_in_company() -> None:
     """Nor does another holder of its file, or another thread, hide a reader that sleeps."""
     with edge_reader(1, "company") as child:
         send(3)
-        begin(child)
+        child.send()
         result = waits_for(
             lambda result: severities(result, "reader-edge") == {NAME: "fail"}, "no reader-edge"
         )
@@ -293,7 +282,7 @@ def case_sleeps_until_an_edge_in_company() -> None:
 def case_takes_a_few_for_each_edge() -> None:
     with edge_reader(2) as child:
         sender = Sender(10**7, patient=True)
-        begin(child)
+        child.send()
         result = waits_for(
             lambda result: finding(result, "reader-edge")["severity"] == "note", "no reader-edge"
         )
@@ -307,7 +296,7 @@ def case_takes_a_few_for_each_edge() -> None:
 def case_reads_until_eagain_and_is_stopped() -> None:
     with edge_reader(10**6) as child:
         send(3)
-        begin(child)
+        child.send()
         soon(lambda: counters()["taken"] == 3, "packets are missing")
         equal(finding(diagnose(NAME, seconds=SURE_S), "reader-edge")["severity"], "ok", "its ring")
         os.kill(child.pid, signal.SIGSTOP)

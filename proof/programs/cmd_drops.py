@@ -47,7 +47,7 @@ from harness import (
 
 from guestlib.namespaces import inside, namespaces
 from guestlib.netstats import qdisc_counters
-from guestlib.process import ip_batch, netns_path
+from guestlib.process import ip_batch
 from guestlib.tracing import TRACING, mount_tracefs
 from guestlib.tundev import IFF_TUN, TunDevice
 from lab.variant import Variant
@@ -203,7 +203,7 @@ def case_namespaces() -> None:
 
 def ping() -> None:
     """Send 100 datagrams in the other namespace."""
-    with inside(netns_path("ndblue")), udp() as sock:
+    with inside("ndblue"), udp() as sock:
         for _ in range(100):
             sock.sendto(bytes(64), (THERE, 9))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -29,8 +28,7 @@ from harness import (
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.namespaces import namespaces
-from guestlib.process import ip_batch, tool
-from guestlib.timing import time_limit
+from guestlib.process import Service, ip_batch, tool
 from guestlib.tundev import IFF_TUN, TunDevice, known_flags
 from lab.variant import Variant
 
@@ -186,7 +184,7 @@ def case_guard_and_causes() -> None:
 
 def case_namespace_without_a_name() -> None:
     """Its label is its inode, not the pid of a process in it."""
-    with subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE) as process:
+    with Service(["unshare", "-n", "cat"], announces=False) as process:
         own = Path("/proc/self/ns/net").stat().st_ino
         path = Path(f"/proc/{process.pid}/ns/net")
         soon(lambda: path.stat().st_ino != own, "no namespace")
@@ -195,7 +193,6 @@ def case_namespace_without_a_name() -> None:
         labels = {"device": NAME, "netns": f"net:[{inode}]", "kind": "tap"}
         equal(of(exported("-A"), "nodrop_device_up", **labels), 0, "up")
         equal(of(exported("-n", str(process.pid)), "nodrop_device_up", **labels), 0, "up")
-        process.communicate()
 
 
 def case_with_the_rights_of_the_service() -> None:
@@ -208,14 +205,11 @@ def case_with_the_rights_of_the_service() -> None:
     with tempfile.TemporaryDirectory() as folder, namespaces("ndblue"), tun(20) as device:
         ip_batch([f"link set dev {NAME} netns ndblue"])
         os.chown(folder, NOBODY, NOBODY)
-        # Pass the device to a process of another user.
-        child = subprocess.Popen(
-            ["cat"], stdin=subprocess.PIPE, pass_fds=[device.fd], user=NOBODY, extra_groups=[]
-        )
         path = Path(folder) / "nodrop.prom"
         by = ("setpriv", f"--bounding-set={rights}", "--no-new-privs")
-        ended(start("export", "-A", "--out", str(path), by=by), 0)
-        child.communicate(timeout=time_limit(5))
+        # Another user's process has the device, too.
+        with Service(["cat"], announces=False, pass_fds=[device.fd], user=NOBODY):
+            ended(start("export", "-A", "--out", str(path), by=by), 0)
         equal(path.stat().st_mode & 0o777, 0o644, "mode")
         found = samples(path.read_text())
         labels = {"device": NAME, "netns": "ndblue"}

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from harness import NAME, Skip, drivers, equal, run, soon, tun
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.namespaces import namespaces
-from guestlib.process import ip_batch, tool
+from guestlib.process import Service, ip_batch, tool
 from guestlib.tundev import IFF_TUN, TunDevice, known_flags
 from lab.variant import Variant
 from nodrop.host import ethtool, netns
@@ -55,8 +54,8 @@ def case_off_and_on() -> None:
 def case_other_namespace() -> None:
     with namespaces(AWAY), TunDevice(NAME, IFF_TUN):
         ip_batch([f"link set dev {NAME} netns {AWAY}"])
-        inside = subprocess.Popen(["ip", "netns", "exec", AWAY, "sleep", "1000"])
-        try:
+        argv = ["ip", "netns", "exec", AWAY, "sleep", "1000"]
+        with Service(argv, announces=False) as inside:
             here = os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116
             soon(
                 lambda: os.stat(f"/proc/{inside.pid}/ns/net").st_ino != here,  # noqa: PTH116
@@ -68,9 +67,6 @@ def case_other_namespace() -> None:
                     nodrop("-n", where, "set", "--now", NAME, "backpressure", word)
                     got = netns.run_inside(AWAY, flag)
                     equal(got, wanted, f"the flag after {word} by {where}")
-        finally:
-            inside.kill()
-            inside.wait()
 
 
 def case_default() -> None:

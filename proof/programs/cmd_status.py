@@ -29,10 +29,10 @@ from harness import (
 )
 
 from guestlib.drivers import IFF_BACKPRESSURE
+from guestlib.environment import LEAST_S
 from guestlib.namespaces import namespaces
 from guestlib.netstats import link_counters
 from guestlib.process import in_netns, ip_batch, tool
-from guestlib.timing import LEAST_S
 from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice, known_flags
 from lab.variant import Variant
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from harness import check
 
-from guestlib.timing import time_limit
+from guestlib.environment import time_limit
+from guestlib.process import as_user
 from nodrop import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -82,11 +83,7 @@ def start(*words: str, by: tuple[str, ...] = (), user: int = 0) -> subprocess.Po
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        user=user or None,
-        group=user or None,
-        extra_groups=[] if user else None,
-        # The current directory may be inaccessible to others.
-        cwd="/" if user else None,
+        **as_user(user),
     )
 
 

@@ -49,9 +49,9 @@ from harness import (
     udp,
 )
 
+from guestlib.environment import time_limit
 from guestlib.netstats import link_counters
 from guestlib.process import tool
-from guestlib.timing import time_limit
 from guestlib.tracing import freed
 from guestlib.tundev import (
     IFF_NO_PI,

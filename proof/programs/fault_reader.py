@@ -40,7 +40,7 @@ from harness import (
     until_stopped,
 )
 
-from guestlib.timing import time_limit
+from guestlib.environment import time_limit
 from guestlib.tracing import freed
 from guestlib.tundev import IFF_TUN, TunDevice, configure
 from proof.sweep.readers import CANCEL, Uring

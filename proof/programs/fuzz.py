@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from harness import Skip, check, equal, parameter, run
 
-from guestlib.timing import SLOW
+from guestlib.environment import SLOW
 from guestlib.tundev import IFF_NO_PI, IFF_TAP
 from lab.variant import Variant
 from proof.fuzz.execute import Execution, execute

@@ -28,13 +28,19 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from guestlib.drivers import Drivers
-from guestlib.environment import Environment
-from guestlib.failure import GuestError, Unsupported
+from guestlib.environment import (
+    Environment,
+    GuestError,
+    Unsupported,
+    prepare_system,
+    scaled,
+    setting,
+    time_limit,
+    wait_until,
+)
 from guestlib.netstats import driver_counters, link_counters, qdisc_counters
 from guestlib.pktgen import Pktgen
-from guestlib.prepare import prepare_system, setting
 from guestlib.process import ip_batch, tool
-from guestlib.timing import scaled, time_limit, wait_until
 from guestlib.tundev import IFF_TAP, IFF_TUN, MULTI_TUN, TunDevice, configure
 from guestlib.vhost_client import VhostClient
 from lab.variant import Variant

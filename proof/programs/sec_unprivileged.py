@@ -17,16 +17,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import select
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
 
 from harness import (
     NAME,
@@ -45,11 +42,10 @@ from harness import (
     udp,
 )
 
-from guestlib.failure import GuestError
+from guestlib.environment import NO_IPV6, GuestError, set_sysctls, time_limit
 from guestlib.netstats import qdisc_counters
-from guestlib.process import ip_batch, tool
+from guestlib.process import Service, ip_batch, tool
 from guestlib.sockets import charged
-from guestlib.timing import time_limit
 from guestlib.tundev import IFF_TAP
 from guestlib.vhost_client import RX, TX, EmptyVhost
 from lab.variant import Variant
@@ -68,78 +64,21 @@ PACKETS = 3000
 REFUSED = {errno.EBADF, errno.ENOTSOCK, errno.ESOCKTNOSUPPORT, errno.EINVAL}
 
 
-class Unprivileged:
-    """A process of user nobody that runs a part; a context manager, which kills it.
-
-    Args:
-        part: one of PARTS.
-    """
-
-    def __init__(self, part: Callable[[], None]) -> None:
-        self._argv = [*UNSHARE, sys.executable, __file__, "--part", part.__name__]
-
-    def __enter__(self) -> Self:
-        _namespaces_allowed()
-        for name in WORLD_WRITABLE:
-            # As with Debian's udev rules, except that vhost-net's group is kvm there.
-            if Path(name).exists():
-                Path(name).chmod(0o666)
-        self._process = _as_nobody(self._argv)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(time_limit(10))
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-    @property
-    def pid(self) -> int:
-        """The process's pid, which also names its namespaces."""
-        return self._process.pid
-
-    def kill(self) -> None:
-        """Kill it, and so its namespaces."""
-        self._process.kill()
-
-    def next_report(self, timeout: float = 20.0) -> dict[str, Any]:
-        """Return its next report; fail the case if it has ended or the time is over."""
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], time_limit(timeout))
-        line = self._process.stdout.readline() if ready else b""
-        if not line:
-            state = "has ended" if ready else f"reports nothing for {timeout:g} s"
-            raise AssertionError(f"the unprivileged process {state}")
-        found = json.loads(line)
-        assert isinstance(found, dict), found
-        return found
-
-    def resume(self) -> None:
-        """Make it return from wait_for_resume()."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-
-
-def _as_nobody(argv: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        # The current directory may be inaccessible to others.
-        cwd="/",
-    )
-
-
-def _namespaces_allowed() -> None:
-    with _as_nobody([*UNSHARE, "true"]) as process:
-        process.communicate(timeout=time_limit(10))
-    if process.returncode:
-        raise Skip("unprivileged user namespaces are disabled here")
+@contextmanager
+def unprivileged(part: Callable[[], None]) -> Iterator[Service]:
+    """Run a part, one of PARTS, as user nobody; its pid also names its namespaces."""
+    try:
+        with Service([*UNSHARE, "true"], announces=False, user=NOBODY) as trial:
+            trial.wait(time_limit(10))
+    except GuestError as error:
+        raise Skip(f"unprivileged user namespaces are disabled here: {error}") from error
+    for name in WORLD_WRITABLE:
+        # As with Debian's udev rules, except that vhost-net's group is kvm there.
+        if Path(name).exists():
+            Path(name).chmod(0o666)
+    argv = [*UNSHARE, sys.executable, __file__, "--part", part.__name__]
+    with Service(argv, announces=False, user=NOBODY) as user:
+        yield user
 
 
 def report(**found: object) -> None:
@@ -148,7 +87,7 @@ def report(**found: object) -> None:
 
 
 def wait_for_resume() -> None:
-    """Block a part until the program calls resume(); exit if the program has ended."""
+    """Block a part until the program sends a line; exit if the program has ended."""
     if not sys.stdin.readline():
         sys.exit(0)
 
@@ -162,14 +101,6 @@ def open_programs() -> None:
     os.environ["LAB_BIN"] = str(copy)
 
 
-def disable_ipv6() -> None:
-    """Disable IPv6 in the part's namespace, so that the kernel sends no packets of its own."""
-    for name in ("all", "default"):
-        knob = Path("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
-        if knob.exists():
-            knob.write_text("1")
-
-
 def read(fd: int) -> None:
     """Read until the program kills this process; report the queued packets at each read."""
     while True:
@@ -179,12 +110,12 @@ def read(fd: int) -> None:
 
 
 def route() -> None:
-    disable_ipv6()
+    set_sysctls(NO_IPV6)
     report()
     wait_for_resume()
     with tun(5) as device:
         ip_batch([f"address add {THEIRS}/24 dev ndveth1", "link set dev ndveth1 up"])
-        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        set_sysctls({"net/ipv4/ip_forward": "1"})
         report()
         wait_for_resume()
         read(device.fd)
@@ -196,7 +127,7 @@ def forwards(port: str) -> bool:
 
 
 def bridge() -> None:
-    disable_ipv6()
+    set_sysctls(NO_IPV6)
     try:
         ip_batch(["link add ndbridge type bridge"])
     except GuestError as error:
@@ -220,10 +151,10 @@ def bridge() -> None:
 
 
 @contextmanager
-def slow_reader(part: Callable[[], None]) -> Iterator[Unprivileged]:
+def slow_reader(part: Callable[[], None]) -> Iterator[Service]:
     """Start an unprivileged user that forwards to a device, and hardly reads it."""
-    with Unprivileged(part) as user:
-        found = user.next_report()
+    with unprivileged(part) as user:
+        found = user.receive()
         if "skip" in found:
             raise Skip(f"no bridge here: {found['skip']}")
         ip_batch([f"link add ndveth0 type veth peer name ndveth1 netns {user.pid}"])
@@ -233,11 +164,11 @@ def slow_reader(part: Callable[[], None]) -> Iterator[Unprivileged]:
             else:
                 ip_batch(["address add 198.18.0.1/24 dev ndveth0", "link set dev ndveth0 up"])
                 ip_batch([f"neigh replace {THERE} lladdr {BEHIND} dev ndveth0"])
-            user.resume()
-            user.next_report()
+            user.send()
+            user.receive()
             if part is route:
                 ip_batch([f"route add {THERE}/32 via {THEIRS} dev ndveth0"])
-            user.resume()
+            user.send()
             yield user
         finally:
             # The other end's deletion may have deleted it.
@@ -256,10 +187,10 @@ def never_waits(sock: socket.socket, address: str, calls: int = 200) -> None:
         time.sleep(0.002)
 
 
-def pushes_back(user: Unprivileged) -> None:
+def pushes_back(user: Service) -> None:
     """Fail unless the user's device exerts backpressure."""
     while True:
-        found = user.next_report()
+        found = user.receive()
         if found["stops"] and found["queued"]:
             return
 
@@ -288,7 +219,7 @@ def case_bridged_packets_block_only_their_socket() -> None:
 
 
 def wrong_backends() -> None:
-    disable_ipv6()
+    set_sysctls(NO_IPV6)
     errnos: dict[str, int] = {}
     with ExitStack() as stack:
         vhost = EmptyVhost()
@@ -319,7 +250,7 @@ def wrong_backends() -> None:
 
 
 def share_a_tap() -> None:
-    disable_ipv6()
+    set_sysctls(NO_IPV6)
     most = 0
     with (
         tun(RING, flags=IFF_TAP) as device,
@@ -346,15 +277,15 @@ PARTS = (route, bridge, wrong_backends, share_a_tap)
 
 
 def case_files_that_are_no_taps() -> None:
-    with Unprivileged(wrong_backends) as user:
-        for what, code in user.next_report()["errnos"].items():
+    with unprivileged(wrong_backends) as user:
+        for what, code in user.receive()["errnos"].items():
             name = errno.errorcode.get(code, str(code))
             check(code in REFUSED, f"{what}: {name}")
 
 
 def case_two_on_one_tap() -> None:
-    with Unprivileged(share_a_tap) as user:
-        found = user.next_report(60)
+    with unprivileged(share_a_tap) as user:
+        found = user.receive(time_limit(60))
     equal(sum(found["packets"]), PACKETS, "packets that arrived")
     equal(found["drops"], {}, "packets dropped")
     check(found["most"] <= RING + 2 * BATCH, f"a queue had {found['most']} packets")

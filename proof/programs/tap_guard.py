@@ -16,10 +16,10 @@ from pathlib import Path
 from harness import check, equal, one_cpu, soon
 from tap_sockets import MOST, Flow, counters, drain, drops, parameter, run_taps, segmenting, sockets
 
+from guestlib.environment import time_limit
 from guestlib.process import ip_batch
 from guestlib.sockets import charged
 from guestlib.taps import MAC, NAME, frame, guest_tap, rx_dropped, topology
-from guestlib.timing import time_limit
 from guestlib.vhost_client import RX, EmptyVhost
 
 MANY = 16

@@ -29,7 +29,8 @@ from tap_sockets import (
 )
 
 from guestlib.namespaces import inside
-from guestlib.process import netns_path, tool
+from guestlib.netstats import mac_of
+from guestlib.packets import ethernet, numbered_echo, swapped
 from guestlib.sockets import charged
 from guestlib.taps import (
     ADDRESS,
@@ -42,7 +43,6 @@ from guestlib.taps import (
     rx_dropped,
     topology,
 )
-from proof.sweep.payload import echo, ethernet, swapped
 
 MANY = 16
 """Sockets; their send buffers exceed a ring of 500 slots."""
@@ -147,7 +147,7 @@ def mirror(fd: int) -> None:
 def case_acks_are_not_charged() -> None:
     """ACKs of several segments at once overflow the ring."""
     with topology("sibling", ring=1) as tap, ExitStack() as stack:
-        with inside(netns_path("sib")):
+        with inside("sib"):
             listener = stack.enter_context(socket.create_server((SIBLING, 0)))
             client = stack.enter_context(socket.socket())
         listener.setblocking(False)
@@ -193,10 +193,9 @@ def case_segments_are_counted() -> None:
 
 def send_requests(fd: int, mac: str, source: str, count: int) -> None:
     """Send echo requests from a guest to the senders' kernel."""
-    show = ["ip", "netns", "exec", "sib", "cat", "/sys/class/net/sib0/address"]
-    theirs, own = (bytes.fromhex(text.strip().replace(":", "")) for text in (tool(show), mac))
+    head = ethernet(mac_of("sib0", "sib"), bytes.fromhex(mac.replace(":", "")))
     for number in range(count):
-        os.write(fd, ethernet(theirs, own) + echo(source, SIBLING, number))
+        os.write(fd, head + numbered_echo(source, SIBLING, number))
 
 
 def is_reply(frame: bytes) -> bool:

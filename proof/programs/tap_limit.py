@@ -10,7 +10,7 @@ import socket
 from harness import check, each, equal, soon
 from tap_sockets import MOST, Flow, counters, drain, drops, run_taps, sockets
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError
 from guestlib.process import ip_batch
 from guestlib.sockets import charged
 from guestlib.taps import INT_MAX, NAME, rx_dropped, topology

@@ -14,9 +14,9 @@ import harness
 from harness import check, drivers, equal, packets, run, soon
 
 from guestlib.drivers import tap_modules
+from guestlib.environment import setting
 from guestlib.namespaces import inside
-from guestlib.prepare import setting
-from guestlib.process import ip_batch, netns_path
+from guestlib.process import ip_batch
 from guestlib.sockets import UDP_SEGMENT, charged
 from guestlib.taps import ADDRESS, GUEST_MAC, NAME, LinkTap, guest_tap
 
@@ -49,7 +49,7 @@ def parameter(name: str, value: str) -> AbstractContextManager[None]:
 def sockets(count: int, netns: str, *, connected: bool = True) -> Iterator[list[socket.socket]]:
     """Open non-blocking UDP sockets in a namespace for the block; connect them to the tap."""
     with ExitStack() as stack:
-        with inside(netns_path(netns)):
+        with inside(netns):
             made = [
                 stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
                 for _ in range(count)

@@ -38,18 +38,14 @@ from harness import (
 )
 
 from guestlib.drivers import module_file
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
+from guestlib.environment import Environment, GuestError, setting, time_limit
 from guestlib.netstats import qdisc_counters
-from guestlib.packets import ip4, summed
-from guestlib.prepare import setting
+from guestlib.packets import ethernet, ip4, summed
 from guestlib.process import ip_batch, tool
 from guestlib.sockets import MSG_ZEROCOPY, RESET_ON_CLOSE, SO_ZEROCOPY, charged, completed
-from guestlib.timing import time_limit
 from guestlib.tundev import IFF_TAP, TSO_OFFLOADS, TUNSETSNDBUF, TunDevice, configure
 from guestlib.vhost_client import VhostClient
 from lab.variant import Variant
-from proof.sweep.payload import ethernet
 
 GUEST, FAST, BRIDGE, FAR = "ndguest", "ndfast", "ndbridge", "ndfar"
 MACS = {GUEST: "02:00:00:00:00:0a", NAME: "02:00:00:00:00:0b", FAST: "02:00:00:00:00:0c"}

@@ -40,9 +40,9 @@ from harness import (
     until_stopped,
 )
 
+from guestlib.environment import time_limit
 from guestlib.process import tool
 from guestlib.sockets import charged
-from guestlib.timing import time_limit
 from guestlib.tracing import seen, tracing
 from guestlib.tundev import attach_queue
 

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from harness import Reader, Sender, check, drops, equal, parameter, run, soon, tun, udp
 
+from guestlib.environment import setting, time_limit
 from guestlib.netstats import driver_counters
-from guestlib.prepare import setting
 from guestlib.process import ip_batch
 from guestlib.sockets import grow
-from guestlib.timing import time_limit
 from guestlib.tracing import events, tracing
 from guestlib.tundev import MULTI_TUN, TunDevice, configure
 

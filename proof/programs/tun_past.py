@@ -42,11 +42,10 @@ from harness import (
     until_stopped,
 )
 
-from guestlib.failure import GuestError
+from guestlib.environment import LEAST_S, GuestError
 from guestlib.netstats import qdisc_counters
 from guestlib.process import tool
 from guestlib.sockets import PACKET_QDISC_BYPASS, SOL_PACKET, UDP_SEGMENT, charged
-from guestlib.timing import LEAST_S
 from guestlib.tundev import IFF_TAP
 from proof import bpf
 

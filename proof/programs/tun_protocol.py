@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import check, drivers, run
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError
 from guestlib.process import tool
 from lab.variant import Variant
 

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from harness import DEEP, check, each, equal, one_cpu, packets, run, soon
 
+from guestlib.environment import setting
 from guestlib.namespaces import namespaces
 from guestlib.netstats import driver_counters, qdisc_counters
 from guestlib.packets import checksum, ip4, ip6, pseudo, summed
-from guestlib.prepare import setting
 from guestlib.process import ip_batch
 from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TUN, TunDevice
 from proof.sweep.topology import replace_qdisc

@@ -34,8 +34,8 @@ from harness import (
     udp,
 )
 
+from guestlib.environment import time_limit
 from guestlib.sockets import grow
-from guestlib.timing import time_limit
 from guestlib.tracing import TRACING, events, forget, seen, tracing
 
 EVENTS = ("nodrop_stop", "nodrop_wake", "nodrop_guard", "nodrop_kick")

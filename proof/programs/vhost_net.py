@@ -33,9 +33,9 @@ from harness import (
 )
 
 from guestlib.drivers import IFF_BACKPRESSURE
+from guestlib.environment import time_limit
 from guestlib.netstats import link_counters
 from guestlib.process import ip_batch
-from guestlib.timing import time_limit
 from guestlib.tracing import freed
 from guestlib.tundev import IFF_MULTI_QUEUE, IFF_TAP, TunDevice, attach_queue, known_flags
 from guestlib.vhost_client import VhostClient

@@ -13,10 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from guestlib.drivers import Drivers, modules, tap_modules
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
-from guestlib.prepare import prepare_system
-from guestlib.timing import LEAST_S, wait_until
+from guestlib.environment import LEAST_S, Environment, GuestError, prepare_system, wait_until
 from lab import uml
 from lab.commands import refuse_json
 from lab.kernel import ensure_artifacts, ensure_kernel

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from guestlib.timing import wait_until
+from guestlib.environment import wait_until
+from guestlib.netstats import dropped
+from guestlib.taps import LOWER
 from guestlib.tracing import reasons_freed
 from proof.sweep.readers import LOSES, Readers, Tally
 from proof.sweep.rows import Row
 from proof.sweep.senders import Icmp, RowSender
-from proof.sweep.topology import LOWER, NAME, Dut, dropped, sample_qdisc
+from proof.sweep.topology import NAME, Dut, sample_qdisc
 
 CAUSES = frozenset(
     f"drop_{cause}"

@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
 
-from guestlib.failure import GuestError
+from guestlib.environment import GuestError, wait_until
 from guestlib.kreader import Counts, KernelReader
+from guestlib.packets import MAGIC, number_of, right, swapped
 from guestlib.process import ip_batch
-from guestlib.timing import wait_until
 from guestlib.tundev import attach_queue
 from guestlib.vhost_client import VhostClient, VhostCounts
-from proof.sweep.payload import MAGIC, number_of, right, swapped
 from proof.sweep.topology import NAME, Dut
 
 libc = ctypes.CDLL(None, use_errno=True)

@@ -11,8 +11,9 @@ import struct
 from contextlib import ExitStack, suppress
 from typing import Self
 
+from guestlib.environment import wait_until
 from guestlib.namespaces import inside
-from guestlib.process import netns_path
+from guestlib.packets import PORT, SIZE, TCP_PORT, ethernet, numbered, numbered_echo, numbered_udp
 from guestlib.sockets import (
     MSG_ZEROCOPY,
     PACKET_QDISC_BYPASS,
@@ -24,11 +25,10 @@ from guestlib.sockets import (
     completed,
     grow,
 )
-from guestlib.timing import wait_until
+from guestlib.taps import LOWER
 from proof import bpf
-from proof.sweep.payload import PORT, SIZE, TCP_PORT, echo, ethernet, payload, udp
 from proof.sweep.readers import MOST
-from proof.sweep.topology import LOWER, NAME, VLAN_ID, Dut
+from proof.sweep.topology import NAME, VLAN_ID, Dut
 
 HUGE = 32 << 20
 """A send buffer that no burst fills, bytes."""
@@ -75,10 +75,7 @@ class RowSender:
 
     def __enter__(self) -> Self:
         try:
-            if self.dut.netns:
-                with inside(netns_path(self.dut.netns)):
-                    self._set_up()
-            else:
+            with inside(self.dut.netns):
                 self._set_up()
         except BaseException:
             self._stack.close()
@@ -141,7 +138,7 @@ class Udp(RowSender):
         self.sock = self.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
     def _one(self, number: int) -> None:
-        self.sock.sendto(payload(number), (self.dut.address, self.port(number)))
+        self.sock.sendto(numbered(number), (self.dut.address, self.port(number)))
 
 
 class Forwarded(Udp):
@@ -160,7 +157,7 @@ class Gso(Udp):
         self.sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, SIZE)
 
     def _one(self, number: int) -> None:
-        data = b"".join(payload(number + at) for at in range(SEGMENTS))
+        data = b"".join(numbered(number + at) for at in range(SEGMENTS))
         self.sock.sendto(data, (self.dut.address, self.port(number)))
 
 
@@ -176,7 +173,7 @@ class Zerocopy(Udp):
 
     def _one(self, number: int) -> None:
         to = (self.dut.address, self.port(number))
-        self._memory.append(payload(number))
+        self._memory.append(numbered(number))
         self.sock.sendto(self._memory[-1], MSG_ZEROCOPY, to)
         self._waiting += 1
         if self._waiting % 64 == 0:
@@ -197,7 +194,7 @@ class Multicast(RowSender):
         self.scope = socket.if_nametoindex(self.dut.out)
 
     def _one(self, number: int) -> None:
-        self.sock.sendto(payload(number), (GROUP, self.port(number), 0, self.scope))
+        self.sock.sendto(numbered(number), (GROUP, self.port(number), 0, self.scope))
 
 
 class Packet(RowSender):
@@ -219,7 +216,7 @@ class Packet(RowSender):
 
     def _one(self, number: int) -> None:
         dut = self.dut
-        packet = udp(dut.peer, dut.address, number, self.port(number))
+        packet = numbered_udp(dut.peer, dut.address, number, self.port(number))
         self.sock.sendto(self.head + packet, self.to)
 
 
@@ -255,7 +252,7 @@ class Icmp(RowSender):
 
     def _one(self, number: int) -> None:
         dut = self.dut
-        request = self.head + echo(dut.address, dut.peer, number)
+        request = self.head + numbered_echo(dut.address, dut.peer, number)
         os.pwritev(dut.fds[0], [request], -1, os.RWF_NOWAIT)
 
 
@@ -296,7 +293,7 @@ class TcpSender(RowSender):
         poll.register(self.client, select.POLLOUT)
         poll.poll(100)
         # Small enough to be sent whole.
-        self.client.send(payload(number))
+        self.client.send(numbered(number))
 
     def came(self) -> int:
         """Return how many payloads arrived at the other end."""
@@ -304,7 +301,7 @@ class TcpSender(RowSender):
             while self.server and (data := self.server.recv(1 << 16)):
                 self.received += data
         while len(self.received) >= SIZE:
-            assert self.received[:SIZE] == payload(self.count), "TCP's bytes were changed"
+            assert self.received[:SIZE] == numbered(self.count), "TCP's bytes were changed"
             self.received = self.received[SIZE:]
             self.count += 1
         return self.count

@@ -27,13 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from guestlib.environment import Environment
-from guestlib.failure import GuestError
+from guestlib.environment import NO_IPV6, Environment, GuestError, set_sysctls, wait_until
 from guestlib.namespaces import inside, namespaces
 from guestlib.netlink import DONE, DUMP, ERROR, REQUEST, attributes, message, messages, raise_for
-from guestlib.netstats import parse_snmp
-from guestlib.process import in_netns, ip_batch, netns_path, tool
-from guestlib.timing import wait_until
+from guestlib.netstats import dropped, mac_of, parse_snmp
+from guestlib.process import ip_batch, tool
+from guestlib.taps import LOWER, veth_beyond, veth_to_far
 from guestlib.tracing import IPV4, IPV6, VLAN, freed
 from guestlib.tundev import (
     IFF_MULTI_QUEUE,
@@ -47,32 +46,23 @@ from guestlib.tundev import (
 from nodrop.host import ethtool
 from proof.sweep.rows import Row
 
-LOWER, BYSTANDER = "up0", "nd9"
+BYSTANDER = "nd9"
 VLAN_ID = 5
-QUIET = """
-cd /proc/sys/net
-for conf in all default; do
-    echo 1 >ipv6/conf/$conf/disable_ipv6
-    echo 0 >ipv6/conf/$conf/dad_transmits
-    echo 0 >ipv6/conf/$conf/router_solicitations
-done
-echo 1 >ipv4/ip_forward
-echo 0 >ipv4/conf/all/send_redirects
-# No errors: the kernel's own packets would be counted among the drops.
-echo 0 >ipv4/icmp_msgs_burst
-echo 0 >ipv4/icmp_msgs_per_sec
-# For zerocopy completions; before 6.9 one limit for all namespaces.
-if [ -e core/optmem_max ]; then echo 33554432 >core/optmem_max; fi
-"""
-
-
-def mac_of(name: str, netns: str = "") -> bytes:
-    path = f"/sys/class/net/{name}/address"
-    if netns:
-        text = tool(["ip", "netns", "exec", netns, "cat", path])
-    else:
-        text = Path(path).read_text(encoding="ascii")
-    return bytes.fromhex(text.strip().replace(":", ""))
+QUIET = NO_IPV6 | {
+    **{
+        f"net/ipv6/conf/{conf}/{name}": "0"
+        for conf in ("all", "default")
+        for name in ("dad_transmits", "router_solicitations")
+    },
+    "net/ipv4/ip_forward": "1",
+    "net/ipv4/conf/all/send_redirects": "0",
+    # No errors: the kernel's own packets would be counted among the drops.
+    "net/ipv4/icmp_msgs_burst": "0",
+    "net/ipv4/icmp_msgs_per_sec": "0",
+    # For zerocopy completions; before 6.9 one limit for all namespaces.
+    "net/core/optmem_max": "33554432",
+}
+"""Sysctls of each namespace."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def unmade() -> int:
 
 def far_unmade() -> int:
     """Return the same for the namespace far."""
-    with inside(netns_path("far")):
+    with inside("far"):
         return unmade()
 
 
@@ -111,37 +101,27 @@ def laboratory() -> Iterator[Lab]:
     """Create the topology for the block."""
     with ExitStack() as stack:
         stack.enter_context(namespaces("far", "beyond", "away"))
-        tool(["sh", "-c", QUIET])
-        for netns in ("far", "beyond", "away"):
-            tool(in_netns(netns, ["sh", "-c", QUIET]))
+        for netns in ("", "far", "beyond", "away"):
+            with inside(netns):
+                set_sysctls(QUIET)
+        stack.enter_context(veth_to_far())
+        veth_beyond()
         ip_batch(
             [
-                f"link add {LOWER} type veth peer name up1 netns far",
                 f"link add link {LOWER} name {LOWER}.5 type vlan id {VLAN_ID}",
                 f"address add 10.9.0.2/24 dev {LOWER}",
-                f"link set {LOWER} up",
                 f"link set {LOWER}.5 up",
             ]
         )
-        stack.callback(ip_batch, [f"link delete {LOWER}"])
         up0, up1 = mac_of(LOWER), mac_of("up1", "far")
         ip_batch(
             [
                 f"link add link up1 name up1.5 type vlan id {VLAN_ID}",
-                "link add b0 type veth peer name b1 netns beyond",
-                "address add 10.9.0.3/24 dev up1",
-                "address add 10.8.0.1/24 dev b0",
-                "link set up1 up",
                 "link set up1.5 up",
-                "link set b0 up",
                 f"neigh replace 10.9.0.2 lladdr {up0.hex(':')} dev up1 nud permanent",
                 "route add 198.18.0.0/24 via 10.9.0.2",
             ],
             netns="far",
-        )
-        ip_batch(
-            ["link set b1 up", "address add 10.8.0.2/24 dev b1", "route add default via 10.8.0.1"],
-            netns="beyond",
         )
         yield Lab(
             environment=Environment.from_environ(),
@@ -245,11 +225,6 @@ _TYPE = {
     # With snooping the bridge would send packets of its own.
     "bridge": "bridge mcast_snooping 0",
 }
-
-
-def dropped(device: str, way: str) -> int:
-    """Return a device's drop counter, of transmitted (``tx``) or received (``rx``) packets."""
-    return int(Path(f"/sys/class/net/{device}/statistics/{way}_dropped").read_text())
 
 
 class Dut:
@@ -394,12 +369,8 @@ class Dut:
         knob = Path(f"/proc/sys/net/ipv6/conf/{self.out}/disable_ipv6")
 
         def switch(value: str) -> None:
-            with suppress(FileNotFoundError):
-                if self.netns:
-                    with inside(netns_path(self.netns)):
-                        knob.write_text(value)
-                else:
-                    knob.write_text(value)
+            with suppress(FileNotFoundError), inside(self.netns):
+                knob.write_text(value)
 
         switch("0")
         if self.netns:

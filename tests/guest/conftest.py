@@ -27,7 +27,6 @@ _CASE = re.compile(r"\btest_case\[([\w.]+)::")
 
 
 def guest_of(name: str) -> int:
-    """Return the number of a program's guest."""
     return [path.name for path in PROGRAMS].index(name) % GUESTS
 
 

@@ -43,7 +43,6 @@ FOUND: dict[str, dict[str, tuple[str, str]]] = {
 
 @pytest.fixture(scope="session")
 def broken(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the module for the kernel under test."""
     place = tmp_path_factory.mktemp("broken")
     for source in SOURCES.iterdir():
         shutil.copy(source, place)

@@ -179,10 +179,7 @@ def test_guest_has_no_network_of_the_host(kernel: Kernel, tmp_path: Path) -> Non
 
 
 def test_hanging_guest_is_stopped_and_reported(
-    kernel: Kernel,
-    tmp_path: Path,
-    time_passes: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
+    kernel: Kernel, tmp_path: Path, time_passes: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver = guest._Guest._deliver
 
@@ -293,7 +290,6 @@ def test_ending_the_host_side_leaves_nothing(
 
 
 def lab_run(*words: str) -> Terminal:
-    """Start the command on a pseudo-terminal of its own."""
     program = Path(sys.executable).with_name("nodrop-lab")
     return Terminal([program, "run", "--flavour", FLAVOUR, *words], {"TERM": "xterm"})
 

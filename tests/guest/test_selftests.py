@@ -15,14 +15,7 @@ from accounting import account, check_case, check_report
 
 from guest.conftest import FLAVOUR, PROGRAMS, guest_of
 from lab.kernel import Artifacts, Kernel
-from proof.selftests import (
-    Report,
-    find_cases,
-    find_kunit,
-    run_kunit,
-    run_selftest,
-    run_together,
-)
+from proof.selftests import Report, find_cases, find_kunit, run_kunit, run_selftest, run_together
 
 Run = Callable[[Path], tuple[Report, list[str]]]
 CASES = [(program, case) for program in PROGRAMS for case in find_cases(program)]

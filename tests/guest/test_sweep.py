@@ -82,7 +82,6 @@ def findings(run: GuestRun) -> str:
 
 
 def assert_holds(run: GuestRun) -> None:
-    """Fail unless every row of a run passes."""
     assert run.status == 0, findings(run)
     assert not run.splats, "\n".join(splat.text for splat in run.splats)
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from accounting import account
@@ -37,16 +38,10 @@ SELFTESTS = [
 TAPS = [path for path in _ALL if path.name.startswith("tap_")]
 """Programs for macvtap and ipvtap."""
 _HERE = REPOSITORY / "tests/kernels"
-VPNS = [_HERE / "programs/vpns"]
-"""Real VPNs, and the command's output about them."""
-AT_WORK = _HERE / "programs/at_work"
-UPSTREAM = _HERE / "programs/upstream"
+AT_WORK, UPSTREAM = _HERE / "programs/at_work", _HERE / "programs/upstream"
 AFTER_REMOVAL = _HERE / "programs/stock_again"
-COMPAT_PROGRAMS = find_selftests(REPOSITORY / "tests/compat")
-DROPS = REPOSITORY / "proof/programs/cmd_drops.py"
-LIVE_PROGRAMS = [_HERE / "live/livepatch"]
-ROUNDS = "100"
-"""How often to load and unload the livepatch under load."""
+LIVE = {"LAB_MODULES": f"{TOOLS}/live", "LAB_ROUNDS": "100"}
+"""Environment of the livepatch's program: its modules, and how often to load and unload it."""
 
 MOST = "6.12"
 """The kernel for tests that hardly depend on the kernel."""
@@ -54,38 +49,72 @@ COUNTED = "7.3"
 """The kernel to count instructions on: it has all drivers."""
 
 
+class Batch(NamedTuple):
+    """Programs that run in one guest.
+
+    Attributes:
+        kernels: those to run on, each in a guest of its own.
+        timeout: for all programs, s, as for Machine.run().
+        code_changes: as for Machine.run().
+    """
+
+    kernels: Sequence[str]
+    setup: Setup
+    programs: Sequence[Path]
+    timeout: float
+    env: dict[str, str] | None = None
+    code_changes: bool = False
+
+
+BATCHES = {
+    "flow_control": Batch(
+        OTHERS, Setup.INSTALLED, [*SELFTESTS, *find_selftests(REPOSITORY / "tests/compat")], 420.0
+    ),
+    "macvtap": Batch(OTHERS, Setup.INSTALLED, TAPS, 420.0),
+    # Loaded into the running stock modules and unloaded again.
+    "livepatch": Batch(
+        [name for name in KERNELS if name in LIVE_KERNELS],
+        *(Setup.LIVE, [_HERE / "live/livepatch"], 180.0, LIVE, True),
+    ),
+    # Both kinds of consumer, and the stock modules beside nodrop's.
+    "programs": Batch(KERNELS, Setup.INSTALLED, [AT_WORK, UPSTREAM], 240.0),
+    # Real VPNs with both drivers, and the command's output about them.
+    "vpns": Batch(KERNELS, Setup.INSTALLED, [_HERE / "programs/vpns"], 300.0),
+    # nodrop drops needs BTF and kprobes, which user mode does not have; tracing patches code.
+    "command": Batch(
+        [name for name in KERNELS if name == MOST],
+        *(Setup.INSTALLED, [REPOSITORY / "proof/programs/cmd_drops.py"], 240.0, None, True),
+    ),
+    "removal": Batch(KERNELS, Setup.REMOVED, [AFTER_REMOVAL], 60.0),
+    # Part of the gate.
+    "smoke_installed": Batch([MOST], Setup.INSTALLED, [AT_WORK], 60.0),
+    "smoke_removed": Batch([MOST], Setup.REMOVED, [AFTER_REMOVAL], 60.0),
+}
+
+
 def machine_of(name: str, setup: Setup) -> Machine:
     with Progress() as progress:
         return ensure_machine(name, setup, ensure_packages(progress), progress)
 
 
-def run_batch(
-    machine: Machine,
-    programs: Sequence[Path],
-    out: Path,
-    subtests: pytest.Subtests,
-    *,
-    timeout: float,
-    env: dict[str, str] | None = None,
-    code_changes: bool = False,
-) -> None:
-    """Run test programs in one guest; report each of their cases as a subtest.
-
-    Args:
-        timeout: for all programs, s, as for Machine.run().
-    """
-    died = None
+@pytest.mark.parametrize(
+    ("name", "kernel"), [(name, kernel) for name in BATCHES for kernel in BATCHES[name].kernels]
+)
+def test_batch(name: str, kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """Each case of a program is a subtest."""
+    batch, died = BATCHES[name], None
+    machine = machine_of(kernel, batch.setup)
     try:
         whole = machine.run(
-            ["python3", "-m", "proof.batch", *programs],
-            out=out,
-            timeout=timeout,
-            env=env,
-            code_changes=code_changes,
+            ["python3", "-m", "proof.batch", *batch.programs],
+            out=tmp_path,
+            timeout=batch.timeout,
+            env=batch.env,
+            code_changes=batch.code_changes,
         )
     except (GuestDied, GuestTimeout) as error:
         whole, died = None, error
-    for report in read_batch(programs, out, whole):
+    for report in read_batch(batch.programs, tmp_path, whole):
         with subtests.test(f"{machine.kernel.name}:{report.name}"):
             account(report, subtests)
     if died:
@@ -93,73 +122,6 @@ def run_batch(
     assert whole is not None
     assert whole.status == 0, whole.output
     assert not whole.splats, "\n".join(splat.text for splat in whole.splats)
-
-
-@pytest.mark.parametrize("kernel", OTHERS)
-def test_flow_control(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """Flow control, with the modules that DKMS built."""
-    programs = [*SELFTESTS, *COMPAT_PROGRAMS]
-    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=420.0)
-
-
-@pytest.mark.parametrize("kernel", OTHERS)
-def test_macvtap(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """macvtap and ipvtap, with the tap that DKMS built."""
-    run_batch(machine_of(kernel, Setup.INSTALLED), TAPS, tmp_path, subtests, timeout=420.0)
-
-
-@pytest.mark.parametrize("kernel", [name for name in KERNELS if name in LIVE_KERNELS])
-def test_livepatch(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """The livepatch, loaded into the running stock modules and unloaded again."""
-    env = {"LAB_MODULES": f"{TOOLS}/live", "LAB_ROUNDS": ROUNDS}
-    machine = machine_of(kernel, Setup.LIVE)
-    run_batch(
-        machine,
-        LIVE_PROGRAMS,
-        tmp_path,
-        subtests,
-        timeout=180.0,
-        env=env,
-        code_changes=True,
-    )
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_programs(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """Both kinds of consumer, and the stock modules beside nodrop's."""
-    programs = [AT_WORK, UPSTREAM]
-    run_batch(machine_of(kernel, Setup.INSTALLED), programs, tmp_path, subtests, timeout=240.0)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_vpns(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """Real VPNs with both drivers, and the command's output about them."""
-    run_batch(machine_of(kernel, Setup.INSTALLED), VPNS, tmp_path, subtests, timeout=300.0)
-
-
-@pytest.mark.skipif(MOST not in KERNELS, reason=f"not on {MOST}")
-def test_command(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """``nodrop drops`` needs BTF and kprobes, which user mode does not have."""
-    # Tracing patches the running kernel's code.
-    machine = machine_of(MOST, Setup.INSTALLED)
-    run_batch(machine, [DROPS], tmp_path, subtests, timeout=240.0, code_changes=True)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_removal(kernel: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """After the package is removed, the stock modules are back."""
-    machine = machine_of(kernel, Setup.REMOVED)
-    run_batch(machine, [AFTER_REMOVAL], tmp_path, subtests, timeout=60.0)
-
-
-@pytest.mark.parametrize(
-    ("setup", "program"),
-    [(Setup.INSTALLED, AT_WORK), (Setup.REMOVED, AFTER_REMOVAL)],
-    ids=["installed", "removed"],
-)
-def test_smoke(setup: Setup, program: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    """The packages on one kernel, working and removed: part of the gate."""
-    run_batch(machine_of(MOST, setup), [program], tmp_path, subtests, timeout=60.0)
 
 
 @pytest.mark.skipif(COUNTED not in KERNELS, reason=f"not on {COUNTED}")

@@ -65,8 +65,6 @@ MUTANTS = tuple(Mutant(file, **row) for file, rows in _TABLE.items() for row in 
 
 @dataclass
 class BuildTree:
-    """A folder in which the modules are built and tested."""
-
     kernel: Kernel
     artifacts: Artifacts
     folder: Path
@@ -103,7 +101,6 @@ class BuildTree:
 
     @contextmanager
     def broken(self, mutant: Mutant) -> Iterator[None]:
-        """Build a mutant's modules for the block."""
         path = self._out / "build" / mutant.file
         text = path.read_text(encoding="utf-8")
         path.write_text(mutated(mutant, text), encoding="utf-8")
@@ -159,7 +156,6 @@ class BuildTree:
 
 
 def mutated(mutant: Mutant, text: str) -> str:
-    """Return a file's text with a mutant's change."""
     assert text.count(mutant.old) == 1, f"{mutant.old!r} is not in kmod/{mutant.file} once"
     return text.replace(mutant.old, mutant.new)
 

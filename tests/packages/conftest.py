@@ -89,7 +89,6 @@ def layer(
 def root(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Root]:
-    """A layer on Debian 12, for the tests of one file."""
     with layer(request, tmp_path_factory, RELEASES[0]) as fresh:
         yield fresh
 
@@ -104,7 +103,6 @@ def debian(
 
 
 def build(version: str = "") -> list[Path]:
-    """Build the packages and return their files."""
     done = proc.run(
         [REPOSITORY / "packaging/deb", *([version] if version else [])], timeout=BUILD_TIMEOUT_S
     )

@@ -33,7 +33,6 @@ ROOM = "mkdir -p {0}; mount -t tmpfs -o size=16M none {0}"
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """nodrop-dkms, just built."""
     return dkms_of(build())
 
 
@@ -49,7 +48,6 @@ def loads_something(root: Root, places: tuple[str, ...]) -> None:
 
 
 def stand_in(root: Root, program: str, script: str) -> None:
-    """Write a script to /var/cut."""
     file = f"/var/cut/{program}"
     root.succeed(f"mkdir -p /var/cut; cat >{file} <<'END'\n{script}END\nchmod 755 {file}")
 
@@ -73,7 +71,6 @@ def test_killed(debian: Root, package: Path, moment: str) -> None:
 
 
 def test_full_disk(debian: Root, package: Path) -> None:
-    """The disk is full while tun is copied."""
     stand_in(debian, "cp", FILL)
     script = "; ".join(ROOM.format(f"/lib/modules/{one}/updates") for one in debian.releases)
     script += f"; PATH=/var/cut:$PATH dpkg -i {package} && exit 1"
@@ -89,7 +86,6 @@ def test_full_disk(debian: Root, package: Path) -> None:
 
 
 def test_installation_succeeds_afterwards(debian: Root, package: Path) -> None:
-    """Afterwards an installation succeeds."""
     debian.succeed(f"dpkg -i {package}", 580)
     loads_something(debian, ("/updates/dkms/",))
     purge(debian)

@@ -11,14 +11,11 @@ from lab.sources import REPOSITORY
 from packages.conftest import Root, build
 
 OLDER, NEWER = range(2)
-KERNELS = (OLDER, NEWER)
 """Indexes of the root's kernels."""
-
 VERSION = (REPOSITORY / "kmod/VERSION").read_text().strip()
 
 
 def dkms_of(packages: list[Path]) -> Path:
-    """Return the file of nodrop-dkms."""
     (found,) = (path for path in packages if path.name.startswith("nodrop-dkms_"))
     return found
 
@@ -29,7 +26,7 @@ def installed(root: Root) -> Root:
     return root
 
 
-@pytest.mark.parametrize("which", KERNELS)
+@pytest.mark.parametrize("which", [OLDER, NEWER])
 def test_modules_are_found_signed_and_match_the_kernel(installed: Root, which: int) -> None:
     kernel = installed.releases[which]
     for name in ("nodrop", "tun", "vhost_net", "tap"):
@@ -129,7 +126,6 @@ def test_upgrade_and_purge(installed: Root) -> None:
 
 @pytest.fixture
 def bare(installed: Root) -> Root:
-    """The root without the package."""
     installed.succeed("dpkg --purge nodrop-dkms")
     return installed
 
@@ -150,7 +146,6 @@ def test_make_install(bare: Root) -> None:
 
 
 def test_signals_do_not_stop_dkms(bare: Root) -> None:
-    """Signals reach DKMS while it copies tun."""
     signalled = """#!/bin/bash
 case $* in */module/tun.ko*updates*) for s in INT HUP TERM; do kill -$s $PPID; done ;; esac
 exec /usr/bin/cp "$@"

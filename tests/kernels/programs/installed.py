@@ -29,7 +29,6 @@ def load(*modules: str) -> None:
 
 
 def unload_all() -> None:
-    """Unload the drivers and their users, if they are loaded."""
     on_top = ("kreader", "macvtap", "ipvtap")
     for module in (*on_top, *OURS, "vhost", "vhost_iotlb"):
         if loaded(module):

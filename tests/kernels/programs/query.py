@@ -16,7 +16,7 @@ from command import as_json
 from harness import SEND_TIMEOUT, THERE, equal
 from schema import validate
 
-from guestlib.timing import time_limit
+from guestlib.environment import time_limit
 
 
 def query(*words: str, status: int | Collection[int] = 0) -> dict[str, Any]:

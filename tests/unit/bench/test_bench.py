@@ -10,42 +10,101 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import stubs
-from stand_in import Guest
 
 from bench import load, programs, rundir, scenario, session, source
-from bench.cli import PROGRAM, main
 from bench.guest import instructions, runner
-from bench.guest.kinds import KINDS
+from bench.guest.plan import PLAN_NAME, Job, read_plan
+from bench.guest.runner import KINDS
 from bench.load import Load
-from guestlib.environment import Environment
-from guestlib.failure import GuestError, Unsupported
-from lab.guest import GuestDied
+from guestlib.environment import Environment, GuestError, Unsupported
+from lab import splats, uml
+from lab.cli import PROGRAM, main
+from lab.guest import GuestDied, GuestRun
+from lab.kernel import Artifacts, Kernel
 from lab.variant import COMPARED, Variant
 from nodrop import cli
 from nodrop.errors import NodropError, UsageError, interrupt_on_signals
 
-ROOT = Path(__file__).resolve().parents[3]
-VARIANTS = COMPARED
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 PAIRS = 2
-JOBS = rundir.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], VARIANTS)
+JOBS = rundir.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], COMPARED)
 BENCH = ["-q", "bench", "tap", "--pairs", str(PAIRS), "--seconds", "0.1", "--out"]
-CONTINUE = ["-q", "bench", "--continue"]
+
+
+class Guest:
+    """Makes runs with the guest's own code and invented metrics, without a guest.
+
+    Attributes:
+        stop_after: number of runs after which ``stop`` is called: by default an interrupt.
+        ran: the runs that were started.
+        log: number of runs -> lines of the kernel log that appear then.
+    """
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.out = tmp_path / "out"
+        self.stop_after = -1
+        self.stop: Callable[[Path], None] = Mock(side_effect=KeyboardInterrupt)
+        self.ran: list[Job] = []
+        self.log: dict[int, list[str]] = {}
+        self.kernel = Kernel(tmp_path, "7.3.4", tmp_path, tmp_path, "b1", "linux-source-7.3")
+        self.artifacts = Artifacts(modules=tmp_path / "modules", bin=tmp_path / "bin")
+        stubs.write(tmp_path / "modules/nodrop/tun.ko", "a module")
+        stubs.write(tmp_path / "bin/sender", "a program")
+
+    def bench(self, stop_after: int = -1) -> int:
+        """Run the command in the directory ``out``, return its status."""
+        self.stop_after = stop_after
+        return main([*BENCH, str(self.out)])
+
+    def resume(self) -> int:
+        """Continue it; ``ran`` then has the runs of this time."""
+        self.stop_after = -1
+        self.ran.clear()
+        return main(["-q", "bench", "--continue", str(self.out)])
+
+    @property
+    def results(self) -> list[tuple[str, str, int, str]]:
+        runs = rundir.load(self.out).runs
+        return [(run.scenario, run.case, run.pair, run.variant) for run in runs]
+
+    def run(self, *_: Any, out: Path, on_line: Callable[[str], None], **__: Any) -> GuestRun:
+        """Make the plan's missing runs."""
+        log: list[str] = []
+
+        def report(done: int) -> None:
+            on_line(runner.PROGRESS_MARK + json.dumps({"done": done}))
+            log.extend(self.log.get(done, []))
+            if done == self.stop_after:
+                self.stop(out)
+
+        environment = Environment(out, self.artifacts.modules, self.artifacts.bin)
+        runner.run_all(read_plan(out / PLAN_NAME), environment, report)
+        return GuestRun(0, "", "", splats.find_splats(log), 1.0)
+
+    def make(self, job: Job, _environment: Environment) -> dict[str, Any]:
+        self.ran.append(job)
+        names = {"scenario": job.scenario, "case": job.case, "pair": job.pair}
+        metrics = {"delivered_pps": 1000.0 + len(self.ran), "lost": 0, "unaccounted": 0}
+        return {**names, "variant": str(job.variant), "metrics": metrics}
 
 
 @pytest.fixture
 def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guest:
+    made = Guest(tmp_path)
+    monkeypatch.setattr(uml, "run", made.run)
+    monkeypatch.setattr(runner, "run_job", made.make)
+    monkeypatch.setattr(runner, "Drivers", Mock())
+    monkeypatch.setattr(runner, "prepare_system", lambda: None)
+    monkeypatch.setattr(session, "ensure_kernel", lambda *_: made.kernel)
+    monkeypatch.setattr(session, "ensure_artifacts", lambda *_: made.artifacts)
     # A plot takes a second, and no test here is about it.
     monkeypatch.setattr("bench.report.plot.svg", lambda *_: "")
-    return Guest.put(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
+    return made
 
 
 @pytest.mark.parametrize("name", scenario.known())
@@ -127,10 +186,10 @@ def test_invalid_scenario(tmp_path: Path, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("name", ["nullvpn", "tap", "multiflow"])
 def test_order(name: str) -> None:
-    runs = rundir.jobs([scenario.load(name).with_length(6, 0.1)], VARIANTS)
+    runs = rundir.jobs([scenario.load(name).with_length(6, 0.1)], COMPARED)
     for start in range(0, len(runs), 3):
         group = runs[start : start + 3]
-        assert {run.variant for run in group} == set(VARIANTS)
+        assert {run.variant for run in group} == set(COMPARED)
         assert len({(run.case, run.pair) for run in group}) == 1
     # Each case has every order, and every driver is first equally often.
     for case in {run.case for run in runs}:
@@ -158,28 +217,6 @@ def test_sets() -> None:
     assert {entry.kind for entry in short} == {e.kind for e in full if e.kernel == "perf"}
     assert {entry.kernel for entry in short} == {"perf"}
     assert all(entry.pairs >= 10 for entry in full)
-
-
-def test_series_continues(tmp_path: Path) -> None:
-    """A failed scenario is skipped, an interrupt ends the series."""
-    script = stubs.write(tmp_path / "scripts/series", (ROOT / "scripts/series").read_bytes())
-    script.chmod(0o755)
-    stubs.write(tmp_path / "bench/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
-    asked = tmp_path / "asked"
-    made = 'mkdir -p "${@: -1}"; touch "${@: -1}/meta.json"; exit "$(cat "${@: -1}.end")"'
-    stubs.programs(tmp_path / ".venv/bin", {"nodrop-lab": f'echo "$*" >>{asked}; {made}'})
-    out = tmp_path / "out"
-    for name, status in (("one", 1), ("two", 130), ("three", 0)):
-        stubs.write(out / f"{name}.end", f"{status}\n")
-    assert stubs.run(tmp_path, script, "some", out).returncode == 130
-    first = [f"bench one --pairs 2 --out {out}/one", f"bench two --out {out}/two"]
-    assert asked.read_text().splitlines() == first
-    stubs.write(out / "two.end", "0\n")
-    assert stubs.run(tmp_path, script, "some", out).returncode == 1
-    assert asked.read_text().splitlines()[2:] == [
-        *(f"bench --continue {out}/{name}" for name in ("one", "two")),
-        f"bench three --out {out}/three",
-    ]
 
 
 @pytest.mark.parametrize("name", source.TREES)
@@ -216,131 +253,108 @@ def test_versions(installed: Path) -> None:
     assert programs.versions([vpn])["openvpn"] == ""
 
 
-@pytest.mark.usefixtures("guest")
-def test_missing_programs(out: Path, installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_programs(
+    guest: Guest, installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (installed / "wireguard-go").unlink()
-    words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(out)]
+    words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(guest.out)]
     assert main(words) == 4
     assert "apt-get install wireguard-go" in capsys.readouterr().err
-    assert not out.exists()
-
-
-def interrupt(_out: Path) -> None:
-    raise KeyboardInterrupt
-
-
-def full(_out: Path) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def die(_out: Path) -> None:
-    raise GuestDied("The guest's kernel ended before the command did.", "Its log")
-
-
-def terminate(_out: Path) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+    assert not guest.out.exists()
 
 
 PLANNED = [(*rundir.group(job), str(job.variant)) for job in JOBS]
 
 
-def results(out: Path) -> list[tuple[str, str, int, str]]:
-    return [(run.scenario, run.case, run.pair, run.variant) for run in rundir.load(out).runs]
-
-
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 5, len(JOBS) - 1, len(JOBS)])
-def test_continue_makes_missing_runs(stop_after: int, guest: Guest, out: Path) -> None:
-    guest.stop_after, guest.stop = stop_after, interrupt
-    assert main([*BENCH, str(out)]) == 130
-    assert rundir.made(out, JOBS) == stop_after
-    guest.stop_after = -1
-    guest.ran.clear()
-    whole = stop_after == len(JOBS)
-    assert main([*CONTINUE, str(out)]) == 0
+def test_continue_makes_missing_runs(stop_after: int, guest: Guest) -> None:
+    assert guest.bench(stop_after) == 130
+    assert rundir.made(guest.out, JOBS) == stop_after
+    assert guest.resume() == 0
     # Only an incomplete pair is repeated, as a whole.
     assert guest.ran == JOBS[stop_after // 3 * 3 :]
-    assert results(out) == PLANNED
-    continued = json.loads((out / "meta.json").read_text())["continued"]
-    assert len(continued) == (0 if whole else 1)
-    lines = (out / "noise.jsonl").read_text().splitlines()
+    assert guest.results == PLANNED
+    continued = json.loads((guest.out / "meta.json").read_text())["continued"]
+    assert len(continued) == (0 if stop_after == len(JOBS) else 1)
+    lines = (guest.out / "noise.jsonl").read_text().splitlines()
     assert [json.loads(line)["run"] for line in lines] == list(range(len(JOBS)))
 
 
-@pytest.mark.parametrize(("stop", "status"), [(full, 1), (die, 1), (terminate, 130)])
-def test_errors_keep_results(
-    stop: Callable[[Path], None], status: int, guest: Guest, out: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("stop", "status"),
+    [
+        (Mock(side_effect=OSError(28, "No space left on device")), 1),
+        (Mock(side_effect=GuestDied("The guest's kernel ended before the command did.", "")), 1),
+        (lambda _out: os.kill(os.getpid(), signal.SIGTERM), 130),
+    ],
+)
+def test_errors_keep_results(stop: Callable[[Path], None], status: int, guest: Guest) -> None:
     old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     interrupt_on_signals()
-    guest.stop_after, guest.stop = 7, stop
-    assert main([*BENCH, str(out)]) == status
+    guest.stop = stop
+    assert guest.bench(7) == status
     for number, handler in old.items():
         signal.signal(number, handler)
-    assert len(results(out)) == 7
-    guest.stop_after = -1
-    assert main([*CONTINUE, str(out)]) == 0
+    assert len(guest.results) == 7
+    assert guest.resume() == 0
 
 
-def test_kernel_splat(guest: Guest, out: Path) -> None:
+def test_kernel_splat(guest: Guest) -> None:
     guest.log[4] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
-    assert main([*BENCH, str(out)]) == 1
+    assert guest.bench() == 1
 
 
-def test_incomplete_line_is_dropped(guest: Guest, out: Path) -> None:
+def test_incomplete_line_is_dropped(guest: Guest) -> None:
     def tear(where: Path) -> None:
         for name in ("raw.jsonl", "noise.jsonl"):
             with (where / name).open("a") as file:
                 file.write('{"scenario": "ta')
         raise KeyboardInterrupt
 
-    guest.stop_after, guest.stop = 6, tear
-    main([*BENCH, str(out)])
-    guest.stop_after = -1
-    assert main([*CONTINUE, str(out)]) == 0
-    assert results(out) == PLANNED
+    guest.stop = tear
+    assert guest.bench(6) == 130
+    assert guest.resume() == 0
+    assert guest.results == PLANNED
 
 
 @pytest.mark.parametrize(
     ("part", "name"), [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu")]
 )
-def test_changed_identity_is_not_continued(part: str, name: str, guest: Guest, out: Path) -> None:
-    guest.stop_after, guest.stop = 5, interrupt
-    main([*BENCH, str(out)])
-    meta = json.loads((out / "meta.json").read_text())
+def test_changed_identity_is_not_continued(part: str, name: str, guest: Guest) -> None:
+    guest.bench(5)
+    meta = json.loads((guest.out / "meta.json").read_text())
     meta[part][name] = "other"
-    (out / "meta.json").write_text(json.dumps(meta))
-    before = (out / "raw.jsonl").read_bytes()
-    guest.ran.clear()
-    assert main([*CONTINUE, str(out)]) == 1
+    (guest.out / "meta.json").write_text(json.dumps(meta))
+    before = (guest.out / "raw.jsonl").read_bytes()
+    assert guest.resume() == 1
     assert guest.ran == []
-    assert (out / "raw.jsonl").read_bytes() == before
+    assert (guest.out / "raw.jsonl").read_bytes() == before
 
 
-def test_cannot_continue(guest: Guest, out: Path) -> None:
-    guest.stop_after, guest.stop = 5, interrupt
-    main([*BENCH, str(out)])
-    lines = (out / "raw.jsonl").read_text().splitlines(keepends=True)
-    (out / "raw.jsonl").write_text("".join(reversed(lines)))
-    assert main([*CONTINUE, str(out)]) == 1
-    assert main([*CONTINUE, "/nowhere"]) == 1
-    demo = out.with_name("demo")
-    assert main(["-q", "demo", "--out", str(demo)]) == 130
-    assert main([*CONTINUE, str(demo)]) == 1
+def test_cannot_continue(guest: Guest) -> None:
+    guest.bench(5)
+    lines = (guest.out / "raw.jsonl").read_text().splitlines(keepends=True)
+    (guest.out / "raw.jsonl").write_text("".join(reversed(lines)))
+    assert guest.resume() == 1
+    guest.out = Path("/nowhere")
+    assert guest.resume() == 1
 
 
-def test_data_are_never_overwritten(guest: Guest, out: Path) -> None:
-    assert main([*BENCH, str(out)]) == 0
-    assert main([*BENCH, str(out)]) == 1
-    guest.ran.clear()
-    assert main([*CONTINUE, str(out)]) == 0
+def test_demo_is_not_continued(guest: Guest) -> None:
+    guest.stop_after = 5
+    assert main(["-q", "demo", "--out", str(guest.out)]) == 130
+    assert guest.resume() == 1
+
+
+def test_data_are_never_overwritten(guest: Guest) -> None:
+    assert guest.bench() == 0
+    assert guest.bench() == 1
+    assert guest.resume() == 0
     assert guest.ran == []
 
 
 def test_unsupported_case_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: object) -> None:
-        raise Unsupported("too old")
-
-    monkeypatch.setattr(instructions.Instructions, "run", run)
+    monkeypatch.setattr(instructions.Instructions, "run", Mock(side_effect=Unsupported("too old")))
     (job,) = rundir.jobs(
         [replace(scenario.load("instructions"), only="44x", pairs=1)], [Variant.STOCK]
     )

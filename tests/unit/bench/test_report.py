@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from bench import rundir, scenario
-from bench.cli import main
-from bench.commands import shared
+from bench import commands, rundir, scenario
 from bench.guest.plan import RAW_NAME
 from bench.report import page, plot, summary, table
 from bench.rundir import Run, jobs
+from lab.cli import main
 from lab.sources import REPOSITORY
 from lab.variant import COMPARED
 from nodrop.errors import NodropError
@@ -94,14 +93,14 @@ def test_incomplete_pairs_and_cases(tmp_path: Path) -> None:
     keep(make_run(tmp_path), lambda line: (line["case"], line["variant"], line["pair"]) not in gone)
     assert summarised(tmp_path)["pairs"] == PAIRS - 2
     keep(tmp_path, lambda line: line["case"] != CASE)
-    directory, found = shared.write_report(tmp_path)
+    directory, found = commands.write_report(tmp_path)
     assert table.total_label(directory.scenarios["tap"], found["tap"]) == "5 of 6 cases"
 
 
 @pytest.mark.parametrize("kept", ["nodrop", "stock"])
 def test_single_driver_has_no_ratios(tmp_path: Path, kept: str) -> None:
     keep(make_run(tmp_path), lambda line: line["variant"] == kept)
-    _, found = shared.write_report(tmp_path)
+    _, found = commands.write_report(tmp_path)
     assert found["tap"]["ratios"] == {}
     assert list(found["tap"]["variants"]) == [kept]
 
@@ -111,7 +110,7 @@ def test_report_of_killed_run(tmp_path: Path, done: int) -> None:
     raw = make_run(tmp_path) / RAW_NAME
     lines = raw.read_text().splitlines(keepends=True)
     raw.write_text("".join(lines[:done]) + lines[done][:20])
-    directory, found = shared.write_report(tmp_path)
+    directory, found = commands.write_report(tmp_path)
     assert (len(directory.runs), found["tap"]["runs"]) == (done, done)
 
 
@@ -125,14 +124,14 @@ def test_lost_by_nodrop(tmp_path: Path, lost: int, qdisc: str, counted: int) -> 
     meta.write_text(json.dumps(data))
     directory = rundir.load(tmp_path)
     assert summary.lost_by_nodrop(directory) == counted
-    assert shared.check(directory) == bool(counted)
+    assert commands.check(directory) == bool(counted)
 
 
 def test_unaccounted_packets(tmp_path: Path) -> None:
     make_run(tmp_path, change=lambda line: line["metrics"].update(unaccounted=3))
     directory = rundir.load(tmp_path)
     assert [run.metrics["unaccounted"] for run in summary.unaccounted(directory)] == [3]
-    assert shared.check(directory) == 1
+    assert commands.check(directory) == 1
 
 
 def metric(value: Any) -> Callable[[Line], Any]:
@@ -188,15 +187,13 @@ def test_results_can_be_read(name: str) -> None:
     directory = rundir.load(path)
     found = summary.summarise(directory)
     assert plot.panels(found, directory.meta["variants"])
-    if name == "instructions":  # its table was made before all scenarios had one layout
-        return
     # table.md matches the raw data.
     made = table.markdown(table.sections(directory, found), table.note(directory, found))
     assert made == (path / rundir.MARKDOWN_NAME).read_text(encoding="utf-8")
 
 
 def test_page_is_complete_and_offline(tmp_path: Path) -> None:
-    directory, found = shared.write_report(make_run(tmp_path))
+    directory, found = commands.write_report(make_run(tmp_path))
     text = (tmp_path / rundir.PAGE_NAME).read_text(encoding="utf-8")
     assert all(source.startswith("data:") for source in re.findall(r'(?:src|href)="([^"]*)', text))
     assert (text.count("<img "), text.count("<table")) == (1, 1)

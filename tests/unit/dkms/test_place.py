@@ -160,7 +160,6 @@ class Tree:
         return set(self.found().values()) == {f"{text} {END}"}
 
     def listed(self) -> bool:
-        """Return whether depmod was run."""
         return KERNEL in (self.place / "depmod").read_text()
 
 
@@ -286,33 +285,43 @@ def test_kernel_names_with_a_common_prefix(tree: Tree) -> None:
     assert tree.stock() == 1, "the longer name's missing module is reported"
 
 
-def test_kernel_without_nodrop(tree: Tree) -> None:
-    """Its missing modules are not reported."""
-    for name in ("tun", "tap"):
-        (tree.kernel / STOCK[name]).unlink()
-    assert tree.stock() == 0
-    (tree.kernel / "modules.order").unlink()
-    assert tree.stock() == 0
-
-
-@pytest.mark.parametrize("text", [None, ""])
-def test_package_lists_its_kernels_modules(tree: Tree, text: str | None) -> None:
-    """Also if nothing of nodrop is left; modules that it never had are not missed."""
-    write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n")
-    (tree.kernel / STOCK["tap"]).unlink()
-    assert tree.stock() == 0
-    own = tree.kernel / STOCK["tun"]
-    own.unlink() if text is None else own.write_text(text)
-    assert tree.stock() == 1
-
-
-def test_kernel_without_modules_order(tree: Tree) -> None:
-    """The modules that it had are then unknown."""
-    tree.install()
-    (tree.kernel / "modules.order").unlink()
-    assert tree.remove() == 1
-    tree.build()
-    assert tree.install() == 101
+@pytest.mark.parametrize(
+    ("packaged", "before", "install", "after", "status"),
+    [
+        # Without nodrop, missing modules are not reported.
+        ("", "tun tap", None, "", 0),
+        ("", "tun tap modules.order", None, "", 0),
+        # The kernel's package lists its modules; one that it never had is not missed.
+        ("tun", "tap", None, "", 0),
+        ("tun", "tap", None, "tun", 1),
+        ("tun", "tap", None, "damaged", 1),
+        ("tun vhost_net", "tap", 0, "", 0),
+        ("tun vhost_net", "tap", 0, "vhost_net", 1),
+        # A kernel without a tun of its own gets none.
+        ("", "tun", 101, "", 1),
+        ("", "", 0, "damaged", 1),
+        # The modules that it had are then unknown.
+        ("", "", 0, "modules.order", 1),
+        ("", "modules.order", 101, "", 1),
+    ],
+)
+def test_missing_modules_of_the_kernel(
+    tree: Tree, packaged: str, before: str, install: int | None, after: str, status: int
+) -> None:
+    """A kernel's modules are gone before nodrop is installed, or before it is removed."""
+    if packaged:
+        files = [STOCK[name] for name in packaged.split()]
+        write(tree.place / "packaged", "\n".join(["modules.order", *files, ""]))
+    for name in before.split():
+        (tree.kernel / STOCK.get(name, name)).unlink()
+    if install is not None:
+        assert tree.install() == install
+    for name in after.split():
+        if name == "damaged":
+            (tree.kernel / STOCK["tun"]).write_text("")
+        else:
+            (tree.kernel / STOCK.get(name, name)).unlink()
+    assert (tree.stock() if install is None else tree.remove()) == status
 
 
 def test_other_dkms_tree(tree: Tree) -> None:
@@ -348,29 +357,6 @@ def test_a_kernels_package_succeeds_without_room(tree: Tree) -> None:
     write(tree.place / "free", "100\n")
     assert tree.autoinstall() == 0
     assert tree.all_are("ours, whole")
-
-
-def test_kernel_without_its_own_tun_gets_none(tree: Tree) -> None:
-    (tree.kernel / STOCK["tun"]).unlink()
-    assert tree.install() == 101
-    assert tree.stock() == 1
-
-
-def test_module_that_the_package_lacks_may_be_missing(tree: Tree) -> None:
-    (tree.kernel / STOCK["tap"]).unlink()
-    write(tree.place / "packaged", f"modules.order\n{STOCK['tun']}\n{STOCK['vhost_net']}\n")
-    assert tree.install() == 0
-    assert tree.remove() == 0
-    tree.build()
-    tree.install()
-    (tree.kernel / STOCK["vhost_net"]).unlink()
-    assert tree.remove() == 1
-
-
-def test_a_damaged_tun_is_noticed_after_removal(tree: Tree) -> None:
-    tree.install()
-    (tree.kernel / STOCK["tun"]).write_text("")
-    assert tree.remove() == 1
 
 
 def test_fewer_modules(tree: Tree) -> None:

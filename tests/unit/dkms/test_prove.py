@@ -30,7 +30,6 @@ int entry(struct ptr_ring *r, int x) { return xmit(r, x) * slow(xmit(r, x + 1));
 
 @pytest.fixture
 def prove(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program as a module."""
     return load("prove", monkeypatch, DKMS)
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab run``: choice of guest, arguments, output."""
+"""``nodrop-lab``: command lines, choice of guest, statuses, JSON output."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,18 +12,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from schema import answer
+from jsonschema import ValidationError
+from schema import answer, validate
 
+from bench import session
+from bench.rundir import META_NAME
 from lab import commands, machines, uml
 from lab.cli import main
 from lab.guest import GuestRun
 from lab.kernel import kbuild
+from lab.sources import REPOSITORY
 from lab.splats import Splat
+
+RESULTS = REPOSITORY / "results"
+Capture = pytest.CaptureFixture[str]
 
 
 class Guests:
-    """Replaces UML and the Debian machines."""
-
     def __init__(self) -> None:
         self.booted: list[dict[str, Any]] = []
         self.result = GuestRun(0, "the log", "hello", (), 1.5)
@@ -52,7 +59,7 @@ def test_kernels_with_upstreams_flag_exist() -> None:
     assert set(machines.UPSTREAM) < set(commands.KERNELS)
 
 
-def test_command_with_driver(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_with_driver(guests: Guests, capsys: Capture) -> None:
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
@@ -72,16 +79,14 @@ def test_debian_kernel_without_driver(guests: Guests, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "splats", "wanted"), [(7, 0, 7), (0, 1, 1), (7, 1, 7)])
-def test_exit_status(guests: Guests, status: int, splats: int, wanted: int) -> None:
+def test_exit_status(
+    guests: Guests, capsys: Capture, status: int, splats: int, wanted: int
+) -> None:
     complaint = (Splat("BUG", "BUG: x", "BUG: x\nmore"),) * splats
-    guests.result = GuestRun(status, "the log", "hello", complaint, 1.5)
+    guests.result = GuestRun(status, "the log", "a\nb", complaint, 1.5)
     assert main(["-q", "run", "true"]) == wanted
-
-
-def test_json(guests: Guests, capsys: pytest.CaptureFixture[str]) -> None:
-    guests.result = GuestRun(3, "the log", "a\nb", (Splat("BUG", "BUG: x", "BUG: x"),), 1.5)
-    data = answer(capsys, "run", "--log", "true", status=3, main=main)
-    assert (data["status"], data["output"], data["log"]) == (3, "a\nb", "the log")
+    data = answer(capsys, "run", "--log", "true", status=wanted, main=main)
+    assert (data["status"], data["output"], data["log"]) == (status, "a\nb", "the log")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_terminal_environment(
     assert {name: env[name] for name in ("TERM", "COLUMNS", "NO_COLOR") if name in env} == wanted
 
 
-def test_build(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_build(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     made: list[str] = []
 
     def ensure(name: str, setup: machines.Setup, *_: object) -> None:
@@ -168,3 +173,34 @@ def test_pytest_runs_by_name(
     ((_, argv, env),) = run
     assert argv[2:] == ["pytest", folder, "-x", "-k", "tun_guard"]
     assert env[setting[0]] == setting[1]
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace a measurement by recorded results, as if they were measured now."""
+
+    def measure(_scenarios: Any, _variants: Any, out: Path, _progress: Any, **_: Any) -> None:
+        shutil.copytree(RESULTS / "tap", out)
+        meta = json.loads((out / META_NAME).read_text())
+        meta["source"]["measured_by"] = "0" * 16
+        (out / META_NAME).write_text(json.dumps(meta))
+
+    monkeypatch.setattr(session, "measure", measure)
+    monkeypatch.setattr("bench.report.plot.svg", lambda *_: "")
+    return tmp_path / "out"
+
+
+def test_bench_and_demo(measured: Path, capsys: Capture) -> None:
+    found = answer(capsys, "bench", "tap", "--out", f"{measured}/1", main=main)
+    assert found["scenario"] == "tap"
+    assert {*found["variants"]} == {"stock", "upstream", "nodrop", "old"}
+    for more in ({"more": 1}, {"command": "demo"}, {"schema": 1}):
+        with pytest.raises(ValidationError):
+            validate("bench", {**found, **more})
+    assert answer(capsys, "demo", "--out", f"{measured}/2", main=main)["command"] == "demo"
+
+
+def test_report(tmp_path: Path, capsys: Capture) -> None:
+    shutil.copytree(RESULTS / "guard", tmp_path / "run")
+    assert answer(capsys, "report", f"{tmp_path}/run", main=main)["command"] == "report"
+    assert main(["report", str(tmp_path / "none")]) == 1

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command line: arguments, exit statuses, JSON, completion, names in terminals and shells."""
+"""The command line: arguments, statuses, JSON, completion, odd names; its start and its end."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from rich.console import Console
 from schema import SCHEMAS, answer, validate
 
-from bench import cli as lab
+from bench import scenario
+from lab import cli as lab
 from nodrop import cli, complete, proc, screen
 from nodrop.commands import common
-from nodrop.errors import NodropError, UnsupportedError
+from nodrop.errors import INTERRUPTED, NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.progress import Progress
 from nodrop.screen import Column, Screen, clean_lines
@@ -26,33 +30,35 @@ from nodrop.screen import Column, Screen, clean_lines
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "fly",
-        "-n blue install",
-        "-n blue status -A",
-        "drops lo --seconds -1",
-        "top --interval nan",
-        "top --count 0",
-        "top --limit -1",
-        "set",
-        "-n blue set --default backpressure on",
-    ],
-)
+USAGE = """\
+nodrop
+nodrop fly
+nodrop -n blue install
+nodrop -n blue status -A
+nodrop drops lo --seconds -1
+nodrop top --interval nan
+nodrop top --count 0
+nodrop top --limit -1
+nodrop set
+nodrop -n blue set --default backpressure on
+nodrop-lab
+nodrop-lab status
+nodrop-lab -n blue list
+nodrop-lab bench teleport
+nodrop-lab bench tap --pairs 0
+nodrop-lab bench tap --variants x
+nodrop-lab bench tap --variants old
+"""
+
+
+@pytest.mark.parametrize("line", USAGE.splitlines())
 def test_usage_errors(line: str, capsys: Capture) -> None:
-    assert cli.main(line.split()) == 2
+    program, *words = line.split()
+    main = lab.main if program == "nodrop-lab" else cli.main
+    assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err
-
-
-def raise_(error: BaseException) -> Callable[..., None]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def raise_(error: BaseException) -> Callable[..., None]:
 def test_errors_become_statuses(
     error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(common, "read", raise_(error))
+    monkeypatch.setattr(common, "read", Mock(side_effect=error))
     assert cli.main(["-q", "status"]) == status
     assert capsys.readouterr().out == ""
 
@@ -82,6 +88,7 @@ def test_schemas(capsys: Capture) -> None:
         assert '"$ref": "' not in path.read_text().replace('"$ref": "#', "")
         assert not Draft202012Validator(schema).is_valid({}), path.name
     result = answer(capsys, "list", main=lab.main)
+    assert set(result["scenarios"]) == set(scenario.known())
     for more in ({"more": 1}, {"schema": 1}):
         with pytest.raises(ValidationError):
             validate("list", {**result, **more})
@@ -133,28 +140,21 @@ def test_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def ask(*argv: str, **_: object) -> subprocess.CompletedProcess[str]:
-        asked.append([*argv])
-        printed = json.dumps(LINKS, ensure_ascii=False).replace("\\u001b", "\x1b")
-        return subprocess.CompletedProcess(argv, 0, printed)
-
+    printed = json.dumps(LINKS, ensure_ascii=False).replace("\\u001b", "\x1b")
+    ask = Mock(return_value=subprocess.CompletedProcess((), 0, printed))
     monkeypatch.setattr(proc, "ask", ask)
     assert list(complete.devices(None)) == [
         *(("tun0", "tun"), ("tap1", "tap"), ("macv", "macvtap"), ("t\udcff\x1b", "tap"))
     ]
     assert words("-n", "blue", "status", "tu") == ["tun0"]
     assert words("status", "tun0", "--netns=red", "ta") == ["tap1"]
-    assert [argv[1:-3] for argv in asked] == [[], ["-n", "blue"], ["-n", "red"]]
+    asked = [call.args[1:-3] for call in ask.call_args_list]
+    assert asked == [(), ("-n", "blue"), ("-n", "red")]
 
 
 @pytest.mark.parametrize("failure", [NodropError("no ip"), ValueError("no JSON")])
 def test_unreadable_devices(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*_: object, **__: object) -> None:
-        raise failure
-
-    monkeypatch.setattr(proc, "ask", ask)
+    monkeypatch.setattr(proc, "ask", Mock(side_effect=failure))
     assert list(complete.devices(None)) == []
 
 
@@ -214,3 +214,158 @@ def test_on_a_terminal(quiet: bool) -> None:
     with made(text, terminal=True, quiet=quiet) as progress, progress.step(title, 2) as step:
         step.update("[/half]", done=1)
     assert (title in text.getvalue()) is not quiet
+
+
+LIST = ["--help"]
+CHILD = """
+from nodrop.errors import interrupt_on_signals
+from nodrop.host.netns import Child
+interrupt_on_signals()
+with Child(lambda: 7) as child:
+    print(child.result(""))
+"""
+HEAVY = ("rich", "matplotlib", "lab", "bench", "proof")
+RUN = "import sys; from nodrop.start import main; status = main(); "
+END = RUN + "sys.exit(status)"
+
+
+def begin(
+    words: list[str],
+    *,
+    code: str = END,
+    stdout: int | None = subprocess.PIPE,
+    stderr: int | None = subprocess.PIPE,
+    environment: dict[str, str] | None = None,
+    before: Callable[[], object] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start the command; ``code`` runs in its Python."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, **(environment or {})},
+        preexec_fn=before,
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, (out or b"").decode(), (err or b"").decode()
+
+
+def instead(body: str) -> str:
+    """Return the code of a command whose main program does something else."""
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    return f"import nodrop.cli as cli\ndef other():\n{lines}cli.main = other\n{END}"
+
+
+def test_closed_pipe_and_full_disk() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = begin(LIST, stdout=writer)
+    os.close(writer)
+    assert end(process) == (141, "", "")
+    with Path("/dev/full").open("wb") as full:
+        status, _, err = end(begin(LIST, stdout=full.fileno()))
+    assert (status, len(err.splitlines())) == (1, 1)
+
+
+def test_closed_streams(tmp_path: Path) -> None:
+    status, _, err = end(begin(LIST, stdout=None, before=lambda: os.close(1)))
+    assert (status, len(err.splitlines())) == (1, 1)
+    process = begin(["teleport"], stderr=None, before=lambda: os.close(2))
+    assert end(process) == (2, "", "")
+    # The first file that is opened must not become stdout.
+    code = (
+        "import os, sys; from nodrop import start; start.prepare_streams(); "
+        f"sys.exit(os.open({str(tmp_path / 'first')!r}, os.O_CREAT | os.O_WRONLY))"
+    )
+    status, _, _ = end(begin([], code=code, stdout=None, before=lambda: os.closerange(0, 3)))
+    assert status > 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "? ? 3 ?s ? ?\n"),
+        ({"PYTHONIOENCODING": "utf-8"}, "✓ → 3 µs 隧 ?\n"),
+    ],
+)
+def test_characters_that_stdout_cannot_encode(environment: dict[str, str], expected: str) -> None:
+    code = instead(r"print('\u2713 \u2192 3 \u00b5s \u96a7 \udcff')")
+    status, out, err = end(begin([], code=code, environment=environment))
+    assert (status, out, err) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("raised", "debug", "names"),
+    [
+        (r"ValueError('no\nsuch thing')", "", "ValueError: no such thing"),
+        ("RecursionError", "1", "RecursionError"),
+        ("ModuleNotFoundError('No module', name='rich')", "", "python3-rich"),
+    ],
+)
+def test_bug_is_reported_by_name(raised: str, debug: str, names: str) -> None:
+    code = instead(f"raise {raised}")
+    status, out, err = end(begin([], code=code, environment={"NODROP_DEBUG": debug}))
+    assert (status, out) == (1, "")
+    assert names in err
+    assert ("Traceback" in err) is bool(debug)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted(number: int) -> None:
+    code = instead("import time; print('begun', flush=True); time.sleep(60)")
+    process = begin([], code=code, before=lambda: signal.signal(number, signal.SIG_DFL))
+    assert process.stdout
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(number)
+    status, out, err = end(process)
+    assert (status, out, len(err.splitlines())) == (INTERRUPTED, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "code", "printed"),
+    [
+        # The command waits for its children nevertheless.
+        (signal.SIGCHLD, CHILD, "7\n"),
+        (signal.SIGHUP, instead("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)"), ""),
+    ],
+)
+def test_signals_that_the_caller_ignores(ignored: int, code: str, printed: str) -> None:
+    process = begin([], code=code, before=lambda: signal.signal(ignored, signal.SIG_IGN))
+    assert end(process) == (0, printed, "")
+
+
+def test_interrupted_while_printing() -> None:
+    # Text must not be printed twice.
+    code = (
+        "import itertools; import nodrop.cli as cli\n"
+        "def count():\n"
+        "    for number in itertools.count(): print(number, flush=True)\n"
+        f"cli._run = lambda *_: count()\n{END}"
+    )
+    for _ in range(3):
+        process = begin([], code=code)
+        assert process.stdout
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        numbers = [int(line) for line in process.stdout.read().split()]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert end(process)[0] == INTERRUPTED
+
+
+@pytest.mark.parametrize("words", [["--version"], LIST])
+def test_unneeded_modules_are_not_imported(words: list[str]) -> None:
+    code = RUN + "print(*sys.modules, file=sys.stderr)"
+    status, _, err = end(begin(words, code=code))
+    assert status == 0
+    loaded = err.split()
+    assert "nodrop.cli" in loaded
+    assert [name for name in loaded if name.startswith(HEAVY)] == []
+    # Only the named command is imported.
+    commands = {
+        one.module for one in cli.NODROP.commands if f"nodrop.commands.{one.module}" in loaded
+    }
+    assert commands <= {words[0]}

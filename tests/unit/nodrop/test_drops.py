@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 from schema import answer, validate
@@ -37,11 +37,29 @@ from nodrop.trace.tracers import (
     parse_events,
 )
 
-SAMPLES = Path(__file__).parents[1] / "samples/trace"
-TARGET = Target("tun0", 2, 4026531840)
-REASONS = {
-    release: reason_names((SAMPLES / f"format-{release}").read_text()) for release in ("6.1", "7.3")
+Capture = pytest.CaptureFixture[str]
+FORMATS = {
+    release: (Path(__file__).parents[1] / f"samples/format-{release}").read_text()
+    for release in ("6.1", "7.3")
 }
+"""Formats of skb:kfree_skb in Debian's kernels; 6.1's list of reasons is shortened."""
+EVENT_OF_TUN, EVENT_OF_IP = (
+    f" python3-69 [000] b..4. 9.170000: kfree_skb: skbaddr=000000004a201123 "
+    f"rx_sk=0000000000000000 protocol=2048 location={where} reason: {reason}"
+    for where, reason in (
+        ("tun_net_xmit+0x3a7/0x9e0 [tun]", "FULL_RING"),
+        ("ip_rcv_core+0x33d/0x470", "IP_CSUM"),
+    )
+)
+READY = '{"type": "printf", "data": "ready\\n"}\n'
+COUNTED = """
+
+{"type": "map", "data": {"@drops": {"-1064991807,78": 300}}}
+{"type": "map", "data": {"@on": 1}}
+"""
+"""What bpftrace 0.17 printed on 7.3, at its start and at its end."""
+TARGET = Target("tun0", 2, 4026531840)
+REASONS = {release: reason_names(text) for release, text in FORMATS.items()}
 FULL = Site("tun_net_xmit+0x2c5", "tun", "FULL_RING")
 QDISC = Site("__dev_xmit_skb+0x2c5", "", "QDISC_DROP")
 SOCKET = Site("udp_queue_rcv_one_skb+0x9", "", "NO_SOCKET")
@@ -136,54 +154,30 @@ def test_qdisc() -> None:
     assert drops.root_qdisc([]) == ("noqueue", {"drops": 0})
 
 
-class FakeTracer(Tracer):
-    """Counts one drop, and records its calls."""
-
-    name = "bpftrace"
-    device_known = True
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def poll(self) -> None:
-        self.calls.append("poll")
-
-    def finish(self) -> Counted:
-        self.calls.append("finish")
-        return Counted(Counter({FULL: 1}))
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-
 @pytest.fixture
-def tracer(monkeypatch: pytest.MonkeyPatch) -> FakeTracer:
-    """A machine with a working tracer."""
-    made = FakeTracer()
+def tracer(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """A machine with a tracer that counts one packet."""
+    made = Mock(spec=Tracer, device_known=True)
+    made.name = "bpftrace"
+    made.finish.return_value = Counted(Counter({FULL: 1}))
     monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr("nodrop.commands.drops.read_counters", lambda *_: DEVICE)
     return made
 
 
-def test_run(tracer: FakeTracer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run(tracer: Mock, capsys: Capture) -> None:
     result = answer(capsys, "-n", "blue", "drops", "tun0", "--seconds", "0.15")
     assert (result["netns"], result["packets"]) == ("blue", 1)
     assert result["interval_s"] >= 0.15
-    assert tracer.calls[-2:] == ["finish", "close"]
-    assert "poll" in tracer.calls
+    assert tracer.method_calls[-2:] == [call.finish(), call.close()]
+    assert call.poll() in tracer.method_calls
 
 
-def test_failing_tracer_is_closed(tracer: FakeTracer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die() -> None:
-        raise NodropError("bpftrace ended too early.")
-
-    monkeypatch.setattr(tracer, "poll", die)
+def test_failing_tracer_is_closed(tracer: Mock) -> None:
+    tracer.poll.side_effect = NodropError("bpftrace ended too early.")
     assert cli.main(["-q", "drops", "tun0"]) == 1
-    assert tracer.calls[-1] == "close"
+    assert tracer.method_calls[-1] == call.close()
 
 
 @pytest.mark.parametrize(
@@ -206,10 +200,13 @@ def test_names_of_reasons() -> None:
     assert REASONS["6.1"][66] == "MAX"
     assert REASONS["7.3"][78] == "FULL_RING"
     assert reason_names("print fmt: nothing") == {}
+    for usual in ("DEV_READY", "TAP_TXFILTER", "TAP_FILTER", "NOMEM", "SKB_UCOPY_FAULT"):
+        assert usual in REASONS["7.3"].values()
+        assert reasons.explain(Site("tun_net_xmit+0x1", "tun", usual)), usual
 
 
 def test_bpftrace_output() -> None:
-    counts = parse_bpftrace((SAMPLES / "bpftrace-0.17.json").read_text())
+    counts = parse_bpftrace(READY + COUNTED)
     assert counts == {(0xFFFFFFFFC08583C1, 78): 300}
     assert parse_bpftrace('{"type": "attached_probes", "data": {"probes": 2}}\n') == {}
     for text in ("nix", '{"type": "map", "data": {"@drops": {"1": 2}}}'):
@@ -232,12 +229,12 @@ def test_functions_of_addresses() -> None:
 
 
 def test_events() -> None:
-    text = (SAMPLES / "events-7.3.txt").read_text()
+    lines = [EVENT_OF_TUN, EVENT_OF_TUN, EVENT_OF_IP, "nix"]
     kernels = Site("ip_rcv_core+0x33d", "", "IP_CSUM")
     ours = Site("tun_net_xmit+0x3a7", "tun", "FULL_RING")
-    assert parse_events([*text.splitlines(), "nix"]) == Counter({ours: 2, kernels: 1})
-    older = text.replace("tun_net_xmit+0x3a7/0x9e0 [tun]", "ffffffffc08583c1")
-    assert parse_events(older.splitlines())[Site("ffffffffc08583c1", "", "FULL_RING")] == 2
+    assert parse_events(lines) == Counter({ours: 2, kernels: 1})
+    older = EVENT_OF_TUN.replace("tun_net_xmit+0x3a7/0x9e0 [tun]", "ffffffffc08583c1")
+    assert parse_events([older]) == Counter({Site("ffffffffc08583c1", "", "FULL_RING"): 1})
 
 
 def test_direction() -> None:
@@ -264,19 +261,11 @@ def test_direction() -> None:
     assert (reasons.explain(new), reasons.way(new)) == (None, None)
 
 
-def test_usual_reasons_are_explained() -> None:
-    usual = ["DEV_READY", "TAP_TXFILTER", "TAP_FILTER", "NOMEM", "SKB_UCOPY_FAULT", "FULL_RING"]
-    assert {*usual} <= {*REASONS["7.3"].values()}
-    for reason in usual:
-        assert reasons.explain(Site("tun_net_xmit+0x1", "tun", reason)), reason
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A kernel with tracing files."""
     events = tmp_path / "sys/kernel/tracing/events" / EVENT
     events.mkdir(parents=True)
-    (events / "format").write_text((SAMPLES / "format-7.3").read_text())
+    (events / "format").write_text(FORMATS["7.3"])
     (tmp_path / "sys/kernel/tracing/instances").mkdir()
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").touch()
@@ -346,7 +335,6 @@ def test_a_failed_start_leaves_nothing(root: Path) -> None:
 
 @pytest.fixture
 def bpf(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replace bpftrace by a script."""
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     write(root / "proc/kallsyms", "ffffffffc08580e0 t tun_net_xmit\t[tun]\n")
     return lambda text: programs(tmp_path / "bin", {"bpftrace": text})
@@ -365,9 +353,8 @@ def test_failing_bpftrace(root: Path, bpf: Callable[[str], None]) -> None:
 
 
 def test_counting_bpftrace(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
-    first, rest = (SAMPLES / "bpftrace-0.17.json").read_text().split("\n", 1)
-    write(tmp_path / "first", first + "\n")
-    write(tmp_path / "rest", rest)
+    write(tmp_path / "first", READY)
+    write(tmp_path / "rest", COUNTED)
     ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
     bpf(f"{ends}while :; do sleep 0.05; done")
     with closing(BpftraceTracer(Tracefs(root), TARGET)) as tracer:
@@ -380,13 +367,10 @@ def test_counting_bpftrace(root: Path, tmp_path: Path, bpf: Callable[[str], None
 def test_lines_of_nodrops_tracepoints() -> None:
     """As the kernel prints them; lost events are reported, other lines ignored."""
     line = " x-7 [001] b..4. 12.5: nodrop_stop: dev=tun0 queue=1 held=48/48 max=500 cpu=3"
-    event = monitor.parse(line, 100.0)
-    assert event
-    assert (event.time_s, event.kind, event.device) == (112.5, "stop", "tun0")
-    assert event.more == {"queue": 1, "held": 48, "limit": 48, "max": 500, "cpu": 3}
-    early = monitor.parse(line.replace("cpu=3", "cpu=-1"), 0.0)
-    assert early
-    assert early.more["cpu"] == -1
+    more = {"queue": 1, "held": 48, "limit": 48, "max": 500, "cpu": 3}
+    assert monitor.parse(line, 100.0) == monitor.FlowEvent(112.5, "stop", "tun0", more)
+    early = monitor.parse(line.replace("cpu=3", "cpu=-1"), 100.0)
+    assert early == monitor.FlowEvent(112.5, "stop", "tun0", {**more, "cpu": -1})
     lost = monitor.parse("CPU:1 [LOST 12 EVENTS]", 0.0)
     assert lost
     assert (lost.kind, lost.more) == ("lost", {"events": 12})
@@ -420,14 +404,12 @@ def test_drops_are_counted_from_zero_in_a_new_queue(
 ) -> None:
     """vhost-net puts packets back, which decreases "taken" of the same queue."""
     (root / "sys/kernel/tracing/events/nodrop").mkdir()
-    samples = iter(
-        [
-            {"tx0_drop_guard": 5, "tx0_taken": 9},
-            {"tx0_drop_guard": 7, "tx0_taken": 8, "tx1_drop_off": 2},
-            {"tx0_drop_guard": 1, "tx0_taken": 0, "tx1_drop_off": 2},
-        ]
+    samples = (
+        {"tx0_drop_guard": 5, "tx0_taken": 9},
+        {"tx0_drop_guard": 7, "tx0_taken": 8, "tx1_drop_off": 2},
+        {"tx0_drop_guard": 1, "tx0_taken": 0, "tx1_drop_off": 2},
     )
-    monkeypatch.setattr("nodrop.host.ethtool.stats", lambda _: next(samples))
+    monkeypatch.setattr("nodrop.host.ethtool.stats", Mock(side_effect=samples))
     made = monitor.Monitor(Tracefs(root), ["tun0"], ["drop"])
     made._drops = made._counted()
     first, second = ([dict(event.more) for event in made._dropped()] for _ in range(2))
@@ -436,11 +418,8 @@ def test_drops_are_counted_from_zero_in_a_new_queue(
     assert second == [{**guard, "packets": 1}]
 
 
-def test_missing_device_is_noted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    silent = SimpleNamespace(start=lambda: None, close=lambda: None, events=lambda _: [])
-    monkeypatch.setattr(monitor, "Monitor", lambda *_: silent)
+def test_missing_device_is_noted(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(monitor, "Monitor", lambda *_: Mock(events=lambda _: []))
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr(settings, "device_names", lambda _: {"tun0": True})
     assert cli.main(["monitor", "tun0", "tnu0"]) == 0

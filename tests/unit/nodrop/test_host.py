@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The model of recorded machines."""
+"""Reading the machine: devices and owners, namespaces, installed kernels, threads."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hosts import device, host, raw
-from stubs import before, programs
+from stubs import before, programs, write
 
-from nodrop.errors import NodropError
-from nodrop.host import netns, owners, read
+from nodrop.errors import NodropError, UnsupportedError
+from nodrop.host import netns, owners, procfs, read, system
+from nodrop.host.netns import Child
 from nodrop.host.procfs import Holder
 from nodrop.host.read import RawNamespace, build
+from nodrop.host.system import Kernel
+from nodrop.proc import ask
 
 
 def test_namespaces_and_owners() -> None:
@@ -45,8 +50,7 @@ def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> Non
         (folder / "fdinfo" / str(number)).write_text(info)
 
 
-def no_descriptor_left(*_: object) -> None:
-    raise OSError(errno.EMFILE, "")
+no_descriptor_left = Mock(side_effect=OSError(errno.EMFILE, ""))
 
 
 def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,20 +133,16 @@ def test_unreadable_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build(found).unreached == 2
 
 
-@pytest.mark.parametrize("script", ["echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"])
-def test_failing_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    programs(tmp_path, {"ip": script})
+def test_output_of_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", before(tmp_path))
-    with pytest.raises(NodropError):
-        read.namespace("")
-
-
-def test_text_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As iproute2 6.1 prints it for hfsc and cbq."""
+    for script in ("echo '[{'", "echo 'Cannot open netlink socket' >&2; exit 2"):
+        programs(tmp_path, {"ip": script})
+        with pytest.raises(NodropError):
+            read.namespace("")
+    # As iproute2 6.1 prints it for hfsc and cbq.
     hfsc = '{"kind":"hfsc","dev":"a{1}","options":{default 1 },"drops":7}'
     cbq = '{"kind":"cbq","dev":"b","options":{rate 1Mbit },"drops":8  borrowed 0 undertime 0}'
     programs(tmp_path, {"tc": f"echo '[{hfsc},{cbq}]'"})
-    monkeypatch.setenv("PATH", before(tmp_path))
     found = read.tool("tc", "-s", "qdisc")
     assert [(one["dev"], one["options"], one["drops"]) for one in found] == [
         *(("a{1}", {}, 7), ("b", {}, 8))
@@ -151,13 +151,13 @@ def test_text_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sysfs_is_mounted_for_rings_only(monkeypatch: pytest.MonkeyPatch) -> None:
     links = [link for space in raw("spaces").namespaces for link in space.links]
-    mounted: list[str] = []
-    monkeypatch.setattr(netns, "own_sys", lambda: mounted.append("/sys"))
+    mounted = Mock(return_value=False)
+    monkeypatch.setattr(netns, "own_sys", mounted)
     for kind, count in (("vxlan", 0), ("tun", 1)):
         found = [link for link in links if link["linkinfo"]["info_kind"] == kind]
         monkeypatch.setattr(read, "tool", lambda name, *_, found=found: found * (name == "ip"))
         assert read.namespace("").links == found != []
-        assert len(mounted) == count
+        assert mounted.call_count == count
 
 
 def test_mq() -> None:
@@ -167,3 +167,185 @@ def test_mq() -> None:
     recorded.namespaces[0].qdiscs[:] = [root, leaf, dict(leaf, parent=":2")]
     qdisc = device(build(recorded), "ndtest0").qdisc
     assert (qdisc.label, qdisc.drops, qdisc.queued_packets) == ("mq/fq_codel", 7, 2)
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_own_namespace_needs_neither_root_nor_child() -> None:
+    for where in (None, os.getpid(), str(os.getpid()), "/proc/self/ns/net"):
+        assert netns.run_inside(where, os.getpid) == os.getpid()
+
+
+def test_errors_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child need not be in another namespace."""
+    monkeypatch.setattr(netns, "_same", lambda _: False)
+    monkeypatch.setattr(netns, "_enter", lambda *_: None)
+    assert netns.run_inside(None, os.getpid) != netns.run_inside("/proc/self/ns/net", os.getpid)
+    with pytest.raises(NodropError) as caught:
+        netns.run_inside("/proc/self/ns/net", lambda: fail(UnsupportedError("What", "How")))
+    assert (caught.value.message, caught.value.hint, caught.value.status) == ("What", "How", 4)
+    missing = FileNotFoundError(errno.ENOENT, "gone", "/x")
+    with pytest.raises(FileNotFoundError) as raised:
+        netns.run_inside("/proc/self/ns/net", lambda: fail(missing))
+    assert raised.value.filename == "/x"
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        netns.run_inside("/proc/self/ns/net", lambda: 1 / 0)
+    with pytest.raises(NodropError):
+        netns.run_inside("/proc/self/ns/net", signal.pause, 0.01)
+    with pytest.raises(NodropError, match="sleep did not end"):
+        netns.run_inside("/proc/self/ns/net", lambda: ask("sleep", "60"), 0.01)
+
+
+def test_a_signal_ends_the_child_without_the_callers_handler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It arrives as soon as the child exists."""
+    fork, parent = os.fork, os.getpid()
+
+    def fork_and_signal() -> int:
+        pid = fork()
+        if pid == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pid
+
+    before = signal.signal(signal.SIGTERM, lambda *_: (tmp_path / str(os.getpid())).touch())
+    try:
+        monkeypatch.setattr(os, "fork", fork_and_signal)
+        with Child(os.getpid) as child, pytest.raises(NodropError, match="ended early"):
+            child.result("ended early")
+        assert not list(tmp_path.iterdir())
+        os.kill(parent, signal.SIGTERM)
+        assert [path.name for path in tmp_path.iterdir()] == [str(parent)]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sys_is_mounted_if_its_namespace_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process 1 may be hidden (hidepid), and a user without privileges cannot mount."""
+    stat, mounts = os.stat, list[str]()
+
+    def without_first(path: str, **options: bool) -> os.stat_result:
+        if path == "/proc/1/ns/net":
+            raise PermissionError(errno.EACCES, "hidden", path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", without_first)
+    monkeypatch.setattr(netns, "_sys_shows", {})
+    monkeypatch.setattr(netns, "_mount_sys", lambda _: fail(PermissionError(errno.EPERM, "")))
+    assert not netns.own_sys()
+    monkeypatch.setattr(netns, "_mount_sys", lambda _: mounts.append("/sys"))
+    assert netns.own_sys()
+    assert netns.own_sys()
+    assert mounts == ["/sys"]
+
+
+def test_names_pids_and_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(netns, "NAMED", tmp_path)
+    (tmp_path / "42").touch()
+    assert netns.named() == ["42"]
+    for name, path, prefix in (
+        ("42", str(tmp_path / "42"), "ip netns exec 42 "),
+        (42, "/proc/42/ns/net", "nsenter --net=/proc/42/ns/net "),
+        ("43", "/proc/43/ns/net", "nsenter --net=/proc/43/ns/net "),
+        ("/run/x", "/run/x", "nsenter --net=/run/x "),
+    ):
+        assert (str(netns.path_of(name)), netns.prefix(name)) == (path, prefix)
+    assert netns.prefix(None) == ""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("where", ["nosuch", "", "a\0b", "x" * 300, 4999999, "/etc/passwd", "pipe"])
+def test_no_namespace(where: str | int, tmp_path: Path) -> None:
+    """Opening a FIFO must not block."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NodropError):
+        netns.run_inside(tmp_path / "pipe" if where == "pipe" else where, os.getpid)
+
+
+RELEASE = "6.12.41+deb13-amd64"
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = os.uname()
+    fake = os.uname_result((uname.sysname, uname.nodename, RELEASE, uname.version, uname.machine))
+    monkeypatch.setattr(os, "uname", lambda: fake)
+
+
+def kernel(root: Path, release: str, tun: str) -> None:
+    write(root / f"lib/modules/{release}/modules.dep", f"kernel/net/core.ko:\n{tun}: x.ko\n")
+    write(root / f"boot/vmlinuz-{release}")
+
+
+@pytest.mark.usefixtures("running")
+def test_kernels(tmp_path: Path) -> None:
+    kernel(tmp_path, RELEASE, "updates/dkms/tun.ko.xz")
+    write(tmp_path / f"lib/modules/{RELEASE}/updates/dkms/nodrop.ko.xz")
+    kernel(tmp_path, "6.12.9+deb13-amd64", "kernel/drivers/net/tun.ko.xz")
+    kernel(tmp_path, "6.12.41+deb13+1-amd64", "kernel/drivers/net/tun.ko.xz")
+    kernel(tmp_path, "6.13.1+deb13-cloud-amd64", "kernel/drivers/net/tun.ko.xz")
+    write(tmp_path / f"lib/modules/{RELEASE}/build/Module.symvers")
+    write(tmp_path / "var/log/nodrop/6.12.9+deb13-amd64.log", "make: x\nnodrop: no gcc\n")
+    found = system.read([], tmp_path)
+    each = {one.release: one for one in found.kernels}
+    assert each[RELEASE] == Kernel(RELEASE, image=True, headers=True, nodrop=True, why_not="")
+    assert found.running == each[RELEASE]
+    assert each["6.12.9+deb13-amd64"].why_not == "no gcc"
+    assert not each["6.12.9+deb13-amd64"].nodrop
+    # The cloud kernel is another flavour; 41 is more than 9, 41+1 more than 41.
+    assert found.newest == each["6.12.41+deb13+1-amd64"]
+    assert not each["6.12.41+deb13+1-amd64"].headers
+
+
+@pytest.mark.usefixtures("running")
+def test_kernel_alternatives(tmp_path: Path) -> None:
+    kernel(tmp_path, RELEASE, "kernel/drivers/net/ovpn/ovpn.ko.xz")
+    command_lines = ("--config\0/a.conf\0--secret\0k\0", "b.conf\0", "--config\0/gone\0")
+    for pid, words in enumerate(command_lines, 1):
+        write(tmp_path / f"proc/{pid}/cmdline", f"openvpn\0{words}")
+    write(tmp_path / "proc/1/root/a.conf", "# fragment\n\nroot:x:1\nfragment 1300\n")
+    write(tmp_path / "proc/2/cwd/b.conf", "dev tun\n")
+    found = system.read([1, 2, 3], tmp_path)
+    assert found.in_kernel == ["ovpn"]
+    assert found.openvpn == {1: ["fragment", "secret"], 2: [], 3: None}
+
+
+def test_containers(tmp_path: Path) -> None:
+    empty = system.read([], tmp_path)
+    assert (empty.container, empty.kernels, empty.tree, empty.livepatch) == ("", [], False, False)
+    write(tmp_path / "run/systemd/container", "lxc\n")
+    write(tmp_path / "usr/src/nodrop-0.3.0/dkms.conf")
+    found = system.read([], tmp_path)
+    assert (found.container, found.tree) == ("lxc", True)
+
+
+def thread(
+    proc: Path, pid: int, tid: int, name: str, state: str = "S", *, schedstat: bool, flags: int = 0
+) -> None:
+    fields = [state, *["0"] * 5, str(flags), *["0"] * 4, "150", "50", "0", "0", "20", "-5"]
+    fields += [*["0"] * 19, "3", "0", "5", "0"]
+    stat = f"{tid} ({name}) {' '.join(fields)}\n"
+    for folder in (proc / f"{pid}/task/{tid}", proc / f"{tid}"):
+        write(folder / "stat", stat)
+        write(folder / "comm", f"{name}\n")
+    if schedstat:
+        write(proc / f"{pid}/task/{tid}/schedstat", "1500000000 250000000 9\n")
+
+
+def test_threads(tmp_path: Path) -> None:
+    thread(tmp_path, 7, 7, "qemu) R (", schedstat=True)
+    thread(tmp_path, 7, 9, "CPU 0/KVM", "R", schedstat=False)
+    thread(tmp_path, 7, 10, "vhost-9", schedstat=False, flags=0x4040)
+    thread(tmp_path, 30, 30, "vhost-9", schedstat=True, flags=0x208040)
+    thread(tmp_path, 31, 31, "vhost-70", schedstat=True, flags=0x208040)
+    thread(tmp_path, 32, 32, "vhost-7", schedstat=True)  # a program that chose that name
+    found = {one.tid: one for one in procfs.read_threads([7, 4711], tmp_path)}
+    assert set(found) == {7, 9, 10, 30}
+    assert (found[7].name, found[7].run_s, found[7].wait_s) == ("qemu) R (", 1.5, 0.25)
+    assert (found[7].policy, found[7].nice) == (5, -5)
+    assert (found[7].state, found[9].state) == ("S", "R")
+    assert (found[9].run_s, found[9].wait_s) == (200 / os.sysconf("SC_CLK_TCK"), None)
+    assert [(one.pid, one.cpu) for one in found.values() if one.vhost] == [(7, 3), (7, 3)]
+    assert dict(procfs.ready_threads(found.values(), tmp_path)) == {9: 1}

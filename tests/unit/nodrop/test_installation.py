@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install`` and ``uninstall``: the real installer, with a DKMS that notes its use."""
+"""``nodrop install`` and ``uninstall`` with the real installer and a noting DKMS; the packages."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import pytest
 from schema import answer
 from stubs import before, programs, write
 
+from lab.sources import REPOSITORY
 from nodrop.cli import main
 from nodrop.commands import install as command
 from nodrop.host.installation import Installation
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+Capture = pytest.CaptureFixture[str]
 KERNEL = "6.1.0-99-amd64"
 FIT = f"fit {KERNEL}"
 ADD = "dkms add -m nodrop -v 0.3.0"
@@ -39,8 +42,8 @@ NOTED = 'name=${0##*/}; echo "$name" "$@" >>"$HOST/ran"; echo "nodrop: $name" >&
 class Host:
     """A root directory with stubs for programs."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, capsys: Capture) -> None:
+        self.root, self._capsys = root, capsys
         programs(root / "bin", STUBS)
         (root / "usr/src").mkdir(parents=True)
         (root / "lib/modules").mkdir(parents=True)
@@ -67,6 +70,12 @@ class Host:
         programs(clone / "packaging", {"lay": f"{NOTED}; {copy}"})
         return clone
 
+    def json(self, line: str) -> dict[str, Any]:
+        """Return a command's JSON without the directories of its programs."""
+        data = answer(self._capsys, *line.split())
+        data["actions"] = [line.rpartition("/dkms/")[2] for line in data["actions"]]
+        return data
+
     @property
     def ran(self) -> list[str]:
         path = self.root / "ran"
@@ -80,8 +89,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Host:
+    made = Host(tmp_path, capsys)
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setenv("CALLER", str(os.getpid()))
     for name in ("HOST", "NODROP_ROOT"):
@@ -95,42 +104,35 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def json_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """Return a command's JSON without the directories of its programs."""
-    data = answer(capsys, *words)
-    data["actions"] = [line.rpartition("/dkms/")[2] for line in data["actions"]]
-    return data
-
-
-def test_from_the_sources_of_the_package(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_the_sources_of_the_package(host: Host) -> None:
     host.tree()
     wanted = [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE]
     there = host.everything()
-    data = json_of(capsys, "install", "--dry-run")
+    data = host.json("install --dry-run")
     assert (data["actions"], data["dry_run"], data["changed"]) == (wanted, True, False)
     assert host.ran == []
     assert host.everything() == there
-    assert json_of(capsys, "install")["changed"] is True
+    assert host.json("install")["changed"] is True
     assert host.ran == wanted
 
 
-def test_installed_modules_stay(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_installed_modules_stay(host: Host) -> None:
     host.tree()
     write(host.root / "dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
-    assert json_of(capsys, "install", "--dry-run")["actions"] == [VERIFY, SETTLE]
-    data = json_of(capsys, "install", "--dry-run", "--source", "/usr/src")
+    assert host.json("install --dry-run")["actions"] == [VERIFY, SETTLE]
+    data = host.json("install --dry-run --source /usr/src")
     fit = f"fit --source /usr/src {KERNEL}"
     assert data["actions"][:3] == [fit, REMOVE, INSTALL], "DKMS would keep the installed ones"
     write(host.root / "dkms", "nodrop/0.3.0: added\n")
-    data = json_of(capsys, "install", "--dry-run")
+    data = host.json("install --dry-run")
     assert data["actions"][:3] == [FIT, REMOVE, INSTALL], "the sources are not added again"
 
 
-def test_other_kernels_get_the_new_version(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_kernels_get_the_new_version(host: Host) -> None:
     host.clone()
     write(host.root / "dkms", "nodrop/0.2.0, 6.9, x86_64: installed\n")
     write(host.root / "usr/src/nodrop-0.1.0/a")
-    actions = json_of(capsys, "install", "--dry-run")["actions"]
+    actions = host.json("install --dry-run")["actions"]
     assert actions[:2] == [FIT, "fit 6.9"], "built and checked before anything is installed"
     assert actions[2:] == [
         f"rm -rf {host.root}/usr/src/nodrop-0.1.0",
@@ -161,13 +163,11 @@ def test_unsupported_kernel(host: Host, words: list[str]) -> None:
     "left",
     ["usr/local/bin/nodrop", "usr/src/nodrop-0.2.0/a", "lib/modules/5/updates/dkms/nodrop.ko"],
 )
-def test_uninstall_removes_leftovers(
-    host: Host, capsys: pytest.CaptureFixture[str], left: str
-) -> None:
+def test_uninstall_removes_leftovers(host: Host, left: str) -> None:
     file = write(host.root / left)
     host.scripts(host.root / "repository")
     there = host.everything()
-    actions = json_of(capsys, "uninstall", "--dry-run")["actions"]
+    actions = host.json("uninstall --dry-run")["actions"]
     assert actions[-2:] == [STOCK, SETTLE]
     assert host.everything() == there
     assert main(["-q", "uninstall"]) == 0
@@ -175,11 +175,11 @@ def test_uninstall_removes_leftovers(
     assert file.exists() is left.startswith("lib/")
 
 
-def test_from_a_clone(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_a_clone(host: Host) -> None:
     host.clone()
     (host.root / f"lib/modules/{KERNEL}/build").mkdir(parents=True)
     (host.root / f"lib/modules/{KERNEL}/kernel").mkdir()
-    assert json_of(capsys, "install", "--dry-run")["actions"][0] == FIT
+    assert host.json("install --dry-run")["actions"][0] == FIT
     assert host.ran == []
     assert main(["-q", "install", "--kernel", "all", "--source", "/usr/src"]) == 0
     tree, local = host.root / "usr/src/nodrop-0.3.0", host.root / "usr/local"
@@ -197,7 +197,7 @@ def test_from_a_clone(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
         f"manpages {local}/share/man/man1",
     ]
     write(host.root / "dpkg", "ii ")
-    assert json_of(capsys, "install", "--dry-run")["actions"][-1] == SETTLE, "the package's"
+    assert host.json("install --dry-run")["actions"][-1] == SETTLE, "the package's"
 
 
 @pytest.mark.parametrize(
@@ -229,16 +229,16 @@ def test_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["-q", "install", "--dry-run"]) == 0
 
 
-def test_json_has_the_loaded_driver(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    assert json_of(capsys, "uninstall")["loaded"] is None
+def test_json_has_the_loaded_driver(host: Host) -> None:
+    assert host.json("uninstall")["loaded"] is None
     write(host.root / "sys/module/tun/initstate")
-    assert json_of(capsys, "uninstall")["loaded"] == "stock"
+    assert host.json("uninstall")["loaded"] == "stock"
     write(host.root / "sys/kernel/livepatch/nodrop_live/enabled")
-    assert json_of(capsys, "uninstall")["loaded"] == "live"
+    assert host.json("uninstall")["loaded"] == "live"
     write(host.root / "sys/module/tun/parameters/nodrop", "Y")
     host.tree()
     write(host.root / f"lib/modules/{KERNEL}/updates/dkms/nodrop.ko.xz")
-    data = json_of(capsys, "install", "--dry-run")
+    data = host.json("install --dry-run")
     assert (data["loaded"], data["installed"]) == ("nodrop", True)
 
 
@@ -249,9 +249,7 @@ def test_interrupted_build_installs_nothing(host: Host) -> None:
     assert host.ran == []
 
 
-def test_interrupted_installation_is_completed(
-    host: Host, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_installation_is_completed(host: Host, capsys: Capture) -> None:
     """By Ctrl-C while DKMS installs; what to restart is reported."""
     host.tree()
     text = f'[ $1 != install ] || {{ kill -INT "$CALLER"; sleep 0.3; }}; {STUBS["dkms"]}'
@@ -261,7 +259,61 @@ def test_interrupted_installation_is_completed(
     assert "settle" in capsys.readouterr().out
 
 
-def test_script_output_is_printable(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_output_is_printable(host: Host, capsys: Capture) -> None:
     programs(host.tree() / "dkms", {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
     assert main(["-q", "install"]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+LAY = REPOSITORY / "packaging/lay"
+IMPORTS = """
+import importlib, pkgutil, sys
+sys.path.insert(0, sys.argv[1])
+import nodrop
+assert list(nodrop.__path__) == [sys.argv[1] + "/nodrop"]
+for module in pkgutil.walk_packages(nodrop.__path__, "nodrop."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+found = {name.split(".")[0] for name in sys.modules}
+assert not found & {"bench", "lab", "matplotlib", "proof"}, found
+"""
+
+
+def test_installed_command_is_complete(tmp_path: Path) -> None:
+    folder, start = tmp_path / "share", tmp_path / "bin/nodrop"
+    subprocess.run([LAY, "command", folder, start], check=True, timeout=60)
+    subprocess.run([sys.executable, "-I", "-c", IMPORTS, folder], check=True, timeout=60)
+    listed = subprocess.run([start, "--help"], check=True, capture_output=True, timeout=60)
+    assert b"status" in listed.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["dkms", "kmod", "nodrop"]
+
+
+def test_sources_for_dkms_are_complete(tmp_path: Path) -> None:
+    subprocess.run([LAY, "modules", tmp_path], check=True, timeout=60)
+    needed = "import sys; sys.path.insert(0, sys.argv[1]); import nodrop.host.modules"
+    subprocess.run([sys.executable, "-IB", "-c", needed, tmp_path], check=True, timeout=60)
+    assert "#MODULE_VERSION#" not in (tmp_path / "dkms.conf").read_text()
+    assert not (tmp_path / "kmod/flow/test").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "dkms", "finish", "ran", "status"),
+    [
+        ("configure", 0, 0, ["install finish"], 0),
+        ("configure", 0, 1, ["install finish"], 1),
+        ("configure", 6, 1, ["install check"], 6),
+        ("abort-upgrade", 0, 0, ["install finish"], 0),
+        ("abort-remove", 6, 0, [], 0),
+    ],
+)
+def test_postinst(
+    tmp_path: Path, call: str, dkms: int, finish: int, ran: list[str], status: int
+) -> None:
+    """Modules that DKMS copied in part are removed; a failed upgrade builds again."""
+    programs(tmp_path / "dkms", {"install": f'echo "install $*"; exit {finish}'})
+    text = (REPOSITORY / "debian/nodrop-dkms.postinst").read_text(encoding="utf-8")
+    text = text.replace("/usr/src/nodrop-#VERSION#", str(tmp_path)).replace("#VERSION#", "1")
+    text = text.replace("#DEBHELPER#", f'case "$1" in configure) (exit {dkms}) ;; esac')
+    script = write(tmp_path / "postinst", text)
+    done = subprocess.run(["sh", script, call, "2"], capture_output=True, text=True, check=False)
+    assert (done.stdout.splitlines(), done.returncode) == (ran, status)

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from stubs import write
@@ -58,7 +59,6 @@ class Kernel:
             (self.root / f"sys/module/{name}/holders").mkdir(parents=True)
 
     def patched(self, *, enabled: int = 1, transition: int = 1) -> None:
-        """Add the patch to the kernel."""
         write(self.files / "enabled", f"{enabled}\n")
         write(self.files / "transition", f"{transition}\n")
 
@@ -85,16 +85,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return made
 
 
-def silent(_: str) -> None:
-    pass
-
-
-def enter(kernel: Kernel, timeout: float = 60.0, tell: Callable[[str], None] = silent) -> None:
+def enter(kernel: Kernel, timeout: float = 60.0, tell: Callable[[str], None] = print) -> None:
     Livepatch(kernel.root).enter(kernel.root, timeout, tell)
-
-
-def interrupt(_: str = "") -> None:
-    raise KeyboardInterrupt
 
 
 def test_patchable_kernels(tmp_path: Path, kernel: Kernel) -> None:
@@ -151,29 +143,23 @@ def test_stuck_unload(kernel: Kernel) -> None:
     kernel.patched(enabled=0)
     kernel.load(CORE, PATCH)
     with pytest.raises(NodropError):
-        Livepatch(kernel.root).leave(0.2, silent)
+        Livepatch(kernel.root).leave(0.2, print)
     assert kernel.asked == []
 
 
 def test_another_patch_is_in_transition(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def busy(*_: object) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy")
-
     kernel.patched(transition=0)
-    monkeypatch.setattr(Path, "write_text", busy)
+    busy = OSError(errno.EBUSY, "Device or resource busy")
+    monkeypatch.setattr(Path, "write_text", Mock(side_effect=busy))
     with pytest.raises(NodropError):
-        Livepatch(kernel.root).leave(0.2, silent)
+        Livepatch(kernel.root).leave(0.2, print)
 
 
 def test_build_from_a_relative_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | Path] = []
-
-    def run(argv: list[str | Path], **_: object) -> Completed:
-        asked.extend(argv)
-        return Completed(0, "", 0.0)
-
+    run = Mock(return_value=Completed(0, "", 0.0))
     monkeypatch.setattr("nodrop.proc.run", run)
-    build("6.1.0", Path("linux"), tmp_path, silent)
+    build("6.1.0", Path("linux"), tmp_path, print)
+    asked = [word for ran in run.call_args_list for word in ran.args[0]]
     assert f"KSRC={Path.cwd() / 'linux'}" in asked
     assert "CONFIG_KUNIT=" in asked, "KUnit's tests are not in the sources"
 
@@ -198,7 +184,7 @@ def test_interrupted_load_is_reverted(kernel: Kernel) -> None:
     kernel.patched()
     kernel.load(CORE, PATCH)
     with pytest.raises(KeyboardInterrupt):
-        enter(kernel, tell=interrupt)
+        enter(kernel, tell=Mock(side_effect=KeyboardInterrupt))
     assert kernel.going_out
 
 

@@ -13,6 +13,7 @@ from stubs import before, programs, write
 
 from nodrop.host import modules
 
+Capture = pytest.CaptureFixture[str]
 RELEASE = os.uname().release
 NOTE = b"".join(n.to_bytes(4, "little") for n in (4, 20, 3)) + b"GNU\0"
 OLD, NEW = "ab" * 20, "cd" * 20
@@ -33,7 +34,7 @@ INITRD = "usr/lib/modules/6.1/kernel/drivers/net/{}.ko.xz\n"
 class Machine:
     """A root directory with modules on disk, loaded modules, and programs that note their use."""
 
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, root: Path, capsys: Capture) -> None:
         self.root, self.capsys = root, capsys
         programs(root / "bin", STUBS)
         for name in modules.MODULES:
@@ -47,7 +48,6 @@ class Machine:
         write(self.root / path, text)
 
     def store(self, name: str, content: bytes = NOTE + bytes.fromhex(NEW)) -> None:
-        """Write a module to disk."""
         folder = self.root / "lib/modules" / RELEASE
         write(folder / f"updates/dkms/{name}.ko.xz", lzma.compress(content))
         with (folder / "modules.dep").open("a") as file:
@@ -84,9 +84,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Machine:
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setenv("HOST", str(tmp_path))
     return Machine(tmp_path, capsys)

@@ -4,31 +4,28 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from stubs import programs
 
 from nodrop import proc
 from nodrop.errors import NodropError
 
 
-def alive(pid: int) -> bool:
+def ends(pid: int) -> bool:
+    """Return whether a process ends within a minute."""
     try:
-        os.kill(pid, 0)
+        process = os.pidfd_open(pid)
     except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-    return state not in ("Z", "X")
-
-
-def wait_dead(pid: int) -> bool:
-    deadline = time.monotonic() + 60
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(pid)
+        return True
+    with os.fdopen(process) as file:
+        return bool(select.select([file], [], [], 60.0)[0])
 
 
 MIXED = ["sh", "-c", "echo a; echo b >&2; printf c; exit 3"]
@@ -38,7 +35,7 @@ def test_status_output_and_lines(tmp_path: Path) -> None:
     lines: list[str] = []
     done = proc.run(MIXED, timeout=60, on_line=lines.append, log=tmp_path / "log")
     assert (done.status, done.output, lines) == (3, "a\nb\nc", ["a", "b", "c"])
-    assert (tmp_path / "log").read_text(encoding="utf-8") == "a\nb\nc\n"
+    assert (tmp_path / "log").read_text() == "a\nb\nc\n"
     done, interrupted = proc.run_uninterrupted(MIXED)
     assert (done.status, done.output, interrupted) == (3, "a\nb\nc", False)
 
@@ -59,7 +56,7 @@ def test_failure_kills_children(
     with pytest.raises((KeyboardInterrupt, NodropError)) as caught:
         proc.run(["sh", "-c", script], timeout=60, on_line=interrupt)
     assert (caught.type is KeyboardInterrupt) is interrupted
-    assert wait_dead(int((tmp_path / "pid").read_text(encoding="utf-8")))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 SLOW = "echo begun; sleep 0.3; echo half; sleep 0.3; echo done >{0}/end; printf end"
@@ -74,22 +71,20 @@ def test_run_uninterrupted_survives_an_exception(tmp_path: Path, kind: type[Base
         lines.append(line)
         raise kind
 
+    ignoring = ["sh", "-c", IGNORING.format(tmp_path)]
     if kind is KeyboardInterrupt:
-        assert proc.run_uninterrupted(["sh", "-c", IGNORING.format(tmp_path)], on_line=fail)[1]
+        assert proc.run_uninterrupted(ignoring, on_line=fail)[1]
     else:
         with pytest.raises(kind):
-            proc.run_uninterrupted(["sh", "-c", IGNORING.format(tmp_path)], on_line=fail)
+            proc.run_uninterrupted(ignoring, on_line=fail)
     assert (tmp_path / "end").exists()
     assert lines == ["begun", "half", "end"]
 
 
 def test_run_uninterrupted_passes_an_interrupt_on(tmp_path: Path) -> None:
-    def interrupt(_line: str) -> None:
-        raise KeyboardInterrupt
-
-    done, interrupted = proc.run_uninterrupted(
-        ["sh", "-c", SLOW.format(tmp_path)], on_line=interrupt
-    )
+    interrupt = Mock(side_effect=KeyboardInterrupt)
+    slow = ["sh", "-c", SLOW.format(tmp_path)]
+    done, interrupted = proc.run_uninterrupted(slow, on_line=interrupt)
     assert interrupted
     assert done.status != 0
     assert not (tmp_path / "end").exists()
@@ -124,9 +119,7 @@ def test_run_uninterrupted_survives_its_caller(tmp_path: Path, number: int) -> N
 def test_programs_in_sbin_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """'su' without '-' keeps the user's PATH."""
     tool = tmp_path / "sbin/insmod-of-tests"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho loaded\n")
-    tool.chmod(0o755)
+    programs(tool.parent, {tool.name: "echo loaded"})
     monkeypatch.setattr(proc, "_ADMIN", (str(tool.parent),))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for environment in (None, {"PATH": "/usr/bin:/bin"}):

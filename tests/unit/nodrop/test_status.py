@@ -15,14 +15,14 @@ from nodrop.commands import status
 from nodrop.host import procfs
 from nodrop.host.model import Device
 
+Capture = pytest.CaptureFixture[str]
+
 
 def cells(one: Device, *, hidden: bool = False) -> list[str]:
     return [cell if isinstance(cell, str) else cell[0] for cell in status.row(one, hidden=hidden)]
 
 
-def test_json_matches_the_schema(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_matches_the_schema(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     for name in ALL:
         recorded(monkeypatch, raw(name))
         shown = answer(capsys, "status")
@@ -52,7 +52,7 @@ def test_unknown_owner(kind: str, up: bool, hidden: bool, unknown: bool) -> None
     assert (cells(made, hidden=hidden)[3] == "?") is unknown
 
 
-def test_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     def names_of(*names: str) -> list[tuple[Any, Any]]:
         devices = answer(capsys, "status", *names)["devices"]
         return [(one["netns"], one["name"]) for one in devices]
@@ -95,9 +95,7 @@ def test_units_containers_and_virtual_machines() -> None:
     assert procfs.cgroup("0::/a.service (deleted)\n").unit == "a.service"
 
 
-def test_vhost_workers_and_odd_names(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vhost_workers_and_odd_names(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     worker = {"name": "vhost-7", "tid": 9, "cpu": 3}
     odd = {"name": "\\udc80\U0001f4a9\udcff\x1b", "cgroup": "0::/lxc/\x1b\udcff\n"}
     some: tuple[dict[str, Any], ...] = ({}, {"vhost_others": 1}, {"tap": [4711]})

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
-import hosts
 import pytest
+from hosts import ALL, raw
 from schema import validate
 
 from nodrop import cli
@@ -21,13 +22,7 @@ from nodrop.commands.top import DeviceRow, RateMeter, Sort, View
 from nodrop.host.counters import GAUGES
 from nodrop.host.read import Raw, RawNamespace, build
 
-
-def raw(name: str) -> Raw:
-    """A recorded machine at a given time."""
-    machine = hosts.raw(name)
-    return replace(machine, namespaces=[replace(one, time_s=64.0) for one in machine.namespaces])
-
-
+Capture = pytest.CaptureFixture[str]
 Change = Callable[[RawNamespace], None]
 
 
@@ -40,15 +35,13 @@ def later(before: Raw, seconds: float, *changes: Change) -> Raw:
     return replace(after, namespaces=spaces)
 
 
-def rows_of(meter: RateMeter, machine: Raw) -> dict[str, DeviceRow]:
-    times = {space.inode: space.time_s for space in machine.namespaces}
-    return {row.device.label: row for row in meter.rows(build(machine).devices, times)}
-
-
 def rows(*machines: Raw) -> dict[str, DeviceRow]:
-    """Return the rows of the last of several samples."""
+    """Return the rows of the last of several samples, by the devices' labels."""
     meter = RateMeter()
-    return [rows_of(meter, machine) for machine in machines][-1]
+    for machine in machines:
+        times = {space.inode: space.time_s for space in machine.namespaces}
+        last = meter.rows(build(machine).devices, times)
+    return {row.device.label: row for row in last}
 
 
 def link(space: RawNamespace, name: str) -> dict[str, Any]:
@@ -167,14 +160,16 @@ def test_no_rate_is_negative() -> None:
     assert rows(before, later(before, 0.0))["ndtest0"].interval_s is None
 
 
+MQ = {"kind": "mq", "handle": "8001:", "dev": "ndtest0", "root": True, "options": {}}
+LEAF = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
+
+
 def test_queues_below_mq() -> None:
     before = raw("nodrop")
     space = before.namespaces[0]
     link(space, "ndtest0")["linkinfo"]["info_data"]["numqueues"] = 2
-    root = {"kind": "mq", "handle": "8001:", "dev": "ndtest0", "root": True, "options": {}}
-    leaf = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
     flows = {"new_flows_len": 2, "old_flows_len": 3, "ecn_mark": 1, "drops": 4}
-    space.qdiscs[:] = [root, {**leaf, "parent": "8001:1"}, {**leaf, **flows, "parent": "8001:a"}]
+    space.qdiscs[:] = [MQ, {**LEAF, "parent": "8001:1"}, {**LEAF, **flows, "parent": "8001:a"}]
     # As with a driver that does not count what the reader took.
     del space.stats["ndtest0"]["tx0_taken"]
     space.stats["ndtest0"].update({"tx9_stops": 0, "tx9_ring": 5})
@@ -213,9 +208,7 @@ def test_queues_by_what_the_reader_took() -> None:
     # A new queue begins from 0, and so do its other counters.
     stats["tx1_taken"] = 7000
     assert rows(before, later(before, 2.0, change))["ndtest0"].queues[1].flow.packets is None
-    root = {"kind": "mq", "handle": "8001:", "dev": "ndtest0", "root": True, "options": {}}
-    leaf = {"kind": "fq_codel", "dev": "ndtest0", "options": {}, "packets": 0, "bytes": 0}
-    space.qdiscs[:] = [root, {**leaf, "parent": "8001:1"}, {**leaf, "parent": "8001:2"}]
+    space.qdiscs[:] = [MQ, {**LEAF, "parent": "8001:1"}, {**LEAF, "parent": "8001:2"}]
 
     def sent_by_mq(space: RawNamespace) -> None:
         space.qdiscs[1].update(packets=900, bytes=90_000)
@@ -270,17 +263,19 @@ def test_short_numbers() -> None:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 100 packets and 50 drops in the second between two samples."""
-    now = [raw("nodrop")]
+
+    now = raw("nodrop")
 
     def read(*_: object, **_words: object) -> Raw:
-        now[0] = later(now[0], 1.0, sent("ndtest0", 100, 1000, 50), counted("ndtest0", stops=9))
-        return now[0]
+        nonlocal now
+        now = later(now, 1.0, sent("ndtest0", 100, 1000, 50), counted("ndtest0", stops=9))
+        return now
 
     monkeypatch.setattr("nodrop.commands.top.read", read)
 
 
 @pytest.mark.usefixtures("machine")
-def test_refreshes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refreshes(capsys: Capture) -> None:
     words = ["-j", "top", "--interval", "0.1", "--count", "3", "--queues"]
     assert cli.main(words) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -295,22 +290,18 @@ def test_refreshes(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 3
 
 
-def test_json_matches_the_schema(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in hosts.ALL:
-        monkeypatch.setattr("nodrop.commands.top.read", lambda *_, name=name, **__: raw(name))
+def test_json_matches_the_schema(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    for name in ALL:
+        monkeypatch.setattr("nodrop.commands.top.read", Mock(return_value=raw(name)))
         assert cli.main(["-j", "top", "--interval", "0.1", "--count", "1", "--queues"]) == 0
         validate("top", json.loads(capsys.readouterr().out))
 
 
-def test_device_disappears(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_device_disappears(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """Its program may restart, and create it again."""
     there = raw("nodrop")
-    samples = iter([there, later(there, 1.0, lambda space: space.links.clear()), there])
-    monkeypatch.setattr("nodrop.commands.top.read", lambda *_, **__: next(samples))
+    samples = [there, later(there, 1.0, lambda space: space.links.clear()), there]
+    monkeypatch.setattr("nodrop.commands.top.read", Mock(side_effect=samples))
     assert cli.main(["-q", "top", "ndtest0", "--interval", "0.1", "--count", "2"]) == 0
     gone, back = capsys.readouterr().out.split("\n\n")
     assert "ndtest0" in gone

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""scripts/checks.py: its table is valid, stages end as they should, results depend on sources."""
+"""scripts/bootstrap on incomplete machines, scripts/checks.py and its table, scripts/series."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,82 @@ from typing import Any
 
 import pytest
 from script import SCRIPTS, load
+from stubs import Done, programs, run, write
 
-ROOT = SCRIPTS.parent
+from lab.sources import REPOSITORY
+
+USUAL = "/usr/sbin:/usr/bin:/sbin:/bin"
+ALWAYS_THERE = "bash cat cmp dirname flock grep mktemp rm sed tail timeout"
+VENV = """
+import os, sys, pathlib
+if __name__ == "__main__":
+    python = pathlib.Path(sys.argv[1], "bin/python")
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\\nexit " + os.environ["PIP"])
+    python.chmod(0o755)
+"""
+"""Replaces Python's module: creates an environment whose pip ends with the status PIP."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    place = tmp_path / "clone"
+    shutil.copytree(REPOSITORY / "scripts", place / "scripts")
+    shutil.copy(REPOSITORY / "pyproject.toml", place)
+    write(tmp_path / "modules/venv.py", VENV)
+    return place
+
+
+def bootstrap(checkout: Path, path: Path | str, pip: int = 0) -> Done:
+    script = ["bash", str(checkout / "scripts/bootstrap")]
+    env = {"PATH": str(path), "PYTHONPATH": str(checkout.parent / "modules"), "PIP": str(pip)}
+    return subprocess.run(script, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("user", "apt", "calls"),
+    [
+        (1000, "exit 9", []),
+        (0, "exit 100", ["install", "update"]),
+        (0, "exit 0", ["install"]),
+        (0, "", []),  # no apt at all
+    ],
+)
+def test_missing_packages(
+    checkout: Path, tmp_path: Path, user: int, apt: str, calls: list[str]
+) -> None:
+    place = tmp_path / "bin"
+    programs(place, {"id": f"echo {user}", "python3": "exit 1"})
+    for name in ALWAYS_THERE.split():
+        found = shutil.which(name)
+        assert found, name
+        (place / name).symlink_to(found)
+
+    called = write(tmp_path / "calls")
+    if apt:
+        programs(place, {"apt-get": f'echo "$1" >>{called}\n{apt}'})
+    done = bootstrap(checkout, place)
+    installs = apt == "exit 0"
+    assert done.returncode == (0 if installs else 1)
+    assert installs or "gcc" in done.stderr
+    assert called.read_text().split() == calls
+    assert (checkout / ".venv").exists() is installs
+
+
+def test_environment_is_rebuilt_when_pins_change(checkout: Path) -> None:
+    programs(checkout / "bin", {"apt-get": "exit 9"})
+    path = f"{checkout}/bin:{USUAL}"
+    assert bootstrap(checkout, path, pip=1).returncode == 1
+    assert not (checkout / ".venv").exists()
+    mark = checkout / ".venv/mark"
+    for pins, kept in (("", False), ("", True), ("other==1\n", False)):
+        with (checkout / "scripts/requirements.txt").open("a") as requirements:
+            requirements.write(pins)
+        assert bootstrap(checkout, path).returncode == 0
+        assert mark.exists() is kept
+        mark.touch()
+
+
 JUNIT = '<testsuites><testsuite tests="10" failures="1" errors="1" skipped="1"/></testsuites>'
 PROGRAM = """
 import sys
@@ -62,7 +137,7 @@ def only(script: ModuleType, monkeypatch: pytest.MonkeyPatch, command: str) -> A
     return check
 
 
-def write(script: ModuleType, path: Path, text: str) -> None:
+def change(script: ModuleType, path: Path, text: str) -> None:
     path.write_text(text)
     script.file_digest.cache_clear()
 
@@ -80,9 +155,10 @@ def test_every_row_can_be_run(script: ModuleType, tmp_path: Path) -> None:
                 assert script.git("ls-files", "--", one), one
     gate = script.gate_stages(tmp_path, debian=True)
     assert {stage.needs for stage in gate} <= {"", *(stage.name for stage in gate)}
-    for run in [row["run"] for row in script.TABLE["gate"]] + [row.run for row in script.CHECKS]:
-        for word in shlex.split(run):
-            assert not word.startswith(("tests/", "scripts/")) or (ROOT / word).exists(), word
+    lines = [row["run"] for row in script.TABLE["gate"]] + [row.run for row in script.CHECKS]
+    for line in lines:
+        for word in shlex.split(line):
+            assert not word.startswith(("tests/", "scripts/")) or (REPOSITORY / word).exists(), word
 
 
 def test_find_a_check_or_its_parts(script: ModuleType) -> None:
@@ -103,10 +179,10 @@ def test_result_is_fresh_until_code_changes(
     assert script.run_check(check) == 0
     state, result = script.state_of(check)
     assert (state, result["outcome"], len(result["commit"])) == ("fresh", "passed", 40)
-    write(script, clone / "beside/file.py", "x = 2")
-    write(script, clone / "covered/file.py", "# why\nx = 1")
+    change(script, clone / "beside/file.py", "x = 2")
+    change(script, clone / "covered/file.py", "# why\nx = 1")
     assert script.state_of(check)[0] == "fresh"
-    write(script, clone / "covered/file.py", "x = 2")
+    change(script, clone / "covered/file.py", "x = 2")
     assert script.state_of(check)[0] == "stale"
     check = only(script, monkeypatch, "exit 3")
     assert script.run_check(check) == 1
@@ -143,3 +219,25 @@ def test_interrupt_ends_background_stages(tmp_path: Path) -> None:
         "tests": "interrupted",
         "last": "not run",
     }
+
+
+def test_series_continues(tmp_path: Path) -> None:
+    """A failed scenario is skipped, an interrupt ends the series."""
+    script = write(tmp_path / "scripts/series", (REPOSITORY / "scripts/series").read_bytes())
+    script.chmod(0o755)
+    write(tmp_path / "bench/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
+    asked = tmp_path / "asked"
+    made = 'mkdir -p "${@: -1}"; touch "${@: -1}/meta.json"; exit "$(cat "${@: -1}.end")"'
+    programs(tmp_path / ".venv/bin", {"nodrop-lab": f'echo "$*" >>{asked}; {made}'})
+    out = tmp_path / "out"
+    for name, status in (("one", 1), ("two", 130), ("three", 0)):
+        write(out / f"{name}.end", f"{status}\n")
+    assert run(tmp_path, script, "some", out).returncode == 130
+    first = [f"bench one --pairs 2 --out {out}/one", f"bench two --out {out}/two"]
+    assert asked.read_text().splitlines() == first
+    write(out / "two.end", "0\n")
+    assert run(tmp_path, script, "some", out).returncode == 1
+    assert asked.read_text().splitlines()[2:] == [
+        *(f"bench --continue {out}/{name}" for name in ("one", "two")),
+        f"bench three --out {out}/three",
+    ]

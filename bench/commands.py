@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The benchmarks' commands: ``nodrop-lab demo``, ``bench``, ``list`` and ``report``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import scenario
+from bench.scenario import Scenario
+from lab.kernel.artifacts import resolve_commit
+from lab.roots import kernel_names
+from lab.variant import COMPARED, Variant
+from nodrop.commands.common import positive_int, print_json, progress, seconds
+from nodrop.errors import FAILED, NodropError, UsageError
+
+if TYPE_CHECKING:
+    from bench.rundir import RunDirectory
+
+DEMO = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}
+"""Scenarios of the demo: pairs, and window in seconds; in total less than a minute. A 95 % interval
+of a median needs six ratios, and tap has only two pairs: it gets no such interval."""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _register_demo(commands)
+    _register_bench(commands)
+    listing = commands.add_parser("list", description="List the scenarios with their titles.")
+    listing.set_defaults(run=run_list)
+    _register_report(commands)
+
+
+def _register_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "demo",
+        description="Compare stock, upstream's flag and nodrop in one kernel: drops and "
+        "throughput of a TAP, latency under load of a VPN. Prints a table and draws a plot. "
+        "Exit status 1 if nodrop's driver dropped a packet that a qdisc could have queued.",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="results directory (out/demo-TIME)")
+    parser.set_defaults(run=run_demo)
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    from bench.rundir import MARKDOWN_NAME, PAGE_NAME, PLOT_NAME
+    from bench.session import measure
+
+    chosen = [
+        scenario.load(name).with_length(pairs, length) for name, (pairs, length) in DEMO.items()
+    ]
+    out = arguments.out or default_out("demo")
+    with progress(arguments) as steps:
+        measure(chosen, COMPARED, out, steps)
+    directory, summaries = write_report(out)
+    if arguments.json:
+        print_json("demo", {"scenarios": summaries})
+    else:
+        print_table(arguments, directory, summaries)
+        print(f"Table:   {out / MARKDOWN_NAME}")
+        print(f"Plot:    {out / PLOT_NAME}")
+        print(f"Page:    {out / PAGE_NAME}")
+        print(f"Redo:    nodrop-lab report {out}")
+    return check(directory)
+
+
+def _register_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "bench",
+        description="Measure a scenario with all drivers in one kernel, paired and "
+        "interleaved. Prints a table, or with -j one JSON object.",
+    )
+    parser.add_argument(
+        "scenario", nargs="?", metavar="SCENARIO", help="a name from 'nodrop-lab list'"
+    )
+    parser.add_argument(
+        "--pairs", type=positive_int, metavar="N", help="runs of each driver and case"
+    )
+    parser.add_argument("--seconds", type=seconds, metavar="S", help="measured window of a run")
+    parser.add_argument(
+        "--case", metavar="TEXT", help="only the cases with this in their names, such as senders=2"
+    )
+    parser.add_argument(
+        "--kernel",
+        metavar="K",
+        choices=kernel_names(),
+        help="Debian's kernel, to count instructions",
+    )
+    parser.add_argument(
+        "--variants",
+        type=variant_list,
+        metavar="DRIVERS",
+        help="drivers to compare, such as stock,nodrop (default: all)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="compare with another commit's modules, too: the driver 'old'",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="results directory (out/SCENARIO-TIME)"
+    )
+    parser.add_argument(
+        "--continue",
+        type=Path,
+        metavar="DIR",
+        dest="interrupted",
+        help="complete an interrupted run",
+    )
+    parser.set_defaults(run=run_bench)
+
+
+def run_bench(arguments: argparse.Namespace) -> int:
+    if arguments.interrupted:
+        _refuse_others(arguments)
+    elif not arguments.scenario:
+        raise UsageError("Which scenario?", f"Known scenarios: {', '.join(scenario.known())}.")
+    from bench import session
+
+    out: Path = arguments.interrupted
+    with progress(arguments) as steps:
+        if out:
+            session.continue_run(out, steps)
+        else:
+            chosen = _chosen(arguments)
+            out = arguments.out or default_out(chosen.name)
+            known = session.available(chosen)
+            variants = arguments.variants or tuple(name for name in COMPARED if name in known)
+            old = resolve_commit(arguments.against) if arguments.against else ""
+            variants += (Variant.OLD,) * bool(old)
+            session.measure([chosen], variants, out, steps, old=old)
+    directory, summaries = write_report(out)
+    if arguments.json:
+        print_json("bench", next(iter(summaries.values())))
+    else:
+        print_table(arguments, directory, summaries)
+        print(f"Data, table, plot and page (report.html): {out}")
+    return check(directory)
+
+
+def _chosen(arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with what the arguments change.
+
+    Raises:
+        UsageError: an argument does not fit it.
+    """
+    chosen = scenario.load(arguments.scenario)
+    if arguments.seconds and not chosen.seconds:
+        raise UsageError(f"A run of {chosen.name} ends after a number of packets, not of seconds.")
+    if arguments.kernel and not chosen.is_counted:
+        raise UsageError(f"{chosen.name} is measured on a kernel in user mode.")
+    chosen = replace(
+        chosen.with_length(arguments.pairs, arguments.seconds),
+        kernel=arguments.kernel or chosen.kernel,
+        only=arguments.case or "",
+    )
+    if not chosen.cases():
+        raise UsageError(f"{chosen.name} has no case with '{arguments.case}' in its name.")
+    return chosen
+
+
+def _refuse_others(arguments: argparse.Namespace) -> None:
+    """Refuse other arguments with --continue.
+
+    Raises:
+        UsageError: there are some.
+    """
+    others = ("scenario", "pairs", "seconds", "case", "kernel", "variants", "against", "out")
+    if any(getattr(arguments, name) for name in others):
+        raise UsageError(
+            "With --continue, all other settings are those of the interrupted run.",
+            "Give only the directory: nodrop-lab bench --continue DIR",
+        )
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    scenarios = {name: scenario.load(name) for name in scenario.known()}
+    if arguments.json:
+        listed = {name: {"title": entry.title} for name, entry in scenarios.items()}
+        print_json("list", {"scenarios": listed})
+        return 0
+    width = max(map(len, scenarios), default=0)
+    for name, entry in scenarios.items():
+        print(f"{name:{width}}  {entry.title}")
+    return 0
+
+
+def _register_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "report",
+        description="Redo table, plot and page (report.html) from the raw data of a run, complete "
+        "or interrupted.",
+    )
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="results of 'nodrop-lab bench' or 'demo'"
+    )
+    parser.set_defaults(run=run_report)
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from bench.rundir import PAGE_NAME
+
+    path = arguments.directory
+    directory, summaries = write_report(path)
+    if arguments.json:
+        print_json("report", {"page": str(path / PAGE_NAME), "scenarios": summaries})
+    else:
+        print_table(arguments, directory, summaries)
+        print(f"Table, plot and page (report.html): {path}")
+    return 0
+
+
+def variant_list(text: str) -> tuple[Variant, ...]:
+    """Parse ``stock,nodrop``, for argparse; return the drivers in their usual order."""
+    names = text.split(",")
+    unknown = sorted(set(names) - {str(variant) for variant in COMPARED})
+    if unknown:
+        known = ", ".join(COMPARED)
+        raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {known}")
+    return tuple(variant for variant in COMPARED if str(variant) in names)
+
+
+def default_out(name: str) -> Path:
+    """Return ``out/NAME-TIME``, relative to the current directory."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return Path("out") / f"{name}-{stamp}"
+
+
+def write_report(path: Path) -> tuple[RunDirectory, Mapping[str, Any]]:
+    """Write table, plot and page of a run from its raw data.
+
+    Raises:
+        NodropError: the directory is not that of a run, or cannot be written.
+    """
+    from bench import rundir
+    from bench.report import page, plot, summary, table
+
+    directory = rundir.load(path)
+    summaries = summary.summarise(directory)
+    try:
+        for part in (table, plot, page):
+            part.write(directory, summaries)
+    except OSError as error:
+        raise NodropError(f"Cannot write the report to {path}: {error.strerror}.") from error
+    return directory, summaries
+
+
+def print_table(
+    arguments: argparse.Namespace, directory: RunDirectory, summaries: Mapping[str, Any]
+) -> None:
+    from bench.report import table
+    from nodrop import screen
+
+    below = table.note(directory, summaries)
+    table.print_to(screen.console(arguments), table.sections(directory, summaries), below)
+
+
+def check(directory: RunDirectory) -> int:
+    """Print what is wrong with a run's results; return the exit status."""
+    from bench.report import summary
+
+    wrong = []
+    if lost := summary.lost_by_nodrop(directory):
+        wrong.append(f"nodrop's driver dropped {lost} packets that a qdisc could have queued.")
+    if runs := summary.unaccounted(directory):
+        first = runs[0]
+        wrong.append(
+            f"In {len(runs)} runs the account does not balance, first in "
+            f"{first.scenario} {first.case} {first.variant} pair {first.pair}: "
+            f"{first.metrics['unaccounted']:.0f} packets."
+        )
+    for sentence in wrong:
+        print(f"nodrop-lab: {sentence}", file=sys.stderr)
+    return FAILED if wrong else 0
