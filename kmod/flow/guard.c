@@ -7,15 +7,15 @@
  * hangs, never reads, or reads a packet now and then. A stop begins a window,
  * in which a timer samples the consumer: it has guard_ms to take what the ring
  * held then, even if it has the txq woken meanwhile. If it does not, and the
- * txq is stopped, then or later, it is stalled: the guard wakes the txq, and
- * the ring drops at a limit of NODROP_LEAST. If it does, the window of the last
- * stop goes on. A drop while it is stalled begins another window, of half of
- * guard_ms: a consumer that takes all of that is not stalled any more, nor is
- * one that finds the ring empty.
+ * txq is stopped then or later, the consumer is stalled: the guard wakes the
+ * txq, and the ring drops at a limit of NODROP_LEAST. If it does, the window of
+ * the last stop goes on. A drop while it is stalled begins another window, of
+ * half of guard_ms: a consumer that takes all of that is not stalled any more,
+ * nor is one that finds the ring empty.
  *
- * One that stalls again and again must not cost guard_ms each time: a window is
- * an eighth of the time since the last stall, and a quarter of guard_ms at
- * least.
+ * A consumer that stalls again and again must not block senders for guard_ms
+ * each time. Its window is an eighth of the time since its last stall, at least
+ * a quarter of guard_ms and at most all of it.
  *
  * Samples and not one timeout, because time jumps: after a pause of a virtual
  * machine the timer has expired before the consumer could run. A jump is one
@@ -67,8 +67,10 @@ static void nodrop_guard_next(struct nodrop_queue *q)
 }
 
 /*
- * Has it not taken all that the ring held when the window began? What it has
- * not taken is in the ring still: an old mark differs, however counts wrap.
+ * Has the consumer still to take some of what the ring held when the window
+ * began? Then the mark is of a packet that is still in the ring. An old mark is
+ * not, even after the counts wrap.
+ *
  * Context: producer_lock held.
  */
 static bool nodrop_guard_owes(const struct nodrop_queue *q)
@@ -157,7 +159,7 @@ static void nodrop_guard_sample(struct timer_list *timer)
 
 	if (!nodrop_guard_owes(q)) {
 		WRITE_ONCE(q->stalled, false);
-		/* Without another stop, others refilled what it took. */
+		/* No stop since the window began: others refilled the ring. */
 		if (stopped)
 			nodrop_guard_window(q, q->guard_stop ?
 					       q->guard_ms - q->guard_stop : 0);
@@ -181,8 +183,8 @@ void nodrop_guard_init(struct nodrop_queue *q)
 
 /*
  * The txq is stopped, or a packet was dropped because the consumer is stalled.
- * One timer serves many stops: a window that has begun goes on, also one that
- * ended while the txq was not stopped.
+ * One timer serves many stops: a window that has begun goes on, even if its
+ * time was over while the txq was not stopped.
  *
  * Context: producer_lock held.
  */

@@ -121,8 +121,8 @@ struct nodrop_ops {
  * @max: txqueuelen, at least 1
  * @on: whether flow control is wanted
  * @unaware: the consumer reads the ring past nodrop_consume()
- * @stalled: the consumer is stalled; producer_lock, cleared without by the
- *	consumer
+ * @stalled: the consumer is stalled; producer_lock, but the consumer clears it
+ *	without
  *
  * Written by senders, under producer_lock:
  * @produced: packets that entered the ring
