@@ -145,11 +145,12 @@ struct nodrop_ops {
  * @stats: the counters, see enum nodrop_stat
  * @kick: the IPI
  * @kicking: its state, see kick.c
- * @guard: timer, pending while the txq is stopped; producer_lock
+ * @guard: timer, pending while the txq is stopped or a window is open;
+ *	producer_lock
  * @tripped: jiffies when the consumer was last found stalled, or 0
  * @guard_mark: @produced when the guard's window began
  * @guard_ms: its length until now
- * @guard_stop: the same at the last stop
+ * @guard_stop: the same at the last stop; 0: none since it began
  * @ops: the driver's
  * @key: what nodrop_queue_find() is given
  * @node: links the queue to the table of that function
