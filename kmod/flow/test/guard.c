@@ -134,15 +134,21 @@ static void test_guard_of_a_ring_that_is_refilled(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 1ULL);
 }
 
-/* One that has the txq woken in time still has to take the rest. */
-static void test_guard_counts_over_a_wake(struct kunit *test)
+/* It has the txq woken in time, and takes no more. */
+static void wake_in_time(struct kunit *test, struct flow *f)
 {
-	struct flow *f = flow_new(test, 100);
-
 	fill(test, f);
 	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
 	take_to_wake(test, f);
 	guard_wait(f, 2 * GUARD_SLIP_MS);
+}
+
+/* It still has to take the rest. */
+static void test_guard_counts_over_a_wake(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 100);
+
+	wake_in_time(test, f);
 	KUNIT_EXPECT_FALSE(test, timer_pending(&f->q->guard));
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_GUARD_TRIPS), 0ULL);
 	fill(test, f);
@@ -175,10 +181,7 @@ static void test_guard_of_another_txq(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 100);
 
-	fill(test, f);
-	guard_wait(f, GUARD_MS - GUARD_SLIP_MS);
-	take_to_wake(test, f);
-	guard_wait(f, 2 * GUARD_SLIP_MS);
+	wake_in_time(test, f);
 	flow_bind(f, NULL);
 	flow_bind(f, f->txq);
 	fill(test, f);
