@@ -19,7 +19,6 @@ _FILLS = tuple(bytes(((number + at) & 0xFF) for at in range(24)) for number in r
 SIZE = len(MAGIC) + _NUMBER.size + len(_FILLS[0])
 """Length of a numbered payload, bytes; it fits a route's MTU of 68."""
 PORT, TCP_PORT = 9, 5000
-TCP, ICMP, UDP = 6, 1, 17
 
 
 def checksum(data: bytes) -> int:
