@@ -25,6 +25,9 @@ READER = "kreader.ko"
 OPTIONAL = "stock/tap.ko"
 """vhost_net.ko depends on it if the kernel has macvtap."""
 
+BESIDE = "nodrop_tun"
+"""nodrop's tun for a kernel whose own is built in."""
+
 UNLOAD_TIMEOUT_S = 20.0
 """Removing 500 devices takes seconds on a debug kernel of a busy machine."""
 
@@ -86,6 +89,17 @@ def tap_modules(driver: str) -> list[str]:
     return [*names[:2], f"{driver}/tap.ko", *names[2:]]
 
 
+def tun_built_in() -> bool:
+    """Return whether this kernel's own tun is built in: it is there without its module."""
+    minors = Path("/proc/misc").read_text(encoding="ascii").split()
+    return "tun" in minors and not Path("/sys/module/tun").exists()
+
+
+def tun_module() -> Path:
+    """Return the directory in /sys of nodrop's tun."""
+    return Path("/sys/module", BESIDE if tun_built_in() else "tun")
+
+
 def module_file(folder: Path, name: str) -> Path | None:
     """Return a module's file, possibly compressed; None if there is none.
 
@@ -128,8 +142,11 @@ class Drivers:
             vhost: the variant of vhost_net.ko; None: vhost-net is not loaded.
 
         Raises:
+            Unsupported: tun is built in, and only one of both is to be nodrop's.
             GuestError: a module is missing, or cannot be loaded or unloaded.
         """
+        if vhost and (tun in OURS) != (vhost in OURS) and tun_built_in():
+            raise Unsupported("beside a built-in tun, nodrop's modules work together only")
         self.load(modules(tun, vhost))
 
     def load(self, wanted: list[str]) -> None:
@@ -142,16 +159,22 @@ class Drivers:
         while self._loaded != wanted[: len(self._loaded)]:
             self._unload_last()
         for name in wanted[len(self._loaded) :]:
-            path = module_file(self._folder, name)
-            if path:
-                tool(["insmod", str(path)])
-            elif name.startswith(("stock/macv", "stock/ipv")):
-                raise Unsupported(f"there is no {name}")
-            elif name != OPTIONAL:
-                raise GuestError(f"there is no {name}; the driver was not built")
-            self._loaded.append(name)
+            self._load_next(name)
         if self._late_guard:
             postpone_guard()
+
+    def _load_next(self, name: str) -> None:
+        file = name
+        if name.endswith("/tun.ko") and tun_built_in():
+            file = name.replace("tun.ko", f"{BESIDE}.ko")
+        path = module_file(self._folder, file)
+        if path:
+            tool(["insmod", str(path)])
+        elif name.startswith(("stock/macv", "stock/ipv")):
+            raise Unsupported(f"there is no {name}")
+        elif name != OPTIONAL and file != f"stock/{BESIDE}.ko":
+            raise GuestError(f"there is no {name}; the driver was not built")
+        self._loaded.append(name)
 
     def unload(self) -> None:
         """Unload all modules that were loaded.
@@ -165,6 +188,8 @@ class Drivers:
     def _unload_last(self) -> None:
         """Unload the last module; retry, because a device may go some time after its file."""
         module = Path(self._loaded[-1]).stem
+        if module == "tun" and tun_built_in():
+            module = BESIDE
         errors: list[GuestError] = []
 
         def gone() -> bool:

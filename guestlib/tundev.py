@@ -108,13 +108,22 @@ class TunDevice(DeviceFile):
         flags: IFF_TUN or IFF_TAP and others; IFF_NO_PI is added.
         offloads: that the reader supports, such as TSO_OFFLOADS; adds IFF_VNET_HDR.
         exact: add no flags.
+        path: of the node to open.
 
     Raises:
         Unsupported: on entry, if this kernel's driver does not have these offloads.
     """
 
-    def __init__(self, name: str, flags: int, *, offloads: int = 0, exact: bool = False) -> None:
-        super().__init__("/dev/net/tun")
+    def __init__(
+        self,
+        name: str,
+        flags: int,
+        *,
+        offloads: int = 0,
+        exact: bool = False,
+        path: str = "/dev/net/tun",
+    ) -> None:
+        super().__init__(path)
         self.name = name
         added = IFF_NO_PI | (IFF_VNET_HDR if offloads else 0)
         self._flags = flags if exact else flags | added

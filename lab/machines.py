@@ -45,12 +45,25 @@ for kernel in /lib/modules/*; do
 	modinfo -k "${{kernel##*/}}" -F filename tun | grep /updates/
 done
 """
+_INSTALL_FROM_SOURCE = """\
+dpkg --install {package}
+mkdir /var/tree
+tar -C /var/tree -xf /usr/src/linux-source-*.tar.xz --strip-components=1 --wildcards \\
+	'*/Makefile' '*/drivers/net/t[ua][np]*' '*/drivers/vhost/*'
+for kernel in /lib/modules/*; do
+	/usr/src/nodrop-*/dkms/install -k "${{kernel##*/}}" -s /var/tree
+	modinfo -k "${{kernel##*/}}" -F filename nodrop_tun | grep /updates/
+done
+grep -x nodrop_tun /etc/modules-load.d/nodrop.conf
+"""
+"""For a kernel whose package has no source package."""
 _COMMAND = "dpkg --install {package}\n"
 _REMOVE = """\
 dpkg --purge nodrop-dkms
 for kernel in /lib/modules/*; do
-	modinfo -k "${kernel##*/}" -F filename tun | grep /kernel/
+	modinfo -k "${kernel##*/}" -F filename tun | grep -e /kernel/ -e builtin
 done
+test ! -e /etc/modules-load.d/nodrop.conf
 """
 _LIVE = """\
 mkdir -p {tools}/live/twin
@@ -72,10 +85,9 @@ make -C {traffic} OUT={tools}/bin programs
 make -C {traffic} KOBJ=/lib/modules/{release}/build OUT={tools}/modules kreader
 rm -rf {tools}/modules/kreader-build
 mkdir {tools}/modules/stock
-cd /lib/modules/{release}/kernel/drivers
-cp net/tun.ko* net/tap.ko* vhost/vhost.ko* vhost/vhost_iotlb.ko* vhost/vhost_net.ko* \\
-	net/macvlan.ko* net/macvtap.ko* net/ipvlan/ipvlan.ko* net/ipvlan/ipvtap.ko* \\
-	{tools}/modules/stock/
+for name in tun tap vhost vhost_iotlb vhost_net macvlan macvtap ipvlan ipvtap; do
+	find /lib/modules/{release}/kernel -name "$name.ko*" -exec cp {{}} {tools}/modules/stock/ \\;
+done
 for module in {tools}/modules/stock/*.xz; do
 	test ! -e "$module" || xz -d "$module"
 done
@@ -180,7 +192,8 @@ def ensure_machine(
         if setup is Setup.LIVE:
             layers.append(_live_layer(kernel))
         else:
-            layers.append(_package_layer(kernel, "nodrop-dkms", packages, _INSTALL))
+            script = _INSTALL_FROM_SOURCE if name in roots.BUILTIN.kernels else _INSTALL
+            layers.append(_package_layer(kernel, "nodrop-dkms", packages, script))
         if setup is Setup.INSTALLED:
             # A layer of its own, so that a change to the command rebuilds no modules.
             layers.append(_package_layer(kernel, "nodrop", packages, _COMMAND, over=layers[-1]))

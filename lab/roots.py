@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.kernel import cache
+from lab.kernel import cache, kconfig
 from lab.kernel.apt import KEYRING, configured, kept_settings, render_settings
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
@@ -56,6 +56,18 @@ _COMMON = (
 _REALTIME = "-rt"
 _KERNEL_PACKAGES = "linux-image-* linux-headers-* linux-source* linux-kbuild* linux-base*"
 
+_OWN_KERNEL = r"""
+set -e
+cd /usr/src
+tar -xf linux-source-*.tar.xz
+cd linux-source-*/
+make -s KCONFIG_ALLCONFIG=/usr/src/config allnoconfig
+make -s -j"$(nproc)" LOCALVERSION=-builtin KDEB_PKGVERSION=1 DPKG_FLAGS=-d bindeb-pkg
+dpkg --install ../linux-image-*-builtin_1_*.deb ../linux-headers-*-builtin_1_*.deb
+cd ..
+rm -r config linux-source-*/ *.deb *.buildinfo *.changes
+"""
+"""Run in a root: build and install a kernel from the source package, with /usr/src/config."""
 _SAME_SOURCE = r"""
 set -e
 dpkg-query -W -f '${Package} ${Version}\n' 'linux-headers-[0-9]*' |
@@ -75,15 +87,18 @@ class Release:
     Attributes:
         codename: of the release.
         kernels: their names, as in options: the series, such as "6.12", and "-rt" if it is a
-            realtime kernel.
+            realtime kernel, or the release's name if another release has that series, too.
         packages: the kernels' packages: image, headers and source of each.
         backports: whether the kernels come from the release's backports.
+        fragments: of lab/kernel/flavours.toml; if there are any, the kernel is built with them,
+            from the only source package.
     """
 
     codename: str
     kernels: tuple[str, ...]
     packages: tuple[str, ...]
     backports: bool = False
+    fragments: tuple[str, ...] = ()
 
 
 RELEASES = (
@@ -101,6 +116,11 @@ RELEASES = (
     ),
     Release(
         "trixie",
+        ("6.12-trixie",),
+        ("linux-image-amd64", "linux-headers-amd64", "linux-source-6.12"),
+    ),
+    Release(
+        "trixie",
         ("7.3", f"7.3{_REALTIME}"),
         (
             "linux-image-amd64",
@@ -112,6 +132,16 @@ RELEASES = (
         backports=True,
     ),
 )
+BUILTIN = Release(
+    "bookworm",
+    ("6.12-builtin",),
+    (
+        *("linux-source-6.12", "bc", "bison", "cpio", "debhelper", "dpkg-dev", "flex"),
+        *("libelf-dev", "libssl-dev", "rsync", "systemd"),
+    ),
+    fragments=("common", "pc", "builtin", "macvtap"),
+)
+"""A small kernel whose tun is built in, as on Ubuntu and Proxmox; packaged as its source does."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +175,7 @@ class DebianKernel:
 
     @property
     def series(self) -> str:
-        return self.name.removesuffix(_REALTIME)
+        return self.name.partition("-")[0]
 
     @property
     def vmlinuz(self) -> Path:
@@ -157,12 +187,12 @@ class DebianKernel:
 
 
 def kernel_names() -> tuple[str, ...]:
-    return tuple(name for release in RELEASES for name in release.kernels)
+    return tuple(name for release in (*RELEASES, BUILTIN) for name in release.kernels)
 
 
 def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     """Return a Debian kernel by its name."""
-    for release in RELEASES:
+    for release in (*RELEASES, BUILTIN):
         if name in release.kernels:
             root = ensure_root(release, progress)
             kernel = DebianKernel(name, "", root)
@@ -185,8 +215,11 @@ def ensure_root(release: Release, progress: Progress) -> Root:
         UnsupportedError: it must be built, and this user is not root.
         NodropError: a program is missing, or the mirror failed.
     """
-    key = cache.digest(_RECIPE, _COMMON, release.codename, release.packages, release.backports)
-    store = cache.Cache("roots", keep=2 * len(RELEASES))
+    inputs = [_RECIPE, _COMMON, release.codename, release.packages, release.backports]
+    if release.fragments:
+        inputs += [_OWN_KERNEL, kconfig.fragments(*release.fragments)]
+    key = cache.digest(*inputs)
+    store = cache.Cache("roots", keep=2 * len((*RELEASES, BUILTIN)))
     if not store.find(key) and os.geteuid() != 0:
         raise UnsupportedError(
             "Only root can build Debian roots for the lab.",
@@ -229,7 +262,7 @@ def _bootstrap(release: Release, place: Path) -> None:
         f"--aptopt={settings}",
         f'--setup-hook=mkdir -p "$1/etc/apt/preferences.d"; cp {pins} "$1/etc/apt/preferences.d/"',
         f"--include={','.join((*_COMMON, *release.packages))}",
-        f'--customize-hook=chroot "$1" sh -c {shlex.quote(_SAME_SOURCE)}',
+        *(f"--customize-hook={hook}" for hook in _hooks(release, place)),
         release.codename,
         str(place / "root"),
         str(sources),
@@ -243,6 +276,19 @@ def _bootstrap(release: Release, place: Path) -> None:
             "The lab gets Debian's kernels from there. mmdebstrap printed:\n"
             + proc.tail(result.output, 12),
         )
+
+
+def _hooks(release: Release, place: Path) -> list[str]:
+    """Return what mmdebstrap runs when the packages are installed; $1 is the root."""
+    script = _SAME_SOURCE
+    hooks = []
+    if release.fragments:
+        config = place / "config"
+        wanted = kconfig.parse(kconfig.fragments(*release.fragments))
+        config.write_text(kconfig.render(wanted), encoding="utf-8")
+        hooks.append(f'cp {config} "$1/usr/src/config"')
+        script = _OWN_KERNEL
+    return [*hooks, f'chroot "$1" sh -c {shlex.quote(script)}']
 
 
 def sources_of(

@@ -118,18 +118,17 @@ def command(out: Path, name: str, run: str, test_limit: int) -> tuple[str, ...]:
 
 
 def gate_stages(out: Path, *, debian: bool) -> list[Stage]:
-    flavour = os.environ.get("LAB_TEST_FLAVOUR") or "debug"
-    return [
-        Stage(
-            row["name"],
-            row["limit"],
-            command(out, row["name"], row["run"].format(flavour=flavour), row.get("test_limit", 0)),
-            row.get("background", False),
-            row.get("needs", ""),
-        )
-        for row in TABLE["gate"]
-        if debian or not row.get("debian")
-    ]
+    rows = [row for row in TABLE["gate"] if debian or not row.get("debian")]
+    return [_gate_stage(row, out) for row in rows]
+
+
+def _gate_stage(row: Mapping[str, Any], out: Path) -> Stage:
+    flavour = row.get("flavour") or os.environ.get("LAB_TEST_FLAVOUR") or "debug"
+    run = row["run"].format(flavour=flavour)
+    argv = command(out, row["name"], run, row.get("test_limit", 0))
+    argv = ("env", f"LAB_TEST_FLAVOUR={flavour}", *argv)
+    background, needs = row.get("background", False), row.get("needs", "")
+    return Stage(row["name"], row["limit"], argv, background, needs)
 
 
 def check_stages(check: Check, out: Path) -> list[Stage]:
@@ -140,7 +139,8 @@ def check_stages(check: Check, out: Path) -> list[Stage]:
         stages.append(Stage(f"kernel {kernel}", PREPARE_S, build, needs=stages[-1].name))
     flavour = next((name for name in kernels if not name[0].isdigit()), "debug")
     argv = command(out, check.name, check.run, check.limit)
-    argv = ("env", f"LAB_TEST_FLAVOUR={flavour}", *argv)
+    debian = " ".join(name for name in kernels if name[0].isdigit())
+    argv = ("env", f"LAB_TEST_FLAVOUR={flavour}", f"LAB_TEST_KERNELS={debian}", *argv)
     return [*stages, Stage(check.name, check.limit, argv, needs=stages[-1].name)]
 
 

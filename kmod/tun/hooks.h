@@ -31,14 +31,19 @@ static void __exit tun_cleanup(void);
 static void tun_setup(struct net_device *dev);
 static int tun_chr_open(struct inode *inode, struct file *file);
 static int tun_chr_close(struct inode *inode, struct file *file);
-struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
 
 #define tun_init(args)			stock_tun_init(args)
 #define tun_cleanup(args)		stock_tun_cleanup(args)
 #define tun_setup(args)			stock_tun_setup(args)
 #define tun_chr_open(inode, file)	stock_tun_chr_open(inode, file)
 #define tun_chr_close(inode, file)	stock_tun_chr_close(inode, file)
+
+/* For consumers that do not know the protocol; nodrop_tun has none. */
+#ifndef NODROP_BESIDE
+struct ptr_ring *stock_tun_get_tx_ring(struct file *file);
+
 #define tun_get_tx_ring(args)		stock_tun_get_tx_ring(args)
+#endif
 
 /*
  * The purge of a detached queue. The first word tells tun.c's definition, which

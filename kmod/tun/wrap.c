@@ -236,6 +236,7 @@ static int tun_chr_close(struct inode *inode, struct file *file)
 	return err;
 }
 
+#ifndef NODROP_BESIDE
 /* Callers do not know the protocol and consume past the core. */
 struct ptr_ring *tun_get_tx_ring(struct file *file)
 {
@@ -245,6 +246,7 @@ struct ptr_ring *tun_get_tx_ring(struct file *file)
 		nodrop_queue_unaware(nodrop_tun_ring_queue(ring));
 	return ring;
 }
+#endif
 
 static int nodrop_tun_event(struct notifier_block *nb, unsigned long event,
 			    void *info)

@@ -30,6 +30,13 @@ static struct ptr_ring *nodrop_vhost_ring(struct file *file);
 
 #define tun_get_tx_ring(file) nodrop_vhost_ring(file)
 
+/* The files of nodrop_tun, or of the tun that is built in beside it. */
+#if IS_BUILTIN(CONFIG_TUN)
+static struct socket *nodrop_vhost_socket(struct file *file);
+
+#define tun_get_socket(file) nodrop_vhost_socket(file)
+#endif
+
 /*
  * consumer_lock, given by its place in what rx_ring points to. net.c takes no
  * other lock by these names.

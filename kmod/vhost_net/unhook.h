@@ -3,6 +3,7 @@
  * After net.c: remove the hooks.
  */
 #undef tun_get_tx_ring
+#undef tun_get_socket
 #undef spin_lock
 #undef spin_unlock
 #undef __ptr_ring_consume_batched

@@ -14,6 +14,7 @@
 #include "unhook.h"
 
 #include "../flow/nodrop_flow.h"
+#include "../tun/socket.h"
 
 MODULE_INFO(nodrop, NODROP_VERSION);
 MODULE_INFO(version, NODROP_VERSION);
@@ -41,6 +42,15 @@ static struct ptr_ring *nodrop_vhost_ring(struct file *file)
 		return tun_get_tx_ring(file);
 	return (struct ptr_ring *)((unsigned long)q | NODROP_VHOST_MARK);
 }
+
+#if IS_BUILTIN(CONFIG_TUN)
+static struct socket *nodrop_vhost_socket(struct file *file)
+{
+	struct socket *sock = nodrop_tun_get_socket(file);
+
+	return IS_ERR(sock) ? tun_get_socket(file) : sock;
+}
+#endif
 
 /* The lock that net.c means by @place in what rx_ring points to. */
 static spinlock_t *nodrop_vhost_consumer_lock(spinlock_t *place)

@@ -25,15 +25,13 @@ _STOCK = (
     "drivers/vhost/vhost.ko",
     "drivers/vhost/vhost_iotlb.ko",
     "lib/kunit/kunit.ko",
-)
-_STOCK_TAP = (
     "drivers/net/tap.ko",
     "drivers/net/macvlan.ko",
     "drivers/net/macvtap.ko",
     "drivers/net/ipvlan/ipvlan.ko",
     "drivers/net/ipvlan/ipvtap.ko",
 )
-"""Copied if the flavour has them."""
+"""Copied if they are modules of the flavour."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +92,13 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
                     scratch=temporary,
                     timeout=BUILD_TIMEOUT_S,
                 )
-        copy_modules((kernel.objtree / name for name in _STOCK), modules / "stock")
-        taps = (kernel.objtree / name for name in _STOCK_TAP)
-        copy_modules((path for path in taps if path.exists()), modules / "stock")
+        built = (kernel.objtree / name for name in _STOCK)
+        copy_modules((path for path in built if path.exists()), modules / "stock")
         for name in ours:
             copy_modules((work / name).glob("*.ko"), modules / name)
         copy_modules((work / "reader").glob("*.ko"), modules)
-        needed = [f"{name}/{file}.ko" for name in ours for file in ("nodrop", "tun", "vhost_net")]
+        tun = "tun" if (modules / "stock/tun.ko").exists() else "nodrop_tun"
+        needed = [f"{name}/{file}.ko" for name in ours for file in ("nodrop", tun, "vhost_net")]
         for name in (*needed, "kreader.ko", "kspinner.ko"):
             if not (modules / name).exists():
                 raise NodropError(f"The build of {name} succeeded but left no such file.")

@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from guestlib.drivers import Drivers
+from guestlib.drivers import Drivers, tun_module
 from guestlib.environment import (
     Environment,
     GuestError,
@@ -53,7 +53,7 @@ SEND_TIMEOUT = struct.pack("ll", 0, 250_000)
 DEEP = "pfifo limit 20000"
 """A qdisc that never drops in a test; fq_codel's AQM would."""
 PARAMETERS = {
-    "nodrop": Path("/sys/module/tun/parameters/nodrop"),
+    "nodrop": tun_module() / "parameters/nodrop",
     "guard_ms": Path("/sys/module/nodrop/parameters/guard_ms"),
     "target_us": Path("/sys/module/nodrop/parameters/target_us"),
 }

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from harness import check, drivers, run
 
+from guestlib.drivers import tun_module
 from guestlib.environment import GuestError
 from guestlib.process import tool
 from lab.variant import Variant
 
 FOLDER = Path(os.environ["LAB_MODULES"], "nodrop")
+TUN = tun_module().name
 STOCK = FOLDER.parent / "stock"
 BELOW = [STOCK / f"{name}.ko" for name in ("tun", "tap", "vhost_iotlb", "vhost")]
 PROTOCOL = re.compile(rb"(?<=protocol_)\d+")
@@ -30,7 +32,7 @@ def case_other_core() -> None:
             other = Path(folder, "nodrop.ko")
             other.write_bytes(PROTOCOL.sub(lambda found: b"0" * len(found[0]), core))
             tool(["insmod", str(other)])
-        for name in ("tun", "vhost_net"):
+        for name in (TUN, "vhost_net"):
             if name == "vhost_net":
                 for path in filter(Path.exists, BELOW):
                     tool(["insmod", str(path)])
@@ -43,7 +45,7 @@ def case_other_core() -> None:
             else:
                 raise AssertionError(f"{name} loads against a core of another protocol")
     finally:
-        for name in ("vhost_net", "tun", "tap", "vhost", "vhost_iotlb", "nodrop"):
+        for name in ("vhost_net", TUN, "tap", "vhost", "vhost_iotlb", "nodrop"):
             if Path("/sys/module", name).exists():
                 tool(["rmmod", name])
     # And they still load normally.

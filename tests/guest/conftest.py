@@ -21,7 +21,11 @@ FLAVOUR = os.environ.get("LAB_TEST_FLAVOUR", "debug")
 """The kernel's flavour; by default the one with lockdep and other debug options."""
 
 COMPAT = Path(__file__).parents[1] / "compat"
-PROGRAMS = [*selftests.find_selftests(selftests.PROGRAMS), *selftests.find_selftests(COMPAT)]
+PROGRAMS = [
+    path
+    for path in (*selftests.find_selftests(selftests.PROGRAMS), *selftests.find_selftests(COMPAT))
+    if FLAVOUR == "builtin" or path.name != "tun_beside.py"
+]
 GUESTS = 6
 _CASE = re.compile(r"\btest_case\[([\w.]+)::")
 

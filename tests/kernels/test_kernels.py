@@ -19,7 +19,7 @@ from accounting import account
 from bench import rundir, scenario, session
 from lab.guest import GuestDied, GuestTimeout
 from lab.machines import LIVE_KERNELS, TOOLS, Machine, Setup, ensure_machine, ensure_packages
-from lab.roots import kernel_names
+from lab.roots import BUILTIN, kernel_names
 from lab.sources import REPOSITORY
 from lab.variant import COMPARED
 from nodrop.progress import Progress
@@ -32,9 +32,12 @@ _ALL = find_selftests(REPOSITORY / "proof/programs")
 DIFFERENT = ("tun_", "vhost_")
 """Prefixes of programs that depend on a kernel's drivers or its network core."""
 SELFTESTS = [
-    path for path in _ALL if path.name.startswith(DIFFERENT) and path.name != "tun_protocol.py"
+    path
+    for path in _ALL
+    if path.name.startswith(DIFFERENT) and path.name not in ("tun_protocol.py", "tun_beside.py")
 ]
 """tun_protocol.py patches the lab's core module, which these kernels do not have."""
+BESIDE = REPOSITORY / "proof/programs/tun_beside.py"
 TAPS = [path for path in _ALL if path.name.startswith("tap_")]
 """Programs for macvtap and ipvtap."""
 _HERE = REPOSITORY / "tests/kernels"
@@ -69,6 +72,9 @@ class Batch(NamedTuple):
 BATCHES = {
     "flow_control": Batch(
         OTHERS, Setup.INSTALLED, [*SELFTESTS, *find_selftests(REPOSITORY / "tests/compat")], 420.0
+    ),
+    "beside": Batch(
+        [name for name in KERNELS if name in BUILTIN.kernels], Setup.INSTALLED, [BESIDE], 240.0
     ),
     "macvtap": Batch(OTHERS, Setup.INSTALLED, TAPS, 420.0),
     # Loaded into the running stock modules and unloaded again.

@@ -93,7 +93,7 @@ def root(
         yield fresh
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.codename)
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.kernels[0])
 def debian(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Root]:

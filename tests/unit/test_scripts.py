@@ -165,7 +165,8 @@ def test_find_a_check_or_its_parts(script: ModuleType) -> None:
     for words, names in (
         (["mutants", "3"], ["mutants-3"]),
         (["mutants"], ["mutants-1", "mutants-2", "mutants-3"]),
-        (["kernels"], ["kernels"]),
+        (["kernels"], ["kernels-6", "kernels-7"]),
+        (["lab"], ["lab"]),
         (["nothing"], []),
     ):
         assert [check.name for check in script.find(*words)] == names

@@ -37,6 +37,25 @@ struct ktun {
 	struct socket *sock;
 };
 
+#if IS_BUILTIN(CONFIG_TUN)
+/* nodrop's tun beside the built-in one, if it is loaded. */
+struct socket *nodrop_tun_get_socket(struct file *file);
+
+static inline struct socket *ktun_beside(struct file *file)
+{
+	struct socket *(*get)(struct file *) = symbol_get(nodrop_tun_get_socket);
+	struct socket *sock;
+
+	if (!get)
+		return ERR_PTR(-EINVAL);
+	sock = get(file);
+	symbol_put(nodrop_tun_get_socket);
+	return sock;
+}
+#else
+#define ktun_beside(file) ERR_PTR(-EINVAL)
+#endif
+
 /**
  * ktun_get() - reference the tun file of a caller's descriptor
  * @tun: where to keep it
@@ -52,6 +71,8 @@ static inline int ktun_get(struct ktun *tun, int fd)
 	if (!file)
 		return -EBADF;
 	sock = tun_get_socket(file);
+	if (IS_ERR(sock))
+		sock = ktun_beside(file);
 	if (IS_ERR(sock)) {
 		fput(file);
 		return PTR_ERR(sock);

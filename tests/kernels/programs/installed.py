@@ -7,10 +7,11 @@ from pathlib import Path
 
 from harness import check, equal
 
-from guestlib.drivers import postpone_guard
+from guestlib.drivers import postpone_guard, tun_module
 from guestlib.process import tool
 
-OURS = ("vhost_net", "tap", "tun", "nodrop")
+TUN = tun_module().name
+OURS = ("vhost_net", "tap", TUN, "nodrop")
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")
 REFUSALS = ("disagrees about version of symbol", "Unknown symbol", "Invalid module format")
 """The kernel's messages about a module that does not match the others."""
