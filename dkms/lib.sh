@@ -11,8 +11,8 @@
 	cache=$root/var/cache/nodrop
 	logs=$root/var/log/nodrop
 	top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-	# In the order in which they are loaded. The kernel may lack vhost_net and tap.
-	names="nodrop tun vhost_net tap"
+	# In the order in which they are loaded. modules_for prints those of a kernel.
+	names="nodrop tun nodrop_tun vhost_net tap"
 }
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 umask 022
@@ -27,6 +27,83 @@ config() {
 	for option; do
 		grep -qs "^CONFIG_$option" "$file" || return 1
 	done
+}
+
+# has KERNEL NAME y|m: is NAME built into the kernel (y), or a module of it (m)? Without headers, what
+# is not known to be built in counts as a module.
+has() {
+	if [ -r "$modules/$1/build/.config" ]; then
+		config "$1" "${2^^}=$3"
+	elif grep -qs "/$2\.ko\$" "$modules/$1/modules.builtin"; then
+		[ "$3" = y ]
+	else
+		[ "$3" = m ]
+	fi
+}
+
+# modules_for KERNEL: print the names of nodrop's modules for it. They replace the kernel's own; a
+# built-in tun cannot be replaced, so nodrop_tun goes beside it.
+modules_for() {
+	local name list="nodrop tun"
+	! has "$1" tun y || list="nodrop nodrop_tun"
+	for name in vhost_net tap; do
+		! has "$1" "$name" m || list+=" $name"
+	done
+	echo "$list"
+}
+
+# supported KERNEL: has nodrop modules for it? If not, print why.
+supported() {
+	if has "$1" tun y && has "$1" vhost_net y; then
+		note "kernel $1 has both tun and vhost_net built in: nodrop would have no effect, because such a" \
+			"vhost_net refuses the devices of nodrop's tun"
+		return 1
+	elif ! has "$1" tun y && ! has "$1" tun m; then
+		note "kernel $1 has no tun (CONFIG_TUN), so there is nothing to replace"
+		return 1
+	fi
+}
+
+# announce KERNEL: print what it has built in, and what nodrop does there.
+announce() {
+	local kept="is built into kernel $1 and stays"
+	! has "$1" tun y || note "tun is built into kernel $1: nodrop's goes beside it (module" \
+		"nodrop_tun), loaded at boot"
+	! has "$1" vhost_net y || note "vhost_net $kept: tun drops as before for a device that" \
+		"vhost_net takes packets from"
+	! has "$1" tap y || note "tap $kept: macvtap and ipvtap drop as before"
+}
+
+# headers_of KERNEL: print the package of its headers.
+headers_of() {
+	case $1 in
+	*-pve) echo "proxmox-headers-$1" ;;
+	*) echo "linux-headers-$1" ;;
+	esac
+}
+
+# ubuntu: is this Ubuntu, or made from it?
+ubuntu() { grep -qsE '^ID(_LIKE)?="?ubuntu' "$root/etc/os-release"; }
+
+# near KERNEL: may its source be of another patch level of the same X.Y? Ubuntu's archive keeps the
+# newest linux-source only, and Proxmox has no package of its kernels' source.
+near() { [[ $1 = *-pve ]] || ubuntu; }
+
+# source_version DIR, headers_version DIR: print the version of a kernel's source tree (X.Y.Z), or
+# of a build tree's headers.
+source_version() {
+	sed -nE 's/^(VERSION|PATCHLEVEL|SUBLEVEL) *= *//p' "$1/Makefile" | head -n 3 | paste -sd.
+}
+headers_version() {
+	local code
+	code=$(sed -n 's/^#define LINUX_VERSION_CODE *//p' "$1/include/generated/uapi/linux/version.h")
+	echo "$((code >> 16)).$((code >> 8 & 255)).$((code & 255))"
+}
+
+# same_version SOURCE HEADERS: are these versions equal? That of headers ends at 255.
+same_version() {
+	local sub=${1##*.}
+	[ "${1%.*}.$((sub > 255 ? 255 : sub))" = "$2" ]
 }
 
 # no_room PLACE: has PLACE less than 1 MB of space left?
@@ -57,7 +134,7 @@ settings() (
 		[ ! -r "$file" ] || . "$file" >/dev/null 2>&1
 	done
 	# Ubuntu's DKMS uses shim-signed's certificate, even if another one is set.
-	if [ -z "$mok_signing_key" ] && grep -qsE '^ID(_LIKE)?="?ubuntu' "$root/etc/os-release"; then
+	if [ -z "$mok_signing_key" ] && ubuntu; then
 		mok_signing_key=/var/lib/shim-signed/mok/MOK.priv
 		mok_certificate=/var/lib/shim-signed/mok/MOK.der
 	fi

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The kernels, sources and keys that fit accepts, and the modules that it builds of them."""
+"""The kernels and sources that fit accepts, and the modules that it builds of them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ TOOLS = {
     "gcc": "echo 'gcc (Debian 12.2) 12.2.0'",
     # Creates the files that the kernel's build would.
     "make": """for word; do case $word in OUT=*) out=${word#*=} ;; KOBJ=*) obj=${word#*=} ;;
-        TWIN=*) twin=yes ;; esac; done; [ "${out-}" ] || exit 1; mkdir -p "$out/build"
-    touch "$out/build/log"; echo "${twin-no}" >"$NODROP_ROOT/twin"
-    for name in nodrop tun vhost_net tap; do case $name in vhost_net | tap)
-        grep -q "^CONFIG_${name^^}=m" "$obj/.config" || continue ;; esac
-        echo "$name" >"$out/$name.ko"; done""",
+        CC=*) cc=${word#*=} ;; TWINS=*) twins=${word#*=} ;; esac; done
+    [ "${out-}" ] || { sed -n 's/^CC = //p' "$NODROP_ROOT/variables"; exit; }
+    mkdir -p "$out/build"; touch "$out/build/log"
+    echo "${twins-}" >"$NODROP_ROOT/twins"; echo "${cc-}" >"$NODROP_ROOT/cc"
+    echo nodrop >"$out/nodrop.ko"; ! grep -q "^CONFIG_TUN=y" "$obj/.config" || beside=nodrop_
+    echo tun >"$out/${beside-}tun.ko"
+    for name in vhost_net tap; do
+        ! grep -q "^CONFIG_${name^^}=m" "$obj/.config" || echo "$name" >"$out/$name.ko"; done""",
 }
 SOURCE = {
     "Makefile": "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 12\n",
@@ -73,6 +76,7 @@ def place(tmp_path: Path) -> Path:
     programs(tmp_path / "dkms", STEPS)
     programs(tmp_path / "bin", TOOLS)
     write(tmp_path / MODULES / "build/Module.symvers")
+    write(tmp_path / "variables", "CC = gcc\n")
     (tmp_path / MODULES / "kernel").mkdir()
     return tmp_path
 
@@ -85,7 +89,11 @@ def place(tmp_path: Path) -> Path:
         ("TUN=m TAP=m", {"nodrop", "tun", "tap"}),
         ("TUN=m VHOST_NET=m TAP=y", {"nodrop", "tun", "vhost_net"}),
         ("TUN=m", {"nodrop", "tun"}),
-        ("TUN=y VHOST_NET=m TAP=m", None),
+        ("TUN=y VHOST_NET=m TAP=m", {"nodrop", "nodrop_tun", "vhost_net", "tap"}),
+        ("TUN=y TAP=y", {"nodrop", "nodrop_tun"}),
+        # A built-in vhost_net would refuse the devices of nodrop_tun.
+        ("TUN=y VHOST_NET=y TAP=m", None),
+        ("VHOST_NET=m TAP=m", None),
         ("TUN=m VHOST_NET=m TAP=m PREEMPT_RT=y", {"nodrop", "tun", "vhost_net", "tap"}),
     ],
 )
@@ -94,8 +102,8 @@ def test_modules_of_a_kernel(place: Path, config: str, made: set[str] | None) ->
     lines = "".join(f"CONFIG_{word}\n" for word in config.split())
     first = fit(place, lines)
     assert first.returncode == (made is None)
-    # A missing module is reported by the first call only.
-    assert bool(first.stderr) is (made is None or "VHOST_NET=y" in config or "TAP=y" in config)
+    # What is built in is reported by the first call only.
+    assert bool(first.stderr) is (made is None or "=y" in config.replace("RT=y", ""))
     out = place / "out"
     out.mkdir()
     again = fit(place, lines, out)
@@ -110,6 +118,7 @@ def test_modules_of_a_kernel(place: Path, config: str, made: set[str] | None) ->
         ("CONFIG_VHOST_NET=m\nCONFIG_TAP=m\n", ALL),
         ("CONFIG_VHOST_NET=y\nCONFIG_TAP=m\n", ("nodrop", "tun", "tap")),
         ("CONFIG_VHOST_NET=m\n", ("nodrop", "tun", "vhost_net")),
+        ("CONFIG_TUN=y\nCONFIG_TAP=m\n", ("nodrop", "nodrop_tun", "tap")),
         (None, ALL),
     ],
 )
@@ -126,6 +135,33 @@ def test_dkms_conf_lists_the_kernels_modules(
     done = run(tmp_path, "bash", "-c", script)
     numbers = " ".join(map(str, range(len(modules))))
     assert done.stdout == f"{numbers} {numbers}\n{' '.join(modules)}\n"
+
+
+def test_what_is_built_in_is_known_without_headers(place: Path) -> None:
+    """It is said before the user gets the headers."""
+    (place / MODULES / "build/Module.symvers").unlink()
+    builtin = place / MODULES / "modules.builtin"
+    said = []
+    for names in ((), ("net/tun",), ("net/tun", "vhost/vhost_net")):
+        write(builtin, "".join(f"kernel/drivers/{name}.ko\n" for name in names))
+        done = run(place / "bin", place / "dkms/fit", KERNEL, NODROP_ROOT=place)
+        assert done.returncode == 1
+        said.append((len(done.stderr.splitlines()), "headers" in done.stderr))
+    assert said == [(1, True), (2, True), (1, False)]
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "fits"),
+    [("TUN=m", 0, True), ("TUN=y", 1, True), ("TUN=y VHOST_NET=y", 1, False)],
+)
+def test_dry_run_says_what_is_built_in(place: Path, config: str, said: int, fits: bool) -> None:
+    programs(place / "bin", {"dkms": "exit 0"})
+    lines = "".join(f"CONFIG_{word}\n" for word in config.split())
+    write(place / MODULES / "build/.config", lines)
+    done = run(place / "bin", place / "dkms/install", "-n", "-k", KERNEL, NODROP_ROOT=place)
+    assert len(done.stderr.splitlines()) == said
+    assert ("dkms/fit" in done.stdout, done.returncode == 0) == (fits, fits)
+    assert not (place / "var").exists()
 
 
 def test_headers_without_their_kernel(place: Path) -> None:
@@ -149,7 +185,61 @@ def test_given_source_is_compared_with_the_kernels_modules(place: Path) -> None:
     shutil.copy(DKMS / "source", place / "dkms")
     trees(place, place / MODULES / "build")
     for source in (place / "source", None):
-        assert compared(place, "CONFIG_TUN=m\n", source)
+        assert compared(place, "CONFIG_TUN=m\n", source) == "tun"
+
+
+@pytest.mark.parametrize("config", ["TUN=y", "TUN=y VHOST_NET=m", "TUN=y VHOST_NET=m TAP=m"])
+def test_a_built_in_tun_is_not_compared(place: Path, config: str) -> None:
+    shutil.copy(DKMS / "source", place / "dkms")
+    trees(place, place / MODULES / "build")
+    lines = "".join(f"CONFIG_{word}\n" for word in config.split())
+    others = [name for name in ("vhost_net", "tap") if name.upper() in config]
+    assert compared(place, lines, place / "source") == " ".join(others)
+
+
+@pytest.mark.parametrize(
+    ("level", "own", "text", "twins"),
+    [(12, "gcc", "", "tap"), (12, "gcc-9", "", ""), (4, "gcc", "is 6.1.12", "")],
+)
+def test_another_patch_level_is_not_compared(
+    place: Path, level: int, own: str, text: str, twins: str
+) -> None:
+    """Where it is accepted. The user sees one line, in the call that builds."""
+    shutil.copy(DKMS / "source", place / "dkms")
+    trees(place, place / MODULES / "build")
+    write(place / "etc/os-release", "ID=ubuntu\n")
+    write(place / "source/Makefile", f"VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = {level}\n")
+    write(place / MODULES / "kernel/drivers/net/tap.ko.zst")
+    built_by = f'CONFIG_CC_VERSION_TEXT="{own} (Debian 12.2) 12.2.0"\n'
+    if own == "gcc-9":
+        built_by = built_by.replace("12.2.0", "9.1.0")
+    config = f"CONFIG_TUN=y\nCONFIG_TAP=m\n{built_by}"
+    done = fit(place, config, source=place / "source")
+    assert done.returncode == 0
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1 + bool(text)
+    assert (place / "twins").read_text().strip() == twins
+
+
+@pytest.mark.parametrize(
+    ("variables", "text", "used"),
+    [
+        ("CC = gcc\n", "gcc-77 (X) 1", ""),
+        (None, "x86_64-linux-gnu-gcc-77 (X) 1", "x86_64-linux-gnu-gcc-77"),
+        (None, "gcc-not-here (X) 1", ""),
+        (None, "clang version 1", ""),
+    ],
+)
+def test_compiler_of_kernels_that_are_not_debians(
+    place: Path, variables: str | None, text: str, used: str
+) -> None:
+    """Ubuntu's newer kernels for an older release are not built by its gcc."""
+    programs(place / "bin", dict.fromkeys(("gcc-77", "x86_64-linux-gnu-gcc-77"), "echo 77"))
+    (place / "variables").unlink()
+    if variables:
+        write(place / "variables", variables)
+    assert fit(place, f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{text}"\n').returncode == 0
+    assert (place / "cc").read_text().strip() == used
 
 
 @pytest.mark.parametrize(
@@ -166,14 +256,14 @@ def test_found_source_may_be_compared(place: Path, own: str, made_by: str, are: 
     """If the compiler is the same, and the kernel's own modules are there."""
     write(place / MODULES / "kernel" / own)
     config = f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{made_by}"\n'
-    assert compared(place, config) is are
+    assert compared(place, config) == ("tun" if are else "")
 
 
-def compared(place: Path, config: str, source: Path | None = None) -> bool:
-    """Fit modules; return whether fit rebuilt the kernel's own to compare them."""
+def compared(place: Path, config: str, source: Path | None = None) -> str:
+    """Fit modules; return which of the kernel's own fit rebuilt to compare them."""
     assert fit(place, config, source=source).returncode == 0
     shutil.rmtree(place / "var/cache/nodrop/built")
-    return (place / "twin").read_text() == "yes\n"
+    return (place / "twins").read_text().strip()
 
 
 def test_source_given_for_other_headers(place: Path) -> None:
@@ -196,7 +286,8 @@ def trees(place: Path, build: Path) -> None:
 def prepare(place: Path, *options: str) -> Done:
     """Run prepare; fail if it leaves anything behind after a refusal."""
     out = place / "out"
-    done = run(place, DKMS / "prepare", *options, place / "source", place / "build", out)
+    where = (place / "source", place / "build", out)
+    done = run(place, DKMS / "prepare", *options, *where, NODROP_ROOT=place)
     assert done.returncode in (0, 1)
     assert bool(done.stderr) is bool(done.returncode)
     assert (out / "tun/stock/tun.c").exists() is out.exists() is (done.returncode == 0)
@@ -239,6 +330,29 @@ def test_prepare_names_the_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("release", "system", "source", "taken"),
+    [
+        ("6.1.0-12-amd64", "ID=debian\n", "6.1.13", False),
+        ("6.1.12-4-pve", "ID=debian\n", "6.1.13", True),
+        ("6.1.12-4-pve", "ID=debian\n", "6.2.12", False),
+        ("6.1.0-51-generic", "ID=ubuntu\n", "6.1.4", True),
+        ("6.1.0-51-generic", 'ID=pop\nID_LIKE="ubuntu debian"\n', "6.1.4", True),
+        ("6.1.0-51-generic", "ID=ubuntu\n", "5.1.12", False),
+    ],
+)
+def test_patch_levels_that_prepare_takes(
+    tmp_path: Path, release: str, system: str, source: str, taken: bool
+) -> None:
+    trees(tmp_path, tmp_path / "build")
+    header = tmp_path / "build/include/generated/utsrelease.h"
+    write(header, f'#define UTS_RELEASE "{release}"\n')
+    write(tmp_path / "etc/os-release", system)
+    version = zip(("VERSION", "PATCHLEVEL", "SUBLEVEL"), source.split("."), strict=True)
+    write(tmp_path / "source/Makefile", "".join(f"{name} = {n}\n" for name, n in version))
+    assert (prepare(tmp_path).returncode == 0) is taken
+
+
+@pytest.mark.parametrize(
     ("text", "taken"), [("CONFIG_PREEMPT=y\n", True), ("CONFIG_PREEMPT_RT=y\n", False)]
 )
 def test_livepatch_of_a_realtime_kernel(tmp_path: Path, text: str, taken: bool) -> None:
@@ -249,138 +363,3 @@ def test_livepatch_of_a_realtime_kernel(tmp_path: Path, text: str, taken: bool) 
     shutil.rmtree(tmp_path / "out")
     done = prepare(tmp_path, "--live")
     assert (done.returncode == 0, "realtime" in done.stderr) == (taken, not taken)
-
-
-SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-STUBS = {
-    # A file's last lines stand for its signature.
-    "insmod": """words="Required key not available" taken=$NODROP_ROOT/taken
-    ! tail -c "$(stat -c %s "$taken")" "$1" | cmp -s - "$taken" || words="Invalid module format"
-    echo "insmod: ERROR: could not insert module $1: $words" >&2; exit 1""",
-    "uname": "echo 6.12.99-amd64",
-}
-TREE = "var/lib/dkms"
-SIGN = '[ "$1" = sha256 ] && [ -s "$2" ] && [ -s "$3" ] && cat "$3" >>"$4"'
-
-
-def call(place: Path, *command: str | Path, **more: str) -> Done:
-    return run(place / "bin", *command, NODROP_ROOT=place, **more)
-
-
-def signed(place: Path) -> bool:
-    done = call(place, DKMS / "signed", "6.1")
-    assert bool(done.stderr) is bool(done.returncode)
-    assert "mokutil --import" in done.stderr or done.returncode == 0
-    assert done.stdout == ""
-    return done.returncode == 0
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    programs(tmp_path / "bin", STUBS)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "loads"),
-    [
-        ("sys/kernel/security/lockdown", "none [integrity] confidentiality\n", False),
-        ("sys/kernel/security/lockdown", "[none] integrity\n", True),
-        ("sys/module/module/parameters/sig_enforce", "Y\n", False),
-        ("sys/module/module/parameters/sig_enforce", "N\n", True),
-        (SECURE_BOOT, bytes([6, 0, 0, 0, 1]), False),
-        (SECURE_BOOT, bytes([6, 0, 0, 0, 0]), True),
-    ],
-)
-def test_signature_enforcement(machine: Path, path: str, text: str | bytes, loads: bool) -> None:
-    write(machine / path, text)
-    assert signed(machine) is loads
-
-
-@pytest.fixture
-def strict(machine: Path) -> Path:
-    """A machine that loads only signed modules; its kernel accepts DKMS's key."""
-    write(machine / "sys/module/module/parameters/sig_enforce", "Y\n")
-    write(machine / "lib/modules/6.1/build/.config", 'CONFIG_MODULE_SIG_HASH="sha256"\n')
-    programs(machine / "lib/modules/6.1/build/scripts", {"sign-file": SIGN})
-    for name in ("mok.key", "mok.pub"):
-        write(machine / f"{TREE}/{name}", "DKMS's\n")
-        (machine / TREE / name).chmod(0o600)
-    write(machine / "taken", "DKMS's\n")
-    return machine
-
-
-def test_trusted_key(strict: Path) -> None:
-    assert signed(strict)
-    write(strict / "taken", "another's\n")
-    assert not signed(strict)
-
-
-def test_no_space_for_temporary_files(strict: Path) -> None:
-    done = call(strict, DKMS / "signed", "6.1", TMPDIR="/nope")
-    assert done.returncode == 1
-    assert "nodrop: " in done.stderr
-
-
-@pytest.mark.parametrize("missing", ["mok.key", "mok.pub"])
-def test_new_key_can_be_enrolled(strict: Path, missing: str) -> None:
-    (strict / TREE / missing).unlink()
-    assert not signed(strict)
-    made = (strict / f"{TREE}/mok.pub").read_bytes()
-    assert not signed(strict)
-    assert (strict / f"{TREE}/mok.pub").read_bytes() == made
-    assert (strict / f"{TREE}/mok.key").stat().st_mode & 0o077 == 0
-    write(strict / "taken", made)
-    assert signed(strict)
-
-
-@pytest.mark.parametrize(
-    ("path", "program"),
-    [
-        ("lib/modules/6.1/build/scripts/sign-file", "exit 1"),
-        # The kernel refuses a file that is no module before it checks the signature.
-        ("bin/uname", "echo 5.10.0-30-amd64"),
-        ("bin/insmod", 'echo "insmod: ERROR: could not insert module x: Operation not permitted"'),
-    ],
-)
-def test_unknown_is_refused(strict: Path, path: str, program: str) -> None:
-    file = strict / path
-    programs(file.parent, {file.name: program})
-    assert not signed(strict)
-
-
-def test_configured_certificate(strict: Path) -> None:
-    own = strict / "own.der"
-    (strict / f"{TREE}/mok.pub").rename(own)
-    write(strict / "etc/dkms/framework.conf", "mok_certificate=/nope\n")
-    write(strict / "etc/dkms/framework.conf.d/own.conf", f'mok_certificate="{own}"\n')
-    assert signed(strict)
-
-
-@pytest.mark.parametrize(
-    ("conf", "loads"),
-    [
-        ('sign_file="/usr/lib/linux-kbuild-${kernelver%.*}/scripts/sign-file$unknown"', True),
-        ('sign_file="$dkms_tree/sign"', False),
-        # The default certificate is in the default tree.
-        ('dkms_tree="$dkms_tree/other"', True),
-        ('mok_certificate="$dkms_tree/mok.pub"', True),
-        ('mok_certificate="$dkms_tree/other.pub"', False),
-    ],
-)
-def test_settings_that_use_variables(strict: Path, conf: str, loads: bool) -> None:
-    programs(strict / TREE, {"sign": "exit 1"})
-    write(strict / f"{TREE}/other.pub", "another's\n")
-    write(strict / "etc/dkms/framework.conf", f"{conf}\n")
-    assert signed(strict) is loads
-
-
-@pytest.mark.parametrize("system", ["ID=ubuntu\n", 'ID=linuxmint\nID_LIKE="ubuntu debian"\n'])
-def test_ubuntu_signs_with_shims_key(strict: Path, system: str) -> None:
-    """Unless DKMS's settings name another key."""
-    shim = "/var/lib/shim-signed/mok/MOK"
-    write(strict / "etc/os-release", system)
-    script = f". {DKMS}/lib.sh; settings mok_signing_key mok_certificate"
-    assert call(strict, "bash", "-c", script).stdout.split() == [f"{shim}.priv", f"{shim}.der"]
-    write(strict / "etc/dkms/framework.conf", "mok_signing_key=$dkms_tree/mok.key\n")
-    assert signed(strict)
