@@ -5,6 +5,9 @@ The records in tests/unit/hosts were made in guests with ``python -m nodrop.doct
 keys. stock.json has two samples of a machine, of which the second has its differences from the
 first; nodrop.json has the differences of the same machine with nodrop's driver from stock.json;
 spaces.json has one sample of a machine with several namespaces.
+
+systems.json has other distributions' kernels as their configurations and packages describe them:
+which drivers are built in, and the names of the modules' files. They were not recorded.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stubs import write
 
 from nodrop.host.model import Device, Host
 from nodrop.host.read import Raw, build
@@ -77,6 +81,27 @@ def raw(name: str) -> Raw:
     if name == "upstream":
         space["sysfs"][NAME]["tun_flags"] = "0x1081"
     return Raw.from_json(data)
+
+
+SYSTEMS: dict[str, dict[str, Any]] = json.loads((HOSTS / "systems.json").read_text())
+
+
+def system_tree(root: Path, name: str) -> str:
+    """Write a machine of SYSTEMS with its own drivers; return its kernel's release."""
+    one = SYSTEMS[name]
+    folder = root / "lib/modules" / one["release"]
+    write(root / "etc/os-release", one["os-release"])
+    write(folder / "vmlinuz")
+    write(folder / "build/Module.symvers")
+    write(folder / "modules.builtin", "".join(f"{path}\n" for path in one["built_in"]))
+    write(folder / "modules.dep", "".join(f"{path}:\n" for path in one["modules"]))
+    for path in one["modules"]:
+        write(folder / path)
+    write(root / "sys/class/misc/tun/dev", "10:200\n")
+    if any("/tun.ko" in path for path in one["modules"]):
+        write(root / "sys/module/tun/initstate", "live\n")
+    release: str = one["release"]
+    return release
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, machine: Raw) -> None:

@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     installing = arguments.name == "install"
     place = Installation(release=arguments.kernel)
     command = place.to_install(arguments.source) if installing else place.to_uninstall()
-    actions = place.dry_run(command) if command else []
+    actions, sentences = place.dry_run(command) if command else ([], [])
     if arguments.dry_run or not actions:
-        sentences = [] if actions else ["nodrop is not installed."]
+        sentences = sentences if actions else ["nodrop is not installed."]
         return _report(arguments, place, actions, sentences, changed=False)
     common.require_root("install or remove modules")
     title = f"{arguments.name.capitalize()} the modules"

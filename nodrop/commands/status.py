@@ -10,7 +10,7 @@ from itertools import compress
 from nodrop import screen
 from nodrop.commands import common
 from nodrop.commands.common import print_json
-from nodrop.host.model import Device, Host, Module, device_json, driver_cell, host_json
+from nodrop.host.model import Device, Driver, Host, Module, device_json, driver_cell, host_json
 from nodrop.proc import quote
 from nodrop.screen import Cell, Column
 
@@ -89,7 +89,11 @@ def _module_state(module: Module) -> str:
     """Return a driver's state for the headline: ``nodrop 1.0.0``."""
     if not module.loaded:
         return "not loaded"
-    return " ".join(filter(None, (str(module.driver), module.version)))
+    state = " ".join(filter(None, (str(module.driver), module.version)))
+    if not module.built_in:
+        return state
+    own = "built in" if module.driver is Driver.STOCK else "beside the built-in one"
+    return f"{state}, {own}"
 
 
 def row(device: Device, *, hidden: bool = False) -> Sequence[Cell]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from nodrop.doctor.observation import Link, Observation
@@ -11,6 +12,7 @@ from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
 from nodrop.host.settings import can_keep
+from nodrop.host.system import APT, System, headers_package
 from nodrop.proc import join
 
 _CLONE = (Path(__file__).parents[2] / "packaging/lay").exists()
@@ -54,18 +56,41 @@ def fq_codel(device: Device) -> str:
 def install(observation: Observation) -> tuple[str, ...]:
     """Return commands that give tun flow control; the livepatch is last, as an alternative."""
     host, system = observation.host, observation.system
-    if host.tun.built_in:
-        return ("# boot a kernel whose tun is a module (CONFIG_TUN=m)",)
     if system.container:
         return ("# on the host of this container: nodrop install",)
+    if host.tun.built_in and host.vhost_net.built_in:
+        return ("# boot a kernel whose vhost_net is a module (CONFIG_VHOST_NET=m)",)
     if (running := system.running) and running.nodrop:
         return (*restart(observation), *livepatch(observation))
-    return (command("install"), *livepatch(observation))
+    return (_install(system), *livepatch(observation))
+
+
+def _install(system: System) -> str:
+    """Return the command that installs nodrop; elsewhere than on APT, it needs a source tree."""
+    if system.distribution in ("", *APT):
+        return command("install")
+    from_source = command("install", "--source", "DIR")
+    return f"# {from_source} (DIR: this kernel's source; not tried on {system.distribution})"
+
+
+def headers(system: System, release: str) -> tuple[str, ...]:
+    """Return the command that installs the headers of a kernel, or a comment."""
+    if system.distribution not in APT:
+        return (f"# install the package with the headers of {release}",)
+    package = headers_package(release)
+    if release == system.release and not system.headers_offered:
+        return (
+            f"# apt has no {package}: run 'apt update', or boot another",
+            "# kernel; for a kernel of your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=DIR",
+        )
+    return (f"apt install {package}",)
 
 
 def livepatch(observation: Observation) -> tuple[str, ...]:
     """Return a comment on the livepatch, if it can be loaded here."""
     if not observation.system.livepatch or observation.host.moving:
+        return ()
+    if observation.host.tun.built_in:
         return ()
     if not observation.system.release.startswith(("6.1.", "6.12.")):
         return ()
@@ -89,8 +114,31 @@ def flow_control(observation: Observation, link: Link) -> tuple[str, ...]:
     if device.direct:
         return _exchange_tap(observation)
     if observation.host.tun.driver is Driver.NODROP:
-        return (f"# delete {device.name} and create it again: it is older than nodrop's tun",)
+        return reopen([device])
     return install(observation)
+
+
+def reopen(devices: Sequence[Device]) -> tuple[str, ...]:
+    """Return what to do so that nodrop's tun serves devices of the built-in one."""
+    persistent = [device.label for device in devices if device.persist]
+    units, others = set[str](), set[str]()
+    for device in devices:
+        for owner in device.owners:
+            if service := owner.cgroup.service:
+                units.add(service)
+            else:
+                others.add(f"{owner.name}({owner.pid})")
+        if not (device.owners or device.persist):
+            others.add(f"the program that has {device.label} open")
+    lines = []
+    if persistent:
+        names = ", ".join(persistent)
+        lines.append(f"# create {names} again: delete it while no program has it open")
+    if units:
+        lines.append(join("systemctl", "restart", *sorted(units)))
+    if others:
+        lines.append(f"# stop {', '.join(sorted(others))}, and start it again")
+    return tuple(lines)
 
 
 def _exchange_tap(observation: Observation) -> tuple[str, ...]:
@@ -100,7 +148,7 @@ def _exchange_tap(observation: Observation) -> tuple[str, ...]:
         return install(observation)
     running = system.running
     return (
-        *(() if running and running.nodrop else (command("install"),)),
+        *(() if running and running.nodrop else (_install(system),)),
         "# stop the programs that have macvtap and ipvtap devices open",
         "modprobe -r macvtap ipvtap tap",
         "# create the devices again, and start the programs",

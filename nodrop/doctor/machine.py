@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from nodrop.doctor import fixes
-from nodrop.doctor.findings import MACHINE, Verdict, ok, skipped, warn
+from nodrop.doctor.findings import MACHINE, Verdict, note, ok, skipped, warn
 from nodrop.doctor.observation import Observation
+from nodrop.host import modules
 from nodrop.host.model import Driver
 from nodrop.host.settings import applied
 from nodrop.host.system import Kernel, System, order
@@ -26,7 +27,12 @@ def driver_stock(observation: Observation) -> Verdict | None:
         return None  # module-old
     seen = "tun is the stock driver, and nodrop is not installed for this kernel"
     if host.tun.built_in:
-        seen = "tun is built into this kernel, so it cannot be replaced"
+        seen = "tun is built into this kernel, and nodrop's is not installed beside it"
+    if host.tun.built_in and host.vhost_net.built_in:
+        seen = (
+            "tun and vhost_net are both built into this kernel, which nodrop does not support: "
+            "such a vhost_net refuses the devices of nodrop's tun"
+        )
     return warn(seen, _STOCK, *fixes.install(observation))
 
 
@@ -39,6 +45,9 @@ def module_old(observation: Observation) -> Verdict | None:
     if system.container:
         return skipped("this is a container, which does not have its kernel's modules")
     stale = [module.name for module in system.modules if module.stale]
+    if not stale and modules.to_load(system.modules):
+        seen = f"nodrop is installed, but {modules.BESIDE} is not loaded beside the built-in tun"
+        return warn(seen, _STOCK, *fixes.restart(observation))
     if not stale:
         known = [module for module in system.modules if module.loaded]
         return ok("the loaded modules are those on disk") if known else None
@@ -55,6 +64,42 @@ def module_old(observation: Observation) -> Verdict | None:
     patch = installed and host.tun.driver is Driver.STOCK
     live = fixes.livepatch(observation) if patch else ()
     return warn(seen, cost, *fixes.restart(observation), *live)
+
+
+@MACHINE("built-in-open")
+def built_in_open(observation: Observation) -> Verdict | None:
+    """The built-in tun serves devices that were opened or created before nodrop's was loaded."""
+    tun = observation.host.tun
+    if not tun.built_in or tun.driver is not Driver.NODROP:
+        return None
+    left = [link.now for link in observation.links if link.now.driver is Driver.STOCK]
+    left = [device for device in left if not device.direct]
+    if not left:
+        return ok("the built-in tun serves none of these devices")
+    names = ", ".join(device.label for device in left)
+    return warn(
+        f"the built-in tun still serves {names}",
+        f"it was opened before nodrop's tun was loaded: {_STOCK}",
+        *fixes.reopen(left),
+        devices=len(left),
+    )
+
+
+@MACHINE("livepatch-other")
+def livepatch_other(observation: Observation) -> Verdict | None:
+    """Another vendor's livepatch patches a driver that nodrop replaces."""
+    system, patches = observation.system, observation.system.livepatches
+    if not patches:
+        return ok("no other livepatch patches the drivers") if system.livepatch else None
+    installed = system.running is not None and system.running.nodrop
+    ours = installed or observation.host.tun.driver is Driver.NODROP
+    judge = warn if ours else note
+    return judge(
+        "; ".join(f"the livepatch {name} patches {', '.join(of)}" for name, of in patches.items()),
+        "it was made for the kernel's own modules: the kernel refuses to load nodrop's, or patches "
+        "code that it does not fit",
+        "# unload it before nodrop's modules are loaded, or do not install nodrop for this kernel",
+    )
 
 
 @MACHINE("default-off")
@@ -170,18 +215,10 @@ def headers_missing(observation: Observation) -> Verdict | None:
         return None
     if running and running.headers:
         return ok("the running kernel's headers are installed")
-    fix = [f"apt install linux-headers-{system.release}"]
-    if system.distribution != "debian":
-        fix = [f"# install the package with the headers of {system.release}"]
-    elif not system.headers_offered:
-        fix = [
-            f"# apt has no linux-headers-{system.release}: run 'apt update', or boot another",
-            "# kernel; for a kernel of your own: make -C kmod KSRC=SOURCE KOBJ=BUILD OUT=DIR",
-        ]
     return warn(
         f"the headers of the running kernel {system.release} are missing",
         "nodrop cannot be built for it",
-        *fix,
+        *fixes.headers(system, system.release),
     )
 
 
@@ -202,7 +239,7 @@ def not_built(observation: Observation) -> Verdict | None:
         f"nodrop is not built for {_name(system, kernel)}"
         + (f": {kernel.why_not}" if kernel.why_not else ""),
         "that kernel loads the stock tun, which drops",
-        *(() if kernel.headers else (f"apt install linux-headers-{kernel.release}",)),
+        *(() if kernel.headers else fixes.headers(system, kernel.release)),
         f"dkms autoinstall -k {kernel.release}",
         f"# the log of the build: /var/log/nodrop/{kernel.release}.log",
     )

@@ -109,14 +109,17 @@ class Installation:
             raise NodropError(f"{self._own_installer} is missing.", "Use 'make uninstall'.")
         return [str(self._own_installer), "-u"]
 
-    def dry_run(self, command: Sequence[str]) -> list[str]:
-        """Return the commands that the installer would run.
+    def dry_run(self, command: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the commands that the installer would run, and its sentences.
 
         Raises:
             NodropError: the installer refuses, with its reason.
+            UnsupportedError: nodrop does not support the kernel.
         """
         installer, *words = command
-        return _checked(command, _query([installer, "-n", *words])).splitlines()
+        output = _checked(command, _query([installer, "-n", *words]))
+        lines = output.splitlines()
+        return [line for line in lines if not line.startswith(_PREFIX)], sentences(output)
 
     def run(self, command: Sequence[str], on_line: Callable[[str], None]) -> tuple[list[str], bool]:
         """Run the installer.

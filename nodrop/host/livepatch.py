@@ -12,7 +12,7 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, deferred
 from nodrop.host.installation import reason
-from nodrop.host.modules import driver
+from nodrop.host.modules import driver, tun_built_in
 from nodrop.screen import clean
 
 NAME = "nodrop_live"
@@ -72,12 +72,17 @@ class Livepatch:
         """Check that the kernel can be patched.
 
         Raises:
-            UnsupportedError: it does not support livepatches.
+            UnsupportedError: it does not support livepatches, or its tun is no module.
             NodropError: nodrop's own driver is loaded: there is nothing to patch.
         """
         if not self._patches.is_dir():
             raise UnsupportedError(
                 "The running kernel does not support livepatches (CONFIG_LIVEPATCH).",
+                "Use 'nodrop install' instead.",
+            )
+        if tun_built_in(self._root):
+            raise UnsupportedError(
+                "tun is built into this kernel, and the livepatch only patches modules.",
                 "Use 'nodrop install' instead.",
             )
         if driver(self._root) == "nodrop":

@@ -275,8 +275,9 @@ class Module:
 
     Attributes:
         loaded: it is loaded or built in.
-        built_in: it is part of the kernel's image, so it cannot be replaced.
-        driver: which driver it is; STOCK if it is not loaded.
+        built_in: the kernel's own is part of its image. It cannot be replaced; nodrop's tun goes
+            beside it.
+        driver: which driver it is, of two that of new devices; STOCK if it is not loaded.
         version: nodrop's version; "" for the kernel's own.
     """
 

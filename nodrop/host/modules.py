@@ -14,7 +14,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,19 @@ from nodrop.host import procfs
 from nodrop.proc import ask, join
 from nodrop.screen import clean
 
-MODULES = ("vhost_net", "tap", "tun", "nodrop")
+BESIDE = "nodrop_tun"
+"""nodrop's tun for a kernel whose own is built in (CONFIG_TUN=y), which stays beside it."""
+TUNS = ("tun", BESIDE)
+"""Names of nodrop's tun; a kernel has one of them."""
+REPLACED = ("vhost_net", "tap", "tun")
+MODULES = (*REPLACED, BESIDE, "nodrop")
 """In the order in which they are unloaded."""
 TOOL_TIMEOUT_S = 1800.0
 """Of update-initramfs, on a slow machine."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
-_IN_INITRD = re.compile(r"/(nodrop|tun|tap|vhost_net)\.ko")
+_IN_INITRD = re.compile(r"/(nodrop(_tun)?|tun|tap|vhost_net)\.ko")
+_TUN_NODE = re.compile(r".*/dev/net/tun")
 _DEVICE_NODE = re.compile(r".*/dev/(net/tun|vhost-net|tap[0-9]+)")
 _IFF_PERSIST = 0x800
 
@@ -80,12 +87,36 @@ def driver(root: Path) -> str | None:
         root: parent of ``sys``.
     """
     modules = root / "sys/module"
-    if not (modules / "tun").exists():
-        # A built-in tun has no directory there.
-        return "stock" if (root / "sys/class/misc/tun").exists() else None
-    if (modules / "tun/parameters/nodrop").exists():
+    if any((modules / name / "parameters/nodrop").exists() for name in TUNS):
         return "nodrop"
+    if not (modules / "tun").exists():
+        return "stock" if tun_built_in(root) else None
     return "live" if (root / "sys/kernel/livepatch/nodrop_live").exists() else "stock"
+
+
+def tun_built_in(root: Path) -> bool:
+    """Return whether the running kernel's own tun is built in, so that it has no directory.
+
+    Args:
+        root: parent of ``sys``.
+    """
+    return (root / "sys/class/misc/tun").exists() and not (root / "sys/module/tun").exists()
+
+
+def other_livepatches(root: Path) -> dict[str, list[str]]:
+    """Return the livepatches besides nodrop's -> those of REPLACED that they patch.
+
+    The kernel applies a livepatch to any module of that name, also to nodrop's.
+
+    Args:
+        root: parent of ``sys``.
+    """
+    found: dict[str, list[str]] = {}
+    for name in REPLACED:
+        for place in sorted((root / "sys/kernel/livepatch").glob(f"*/{name}")):
+            if place.parent.name != "nodrop_live":
+                found.setdefault(place.parent.name, []).append(name)
+    return found
 
 
 def read(root: Path, release: str, names: Sequence[str] = MODULES) -> list[ModuleFile]:
@@ -126,7 +157,7 @@ def content(path: Path) -> bytes:
     """Return a module's content, decompressed.
 
     Raises:
-        OSError, EOFError, lzma.LZMAError: it cannot be read, or is damaged.
+        OSError, EOFError, lzma.LZMAError, zlib.error: it cannot be read, or is damaged.
     """
     match path.suffix:
         case ".xz":
@@ -134,12 +165,15 @@ def content(path: Path) -> bytes:
         case ".gz":
             return gzip.decompress(path.read_bytes())
         case ".zst":
-            return subprocess.run(["zstd", "-qdc", path], capture_output=True, check=False).stdout
+            done = subprocess.run(["zstd", "-qdc", path], capture_output=True, check=False)
+            if done.returncode != 0:
+                raise EOFError(f"{path} cannot be decompressed: {done.stderr!r}")
+            return done.stdout
     return path.read_bytes()
 
 
 def _file_id(path: Path) -> str | None:
-    with suppress(OSError, EOFError, lzma.LZMAError):
+    with suppress(OSError, EOFError, lzma.LZMAError, zlib.error):
         return _build_id(content(path))
     return None
 
@@ -149,6 +183,22 @@ def _build_id(data: bytes) -> str | None:
     if place < 0:
         return None
     return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
+
+
+def to_load(files: Iterable[ModuleFile]) -> bool:
+    """Return whether nodrop_tun is on disk and not loaded: nothing loads it when it is needed."""
+    return any(one.name == BESIDE and one.path and one.loaded == "" for one in files)
+
+
+def by_unit(users: Iterable[User]) -> tuple[str, str]:
+    """Return the units to restart, for a shell, and the other processes: ``qemu(7), vpn(9)``."""
+    units, others = [], []
+    for user in users:
+        if unit := procfs.cgroup(user.cgroup).service:
+            units.append(unit)
+        else:
+            others.append(f"{user.name}({user.pid})")
+    return join(*dict.fromkeys(units)), ", ".join(others)
 
 
 def restart(
@@ -163,26 +213,26 @@ def restart(
     """
     # macvtap and ipvtap use tap: leave it loaded unless it differs from the one on disk.
     loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
-    units, others = [], []
-    for user in users:
-        if unit := procfs.cgroup(user.cgroup).service:
-            units.append(unit)
-        else:
-            others.append(f"{user.name}({user.pid})")
-    names = join(*dict.fromkeys(units))
+    units, others = by_unit(users)
     lines = []
     if others:
-        lines.append(f"# stop {', '.join(others)}, and start it again at the end")
+        lines.append(f"# stop {others}, and start it again at the end")
     if labels := sorted(persistent):
         lines.append(f"# delete the persistent devices: {', '.join(labels)}")
-    if names:
-        lines.append(f"systemctl stop {names}")
+    if units:
+        lines.append(f"systemctl stop {units}")
     if "tap" in loaded:
         lines.append("# this deletes all macvtap and ipvtap devices: create them again afterwards")
         lines.append("modprobe -r macvtap ipvtap")
-    lines += [f"rmmod {' '.join(loaded)}", "modprobe tun"]
-    if names:
-        lines.append(f"systemctl start {names}")
+    if loaded:
+        lines.append(f"rmmod {' '.join(loaded)}")
+    beside = [one for one in files if one.name == BESIDE and (one.path or one.loaded != "")]
+    if not beside:
+        lines.append("modprobe tun")
+    elif beside[0].path:
+        lines.append(f"modprobe {BESIDE}")
+    if units:
+        lines.append(f"systemctl start {units}")
     return tuple(lines)
 
 
@@ -190,8 +240,9 @@ def settle(root: Path = Path("/")) -> None:
     """Let the running kernel use the modules on disk, after nodrop was installed or removed.
 
     Unload modules that are unused, so that the next use loads those on disk, and print what to
-    restart for the others. Rebuild initial RAM disks that contain them, and restore /dev/net/tun,
-    which disappears with the module. Problems are printed: none undoes an installation.
+    restart for the others. Load nodrop_tun, which no use loads. Rebuild initial RAM disks that
+    contain them, and restore /dev/net/tun, which disappears with the module. Problems are
+    printed: none undoes an installation.
 
     Args:
         root: parent of ``boot``, ``dev``, ``lib``, ``proc`` and ``sys``.
@@ -222,7 +273,8 @@ def _rebuild_initrds(root: Path) -> None:
 
 def _replace_loaded(root: Path) -> None:
     release = os.uname().release
-    if not any(one.stale for one in read(root, release)):
+    files = read(root, release)
+    if not any(one.stale for one in files) and not to_load(files):
         return
     # While it is loaded, the kernel refuses another tun.ko: do not unload tun.
     if (root / "sys/kernel/livepatch/nodrop_live").is_dir():
@@ -232,12 +284,18 @@ def _replace_loaded(root: Path) -> None:
             "loads no tun but the one that was patched."
         )
         return
-    for name in _to_unload(root, read(root, release)):
-        # Not by modprobe, which only unloads modules that it finds on disk.
-        if _references(root, name) == 0:
-            _run("rmmod", name)
-    files = read(root, release)
+    if patches := other_livepatches(root):
+        _note(f"the loaded drivers stay as they are: {livepatch_note(patches)}")
+        return
+    if any(one.stale for one in files):
+        for name in _to_unload(root, files):
+            # Not by modprobe, which only unloads modules that it finds on disk.
+            if _references(root, name) == 0:
+                _run("rmmod", name)
+        files = read(root, release)
     stale = [one.name for one in files if one.stale]
+    if to_load(files):
+        _load_beside(root)
     if not stale:
         return
     counts = ", ".join(f"{name} {_references(root, name)}" for name in stale)
@@ -245,11 +303,45 @@ def _replace_loaded(root: Path) -> None:
         f"{' and '.join(stale)}: loaded and in use, so not replaced yet (reference counts: "
         f"{counts}). The modules on disk replace them at a reboot, or by:"
     )
-    users, persistent = list(_users(root)), list(_persistent(root, stale))
+    users, persistent = list(_users(root, _DEVICE_NODE)), list(_persistent(root, stale))
     if not users and not persistent:
         _note("    # stop their users: none is visible here")
     for line in restart(files, users, persistent):
         _note(f"    {line}")
+
+
+def _load_beside(root: Path) -> None:
+    """Load nodrop_tun, and print what keeps the built-in tun: who has it open, persistent devices.
+
+    That tun also gets the new opens of a namespace with such a device, and all while the stock
+    vhost_net is loaded.
+    """
+    units, others = by_unit(_users(root, _TUN_NODE))
+    persistent = ", ".join(sorted(_persistent(root, [BESIDE])))
+    done = _run("modprobe", BESIDE)
+    if done.returncode != 0:
+        _note(f"{BESIDE} cannot be loaded, so tun drops as before: {done.stderr.strip()}")
+        return
+    if units or others:
+        these = " and ".join(filter(None, (others, units and f"'systemctl restart {units}'")))
+        _note(
+            f"{BESIDE} serves what is opened from now on. Devices that were opened before stay "
+            f"with the built-in tun, and drop, until their programs are restarted: {these}"
+        )
+    if persistent:
+        _note(
+            f"the built-in tun also gets what is opened while its persistent devices exist: delete "
+            f"{persistent} and create them again, or reboot"
+        )
+
+
+def livepatch_note(patches: Mapping[str, Sequence[str]]) -> str:
+    """Return a sentence on the result of :func:`other_livepatches`, without its capital letter."""
+    each = ", ".join(f"{name} (patches {' and '.join(of)})" for name, of in patches.items())
+    return (
+        f"another livepatch is loaded, and was made for the kernel's own modules: {each}. Unload "
+        "it before nodrop's modules are loaded, or remove nodrop before the next boot."
+    )
 
 
 def _to_unload(root: Path, files: Iterable[ModuleFile]) -> tuple[str, ...]:
@@ -260,7 +352,11 @@ def _to_unload(root: Path, files: Iterable[ModuleFile]) -> tuple[str, ...]:
     in other namespaces, too.
     """
     core_is_old = any(one.name == "nodrop" and one.stale for one in files)
-    own_users = (("vhost_net", ()), ("tun", ("vhost_net",)), ("nodrop", ("vhost_net", "tun")))
+    own_users = (
+        ("vhost_net", ()),
+        *((name, ("vhost_net",)) for name in TUNS),
+        ("nodrop", ("vhost_net", *TUNS)),
+    )
     used = any(_other_references(root, name, users) for name, users in own_users)
     return ("tap",) if core_is_old and used else MODULES
 
@@ -277,10 +373,10 @@ def _references(root: Path, name: str) -> int | None:
     return None
 
 
-def _users(root: Path) -> Iterator[User]:
-    """Yield the processes that have one of the drivers' devices open, in any root directory."""
+def _users(root: Path, node: re.Pattern[str]) -> Iterator[User]:
+    """Yield the processes that have such a device open, in any root directory."""
     for process in sorted((root / "proc").glob("[0-9]*")):
-        if any(map(_DEVICE_NODE.fullmatch, _open_files(process))):
+        if any(map(node.fullmatch, _open_files(process))):
             name, group = "", ""
             with suppress(OSError):
                 name = (process / "comm").read_text(errors="replace").strip()
@@ -301,7 +397,7 @@ def _persistent(root: Path, stale: Iterable[str]) -> Iterator[str]:
     if "tap" in stale:
         for node in (*classes.glob("macvtap/*"), *classes.glob("ipvtap/*")):
             yield node.resolve().parents[1].name
-    if "tun" in stale:
+    if {*TUNS} & {*stale}:
         for file in classes.glob("net/*/tun_flags"):
             with suppress(OSError, ValueError):
                 if int(file.read_text(), 16) & _IFF_PERSIST:

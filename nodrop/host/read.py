@@ -34,6 +34,7 @@ from nodrop.host.model import (
     is_shown,
     kind_of,
 )
+from nodrop.host.modules import BESIDE, TUNS
 from nodrop.host.procfs import Holder, cgroup, content
 from nodrop.proc import ask, require
 
@@ -50,6 +51,8 @@ _MACHINE_FILES = (
     "sys/module/tun/version",
     "sys/module/tun/initstate",
     "sys/module/tun/parameters/nodrop",
+    "sys/module/nodrop_tun/version",
+    "sys/module/nodrop_tun/parameters/nodrop",
     "sys/module/vhost_net/version",
     "sys/module/vhost_net/initstate",
     "sys/module/nodrop/parameters/guard_ms",
@@ -330,7 +333,9 @@ def _module(machine: RawMachine, name: str) -> Module:
     folder = f"sys/module/{name}"
     loaded = f"sys/class/misc/{name.replace('_', '-')}/dev" in machine.files
     built_in = loaded and f"{folder}/initstate" not in machine.files
-    if name in machine.files.get(HOLDERS, "").split():
+    if name == "tun" and built_in:
+        folder = f"sys/module/{BESIDE}"
+    if Path(folder).name in machine.files.get(HOLDERS, "").split():
         return Module(loaded, built_in, Driver.NODROP, machine.files.get(f"{folder}/version", ""))
     live = loaded and machine.livepatch == "in"
     return Module(loaded, built_in, Driver.LIVE if live else Driver.STOCK, "")
@@ -344,8 +349,14 @@ def _tap(machine: RawMachine) -> Module:
     return Module(loaded, False, Driver.STOCK, "")
 
 
+def _parameter(machine: RawMachine) -> str | None:
+    """Return the switch of nodrop's tun; None: it is not loaded."""
+    values = (machine.files.get(f"sys/module/{name}/parameters/nodrop") for name in TUNS)
+    return next((value for value in values if value is not None), None)
+
+
 def _default(machine: RawMachine) -> bool | None:
-    value = machine.files.get("sys/module/tun/parameters/nodrop")
+    value = _parameter(machine)
     if value is not None:
         return value in ("Y", "1")
     return True if machine.livepatch == "in" else None
@@ -422,8 +433,7 @@ def _driver(
     if kind in DIRECT:
         return _tap(machine).driver
     if "nodrop" in flags:
-        module = machine.files.get("sys/module/tun/parameters/nodrop")
-        return Driver.LIVE if module is None else Driver.NODROP
+        return Driver.LIVE if _parameter(machine) is None else Driver.NODROP
     try:
         asked = int(files.get("tun_flags", "0"), 16) & IFF_BACKPRESSURE
     except ValueError:

@@ -48,6 +48,7 @@ _IFF_BACKPRESSURE = 0x0080
 _IFF_PERSIST = 0x0800
 _ONE_FOR_ALL = "All macvtap and ipvtap share one switch: /sys/module/tap/parameters/nodrop."
 _INSTALL = "'nodrop livepatch load' patches the running driver; 'nodrop install' replaces it."
+_INSTALL_BESIDE = "'nodrop install' installs nodrop's driver beside the built-in one."
 
 
 def read_lines(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
@@ -145,16 +146,17 @@ class Parameter:
     """A module parameter.
 
     Attributes:
+        modules: names of the module; a kernel has one of them, another may have another.
         usual: built-in value.
     """
 
-    module: str
+    modules: tuple[str, ...]
     name: str
     usual: str
 
 
-BACKPRESSURE = Parameter("tun", "nodrop", "1")
-STALL_MS = Parameter("nodrop", "guard_ms", "1000")
+BACKPRESSURE = Parameter(modules.TUNS, "nodrop", "1")
+STALL_MS = Parameter(("nodrop",), "guard_ms", "1000")
 _BOOL = {"Y": "1", "N": "0"}
 """Boolean values as sysfs prints them."""
 
@@ -171,7 +173,9 @@ class Default:
         self, parameter: Parameter, root: Path = Path("/"), release: str | None = None
     ) -> None:
         self._module_parameter = parameter
-        self.parameter = root / "sys/module" / parameter.module / "parameters" / parameter.name
+        self.tun_built_in = modules.tun_built_in(root)
+        self._module = parameter.modules[-1 if self.tun_built_in else 0]
+        self.parameter = root / "sys/module" / self._module / "parameters" / parameter.name
         self.file = root / "etc/modprobe.d/nodrop.conf"
         self._root, self._release = root, release or os.uname().release
         self._patch = Livepatch(root)
@@ -192,10 +196,8 @@ class Default:
         Raises:
             NodropError: the file for modprobe has other lines than nodrop's.
         """
-        return self._read().get(
-            (self._module_parameter.module, self._module_parameter.name),
-            self._module_parameter.usual,
-        )
+        key = (self._module, self._module_parameter.name)
+        return self._read().get(key, self._module_parameter.usual)
 
     @property
     def installed(self) -> bool:
@@ -237,9 +239,10 @@ class Default:
 
     def lines(self, value: str) -> list[str]:
         options = self._read()
-        options.pop((self._module_parameter.module, self._module_parameter.name), None)
-        if value != self._module_parameter.usual:
-            options[self._module_parameter.module, self._module_parameter.name] = value
+        for module in self._module_parameter.modules:
+            options.pop((module, self._module_parameter.name), None)
+            if value != self._module_parameter.usual:
+                options[module, self._module_parameter.name] = value
         return [f"options {module} {name}={number}" for (module, name), number in options.items()]
 
     def set_next_load(self, value: str) -> None:
@@ -252,11 +255,12 @@ class Default:
             write_lines(self.file, self.lines(value))
 
     def _read(self) -> dict[tuple[str, str], str]:
-        known = {(parameter.module, parameter.name) for parameter in (BACKPRESSURE, STALL_MS)}
+        switches = {(module, BACKPRESSURE.name) for module in BACKPRESSURE.modules}
+        known = {*switches, *((module, STALL_MS.name) for module in STALL_MS.modules)}
         lines = read_lines(self.file, _OPTIONS_LINE)
         options = {(line["module"], line["name"]): line["value"] for line in lines}
-        switch = options.get((BACKPRESSURE.module, BACKPRESSURE.name), "1")
-        if not options.keys() <= known or switch not in ("0", "1"):
+        values = {options[key] for key in switches & options.keys()}
+        if not options.keys() <= known or not values <= {"0", "1"}:
             text = f"{self.file} has lines that nodrop did not write."
             raise NodropError(text, "Edit or remove it.")
         return options
@@ -439,18 +443,21 @@ def require_switch(device: Switch, on: bool, default: Default) -> None:
     """
     if device.on is not None or (not on and not device.asked):
         return
+    install = _INSTALL_BESIDE if default.tun_built_in else _INSTALL
     if device.asked:
         raise UnsupportedError(
             f"{device.name} has upstream's flow control, which only its application can switch.",
-            _INSTALL if on else "Only its application can switch it off.",
+            install if on else "Only its application can switch it off.",
         )
-    if default.installed:
+    if default.installed and default.tun_built_in:
+        hint = "The built-in driver serves it; 'nodrop doctor' reports what to restart."
+    elif default.installed:
         hint = (
             "nodrop's driver is installed but not loaded: reboot, or 'nodrop install' reports what "
             "to restart. 'nodrop livepatch load' keeps all sessions open."
         )
     else:
-        hint = _INSTALL
+        hint = install
     raise UnsupportedError(f"{device.name} uses the stock driver, which drops.", hint)
 
 

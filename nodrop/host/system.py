@@ -26,6 +26,10 @@ _NO_DCO = re.compile(
 """OpenVPN's options that exclude its data channel offload (DCO)."""
 
 
+APT = ("ubuntu", "debian")
+"""Distributions whose kernels' sources and headers are packages of apt; the first that fits."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """An installed kernel.
@@ -50,7 +54,7 @@ class System:
     """The installed kernels, modules and settings of a machine.
 
     Attributes:
-        distribution: ID of os-release; "": not known.
+        distribution: ID of os-release, or which of APT it derives from; "": not known.
         release: release of the running kernel.
         kernels: installed kernels.
         modules: the modules that nodrop installs or replaces.
@@ -64,6 +68,7 @@ class System:
         kept_unread: why they cannot be read; "": they can.
         obstacle: why they are not applied (:meth:`Rules.obstacle`).
         openvpn: PID of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
+        livepatches: other livepatches of the drivers (:func:`modules.other_livepatches`).
     """
 
     distribution: str
@@ -80,6 +85,7 @@ class System:
     kept_unread: str = ""
     obstacle: str = ""
     openvpn: dict[int, list[str] | None] = field(default_factory=dict)
+    livepatches: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def running(self) -> Kernel | None:
@@ -93,10 +99,6 @@ class System:
         fit = [one for one in self.kernels if one.image and _flavour(one.release) == own]
         return max(fit, key=lambda one: order(one.release), default=None)
 
-    def module(self, name: str) -> ModuleFile:
-        """Return one of modules.MODULES."""
-        return next(one for one in self.modules if one.name == name)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Return a system from its JSON."""
@@ -105,6 +107,11 @@ class System:
         openvpn = {int(pid): one for pid, one in data.get("openvpn", {}).items()}
         made = {"kernels": kernels, "modules": files, "openvpn": openvpn}
         return cls(**{**data, **made})
+
+
+def headers_package(release: str) -> str:
+    """Return Debian's, Ubuntu's or Proxmox' package with the headers of a kernel."""
+    return f"{'proxmox' if release.endswith('-pve') else 'linux'}-headers-{release}"
 
 
 def order(release: str) -> list[int]:
@@ -128,9 +135,9 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
     release = os.uname().release
     distribution = _distribution(root)
     offered = (root / f"lib/modules/{release}/build/Module.symvers").exists()
-    if distribution == "debian" and not offered:
+    if distribution in APT and not offered:
         with suppress(NodropError):
-            words = ("apt-cache", "show", "--no-all-versions", f"linux-headers-{release}")
+            words = ("apt-cache", "show", "--no-all-versions", headers_package(release))
             offered = bool(proc.ask(*words).stdout)
     others = modules.read(root, release, ("ovpn", "wireguard"))
     kept, unread, rules = {}, "", Rules(root)
@@ -153,14 +160,17 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         kept_unread=unread,
         obstacle=rules.obstacle(),
         openvpn={pid: _openvpn(root, pid) for pid in sorted(set(pids))},
+        livepatches=modules.other_livepatches(root),
     )
 
 
 def _distribution(root: Path) -> str:
     with suppress(OSError):
-        for line in (root / "etc/os-release").read_text(errors="replace").splitlines():
-            if line.startswith("ID="):
-                return line.removeprefix("ID=").strip("\"'")
+        text = (root / "etc/os-release").read_text(errors="replace")
+        fields = dict(re.findall(r"^(ID|ID_LIKE)=[\"']?([^\"'\n]*)", text, re.MULTILINE))
+        name = fields.get("ID", "")
+        family = {name, *fields.get("ID_LIKE", "").split()}
+        return next((one for one in APT if one in family), name)
     return ""
 
 

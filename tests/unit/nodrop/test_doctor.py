@@ -98,6 +98,8 @@ PATHS = {
     "default": "sys/module/tun/parameters/nodrop",
     "initstate": "sys/module/tun/initstate",
     "version": "sys/module/tun/version",
+    "beside": "sys/module/nodrop_tun/parameters/nodrop",
+    "beside_version": "sys/module/nodrop_tun/version",
     "holders": "sys/module/nodrop/holders",
     "vhost": "sys/class/misc/vhost-net/dev",
     "vhost_version": "sys/module/vhost_net/version",
@@ -129,6 +131,18 @@ def modules(on_disk: str) -> Change:
     def change(data: dict[str, Any]) -> None:
         for module in data["system"]["modules"]:
             module.update(loaded="aa", on_disk=on_disk)
+
+    return change
+
+
+def beside(loaded: str) -> Change:
+    """nodrop_tun is on disk, with build ID bb, and loaded with this one."""
+
+    def change(data: dict[str, Any]) -> None:
+        path = "updates/dkms/nodrop_tun.ko"
+        file = {"name": "nodrop_tun", "path": path, "loaded": loaded, "on_disk": "bb"}
+        unused = [{**one, "loaded": ""} for one in data["system"]["modules"]]
+        data["system"]["modules"] = [*unused, file]
 
     return change
 
@@ -209,6 +223,7 @@ KEPT = both(f"{INFO}.persist", True)
 LEFT = both("flags", {NAME: {"tx-checksumming": True}})
 HAS, FRAGMENT = system(in_kernel=["ovpn", "wireguard"]), system(openvpn={"64": ["fragment"]})
 TREE = system(tree=True)
+KLP = system(livepatches={"klp_7": ["tun"]})
 RULE = system(kept={"nd*": True})
 EMPTY = both(f"{TX0}_ring", 0)
 STALE = modules("bb")
@@ -226,6 +241,10 @@ QUIET_GUARD = every(unchanged(f"{TX0}_guard_trips", f"{TX0}_drop_guard"), both(f
 LIVE = every(files(version=None, default=None, holders="nodrop_live"), machine(livepatch="in"))
 # The kernel's own module has a version, too.
 VHOST = every(owner(vhost=1), files(vhost="10:238", vhost_version="0.0.1"))
+BUILT_IN = files(initstate=None, version=None, default=None, holders=None)
+BESIDE = every(BUILT_IN, files(beside="Y", beside_version="1.0.0", holders="nodrop_tun"))
+BEFORE = every(both("flags", {NAME: {}}), both("stats", {NAME: {}}))
+"""The device was opened before nodrop_tun was loaded."""
 VHOST_NODROP = every(VHOST, files(vhost_version="0.3.0", holders="tun vhost_net"))
 SECOND = [*QUEUES, queue(1, ring=4)]
 STALLED = [both(f"{TX0}_guard_trips", 1), queue(ring=4, taken=9, stalled_ms=12_300)]
@@ -323,12 +342,24 @@ MACHINE: list[Row] = [
     ("kept-settings", "stock", [RULE], "warn"),
     ("kept-settings", "stock", [system(kept_unread="The file has other lines.")], "skipped"),
     ("driver-stock", "stock", [], "warn"),
-    ("driver-stock", "stock", [files(initstate=None)], "warn"),
+    ("driver-stock", "stock", [BUILT_IN], "warn"),
+    ("driver-stock", "stock", [BUILT_IN, files(vhost="10:238")], "warn"),
+    ("driver-stock", "nodrop", [BESIDE], "ok"),
     ("driver-stock", "stock", [NODROP_KERNEL], None),
     ("driver-stock", "nodrop", [], "ok"),
     ("module-old", "stock", [NODROP_KERNEL, STALE], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, STALE], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, modules("aa")], "ok"),
+    ("module-old", "stock", [NODROP_KERNEL, BUILT_IN, beside(loaded="")], "warn"),
+    ("module-old", "nodrop", [NODROP_KERNEL, BESIDE, beside(loaded="bb")], "ok"),
+    ("module-old", "nodrop", [NODROP_KERNEL, BESIDE, beside(loaded="cc")], "warn"),
+    ("built-in-open", "nodrop", [BESIDE, BEFORE], "warn"),
+    ("built-in-open", "nodrop", [BESIDE], "ok"),
+    ("built-in-open", "stock", [BUILT_IN], None),
+    ("livepatch-other", "nodrop", [KLP], "warn"),
+    ("livepatch-other", "stock", [KLP], "note"),
+    ("livepatch-other", "stock", [system(livepatch=True)], "ok"),
+    ("livepatch-other", "stock", [], None),
     ("module-old", "nodrop", [LIVE, NODROP_KERNEL, STALE], None),
     ("default-off", "nodrop", [files(default="N")], "warn"),
     ("default-off", "nodrop", [], "ok"),
@@ -373,6 +404,7 @@ DEVICE: list[Row] = [
     ("big-ring", "nodrop", [both("links.0.txqlen", 10000), OFF], "warn"),
     ("vhost-stock", "nodrop", [VHOST], "warn"),
     ("vhost-stock", "nodrop", [VHOST, FOREIGN], "fail"),
+    ("vhost-stock", "nodrop", [VHOST, BESIDE], "warn"),
     ("vhost-stock", "nodrop", [VHOST_NODROP], "ok"),
     ("vhost-stock", "nodrop", [], None),
     ("vhost-stock", "stock", [tap(), owner(vhost=1)], "ok"),
@@ -551,6 +583,14 @@ def test_fix_runs_here_and_the_livepatch_is_last(
     assert result.fix[-1].endswith(f"{start} livepatch load")
 
 
+def test_no_livepatch_beside_a_built_in_tun() -> None:
+    release = "6.12.90-generic"
+    patched = [system(livepatch=True, release=release), kernels({"release": release})]
+    for changes, offered in (([], True), ([BUILT_IN], False)):
+        (result,) = verdicts(changed("stock", *changes, *patched), "driver-stock", None)
+        assert ("livepatch" in "\n".join(result.fix)) is offered
+
+
 def test_checks_that_need_root_are_skipped() -> None:
     data = changed("stock", machine(holders=[], hidden=7, root=False))
     for sample in (data["before"], data["after"]):
@@ -565,6 +605,8 @@ def test_checks_that_need_root_are_skipped() -> None:
 
 LATE = [tap(), files(tap_guard_ms="2000"), both(f"stats.{NAME}.rx0_guard_trips", 1)]
 STOCK_TAP = [tap(on=None), TAP_DROPS]
+RESTART = "systemctl restart a.service"
+TXQUEUELEN = f"ip link set dev {NAME} txqueuelen 500"
 FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
 
 
@@ -583,11 +625,23 @@ FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
         ("reader-stuck", "stuck", [asleep("T")], ["kill -CONT 64"]),
         ("reader-stuck", "stuck", [asleep()], ["cat /proc/64/status /proc/64/wchan"]),
         ("nodrop-off", "stock", [tap(on="N")], ["echo Y >/sys/module/tap/parameters/nodrop"]),
+        ("ring-drops", "stock", [BUILT_IN, system(livepatch=True)], ["nodrop install"]),
+        ("ring-drops", "stock", [BUILT_IN, files(vhost="10:238")], []),
+        ("ring-drops", "stock", [system(distribution="arch")], []),
+        ("ring-drops", "stock", [BESIDE, owner(cgroup="0::/a.service\n")], [RESTART]),
+        ("big-ring", "stock", [BESIDE, both("links.0.txqlen", 1000)], [TXQUEUELEN]),
         # A container has no command that helps.
         ("ring-drops", "stock", [*STOCK_TAP, system(container="docker")], []),
     ],
 )
-def test_commands(check: str, name: str, changes: list[Change], commands: list[str]) -> None:
+def test_commands(
+    check: str,
+    name: str,
+    changes: list[Change],
+    commands: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     (result,) = verdicts(changed(name, *changes), check)
     assert list(result.commands) == commands
 

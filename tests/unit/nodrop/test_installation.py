@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import SYSTEMS, system_tree
 from schema import answer
 from stubs import before, programs, write
 
@@ -102,6 +103,20 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Ho
     monkeypatch.setattr(command, "Installation", place)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return made
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_other_systems(host: Host, name: str) -> None:
+    """The command says what becomes of a built-in tun, before anything else."""
+    host.tree()
+    kernel = system_tree(host.root, name)
+    beside = name in ("Ubuntu 24.04", "Proxmox VE 9")
+    data = host.json(f"install --dry-run --kernel {kernel}")
+    assert data["actions"][0] == f"fit {kernel}"
+    assert ["nodrop_tun" in line for line in data["sentences"]] == [True] * beside
+    write(host.root / f"lib/modules/{kernel}/modules.builtin", "a/tun.ko\na/vhost_net.ko\n")
+    assert main(["-q", "install", "--kernel", kernel]) == 4
+    assert host.ran == []
 
 
 def test_from_the_sources_of_the_package(host: Host) -> None:

@@ -93,6 +93,10 @@ def test_patchable_kernels(tmp_path: Path, kernel: Kernel) -> None:
     Livepatch(kernel.root).require()
     with pytest.raises(UnsupportedError):
         Livepatch(tmp_path / "nowhere").require()
+    write(tmp_path / "built-in/sys/class/misc/tun/dev", "10:200\n")
+    (tmp_path / "built-in/sys/kernel/livepatch").mkdir(parents=True)
+    with pytest.raises(UnsupportedError):
+        Livepatch(tmp_path / "built-in").require()
     write(kernel.root / "sys/module/tun/parameters/nodrop", "Y\n")
     with pytest.raises(NodropError) as caught:
         Livepatch(kernel.root).require()

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import os
+import random
 import re
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +29,7 @@ STUBS = {
     for f in "$HOST"/sys/module/*/holders/"$1"; do
         [ ! -e "$f" ] || { rm "$f"; f=${f%/holders/*}/refcnt; echo $(($(cat "$f") - 1)) >"$f"; }
     done""",
-    "modprobe": 'echo "modprobe $*" >>"$HOST/asked"',
+    "modprobe": 'echo "modprobe $*" >>"$HOST/asked"; [ ! -e "$HOST/refuses" ]',
     "lsinitramfs": 'cat "$1"',
     "update-initramfs": 'echo "initramfs $3" >>"$HOST/asked"',
 }
@@ -37,7 +42,7 @@ class Machine:
     def __init__(self, root: Path, capsys: Capture) -> None:
         self.root, self.capsys = root, capsys
         programs(root / "bin", STUBS)
-        for name in modules.MODULES:
+        for name in ("vhost_net", "tap", "tun", "nodrop"):
             self.store(name)
         (root / "dev/net").mkdir(parents=True)
         (root / "dev/net/tun").symlink_to("/dev/null")  # a character device, too
@@ -46,6 +51,16 @@ class Machine:
 
     def write(self, path: str, text: str | bytes = "") -> None:
         write(self.root / path, text)
+
+    def without(self, name: str) -> None:
+        """Remove a module from the disk."""
+        dep = self.root / "lib/modules" / RELEASE / "modules.dep"
+        dep.write_text(dep.read_text().replace(f"updates/dkms/{name}.ko.xz: x.ko\n", ""))
+
+    def build_tun_in(self) -> None:
+        self.without("tun")
+        self.store("nodrop_tun")
+        self.write("sys/class/misc/tun/dev", "10:200\n")
 
     def store(self, name: str, content: bytes = NOTE + bytes.fromhex(NEW)) -> None:
         folder = self.root / "lib/modules" / RELEASE
@@ -69,7 +84,7 @@ class Machine:
     def open(self, pid: int, name: str, device: str, cgroup: str = "0::/\n") -> None:
         self.write(f"proc/{pid}/comm", f"{name}\n")
         self.write(f"proc/{pid}/cgroup", cgroup)
-        (self.root / f"proc/{pid}/fd").mkdir()
+        (self.root / f"proc/{pid}/fd").mkdir(exist_ok=True)
         (self.root / f"proc/{pid}/fd/4").symlink_to(device)
 
     def settle(self) -> str:
@@ -106,6 +121,39 @@ def test_loaded_modules_and_files(machine: Machine) -> None:
     file.write_bytes(file.read_bytes()[:40])
     assert tun().on_disk is None
     assert not tun().stale
+
+
+def zstd(content: bytes) -> bytes:
+    return subprocess.run(["zstd", "-qc"], input=content, capture_output=True, check=True).stdout
+
+
+NO_ZSTD = pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is not installed")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [
+        ("", bytes),
+        (".xz", lzma.compress),
+        (".gz", gzip.compress),
+        pytest.param(".zst", zstd, marks=NO_ZSTD),
+    ],
+)
+def test_compressed_modules(
+    machine: Machine, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    folder = machine.root / "lib/modules" / RELEASE
+    write(folder / "modules.dep", f"kernel/drivers/vhost/vhost_net.ko{suffix}: x.ko\n")
+    content = compress(NOTE + bytes.fromhex(NEW) + random.Random(1).randbytes(400_000))
+    file = write(folder / f"kernel/drivers/vhost/vhost_net.ko{suffix}", content)
+    machine.load("vhost_net", OLD, 0)
+    (found,) = modules.read(machine.root, RELEASE, ["vhost_net"])
+    assert (found.on_disk, found.stale) == (NEW, True)
+    # Damaged, or cut short after the note.
+    for damaged in (content[:12] + b"\xff" * 9 + content[21:], content[:-9]):
+        file.write_bytes(damaged)
+        (found,) = modules.read(machine.root, RELEASE, ["vhost_net"])
+        assert not suffix or (found.on_disk, found.stale) == (None, False)
 
 
 IDLE, IN_USE = (OLD, 0), (OLD, 1)
@@ -152,8 +200,7 @@ def test_unloaded_modules(
 
 def test_core_is_unloaded_with_its_users(machine: Machine) -> None:
     """After a removal it is no longer on disk, where modprobe would look."""
-    dep = machine.root / "lib/modules" / RELEASE / "modules.dep"
-    dep.write_text(dep.read_text().replace("updates/dkms/nodrop.ko.xz: x.ko\n", ""))
+    machine.without("nodrop")
     for name in ("tun", "nodrop"):
         machine.load(name, OLD, 0)
     assert machine.settle() == ""
@@ -197,11 +244,95 @@ def test_users_are_named(machine: Machine) -> None:
     assert machine.asked() == []
 
 
-def test_livepatched_module_stays(machine: Machine) -> None:
+@pytest.mark.parametrize("patch", ["nodrop_live/enabled", "klp_7/vhost_net/patched"])
+def test_livepatched_module_stays(machine: Machine, patch: str) -> None:
     machine.load("tun", OLD, 0)
-    machine.write("sys/kernel/livepatch/nodrop_live/enabled", "1\n")
-    assert machine.settle()
+    machine.write(f"sys/kernel/livepatch/{patch}", "1\n")
+    assert patch.partition("/")[0] in machine.settle().replace("nodrop livepatch", "nodrop_live")
     assert machine.asked() == []
+
+
+BESIDE = {"nodrop_tun": ("nodrop",), "vhost_net": ("nodrop", "nodrop_tun")}
+LOAD = "modprobe nodrop_tun"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "uses", "asked"),
+    [
+        ({}, {}, [LOAD]),
+        ({"vhost_net": IDLE}, {}, ["vhost_net", LOAD]),
+        ({"vhost_net": IN_USE}, {}, [LOAD]),
+        ({"nodrop": (NEW, 0), "nodrop_tun": (NEW, 1)}, {"nodrop_tun": ("nodrop",)}, []),
+        (
+            {"nodrop": IDLE, "nodrop_tun": IDLE, "vhost_net": IDLE},
+            BESIDE,
+            ["vhost_net", "nodrop_tun", "nodrop", LOAD],
+        ),
+        ({"nodrop": IDLE, "nodrop_tun": IN_USE, "vhost_net": IDLE}, BESIDE, []),
+    ],
+)
+def test_beside_a_built_in_tun(
+    machine: Machine,
+    loaded: dict[str, tuple[str, int]],
+    uses: dict[str, tuple[str, ...]],
+    asked: list[str],
+) -> None:
+    machine.build_tun_in()
+    for name, state in loaded.items():
+        machine.load(name, *state)
+    for name, others in uses.items():
+        machine.uses(name, *others)
+    output = machine.settle()
+    assert machine.asked() == asked
+    in_use = IN_USE in loaded.values()
+    assert (f"    {LOAD}\n" in output) is in_use
+    assert ("rmmod" in output) is in_use
+
+
+def test_who_keeps_the_built_in_tun_is_named(machine: Machine) -> None:
+    machine.build_tun_in()
+    machine.open(123, "vpn", "/srv/jail/dev/net/tun")
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.open(77, "kvm", "/dev/vhost-net")
+    (line,) = machine.settle().splitlines()
+    assert "vpn(123)" in line
+    assert "systemctl restart openvpn@a.service" in line
+    assert "(77)" not in line
+    machine.write("refuses")
+    (line,) = machine.settle().splitlines()
+    assert "vpn(123)" not in line, "nodrop_tun could not be loaded"
+
+
+def test_macvtap_does_not_keep_nodrop_tun_from_loading(machine: Machine) -> None:
+    machine.build_tun_in()
+    machine.load("tap", OLD, 1)
+    machine.write("sys/class/macvtap/tap5/uevent")
+    assert "rmmod tap" in machine.settle()
+    assert machine.asked() == [LOAD]
+
+
+def test_persistent_devices_of_the_built_in_tun(machine: Machine) -> None:
+    machine.build_tun_in()
+    machine.write("sys/class/net/tap0/tun_flags", "0x1802\n")
+    machine.write("sys/class/net/tap1/tun_flags", "0x1002\n")
+    (line,) = machine.settle().splitlines()
+    assert machine.asked() == [LOAD]
+    assert "tap0" in line
+    assert "tap1" not in line
+
+
+@pytest.mark.parametrize("uses", [0, 1])
+def test_built_in_tun_is_alone_again(machine: Machine, uses: int) -> None:
+    machine.build_tun_in()
+    machine.load("nodrop", OLD, 0)
+    machine.load("nodrop_tun", OLD, uses)
+    machine.uses("nodrop_tun", "nodrop")
+    machine.without("nodrop_tun")
+    machine.without("nodrop")
+    output = machine.settle()
+    assert machine.asked() == ([] if uses else ["nodrop_tun", "nodrop"])
+    assert ("rmmod nodrop_tun nodrop" in output) is bool(uses)
+    assert "modprobe" not in output
 
 
 def test_names_are_printable(machine: Machine) -> None:

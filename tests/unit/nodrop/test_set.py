@@ -27,6 +27,8 @@ from nodrop.proc import quote
 
 RELEASE = "6.12.1-test"
 PARAMETER = "sys/module/tun/parameters/nodrop"
+OFF = ["options tun nodrop=0", "options nodrop_tun nodrop=0"]
+"""For kernels whose own tun is a module, and for those that have it built in."""
 Capture = pytest.CaptureFixture[str]
 
 
@@ -226,7 +228,7 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
     parameter = write(host.root / PARAMETER, "Y\n")
     data = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
     assert data["actions"] == [
-        f"printf '%s\\n' {quote(settings.HEAD)} 'options tun nodrop=0' > {host.file}",
+        f"printf '%s\\n' {quote(settings.HEAD)} {' '.join(map(quote, OFF))} > {host.file}",
         f"echo 0 > {parameter}",
     ]
     assert (parameter.read_text(), host.file.exists()) == ("Y\n", False)
@@ -237,13 +239,29 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
         os.umask(mask)
     states = [data["default"][f"{when}_now"] for when in ("loaded", "next_load")]
     assert states == ["off", "off"]
-    assert host.file.read_text() == f"{settings.HEAD}\noptions tun nodrop=0\n"
+    assert host.file.read_text().splitlines() == [settings.HEAD, *OFF]
     assert host.file.stat().st_mode & 0o777 == 0o644, "it is readable by all users"
     assert list(host.file.parent.iterdir()) == [host.file]
     assert answer(capsys, "set", "--default", "backpressure", "off")["actions"] == []
     answer(capsys, "set", "--default", "backpressure", "on")
     assert not list(host.file.parent.iterdir())
     assert parameter.read_text().strip() == "1"
+
+
+def test_default_of_a_driver_beside_the_built_in_one(host: Host, capsys: Capture) -> None:
+    write(host.root / "sys/class/misc/tun/dev", "10:200\n")
+    parameter = write(host.root / "sys/module/nodrop_tun/parameters/nodrop", "Y\n")
+    write(host.file, f"{settings.HEAD}\n{OFF[0]}\n")  # that of a kernel with another tun
+    data = answer(capsys, "set", "--default", "backpressure", "off")["default"]
+    assert (data["loaded_was"], data["loaded_now"]) == ("on", "off")
+    assert (data["next_load_was"], data["next_load_now"]) == ("on", "off")
+    assert parameter.read_text().strip() == "0"
+    assert host.file.read_text().splitlines()[1:] == OFF
+    host.devices["tun2"] = None
+    assert main(["set", "--now", "tun2", "backpressure", "on"]) == 4
+    assert "livepatch" not in capsys.readouterr().err
+    assert main(["set", "--default", "backpressure", "on"]) == 0
+    assert not host.file.exists()
 
 
 def test_default_for_the_next_load_only(host: Host) -> None:
@@ -310,13 +328,13 @@ def test_stall_ms(host: Host, capsys: Capture) -> None:
     data = answer(capsys, "set", "--default", "stall-ms", "0250")["default"]
     assert (data["loaded_was"], data["loaded_now"], data["next_load_now"]) == (1000, 250, 250)
     assert parameter.read_text().startswith("250")
-    kept = ["options tun nodrop=0", "options nodrop guard_ms=250"]
+    kept = [*OFF, "options nodrop guard_ms=250"]
     assert host.file.read_text().splitlines()[1:] == kept
     assert main(["set", "--default", "--now", "stall-ms", "0"]) == 0
     assert parameter.read_text().startswith("0")
     assert Default(STALL_MS, host.root).next_load == "250"
     assert main(["set", "--default", "stall-ms", "1000"]) == 0
-    assert host.file.read_text().splitlines()[1:] == kept[:1]
+    assert host.file.read_text().splitlines()[1:] == OFF
 
 
 def test_file_of_an_earlier_version(host: Host) -> None:
