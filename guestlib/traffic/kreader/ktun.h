@@ -37,24 +37,23 @@ struct ktun {
 	struct socket *sock;
 };
 
-#if IS_BUILTIN(CONFIG_TUN)
-/* nodrop's tun beside the built-in one, if it is loaded. */
+/* nodrop's tun beside one that is built in. */
 struct socket *nodrop_tun_get_socket(struct file *file);
 
 static inline struct socket *ktun_beside(struct file *file)
 {
-	struct socket *(*get)(struct file *) = symbol_get(nodrop_tun_get_socket);
-	struct socket *sock;
+	struct socket *sock = ERR_PTR(-EINVAL);
+	typeof(tun_get_socket) *get;
 
-	if (!get)
-		return ERR_PTR(-EINVAL);
-	sock = get(file);
-	symbol_put(nodrop_tun_get_socket);
+	if (!IS_BUILTIN(CONFIG_TUN))
+		return sock;
+	get = symbol_get(nodrop_tun_get_socket);
+	if (get) {
+		sock = get(file);
+		symbol_put(nodrop_tun_get_socket);
+	}
 	return sock;
 }
-#else
-#define ktun_beside(file) ERR_PTR(-EINVAL)
-#endif
 
 /**
  * ktun_get() - reference the tun file of a caller's descriptor
