@@ -60,6 +60,10 @@ TCG_SINGLE_THREAD = Accel(("-accel", "tcg,thread=single", "-cpu", "max,-cx16"), 
 # One instruction takes one nanosecond of guest time and one tick of the TSC, whatever the host
 # does meanwhile. For one CPU; an idle CPU waits in real time.
 TCG_ICOUNT = Accel((*TCG_SINGLE_THREAD.options, "-icount", "shift=0,sleep=on"), 20.0)
+# Pointer authentication by QEMU's own hash: the architecture's takes most of a guest's time.
+TCG_ARM64 = Accel(
+    ("-machine", "virt", "-accel", "tcg,thread=multi", "-cpu", "max,pauth-impdef=on"), 10.0
+)
 
 
 def run(
@@ -96,7 +100,9 @@ def run(
     out = guest.results_directory(out)
     disks = [kernel.root.image, *layers]
     share = [folder.resolve() for folder in share]
-    how = how or choose_accel(kernel.vmlinuz, code_changes=code_changes)
+    arm64 = kernel.architecture == "arm64"
+    if not how:
+        how = TCG_ARM64 if arm64 else choose_accel(kernel.vmlinuz, code_changes=code_changes)
     environment = {
         "HOME": "/root",
         "LANG": "C.UTF-8",
@@ -119,15 +125,16 @@ def run(
                 "LAB_PATH": guest.PATH,
             }
             text = guest.plan(argv, {**environment, **own}, terminal)
-            memory_disk = pack_initramfs(kernel.modules, text, Path(scratch))
+            shell = kernel.root.path / "bin/busybox" if arm64 else BUSYBOX
+            memory_disk = pack_initramfs(kernel.modules, text, Path(scratch), shell)
             command = [
                 *(proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"),
-                proc.require("qemu-system-x86_64", "qemu-system-x86"),
+                proc.require(*(_QEMU_ARM64 if arm64 else _QEMU)),
                 *how.options,
                 *("-smp", str(cpus), "-m", memory),
                 *("-nodefaults", "-display", "none", "-no-reboot", "-no-user-config"),
                 *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"),
-                *_serial([end.fileno() for end in theirs]),
+                *_serial([end.fileno() for end in theirs], pci=arm64),
                 *("-kernel", str(kernel.vmlinuz), "-initrd", str(memory_disk)),
                 *("-append", " ".join(_COMMAND_LINE)),
                 *_disks(disks),
@@ -147,6 +154,9 @@ def run(
     return guest.boot_with_retry(boot, observed=bool(terminal or on_line))
 
 
+_QEMU = ("qemu-system-x86_64", "qemu-system-x86")
+_QEMU_ARM64 = ("qemu-system-aarch64", "qemu-system-arm")
+"""Program and Debian's package of it."""
 _COMMAND_LINE = (
     "console=ttyS0",
     "loglevel=7",
@@ -172,9 +182,12 @@ def _folders(share: Sequence[Path], out: Path) -> Iterator[str]:
         yield from ("-virtfs", f"local,path={_escape(path)},security_model=none,mount_tag={tag}")
 
 
-def _serial(fds: Sequence[int]) -> Iterator[str]:
+def _serial(fds: Sequence[int], *, pci: bool) -> Iterator[str]:
     for i, fd in enumerate(fds):
-        yield from ("-chardev", f"socket,id=line{i},fd={fd}", "-serial", f"chardev:line{i}")
+        yield from ("-chardev", f"socket,id=line{i},fd={fd}")
+        yield from (
+            ("-device", f"pci-serial,chardev=line{i}") if pci else ("-serial", f"chardev:line{i}")
+        )
 
 
 def _escape(path: Path) -> str:
@@ -210,7 +223,7 @@ def _panics_as_expected(vmlinuz: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="nodrop-kvm-") as scratch:
         log = Path(scratch) / "log"
         command = [
-            proc.require("qemu-system-x86_64", "qemu-system-x86"),
+            proc.require(*_QEMU),
             *KVM.options,
             *("-m", "256M", "-nodefaults", "-display", "none", "-no-reboot"),
             *("-kernel", str(vmlinuz), "-append", "console=ttyS0 panic=-1"),
@@ -244,22 +257,23 @@ def module_name(path: str) -> str:
     return path.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
 
 
-def pack_initramfs(modules: Path, plan: str, scratch: Path) -> Path:
+def pack_initramfs(modules: Path, plan: str, scratch: Path, busybox: Path) -> Path:
     """Build an initramfs; return its file.
 
     Args:
         modules: the kernel's directory in /lib/modules.
         plan: the shell text for debian-init.
         scratch: an empty directory for the file.
+        busybox: a statically linked busybox of the kernel's architecture.
     """
-    if not BUSYBOX.exists():
+    if not busybox.exists():
         raise NodropError(
-            f"{BUSYBOX} is missing.", "Install it with: apt-get install busybox-static"
+            f"{busybox} is missing.", "Install it with: apt-get install busybox-static"
         )
     tree = scratch / "initramfs"
     for folder in ("bin", "lab"):
         (tree / folder).mkdir(parents=True)
-    shutil.copy(BUSYBOX, tree / "bin")
+    shutil.copy(busybox, tree / "bin")
     (tree / "bin/sh").symlink_to("busybox")
     shutil.copy(INIT, tree / "init")
     (tree / "init").chmod(0o755)

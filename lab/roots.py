@@ -15,7 +15,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.kernel import cache, kconfig
@@ -31,6 +31,8 @@ QUERY_TIMEOUT_S = 60.0
 LAYER_TIMEOUT_S = 900.0
 IN_ROOT = Path(__file__).with_name("in-root")
 
+NATIVE = "amd64"
+"""Debian's name of the architecture of machines on which the lab runs."""
 _RECIPE = 2
 _COMMON = (
     "bpftrace",  # nodrop drops uses it
@@ -78,6 +80,23 @@ dpkg-query -W -f '${Package} ${Version}\n' 'linux-headers-[0-9]*' |
 	done
 """
 """Run in a root: a security update publishes the source some time before the kernel."""
+_FOREIGN_KERNEL = r"""
+set -e
+cd /tmp
+of() { apt-cache depends "$1" | sed -n "s/^  Depends: \(linux-$2-.*\):{arch}$/\1/p"; }
+headers=$(of linux-headers-{arch}:{arch} headers)
+release=${headers#linux-headers-}
+version=$(apt-cache show --no-all-versions "$headers:{arch}" | sed -n 's/^Version: //p')
+apt-get install -qq "$(of "$headers:{arch}" kbuild)"
+apt-get download -qq "$headers:{arch}=$version" "linux-image-$release:{arch}=$version" \
+	"linux-headers-${release%-*}-common=$version" "linux-source-{series}=$version"
+dpkg --force-depends --install ./*.deb
+rm ./*.deb
+"""
+"""Run in a root: install a kernel of another architecture with its headers and their source.
+
+Its headers depend on a compiler of that architecture. One of the root's own replaces it.
+"""
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,10 @@ class Release:
         backports: whether the kernels come from the release's backports.
         fragments: of lab/kernel/flavours.toml; if there are any, the kernel is built with them,
             from the only source package.
+        architecture: of the root. Packages of another one than this machine's are unpacked only,
+            because their scripts cannot run here.
+        foreign: the kernel's architecture if it is another one: the root has its image, headers
+            and source, and packages that compile for it.
     """
 
     codename: str
@@ -99,6 +122,14 @@ class Release:
     packages: tuple[str, ...]
     backports: bool = False
     fragments: tuple[str, ...] = ()
+    architecture: str = NATIVE
+    foreign: str = ""
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        """The packages of the root."""
+        whole = self.architecture == NATIVE and not self.foreign
+        return (*(_COMMON if whole else ()), *self.packages)
 
 
 RELEASES = (
@@ -167,11 +198,13 @@ class DebianKernel:
         name: as in Release.kernels.
         release: as in ``uname -r``.
         root: where it is installed.
+        architecture: the root's, Debian's name.
     """
 
     name: str
     release: str
     root: Root
+    architecture: str = field(default=NATIVE, kw_only=True)
 
     @property
     def series(self) -> str:
@@ -194,18 +227,23 @@ def ensure_kernel(name: str, progress: Progress) -> DebianKernel:
     """Return a Debian kernel by its name."""
     for release in (*RELEASES, BUILTIN):
         if name in release.kernels:
-            root = ensure_root(release, progress)
-            kernel = DebianKernel(name, "", root)
-            found = [
-                path.name
-                for path in (root.path / "lib/modules").iterdir()
-                if path.name.startswith(f"{kernel.series}.")
-                and (f"{_REALTIME}-" in path.name) == name.endswith(_REALTIME)
-            ]
-            if not found:
-                raise NodropError(f"The Debian root {root.path} has no kernel {name}.")
-            return replace(kernel, release=max(found, key=order))
+            return kernel_of(release, name, progress)
     raise NodropError(f"There is no kernel {name}.", f"Known are: {', '.join(kernel_names())}.")
+
+
+def kernel_of(release: Release, name: str, progress: Progress) -> DebianKernel:
+    """Return a release's kernel by its name."""
+    root = ensure_root(release, progress)
+    kernel = DebianKernel(name, "", root, architecture=release.architecture)
+    found = [
+        path.name
+        for path in (root.path / "lib/modules").iterdir()
+        if path.name.startswith(f"{kernel.series}.")
+        and (f"{_REALTIME}-" in path.name) == name.endswith(_REALTIME)
+    ]
+    if not found:
+        raise NodropError(f"The Debian root {root.path} has no kernel {name}.")
+    return replace(kernel, release=max(found, key=order))
 
 
 def ensure_root(release: Release, progress: Progress) -> Root:
@@ -218,8 +256,10 @@ def ensure_root(release: Release, progress: Progress) -> Root:
     inputs = [_RECIPE, _COMMON, release.codename, release.packages, release.backports]
     if release.fragments:
         inputs += [_OWN_KERNEL, kconfig.fragments(*release.fragments)]
+    if release.architecture != NATIVE or release.foreign:
+        inputs += [release.architecture, release.foreign, _FOREIGN_KERNEL]
     key = cache.digest(*inputs)
-    store = cache.Cache("roots", keep=2 * len((*RELEASES, BUILTIN)))
+    store = cache.Cache("roots", keep=20)
     if not store.find(key) and os.geteuid() != 0:
         raise UnsupportedError(
             "Only root can build Debian roots for the lab.",
@@ -227,9 +267,10 @@ def ensure_root(release: Release, progress: Progress) -> Root:
         )
 
     def make(temporary: Path, _final: Path) -> None:
-        with progress.step(f"Build a Debian root ({release.codename})"):
+        label = " ".join((release.codename, *release.kernels))
+        with progress.step(f"Build a Debian root ({label})"):
             _bootstrap(release, temporary)
-        with progress.step(f"Pack the Debian root ({release.codename})"):
+        with progress.step(f"Pack the Debian root ({label})"):
             make_image(temporary / "root", temporary / "root.squashfs")
 
     entry = store.get(key, make)
@@ -258,11 +299,12 @@ def _bootstrap(release: Release, place: Path) -> None:
         "mmdebstrap",
         "--quiet",
         "--mode=root",
-        "--variant=minbase",
+        f"--variant={'minbase' if release.architecture == NATIVE else 'extract'}",
+        f"--architectures={','.join(filter(None, (release.architecture, release.foreign)))}",
         f"--aptopt={settings}",
         f'--setup-hook=mkdir -p "$1/etc/apt/preferences.d"; cp {pins} "$1/etc/apt/preferences.d/"',
-        f"--include={','.join((*_COMMON, *release.packages))}",
-        *(f"--customize-hook={hook}" for hook in _hooks(release, place)),
+        f"--include={','.join(release.included)}",
+        *_hooks(release, place),
         release.codename,
         str(place / "root"),
         str(sources),
@@ -279,16 +321,21 @@ def _bootstrap(release: Release, place: Path) -> None:
 
 
 def _hooks(release: Release, place: Path) -> list[str]:
-    """Return what mmdebstrap runs when the packages are installed; $1 is the root."""
+    """Return options of mmdebstrap: what it runs when the packages are there; $1 is the root."""
+    if release.architecture != NATIVE:
+        return ['--extract-hook=cd "$1"/lib/modules && depmod --basedir "$1" *']
     script = _SAME_SOURCE
     hooks = []
     if release.fragments:
         config = place / "config"
         wanted = kconfig.parse(kconfig.fragments(*release.fragments))
         config.write_text(kconfig.render(wanted), encoding="utf-8")
-        hooks.append(f'cp {config} "$1/usr/src/config"')
+        hooks.append(f'--customize-hook=cp {config} "$1/usr/src/config"')
         script = _OWN_KERNEL
-    return [*hooks, f'chroot "$1" sh -c {shlex.quote(script)}']
+    if release.foreign:
+        series = release.kernels[0].partition("-")[0]
+        script = _FOREIGN_KERNEL.replace("{arch}", release.foreign).replace("{series}", series)
+    return [*hooks, f'--customize-hook=chroot "$1" sh -c {shlex.quote(script)}']
 
 
 def sources_of(
