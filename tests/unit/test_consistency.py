@@ -22,7 +22,9 @@ from mutants.test_caught import KUNIT, MUTANTS, mutated
 from script import load
 
 from bench import scenario
+from lab import arm64, roots
 from lab import cli as lab
+from lab.machines import LIVE_KERNELS
 from lab.sources import REPOSITORY
 from nodrop import cli
 from proof.herd import LITMUS, TWINS, code, twin_text
@@ -286,6 +288,36 @@ def test_commands_and_options_exist() -> None:
             assert typed <= top | options_of(below[name]), line
         if words[0] == "bench" and words[1:] and words[1][0] != "-":
             assert words[1] in scenario.known(), line
+
+
+def row_of(release: roots.Release, name: str, runs: bool) -> str:
+    """Return a kernel's row in the table of tested kernels."""
+    kernel = name.removesuffix("-builtin").removesuffix(f"-{release.codename}")
+    kernel += " (backports)" if release.backports else ""
+    kernel += ", built for the test" if release.fragments else ""
+    foreign = release.foreign or release.architecture
+    live = not release.foreign and name in LIVE_KERNELS
+    answers = ("yes" if one else "no" for one in (True, runs, live))
+    system = {"bookworm": "Debian 12", "trixie": "Debian 13"}[release.codename]
+    tun = "y" if "builtin" in release.fragments else "m"
+    return f"| {' | '.join((system, kernel, foreign, tun, *answers))} |"
+
+
+def test_table_of_tested_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = load("checks.py", monkeypatch).CHECKS
+    booted = {name for check in checks for name in check.kernels.split()}
+    rows = [
+        row_of(release, name, name in booted)
+        for release in (*roots.RELEASES, roots.BUILTIN)
+        for name in release.kernels
+    ]
+    rows += [
+        row_of(release, name, release.codename == arm64.BOOTED.codename)
+        for name, release in arm64.BUILT.items()
+    ]
+    page = (REPOSITORY / "docs/install.md").read_text(encoding="utf-8")
+    table = page.partition("## Tested kernels")[2].partition("|---|")[2]
+    assert table.splitlines()[1:] == rows
 
 
 def test_man_pages_list_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
