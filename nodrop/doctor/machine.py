@@ -79,7 +79,7 @@ def built_in_open(observation: Observation) -> Verdict | None:
     names = ", ".join(device.label for device in left)
     return warn(
         f"the built-in tun still serves {names}",
-        f"it was opened before nodrop's tun was loaded: {_STOCK}",
+        f"a device keeps the driver that opened it: {_STOCK}",
         *fixes.reopen(left),
         devices=len(left),
     )
