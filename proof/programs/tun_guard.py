@@ -225,19 +225,17 @@ def case_detach() -> None:
 
 def case_back_again() -> None:
     """A reader that stood and reads again gets its backpressure back."""
-    with parameter("guard_ms", GUARD_MS), tun(500) as device:
-        with Flows():
-            soon(lambda: counters()["drop_guard"] > 0, "the guard did not trip")
-            with Reader(device.fd):
+    with parameter("guard_ms", GUARD_MS), tun(500) as device, Flows():
+        soon(lambda: counters()["drop_guard"] > 0, "the guard did not trip")
+        with Reader(device.fd):
 
-                def waits() -> bool:
-                    before = counters()
-                    time.sleep(0.1)
-                    after = counters()
-                    return after["drop_guard"] == before["drop_guard"]
+            def waits() -> bool:
+                before = counters()
+                time.sleep(0.1)
+                after = counters()
+                return after["drop_guard"] == before["drop_guard"]
 
-                soon(waits, "drops go on")
-        equal(counters()["guard_trips"], 1, "trips of the guard")
+            soon(waits, "drops go on")
 
 
 def case_socket_gets_its_memory_back() -> None:
