@@ -74,16 +74,16 @@ build("{release}", None, Path("{tools}/live"), print)
 '
 cp {tools}/live/build/twin/tun.ko {tools}/live/twin/
 rm -rf {tools}/live/build {tools}/live/source
-cp -r {repository}/{cumulative} {tools}/cumulative
-make -C /lib/modules/{release}/build M={tools}/cumulative modules
-mv {tools}/cumulative/cumulative.ko {tools}/live/
-rm -rf {tools}/cumulative
 """
-_CUMULATIVE = "tests/kernels/live/cumulative"
+_FOREIGN = REPOSITORY / "tests/kernels/live/foreign"
 _TOOLS = """\
 make -C {traffic} OUT={tools}/bin programs
 make -C {traffic} KOBJ=/lib/modules/{release}/build OUT={tools}/modules kreader
 rm -rf {tools}/modules/kreader-build
+cp -r {foreign} {tools}/foreign
+make -C /lib/modules/{release}/build M={tools}/foreign modules
+mv {tools}/foreign/foreign.ko {tools}/modules/
+rm -rf {tools}/foreign
 mkdir {tools}/modules/stock
 for name in tun tap vhost vhost_iotlb vhost_net macvlan macvtap ipvlan ipvtap; do
 	find /lib/modules/{release}/kernel -name "$name.ko*" -exec cp {{}} {tools}/modules/stock/ \\;
@@ -228,18 +228,18 @@ def _package_layer(
 
 def _live_layer(kernel: DebianKernel) -> roots.Layer:
     """Return the layer with the livepatch, built as ``nodrop livepatch load`` builds it."""
-    script = _LIVE.format(
-        repository=REPOSITORY, release=kernel.release, tools=TOOLS, cumulative=_CUMULATIVE
-    )
-    trees = ("dkms", "kmod", "nodrop/host", _CUMULATIVE)
+    script = _LIVE.format(repository=REPOSITORY, release=kernel.release, tools=TOOLS)
+    trees = ("dkms", "kmod", "nodrop/host")
     inputs = content_hash(*(REPOSITORY / tree for tree in trees))
     return roots.ensure_layer(kernel.root, script, inputs=[inputs], share=[REPOSITORY])
 
 
 def _tools_layer(kernel: DebianKernel) -> roots.Layer:
     traffic = REPOSITORY / "guestlib/traffic"
-    script = _TOOLS.format(traffic=traffic, tools=TOOLS, release=kernel.release)
-    return roots.ensure_layer(kernel.root, script, inputs=[content_hash(traffic)], share=[traffic])
+    names = {"traffic": traffic, "foreign": _FOREIGN, "tools": TOOLS}
+    script = _TOOLS.format(**names, release=kernel.release)
+    shared = [traffic, _FOREIGN]
+    return roots.ensure_layer(kernel.root, script, inputs=[content_hash(*shared)], share=shared)
 
 
 def _digest(file: Path) -> str:

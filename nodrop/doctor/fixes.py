@@ -11,6 +11,7 @@ from nodrop.doctor.observation import Link, Observation
 from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
+from nodrop.host.procfs import cgroup
 from nodrop.host.settings import can_keep
 from nodrop.host.system import APT, System, headers_package
 from nodrop.proc import join
@@ -100,7 +101,8 @@ def livepatch(observation: Observation) -> tuple[str, ...]:
 def restart(observation: Observation) -> tuple[str, ...]:
     """Return commands that replace the loaded modules by those on disk."""
     users = (
-        modules.User(holder.name, holder.pid, holder.cgroup) for holder in observation.host_holders
+        modules.User(holder.name, holder.pid, cgroup(holder.cgroup))
+        for holder in observation.host_holders
     )
     persistent = (device.label for device in observation.host.devices if device.persist)
     return modules.restart(observation.system.modules, users, persistent)
@@ -121,23 +123,18 @@ def flow_control(observation: Observation, link: Link) -> tuple[str, ...]:
 def reopen(devices: Sequence[Device]) -> tuple[str, ...]:
     """Return what to do so that nodrop's tun serves devices of the built-in one."""
     persistent = [device.label for device in devices if device.persist]
-    units, others = set[str](), set[str]()
-    for device in devices:
-        for owner in device.owners:
-            if service := owner.cgroup.service:
-                units.add(service)
-            else:
-                others.add(f"{owner.name}({owner.pid})")
-        if not (device.owners or device.persist):
-            others.add(f"the program that has {device.label} open")
+    owners = [owner for device in devices for owner in device.owners]
+    units, others = modules.by_unit(modules.User(one.name, one.pid, one.cgroup) for one in owners)
+    unknown = [one.label for one in devices if not (one.owners or one.persist)]
+    programs = [others] * bool(others) + [f"the program that has {name} open" for name in unknown]
     lines = []
     if persistent:
         names = ", ".join(persistent)
         lines.append(f"# create {names} again: delete it while no program has it open")
     if units:
-        lines.append(join("systemctl", "restart", *sorted(units)))
-    if others:
-        lines.append(f"# stop {', '.join(sorted(others))}, and start it again")
+        lines.append(f"systemctl restart {units}")
+    if programs:
+        lines.append(f"# stop {', '.join(programs)}, and start it again")
     return tuple(lines)
 
 

@@ -44,7 +44,9 @@ def module_old(observation: Observation) -> Verdict | None:
         return None
     if system.container:
         return skipped("this is a container, which does not have its kernel's modules")
-    stale = [module.name for module in system.modules if module.stale]
+    installed = system.running is not None and system.running.nodrop
+    own = modules.replaceable(system.modules, system.livepatches if installed else {})
+    stale = [module.name for module in own if module.stale]
     if not stale and modules.to_load(system.modules):
         seen = f"nodrop is installed, but {modules.BESIDE} is not loaded beside the built-in tun"
         return warn(seen, _STOCK, *fixes.restart(observation))
@@ -52,7 +54,6 @@ def module_old(observation: Observation) -> Verdict | None:
         known = [module for module in system.modules if module.loaded]
         return ok("the loaded modules are those on disk") if known else None
     names = f"{' and '.join(stale)} {'are' if stale[1:] else 'is'}"
-    installed = system.running is not None and system.running.nodrop
     if installed and host.tun.driver is Driver.STOCK:
         seen = f"nodrop is installed, but the stock {names} still loaded"
         cost = f"until the next boot or a restart of the readers, {_STOCK}"
@@ -68,7 +69,7 @@ def module_old(observation: Observation) -> Verdict | None:
 
 @MACHINE("built-in-open")
 def built_in_open(observation: Observation) -> Verdict | None:
-    """The built-in tun serves devices that were opened or created before nodrop's was loaded."""
+    """The built-in tun still serves a device."""
     tun = observation.host.tun
     if not tun.built_in or tun.driver is not Driver.NODROP:
         return None
@@ -92,13 +93,11 @@ def livepatch_other(observation: Observation) -> Verdict | None:
     if not patches:
         return ok("no other livepatch patches the drivers") if system.livepatch else None
     installed = system.running is not None and system.running.nodrop
-    ours = installed or observation.host.tun.driver is Driver.NODROP
-    judge = warn if ours else note
+    judge = warn if installed else note
     return judge(
         "; ".join(f"the livepatch {name} patches {', '.join(of)}" for name, of in patches.items()),
-        "it was made for the kernel's own modules: the kernel refuses to load nodrop's, or patches "
-        "code that it does not fit",
-        "# unload it before nodrop's modules are loaded, or do not install nodrop for this kernel",
+        f"while it is loaded, modprobe loads that driver of the kernel, not nodrop's: {_STOCK}",
+        "# boot a kernel that does not need the livepatch",
     )
 
 

@@ -63,11 +63,11 @@ class ModuleFile:
 
 @dataclass(frozen=True)
 class User:
-    """A process that has a device of the modules open; cgroup: content of its cgroup file."""
+    """A process that has a device of the modules open."""
 
     name: str
     pid: int
-    cgroup: str
+    cgroup: procfs.Cgroup
 
 
 def installed(root: Path, release: str) -> bool:
@@ -106,7 +106,7 @@ def tun_built_in(root: Path) -> bool:
 def other_livepatches(root: Path) -> dict[str, list[str]]:
     """Return the livepatches besides nodrop's -> those of REPLACED that they patch.
 
-    The kernel applies a livepatch to any module of that name, also to nodrop's.
+    modprobe loads the kernel's own module in place of nodrop's then: ``dkms/modprobe.conf``.
 
     Args:
         root: parent of ``sys``.
@@ -190,15 +190,23 @@ def to_load(files: Iterable[ModuleFile]) -> bool:
     return any(one.name == BESIDE and one.path and one.loaded == "" for one in files)
 
 
+def replaceable(
+    files: Iterable[ModuleFile], patches: Mapping[str, Sequence[str]]
+) -> list[ModuleFile]:
+    """Return the modules that a load may replace: those that no other livepatch patches."""
+    patched = {name for names in patches.values() for name in names}
+    return [one for one in files if one.name not in patched]
+
+
 def by_unit(users: Iterable[User]) -> tuple[str, str]:
     """Return the units to restart, for a shell, and the other processes: ``qemu(7), vpn(9)``."""
-    units, others = [], []
+    units, others = dict[str, None](), dict[str, None]()
     for user in users:
-        if unit := procfs.cgroup(user.cgroup).service:
-            units.append(unit)
+        if unit := user.cgroup.service:
+            units[unit] = None
         else:
-            others.append(f"{user.name}({user.pid})")
-    return join(*dict.fromkeys(units)), ", ".join(others)
+            others[f"{user.name}({user.pid})"] = None
+    return join(*units), ", ".join(others)
 
 
 def restart(
@@ -274,6 +282,12 @@ def _rebuild_initrds(root: Path) -> None:
 def _replace_loaded(root: Path) -> None:
     release = os.uname().release
     files = read(root, release)
+    patches = other_livepatches(root) if installed(root, release) else {}
+    for name, patched in patches.items():
+        _note(
+            f"the livepatch {name} patches the kernel's own {' and '.join(patched)}: while it is "
+            "loaded, modprobe loads that driver and not nodrop's"
+        )
     if not any(one.stale for one in files) and not to_load(files):
         return
     # While it is loaded, the kernel refuses another tun.ko: do not unload tun.
@@ -284,16 +298,13 @@ def _replace_loaded(root: Path) -> None:
             "loads no tun but the one that was patched."
         )
         return
-    if patches := other_livepatches(root):
-        _note(f"the loaded drivers stay as they are: {livepatch_note(patches)}")
-        return
     if any(one.stale for one in files):
         for name in _to_unload(root, files):
             # Not by modprobe, which only unloads modules that it finds on disk.
             if _references(root, name) == 0:
                 _run("rmmod", name)
         files = read(root, release)
-    stale = [one.name for one in files if one.stale]
+    stale = [one.name for one in replaceable(files, patches) if one.stale]
     if to_load(files):
         _load_beside(root)
     if not stale:
@@ -335,15 +346,6 @@ def _load_beside(root: Path) -> None:
         )
 
 
-def livepatch_note(patches: Mapping[str, Sequence[str]]) -> str:
-    """Return a sentence on the result of :func:`other_livepatches`, without its capital letter."""
-    each = ", ".join(f"{name} (patches {' and '.join(of)})" for name, of in patches.items())
-    return (
-        f"another livepatch is loaded, and was made for the kernel's own modules: {each}. Unload "
-        "it before nodrop's modules are loaded, or remove nodrop before the next boot."
-    )
-
-
 def _to_unload(root: Path, files: Iterable[ModuleFile]) -> tuple[str, ...]:
     """Return the modules to unload if they are unused.
 
@@ -381,7 +383,7 @@ def _users(root: Path, node: re.Pattern[str]) -> Iterator[User]:
             with suppress(OSError):
                 name = (process / "comm").read_text(errors="replace").strip()
                 group = (process / "cgroup").read_text(errors="replace")
-            yield User(name, int(process.name), group)
+            yield User(name, int(process.name), procfs.cgroup(group))
 
 
 def _open_files(process: Path) -> Iterator[str]:

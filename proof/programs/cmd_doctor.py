@@ -3,7 +3,7 @@
 """``nodrop doctor``: its findings on real drivers and devices.
 
 tests/unit/nodrop/test_doctor.py tests each check with data recorded in guests, and
-tests/kernels/programs/vpns the checks for drops.
+tests/kernels/programs/vpns.py the checks for drops.
 """
 
 from __future__ import annotations

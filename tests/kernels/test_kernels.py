@@ -41,9 +41,10 @@ BESIDE = REPOSITORY / "proof/programs/tun_beside.py"
 TAPS = [path for path in _ALL if path.name.startswith("tap_")]
 """Programs for macvtap and ipvtap."""
 _HERE = REPOSITORY / "tests/kernels"
-AT_WORK, UPSTREAM = _HERE / "programs/at_work", _HERE / "programs/upstream"
-AFTER_REMOVAL = _HERE / "programs/stock_again"
-LIVE = {"LAB_MODULES": f"{TOOLS}/live", "LAB_ROUNDS": "100"}
+AT_WORK, UPSTREAM = _HERE / "programs/at_work.py", _HERE / "programs/upstream.py"
+AFTER_REMOVAL = _HERE / "programs/stock_again.py"
+FOREIGN = {"LAB_FOREIGN": f"{TOOLS}/modules/foreign.ko"}
+LIVE = {"LAB_MODULES": f"{TOOLS}/live", "LAB_ROUNDS": "100", **FOREIGN}
 """Environment of the livepatch's program: its modules, and how often to load and unload it."""
 
 MOST = "6.12"
@@ -80,12 +81,17 @@ BATCHES = {
     # Loaded into the running stock modules and unloaded again.
     "livepatch": Batch(
         [name for name in KERNELS if name in LIVE_KERNELS],
-        *(Setup.LIVE, [_HERE / "live/livepatch"], 180.0, LIVE, True),
+        *(Setup.LIVE, [_HERE / "live/livepatch.py"], 180.0, LIVE, True),
+    ),
+    # Those of other vendors.
+    "livepatches": Batch(
+        [name for name in KERNELS if name == MOST],
+        *(Setup.INSTALLED, [_HERE / "programs/other_livepatches.py"], 120.0, FOREIGN, True),
     ),
     # Both kinds of consumer, and the stock modules beside nodrop's.
     "programs": Batch(KERNELS, Setup.INSTALLED, [AT_WORK, UPSTREAM], 240.0),
     # Real VPNs with both drivers, and the command's output about them.
-    "vpns": Batch(KERNELS, Setup.INSTALLED, [_HERE / "programs/vpns"], 300.0),
+    "vpns": Batch(KERNELS, Setup.INSTALLED, [_HERE / "programs/vpns.py"], 300.0),
     # nodrop drops needs BTF and kprobes, which user mode does not have; tracing patches code.
     "command": Batch(
         [name for name in KERNELS if name == MOST],

@@ -115,7 +115,9 @@ def test_upgrade_and_purge(installed: Root) -> None:
         assert version == f"{VERSION}.1"
     assert installed.succeed("dkms status").count(f"nodrop/{VERSION},") == 0
     conf = "/etc/modprobe.d/nodrop.conf"
-    installed.succeed(f"touch {conf}; dpkg --purge nodrop-dkms; test ! -e {conf}")
+    fallback = "/usr/lib/modprobe.d/zz-nodrop.conf"
+    installed.succeed(f"touch {conf}; test -e {fallback}")
+    installed.succeed(f"dpkg --purge nodrop-dkms; test ! -e {conf} -a ! -e {fallback}")
     for kernel in installed.releases:
         for name in ("tun", "vhost_net", "tap"):
             assert "/kernel/drivers/" in installed.module(kernel, name)
@@ -137,12 +139,13 @@ def test_make_install(bare: Root) -> None:
     assert "/updates/dkms/" in bare.module(kernel, "tun")
     page = "/usr/local/share/doc/nodrop/docs/guide.md"
     bare.succeed(f"test -f {page} -a -d /usr/local/share/doc/nodrop/examples/systemd")
+    bare.succeed("test -f /etc/modprobe.d/zz-nodrop.conf")
     assert bare.succeed(install) == ""
     # nodrop was never installed for the newer kernel.
     removal_fails(bare, f"make -s -C {REPOSITORY} uninstall")
     assert "/kernel/drivers/" in bare.module(kernel, "tun")
     assert bare.succeed(f"make -s -C {REPOSITORY} uninstall") == ""
-    bare.succeed("test ! -e /usr/local/share/doc/nodrop")
+    bare.succeed("test ! -e /usr/local/share/doc/nodrop -a ! -e /etc/modprobe.d/zz-nodrop.conf")
 
 
 def test_signals_do_not_stop_dkms(bare: Root) -> None:

@@ -127,10 +127,10 @@ def kernels(*each: dict[str, Any]) -> Change:
     return system(kernels=[{**KERNEL, **kernel} for kernel in each])
 
 
-def modules(on_disk: str) -> Change:
+def modules(on_disk: str, of: str = "") -> Change:
     def change(data: dict[str, Any]) -> None:
         for module in data["system"]["modules"]:
-            module.update(loaded="aa", on_disk=on_disk)
+            module.update(loaded="aa", on_disk=on_disk if of in module["name"] else "aa")
 
     return change
 
@@ -356,7 +356,10 @@ MACHINE: list[Row] = [
     ("built-in-open", "nodrop", [BESIDE, BEFORE], "warn"),
     ("built-in-open", "nodrop", [BESIDE], "ok"),
     ("built-in-open", "stock", [BUILT_IN], None),
-    ("livepatch-other", "nodrop", [KLP], "warn"),
+    ("module-old", "stock", [NODROP_KERNEL, STALE, KLP], "warn"),
+    ("module-old", "stock", [NODROP_KERNEL, modules("bb", of="tun"), KLP], "ok"),
+    ("module-old", "stock", [modules("bb", of="tun"), KLP], "warn"),
+    ("livepatch-other", "stock", [NODROP_KERNEL, KLP], "warn"),
     ("livepatch-other", "stock", [KLP], "note"),
     ("livepatch-other", "stock", [system(livepatch=True)], "ok"),
     ("livepatch-other", "stock", [], None),

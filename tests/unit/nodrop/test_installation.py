@@ -52,7 +52,7 @@ class Host:
     def scripts(self, folder: Path) -> Path:
         """Write the installer to a directory, with stubs for the scripts that it calls."""
         (folder / "dkms").mkdir(parents=True)
-        for name in ("install", "lib.sh"):
+        for name in ("install", "lib.sh", "modprobe.conf"):
             shutil.copy(REPOSITORY / "dkms" / name, folder / "dkms")
         programs(folder / "dkms", dict.fromkeys(("fit", "place", "settle"), NOTED))
         write(folder / "kmod/VERSION", "0.3.0\n")
@@ -180,6 +180,7 @@ def test_unsupported_kernel(host: Host, words: list[str]) -> None:
 )
 def test_uninstall_removes_leftovers(host: Host, left: str) -> None:
     file = write(host.root / left)
+    fallback = write(host.root / "etc/modprobe.d/zz-nodrop.conf")
     host.scripts(host.root / "repository")
     there = host.everything()
     actions = host.json("uninstall --dry-run")["actions"]
@@ -188,6 +189,7 @@ def test_uninstall_removes_leftovers(host: Host, left: str) -> None:
     assert main(["-q", "uninstall"]) == 0
     assert host.ran[0] == STOCK
     assert file.exists() is left.startswith("lib/")
+    assert not fallback.exists()
 
 
 def test_from_a_clone(host: Host) -> None:
@@ -211,6 +213,7 @@ def test_from_a_clone(host: Host) -> None:
         f"lay docs {local}/share/doc/nodrop",
         f"manpages {local}/share/man/man1",
     ]
+    assert (host.root / "etc/modprobe.d/zz-nodrop.conf").exists()
     write(host.root / "dpkg", "ii ")
     assert host.json("install --dry-run")["actions"][-1] == SETTLE, "the package's"
 

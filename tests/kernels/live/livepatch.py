@@ -3,7 +3,8 @@
 """The livepatch adds nodrop to running stock drivers and removes it, under load.
 
 Needs the distribution's own modules in /lib/modules. LAB_MODULES has nodrop.ko, nodrop_live.ko
-and modules to refuse: nodrop's own tun.ko, twin/tun.ko (build/twin of the build), cumulative.ko.
+and modules to refuse: nodrop's own tun.ko, twin/tun.ko (build/twin of the build). LAB_FOREIGN is a
+livepatch of another vendor (foreign.ko).
 LAB_ROUNDS is the number of rounds of case_rounds (10).
 """
 
@@ -50,6 +51,7 @@ from guestlib.vhost_client import VhostClient
 from nodrop.host.livepatch import Livepatch
 
 MODULES = Path(os.environ["LAB_MODULES"])
+FOREIGN = Path(os.environ["LAB_FOREIGN"])
 PATCH = Livepatch()
 TRANSITION_S = time_limit(20.0)
 """Longer than the 15 s after which the kernel signals tasks that delay the transition."""
@@ -263,11 +265,11 @@ def case_other_driver() -> None:
         tool(["modprobe", "tun"])
 
 
-def refused(module: str, why: str) -> None:
+def refused(module: str | Path, why: str, *parameters: str) -> None:
     """Fail unless the kernel refuses a module, and logs the reason."""
     tool(["dmesg", "--clear"])
     try:
-        tool(["insmod", str(MODULES / module)])
+        tool(["insmod", str(MODULES / module), *parameters])
     except GuestError as error:
         print(f"# {error}", flush=True)
     else:
@@ -277,16 +279,17 @@ def refused(module: str, why: str) -> None:
 
 def case_cumulative() -> None:
     """The kernel refuses a cumulative livepatch beside this one, but not by itself."""
-    other = Path("/sys/kernel/livepatch/cumulative")
+    other = Path("/sys/kernel/livepatch/foreign")
+    parameters = ("function=version_proc_show", "result=0", "replace=1")
     with tun(RING) as device, Sleeper(device.fd, pause_s=PAUSE_S) as reader, live():
-        refused("cumulative.ko", NOT_COMPATIBLE)
+        refused(FOREIGN, NOT_COMPATIBLE, *parameters)
         equal(flood(reader, stops=True), 0, "packets dropped")
-    tool(["insmod", str(MODULES / "cumulative.ko")])
+    tool(["insmod", str(FOREIGN), *parameters])
     soon(lambda: (other / "transition").read_text() == "0\n", "it is never loaded", 60)
     equal(Path("/proc/version").read_text(), "", "what it patches")
     (other / "enabled").write_text("0")
     soon(lambda: not other.exists(), "it is never unloaded", 60)
-    tool(["rmmod", "cumulative"])
+    tool(["rmmod", "foreign"])
 
 
 def case_idle() -> None:
