@@ -54,7 +54,7 @@ from nodrop.host import ethtool
 
 NODE = "/dev/net/tun"
 OTHER = "ndtest1"
-ROUNDS = 10
+ROUNDS = int(os.environ.get("LAB_ROUNDS", "10"))
 
 
 def needed() -> None:
