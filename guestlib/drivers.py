@@ -15,6 +15,8 @@ from pathlib import Path
 from guestlib.environment import Environment, GuestError, Unsupported, wait_until
 from guestlib.process import tool
 from lab.variant import OURS, Variant
+from nodrop.host.modules import BESIDE
+from nodrop.host.modules import tun_built_in as _tun_built_in
 
 IFF_BACKPRESSURE = 0x0080
 """The flag that requests flow control from upstream's driver, since Linux 7.3."""
@@ -24,9 +26,6 @@ READER = "kreader.ko"
 
 OPTIONAL = "stock/tap.ko"
 """vhost_net.ko depends on it if the kernel has macvtap."""
-
-BESIDE = "nodrop_tun"
-"""nodrop's tun for a kernel whose own is built in."""
 
 UNLOAD_TIMEOUT_S = 20.0
 """Removing 500 devices takes seconds on a debug kernel of a busy machine."""
@@ -90,9 +89,8 @@ def tap_modules(driver: str) -> list[str]:
 
 
 def tun_built_in() -> bool:
-    """Return whether this kernel's own tun is built in: it is there without its module."""
-    minors = Path("/proc/misc").read_text(encoding="ascii").split()
-    return "tun" in minors and not Path("/sys/module/tun").exists()
+    """Return whether this kernel's own tun is built in."""
+    return _tun_built_in(Path("/"))
 
 
 def tun_module() -> Path:
@@ -164,9 +162,8 @@ class Drivers:
             postpone_guard()
 
     def _load_next(self, name: str) -> None:
-        file = name
-        if name.endswith("/tun.ko") and tun_built_in():
-            file = name.replace("tun.ko", f"{BESIDE}.ko")
+        folder, _, file = name.rpartition("/")
+        file = f"{folder}/{tun_module().name}.ko" if file == "tun.ko" else name
         path = module_file(self._folder, file)
         if path:
             tool(["insmod", str(path)])
@@ -188,8 +185,7 @@ class Drivers:
     def _unload_last(self) -> None:
         """Unload the last module; retry, because a device may go some time after its file."""
         module = Path(self._loaded[-1]).stem
-        if module == "tun" and tun_built_in():
-            module = BESIDE
+        module = tun_module().name if module == "tun" else module
         errors: list[GuestError] = []
 
         def gone() -> bool:

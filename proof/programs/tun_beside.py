@@ -36,7 +36,7 @@ from harness import (
     tun,
 )
 
-from guestlib.drivers import BESIDE, modules, tun_built_in
+from guestlib.drivers import modules, tun_built_in
 from guestlib.environment import GuestError
 from guestlib.namespaces import inside, namespaces
 from guestlib.process import ip_batch, tool
@@ -51,6 +51,7 @@ from guestlib.tundev import (
 )
 from lab.variant import Variant
 from nodrop.host import ethtool
+from nodrop.host.modules import BESIDE
 
 NODE = "/dev/net/tun"
 OTHER = "ndtest1"
