@@ -21,7 +21,7 @@ demo: bootstrap ## Compare nodrop, stock and upstream's flag: a table and a plot
 bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour; OUT=DIR continues
 	@scripts/series short $(if $(OUT),"$(OUT)")
 
-bench-full: bootstrap ## All scenarios with at least ten pairs, about eight hours; OUT=DIR continues
+bench-full: bootstrap ## All scenarios with at least ten pairs, about nine hours; OUT=DIR continues
 	@scripts/series full $(if $(OUT),"$(OUT)")
 
 instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=TEXT

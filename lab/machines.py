@@ -82,7 +82,7 @@ make -C {traffic} KOBJ=/lib/modules/{release}/build OUT={tools}/modules kreader
 rm -rf {tools}/modules/kreader-build
 cp -r {foreign} {tools}/foreign
 make -C /lib/modules/{release}/build M={tools}/foreign modules
-mv {tools}/foreign/foreign.ko {tools}/modules/
+find {tools}/foreign -name foreign.ko -exec mv {{}} {tools}/modules/ \\;
 rm -rf {tools}/foreign
 mkdir {tools}/modules/stock
 for name in tun tap vhost vhost_iotlb vhost_net macvlan macvtap ipvlan ipvtap; do

@@ -2,5 +2,5 @@
 """Checks of a machine's virtual links, and commands that fix what they find.
 
 ``observation`` reads the machine twice. The checks (``machine``, ``device``) have ids that
-docs/guide.md explains. ``fixes`` has the commands, ``report`` shows the findings.
+docs/guide.md explains, and end in ``findings``. ``fixes`` has the commands.
 """
