@@ -22,7 +22,7 @@ die() { note "$@"; exit 1; }
 
 # config KERNEL OPTION...: does the kernel's configuration have a line that begins with an OPTION?
 config() {
-	local file=$modules/$1/build/.config option
+	local file=$modules/$1/build/include/config/auto.conf option
 	shift
 	for option; do
 		grep -qs "^CONFIG_$option" "$file" || return 1
@@ -32,7 +32,7 @@ config() {
 # has KERNEL NAME y|m: is NAME built into the kernel (y), or a module of it (m)? Without headers, what
 # is not known to be built in counts as a module.
 has() {
-	if [ -r "$modules/$1/build/.config" ]; then
+	if [ -r "$modules/$1/build/include/config/auto.conf" ]; then
 		config "$1" "${2^^}=$3"
 	elif grep -qs "/$2\.ko\$" "$modules/$1/modules.builtin"; then
 		[ "$3" = y ]

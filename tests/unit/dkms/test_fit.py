@@ -29,10 +29,11 @@ TOOLS = {
     [ "${out-}" ] || { sed -n 's/^CC = //p' "$NODROP_ROOT/variables"; exit; }
     mkdir -p "$out/build"; touch "$out/build/log"
     echo "${twins-}" >"$NODROP_ROOT/twins"; echo "${cc-}" >"$NODROP_ROOT/cc"
-    echo nodrop >"$out/nodrop.ko"; ! grep -q "^CONFIG_TUN=y" "$obj/.config" || beside=nodrop_
+    conf=$obj/include/config/auto.conf
+    echo nodrop >"$out/nodrop.ko"; ! grep -q "^CONFIG_TUN=y" "$conf" || beside=nodrop_
     echo tun >"$out/${beside-}tun.ko"
     for name in vhost_net tap; do
-        ! grep -q "^CONFIG_${name^^}=m" "$obj/.config" || echo "$name" >"$out/$name.ko"; done""",
+        ! grep -q "^CONFIG_${name^^}=m" "$conf" || echo "$name" >"$out/$name.ko"; done""",
 }
 SOURCE = {
     "Makefile": "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 12\n",
@@ -64,7 +65,7 @@ BUILT = {
 
 
 def fit(place: Path, config: str, *folder: Path, source: Path | None = None) -> Done:
-    write(place / MODULES / "build/.config", config)
+    write(place / MODULES / "build/include/config/auto.conf", config)
     given = () if source is None else ("--source", source)
     return run(place / "bin", place / "dkms/fit", *given, KERNEL, *folder, NODROP_ROOT=place)
 
@@ -126,7 +127,7 @@ def test_dkms_conf_lists_the_kernels_modules(
     tmp_path: Path, config: str | None, modules: tuple[str, ...]
 ) -> None:
     if config is not None:
-        write(tmp_path / MODULES / "build/.config", config)
+        write(tmp_path / MODULES / "build/include/config/auto.conf", config)
     shutil.copy(DKMS / "dkms.conf", tmp_path)
     (tmp_path / "dkms").symlink_to(DKMS)
     script = f"""dkms_tree={tmp_path}/tree install_tree={tmp_path}/lib/modules kernelver={KERNEL}
@@ -157,7 +158,7 @@ def test_what_is_built_in_is_known_without_headers(place: Path) -> None:
 def test_dry_run_says_what_is_built_in(place: Path, config: str, said: int, fits: bool) -> None:
     programs(place / "bin", {"dkms": "exit 0"})
     lines = "".join(f"CONFIG_{word}\n" for word in config.split())
-    write(place / MODULES / "build/.config", lines)
+    write(place / MODULES / "build/include/config/auto.conf", lines)
     done = run(place / "bin", place / "dkms/install", "-n", "-k", KERNEL, NODROP_ROOT=place)
     assert len(done.stderr.splitlines()) == said
     assert ("dkms/fit" in done.stdout, done.returncode == 0) == (fits, fits)

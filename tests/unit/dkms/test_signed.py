@@ -61,7 +61,10 @@ def test_signature_enforcement(machine: Path, path: str, text: str | bytes, load
 def strict(machine: Path) -> Path:
     """A machine that loads only signed modules; its kernel accepts DKMS's key."""
     write(machine / "sys/module/module/parameters/sig_enforce", "Y\n")
-    write(machine / "lib/modules/6.1/build/.config", 'CONFIG_MODULE_SIG_HASH="sha256"\n')
+    write(
+        machine / "lib/modules/6.1/build/include/config/auto.conf",
+        'CONFIG_MODULE_SIG_HASH="sha256"\n',
+    )
     programs(machine / "lib/modules/6.1/build/scripts", {"sign-file": SIGN})
     for name in ("mok.key", "mok.pub"):
         write(machine / f"{TREE}/{name}", "DKMS's\n")
