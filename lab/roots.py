@@ -64,6 +64,9 @@ cd /usr/src
 tar -xf linux-source-*.tar.xz
 cd linux-source-*/
 make -s KCONFIG_ALLCONFIG=/usr/src/config allnoconfig
+if grep '=y$' /usr/src/config | grep -vxFf .config; then
+	exit 1 # it depends on another
+fi
 make -s -j"$(nproc)" LOCALVERSION=-builtin KDEB_PKGVERSION=1 DPKG_FLAGS=-d bindeb-pkg
 dpkg --install ../linux-image-*-builtin_1_*.deb ../linux-headers-*-builtin_1_*.deb
 cd ..
