@@ -292,13 +292,14 @@ def test_commands_and_options_exist() -> None:
 
 def row_of(release: roots.Release, name: str, runs: bool) -> str:
     """Return a kernel's row in the table of tested kernels."""
-    kernel = name.removesuffix(f"-{release.codename}")
+    kernel = name.removesuffix(f"-{release.codename}").removesuffix("-builtin")
     kernel += " (backports)" if release.backports else ""
     foreign = release.foreign or release.architecture
     live = not release.foreign and name in LIVE_KERNELS
     answers = ("yes" if one else "no" for one in (True, runs, live))
     system = {"bookworm": "Debian 12", "trixie": "Debian 13"}[release.codename]
-    return f"| {' | '.join((system, kernel, foreign, 'm', *answers))} |"
+    system, tun = (f"{system}, own build", "y") if release.fragments else (system, "m")
+    return f"| {' | '.join((system, kernel, foreign, tun, *answers))} |"
 
 
 def test_table_of_tested_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +307,7 @@ def test_table_of_tested_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     booted = {name for check in checks for name in check.kernels.split()}
     rows = [
         row_of(release, name, name in booted)
-        for release in roots.RELEASES
+        for release in (*roots.RELEASES, roots.BUILTIN)
         for name in release.kernels
     ]
     assert any(
