@@ -623,11 +623,8 @@ def kernel_instead(observation: Observation, link: Link) -> Verdict | None:
         if owner.name == "tailscaled":
             how = "# tailscaled cannot use it; plain WireGuard can, between known addresses"
         elif owner.name == "openvpn" and link.now.kind == "tun":
-            if options := observation.system.openvpn.get(owner.pid):
-                return ok(f"openvpn({owner.pid}) needs user space for {', '.join(options)}")
             module, how = "ovpn", "# OpenVPN 2.7 uses it automatically with AEAD ciphers"
-            if options is None:
-                how += ", but not with compression, fragment, proxies or static keys"
+            how += ", but not with compression, fragment, proxies or static keys"
         elif owner.name not in _WIREGUARD:
             continue
         if module in observation.system.in_kernel:

@@ -341,9 +341,17 @@ class Observation:
 
     def loads(self, device: Device) -> list[ThreadLoad]:
         """Return the loads of the threads of a device's readers, the busiest first."""
-        pids = {owner.pid for owner in device.owners}
-        loads = [load for pid in pids for load in self._loads.get(pid, ())]
-        return sorted(loads, key=lambda load: (-load.run, load.thread.pid, load.thread.tid))
+        pids = frozenset(owner.pid for owner in device.owners)
+        if pids not in self._sorted:
+            loads = [load for pid in pids for load in self._loads.get(pid, ())]
+            loads.sort(key=lambda load: (-load.run, load.thread.pid, load.thread.tid))
+            self._sorted[pids] = loads
+        return self._sorted[pids]
+
+    @cached_property
+    def _sorted(self) -> dict[frozenset[int], list[ThreadLoad]]:
+        """The results of :meth:`loads`: a process may have a thousand threads and devices."""
+        return {}
 
     @cached_property
     def _loads(self) -> dict[int, list[ThreadLoad]]:
@@ -447,5 +455,5 @@ def record(
         threads_before=threads_before,
         threads_after=read_threads(pids),
         ready={tid: count / max(polls, 1) for tid, count in ready.items()},
-        system=host_system.read(pids),
+        system=host_system.read(),
     )

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ MODULES = (*REPLACED, BESIDE, "nodrop")
 """In the order in which they are unloaded."""
 TOOL_TIMEOUT_S = 1800.0
 """Of update-initramfs, on a slow machine."""
+USERS_S = 60.0
+"""Time limit for finding the users of devices: a program may have millions of files open."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
 _IN_INITRD = re.compile(r"/(nodrop(_tun)?|tun|tap|vhost_net)\.ko")
@@ -377,7 +380,11 @@ def _references(root: Path, name: str) -> int | None:
 
 def _users(root: Path, node: re.Pattern[str]) -> Iterator[User]:
     """Yield the processes that have such a device open, in any root directory."""
+    end = time.monotonic() + USERS_S
     for process in sorted((root / "proc").glob("[0-9]*")):
+        if time.monotonic() > end:
+            _note("not all processes could be inspected in time: more may use the devices")
+            return
         if any(map(node.fullmatch, _open_files(process))):
             name, group = "", ""
             with suppress(OSError):

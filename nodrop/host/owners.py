@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, suppress
@@ -25,6 +26,8 @@ _PIDFD_GETFD = 438
 _EPOLL = "anon_inode:[eventpoll]"
 _WATCHED = re.compile(r"^tfd: *(?P<file>\d+) events: *(?P<events>[0-9a-f]+) ", re.MULTILINE)
 _EPOLLIN, _EPOLLET = 1, 1 << 31
+OWNERS_S = 10.0
+"""Time limit for inspecting all processes, seconds: a user may have millions of files open."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -32,15 +35,20 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
     """Return those processes, and the number of processes that could not be inspected.
 
-    Processes that exit meanwhile are left out.
+    Processes that exit meanwhile are left out. Those that are not reached within OWNERS_S count as
+    not inspected.
     """
+    end = time.monotonic() + OWNERS_S
     holders = []
     hidden = 0
     try:
         pids = sorted(int(name) for name in os.listdir(proc) if name.isdigit())
     except OSError:
         return [], 1
-    for pid in pids:
+    for index, pid in enumerate(pids):
+        if time.monotonic() > end:
+            hidden += len(pids) - index
+            break
         try:
             fd = os.open(f"{proc}/{pid}/fd", _DIRECTORY)
             try:
@@ -87,18 +95,20 @@ def _holder(fd: int, pid: int) -> Holder | None:
     group = ""
     with suppress(*_GONE):  # a kernel without control groups
         group = content("../cgroup", fd)
+    user = os.stat("..", dir_fd=fd).st_uid  # fd/ is root's if the process is not dumpable
+    known = procfs.answers(user)
     return Holder(
         pid=pid,
         name=name,
-        user=os.stat("..", dir_fd=fd).st_uid,  # fd/ is root's if the process is not dumpable
+        user=user,
         netns=_netns(fd),
         tun=sorted(one for one in files.values() if isinstance(one, str)),
         tap=sorted(one for one in files.values() if isinstance(one, int)),
         vhost=vhost,
         vhost_others=others,
         cgroup=group,
-        guest=_guest(fd) if name == "kvm" or "qemu" in name + group else "",
-        edge=_edge(epolls, files, fd),
+        guest=_guest(fd) if known and (name == "kvm" or "qemu" in name + group) else "",
+        edge=_edge(epolls, files, fd) if known else [],
     )
 
 
@@ -151,14 +161,18 @@ def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
     """Query the namespaces of devices whose name alone does not identify them.
 
     A device may have been moved out of its reader's namespace, and /proc only shows the name.
-    Without the permission to query, the holders are returned unchanged.
+    Without the permission to query, and after OWNERS_S, holders are returned unchanged. So are
+    those of other users: the file may be replaced by one of FUSE, whose close() never returns.
 
     Args:
         holders: result of :func:`find`.
         names: inode of each namespace that was read -> its TUN and TAP devices.
     """
+    end = time.monotonic() + OWNERS_S
     return [
-        replace(holder, device_netns=_answers(holder.pid, set(doubtful))) if doubtful else holder
+        replace(holder, device_netns=_answers(holder.pid, set(doubtful)))
+        if doubtful and procfs.answers(holder.user) and time.monotonic() < end
+        else holder
         for holder, doubtful in zip(holders, unclear(holders, names), strict=True)
     ]
 

@@ -22,6 +22,10 @@ _DROPPED = re.compile("[^0-9A-Za-z]")  # libvirt removes these from a domain's n
 _KERNEL = 0x4000 | 0x200000
 """PF_USER_WORKER and PF_KTHREAD: threads that only run kernel code."""
 _TICKS = os.sysconf("SC_CLK_TCK")
+_SYSTEM_USERS = (range(1000), range(60578, 65534))
+"""IDs that login.defs, Debian and systemd keep for services; nobody (65534) is not among them."""
+_THREADS = 1024
+"""Threads of a process that are read. Any user may create tens of thousands."""
 POLICIES = {0: "", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "IDLE", 6: "DEADLINE"}
 """Names of scheduling policies; "": SCHED_OTHER."""
 
@@ -170,10 +174,19 @@ class Thread:
     state: str = ""
 
 
+def answers(user: int) -> bool:
+    """Return whether to ask a process of this user for what its memory or its files contain.
+
+    They may be FUSE's, which never answers: a read of a command line or of an epoll instance then
+    does not end, not even by SIGKILL. So trust only services, and the caller.
+    """
+    return user == os.geteuid() or any(user in users for users in _SYSTEM_USERS)
+
+
 def read_threads(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Thread]:
     """Return the threads of some processes, and vhost's threads that work for them.
 
-    Threads that exit meanwhile are left out.
+    Threads that exit meanwhile, and those of a process beyond _THREADS, are left out.
     """
     wanted = set(pids)
     threads = [thread for pid in sorted(wanted) for thread in _threads(proc, pid, pid)]
@@ -198,7 +211,7 @@ def ready_threads(threads: Iterable[Thread], proc: Path = Path("/proc")) -> Coun
 
 
 def _threads(proc: Path, entry: int, pid: int) -> Iterable[Thread]:
-    for tid in _numbers(f"{proc}/{entry}/task"):
+    for tid in _numbers(f"{proc}/{entry}/task")[:_THREADS]:
         with suppress(OSError, ValueError, IndexError):
             yield _thread(f"{proc}/{entry}/task/{tid}", pid, tid)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,13 +17,6 @@ from nodrop.host import modules
 from nodrop.host.livepatch import Livepatch
 from nodrop.host.modules import ModuleFile
 from nodrop.host.settings import Rules
-
-_NO_DCO = re.compile(
-    r"^\s*[<-]*(comp-lzo|compress|fragment|http-proxy|socks-proxy|secret|shaper|disable-dco)\b",
-    re.MULTILINE,
-)
-"""OpenVPN's options that exclude its data channel offload (DCO)."""
-
 
 APT = ("ubuntu", "debian")
 """Distributions whose kernels' sources and headers are packages of apt; the first that fits."""
@@ -67,7 +59,6 @@ class System:
         kept: settings that 'nodrop set' keeps (:meth:`Rules.read`).
         kept_unread: why they cannot be read; "": they can.
         obstacle: why they are not applied (:meth:`Rules.obstacle`).
-        openvpn: PID of an OpenVPN -> its options of _NO_DCO; None: not all could be read.
         livepatches: other livepatches of the drivers (:func:`modules.other_livepatches`).
     """
 
@@ -84,7 +75,6 @@ class System:
     kept: dict[str, bool] = field(default_factory=dict)
     kept_unread: str = ""
     obstacle: str = ""
-    openvpn: dict[int, list[str] | None] = field(default_factory=dict)
     livepatches: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -104,9 +94,7 @@ class System:
         """Return a system from its JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         files = [ModuleFile(**one) for one in data["modules"]]
-        openvpn = {int(pid): one for pid, one in data.get("openvpn", {}).items()}
-        made = {"kernels": kernels, "modules": files, "openvpn": openvpn}
-        return cls(**{**data, **made})
+        return cls(**{**data, "kernels": kernels, "modules": files})
 
 
 def headers_package(release: str) -> str:
@@ -125,13 +113,8 @@ def _flavour(release: str) -> str:
     return "-".join(word for word in words if not word[:1].isdigit())
 
 
-def read(pids: Iterable[int], root: Path = Path("/")) -> System:
-    """Read the system.
-
-    Args:
-        pids: processes that have devices open; the options of those that are OpenVPN are read.
-        root: root directory.
-    """
+def read(root: Path = Path("/")) -> System:
+    """Read the system; ``root``: its root directory."""
     release = os.uname().release
     distribution = _distribution(root)
     offered = (root / f"lib/modules/{release}/build/Module.symvers").exists()
@@ -159,7 +142,6 @@ def read(pids: Iterable[int], root: Path = Path("/")) -> System:
         kept=kept,
         kept_unread=unread,
         obstacle=rules.obstacle(),
-        openvpn={pid: _openvpn(root, pid) for pid in sorted(set(pids))},
         livepatches=modules.other_livepatches(root),
     )
 
@@ -196,30 +178,6 @@ def _why_not(root: Path, release: str) -> str:
         ours = [line for line in text.splitlines() if line.startswith("nodrop: ")]
         return ours[0].removeprefix("nodrop: ") if ours else ""
     return ""
-
-
-def _openvpn(root: Path, pid: int) -> list[str] | None:
-    """Return an OpenVPN's options of _NO_DCO; None: not OpenVPN, or a file cannot be read."""
-    folder = root / f"proc/{pid}"
-    with suppress(OSError, ValueError):
-        text = (folder / "cmdline").read_text(errors="replace").replace("\0", "\n")
-        program, *words = text.splitlines()
-        if program.rpartition("/")[2] != "openvpn":
-            return None
-        for name in re.findall(r"^--config\n(.+)", text, re.MULTILINE) or words[len(words) > 1 :]:
-            place = folder / ("root" if name.startswith("/") else "cwd") / name.lstrip("/")
-            # Any program may be called openvpn: do not block on a FIFO, and open no device.
-            pinned = os.open(place, os.O_PATH | os.O_CLOEXEC)
-            try:
-                if not stat.S_ISREG(os.fstat(pinned).st_mode):
-                    return None
-                with open(f"/proc/self/fd/{pinned}", errors="replace") as file:
-                    text += file.read(1 << 20)
-            finally:
-                os.close(pinned)
-        # The file may be any file: return nothing of it but these words.
-        return sorted({*_NO_DCO.findall(text)})
-    return None
 
 
 def _container(root: Path) -> str:

@@ -221,7 +221,7 @@ OFF = both(f"flags.{NAME}.nodrop", False)
 QUEUES = [both(f"{INFO}.multi_queue", True), both(f"{INFO}.numqueues", 2)]
 KEPT = both(f"{INFO}.persist", True)
 LEFT = both("flags", {NAME: {"tx-checksumming": True}})
-HAS, FRAGMENT = system(in_kernel=["ovpn", "wireguard"]), system(openvpn={"64": ["fragment"]})
+HAS = system(in_kernel=["ovpn", "wireguard"])
 TREE = system(tree=True)
 KLP = system(livepatches={"klp_7": ["tun"]})
 RULE = system(kept={"nd*": True})
@@ -515,7 +515,6 @@ DEVICE: list[Row] = [
     ("offloads-left", "stock", [KEPT, LEFT], "warn"),
     ("offloads-left", "stock", [KEPT, LEFT, both(f"{INFO}.vnet_hdr", True)], None),
     ("kernel-instead", "stock", [owner(name="openvpn"), HAS], "note"),
-    ("kernel-instead", "stock", [owner(name="openvpn"), HAS, FRAGMENT], "ok"),
     ("kernel-instead", "stock", [owner(name="openvpn"), HAS, both(f"{INFO}.type", "tap")], None),
     ("kernel-instead", "stock", [owner(name="wireguard-go"), HAS], "note"),
     ("tunnel-drops", "stock", [tunnel(), later("links.0.stats64.tx.dropped", 3)], "fail"),

@@ -70,6 +70,9 @@ def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (40, "qemu-system-x86", [" \x1c\x85"], [], 0, "a,b"),
     ]
     assert (hidden, found[2].vhost_others) == (0, 1)
+    monkeypatch.setattr(owners, "OWNERS_S", -1.0)
+    assert owners.find(tmp_path) == ([], 5)
+    monkeypatch.setattr(owners, "OWNERS_S", 10.0)
     monkeypatch.setattr(os, "open", no_descriptor_left)
     assert owners.find(tmp_path) == ([], 5)
     monkeypatch.setattr(os, "listdir", no_descriptor_left)
@@ -95,6 +98,36 @@ def test_files_watched_for_edges(tmp_path: Path) -> None:
     files[21] = epoll(*((number, level) for number in range(1000, 3000)))
     fake_process(tmp_path, 9, files)
     assert owners.find(tmp_path)[0][1].edge == [9, "tun0", "tun0"]
+
+
+def test_nothing_waits_for_another_users_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A FIFO without a writer stands for memory and files of FUSE: a read of them never returns."""
+    edge = "tfd:        3 events: 8000001d data:                3  pos:0 ino:a sdev:5\n"
+    tun = ("/dev/net/tun", "pos:\t0\niff:\ttun0\n")
+    fake_process(tmp_path, 7, {3: tun, 4: ("anon_inode:[eventpoll]", edge)})
+    ((holder,), _) = owners.find(tmp_path)
+    assert (holder.guest, holder.edge) == ("a,b", ["tun0"])
+    for name in ("cmdline", "fdinfo/4"):
+        (tmp_path / "7" / name).unlink()
+        os.mkfifo(tmp_path / "7" / name)
+    monkeypatch.setattr(procfs, "answers", lambda user: user != os.getuid())
+    ((holder,), hidden) = owners.find(tmp_path)
+    assert (holder.tun, holder.guest, holder.edge, hidden) == (["tun0"], "", [], 0)
+    query = Mock(return_value={"tun0": 300})
+    monkeypatch.setattr(owners, "_answers", query)
+    assert owners.ask([holder], {holder.netns: set()}) == [holder]
+    query.assert_not_called()
+
+
+def test_whose_programs_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    services, people = (0, 107, 999, 61184, 64055), (1000, 60001, 65534, 100000, 1000000)
+    assert all(map(procfs.answers, services))
+    assert not any(map(procfs.answers, people))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert procfs.answers(1000)
 
 
 def test_only_ambiguous_names_are_queried() -> None:
@@ -288,7 +321,7 @@ def test_kernels(tmp_path: Path) -> None:
     kernel(tmp_path, "6.13.1+deb13-cloud-amd64", "kernel/drivers/net/tun.ko.xz")
     write(tmp_path / f"lib/modules/{RELEASE}/build/Module.symvers")
     write(tmp_path / "var/log/nodrop/6.12.9+deb13-amd64.log", "make: x\nnodrop: no gcc\n")
-    found = system.read([], tmp_path)
+    found = system.read(tmp_path)
     each = {one.release: one for one in found.kernels}
     assert each[RELEASE] == Kernel(RELEASE, image=True, headers=True, nodrop=True, why_not="")
     assert found.running == each[RELEASE]
@@ -302,22 +335,15 @@ def test_kernels(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("running")
 def test_kernel_alternatives(tmp_path: Path) -> None:
     kernel(tmp_path, RELEASE, "kernel/drivers/net/ovpn/ovpn.ko.xz")
-    command_lines = ("--config\0/a.conf\0--secret\0k\0", "b.conf\0", "--config\0/gone\0")
-    for pid, words in enumerate(command_lines, 1):
-        write(tmp_path / f"proc/{pid}/cmdline", f"openvpn\0{words}")
-    write(tmp_path / "proc/1/root/a.conf", "# fragment\n\nroot:x:1\nfragment 1300\n")
-    write(tmp_path / "proc/2/cwd/b.conf", "dev tun\n")
-    found = system.read([1, 2, 3], tmp_path)
-    assert found.in_kernel == ["ovpn"]
-    assert found.openvpn == {1: ["fragment", "secret"], 2: [], 3: None}
+    assert system.read(tmp_path).in_kernel == ["ovpn"]
 
 
 def test_containers(tmp_path: Path) -> None:
-    empty = system.read([], tmp_path)
+    empty = system.read(tmp_path)
     assert (empty.container, empty.kernels, empty.tree, empty.livepatch) == ("", [], False, False)
     write(tmp_path / "run/systemd/container", "lxc\n")
     write(tmp_path / "usr/src/nodrop-0.3.0/dkms.conf")
-    found = system.read([], tmp_path)
+    found = system.read(tmp_path)
     assert (found.container, found.tree) == ("lxc", True)
 
 
@@ -348,4 +374,7 @@ def test_threads(tmp_path: Path) -> None:
     assert (found[7].state, found[9].state) == ("S", "R")
     assert (found[9].run_s, found[9].wait_s) == (200 / os.sysconf("SC_CLK_TCK"), None)
     assert [(one.pid, one.cpu) for one in found.values() if one.vhost] == [(7, 3), (7, 3)]
+    for tid in range(2000, 3100):
+        thread(tmp_path, 40, tid, "many", schedstat=False)
+    assert len(procfs.read_threads([40], tmp_path)) == 1024
     assert dict(procfs.ready_threads(found.values(), tmp_path)) == {9: 1}

@@ -64,7 +64,7 @@ class Machine:
         return capsys.readouterr().out.splitlines()[0]
 
     def doctor(self) -> dict[str, Verdict]:
-        both = Record(self.raw, self.raw, [], [], {}, system.read([], self.root))
+        both = Record(self.raw, self.raw, [], [], {}, system.read(self.root))
         return {one.id: one.verdict for one in doctor.examine(both.observation())}
 
 
