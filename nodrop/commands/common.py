@@ -107,7 +107,7 @@ def require_root(what: str) -> None:
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("device", nargs="*", metavar="DEV", help="only these devices")
+    parser.add_argument("device", nargs="*", metavar="DEV", help="only these devices, or a pattern")
     parser.add_argument(
         "-A", "--all-namespaces", action="store_true", help="devices of all network namespaces"
     )
@@ -129,21 +129,19 @@ def read_host(arguments: argparse.Namespace) -> Host:
 
 
 def select(host: Host, names: Sequence[str]) -> tuple[Device, ...]:
-    """Return the devices named ``DEVICE`` or ``NAMESPACE/DEVICE``; all without names.
+    """Return the devices of some names and patterns (:meth:`Device.named`); all without names.
 
     Raises:
         NodropError: there is no such device.
     """
-    if not names:
-        return host.devices
     for name in names:
-        if not any(name in (device.name, device.label) for device in host.devices):
+        if not any(device.named([name]) for device in host.devices):
             known = ", ".join(sorted(device.label for device in host.devices)[:10])
             raise NodropError(
                 f"There is no TUN, TAP, macvtap, ipvtap or tunnel device {name} here.",
                 f"Devices here: {known}." if known else "'nodrop status -A' lists all devices.",
             )
-    return tuple(device for device in host.devices if {device.name, device.label} & set(names))
+    return tuple(device for device in host.devices if device.named(names))
 
 
 def hidden_remark(host: Host) -> str:

@@ -115,6 +115,10 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
         raise UsageError("Name devices, or use --default.", "See 'nodrop set --help'.")
     if names and default:
         raise UsageError("--default and device names cannot be combined.", "Leave one of them out.")
+    for name in names:
+        if name in settings.NO_NAMES:
+            also = " To set the others' default: nodrop set --default." if name == "default" else ""
+            raise UsageError(f"No device can be named '{name}'.", f"'*' matches all devices.{also}")
     if default and arguments.netns is not None:
         raise UsageError("The default applies to all network namespaces.", "Leave -n out.")
     if names and arguments.netns is not None and not arguments.now:
@@ -160,6 +164,10 @@ def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -
             matching = [name]
         else:
             matching = [other for other, tun in here.items() if tun and matches(name, other)]
+            if not matching and now:
+                raise NodropError(
+                    f"No TUN or TAP device matches {name} here.", "'nodrop status' lists devices."
+                )
             if not matching:
                 plan.sentences.append(f"No TUN or TAP device matches {name} now.")
         selected.update(dict.fromkeys(matching))
@@ -179,6 +187,8 @@ def _plan_rules(
     kept = changed(before, names, on)
     if on is not None:
         rules.require()
+        if not rules.loaded:
+            plan.sentences.append("nodrop's driver is not loaded; settings apply when it is.")
     if list(kept.items()) != list(before.items()):
         text = settings.write_command(rules.file, rules.lines(kept))
         plan.actions.append((text, partial(rules.keep, names, on)))

@@ -389,7 +389,7 @@ class View:
     """The options that select what is shown.
 
     Attributes:
-        names: devices of the command line, as NAME or NAMESPACE/NAME; empty: all.
+        names: names and patterns of devices; empty: all.
         limit: maximum number of rows; None: all.
     """
 
@@ -408,7 +408,7 @@ class View:
         return chosen[: self.limit]
 
     def _wanted(self, row: DeviceRow) -> bool:
-        return not self.names or bool({row.device.name, row.device.label} & self.names)
+        return row.device.named(self.names)
 
 
 def _known(value: float | None) -> float:

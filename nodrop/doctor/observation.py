@@ -294,7 +294,7 @@ class Observation:
         system: installed kernels and modules.
         ready: tid -> share of the polls in between at which the thread was runnable or running;
             empty: not polled.
-        only: names or labels of the selected devices; empty: all.
+        only: names and patterns of the selected devices; empty: all.
         host_holders: processes that have devices open, in any namespace.
     """
 
@@ -333,11 +333,7 @@ class Observation:
         return {_key(device): device for device in self.host.devices}
 
     def _selected(self) -> list[Device]:
-        return [
-            device
-            for device in self.before.host.devices
-            if not self.only or {device.name, device.label} & self.only
-        ]
+        return [device for device in self.before.host.devices if device.named(self.only)]
 
     def loads(self, device: Device) -> list[ThreadLoad]:
         """Return the loads of the threads of a device's readers, the busiest first."""
@@ -398,7 +394,7 @@ class Record:
         """Return the input of the checks.
 
         Args:
-            only: names or labels of devices; empty: all.
+            only: names and patterns of devices; empty: all.
         """
         return Observation(
             before=MachineSample(build(self.before), self.threads_before),

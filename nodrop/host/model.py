@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -237,6 +238,18 @@ class Device:
     def label(self) -> str:
         """The name for messages: ``tun0``, or ``blue/tun0`` in another namespace."""
         return f"{self.netns}/{self.name}" if self.netns else self.name
+
+    def named(self, names: Collection[str]) -> bool:
+        """Return whether one of the names is this device's; names and patterns as for 'nodrop set'.
+
+        Args:
+            names: ``tun0``, ``vnet*``, and with a namespace ``blue/tun0``, ``blue/*``; empty: true.
+        """
+        own = {self.name, self.label}
+        return not names or any(
+            name in own or fnmatchcase(self.label if "/" in name else self.name, name)
+            for name in names
+        )
 
     @cached_property
     def totals(self) -> dict[str, int]:

@@ -42,6 +42,8 @@ _RULE_LINE = re.compile(
     rf'KERNEL=="(?P<pattern>{_NAMES})", RUN\+="\S+ --set-priv-flags \$name nodrop (?:on|off)", '
     r'RUN\+="\S+ --set-priv-flags \$name nodrop (?P<value>on|off)"'
 )
+NO_NAMES = (".", "..", "default", "all")
+"""The kernel gives no device one of these names."""
 FLAG = "nodrop"
 _CLASS = Path("/sys/class/net")
 _IFF_BACKPRESSURE = 0x0080
@@ -272,7 +274,7 @@ def is_pattern(name: str) -> bool:
 
 def can_keep(name: str) -> bool:
     """Return whether a udev rule can express a name or pattern."""
-    plain = re.fullmatch(_NAMES, name) and "[[" not in name and name not in (".", "..")
+    plain = re.fullmatch(_NAMES, name) and "[[" not in name and name not in NO_NAMES
     return bool(plain and (is_pattern(name) or len(name) <= MOST_NAME))
 
 
@@ -350,11 +352,17 @@ class Rules:
                 return "netns"
         return "" if (self._root / ETHTOOL[1:]).exists() else "ethtool"
 
+    @property
+    def loaded(self) -> bool:
+        """Whether nodrop's core is loaded: rules are only applied then."""
+        return (self._root / "sys/module/nodrop").exists()
+
     def require(self) -> None:
         """Check that kept settings are applied.
 
         Raises:
-            UnsupportedError: udev does not run, or covers another network namespace.
+            UnsupportedError: udev does not run, or covers another network namespace, or nodrop is
+                neither loaded nor installed for this kernel.
             NodropError: ethtool is missing.
         """
         obstacle = self.obstacle()
@@ -367,6 +375,12 @@ class Rules:
             if obstacle == "udev":
                 why = "udev, which applies kept settings, does not run here."
             raise UnsupportedError(why, "Use --now to set the device without keeping the setting.")
+        if not self.loaded and not modules.installed(self._root, os.uname().release):
+            raise UnsupportedError(
+                "nodrop is neither loaded nor installed for this kernel: the setting would have no "
+                "effect.",
+                _INSTALL_BESIDE if modules.tun_built_in(self._root) else _INSTALL,
+            )
 
     def lines(self, kept: Mapping[str, bool]) -> list[str]:
         return [rule(pattern, on) for pattern, on in kept.items()]

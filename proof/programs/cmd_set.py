@@ -133,6 +133,7 @@ def case_drivers_without_a_switch() -> None:
     with tun(10):
         nodrop("set", "--now", NAME, "backpressure", "on", status=4)
         nodrop("set", "--now", NAME, "backpressure", "off")
+        nodrop("set", NAME, "backpressure", "off", status=4)
     drivers.use(Variant.UPSTREAM)
     if known_flags() & IFF_BACKPRESSURE:
         with tun(10, flags=IFF_TUN | IFF_BACKPRESSURE):

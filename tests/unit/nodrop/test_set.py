@@ -86,6 +86,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(command, "Rules", lambda: Rules(tmp_path))
     write(tmp_path / "run/udev/control")
     write(tmp_path / "usr/sbin/ethtool")
+    (tmp_path / "sys/module/nodrop").mkdir(parents=True)
     return made
 
 
@@ -135,6 +136,19 @@ def test_kept_settings(host: Host, capsys: Capture) -> None:
     assert host.devices == {"tun0": False, "tap1": False}
 
 
+def test_settings_without_effect_are_refused(host: Host, capsys: Capture) -> None:
+    """A stock driver that stays, and a pattern that matches nothing and is not kept."""
+    assert main(["set", "--now", "tun0", "z*", "backpressure", "off"]) == 1
+    assert host.devices["tun0"] is True
+    (host.root / "sys/module/nodrop").rmdir()
+    assert main(["set", "vnet*", "backpressure", "on"]) == 4
+    assert host.rules == []
+    write(host.root / f"lib/modules/{os.uname().release}/updates/dkms/nodrop.ko.zst")
+    assert main(["set", "vnet*", "backpressure", "on"]) == 0
+    assert "not loaded" in capsys.readouterr().out
+    assert host.rules == ["vnet* on"]
+
+
 def test_printed_commands_do_the_same(host: Host, capsys: Capture) -> None:
     rules = host.root / "etc/udev/rules.d"
     assert main(["set", "a", "backpressure", "on"]) == 0
@@ -165,6 +179,9 @@ def test_printed_commands_do_the_same(host: Host, capsys: Capture) -> None:
         "a|b backpressure on",
         "[[:alpha:]] backpressure on",
         "..  backpressure on",
+        "default backpressure on",
+        "--now all backpressure on",
+        "tun0 default backpressure default",
         "sixteencharacter backpressure on",
     ],
 )

@@ -111,3 +111,20 @@ def test_vhost_workers_and_odd_names(monkeypatch: pytest.MonkeyPatch, capsys: Ca
         assert owner["vhost_workers"] == [{**worker, **known}]
         assert cli.main(["status"]) == 0
         assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        (["tun0"], ["blue/tun0", "tun0"]),
+        (["t*0"], ["blue/tun0", "tun0"]),
+        (["blue/t?n0", "mq[0-9]"], ["blue/tun0", "mq0"]),
+    ],
+)
+def test_patterns(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, words: list[str], labels: list[str]
+) -> None:
+    recorded(monkeypatch, raw("spaces"))
+    shown = answer(capsys, "status", "-A", *words)["devices"]
+    assert sorted(f"{one['netns'] or ''}/{one['name']}".lstrip("/") for one in shown) == labels
+    assert cli.main(["status", "-A", "tun0", "z*"]) == 1
