@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from nodrop.commands.status import headline
 from nodrop.doctor import device as device_checks
 from nodrop.doctor import machine as machine_checks
 from nodrop.doctor.findings import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
-from nodrop.doctor.observation import Observation, record
+from nodrop.doctor.observation import Link, Observation, record
 from nodrop.errors import NodropError, UsageError
 from nodrop.host.model import Device, host_json
 from nodrop.host.read import Raw, build
@@ -27,6 +27,7 @@ _LONG_S = 2.0
 _UNKNOWN = 3
 """Exit status of a monitoring plugin that could not run its checks."""
 MODULES = (machine_checks, device_checks)
+"""Importing them has registered their checks."""
 _STYLES = {
     Severity.FAIL: "bold red",
     Severity.WARN: "yellow",
@@ -37,7 +38,14 @@ _STYLES = {
 """The worst first."""
 _WORST_FIRST = tuple(_STYLES)
 _NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
-_LABEL = str.maketrans({"'": "''", "=": "_", "|": "_"})
+_NAMED, _LABEL_MOST = 5, 40
+"""Findings in the line of a monitoring plugin, and the characters of a device's label there."""
+_TOTALS: dict[str, Callable[[Link], int]] = {
+    "delivered": lambda link: link.delivered,
+    "dropped": lambda link: link.dropped,
+    "qdisc_dropped": lambda link: link.qdisc_drops,
+}
+"""Totals over all devices in that line."""
 _INDENT = " " * 8
 _WIDEST = 110
 
@@ -57,6 +65,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         default=1.0,
         metavar="S",
         help="seconds between the two samples (1)",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        choices=sorted({*MACHINE, *RING, *TUNNEL}),
+        default=[],
+        metavar="CHECK",
+        help="leave a check out, as if it did not exist; may be repeated",
     )
     parser.add_argument("--nagios", action="store_true", help="act as a Nagios or Icinga plugin")
     parser.set_defaults(run=run)
@@ -94,9 +110,9 @@ def _run(arguments: argparse.Namespace) -> int:
     observation = recorded.observation(frozenset(arguments.device))
     if arguments.device and not observation.links:
         raise NodropError(f"{', '.join(observation.gone)} disappeared during the check.")
-    findings = examine(observation)
+    findings = examine(observation, arguments.ignore)
     if arguments.nagios:
-        status, line = as_nagios(findings)
+        status, line = as_nagios(findings, observation.links)
         print(line)
         return status
     if arguments.json:
@@ -112,10 +128,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return PROBLEM if counts["warn"] or counts["fail"] else 0
 
 
-# Importing these modules registers their checks.
-
-
-def examine(observation: Observation) -> list[Finding]:
+def examine(observation: Observation, ignored: Container[str] = ()) -> list[Finding]:
     verdicts: list[tuple[str, str | None, Verdict | None]]
     verdicts = [(name, None, check(observation)) for name, check in MACHINE.items()]
     verdicts += [
@@ -123,7 +136,11 @@ def examine(observation: Observation) -> list[Finding]:
         for link in observation.links
         for name, check in (TUNNEL if link.now.tunnel else RING).items()
     ]
-    return [Finding(name, label, verdict) for name, label, verdict in verdicts if verdict]
+    return [
+        Finding(name, label, verdict)
+        for name, label, verdict in verdicts
+        if verdict and name not in ignored
+    ]
 
 
 def count(findings: Sequence[Finding]) -> dict[str, int]:
@@ -190,22 +207,23 @@ def print_text(
     screen.text(summary(findings))
 
 
-def as_nagios(findings: Sequence[Finding]) -> tuple[int, str]:
-    """Return the exit status and the line of a monitoring plugin."""
+def as_nagios(findings: Sequence[Finding], links: Sequence[Link]) -> tuple[int, str]:
+    """Return the exit status and the line of a monitoring plugin, whose length is bounded."""
     counts = count(findings)
     status = 2 if counts["fail"] else 1 if counts["warn"] else 0
     ids = [
-        f"{finding.device or 'machine'} {finding.id}"
+        f"{(finding.device or 'machine')[:_LABEL_MOST]} {finding.id}"
+        for severity in _WORST_FIRST[:2]
         for finding in findings
-        if finding.verdict.severity in _WORST_FIRST[:2]
+        if finding.verdict.severity is severity
     ]
-    text = "; ".join([summary(findings).removesuffix("."), *ids])
-    data: dict[str, float] = {"fail": counts["fail"], "warn": counts["warn"]}
-    for finding in findings:
-        for key, value in finding.verdict.numbers.items():
-            data[f"{finding.device} {finding.id} {key}"] = value
-    values = [f"'{clean(name).translate(_LABEL)}'={round(of, 4)}" for name, of in data.items()]
-    return status, f"{nagios_text(status, text)} | {' '.join(values)}"
+    more = [f"{len(ids) - _NAMED} more"] if len(ids) > _NAMED else []
+    text = "; ".join([summary(findings).removesuffix("."), *ids[:_NAMED], *more])
+    data = {"fail": counts["fail"], "warn": counts["warn"], "devices": len(links)}
+    for name, number in _TOTALS.items():
+        data[f"{name}_packets_per_s"] = round(sum(number(link) / link.seconds for link in links))
+    values = " ".join(f"{name}={value}" for name, value in data.items())
+    return status, f"{nagios_text(status, text)} | {values}"
 
 
 def nagios_text(status: int, text: str) -> str:

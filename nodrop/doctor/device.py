@@ -162,14 +162,15 @@ def nodrop_off(_observation: Observation, link: Link) -> Verdict | None:
 @RING("noqueue")
 def noqueue(_observation: Observation, link: Link) -> Verdict | None:
     device = link.now
-    if device.direct or not device.up or device.qdisc.kind == "noop":
+    # A driver that drops at a full ring leaves a qdisc nothing to queue.
+    if device.direct or not device.enabled or not device.up or device.qdisc.kind == "noop":
         return None
     if device.qdisc.kind != "noqueue":
         return ok(f"{device.qdisc.label} can queue packets")
     judge = fail if link.dropped else warn
     return judge(
         "has no qdisc (noqueue)",
-        "there is nowhere to queue packets: a full ring drops, with any driver",
+        "there is nowhere to queue packets: a full ring drops, in spite of backpressure",
         fixes.fq_codel(device),
     )
 

@@ -16,6 +16,12 @@ MANAGED_QDISCS = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", 
 _STOCK = "a full ring drops packets, and the qdisc never queues"
 
 
+def _dropped(observation: Observation) -> bool:
+    """Return whether a device with a ring, or its qdisc, ever dropped a packet."""
+    devices = [device for device in observation.host.devices if not device.tunnel]
+    return any(device.tx_dropped or device.qdisc.drops for device in devices)
+
+
 @MACHINE("driver-stock")
 def driver_stock(observation: Observation) -> Verdict | None:
     host, running = observation.host, observation.system.running
@@ -33,7 +39,8 @@ def driver_stock(observation: Observation) -> Verdict | None:
             "tun and vhost_net are both built into this kernel, which nodrop does not support: "
             "such a vhost_net refuses the devices of nodrop's tun"
         )
-    return warn(seen, _STOCK, *fixes.install(observation))
+    judge = warn if _dropped(observation) else note
+    return judge(seen, _STOCK, *fixes.install(observation))
 
 
 @MACHINE("module-old")
@@ -214,7 +221,8 @@ def headers_missing(observation: Observation) -> Verdict | None:
         return None
     if running and running.headers:
         return ok("the running kernel's headers are installed")
-    return warn(
+    judge = warn if system.tree or _dropped(observation) else note
+    return judge(
         f"the headers of the running kernel {system.release} are missing",
         "nodrop cannot be built for it",
         *fixes.headers(system, system.release),
@@ -262,7 +270,10 @@ def kernel_pending(observation: Observation) -> Verdict | None:
     build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)
     if not newest.nodrop and not system.tree:
         build = (fixes.command("install"),)
-    return warn(
+    # Without nodrop and without drops, it is any host's ordinary update.
+    here = system.running is not None and system.running.nodrop
+    judge = warn if (here and not newest.nodrop) or _dropped(observation) else note
+    return judge(
         f"{newest.release} is installed, but {system.release} is running",
         f"the next boot uses the newer one, which {has}",
         *build,
@@ -278,7 +289,8 @@ def default_qdisc(observation: Observation) -> Verdict | None:
         return skipped("only the initial network namespace has net.core.default_qdisc")
     if kind in MANAGED_QDISCS:
         return ok(f"new devices get {kind}")
-    return warn(
+    judge = warn if _dropped(observation) else note
+    return judge(
         f"new devices get {kind}",
         "a plain queue: one bulk flow delays all others by the whole queue",
         "sysctl -w net.core.default_qdisc=fq_codel",

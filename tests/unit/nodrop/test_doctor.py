@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -212,7 +211,9 @@ def unchanged(*paths: str) -> Change:
 
 
 NODROP_KERNEL = kernels({"nodrop": True})
-NEWER = kernels({}, {"release": "7.3.10"})
+LATER = {"release": "7.3.10"}
+NEWER = kernels({}, LATER)
+QUIET = every(both(DROPPED, 0), both("qdiscs.0.drops", 0))
 FOREIGN = later(f"{TX0}_drop_foreign", 5)
 TAP_DROPS = later("links.0.stats64.rx.dropped", 60)
 FULL = later("qdiscs.0.drops", 50)
@@ -342,6 +343,12 @@ MACHINE: list[Row] = [
     ("kept-settings", "stock", [RULE], "warn"),
     ("kept-settings", "stock", [system(kept_unread="The file has other lines.")], "skipped"),
     ("driver-stock", "stock", [], "warn"),
+    ("driver-stock", "stock", [QUIET], "note"),
+    ("headers-missing", "stock", [QUIET, kernels({"headers": False})], "note"),
+    ("headers-missing", "stock", [QUIET, TREE, kernels({"headers": False})], "warn"),
+    ("kernel-pending", "stock", [QUIET, NEWER], "note"),
+    ("kernel-pending", "nodrop", [QUIET, kernels({"nodrop": True}, LATER)], "warn"),
+    ("default-qdisc", "nodrop", [QUIET, files(default_qdisc="pfifo_fast")], "note"),
     ("driver-stock", "stock", [BUILT_IN], "warn"),
     ("driver-stock", "stock", [BUILT_IN, files(vhost="10:238")], "warn"),
     ("driver-stock", "nodrop", [BESIDE], "ok"),
@@ -384,7 +391,7 @@ MACHINE: list[Row] = [
     ("not-built", "stock", [], None),
     ("kernel-pending", "stock", [NEWER], "warn"),
     ("kernel-pending", "stock", [kernels({}, {"release": "7.3.3"})], "ok"),
-    ("default-qdisc", "nodrop", [files(default_qdisc="pfifo_fast")], "warn"),
+    ("default-qdisc", "nodrop", [FULL, files(default_qdisc="pfifo_fast")], "warn"),
     ("default-qdisc", "nodrop", [files(default_qdisc=None)], "skipped"),
 ]
 
@@ -421,6 +428,8 @@ DEVICE: list[Row] = [
     ("noqueue", "nodrop", [both("qdiscs.0.kind", "noqueue")], "warn"),
     ("noqueue", "nodrop", [], "ok"),
     ("noqueue", "noqueue", [DOWN], None),
+    ("noqueue", "noqueue", [OFF], None),
+    ("noqueue", "stock", [both("qdiscs.0.kind", "noqueue")], None),
     ("noqueue", "stock", [tap()], None),
     ("bufferbloat", "nodrop", [], "warn"),
     ("bufferbloat", "nodrop", [both("qdiscs.0.options.limit", 100)], "ok"),
@@ -806,9 +815,10 @@ def test_line_for_nagios(
     (line,) = capsys.readouterr().out.splitlines()
     text, values = line.split(" | ")
     assert text.split()[1] == ("OK", "WARNING", "CRITICAL")[status]
-    label = "'a_b''c_d ring-drops dropped_packets_per_s'"
-    result = dict(re.findall(r"('(?:[^']|'')*')=([\d.]+)(?: |$)", values))
-    assert (float(result[label]) > 0) is (status == 2)
+    result = {name: int(value) for name, value in (one.split("=") for one in values.split())}
+    assert (result["dropped_packets_per_s"] > 0) is (status == 2)
+    assert (result["qdisc_dropped_packets_per_s"] > 0) is (status == 1)
+    assert result["devices"] == 1
     assert cli.main(["doctor", "--nagios", "nothing0"]) == 3
     assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
     assert cli.main(["doctor", "--nagios", "-j"]) == 2
@@ -816,6 +826,37 @@ def test_line_for_nagios(
     monkeypatch.setattr("nodrop.commands.doctor.record", None)
     assert cli.main(["doctor", "--nagios"]) == 3, "a bug"
     assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
+
+
+def many(devices: int) -> Change:
+    """The device exists many times, in a namespace with a long name."""
+
+    def change(data: dict[str, Any]) -> None:
+        both("name", 200 * "n")(data)
+        for space in spaces(data):
+            for number in range(devices):
+                names = {"ifname": f"tun{number}", "ifindex": 100 + number}
+                space["links"].append({**copy.deepcopy(space["links"][0]), **names})
+
+    return change
+
+
+def test_length_for_nagios_is_bounded(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    doctor(monkeypatch, changed("stock", many(500)))
+    assert cli.main(["doctor", "--nagios"]) == 2
+    line = capsys.readouterr().out
+    assert "devices=501" in line
+    assert len(line) < 1000
+
+
+def test_ignored_checks(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    doctor(monkeypatch, changed("nodrop", FULL, files(default_qdisc="pfifo_fast")))
+    shown = answer(capsys, "doctor", status=3)["checks"]
+    words = [f"--ignore={one['id']}" for one in shown if one["severity"] == "warn"]
+    left = answer(capsys, "doctor", *words[1:], status=3)
+    assert (left["counts"]["warn"], len(left["checks"])) == (1, len(shown) - len(words) + 1)
+    assert cli.main(["doctor", "--nagios", *words]) == 0
+    assert cli.main(["doctor", "--ignore", "qdisc"]) == 2
 
 
 def test_device_disappears(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
