@@ -3,8 +3,8 @@
 
 A kept setting is a udev rule, one line for each name or pattern: udev runs ethtool for each new
 device that matches, and nothing for other devices. It only covers the machine's own network
-namespace. Defaults are module parameters, now and at the next load. nodrop writes its files below
-/etc atomically, and changes no others.
+namespace. Defaults are module parameters, now and at the next load. nodrop has two files below
+/etc, which it writes atomically, beside those of the administrator, and changes no others.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ from nodrop.proc import join
 
 HEAD = "# Made by 'nodrop set', which changes it."
 _HEAD = re.compile(r"# Made by 'nodrop .*")
-_OPTIONS_LINE = re.compile(r"options (?P<module>\S+) (?P<name>\w+)=(?P<value>\d+)")
-RULES_FILE = "etc/udev/rules.d/80-nodrop.rules"
+_OPTIONS_LINE = re.compile(
+    r"options (?P<key>(?:tun|nodrop_tun) nodrop(?==[01]$)|nodrop guard_ms)=(?P<value>\d+)"
+)
+RULES_FILE = "etc/udev/rules.d/81-nodrop-set.rules"
+OPTIONS_FILE = "etc/modprobe.d/zz-nodrop-set.conf"
+"""modprobe reads it last, so that it overrides others."""
 ETHTOOL = "/usr/sbin/ethtool"
 RELOAD_TIMEOUT_S = 10.0
 MOST_NAME = 15
@@ -44,6 +48,11 @@ _RULE_LINE = re.compile(
 )
 NO_NAMES = (".", "..", "default", "all")
 """The kernel gives no device one of these names."""
+_FILES = {
+    "81-nodrop-set.rules": (_RULE_LINE, "80-nodrop.rules"),
+    "zz-nodrop-set.conf": (_OPTIONS_LINE, "nodrop.conf"),
+}
+"""The files -> their lines, and their names in development versions, which others may use, too."""
 FLAG = "nodrop"
 _CLASS = Path("/sys/class/net")
 _IFF_BACKPRESSURE = 0x0080
@@ -53,31 +62,54 @@ _INSTALL = "'nodrop livepatch load' patches the running driver; 'nodrop install'
 _INSTALL_BESIDE = "'nodrop install' installs nodrop's driver beside the built-in one."
 
 
-def read_lines(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
+def read_lines(file: Path) -> list[re.Match[str]]:
     """Return the matches of the lines below the head; none if there is no file.
 
     Raises:
-        NodropError: the file cannot be read, or a line does not match.
+        NodropError: the file cannot be read, or has lines that nodrop did not write.
     """
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise file_error(file, error) from error
+    for one in (file, *_earlier(file)):
+        try:
+            text = one.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise file_error(file, error) from error
+        lines = _own_lines(file, text)
+        if lines is None:
+            raise NodropError(
+                f"{file} has lines that nodrop did not write.", "Move them into another file."
+            )
+        return lines
+    return []
+
+
+def _own_lines(file: Path, text: str) -> list[re.Match[str]] | None:
+    """Return the matches of the lines below the head; None: not all lines are nodrop's."""
+    line = _FILES[file.name][0]
     head, *lines = text.splitlines() or [""]
-    matches = [line.fullmatch(text) for text in lines]
+    matches = [line.fullmatch(one) for one in lines]
     if not _HEAD.fullmatch(head) or None in matches:
-        raise NodropError(f"{file} has lines that nodrop did not write.", "Edit or remove it.")
+        return None
     return [match for match in matches if match]
+
+
+def _earlier(file: Path) -> list[Path]:
+    """Return the file of a development version, if it exists and has only nodrop's lines."""
+    earlier = file.with_name(_FILES[file.name][1])
+    with suppress(OSError):
+        if _own_lines(file, earlier.read_text(encoding="utf-8", errors="replace")) is not None:
+            return [earlier]
+    return []
 
 
 def write_command(file: Path, lines: list[str]) -> str:
     """Return the shell command that does the same as :func:`write_lines`."""
+    earlier = list(map(str, _earlier(file)))
     if not lines:
-        return join("rm", str(file))
-    printed = join("printf", "%s\\n", HEAD, *lines)
-    return f"{printed} > {join(str(file))}"
+        return join("rm", "-f", str(file), *earlier)
+    printed = join("printf", "%s\\n", HEAD, *lines) + f" > {join(str(file))}"
+    return "; ".join([printed, *(join("rm", one) for one in earlier)])
 
 
 @contextmanager
@@ -112,6 +144,8 @@ def write_lines(file: Path, lines: list[str]) -> None:
             replace_file(file, "".join(f"{line}\n" for line in (HEAD, *lines)).encode())
         else:
             file.unlink(missing_ok=True)
+        for earlier in _earlier(file):
+            earlier.unlink()
     except OSError as error:
         raise file_error(file, error) from error
 
@@ -178,7 +212,7 @@ class Default:
         self.tun_built_in = modules.tun_built_in(root)
         self._module = parameter.modules[-1 if self.tun_built_in else 0]
         self.parameter = root / "sys/module" / self._module / "parameters" / parameter.name
-        self.file = root / "etc/modprobe.d/nodrop.conf"
+        self.file = root / OPTIONS_FILE
         self._root, self._release = root, release or os.uname().release
         self._patch = Livepatch(root)
 
@@ -198,8 +232,7 @@ class Default:
         Raises:
             NodropError: the file for modprobe has other lines than nodrop's.
         """
-        key = (self._module, self._module_parameter.name)
-        return self._read().get(key, self._module_parameter.usual)
+        return self._read().get(self._key(self._module)) or self._base(self._module)
 
     @property
     def installed(self) -> bool:
@@ -213,7 +246,7 @@ class Default:
             UnsupportedError: nodrop's modules are neither loaded nor installed.
             NodropError: the file for modprobe has other lines than nodrop's.
         """
-        forgets = value == self._module_parameter.usual and self.next_load != value
+        forgets = value == self._base(self._module) != self.next_load
         if self._patch.present and self._module_parameter == BACKPRESSURE and not forgets:
             raise UnsupportedError(
                 "The livepatch has no default: backpressure is on unless a device is set by name.",
@@ -242,10 +275,10 @@ class Default:
     def lines(self, value: str) -> list[str]:
         options = self._read()
         for module in self._module_parameter.modules:
-            options.pop((module, self._module_parameter.name), None)
-            if value != self._module_parameter.usual:
-                options[module, self._module_parameter.name] = value
-        return [f"options {module} {name}={number}" for (module, name), number in options.items()]
+            options.pop(self._key(module), None)
+            if value != self._base(module):
+                options[self._key(module)] = value
+        return [f"options {key}={number}" for key, number in options.items()]
 
     def set_next_load(self, value: str) -> None:
         """Create, replace or remove the file for modprobe atomically.
@@ -256,16 +289,23 @@ class Default:
         with locked(self.file):
             write_lines(self.file, self.lines(value))
 
-    def _read(self) -> dict[tuple[str, str], str]:
-        switches = {(module, BACKPRESSURE.name) for module in BACKPRESSURE.modules}
-        known = {*switches, *((module, STALL_MS.name) for module in STALL_MS.modules)}
-        lines = read_lines(self.file, _OPTIONS_LINE)
-        options = {(line["module"], line["name"]): line["value"] for line in lines}
-        values = {options[key] for key in switches & options.keys()}
-        if not options.keys() <= known or not values <= {"0", "1"}:
-            text = f"{self.file} has lines that nodrop did not write."
-            raise NodropError(text, "Edit or remove it.")
-        return options
+    def _read(self) -> dict[str, str]:
+        return {line["key"]: line["value"] for line in read_lines(self.file)}
+
+    def _key(self, module: str) -> str:
+        return f"{module} {self._module_parameter.name}"
+
+    def _base(self, module: str) -> str:
+        """Return the value at the next load without nodrop's file: of the administrator's files."""
+        value = self._module_parameter.usual
+        for file in sorted({*self.file.parent.glob("*.conf")} - {self.file, *_earlier(self.file)}):
+            with suppress(OSError):
+                for line in file.read_text(errors="replace").splitlines():
+                    options, _, given = line.partition(f" {self._module_parameter.name}=")
+                    if options.split()[:2] == ["options", module] and given:
+                        word = given.split()[0]
+                        value = _BOOL.get(word.upper(), word)
+        return value
 
 
 def is_pattern(name: str) -> bool:
@@ -337,7 +377,7 @@ class Rules:
             NodropError: the file has other lines than nodrop's.
         """
         kept: dict[str, bool] = {}
-        for match in read_lines(self.file, _RULE_LINE):
+        for match in read_lines(self.file):
             kept.pop(match["pattern"], None)
             kept[match["pattern"]] = match["value"] == "on"
         return kept

@@ -19,7 +19,7 @@ from guestlib.tundev import IFF_TUN, TunDevice, known_flags
 from lab.variant import Variant
 from nodrop.host import ethtool, netns
 
-CONF = Path("/etc/modprobe.d/nodrop.conf")
+CONF = Path("/etc/modprobe.d/zz-nodrop-set.conf")
 AWAY = "ndaway"
 UDEVD = "/lib/systemd/systemd-udevd"
 

@@ -13,6 +13,7 @@ from packages.conftest import Root, build
 OLDER, NEWER = range(2)
 """Indexes of the root's kernels."""
 VERSION = (REPOSITORY / "kmod/VERSION").read_text().strip()
+KEPT = "echo \"# Made by 'nodrop set', which changes it.\""
 
 
 def dkms_of(packages: list[Path]) -> Path:
@@ -114,9 +115,9 @@ def test_upgrade_and_purge(installed: Root) -> None:
         version = installed.succeed(f"modinfo -k {kernel} -F version tun").strip()
         assert version == f"{VERSION}.1"
     assert installed.succeed("dkms status").count(f"nodrop/{VERSION},") == 0
-    conf = "/etc/modprobe.d/nodrop.conf"
+    conf = "/etc/modprobe.d/zz-nodrop-set.conf"
     fallback = "/usr/lib/modprobe.d/zz-nodrop.conf"
-    installed.succeed(f"touch {conf}; test -e {fallback}")
+    installed.succeed(f"{KEPT} >{conf}; test -e {fallback}")
     installed.succeed(f"dpkg --purge nodrop-dkms; test ! -e {conf} -a ! -e {fallback}")
     for kernel in installed.releases:
         for name in ("tun", "vhost_net", "tap"):
@@ -186,7 +187,8 @@ def test_package_of_the_command(debian: Root) -> None:
     debian.succeed(f"test -f {doc}/examples/systemd/nodrop-export.service")
     debian.succeed("nodrop --version; test -f /usr/share/man/man1/nodrop-status.1.gz")
     debian.succeed("test -f /usr/share/bash-completion/completions/nodrop")
-    debian.succeed("mkdir -p /etc/udev/rules.d; touch /etc/udev/rules.d/80-nodrop.rules")
+    debian.succeed("mkdir -p /etc/udev/rules.d")
+    debian.succeed(f"{KEPT} >/etc/udev/rules.d/81-nodrop-set.rules")
     left = f"find /etc /usr /var -path {REPOSITORY} -prune -o -name '*nodrop*' -print"
     assert debian.succeed(f"dpkg --purge nodrop >/dev/null; {left}") == "", "removal leaves nothing"
 
@@ -200,8 +202,8 @@ def test_the_command_installs_and_removes(bare: Root) -> None:
     assert '"installed": true' in nodrop(bare, f"-j install --kernel {kernel}")
     assert "/updates/dkms/" in bare.module(kernel, "tun")
     # From here on run the installed command.
-    conf = "/etc/modprobe.d/nodrop.conf"
-    bare.succeed(f"touch {conf}")
+    conf = "/etc/modprobe.d/zz-nodrop-set.conf"
+    bare.succeed(f"{KEPT} >{conf}")
     start = "cd /; /usr/local/bin/nodrop -q"
     # Let Python write its bytecode beside the command first.
     bare.succeed(f"{start} uninstall --dry-run; {start} install --kernel {kernel} --dry-run")

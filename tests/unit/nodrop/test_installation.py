@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from stubs import before, programs, write
 from lab.sources import REPOSITORY
 from nodrop.cli import main
 from nodrop.commands import install as command
+from nodrop.host import settings
 from nodrop.host.installation import Installation
 
 Capture = pytest.CaptureFixture[str]
@@ -190,6 +192,49 @@ def test_uninstall_removes_leftovers(host: Host, left: str) -> None:
     assert host.ran[0] == STOCK
     assert file.exists() is left.startswith("lib/")
     assert not fallback.exists()
+
+
+SETTINGS = {
+    "modprobe.d/zz-nodrop-set.conf": "options tun nodrop=0\noptions nodrop guard_ms=5\n",
+    "udev/rules.d/81-nodrop-set.rules": f"{settings.rule('vnet*', True)}\n",
+}
+EARLIER = {"zz-nodrop-set.conf": "nodrop.conf", "81-nodrop-set.rules": "80-nodrop.rules"}
+
+
+def uninstalled(host: Host) -> None:
+    host.scripts(host.root / "repository")
+    assert main(["-q", "uninstall"]) == 0
+
+
+def purged(host: Host) -> None:
+    """Run the packages' scripts, below the root directory of the test."""
+    for name in ("nodrop", "nodrop-dkms"):
+        script = (REPOSITORY / f"debian/{name}.postrm").read_text()
+        for folder in ("etc", "var"):
+            script = script.replace(f" /{folder}/", f" {host.root}/{folder}/")
+            script = script.replace(f"=/{folder}/", f"={host.root}/{folder}/")
+        subprocess.run(["sh", "-c", script, name, "purge"], check=True)
+
+
+@pytest.mark.parametrize("remove", [uninstalled, purged])
+def test_removal_deletes_own_settings_only(host: Host, remove: Callable[[Host], None]) -> None:
+    write(host.root / "usr/local/bin/nodrop")
+    own, foreign = [], []
+    for name, lines in SETTINGS.items():
+        file = write(host.root / "etc" / name, f"{settings.HEAD}\n{lines}")
+        own.append(file)
+        theirs = file.with_name(EARLIER[file.name])
+        foreign.append(write(theirs, f"{settings.HEAD}\n{lines}options tap guard_ms=5000\n"))
+        foreign.append(write(file.with_name(f"9-{file.name}"), lines))
+    remove(host)
+    assert [file.name for file in own if file.exists()] == []
+    assert all(file.exists() for file in foreign)
+    write(foreign[0], f"{settings.HEAD}\n")
+    write(foreign[2], SETTINGS["udev/rules.d/81-nodrop-set.rules"])
+    write(host.root / "usr/local/bin/nodrop")
+    if remove is purged:
+        remove(host)
+        assert [file.exists() for file in foreign] == [False, True, True, True]
 
 
 def test_from_a_clone(host: Host) -> None:

@@ -60,12 +60,12 @@ class Host:
 
     @property
     def file(self) -> Path:
-        return self.root / "etc/modprobe.d/nodrop.conf"
+        return self.root / "etc/modprobe.d/zz-nodrop-set.conf"
 
     @property
     def rules(self) -> list[str]:
         """The kept patterns with their values."""
-        file = self.root / "etc/udev/rules.d/80-nodrop.rules"
+        file = self.root / "etc/udev/rules.d/81-nodrop-set.rules"
         if not file.exists():
             return []
         lines = file.read_text().splitlines()[1:]
@@ -156,7 +156,7 @@ def test_printed_commands_do_the_same(host: Host, capsys: Capture) -> None:
     commands = capsys.readouterr().out.splitlines()[-1:]
     subprocess.run(["sh", "-c", *commands], check=True)
     assert host.rules == ["a on", "b* off", "c off"]
-    assert [path.name for path in rules.iterdir()] == ["80-nodrop.rules"]
+    assert [path.name for path in rules.iterdir()] == ["81-nodrop-set.rules"]
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,39 @@ def test_rules_that_nothing_applies(host: Host) -> None:
 
 
 def test_foreign_rules_stay(host: Host) -> None:
-    file = write(host.root / "etc/udev/rules.d/80-nodrop.rules", f"{settings.HEAD}\n# mine\n")
-    assert main(["set", "tun0", "backpressure", "off"]) == 1
-    assert (file.read_text(), host.devices["tun0"]) == (f"{settings.HEAD}\n# mine\n", True)
+    text = f"{settings.HEAD}\n# mine\n"
+    theirs = write(host.root / "etc/udev/rules.d/80-nodrop.rules", text)
+    assert main(["set", "tun0", "backpressure", "off"]) == 0
+    assert (theirs.read_text(), host.rules) == (text, ["tun0 off"])
+    file = write(theirs.with_name("81-nodrop-set.rules"), text)
+    assert main(["set", "tun0", "backpressure", "on"]) == 1
+    assert (file.read_text(), host.devices["tun0"]) == (text, False)
+
+
+@pytest.mark.parametrize("name", ["80-nodrop.rules", "81-nodrop-set.rules"])
+def test_rules_of_an_earlier_version(host: Host, name: str) -> None:
+    file = host.root / "etc/udev/rules.d" / name
+    write(file, f"{settings.HEAD}\n{settings.rule('a*', True)}\n{settings.rule('b', False)}\n")
+    assert main(["set", "b", "backpressure", "on"]) == 0
+    assert host.rules == ["a* on", "b on"]
+    assert main(["set", "a*", "b", "backpressure", "default"]) == 0
+    assert not list(file.parent.iterdir())
+
+
+@pytest.mark.parametrize(("theirs", "set_to", "kept"), [("0", "on", True), ("N", "off", False)])
+def test_defaults_beside_foreign_files(host: Host, theirs: str, set_to: str, kept: bool) -> None:
+    """As docs/monitoring.md recommends; modprobe reads nodrop's file last."""
+    write(host.root / PARAMETER, theirs)
+    text = f"# mine\noptions tap guard_ms=5000\noptions tun nodrop={theirs} x=y\n"
+    file = write(host.root / "etc/modprobe.d/nodrop.conf", text)
+    assert file.name < host.file.name
+    assert Default(BACKPRESSURE, host.root, RELEASE).next_load == "0"
+    assert main(["set", "--default", "backpressure", set_to]) == 0
+    want = "1" if kept else "0"
+    assert Default(BACKPRESSURE, host.root, RELEASE).next_load == want
+    lines = host.file.read_text().splitlines() if host.file.exists() else []
+    assert ("options tun nodrop=1" in lines) is kept
+    assert file.read_text() == text
 
 
 def test_concurrent_commands(host: Host) -> None:
@@ -354,11 +384,13 @@ def test_stall_ms(host: Host, capsys: Capture) -> None:
     assert host.file.read_text().splitlines()[1:] == OFF
 
 
-def test_file_of_an_earlier_version(host: Host) -> None:
+@pytest.mark.parametrize("name", ["nodrop.conf", "zz-nodrop-set.conf"])
+def test_file_of_an_earlier_version(host: Host, name: str) -> None:
     write(host.root / PARAMETER, "N")
-    write(host.file, "# Made by 'nodrop disable --default'; more.\noptions tun nodrop=0\n")
+    file = host.file.with_name(name)
+    write(file, "# Made by 'nodrop disable --default'; more.\noptions tun nodrop=0\n")
     assert main(["set", "--default", "backpressure", "on"]) == 0
-    assert not host.file.exists()
+    assert not list(file.parent.iterdir())
 
 
 def test_names_that_udev_spells_otherwise() -> None:
