@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -48,6 +50,26 @@ class UnsupportedError(NodropError):
     """The kernel or machine does not support the command."""
 
     STATUS = UNSUPPORTED
+
+
+def refused(what: str, number: int | None, capability: str = "") -> NodropError:
+    """Return the error for EPERM or EACCES.
+
+    Args:
+        what: what was refused: "change /etc/x".
+        number: the errno, which is named to root: something else than permissions refused it.
+        capability: what an ordinary user lacks; "": only root may.
+    """
+    if os.geteuid() != 0:
+        needs = f" ({capability})" if capability else ""
+        return NodropError(f"Only root can {what}{needs}.", "Run this as root.")
+    number = number or errno.EPERM
+    return NodropError(
+        f"The kernel does not let root {what}: {os.strerror(number)} "
+        f"({errno.errorcode.get(number, number)}).",
+        "It may be this container, SELinux or AppArmor ('dmesg', the audit log), lockdown, or "
+        "for a file 'chattr +i' (lsattr) or a read-only mount.",
+    )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -47,7 +47,6 @@ _LISTED = 5
 _IDLE_POLICY, _BATCH_POLICY = 5, 3
 _VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 """Names of threads that run a guest's vCPUs and do not read the device."""
-_HIDDEN = "needs root (a process of another user has it open)"
 _WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscaled"})
 
 
@@ -328,7 +327,7 @@ def no_reader(observation: Observation, link: Link) -> Verdict | None:
     if device.owners or device.queues:
         return ok(f"is open: {', '.join(owner.name for owner in device.owners) or 'owner unknown'}")
     if device.carrier and observation.host.hidden_processes:
-        return skipped(_HIDDEN)
+        return _unseen(observation)
     down = fixes.inside(device, "ip", "link", "set", "dev", device.name, "down")
     start = "# start the program that reads it, or:"
     return warn("is up, but no process has it open", "packets sent to it are dropped", start, down)
@@ -564,8 +563,14 @@ def _readers(observation: Observation, link: Link) -> list[ThreadLoad]:
 def _hidden(observation: Observation, link: Link) -> Verdict | None:
     opened = link.now.carrier or link.now.queues
     if opened and not link.now.owners and observation.host.hidden_processes:
-        return skipped(_HIDDEN)
+        return _unseen(observation)
     return None
+
+
+def _unseen(observation: Observation) -> Verdict:
+    if observation.host.root:
+        return skipped("the process that has it open could not be inspected")
+    return skipped("needs root (a process of another user has it open)")
 
 
 @RING("ring-foreign")

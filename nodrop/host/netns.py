@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from nodrop import proc
-from nodrop.errors import NodropError
+from nodrop.errors import NodropError, refused
 from nodrop.proc import quote
 
 NAMED = Path("/run/netns")
@@ -325,8 +325,5 @@ def _sentence(where: str | int | Path, number: int) -> NodropError:
             f"Named namespaces: {', '.join(named()) or 'none'}. A PID or a path works, too.",
         )
     if number in (errno.EACCES, errno.EPERM):
-        return NodropError(
-            f"Only root can enter the network namespace {where} (CAP_SYS_ADMIN).",
-            "Run this as root.",
-        )
+        return refused(f"enter the network namespace {where}", number, "CAP_SYS_ADMIN")
     return NodropError(f"The network namespace {where} cannot be entered: {os.strerror(number)}.")

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nodrop import proc
-from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.errors import NodropError, UnsupportedError, UsageError, refused
 from nodrop.host import ethtool, modules, netns
 from nodrop.host.livepatch import Livepatch
 from nodrop.proc import join
@@ -173,7 +173,7 @@ def replace_file(file: Path, content: bytes) -> None:
 
 def file_error(path: Path, error: OSError) -> NodropError:
     if isinstance(error, PermissionError):
-        return NodropError(f"Only root can change {path}.", "Run this as root, or try --dry-run.")
+        return refused(f"change {path}", error.errno)
     return NodropError(f"{path} cannot be read or changed: {error.strerror}.")
 
 
@@ -561,7 +561,7 @@ def _device_error(name: str, error: OSError) -> NodropError:
             f"There is no device {name} here.", "See 'ip link', or select a namespace with -n."
         )
     if error.errno in (errno.EPERM, errno.EACCES):
-        return NodropError(f"Only root can switch {name} (CAP_NET_ADMIN).", "Run this as root.")
+        return refused(f"switch {name}", error.errno, "CAP_NET_ADMIN")
     if error.errno == errno.EOPNOTSUPP:
         return UnsupportedError(f"{name} has no switch any more: its driver was changed.")
     return NodropError(f"{name} cannot be switched: {error.strerror}.")

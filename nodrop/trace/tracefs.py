@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nodrop.errors import NodropError, UnsupportedError
+from nodrop.errors import NodropError, UnsupportedError, refused
 
 EVENT = "skb/kfree_skb"
 _PLACE = "sys/kernel/tracing"
@@ -63,11 +63,8 @@ class Tracefs:
                     "cat /sys/kernel/security/lockdown",
                 )
         if error.errno in (errno.EPERM, errno.EACCES):
-            return NodropError(
-                "Only root can use the kernel's tracing files (CAP_SYS_ADMIN in the initial user "
-                "namespace).",
-                "Run this as root.",
-            )
+            need = "CAP_SYS_ADMIN in the initial user namespace"
+            return refused("use the kernel's tracing files", error.errno, need)
         if error.errno in (errno.ENODEV, errno.ENOSYS):
             return UnsupportedError("This kernel has no tracing files (CONFIG_TRACING).")
         where = f" ({error.filename})" if error.filename else ""

@@ -21,9 +21,10 @@ from stubs import write
 from nodrop.cli import main
 from nodrop.commands import set as command
 from nodrop.errors import NodropError
-from nodrop.host import ethtool, settings
+from nodrop.host import ethtool, netns, settings
 from nodrop.host.settings import BACKPRESSURE, STALL_MS, Default, Rules
 from nodrop.proc import quote
+from nodrop.trace.tracefs import Tracefs
 
 RELEASE = "6.12.1-test"
 PARAMETER = "sys/module/tun/parameters/nodrop"
@@ -260,6 +261,25 @@ def test_device_vanishes_or_changes_its_driver(
     host.refused["tun2"] = number
     assert main(["set", "--now", "tun0", "tun2", "backpressure", "off"]) == status
     assert flag("tun0", "off") in capsys.readouterr().err.splitlines(), "what was done before"
+
+
+@pytest.mark.parametrize(("user", "says"), [(0, "EPERM"), (1000, "as root")])
+def test_refusals_name_the_error_to_root(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: Capture, user: int, says: str
+) -> None:
+    """Root lacks no permission: SELinux, a container or 'chattr +i' refuses."""
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    refusal = PermissionError(errno.EPERM, "Operation not permitted")
+    host.refused["tun0"] = errno.EPERM
+    assert main(["set", "--now", "tun0", "backpressure", "off"]) == 1
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=refusal))
+    assert main(["set", "tun0", "backpressure", "off"]) == 1
+    monkeypatch.setattr(netns, "_open", Mock(side_effect=netns._sentence("blue", errno.EPERM)))
+    assert main(["-n", "blue", "status"]) == 1
+    texts = [*capsys.readouterr().err.split("nodrop: ")[1:], str(Tracefs().refused(refusal))]
+    assert len(texts) == 4
+    assert all(says in text for text in texts)
+    assert not any({"EPERM": "root can", "as root": "EPERM"}[says] in text for text in texts)
 
 
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "e\x1b[31mx"])
