@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from nodrop import start
 from nodrop.errors import INTERRUPTED, NodropError, UsageError
-from nodrop.screen import COLORS, clean_lines
+from nodrop.screen import COLORS
 
 
 class Command(NamedTuple):
@@ -238,9 +237,7 @@ def main(argv: Sequence[str] | None = None, program: Program = NODROP) -> int:
     try:
         return _run(argv, program)
     except NodropError as error:
-        print(clean_lines(f"{program.name}: {error}"), file=sys.stderr)
-        return error.status
+        return start.report(program.name, error, argv)
     except KeyboardInterrupt:
         start.discard_output()
-        print(f"{program.name}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return start.report(program.name, NodropError("interrupted", status=INTERRUPTED), argv)

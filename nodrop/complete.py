@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from nodrop import cli, proc
 from nodrop.errors import NodropError
@@ -37,6 +38,25 @@ def devices(netns: str | None) -> Candidates:
                 yield link["ifname"], info.get("info_data", {}).get("type", info["info_kind"])
 
 
+def kernels(_netns: str | None) -> Candidates:
+    """Return the kernels that have modules, and "all"."""
+    with suppress(OSError):
+        yield from ((path.name, "") for path in sorted(Path("/lib/modules").iterdir()))
+    yield "all", "every kernel with headers"
+
+
+def sort_keys(_netns: str | None) -> Candidates:
+    from nodrop.commands.top import Sort
+
+    return ((str(key), "") for key in Sort)
+
+
+def events(_netns: str | None) -> Candidates:
+    from nodrop.commands.monitor import KINDS
+
+    return ((kind, "") for kind in KINDS)
+
+
 def namespaces(_netns: str | None) -> Candidates:
     from nodrop.host.netns import named
 
@@ -46,6 +66,9 @@ def namespaces(_netns: str | None) -> Candidates:
 SOURCES: dict[str, Callable[[str | None], Candidates]] = {
     "DEV": devices,
     "NETNS": namespaces,
+    "RELEASE": kernels,
+    "KEY": sort_keys,
+    "LIST": events,
     "DIR": lambda _: iter([(DIRECTORIES, "")]),
     "FILE": lambda _: iter([(FILES, "")]),
 }
@@ -61,6 +84,13 @@ def _values(action: argparse.Action, netns: str | None) -> Candidates:
             yield str(choice), ""
     elif isinstance(action.metavar, str) and action.metavar in SOURCES:
         yield from SOURCES[action.metavar](netns)
+
+
+def _after_comma(candidates: Candidates, word: str) -> Candidates:
+    """Return the candidates for the last part of a list: ``stop,wake`` for ``stop,``."""
+    before, comma, _ = word.rpartition(",")
+    taken = before.split(",")
+    return ((before + comma + value, text) for value, text in candidates if value not in taken)
 
 
 class _Line:
@@ -114,11 +144,12 @@ class _Line:
     def next(self, word: str) -> Candidates:
         """Return the candidates for the word under the cursor."""
         if self.waiting:
-            yield from _values(self.waiting, self.netns)
+            yield from _after_comma(_values(self.waiting, self.netns), word)
         elif word.startswith("--") and "=" in word:
             name = word.partition("=")[0]
             if action := self._options.get(name):
-                for value, text in _values(action, self.netns):
+                values = _after_comma(_values(action, self.netns), word.partition("=")[2])
+                for value, text in values:
                     yield (value if value.startswith(":") else f"{name}={value}"), text
         elif word.startswith("-") and not self.only_positionals:
             for name, action in self._options.items():

@@ -2,7 +2,7 @@
 """Run other programs with a timeout, leave none of their children behind, and quote words for them.
 
 ``scripts/checks.py`` sets NODROP_DEADLINE for each of its stages, in seconds of CLOCK_MONOTONIC: it
-bounds every wait of a run.
+bounds every wait of ``nodrop-lab`` and of the tests. ``nodrop`` ignores it.
 """
 
 from __future__ import annotations

@@ -14,11 +14,13 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TextIO
 
 ESSENTIAL = 9
 """The importance of a column that is never left out of a table."""
+NO_VALUE = ("-", "")
+"""Texts of cells whose value is unknown, or that have none."""
 GAP = "  "
 COLORS = ("auto", "always", "never")
 DEFAULT_WIDTH = 80
@@ -157,7 +159,14 @@ class Screen:
         head = [(column.title, "bold") for column in columns]
         table = [[_measured(cell) for cell in column] for column in zip(head, *rows, strict=True)]
         widths = [max(size for _, _, size in column) for column in table]
-        shown = _shown(columns, widths, self.width)
+        # A column without any known value is left out before the others.
+        ranked = [
+            replace(column, importance=-1)
+            if column.importance < ESSENTIAL and all(text in NO_VALUE for text, _, _ in cells[1:])
+            else column
+            for column, cells in zip(columns, table, strict=True)
+        ]
+        shown = _shown(ranked, widths, self.width)
         cells = []
         for index in shown:
             padded = []

@@ -12,12 +12,17 @@ import gc
 import importlib
 import io
 import os
+import re
 import signal
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
-from nodrop.errors import INTERRUPTED, interrupt_on_signals
+from nodrop.errors import INTERRUPTED, NodropError, interrupt_on_signals
 
+SCHEMA = 3
+"""Version of the JSON output; docs/guide.md describes when it changes."""
 CLOSED = 141
 """Exit status if stdout's pipe was closed, as shells report SIGPIPE."""
 # Modules outside of Python's standard library -> their Debian packages.
@@ -90,6 +95,32 @@ def prepare_streams() -> None:
         sys.stderr = _wrapped(_OutputStream(2, "wb", closefd=False), encoding, by_line=True)
 
 
+def wants_json(words: Sequence[str]) -> bool:
+    """Return whether a command line, which may be wrong, has the option -j."""
+    options = takewhile(lambda word: word != "--", words)
+    return any(word == "--json" or re.fullmatch("-q*j[jq]*", word) for word in options)
+
+
+def report(program: str, error: NodropError, words: Sequence[str] | None = None) -> int:
+    """Print an error on stderr, as an object if -j was given; return its exit status.
+
+    Args:
+        words: the command line; None: this process's.
+    """
+    if wants_json(sys.argv[1:] if words is None else words):
+        import json
+
+        texts = {"message": error.message, "hint": error.hint or None}
+        data = {"schema": SCHEMA, "error": {**texts, "status": error.status}}
+        # A byte of a name that is not UTF-8 becomes \\xff.
+        print(re.sub(r"\\udc([89a-f][0-9a-f])", r"\\\\x\1", json.dumps(data)), file=sys.stderr)
+    else:
+        from nodrop.screen import clean_lines
+
+        print(clean_lines(f"{program}: {error}"), file=sys.stderr)
+    return error.status
+
+
 def main(cli: str = "nodrop.cli") -> int:
     """Run a command line and return its exit status; errors print no traceback.
 
@@ -98,6 +129,8 @@ def main(cli: str = "nodrop.cli") -> int:
     """
     # Ten thousand devices are a million objects, none of them garbage: collect rarely.
     gc.set_threshold(100_000)
+    if cli == "nodrop.cli":
+        os.environ.pop("NODROP_DEADLINE", None)  # of the laboratory and of tests only
     interrupt_on_signals()
     prepare_streams()
     try:
@@ -116,12 +149,11 @@ def main(cli: str = "nodrop.cli") -> int:
             return CLOSED
         return _failed(f"Cannot write to standard output: {cause.strerror}.")
     except KeyboardInterrupt:
-        print("nodrop: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _failed("interrupted", status=INTERRUPTED)
     except ModuleNotFoundError as error:
         if error.name in _PACKAGES:
             package = _PACKAGES[error.name]
-            return _failed(f"Python's module {error.name} is missing.\napt install {package}")
+            return _failed(f"Python's module {error.name} is missing.", f"apt install {package}")
         return _unexpected(error)
     except Exception as error:
         return _unexpected(error)
@@ -141,15 +173,14 @@ def _run(cli: str) -> int:
     return status
 
 
-def _failed(sentence: str) -> int:
-    print(f"nodrop: {sentence}", file=sys.stderr)
-    return 1
+def _failed(sentence: str, hint: str = "", status: int = 1) -> int:
+    return report("nodrop", NodropError(sentence, hint, status))
 
 
 def _unexpected(error: Exception) -> int:
     """Report a bug in nodrop, or exhausted resources."""
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-        return _failed(f"{os.strerror(error.errno)}.\nEnd other programs, or see 'ulimit -a'.")
+        return _failed(f"{os.strerror(error.errno)}.", "End other programs, or see 'ulimit -a'.")
     if os.environ.get(_DEBUG):
         import traceback
 
@@ -157,6 +188,6 @@ def _unexpected(error: Exception) -> int:
     text = " ".join(str(error).split())
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return _failed(
-        f"This is a bug in nodrop; please report it: {what}\n"
-        f"Run the command again with {_DEBUG}=1, and add its output to the report."
+        f"This is a bug in nodrop; please report it: {what}",
+        f"Run the command again with {_DEBUG}=1, and add its output to the report.",
     )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 
-from nodrop import cli
-from nodrop.commands import common
+from nodrop import cli, start
 
 if TYPE_CHECKING:  # not installed in guests
     import pytest
@@ -47,6 +46,6 @@ def answer(
     capsys.readouterr()
     assert main(["-q", "-j", *words]) == status
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert found["schema"] == common.SCHEMA
+    assert found["schema"] == start.SCHEMA
     validate(found["command"], found)
     return found

@@ -14,6 +14,7 @@ from nodrop.errors import NodropError, UsageError
 from nodrop.host.model import Device, Host
 from nodrop.host.read import NAMESPACES_S, build, read
 from nodrop.screen import clean_lines
+from nodrop.start import SCHEMA
 
 if TYPE_CHECKING:
     from nodrop.progress import Progress
@@ -22,8 +23,6 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _MANY = 100
 """Devices from which on JSON is not indented, which would take ten times as long."""
 NO_DEVICE = "There is no TUN, TAP, macvtap, ipvtap or tunnel device here."
-SCHEMA = 3
-"""Version of the JSON output; docs/guide.md describes when it changes."""
 
 
 def positive_int(text: str) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
@@ -21,6 +20,7 @@ from nodrop.errors import NodropError, UnsupportedError, deferred
 from nodrop.host import ethtool, netns
 from nodrop.host.counters import Counters, by_cause, by_queue, total
 from nodrop.host.read import tool
+from nodrop.proc import quote
 from nodrop.screen import Column, Screen
 from nodrop.trace import reasons, tracers
 from nodrop.trace.reasons import CAUSES, Way
@@ -455,13 +455,16 @@ def explained(counted: Counted, device: str, causes: Mapping[str, int]) -> list[
         counted.packets.items(), key=lambda item: (-item[1], item[0].where)
     ):
         rule = reasons.explain(site, causes)
+        advice = rule.advice if rule else ""
+        if device.startswith("-"):
+            advice = advice.replace("nodrop set DEV", "nodrop set -- DEV")
         drops.append(
             Drop(
                 site=site,
                 packets=packets,
                 way=reasons.way(site),
                 meaning=rule.meaning if rule else "",
-                advice=rule.advice.replace("DEV", shlex.quote(device)) if rule else "",
+                advice=advice.replace("DEV", quote(device)),
             )
         )
     return drops

@@ -159,7 +159,8 @@ def _doctor_arguments(arguments: argparse.Namespace) -> str:
     """Return how to call doctor for the same namespaces."""
     if arguments.all_namespaces:
         return "doctor -A"
-    return f"-n {quote(arguments.netns)} doctor" if arguments.netns else "doctor"
+    option = "--netns=" if arguments.netns and arguments.netns.startswith("-") else "-n "
+    return f"{option}{quote(arguments.netns)} doctor" if arguments.netns else "doctor"
 
 
 def remarks(host: Host, devices: Sequence[Device], doctor: str = "doctor") -> list[str]:

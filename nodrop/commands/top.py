@@ -11,7 +11,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -428,20 +428,12 @@ _KEYS: dict[Sort, Callable[[DeviceRow], float | None]] = {
 def table(
     rows: Sequence[DeviceRow], sort: Sort, *, queues: bool
 ) -> tuple[list[Column], list[Sequence[Cell]]]:
-    """Return columns and lines.
-
-    The sort key's column is never left out; columns without any known value are left out first.
+    """Return columns, of which the sort key's is never left out, and lines.
 
     Args:
         queues: add a line for each queue.
     """
-    cells = _lines(rows, queues=queues)
-    titles = _columns(sort, queues=queues)
-    for index, column in enumerate(titles):
-        unknown = column.importance < ESSENTIAL and all(line[index] == UNKNOWN for line in cells)
-        if unknown:
-            titles[index] = replace(column, importance=-1)
-    return titles, cells
+    return _columns(sort, queues=queues), _lines(rows, queues=queues)
 
 
 def summary(every: Sequence[DeviceRow], shown: Sequence[DeviceRow], chosen: View) -> str:

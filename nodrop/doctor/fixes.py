@@ -34,9 +34,10 @@ def backpressure(device: Device, word: str = "on", *, keep: bool = True) -> str:
     """Return the command that switches backpressure; all macvtap and ipvtap share a switch."""
     if device.direct:
         return "echo Y >/sys/module/tap/parameters/nodrop"
-    where = ["-n", device.netns] if device.netns else []
+    where = [f"--netns={device.netns}"] if device.netns.startswith("-") else ["-n", device.netns]
     now = [] if keep and can_keep(device.name) and not device.netns else ["--now"]
-    return command(*where, "set", *now, device.name, "backpressure", word)
+    name = ["--", device.name] if device.name.startswith("-") else [device.name]
+    return command(*(where if device.netns else []), "set", *now, *name, "backpressure", word)
 
 
 def txqueuelen(device: Device, packets: int) -> str:
@@ -63,11 +64,17 @@ def install(observation: Observation) -> tuple[str, ...]:
         return ("# boot a kernel whose vhost_net is a module (CONFIG_VHOST_NET=m)",)
     if (running := system.running) and running.nodrop:
         return (*restart(observation), *livepatch(observation))
-    return (_install(system), *livepatch(observation))
+    return (install_command(system), *livepatch(observation))
 
 
-def _install(system: System) -> str:
+def install_command(system: System) -> str:
     """Return the command that installs nodrop; elsewhere than on APT, it needs a source tree."""
+    if not (_CLONE or system.tree):
+        # With the package of the command alone, 'nodrop install' has no sources.
+        return (
+            "# install the package nodrop-dkms, which was built with this one: "
+            "apt install ./nodrop-dkms_*_all.deb"
+        )
     if system.distribution in ("", *APT):
         return command("install")
     from_source = command("install", "--source", "DIR")
@@ -145,7 +152,7 @@ def _exchange_tap(observation: Observation) -> tuple[str, ...]:
         return install(observation)
     running = system.running
     return (
-        *(() if running and running.nodrop else (_install(system),)),
+        *(() if running and running.nodrop else (install_command(system),)),
         "# stop the programs that have macvtap and ipvtap devices open",
         "modprobe -r macvtap ipvtap tap",
         "# create the devices again, and start the programs",

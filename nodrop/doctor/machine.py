@@ -269,7 +269,7 @@ def kernel_pending(observation: Observation) -> Verdict | None:
     has = "has nodrop" if newest.nodrop else "does not have nodrop: its tun drops"
     build = () if newest.nodrop else (f"dkms autoinstall -k {newest.release}",)
     if not newest.nodrop and not system.tree:
-        build = (fixes.command("install"),)
+        build = (fixes.install_command(system),)
     # Without nodrop and without drops, it is any host's ordinary update.
     here = system.running is not None and system.running.nodrop
     judge = warn if (here and not newest.nodrop) or _dropped(observation) else note

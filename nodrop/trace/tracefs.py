@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, refused
 
 EVENT = "skb/kfree_skb"
@@ -41,11 +42,8 @@ class Tracefs:
                 raise UnsupportedError("This kernel has no tracing files (CONFIG_TRACING).")
             try:
                 (self.path / "events").stat()
-            except FileNotFoundError as error:
-                raise UnsupportedError(
-                    "The kernel's tracing files are not mounted.",
-                    f"mount -t tracefs tracefs {self.path}",
-                ) from error
+            except FileNotFoundError:
+                self._mount()
             if not (self.path / "events" / EVENT / "format").exists():
                 raise UnsupportedError(
                     "This kernel does not report drops: it has no tracepoint skb:kfree_skb."
@@ -53,6 +51,16 @@ class Tracefs:
             self.sweep()
         except OSError as error:
             raise self.refused(error) from error
+
+    def _mount(self) -> None:
+        """Mount the files, as perf does; they stay mounted."""
+        if os.geteuid() != 0:
+            raise refused("mount the kernel's tracing files", errno.EPERM)
+        done = proc.ask("mount", "-t", "tracefs", "tracefs", str(self.path))
+        if done.returncode != 0:
+            raise UnsupportedError(
+                "The kernel's tracing files cannot be mounted.", done.stderr.strip()
+            )
 
     def refused(self, error: OSError) -> NodropError:
         """Return the error for a failed access to the tracing files."""

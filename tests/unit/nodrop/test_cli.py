@@ -22,6 +22,8 @@ from bench import scenario
 from lab import cli as lab
 from nodrop import cli, complete, proc, screen
 from nodrop.commands import common
+from nodrop.commands.monitor import KINDS
+from nodrop.commands.top import Sort
 from nodrop.errors import INTERRUPTED, NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.progress import Progress
@@ -71,6 +73,27 @@ def test_errors_become_statuses(
     monkeypatch.setattr(common, "read", Mock(side_effect=error))
     assert cli.main(["-q", "status"]) == status
     assert capsys.readouterr().out == ""
+    for words in (["-qj", "status"], ["status", "--json"]):
+        assert cli.main(words) == status
+        out, err = capsys.readouterr()
+        validate("error", json.loads(err))
+        assert (out, json.loads(err)["error"]["status"]) == ("", status)
+
+
+@pytest.mark.parametrize("line", ["-j fly", "-j set", "status -A -n x -j", "-j top --sort x"])
+def test_usage_errors_are_objects_too(line: str, capsys: Capture) -> None:
+    assert cli.main(line.split()) == 2
+    out, err = capsys.readouterr()
+    validate("error", json.loads(err))
+    assert out == ""
+
+
+def test_error_with_a_name_that_is_not_utf8(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(common, "read", Mock(side_effect=NodropError("No t\udcff\x1b\\u.")))
+    assert cli.main(["-j", "status"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["message"] == "No t\\xff\x1b\\u."
 
 
 def test_options_before_and_after() -> None:
@@ -121,6 +144,11 @@ def words(*typed: str) -> list[str]:
         ("top --color=ne", ["--color=never"]),
         ("top --interval ", []),
         ("install --source ", [":dirs"]),
+        ("top --sort ", [*Sort]),
+        ("monitor --events stop,g", ["stop,guard"]),
+        ("monitor --events=stop,", [f"--events=stop,{one}" for one in KINDS if one != "stop"]),
+        ("install --kernel a", ["all"]),
+        ("doctor --ignore qdisc-s", ["qdisc-stalled"]),
         ("set tun0 b", ["backpressure"]),
         ("-n blue set tun0 backpressure ", ["on", "off", "default"]),
         ("set --now tun0 backpressure ", ["on", "off"]),
@@ -312,6 +340,14 @@ def test_bug_is_reported_by_name(raised: str, debug: str, names: str) -> None:
     assert (status, out) == (1, "")
     assert names in err
     assert ("Traceback" in err) is bool(debug)
+    _, _, err = end(begin(["-j"], code=code))
+    validate("error", json.loads(err))
+    assert names in err
+
+
+def test_a_variable_of_the_tests_changes_nothing() -> None:
+    code = instead("import os; print(os.environ.get('NODROP_DEADLINE'))")
+    assert end(begin([], code=code, environment={"NODROP_DEADLINE": "0"}))[1] == "None\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

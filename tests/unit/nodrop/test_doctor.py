@@ -22,7 +22,7 @@ from schema import answer
 
 from nodrop import cli, screen
 from nodrop.commands import doctor as doctor_command
-from nodrop.doctor import findings
+from nodrop.doctor import findings, fixes
 from nodrop.doctor.findings import Severity, Verdict
 from nodrop.doctor.observation import Record
 from nodrop.host.model import Driver
@@ -592,6 +592,29 @@ def test_fix_runs_here_and_the_livepatch_is_last(
     assert result.commands[0] == line.format(start)
     assert result.fix[-1].startswith("#")
     assert result.fix[-1].endswith(f"{start} livepatch load")
+
+
+def test_the_package_of_the_command_alone_installs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fixes, "_CLONE", False)
+    for check, changes in (("driver-stock", []), ("kernel-pending", [NEWER])):
+        (result,) = verdicts(changed("stock", *changes), check, None)
+        assert not [line for line in result.commands if "nodrop" in line]
+        assert any("nodrop-dkms" in line for line in result.fix)
+    (result,) = verdicts(changed("stock", TREE), "driver-stock", None)
+    assert result.commands[0].endswith("nodrop install")
+
+
+def test_commands_for_odd_names_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/nodrop")
+    odd = every(both("links.0.ifname", "--ph"), both("qdiscs.0.dev", "--ph"))
+    flags = both("flags", {"--ph": {"nodrop": False}})
+    for more, label in (([], "--ph"), ([both("name", "-x")], "-x/--ph")):
+        (result,) = verdicts(changed("nodrop", odd, flags, *more), "nodrop-off", label)
+        _, *words = shlex.split(result.commands[0])
+        arguments = cli.parser().parse_args(words)
+        assert (arguments.operands[0], arguments.netns or "") == ("--ph", label[:-5])
 
 
 def test_no_livepatch_beside_a_built_in_tun() -> None:

@@ -17,8 +17,8 @@ import pytest
 from schema import answer, validate
 from stubs import before, programs, write
 
-from nodrop import cli, screen
-from nodrop.commands import common, drops, monitor
+from nodrop import cli, screen, start
+from nodrop.commands import drops, monitor
 from nodrop.commands.drops import DeviceCounters, DropReport, explained, start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import settings
@@ -125,7 +125,7 @@ def test_counted_and_not_traced() -> None:
 )
 def test_output(result: DropReport) -> None:
     """JSON matches the schema, and the table copes with unknown values."""
-    validate("drops", {"schema": common.SCHEMA, "command": "drops", **result.to_json()})
+    validate("drops", {"schema": start.SCHEMA, "command": "drops", **result.to_json()})
     drops.show(screen.console(argparse.Namespace(color="never")), result)
 
 
@@ -270,6 +270,24 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").touch()
     return tmp_path
+
+
+def test_tracing_files_are_mounted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As perf does; an ordinary user cannot."""
+    tracing, away = root / "sys/kernel/tracing", root / "away"
+    tracing.rename(away)
+    tracing.mkdir()
+    programs(root / "bin", {"mount": f'rmdir "${{!#}}" && mv {away} "${{!#}}"'})
+    monkeypatch.setenv("PATH", before(root / "bin"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(NodropError) as caught:
+        Tracefs(root).open()
+    assert caught.value.status == 1
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    Tracefs(root).open()
+    (tracing / "events").rename(root / "events")
+    with pytest.raises(UnsupportedError):
+        Tracefs(root).open()
 
 
 def test_no_tracing(tmp_path: Path, root: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hosts import ALL, device, host, raw, recorded
 from schema import answer
 
-from nodrop import cli
+from nodrop import cli, screen
 from nodrop.commands import status
 from nodrop.host import procfs
 from nodrop.host.model import Device
@@ -111,6 +112,21 @@ def test_vhost_workers_and_odd_names(monkeypatch: pytest.MonkeyPatch, capsys: Ca
         assert owner["vhost_workers"] == [{**worker, **known}]
         assert cli.main(["status"]) == 0
         assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
+
+
+def test_columns_without_values_are_left_out_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """On a narrow terminal, whatever their importance: the stock driver counts no stops."""
+    recorded(monkeypatch, raw("stock"))
+    for width, has in ((200, True), (79, False)):
+        console = screen.Screen(sys.stdout, False, width)
+        monkeypatch.setattr(screen, "console", lambda _arguments, shown=console: shown)
+        assert cli.main(["status"]) == 0
+        (titles,) = [
+            line for line in capsys.readouterr().out.splitlines() if line.startswith("DEVICE")
+        ]
+        assert ("STOPS" in titles, "QDISC-DROPS" in titles) == (has, True)
 
 
 @pytest.mark.parametrize(
