@@ -106,6 +106,13 @@ same_version() {
 	[ "${1%.*}.$((sub > 255 ? 255 : sub))" = "$2" ]
 }
 
+# installed PACKAGE: print the version of a package that is installed, possibly in part: DKMS is called
+# while a kernel is being installed. nodrop/host/installation.py has the same states.
+installed() {
+	dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null |
+		sed -n 's/^.[iUFHWt]. *//p' | sed -n 1p
+}
+
 # no_room PLACE: has PLACE less than 1 MB of space left?
 no_room() {
 	local free

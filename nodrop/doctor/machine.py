@@ -57,6 +57,10 @@ def module_old(observation: Observation) -> Verdict | None:
     if not stale and modules.to_load(system.modules):
         seen = f"nodrop is installed, but {modules.BESIDE} is not loaded beside the built-in tun"
         return warn(seen, _STOCK, *fixes.restart(observation))
+    unread = [module.path for module in own if module.loaded and module.on_disk is None]
+    if not stale and any(unread):
+        files = ", ".join(filter(None, unread))
+        return skipped(f"{files} cannot be read (for .zst, the program zstd is needed)")
     if not stale:
         known = [module for module in system.modules if module.loaded]
         return ok("the loaded modules are those on disk") if known else None

@@ -37,6 +37,8 @@ TOOL_TIMEOUT_S = 1800.0
 """Of update-initramfs, on a slow machine."""
 USERS_S = 60.0
 """Time limit for finding the users of devices: a program may have millions of files open."""
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
+"""What :func:`content` raises."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
 _IN_INITRD = re.compile(r"/(nodrop(_tun)?|tun|tap|vhost_net)\.ko")
@@ -160,7 +162,7 @@ def content(path: Path) -> bytes:
     """Return a module's content, decompressed.
 
     Raises:
-        OSError, EOFError, lzma.LZMAError, zlib.error: it cannot be read, or is damaged.
+        UNREADABLE: it cannot be read, or is damaged, or the program zstd is missing.
     """
     match path.suffix:
         case ".xz":
@@ -176,7 +178,7 @@ def content(path: Path) -> bytes:
 
 
 def _file_id(path: Path) -> str | None:
-    with suppress(OSError, EOFError, lzma.LZMAError, zlib.error):
+    with suppress(*UNREADABLE):
         return _build_id(content(path))
     return None
 

@@ -126,10 +126,11 @@ def kernels(*each: dict[str, Any]) -> Change:
     return system(kernels=[{**KERNEL, **kernel} for kernel in each])
 
 
-def modules(on_disk: str, of: str = "") -> Change:
+def modules(on_disk: str | None, of: str = "") -> Change:
     def change(data: dict[str, Any]) -> None:
         for module in data["system"]["modules"]:
             module.update(loaded="aa", on_disk=on_disk if of in module["name"] else "aa")
+            module["path"] = module["path"] or f"kernel/{module['name']}.ko.zst"
 
     return change
 
@@ -357,6 +358,7 @@ MACHINE: list[Row] = [
     ("module-old", "stock", [NODROP_KERNEL, STALE], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, STALE], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, modules("aa")], "ok"),
+    ("module-old", "nodrop", [NODROP_KERNEL, modules(None)], "skipped"),
     ("module-old", "stock", [NODROP_KERNEL, BUILT_IN, beside(loaded="")], "warn"),
     ("module-old", "nodrop", [NODROP_KERNEL, BESIDE, beside(loaded="bb")], "ok"),
     ("module-old", "nodrop", [NODROP_KERNEL, BESIDE, beside(loaded="cc")], "warn"),

@@ -259,7 +259,7 @@ def test_from_a_clone(host: Host) -> None:
         f"manpages {local}/share/man/man1",
     ]
     assert (host.root / "etc/modprobe.d/zz-nodrop.conf").exists()
-    write(host.root / "dpkg", "ii ")
+    write(host.root / "dpkg", "ii 0.3.0")
     assert host.json("install --dry-run")["actions"][-1] == SETTLE, "the package's"
 
 
@@ -290,6 +290,17 @@ def test_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["-q", "install"]) == 1
     assert host.ran == []
     assert main(["-q", "install", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("state", ["ii ", "iF ", "iHR", "iU ", "iW ", "rc ", "un ", ""])
+def test_package_installed_in_part(host: Host, state: str) -> None:
+    """The command and the installer agree: the package must be removed by dpkg."""
+    installer = host.clone() / "dkms/install"
+    write(host.root / "dpkg", f"{state}0.3.0\n" if state else "")
+    there = state[:1] == "i"
+    assert Installation(host.root).packaged is there
+    done = subprocess.run([installer, "-n", "-u"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "nodrop-dkms" in done.stderr) == (int(there), there)
 
 
 def test_json_has_the_loaded_driver(host: Host) -> None:
