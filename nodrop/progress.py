@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Show the progress of a long command on stderr.
 
-On a terminal, each step is a live line with its elapsed time. Otherwise a step prints a line
-when it starts and one when it ends.
+A step prints a line when it starts and one when it ends. On a terminal, the first is replaced: it
+shows the running step with its elapsed time, what it does now, and how much of it is done.
 """
 
 from __future__ import annotations
@@ -11,82 +11,70 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
+from threading import Event, RLock, Thread
+from typing import TextIO
 
 from nodrop import screen
 from nodrop.screen import clean, clean_lines
 
+REFRESH_S = 0.25
+_CLEAR = "\r\033[K"
+
 
 class Step:
-    """A running step; created by :meth:`Progress.step`."""
+    """A running step; created by :meth:`Progress.step`.
 
-    def __init__(self, live: RichProgress | None, title: str, total: float | None) -> None:
-        self._live = live
-        self._task = TaskID(0)
-        if live:
-            self._task = live.add_task(escape(title), total=total, detail="")
+    Attributes:
+        total: the amount of work in any unit; None: unknown.
+    """
+
+    def __init__(self, title: str, total: float | None) -> None:
+        self.title = title
+        self.total = total
+        self.began = time.monotonic()
+        self._detail = ""
+        self._done = 0.0
 
     def update(self, detail: str = "", *, done: float | None = None) -> None:
         """Show what is being done now, and how much of ``total`` is done."""
-        if self._live:
-            fields: dict[str, Any] = {"detail": clean(detail)} if detail else {}
-            self._live.update(self._task, completed=done, **fields)
+        self._detail = clean(detail) or self._detail
+        self._done = self._done if done is None else done
 
-    def finish(self, title: str, *, ok: bool) -> None:
-        """Stop the clock, and fill the bar if the step succeeded."""
-        if self._live:
-            task = self._live.tasks[self._task]
-            total = task.total or 1
-            done = total if ok else task.completed
-            title = escape(title) if ok else f"[red]{escape(title)}: failed[/]"
-            self._live.update(self._task, description=title, total=total, completed=done)
-            self._live.stop_task(self._task)
+    def line(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
+        part = f"{min(self._done / self.total, 1):.0%}" if self.total else ""
+        return "  ".join(filter(None, (self.title, part, f"{minutes}:{seconds:02}", self._detail)))
 
 
 class Progress:
     """Steps with elapsed time; a context manager.
 
     Args:
-        console: where to print; None: stderr.
-        color: one of screen.COLORS, for stderr.
+        stream: where to print; None: stderr.
+        color: one of screen.COLORS.
     """
 
     def __init__(
-        self, *, quiet: bool = False, console: Console | None = None, color: str = "auto"
+        self, *, quiet: bool = False, stream: TextIO | None = None, color: str = "auto"
     ) -> None:
         self.quiet = quiet
-        colored = screen.colored(color, sys.stderr)
-        self.console = console or Console(
-            stderr=True,
-            highlight=False,
-            force_terminal=screen.can_move(sys.stderr),
-            color_system="auto" if colored else None,
-            no_color=not colored,
-        )
-        self._live: RichProgress | None = None
+        self._stream = stream
+        self._color = color
+        self._steps: list[Step] = []
+        self._lock = RLock()
+        self._ended = Event()
+        self._ticker: Thread | None = None
 
-    def __enter__(self) -> Self:
-        if self.console.is_terminal and not self.quiet:
-            self._live = RichProgress(
-                SpinnerColumn(finished_text="[green]✓[/]"),
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[detail]}", style="dim", markup=False),
-                console=self.console,
-            )
-            self._live.start()
+    def __enter__(self) -> Progress:
+        if screen.can_move(self._stream or sys.stderr) and not self.quiet:
+            self._ticker = Thread(target=self._tick, daemon=True)
+            self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-            self._live = None
+        if self._ticker:
+            self._ended.set()
+            self._ticker.join()
 
     @contextmanager
     def step(self, title: str, total: float | None = None) -> Iterator[Step]:
@@ -96,21 +84,42 @@ class Progress:
             title: what is done, as a short imperative ("Build the kernel").
             total: the amount of work in any unit; None: unknown.
         """
-        title = clean(title)
-        began = time.monotonic()
-        if not self._live:
-            self.note(f"{title} ...")
-        step = Step(self._live, title, total)
-        ok = False
+        step = Step(clean(title), total)
+        if not self._ticker:
+            self.note(f"{step.title} ...")
+        with self._lock:
+            self._steps.append(step)
+            self._draw()
+        end, style = "failed", "red"
         try:
             yield step
-            ok = True
+            end, style = "done", ""
         finally:
-            step.finish(title, ok=ok)
-            if not self._live:
-                took = time.monotonic() - began
-                self.note(f"{title}: {'done' if ok else 'failed'} after {took:.1f} s")
+            took = time.monotonic() - step.began
+            with self._lock:
+                self._steps.remove(step)
+                self.note(f"{step.title}: {end} after {took:.1f} s", style)
 
-    def note(self, text: str) -> None:
-        if not self.quiet:
-            self.console.print(clean_lines(text), markup=False)
+    def note(self, text: str, style: str = "") -> None:
+        if self.quiet:
+            return
+        stream = self._stream or sys.stderr
+        out = screen.Screen(stream, screen.colored(self._color, stream), None)
+        with self._lock:
+            clear = _CLEAR if self._ticker else ""
+            print(clear + out.paint(clean_lines(text), style), file=stream)
+            self._draw()
+
+    def _tick(self) -> None:
+        while not self._ended.wait(REFRESH_S):
+            self._draw()
+
+    def _draw(self) -> None:
+        """Draw the innermost running step, without its end if it does not fit."""
+        with self._lock:
+            if self._ticker and self._steps:
+                stream = self._stream or sys.stderr
+                line = self._steps[-1].line()
+                while screen.width(line) >= screen.terminal_width(stream):
+                    line = line[:-1]
+                print(_CLEAR + line, end="", file=stream, flush=True)

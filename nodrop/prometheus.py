@@ -207,7 +207,7 @@ def _lines(families: Iterable[MetricFamily]) -> Iterator[str]:
         yield f"# HELP {family.name} {_escaped(family.help)}"
         yield f"# TYPE {family.name} {family.kind}"
         for values, number in family.samples.items():
-            pairs = zip(family.labels, values, strict=True)
+            pairs = zip(family.labels, values)
             quoted = ((label, _escaped(value).replace('"', r"\"")) for label, value in pairs)
             labels = ",".join(f'{label}="{value}"' for label, value in quoted)
             yield f"{family.name}{{{labels}}} {number}" if labels else f"{family.name} {number}"

@@ -15,7 +15,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TextIO
+from typing import TextIO, Union
 
 ESSENTIAL = 9
 """The importance of a column that is never left out of a table."""
@@ -27,7 +27,7 @@ DEFAULT_WIDTH = 80
 """Width of a terminal that does not report it, in columns."""
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
-Cell = str | tuple[str, str]
+Cell = Union[str, tuple[str, str]]
 """A text, or a text and its style, such as ``("12", "bold red")``."""
 
 
@@ -157,14 +157,14 @@ class Screen:
     def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Layout:
         """Lay out a table of at least one column, without printing it."""
         head = [(column.title, "bold") for column in columns]
-        table = [[_measured(cell) for cell in column] for column in zip(head, *rows, strict=True)]
+        table = [[_measured(cell) for cell in column] for column in zip(head, *rows)]
         widths = [max(size for _, _, size in column) for column in table]
         # A column without any known value is left out before the others.
         ranked = [
             replace(column, importance=-1)
             if column.importance < ESSENTIAL and all(text in NO_VALUE for text, _, _ in cells[1:])
             else column
-            for column, cells in zip(columns, table, strict=True)
+            for column, cells in zip(columns, table)
         ]
         shown = _shown(ranked, widths, self.width)
         cells = []
@@ -175,7 +175,7 @@ class Screen:
                 painted = self.paint(text, style) if style else text
                 padded.append(pad + painted if columns[index].right else painted + pad)
             cells.append(padded)
-        lines = [GAP.join(row).rstrip(" ") for row in zip(*cells, strict=True)]
+        lines = [GAP.join(row).rstrip(" ") for row in zip(*cells)]
         left_out = [column.title for index, column in enumerate(columns) if index not in shown]
         return Layout(lines, left_out)
 

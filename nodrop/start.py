@@ -25,8 +25,6 @@ SCHEMA = 3
 """Version of the JSON output; docs/guide.md describes when it changes."""
 CLOSED = 141
 """Exit status if stdout's pipe was closed, as shells report SIGPIPE."""
-# Modules outside of Python's standard library -> their Debian packages.
-_PACKAGES = {"rich": "python3-rich"}
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _DEBUG = "NODROP_DEBUG"
 _COMPLETE = "__complete"
@@ -150,11 +148,6 @@ def main(cli: str = "nodrop.cli") -> int:
         return _failed(f"Cannot write to standard output: {cause.strerror}.")
     except KeyboardInterrupt:
         return _failed("interrupted", status=INTERRUPTED)
-    except ModuleNotFoundError as error:
-        if error.name in _PACKAGES:
-            package = _PACKAGES[error.name]
-            return _failed(f"Python's module {error.name} is missing.", f"apt install {package}")
-        return _unexpected(error)
     except Exception as error:
         return _unexpected(error)
     finally:
@@ -184,7 +177,7 @@ def _unexpected(error: Exception) -> int:
     if os.environ.get(_DEBUG):
         import traceback
 
-        traceback.print_exception(error)
+        traceback.print_exc()
     text = " ".join(str(error).split())
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return _failed(

@@ -96,7 +96,7 @@ def _json(families: Sequence[MetricFamily]) -> dict[str, Any]:
                 "type": family.kind,
                 "help": family.help,
                 "samples": [
-                    {"labels": dict(zip(family.labels, values, strict=True)), "value": number}
+                    {"labels": dict(zip(family.labels, values)), "value": number}
                     for values, number in family.samples.items()
                 ],
             }

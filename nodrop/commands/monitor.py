@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from nodrop import screen
 from nodrop.commands.common import print_json, seconds_from
@@ -183,7 +183,9 @@ def run(arguments: argparse.Namespace) -> int:
             screen.messages(arguments).text(note, "dim")
         for event in monitor.events(arguments.seconds):
             if arguments.json:
-                when = datetime.fromtimestamp(event.time_s, UTC).isoformat(timespec="microseconds")
+                when = datetime.fromtimestamp(event.time_s, timezone.utc).isoformat(
+                    timespec="microseconds"
+                )
                 head = {"time": when, "event": event.kind, "device": event.device or None}
                 print_json("monitor", {**head, **event.more}, compact=True)
             else:

@@ -12,13 +12,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from nodrop import screen
 from nodrop.commands import common
 from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
+from nodrop.enums import StrEnum
 from nodrop.host.counters import Counters, Counts, by_cause, total, wait_ms
 from nodrop.host.model import Device, Host, Qdisc, Queue, driver_cell, gauges_json, owner_json
 from nodrop.host.read import build, read

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import Optional
+
+from nodrop.enums import StrEnum
 
 
 class Severity(StrEnum):
@@ -66,7 +68,7 @@ class Finding:
     verdict: Verdict
 
 
-Check = Callable[..., Verdict | None]
+Check = Callable[..., Optional[Verdict]]
 """A function of the observation and, for a device, its link; returns None if it does not apply."""
 
 

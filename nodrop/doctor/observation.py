@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from nodrop.host import system as host_system
 from nodrop.host.counters import Counters, Counts, by_cause, total, wait_ms
@@ -406,7 +406,7 @@ class Record:
         )
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
+    def from_json(cls, data: dict[str, Any]) -> Record:
         return cls(
             before=Raw.from_json(data["before"]),
             after=Raw.from_json(data["after"]),

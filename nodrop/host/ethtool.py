@@ -81,7 +81,7 @@ def _values(name: str, names: tuple[str, ...], sock: Socket | None) -> dict[str,
     count: int = struct.unpack_from("=4xI", raw)[0]
     # If a queue was attached or detached meanwhile, the counters of the others keep their places.
     values = struct.unpack_from(f"={min(count, len(names))}Q", raw, 8)
-    return dict(zip(names, values, strict=False))
+    return dict(zip(names, values))
 
 
 def checksums(name: str, sock: Socket | None = None) -> bool:

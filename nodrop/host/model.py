@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
+from nodrop.enums import StrEnum
 from nodrop.host.counters import GAUGES, Counters, Counts, by_cause, total
 from nodrop.host.procfs import Cgroup
 from nodrop.screen import Cell

@@ -164,16 +164,15 @@ def content(path: Path) -> bytes:
     Raises:
         UNREADABLE: it cannot be read, or is damaged, or the program zstd is missing.
     """
-    match path.suffix:
-        case ".xz":
-            return lzma.decompress(path.read_bytes())
-        case ".gz":
-            return gzip.decompress(path.read_bytes())
-        case ".zst":
-            done = subprocess.run(["zstd", "-qdc", path], capture_output=True, check=False)
-            if done.returncode != 0:
-                raise EOFError(f"{path} cannot be decompressed: {done.stderr!r}")
-            return done.stdout
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes())
+    if path.suffix == ".gz":
+        return gzip.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        done = subprocess.run(["zstd", "-qdc", path], capture_output=True, check=False)
+        if done.returncode != 0:
+            raise EOFError(f"{path} cannot be decompressed: {done.stderr!r}")
+        return done.stdout
     return path.read_bytes()
 
 

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from nodrop import proc
 from nodrop.errors import NodropError, refused
@@ -69,7 +69,7 @@ class Child:
             self.__exit__()
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +87,7 @@ class Child:
         Raises:
             NodropError: raised by the function, or it did not finish.
             OSError: raised by the function, with its errno and file name.
-            RuntimeError: any other error of the function, with its traceback as a note.
+            RuntimeError: any other error of the function, with its traceback as the cause.
         """
         try:
             answer = json.loads(self._pipe.read())
@@ -98,9 +98,7 @@ class Child:
         if "error" in answer:
             raise NodropError(*answer["error"])
         if "bug" in answer:
-            bug = RuntimeError(answer["bug"])
-            bug.add_note(answer["trace"])
-            raise bug
+            raise RuntimeError(answer["bug"]) from RuntimeError(answer["trace"])
         return answer["result"]
 
 

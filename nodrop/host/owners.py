@@ -173,7 +173,7 @@ def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
         replace(holder, device_netns=_answers(holder.pid, set(doubtful)))
         if doubtful and procfs.answers(holder.user) and time.monotonic() < end
         else holder
-        for holder, doubtful in zip(holders, unclear(holders, names), strict=True)
+        for holder, doubtful in zip(holders, unclear(holders, names))
     ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +134,7 @@ def _unit(parts: list[str]) -> str | None:
 
 def _container(parts: list[str]) -> str | None:
     pods = False
-    for before, part in pairwise(parts):
+    for before, part in zip(parts, parts[1:]):
         pods = pods or part.startswith("kubepods")
         if part.startswith("lxc.payload."):
             return f"lxc:{part.removeprefix('lxc.payload.')}"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Union
 
 from nodrop.errors import NodropError
 from nodrop.host import ethtool, netns, owners
@@ -70,7 +70,7 @@ NAMESPACES_S = 20.0
 IFF_BACKPRESSURE = 0x0080
 """Flag by which an application requests backpressure from the stock driver of Linux 7.3."""
 
-_Owners = dict[tuple[int, str | int], list[Owner]]
+_Owners = dict[tuple[int, Union[str, int]], list[Owner]]
 """Key: inode of the namespace; name of a TUN or TAP device, or ifindex of a macvtap or ipvtap."""
 _TAP_ON = "sys/module/tap/parameters/nodrop"
 """The switch of all macvtap and ipvtap devices; only nodrop's tap has it."""
@@ -136,7 +136,7 @@ class Raw:
     unreached: int = 0
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
+    def from_json(cls, data: dict[str, Any]) -> Raw:
         """Return a record from its JSON; TypeError if it has other fields."""
         machine = dict(data["machine"])
         machine["holders"] = [Holder(**holder) for holder in machine["holders"]]

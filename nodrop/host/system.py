@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from nodrop import proc
 from nodrop.errors import NodropError
@@ -90,7 +90,7 @@ class System:
         return max(fit, key=lambda one: order(one.release), default=None)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
+    def from_json(cls, data: dict[str, Any]) -> System:
         """Return a system from its JSON."""
         kernels = [Kernel(**one) for one in data["kernels"]]
         files = [ModuleFile(**one) for one in data["modules"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Explanations of the kernel's drop reasons, with advice, from reasons.toml.
+"""Explanations of the kernel's drop reasons, with advice, from reasons.ini.
 
 Reasons differ between kernels: many that 6.1 reports as NOT_SPECIFIED have a name later. So a rule
 may also match the function. The first rule that matches applies.
@@ -7,14 +7,13 @@ may also match the function. The first rule that matches applies.
 
 from __future__ import annotations
 
+import pkgutil
 import re
-import tomllib
 from collections.abc import Mapping
+from configparser import ConfigParser
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
+from nodrop.enums import StrEnum
 from nodrop.trace.tracers import Site
 
 
@@ -51,8 +50,18 @@ class Rule:
         )
 
 
-_DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text())
-_FUNCTIONS: dict[str, str] = _DATA["functions"]
+_DATA = ConfigParser(delimiters=("=",), interpolation=None)
+_DATA.read_string((pkgutil.get_data("nodrop.trace", "reasons.ini") or b"").decode())
+_FUNCTIONS = _DATA["functions"]
+
+
+def _sections(kind: str) -> dict[str, dict[str, str]]:
+    """Return the sections of a kind by name; texts of several lines become one."""
+    return {
+        name.partition(" ")[2]: {key: " ".join(text.split()) for key, text in section.items()}
+        for name, section in _DATA.items()
+        if name.startswith(kind)
+    }
 
 
 def _rule(
@@ -67,8 +76,9 @@ def _rule(
     )
 
 
-RULES = tuple(_rule(**rule) for rule in _DATA["rules"])
-CAUSES: dict[str, str] = {cause: entry["why"] for cause, entry in _DATA["causes"].items()}
+RULES = tuple(_rule(**rule) for rule in _sections("rule ").values())
+_CAUSES = _sections("cause ")
+CAUSES = {cause: entry["why"] for cause, entry in _CAUSES.items()}
 """nodrop's causes of drops: why the ring dropped."""
 _RING_RULES = {
     cause: _rule(
@@ -78,7 +88,7 @@ _RING_RULES = {
         Way.TRANSMIT,
         entry["advice"],
     )
-    for cause, entry in _DATA["causes"].items()
+    for cause, entry in _CAUSES.items()
     if "advice" in entry
 }
 """Rules for a full ring whose cause nodrop counts."""

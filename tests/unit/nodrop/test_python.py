@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the command runs on: Python from 3.9 on, its standard library."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from lab.sources import REPOSITORY
+
+SCRIPTS = ("dkms/prove", "dkms/settle")
+SOURCES = [*REPOSITORY.glob("nodrop/**/*.py"), *(REPOSITORY / script for script in SCRIPTS)]
+KNOWN = {*sys.stdlib_module_names, "nodrop"} - {"tomllib"}
+TOO_NEW = {
+    *("contextlib.aclosing", "contextlib.chdir", "datetime.UTC", "enum.StrEnum"),
+    *("inspect.get_annotations", "itertools.pairwise", "types.NoneType", "types.UnionType"),
+    *("typing.ParamSpec", "typing.Self", "typing.TypeAlias", "typing.TypeGuard"),
+}
+"""Some of what 3.9 lacks. In scripts/lint, mypy knows all that 3.10 lacks."""
+KEYWORDS = {"zip": {"strict"}, "dataclass": {"kw_only", "slots"}}
+TYPES = {"None", "bool", "bytes", "dict", "float", "int", "list", "str", "tuple"}
+
+
+def evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """Return all nodes below one, without annotations, which are not evaluated."""
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name not in ("annotation", "returns"):
+                yield child
+                yield from evaluated(child)
+
+
+def too_new(node: ast.AST) -> bool:
+    """Return whether Python 3.9 lacks what a node needs; so does a module outside Python's own."""
+    if isinstance(node, ast.Import):
+        return any(alias.name.split(".")[0] not in KNOWN for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        names = {f"{node.module}.{alias.name}" for alias in node.names}
+        return f"{node.module}".split(".")[0] not in KNOWN or not TOO_NEW.isdisjoint(names)
+    if isinstance(node, ast.Call):
+        refused = KEYWORDS.get(ast.unparse(node.func), set())
+        return any(keyword.arg in refused for keyword in node.keywords)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        sides = {ast.unparse(side).partition("[")[0] for side in (node.left, node.right)}
+        return not TYPES.isdisjoint(sides)
+    return False
+
+
+def test_nothing_too_new() -> None:
+    assert len(SOURCES) > 40
+    found = {}
+    for path in SOURCES:
+        tree = ast.parse(path.read_bytes(), str(path), feature_version=(3, 9))
+        if wrong := [ast.unparse(node) for node in evaluated(tree) if too_new(node)]:
+            found[path.name] = wrong
+    assert found == {}
+
+
+def test_old_python() -> None:
+    code = "import sys; sys.version_info = (3, 6, 8); import nodrop.start"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (4, "", 1)
