@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 export LAB_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \
-	man clean deb install uninstall
+	man clean deb zipapp install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -56,6 +56,9 @@ man: bootstrap ## The man pages, into out/man
 
 deb: ## Debian packages into out/deb
 	@packaging/deb
+
+zipapp: ## The command in one file, out/nodrop.pyz, for hosts with Python 3.9 where nothing is installed
+	@packaging/lay zipapp out/nodrop.pyz
 
 install: ## The DKMS modules and the command, with sudo; KVER=all or a version, SOURCE=its source
 	@dkms/install $(if $(KVER),-k "$(KVER)") $(if $(SOURCE),-s "$(SOURCE)")

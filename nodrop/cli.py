@@ -11,7 +11,6 @@ import argparse
 import difflib
 import importlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from nodrop import start
@@ -92,7 +91,7 @@ _OPTIONS = {
     "--color WHEN": "auto, always or never; auto respects NO_COLOR",
     "--version, --help": "print the version or this help, and exit",
 }
-_ROOT = Path(__file__).resolve().parents[1]
+_VERSION = __file__.removesuffix("nodrop/cli.py") + "kmod/VERSION"
 
 
 class Parser(argparse.ArgumentParser):
@@ -118,7 +117,9 @@ def add_options(parser: argparse.ArgumentParser, *, netns: bool = True) -> None:
 
 def version() -> str:
     try:
-        return (_ROOT / "kmod" / "VERSION").read_text().strip()
+        # The loader also reads from nodrop.pyz.
+        data: bytes = __loader__.get_data(_VERSION)  # type: ignore[name-defined]
+        return data.decode().strip()
     except OSError as error:
         raise NodropError(
             f"This copy of nodrop is incomplete: {error.filename}: {error.strerror}.",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +17,15 @@ from nodrop.host.settings import can_keep
 from nodrop.host.system import APT, System, headers_package
 from nodrop.proc import join
 
-_CLONE = (Path(__file__).parents[2] / "packaging/lay").exists()
+_PLACE = Path(__file__).absolute().parents[2]
+"""The directory of this command, or its file nodrop.pyz."""
+_CLONE = (_PLACE / "packaging/lay").exists()
 
 
 def command(*words: str) -> str:
-    """Return a nodrop command line that works here: a clone has no ``nodrop`` in PATH."""
+    """Return a nodrop command line that works here: PATH may have no ``nodrop``."""
+    if _PLACE.is_file() and not shutil.which("nodrop"):
+        return join(sys.executable, str(_PLACE), *words)
     start = ("python3", "-m") if _CLONE and not shutil.which("nodrop") else ()
     return join(*start, "nodrop", *words)
 

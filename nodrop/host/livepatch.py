@@ -237,7 +237,13 @@ def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], 
 
     Raises:
         NodropError: it cannot be built, or does not fit; the hint has the reason.
+        UnsupportedError: the sources are missing, as in nodrop.pyz.
     """
+    if not (_REPOSITORY / "kmod").is_dir():
+        raise UnsupportedError(
+            "This copy of nodrop cannot build modules.",
+            "Run the command of a clone or of the package nodrop.",
+        )
     if source is None:
         source = out / "source"
         _make([_REPOSITORY / "dkms/source", kernel, source], on_line)
