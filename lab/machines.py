@@ -54,7 +54,7 @@ for kernel in /lib/modules/*; do
 	/usr/src/nodrop-*/dkms/install -k "${{kernel##*/}}" -s /var/tree
 	modinfo -k "${{kernel##*/}}" -F filename nodrop_tun | grep /updates/
 done
-grep -x nodrop_tun /etc/modules-load.d/nodrop.conf
+grep -x nodrop_tun /etc/modules-load.d/zz-nodrop.conf
 """
 """For a kernel whose package has no source package."""
 _COMMAND = "dpkg --install {package}\n"
@@ -63,7 +63,7 @@ dpkg --purge nodrop-dkms
 for kernel in /lib/modules/*; do
 	modinfo -k "${kernel##*/}" -F filename tun | grep -e /kernel/ -e builtin
 done
-test ! -e /etc/modules-load.d/nodrop.conf
+test ! -e /etc/modules-load.d/zz-nodrop.conf
 """
 _LIVE = """\
 mkdir -p {tools}/live/twin

@@ -74,6 +74,8 @@ def install(observation: Observation) -> tuple[str, ...]:
 
 def install_command(system: System) -> str:
     """Return the command that installs nodrop; elsewhere than on APT, it needs a source tree."""
+    if _PLACE.is_file():
+        return "# install nodrop on this machine: nodrop.pyz has no modules"
     if not (_CLONE or system.tree):
         # With the package of the command alone, 'nodrop install' has no sources.
         return (

@@ -28,7 +28,6 @@ from nodrop.host.livepatch import Livepatch
 from nodrop.proc import join
 
 HEAD = "# Made by 'nodrop set', which changes it."
-_HEAD = re.compile(r"# Made by 'nodrop .*")
 _OPTIONS_LINE = re.compile(
     r"options (?P<key>(?:tun|nodrop_tun) nodrop(?==[01]$)|nodrop guard_ms)=(?P<value>\d+)"
 )
@@ -48,11 +47,6 @@ _RULE_LINE = re.compile(
 )
 NO_NAMES = (".", "..", "default", "all")
 """The kernel gives no device one of these names."""
-_FILES = {
-    "81-nodrop-set.rules": (_RULE_LINE, "80-nodrop.rules"),
-    "zz-nodrop-set.conf": (_OPTIONS_LINE, "nodrop.conf"),
-}
-"""The files -> their lines, and their names in development versions, which others may use, too."""
 FLAG = "nodrop"
 _CLASS = Path("/sys/class/net")
 _IFF_BACKPRESSURE = 0x0080
@@ -62,54 +56,33 @@ _INSTALL = "'nodrop livepatch load' patches the running driver; 'nodrop install'
 _INSTALL_BESIDE = "'nodrop install' installs nodrop's driver beside the built-in one."
 
 
-def read_lines(file: Path) -> list[re.Match[str]]:
+def read_lines(file: Path, line: re.Pattern[str]) -> list[re.Match[str]]:
     """Return the matches of the lines below the head; none if there is no file.
 
     Raises:
         NodropError: the file cannot be read, or has lines that nodrop did not write.
     """
-    for one in (file, *_earlier(file)):
-        try:
-            text = one.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise file_error(file, error) from error
-        lines = _own_lines(file, text)
-        if lines is None:
-            raise NodropError(
-                f"{file} has lines that nodrop did not write.", "Move them into another file."
-            )
-        return lines
-    return []
-
-
-def _own_lines(file: Path, text: str) -> list[re.Match[str]] | None:
-    """Return the matches of the lines below the head; None: not all lines are nodrop's."""
-    line = _FILES[file.name][0]
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise file_error(file, error) from error
     head, *lines = text.splitlines() or [""]
-    matches = [line.fullmatch(one) for one in lines]
-    if not _HEAD.fullmatch(head) or None in matches:
-        return None
+    matches = [line.fullmatch(text) for text in lines]
+    if head != HEAD or None in matches:
+        raise NodropError(
+            f"{file} has lines that nodrop did not write.", "Move them into another file."
+        )
     return [match for match in matches if match]
-
-
-def _earlier(file: Path) -> list[Path]:
-    """Return the file of a development version, if it exists and has only nodrop's lines."""
-    earlier = file.with_name(_FILES[file.name][1])
-    with suppress(OSError):
-        if _own_lines(file, earlier.read_text(encoding="utf-8", errors="replace")) is not None:
-            return [earlier]
-    return []
 
 
 def write_command(file: Path, lines: list[str]) -> str:
     """Return the shell command that does the same as :func:`write_lines`."""
-    earlier = list(map(str, _earlier(file)))
     if not lines:
-        return join("rm", "-f", str(file), *earlier)
-    printed = join("printf", "%s\\n", HEAD, *lines) + f" > {join(str(file))}"
-    return "; ".join([printed, *(join("rm", one) for one in earlier)])
+        return join("rm", str(file))
+    printed = join("printf", "%s\\n", HEAD, *lines)
+    return f"{printed} > {join(str(file))}"
 
 
 @contextmanager
@@ -144,8 +117,6 @@ def write_lines(file: Path, lines: list[str]) -> None:
             replace_file(file, "".join(f"{line}\n" for line in (HEAD, *lines)).encode())
         else:
             file.unlink(missing_ok=True)
-        for earlier in _earlier(file):
-            earlier.unlink()
     except OSError as error:
         raise file_error(file, error) from error
 
@@ -290,7 +261,7 @@ class Default:
             write_lines(self.file, self.lines(value))
 
     def _read(self) -> dict[str, str]:
-        return {line["key"]: line["value"] for line in read_lines(self.file)}
+        return {line["key"]: line["value"] for line in read_lines(self.file, _OPTIONS_LINE)}
 
     def _key(self, module: str) -> str:
         return f"{module} {self._module_parameter.name}"
@@ -298,7 +269,7 @@ class Default:
     def _base(self, module: str) -> str:
         """Return the value at the next load without nodrop's file: of the administrator's files."""
         value = self._module_parameter.usual
-        for file in sorted({*self.file.parent.glob("*.conf")} - {self.file, *_earlier(self.file)}):
+        for file in sorted({*self.file.parent.glob("*.conf")} - {self.file}):
             with suppress(OSError):
                 for line in file.read_text(errors="replace").splitlines():
                     options, _, given = line.partition(f" {self._module_parameter.name}=")
@@ -377,7 +348,7 @@ class Rules:
             NodropError: the file has other lines than nodrop's.
         """
         kept: dict[str, bool] = {}
-        for match in read_lines(self.file):
+        for match in read_lines(self.file, _RULE_LINE):
             kept.pop(match["pattern"], None)
             kept[match["pattern"]] = match["value"] == "on"
         return kept

