@@ -69,6 +69,7 @@ NODROP = Program(
         Command("change", "set", "set", "switch backpressure of devices on or off", netns=True),
         Command("change", "install", "install", "install nodrop's drivers"),
         Command("change", "uninstall", "install", "remove nodrop's drivers"),
+        Command("change", "reload", "reload", "load the installed drivers: sessions end"),
         Command("change", "livepatch", "livepatch", "patch the running drivers, or undo that"),
     ),
     "man nodrop-{}",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodrop.commands import common
+from nodrop.host import modules
 from nodrop.host.installation import Installation
 
 
@@ -70,7 +71,5 @@ def _report(
     """Print what was done or would be done, and which tun is loaded now."""
     more = {"kernel": place.kernel, "installed": place.installed, "loaded": place.loaded}
     if not (arguments.json or arguments.dry_run):
-        drivers = {None: "no tun", "stock": "the stock tun", "live": "the stock tun, livepatched"}
-        now = drivers.get(place.loaded, "nodrop's tun")
-        sentences = [*sentences, f"Loaded now: {now}."]
+        sentences = [*sentences, modules.loaded_now(place.loaded)]
     return common.report(arguments, arguments.name, actions, sentences, changed=changed, **more)

@@ -119,7 +119,7 @@ def restart(observation: Observation) -> tuple[str, ...]:
         for holder in observation.host_holders
     )
     persistent = (device.label for device in observation.host.devices if device.persist)
-    return modules.restart(observation.system.modules, users, persistent)
+    return modules.restart(observation.system.modules, users, persistent, command("reload"))
 
 
 def flow_control(observation: Observation, link: Link) -> tuple[str, ...]:

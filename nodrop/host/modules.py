@@ -99,6 +99,13 @@ def driver(root: Path) -> str | None:
     return "live" if (root / "sys/kernel/livepatch/nodrop_live").exists() else "stock"
 
 
+def loaded_now(which: str | None) -> str:
+    """Return a sentence about the loaded tun, which :func:`driver` has returned."""
+    names = {None: "no tun", "stock": "the stock tun", "live": "the stock tun, livepatched"}
+    name = names.get(which, "nodrop's tun")
+    return f"Loaded now: {name}."
+
+
 def tun_built_in(root: Path) -> bool:
     """Return whether the running kernel's own tun is built in, so that it has no directory.
 
@@ -213,8 +220,24 @@ def by_unit(users: Iterable[User]) -> tuple[str, str]:
     return join(*units), ", ".join(others)
 
 
+def to_exchange(files: Iterable[ModuleFile]) -> tuple[list[str], str]:
+    """Return the modules to unload, in order, and the one to load then ("": none).
+
+    macvtap and ipvtap use tap: it stays unless it differs from the one on disk.
+
+    Args:
+        files: of all MODULES.
+    """
+    known = list(files)
+    loaded = [one.name for one in known if one.loaded != "" and (one.name != "tap" or one.stale)]
+    beside = [one for one in known if one.name == BESIDE and (one.path or one.loaded != "")]
+    if not beside:
+        return loaded, "tun"
+    return loaded, BESIDE if beside[0].path else ""
+
+
 def restart(
-    files: Sequence[ModuleFile], users: Iterable[User], persistent: Iterable[str]
+    files: Sequence[ModuleFile], users: Iterable[User], persistent: Iterable[str], reload: str = ""
 ) -> tuple[str, ...]:
     """Return shell commands that replace the loaded modules by those on disk.
 
@@ -222,15 +245,17 @@ def restart(
         files: of all MODULES.
         users: processes that have devices open.
         persistent: labels of devices that exist without a process.
+        reload: the command line of 'nodrop reload'; "": it is not installed.
     """
-    # macvtap and ipvtap use tap: leave it loaded unless it differs from the one on disk.
-    loaded = [one.name for one in files if one.loaded != "" and (one.name != "tap" or one.stale)]
+    loaded, load = to_exchange(files)
     units, others = by_unit(users)
     lines = []
     if others:
         lines.append(f"# stop {others}, and start it again at the end")
     if labels := sorted(persistent):
         lines.append(f"# delete the persistent devices: {', '.join(labels)}")
+    if reload:
+        return (*lines, reload)
     if units:
         lines.append(f"systemctl stop {units}")
     if "tap" in loaded:
@@ -238,11 +263,8 @@ def restart(
         lines.append("modprobe -r macvtap ipvtap")
     if loaded:
         lines.append(f"rmmod {' '.join(loaded)}")
-    beside = [one for one in files if one.name == BESIDE and (one.path or one.loaded != "")]
-    if not beside:
-        lines.append("modprobe tun")
-    elif beside[0].path:
-        lines.append(f"modprobe {BESIDE}")
+    if load:
+        lines.append(f"modprobe {load}")
     if units:
         lines.append(f"systemctl start {units}")
     return tuple(lines)
@@ -318,10 +340,11 @@ def _replace_loaded(root: Path) -> None:
         f"{' and '.join(stale)}: loaded and in use, so not replaced yet (reference counts: "
         f"{counts}). The modules on disk replace them at a reboot, or by:"
     )
-    users, persistent = list(_users(root, _DEVICE_NODE)), list(_persistent(root, stale))
+    users, persistent = list(device_users(root)), list(_persistent(root, stale))
     if not users and not persistent:
         _note("    # stop their users: none is visible here")
-    for line in restart(files, users, persistent):
+    there = any((root / f"usr/{folder}bin/nodrop").exists() for folder in ("", "local/"))
+    for line in restart(files, users, persistent, "nodrop reload" if there else ""):
         _note(f"    {line}")
 
 
@@ -377,6 +400,15 @@ def _references(root: Path, name: str) -> int | None:
     with suppress(OSError, ValueError):
         return int((root / "sys/module" / name / "refcnt").read_text())
     return None
+
+
+def device_users(root: Path) -> Iterator[User]:
+    """Yield the processes that have a device of the modules open.
+
+    Args:
+        root: parent of ``proc``.
+    """
+    return _users(root, _DEVICE_NODE)
 
 
 def _users(root: Path, node: re.Pattern[str]) -> Iterator[User]:

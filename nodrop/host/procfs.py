@@ -18,6 +18,7 @@ _ID = re.compile(r"(?:(?P<by>.*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?")
 _RUNTIMES = {"docker": "docker", "libpod": "podman"}
 _VM = re.compile(r"/(?:machine-)?qemu-[0-9]+-([^/]+)\.(?:scope|libvirt-qemu)(?:/|$)")
 _DROPPED = re.compile("[^0-9A-Za-z]")  # libvirt removes these from a domain's name
+CAP_NET_ADMIN, CAP_SYS_MODULE = 12, 16
 _KERNEL = 0x4000 | 0x200000
 """PF_USER_WORKER and PF_KTHREAD: threads that only run kernel code."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -93,6 +94,14 @@ class Cgroup:
         runtime, _, name = (self.container or "").partition(":")
         short = name[:12] if _ID.fullmatch(name) else name
         return f"{runtime}:{short}" if name else self.unit or ""
+
+
+def capable(number: int) -> bool:
+    """Return whether this process has a capability: root of a container may lack it."""
+    with suppress(OSError, IndexError, ValueError):
+        text = Path("/proc/self/status").read_text()
+        return bool(int(text.partition("\nCapEff:")[2].split()[0], 16) >> number & 1)
+    return False
 
 
 @lru_cache(1024)

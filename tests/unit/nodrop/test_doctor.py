@@ -580,7 +580,7 @@ def test_check(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("path", ["/usr/bin/nodrop", None])
 @pytest.mark.parametrize(
     ("check", "changes", "line"),
-    [("driver-stock", [], "{} install"), ("module-old", [STALE], "rmmod vhost_net tun nodrop")],
+    [("driver-stock", [], "{} install"), ("module-old", [STALE], "{} reload")],
 )
 def test_fix_runs_here_and_the_livepatch_is_last(
     monkeypatch: pytest.MonkeyPatch, path: str | None, check: str, changes: list[Change], line: str

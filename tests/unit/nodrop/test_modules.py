@@ -244,6 +244,15 @@ def test_users_are_named(machine: Machine) -> None:
     assert machine.asked() == []
 
 
+def test_reload_is_named_if_it_is_installed(machine: Machine) -> None:
+    machine.load("tun", OLD, 1)
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.write("usr/local/bin/nodrop")
+    lines = machine.settle().splitlines()
+    assert lines[-1].split(maxsplit=1)[1] == "nodrop reload"
+    assert not any("rmmod" in line for line in lines)
+
+
 def test_nodrops_livepatch_keeps_the_drivers(machine: Machine) -> None:
     machine.load("tun", OLD, 0)
     machine.write("sys/kernel/livepatch/nodrop_live/enabled", "1\n")

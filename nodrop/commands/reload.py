@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop reload``: let the running kernel use the modules on disk."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from nodrop.commands import common
+from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.host import modules, procfs, reload
+from nodrop.screen import clean
+
+ROOT = Path("/")
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "reload",
+        description="Replace the loaded modules by those on disk, after nodrop was installed, "
+        "upgraded or removed: stop the services that have devices open, unload, load, and start "
+        "the services again, also if something fails. Their sessions end. It continues if the "
+        "session that runs it ends.",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands only")
+    for name in ("stop", "start"):
+        text = f"shell command that {name}s programs that are no services of systemd"
+        parser.add_argument(f"--{name}", metavar="COMMAND", default="", help=text)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if bool(arguments.stop) != bool(arguments.start):
+        raise UsageError("--stop and --start belong together.", "Give both.")
+    plan = reload.plan(ROOT, arguments.stop, arguments.start)
+    if plan is None:
+        return _report(arguments, [], [], ["The loaded modules are those on disk."])
+    ends = plan.ends
+    if arguments.dry_run:
+        plan.require()
+        return _report(arguments, plan.lines(), ends, [_ending(ends)])
+    common.require_root("reload modules")
+    if not procfs.capable(procfs.CAP_SYS_MODULE):
+        raise UnsupportedError(
+            "This container may not unload modules (CAP_SYS_MODULE).", "Run this on its host."
+        )
+    plan.require()
+    if not arguments.yes:
+        _confirm(ends)
+    done, log, interrupted = reload.run(plan.script(ROOT), _print(arguments), ROOT)
+    if not done:
+        raise NodropError(
+            "The modules were not all replaced, or a service did not start.",
+            "\n".join(
+                [*log[-8:], f"The log: /{reload.LOG}. 'nodrop doctor' shows what is loaded."]
+            ),
+        )
+    if reload.plan(ROOT):
+        raise NodropError(
+            "The loaded modules are still not those on disk.",
+            "'dmesg' shows why the kernel refused them; 'nodrop doctor' shows what is loaded.",
+        )
+    _report(arguments, plan.lines(), ends, [], changed=True)
+    if interrupted:
+        sys.stdout.flush()
+        raise KeyboardInterrupt
+    return 0
+
+
+def _ending(ends: list[str]) -> str:
+    return f"Sessions end of: {', '.join(ends)}." if ends else "No program has a device open."
+
+
+def _confirm(ends: list[str]) -> None:
+    """Ask on stderr.
+
+    Raises:
+        NodropError: the answer is not yes.
+        UsageError: nobody can answer.
+    """
+    if not sys.stdin or not sys.stdin.isatty():
+        raise UsageError(_ending(ends), "Use --yes to confirm that.")
+    print(clean(_ending(ends)), "Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NodropError("Nothing was changed.")
+
+
+def _print(arguments: argparse.Namespace) -> Callable[[str], None]:
+    def show(line: str) -> None:
+        if not arguments.quiet:
+            print(clean(line), file=sys.stderr)
+
+    return show
+
+
+def _report(
+    arguments: argparse.Namespace,
+    actions: list[str],
+    ends: list[str],
+    sentences: list[str],
+    *,
+    changed: bool = False,
+) -> int:
+    loaded = modules.driver(ROOT)
+    if not arguments.json and not arguments.dry_run:
+        sentences = [*sentences, modules.loaded_now(loaded)]
+    return common.report(
+        arguments, "reload", actions, sentences, ends=ends, changed=changed, loaded=loaded
+    )

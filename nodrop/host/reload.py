@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Replace the loaded modules by those on disk, by a script that outlives its caller's session.
+
+The session may run through the VPN that is stopped. So the script runs in a transient unit of
+systemd, or without systemd in a session of its own, and writes what it does to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop import proc
+from nodrop.errors import NodropError, deferred
+from nodrop.host import modules, read
+from nodrop.host.modules import ModuleFile, User
+from nodrop.proc import join
+
+UNIT = "nodrop-reload"
+LOG = "var/log/nodrop/reload.log"
+STEP_TIMEOUT_S = 300
+"""Of each step: systemd kills a service that does not stop after 90 seconds."""
+_UNLOAD_TRIES = 5
+_ROUTES = ("macvtap", "ipvtap")
+"""Modules that use tap."""
+
+_SCRIPT = """\
+# Made by 'nodrop reload'. Whatever fails, what was stopped is started again.
+exec >>{log} 2>&1 </dev/null
+PATH=$PATH:/usr/sbin:/sbin
+trap : HUP INT TERM
+
+step() {{
+	echo "+ $*"
+	timeout -k 10 {limit} "$@"
+}}
+
+# A device may go some time after its file.
+unload() {{
+	[ -e {modules}/$1/initstate ] || return 0
+	for try in {tries}; do
+		step rmmod "$1" && return
+		sleep 1
+	done
+	echo "$1 is still in use: reference count $(cat {modules}/$1/refcnt)"
+	return 1
+}}
+
+replace() {{
+	:{replace}
+}}
+
+failed=0
+replace || {{
+	failed=1
+	echo 'not replaced; what was stopped is started again, with the driver that loads'{load}
+}}{start}
+tun="the kernel's own"
+[ ! -e {modules}/{tun}/parameters/nodrop ] || tun=nodrop\\'s
+echo "tun is $tun now"
+exit $failed
+"""
+
+
+@dataclass(frozen=True)
+class Reload:
+    """What is to be stopped, unloaded, loaded and started.
+
+    Attributes:
+        files: all modules (:data:`modules.MODULES`).
+        users: processes that have devices open.
+        devices: labels of devices that do not go with a process, and keep a module loaded.
+        stop, start: commands of the administrator for users that are no services; may be empty.
+    """
+
+    files: Sequence[ModuleFile]
+    users: Sequence[User]
+    devices: Sequence[str]
+    stop: str = ""
+    start: str = ""
+
+    @property
+    def units(self) -> list[str]:
+        """The services to stop and to start, each once."""
+        return list(dict.fromkeys(filter(None, (user.cgroup.service for user in self.users))))
+
+    @property
+    def ends(self) -> list[str]:
+        """Name each process whose sessions end."""
+        return [
+            f"{user.name}({user.pid})" + (f" of {label}" if (label := user.cgroup.label) else "")
+            for user in self.users
+        ]
+
+    def require(self) -> None:
+        """Check that all users can be stopped.
+
+        Raises:
+            NodropError: one cannot; the hint is how to.
+        """
+        others = [user for user in self.users if not user.cgroup.service]
+        if self.devices:
+            raise NodropError(
+                f"{', '.join(sorted(self.devices))}: no program creates these devices again.",
+                "Delete them, run this again, and create them again. Or reboot.",
+            )
+        if others and not self.stop:
+            names = ", ".join(f"{user.name}({user.pid})" for user in others)
+            raise NodropError(
+                f"No service of systemd, so it cannot be started again: {names}.",
+                "Stop it (a virtual machine: shut it down from the host), run this again, and "
+                "start it. Or name your commands: --stop 'COMMAND' --start 'COMMAND'.",
+            )
+
+    def steps(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the commands that replace the modules, those that load, and those that start."""
+        unload, load = modules.to_exchange(self.files)
+        units = self.units
+        stop = [f"systemctl stop {join(*units)}"] if units else []
+        start = [f"systemctl start {join(*units)}"] if units else []
+        stop += [join("sh", "-c", self.stop)] if self.stop else []
+        start += [join("sh", "-c", self.start)] if self.start else []
+        above = [f"rmmod {name}" for name in _ROUTES] if "tap" in unload else []
+        loads = [f"modprobe {load}"] if load else []
+        return [*stop, *above, *(f"rmmod {name}" for name in unload)], loads, start
+
+    def lines(self) -> list[str]:
+        """Return all commands, in order."""
+        return [line for part in self.steps() for line in part]
+
+    def script(self, root: Path = Path("/")) -> str:
+        """Return the shell script.
+
+        Args:
+            root: parent of ``sys`` and ``var``.
+        """
+        first, loads, start = self.steps()
+        first = [
+            line.replace("rmmod", "unload") if line.startswith("rmmod ") else f"step {line}"
+            for line in first
+        ]
+        loads = [f"step {line}" for line in loads]
+        return _SCRIPT.format(
+            log=join(str(root / LOG)),
+            limit=STEP_TIMEOUT_S,
+            modules=join(str(root / "sys/module")),
+            tries=" ".join(map(str, range(_UNLOAD_TRIES))),
+            replace="".join(f" &&\n\t{line}" for line in (*first, *loads)),
+            load="".join(f"\n\t{line}" for line in loads),
+            tun=modules.to_exchange(self.files)[1] or "tun",
+            start="".join(f"\nstep {line} || failed=1" for line in start),
+        )
+
+
+def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | None:
+    """Return what is to be done; None: the loaded modules are those on disk.
+
+    Raises:
+        NodropError: nodrop's livepatch is loaded, or a namespace cannot be read.
+    """
+    release = os.uname().release
+    files = modules.read(root, release)
+    patches = modules.other_livepatches(root) if modules.installed(root, release) else {}
+    stale = [one.name for one in modules.replaceable(files, patches) if one.stale]
+    if not stale and not modules.to_load(files):
+        return None
+    if (root / "sys/kernel/livepatch/nodrop_live").is_dir():
+        raise NodropError(
+            "The running drivers are patched by nodrop's livepatch.",
+            "Run 'nodrop livepatch unload' first.",
+        )
+    return Reload(files, list(modules.device_users(root)), _devices(stale), stop, start)
+
+
+def _devices(stale: Sequence[str]) -> list[str]:
+    """Return the labels of devices, in all namespaces, that keep one of these modules loaded."""
+    host = read.build(read.read(everywhere=True))
+    return [
+        device.label
+        for device in host.devices
+        if (device.persist and not device.direct) or (device.direct and "tap" in stale)
+    ]
+
+
+def run(
+    script: str, on_line: Callable[[str], None], root: Path = Path("/")
+) -> tuple[bool, list[str], bool]:
+    """Run the script to its end, whatever signal arrives; it also survives this process.
+
+    Args:
+        on_line: called with each line of its log.
+        root: parent of ``run`` and ``var``.
+
+    Returns:
+        Whether it succeeded, its log, and whether a signal arrived.
+
+    Raises:
+        NodropError: it cannot be started.
+    """
+    file, log = root / f"run/{UNIT}.sh", root / LOG
+    try:
+        for path in (file, log):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+        file.write_text(script)
+        log.touch()
+    except OSError as error:
+        raise NodropError(f"{error.filename} cannot be written: {error.strerror}.") from error
+    command = ["/bin/sh", str(file)]
+    if (root / "run/systemd/system").is_dir():
+        # KillMode: a program that --start has started stays.
+        options = ("--collect", "--wait", "--quiet", f"--unit={UNIT}", "-pKillMode=process")
+        command = [proc.require("systemd-run", "systemd"), *options, *command]
+    lines: list[str] = []
+    with deferred() as interrupted, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+        ended = False
+        while not ended:
+            ended = process.poll() is not None
+            for line in log.read_text(errors="replace").splitlines(keepends=True)[len(lines) :]:
+                if line.endswith("\n") or ended:
+                    lines.append(line.rstrip("\n"))
+                    on_line(lines[-1])
+            time.sleep(0 if ended else proc.POLL_S)
+        errors.seek(0)
+        if process.returncode and not lines:
+            why = errors.read().decode(errors="replace").strip()
+            raise NodropError("The modules could not be replaced; nothing was stopped.", why)
+    return process.returncode == 0, lines, interrupted()

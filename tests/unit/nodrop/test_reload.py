@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop reload``: what it refuses, and its script, which always starts what it stopped.
+
+proof/programs/cmd_reload.py has it with real modules and a terminal that hangs up.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from schema import answer
+from stubs import before, programs, write
+from test_modules import NEW, NOTE, OLD, RELEASE
+
+from nodrop.cli import main
+from nodrop.commands import reload as command
+from nodrop.host import procfs, reload
+
+Capture = pytest.CaptureFixture[str]
+STUBS = {
+    name: f'M=$HOST/sys/module; echo "{name} $*" >>"$HOST/ran"; '
+    f'! grep -q "^{name} " "$HOST/fails" || exit 1; {text}'
+    for name, text in {
+        "systemctl": "",
+        "rmmod": 'rm -r "$M/$1"',
+        "modprobe": '[ ! -e "$M/tun" ] || exit 0; mkdir -p "$M/tun/notes" "$M/tun/parameters"; '
+        'echo live >"$M/tun/initstate"; cp "$HOST/note" "$M/tun/notes/.note.gnu.build-id"; '
+        'touch "$M/tun/parameters/nodrop"',
+        "vpn": "",
+        # It has options, then the command.
+        "systemd-run": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    }.items()
+}
+VPN = "0::/system.slice/openvpn@a.service\n"
+UNLOAD = ["rmmod vhost_net", "rmmod tun"]
+STOP, START = (f"systemctl {verb} openvpn@a.service" for verb in ("stop", "start"))
+LOAD = ["modprobe tun"]
+
+
+class Host:
+    """A root directory with the stock tun loaded, nodrop's on disk, and a VPN."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.devices: list[str] = []
+        programs(root / "bin", STUBS)
+        folder = root / "lib/modules" / RELEASE
+        for name in ("tun", "nodrop", "vhost_net"):
+            write(folder / f"updates/dkms/{name}.ko", NOTE + bytes.fromhex(NEW))
+            with (folder / "modules.dep").open("a") as file:
+                file.write(f"updates/dkms/{name}.ko:\n")
+        write(root / "note", NOTE + bytes.fromhex(NEW))
+        write(root / "fails")
+        self.load("tun")
+        self.load("vhost_net")
+        self.open(81, "openvpn", VPN)
+
+    def load(self, name: str) -> None:
+        write(self.root / f"sys/module/{name}/initstate", "live\n")
+        write(self.root / f"sys/module/{name}/refcnt", "1\n")
+        note = NOTE + bytes.fromhex(OLD)
+        write(self.root / f"sys/module/{name}/notes/.note.gnu.build-id", note)
+
+    def open(self, pid: int, name: str, cgroup: str) -> None:
+        write(self.root / f"proc/{pid}/comm", f"{name}\n")
+        write(self.root / f"proc/{pid}/cgroup", cgroup)
+        (self.root / f"proc/{pid}/fd").mkdir()
+        (self.root / f"proc/{pid}/fd/4").symlink_to("/dev/net/tun")
+
+    @property
+    def ran(self) -> list[str]:
+        file = self.root / "ran"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path)
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
+    monkeypatch.setenv("HOST", str(tmp_path))
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(procfs, "capable", lambda _: True)
+    monkeypatch.setattr(reload, "_devices", lambda _: made.devices)
+    monkeypatch.setattr(reload, "_UNLOAD_TRIES", 1)
+    return made
+
+
+def test_dry_run_prints_what_is_done(host: Host, capsys: Capture) -> None:
+    data = answer(capsys, "reload", "--dry-run")
+    assert host.ran == []
+    assert (data["ends"], data["loaded"]) == (["openvpn(81) of openvpn@a.service"], "stock")
+    done = answer(capsys, "reload", "--yes")
+    assert (done["changed"], done["loaded"]) == (True, "nodrop")
+    assert host.ran == data["actions"] == done["actions"] == [STOP, *UNLOAD, *LOAD, START]
+    assert "tun is nodrop's now" in (host.root / reload.LOG).read_text()
+    assert answer(capsys, "reload")["changed"] is False
+
+
+def test_in_a_unit_of_its_own(host: Host) -> None:
+    (host.root / "run/systemd/system").mkdir(parents=True)
+    assert main(["-q", "reload", "--yes"]) == 0
+    first, *rest = host.ran
+    assert first.startswith("systemd-run ")
+    assert "--unit=nodrop-reload" in first
+    assert rest == [STOP, *UNLOAD, *LOAD, START]
+    # systemd refuses a second unit of that name.
+    host.load("tun")
+    write(host.root / "fails", "systemd-run \n")
+    assert main(["-q", "reload", "--yes"]) == 1
+    assert STOP not in host.ran[len(rest) + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("fails", "ran"),
+    [
+        ("systemctl ", [STOP, *LOAD, START]),
+        ("rmmod ", [STOP, UNLOAD[0], *LOAD, START]),
+        ("modprobe ", [STOP, *UNLOAD, *LOAD, *LOAD, START]),
+    ],
+)
+def test_services_start_again_whatever_fails(
+    host: Host, capsys: Capture, fails: str, ran: list[str]
+) -> None:
+    write(host.root / "fails", f"{fails}\n")
+    assert main(["-q", "reload", "--yes"]) == 1
+    assert host.ran == ran
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_another_driver_loads(host: Host, capsys: Capture) -> None:
+    """The kernel refuses nodrop's, and modprobe takes its own."""
+    write(host.root / "note", NOTE + bytes.fromhex(OLD))
+    assert main(["-q", "reload", "--yes"]) == 1
+    assert host.ran[-1] == START
+    assert "still not those on disk" in capsys.readouterr().err
+
+
+def test_what_cannot_be_started_again(host: Host) -> None:
+    host.open(90, "kvm", "0::/machine.slice/machine-qemu-1-web.scope\n")
+    assert main(["reload", "--yes"]) == 1
+    assert main(["reload", "--dry-run"]) == 1
+    assert main(["reload", "--yes", "--stop", "vpn a"]) == 2
+    assert host.ran == []
+    assert main(["-q", "reload", "--yes", "--stop", "vpn a", "--start", "vpn b; vpn c"]) == 0
+    assert host.ran == [STOP, "vpn a", *UNLOAD, *LOAD, START, "vpn b", "vpn c"]
+
+
+def test_refusals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["reload"]) == 2, "stdin is no terminal"
+    host.devices = ["tap0"]
+    assert main(["reload", "--yes"]) == 1
+    host.devices = []
+    monkeypatch.setattr(procfs, "capable", lambda _: False)
+    assert main(["reload", "--yes"]) == 4
+    write(host.root / "sys/kernel/livepatch/nodrop_live/enabled")
+    assert main(["reload", "--dry-run"]) == 1
+    assert host.ran == []
