@@ -67,6 +67,7 @@ NODROP = Program(
         Command("show", "monitor", "monitor", "print stops, wakes and drops as they happen"),
         Command("show", "export", "export", "print the counters for Prometheus", netns=True),
         Command("change", "set", "set", "switch backpressure of devices on or off", netns=True),
+        Command("change", "keep-qdiscs", "keep_qdiscs", "give new devices kept qdiscs (service)"),
         Command("change", "install", "install", "install nodrop's drivers"),
         Command("change", "uninstall", "install", "remove nodrop's drivers"),
         Command("change", "reload", "reload", "load the installed drivers: sessions end"),
@@ -144,7 +145,7 @@ class _Top(Parser):
     def format_help(self) -> str:
         lines, previous = [], ""
         for group, name, _, summary, _ in self.program.commands:
-            lines.append(f"{'' if group == previous else group:8} {name:10} {summary}")
+            lines.append(f"{'' if group == previous else group:8} {name:11} {summary}")
             previous = group
         options = dict(_OPTIONS)
         if not self.program.netns:

@@ -169,15 +169,16 @@ class _Line:
         """Return the candidates in ``nodrop set``: devices, the setting, its value."""
         names = [word for word in self.typed if word[:1] != "-"][1:]
         default = "--default" in self.typed
-        keys = ["backpressure", "stall-ms"] if default else ["backpressure"]
+        keys = ["backpressure", "stall-ms" if default else "qdisc"]
         if not set(keys) & set(names):
             if not default:
                 yield from devices(self.netns)
             if default or names:
                 yield from ((key, "") for key in keys)
-        elif names[-1] == "backpressure":
+        elif names[-1] in ("backpressure", "qdisc"):
             keeps = not default and "--now" not in self.typed
-            yield from ((value, "") for value in ["on", "off", *(["default"] if keeps else [])])
+            on = "on" if names[-1] == "backpressure" else "fq_codel"
+            yield from ((value, "") for value in [on, "off", *(["default"] if keeps else [])])
 
 
 _COMMAND = argparse.Action([], "command")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nodrop.commands import common
+from nodrop.commands import common, set_qdisc
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, settings
 from nodrop.host.settings import (
@@ -25,7 +25,7 @@ from nodrop.host.settings import (
 from nodrop.proc import join
 from nodrop.screen import clean
 
-KEYS = ("backpressure", "stall-ms")
+KEYS = ("backpressure", "qdisc", "stall-ms")
 MOST_MS = 10**6
 _NUMBERS = {"on": "1", "off": "0"}
 _VALUES = {"1": "on", "0": "off"}
@@ -52,12 +52,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "set",
         usage="nodrop set [--now] [--dry-run] DEV|PATTERN... backpressure on|off|default\n"
+        "       nodrop set [--now] [--dry-run] DEV|PATTERN... qdisc fq_codel|off|default\n"
         "       nodrop set [--now] [--dry-run] --default backpressure on|off\n"
         "       nodrop set [--now] [--dry-run] --default stall-ms MS",
         description="Set what TUN and TAP devices do when their ring is full: at once, and "
         "whenever a device of that name appears again. 'default' forgets the kept setting. "
         "stall-ms: milliseconds in which a reader must take what a full ring holds, else the ring "
-        "drops; 0: any time.",
+        "drops; 0: any time. qdisc: what replaces noqueue, which drops; mq if the device may have "
+        "several queues.",
     )
     parser.add_argument(
         "operands",
@@ -77,7 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
     names = list(dict.fromkeys(names))
     _check(arguments, names)
     plan = Plan()
-    if names:
+    if arguments.key == "qdisc":
+        plan = Plan(**vars(set_qdisc.make(names, arguments)))
+    elif names:
         _plan_devices(plan, names, arguments)
     else:
         _plan_default(plan, arguments)
@@ -134,6 +138,8 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
             )
         if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) <= MOST_MS):
             raise UsageError(f"stall-ms must be a whole number of milliseconds, at most {MOST_MS}.")
+    elif key == "qdisc":
+        set_qdisc.check(arguments)
     elif value not in ("on", "off", *(["default"] if names and not arguments.now else [])):
         known = "on, off or default" if names and not arguments.now else "on or off"
         raise UsageError(f"backpressure must be {known}, not '{value}'.")

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop set DEV qdisc``: replace noqueue, at once and by the service that keeps it replaced."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nodrop import proc
+from nodrop.errors import NodropError, UsageError
+from nodrop.host import netns, qdisc, settings
+from nodrop.host.qdisc import HANDLE, KIND, SERVICE, Kept
+from nodrop.host.rtnetlink import Link, Requests
+from nodrop.host.settings import is_pattern
+from nodrop.proc import join
+
+SYSTEMCTL_TIMEOUT_S = 60.0
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a wrong value."""
+    values = [KIND, "off", *([] if arguments.now else ["default"])]
+    if arguments.default:
+        raise UsageError(
+            "The qdisc of other devices is a setting of the kernel.",
+            "sysctl -w net.core.default_qdisc=fq_codel",
+        )
+    if arguments.value not in values:
+        known = f"{', '.join(values[:-1])} or {values[-1]}"
+        raise UsageError(f"qdisc must be {known}, not '{arguments.value}'.")
+
+
+@dataclass
+class QdiscPlan:
+    """Actions, and what to print about them: see ``Plan`` of ``nodrop.commands.set``."""
+
+    actions: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    kept: dict[str, str] | None = None
+    sentences: list[str] = field(default_factory=list)
+
+
+def make(names: list[str], arguments: argparse.Namespace) -> QdiscPlan:
+    """Plan the file, the service and the devices."""
+    plan = QdiscPlan()
+    on = None if arguments.value == "default" else arguments.value == KIND
+    kept_file, where = Kept(), arguments.netns
+    if not arguments.now:
+        _plan_kept(plan, kept_file, names, on, arguments)
+    links = _links(where)
+    selected = {
+        link.name: link
+        for name in names
+        for link in links
+        if link.name == name or (is_pattern(name) and settings.matches(name, link.name))
+        if link.kind == "tun" or link.name == name
+    }
+    missing = [name for name in names if arguments.now and not is_pattern(name)]
+    wanted = [*selected, *(name for name in missing if name not in selected)]
+    for device in settings.read_switches(where, wanted):
+        link, ours = selected[device.name], False
+        if on is False:
+            ours = netns.run_inside(where, partial(_ours, link.ifindex))
+        kind = link.qdisc
+        if on and link.qdisc == "noqueue":
+            kind = qdisc.kind_for(link)
+        elif ours:
+            kind = "noqueue"
+        if kind != link.qdisc:
+            handle = f"handle {HANDLE >> 16:x}: " if on else ""
+            text = f"tc qdisc replace dev {join(link.name)} root {handle}{kind}"
+            do = partial(_replace, where, link, kind, HANDLE if on else 0)
+            plan.actions.append((netns.prefix(where) + text, do))
+            plan.sentences.append(f"{link.name} has {kind} now, in place of {link.qdisc}.")
+        else:
+            plan.sentences.append(f"{link.name} keeps {kind}.")
+        if on and device.on is None and not device.asked:
+            plan.sentences.append(f"{link.name} uses the stock driver, which drops nevertheless.")
+        plan.devices.append(
+            {
+                "name": link.name,
+                "was": link.qdisc,
+                "now": link.qdisc if arguments.dry_run else kind,
+                "switch": device.on is not None,
+                "persistent": device.persistent,
+            }
+        )
+    return plan
+
+
+def _plan_kept(
+    plan: QdiscPlan, file: Kept, names: list[str], on: bool | None, arguments: argparse.Namespace
+) -> None:
+    before = file.read()
+    kept = settings.changed(before, names, on)
+    if list(kept.items()) != list(before.items()):
+        text = settings.write_command(file.file, file.lines(kept))
+        plan.actions.append((text, partial(file.keep, names, on)))
+    enabled, needed = file.service(), any(kept.values())
+    if enabled is not None and enabled != needed:
+        words = ["systemctl", "enable" if needed else "disable", "--now", SERVICE]
+        plan.actions.append((join(*words), partial(_systemctl, words)))
+    does = {True: f"noqueue is replaced by {KIND}", False: "noqueue stays"}
+    for name in names:
+        text = f"No qdisc is kept for {name}."
+        if on is not None:
+            text = f"Kept for {name}: {does[on]} whenever such a device appears."
+        plan.sentences.append(text)
+    if enabled is None and needed:
+        plan.sentences.append(f"{SERVICE} is not installed: run 'nodrop keep-qdiscs' as a service.")
+    shown = before if arguments.dry_run else kept
+    plan.kept = {name: KIND if value else "off" for name, value in shown.items()}
+
+
+def _links(where: str | None) -> list[Link]:
+    def here() -> list[Link]:
+        with Requests() as requests:
+            return requests.links()
+
+    return [Link(*link) for link in netns.run_inside(where, here)]
+
+
+def _ours(index: int) -> bool:
+    """Return whether nodrop has set a link's root qdisc."""
+    with Requests() as requests:
+        return requests.root_handle(index) == HANDLE
+
+
+def _replace(where: str | None, link: Link, kind: str, handle: int) -> None:
+    def there() -> None:
+        with Requests() as requests:
+            requests.replace_root(link.ifindex, kind, handle)
+
+    try:
+        netns.run_inside(where, there)
+    except OSError as error:
+        raise NodropError(
+            f"The qdisc of {link.name} cannot be replaced: {error.strerror}."
+        ) from error
+
+
+def _systemctl(words: list[str]) -> None:
+    done = proc.ask(*words, timeout=SYSTEMCTL_TIMEOUT_S)
+    if done.returncode:
+        raise NodropError(f"'{join(*words)}' failed.", done.stderr.strip())

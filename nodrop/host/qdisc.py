@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Kept qdiscs of TUN and TAP devices: which have one, and the service that gives it to new devices.
+
+libvirt sets noqueue after it has created a device, and after udev has handled that. It may then
+set a shaper (<bandwidth>), for which it deletes the root qdisc and adds another. Between these two
+a qdisc of ours would make it fail. So the service waits until a device's qdisc has not changed for
+a while, and replaces nothing but noqueue.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from nodrop.errors import NodropError
+from nodrop.host import settings
+from nodrop.host.rtnetlink import Events, Link, Requests
+
+FILE = "etc/nodrop-qdisc.conf"
+KIND = "fq_codel"
+HANDLE = 0x6E640000
+"""Of our qdiscs (6e64:), which shows that they are ours."""
+SERVICE = "nodrop-qdisc.service"
+CALM_S = 0.3
+"""Time without a change after which a device's qdisc is replaced."""
+_LINE = re.compile(rf"(?P<kind>{KIND}|off) (?P<pattern>\S+)")
+_UNITS = tuple(f"{one}/systemd/system" for one in ("etc", "usr/local/lib", "usr/lib", "lib"))
+
+
+class Kept:
+    """The file with the kept settings. If several match a device, the last one applies.
+
+    Args:
+        root: parent of ``etc``, ``run`` and ``usr``.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.file = root / FILE
+        self._root = root
+
+    def read(self) -> dict[str, bool]:
+        """Return name or pattern -> whether noqueue is replaced, in the file's order.
+
+        Raises:
+            NodropError: the file has other lines than nodrop's.
+        """
+        found = settings.read_lines(self.file, _LINE)
+        return {match["pattern"]: match["kind"] == KIND for match in found}
+
+    def lines(self, kept: Mapping[str, bool]) -> list[str]:
+        return [f"{KIND if on else 'off'} {pattern}" for pattern, on in kept.items()]
+
+    def keep(self, names: Sequence[str], on: bool | None) -> None:
+        """Change the file atomically; None forgets the names.
+
+        Raises:
+            NodropError: permission is missing, or the file has other lines than nodrop's.
+        """
+        with settings.locked(self.file):
+            lines = self.lines(settings.changed(self.read(), names, on))
+            settings.write_lines(self.file, lines)
+
+    def service(self) -> bool | None:
+        """Return whether the service is enabled; None: systemd cannot start it here."""
+        known = any((self._root / folder / SERVICE).exists() for folder in _UNITS)
+        if not (known and (self._root / "run/systemd/system").is_dir()):
+            return None
+        wants = self._root / "etc/systemd/system/multi-user.target.wants"
+        return (wants / SERVICE).is_symlink()
+
+
+def kind_for(link: Link) -> str:
+    """Return the qdisc for a link: with a single one, all its queues would share a lock."""
+    return "mq" if link.tx_queues > 1 else KIND
+
+
+def elsewhere() -> bool:
+    """Return whether this is not the machine's own network namespace, as far as that is known."""
+    with suppress(OSError):
+        own, first = (os.stat(f"/proc/{who}/ns/net") for who in ("self", "1"))
+        return own.st_ino != first.st_ino
+    return False
+
+
+def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:
+    """Give devices of this network namespace their kept qdiscs, for ever.
+
+    Args:
+        log: called with a line for each change and each failure.
+        root: parent of ``etc``.
+
+    Raises:
+        NodropError: the kept settings cannot be read.
+    """
+    Kept(root).read()
+    with Events() as events, Requests() as requests:
+        due = _all(requests)
+        while True:
+            wait = max(min(due.values()) - time.monotonic(), 0) if due else None
+            if select.select([events], [], [], wait)[0]:
+                changed = events.read()
+                if changed is None:
+                    log("events were lost: all devices are checked")
+                    due.update(_all(requests))
+                else:
+                    due.update(dict.fromkeys(changed, time.monotonic() + CALM_S))
+            calm = [index for index, at in due.items() if at <= time.monotonic()]
+            for index in calm:
+                del due[index]
+            _give(requests, calm, Kept(root), log)
+
+
+def _all(requests: Requests) -> dict[int, float]:
+    at = time.monotonic() + CALM_S
+    return {link.ifindex: at for link in requests.links() if link.kind == "tun"}
+
+
+def _give(
+    requests: Requests, indexes: Sequence[int], settings_file: Kept, log: Callable[[str], None]
+) -> None:
+    kept: dict[str, bool] | None = None
+    for index in indexes:
+        link = None
+        try:
+            link = requests.link(index)
+            if link.kind != "tun" or link.qdisc != "noqueue":
+                continue
+            if kept is None:
+                kept = settings_file.read()
+            if settings.applied(kept, link.name):
+                requests.replace_root(index, kind_for(link), HANDLE)
+                log(f"{link.name}: {kind_for(link)} in place of noqueue")
+        except NodropError as error:
+            log(str(error))
+            return
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                log(f"{link.name if link else index}: not changed: {error.strerror}")

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``nodrop set DEV qdisc`` and its service without a kernel: when it acts, systemd, arguments.
+
+proof/programs/cmd_qdisc.py has them with real devices.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from schema import answer
+from stubs import before, programs, write
+
+from nodrop.cli import main
+from nodrop.commands import set_qdisc as command
+from nodrop.host import qdisc, settings
+from nodrop.host.qdisc import Kept
+from nodrop.host.rtnetlink import Link
+from nodrop.host.settings import Switch
+
+Capture = pytest.CaptureFixture[str]
+ON, FORGET = ("qdisc", "fq_codel"), ("qdisc", "default")
+ENABLE, DISABLE = (f"systemctl {verb} --now nodrop-qdisc.service" for verb in ("enable", "disable"))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with systemd and the service, whose devices are vnet0 and eth0."""
+    links = [Link(1, "vnet0", "tun", "pfifo", 1), Link(2, "vnet1", "bridge", "noqueue", 1)]
+    monkeypatch.setattr(command, "Kept", lambda: Kept(tmp_path))
+    monkeypatch.setattr(command, "_links", lambda _: links)
+    monkeypatch.setattr(command, "_ours", lambda _: False)
+    read = {"vnet0": Switch("vnet0", True, False, False)}
+    monkeypatch.setattr(settings, "read_switches", lambda _, names: [read[name] for name in names])
+    wants = f"{tmp_path}/etc/systemd/system/multi-user.target.wants"
+    stub = f"mkdir -p {wants}; case $1 in enable) ln -s x {wants}/$3;; *) rm {wants}/$3; esac"
+    programs(tmp_path / "bin", {"systemctl": stub})
+    monkeypatch.setenv("PATH", before(tmp_path / "bin"))
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    write(tmp_path / "usr/lib/systemd/system/nodrop-qdisc.service")
+    return tmp_path
+
+
+def test_kept_qdiscs_enable_the_service(root: Path, capsys: Capture) -> None:
+    dry = answer(capsys, "set", "--dry-run", "vnet*", *ON)
+    data = answer(capsys, "set", "vnet*", *ON)
+    assert dry["actions"] == data["actions"]
+    assert data["actions"][1:] == [ENABLE]
+    assert (dry["kept"], data["kept"]) == ({}, {"vnet*": "fq_codel"})
+    (device,) = data["devices"]
+    assert (device["name"], device["was"], device["now"]) == ("vnet0", "pfifo", "pfifo")
+    assert answer(capsys, "set", "vnet*", *ON)["actions"] == []
+    assert answer(capsys, "set", "vnet7", "qdisc", "off")["kept"]["vnet7"] == "off"
+    assert Kept(root).read() == {"vnet*": True, "vnet7": False}
+    assert answer(capsys, "set", "vnet*", *FORGET)["actions"][1:] == [DISABLE]
+    assert answer(capsys, "set", "vnet7", *FORGET)["kept"] == {}
+    assert not (root / qdisc.FILE).exists()
+
+
+def test_without_systemd(root: Path, capsys: Capture) -> None:
+    (root / "run/systemd/system").rmdir()
+    assert main(["set", "vnet*", *ON]) == 0
+    assert "keep-qdiscs" in capsys.readouterr().out
+    assert Kept(root).read() == {"vnet*": True}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("vnet0", "qdisc", "on"),
+        ("--now", "vnet0", *FORGET),
+        ("--default", *ON),
+        ("-n", "blue", "vnet0", *ON),
+        ON,
+    ],
+)
+def test_wrong_arguments(root: Path, words: tuple[str, ...]) -> None:
+    assert main(["set", *words]) == 2
+    assert not (root / qdisc.FILE).exists()
+
+
+class Kernel:
+    """Events and requests: the root qdisc of a device changes, at last without a further event.
+
+    Args:
+        states: its kinds; the test ends when the device's qdisc is read, if that is not noqueue.
+    """
+
+    def __init__(self, *states: str) -> None:
+        self._reader, self._writer = os.pipe()
+        self._states = iter(states)
+        self._now = "noop"
+        self.set: list[str] = []
+        os.write(self._writer, b"x" * len(states))
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def read(self) -> set[int]:
+        os.read(self._reader, 1)
+        self._now = next(self._states)
+        return {1}
+
+    def links(self) -> list[Link]:
+        return []
+
+    def link(self, index: int) -> Link:
+        if self._now != "noqueue":
+            raise KeyboardInterrupt
+        return Link(index, "vnet0", "tun", self._now, 1)
+
+    def replace_root(self, _index: int, kind: str, _handle: int) -> None:
+        self.set.append(kind)
+
+
+@pytest.mark.parametrize(
+    ("states", "wanted"),
+    [(("noqueue",), ["fq_codel"]), (("noqueue", "pfifo_fast", "htb"), [])],
+)
+def test_service_waits_until_a_device_is_calm(
+    root: Path, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...], wanted: list[str]
+) -> None:
+    """libvirt sets noqueue, and may then delete the root qdisc and add a shaper."""
+    Kept(root).keep(["vnet*"], True)
+
+    def log(text: str) -> None:
+        assert text.startswith("vnet0: ")
+        raise KeyboardInterrupt
+
+    with closing(Kernel(*states)) as kernel:
+        monkeypatch.setattr(qdisc, "Events", lambda: kernel)
+        monkeypatch.setattr(qdisc, "Requests", lambda: kernel)
+        with pytest.raises(KeyboardInterrupt):
+            qdisc.keep(log, root)
+        assert kernel.set == wanted
