@@ -139,7 +139,7 @@ def test_make_install(bare: Root) -> None:
     assert kernel in bare.succeed(install)
     assert "/updates/dkms/" in bare.module(kernel, "tun")
     page = "/usr/local/share/doc/nodrop/docs/guide.md"
-    bare.succeed(f"test -f {page} -a -d /usr/local/share/doc/nodrop/examples/systemd")
+    bare.succeed(f"test -f {page} -a -f /usr/local/lib/systemd/system/nodrop-qdisc.service")
     bare.succeed("test -f /etc/modprobe.d/zz-nodrop.conf")
     assert bare.succeed(install) == ""
     # nodrop was never installed for the newer kernel.
@@ -147,6 +147,7 @@ def test_make_install(bare: Root) -> None:
     assert "/kernel/drivers/" in bare.module(kernel, "tun")
     assert bare.succeed(f"make -s -C {REPOSITORY} uninstall") == ""
     bare.succeed("test ! -e /usr/local/share/doc/nodrop -a ! -e /etc/modprobe.d/zz-nodrop.conf")
+    bare.succeed('test -z "$(ls /usr/local/lib/systemd/system 2>/dev/null)"')
 
 
 def test_signals_do_not_stop_dkms(bare: Root) -> None:
@@ -184,11 +185,20 @@ def test_package_of_the_command(debian: Root) -> None:
         assert "bug in nodrop" not in done.output
     doc = "/usr/share/doc/nodrop"
     debian.succeed(f"test -f {doc}/README.md -a -f {doc}/docs/guide.md -a -f {doc}/docs/testing.md")
-    debian.succeed(f"test -f {doc}/examples/systemd/nodrop-export.service")
+    units = "/usr/lib/systemd/system/nodrop-"
+    debian.succeed(f"test -f {units}export.timer -a -f {units}qdisc.service")
+    if debian.run("command -v systemctl").status == 0:  # not in Debian 12's root
+        for unit in ("nodrop-export.timer", "nodrop-qdisc.service"):
+            assert debian.run(f"systemctl is-enabled {unit}").output.strip() == "disabled"
+        debian.succeed(
+            f"systemd-analyze verify --man=no {units}export.service {units}qdisc.service"
+        )
+        debian.succeed("systemctl enable nodrop-qdisc.service")
     debian.succeed("nodrop --version; test -f /usr/share/man/man1/nodrop-status.1.gz")
     debian.succeed("test -f /usr/share/bash-completion/completions/nodrop")
     debian.succeed("mkdir -p /etc/udev/rules.d")
     debian.succeed(f"{KEPT} >/etc/udev/rules.d/81-nodrop-set.rules")
+    debian.succeed("touch /etc/nodrop-qdisc.conf")
     left = f"find /etc /usr /var -path {REPOSITORY} -prune -o -name '*nodrop*' -print"
     assert debian.succeed(f"dpkg --purge nodrop >/dev/null; {left}") == "", "removal leaves nothing"
 

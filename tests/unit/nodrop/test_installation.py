@@ -69,6 +69,7 @@ class Host:
         """The command runs from a clone."""
         clone = self.scripts(self.root / "repository")
         programs(clone / "packaging", {"manpages": NOTED})
+        shutil.copytree(REPOSITORY / "packaging/systemd", clone / "packaging/systemd")
         copy = f'[ "$1" != modules ] || {{ mkdir -p "$2"; cp -r {clone}/dkms {clone}/kmod "$2/"; }}'
         programs(clone / "packaging", {"lay": f"{NOTED}; {copy}"})
         return clone
@@ -250,6 +251,7 @@ def test_from_a_clone(host: Host) -> None:
         f"manpages {local}/share/man/man1",
     ]
     assert (host.root / "etc/modprobe.d/zz-nodrop.conf").exists()
+    assert (local / "lib/systemd/system/nodrop-qdisc.service").exists()
     write(host.root / "dpkg", "ii 0.3.0")
     assert host.json("install --dry-run")["actions"][-1] == SETTLE, "the package's"
 
