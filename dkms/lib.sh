@@ -13,6 +13,7 @@
 	top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 	# In the order in which they are loaded. modules_for prints those of a kernel.
 	names="nodrop tun nodrop_tun vhost_net tap"
+	oldest=6.1
 }
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 umask 022
@@ -54,7 +55,10 @@ modules_for() {
 
 # supported KERNEL: has nodrop modules for it? If not, print why.
 supported() {
-	if has "$1" tun y && has "$1" vhost_net y; then
+	if [ "$(printf '%s\n' "$oldest" "${1%%-*}" | sort -V | sed -n 1p)" != "$oldest" ]; then
+		note "kernel $1 is older than Linux $oldest, the oldest that nodrop supports"
+		return 1
+	elif has "$1" tun y && has "$1" vhost_net y; then
 		note "kernel $1 has both tun and vhost_net built in: nodrop would have no effect, because such a" \
 			"vhost_net refuses the devices of nodrop's tun"
 		return 1

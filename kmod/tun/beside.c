@@ -67,16 +67,36 @@ static bool nodrop_tun_other_waits(struct net *net)
 	return waits;
 }
 
+/* Whether a vhost_net that is not nodrop's was loaded after this module. */
+static bool nodrop_tun_other_vhost;
+
+static int nodrop_tun_module(struct notifier_block *nb, unsigned long event,
+			     void *data)
+{
+	struct module *mod = data;
+
+	if (!strcmp(mod->name, "vhost_net") &&
+	    (!mod->version || strcmp(mod->version, NODROP_VERSION)))
+		WRITE_ONCE(nodrop_tun_other_vhost, event != MODULE_STATE_GOING);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block nodrop_tun_modules = {
+	.notifier_call = nodrop_tun_module,
+};
+
 /*
- * Called by misc_open(), whose lock protects the list of devices. What was
- * registered before this module follows in it: the built-in driver, and a
- * vhost_net that is not nodrop's, which needs this module.
+ * Called by misc_open(), whose lock protects the list of devices, and keeps
+ * this module loaded until it returns, because nodrop_tun_yield() takes it. What
+ * was registered before this module follows in the list: the built-in driver,
+ * and a vhost_net that is not nodrop's, which needs this module.
  */
 static int nodrop_tun_choose(struct inode *inode, struct file *file)
 {
 	const struct file_operations *fops = &tun_fops;
 	struct miscdevice *misc = file->private_data;
-	bool pass = nodrop_tun_other_waits(current->nsproxy->net_ns);
+	bool pass = nodrop_tun_other_waits(current->nsproxy->net_ns) ||
+		    READ_ONCE(nodrop_tun_other_vhost);
 
 	do {
 		misc = list_next_entry(misc, list);
@@ -121,9 +141,14 @@ static int nodrop_tun_claim(struct miscdevice *misc)
 	misc->name = KBUILD_MODNAME;
 	misc->nodename = NULL;
 	misc->minor = MISC_DYNAMIC_MINOR;
-	err = misc_register(misc);
+	err = register_module_notifier(&nodrop_tun_modules);
 	if (err)
 		return err;
+	err = misc_register(misc);
+	if (err) {
+		unregister_module_notifier(&nodrop_tun_modules);
+		return err;
+	}
 
 	/* Nothing answers by that number: remove its node. */
 	device_unregister(misc->this_device);
@@ -136,6 +161,7 @@ static void nodrop_tun_yield(struct miscdevice *misc)
 {
 	WRITE_ONCE(misc->minor, nodrop_tun_registered_minor);
 	misc_deregister(misc);
+	unregister_module_notifier(&nodrop_tun_modules);
 }
 
 /*

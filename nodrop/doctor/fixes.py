@@ -135,7 +135,11 @@ def flow_control(observation: Observation, link: Link) -> tuple[str, ...]:
 
 
 def reopen(devices: Sequence[Device]) -> tuple[str, ...]:
-    """Return what to do so that nodrop's tun serves devices of the built-in one."""
+    """Return what to do so that nodrop's tun serves devices of the built-in one.
+
+    Stop all programs before any is started: while a device of the built-in tun has several queues,
+    or waits for a program, that tun gets what is opened.
+    """
     persistent = [device.label for device in devices if device.persist]
     owners = [owner for device in devices for owner in device.owners]
     units, others = modules.by_unit(modules.User(one.name, one.pid, one.cgroup) for one in owners)
@@ -145,10 +149,10 @@ def reopen(devices: Sequence[Device]) -> tuple[str, ...]:
     if persistent:
         names = ", ".join(persistent)
         lines.append(f"# create {names} again: delete it while no program has it open")
-    if units:
-        lines.append(f"systemctl restart {units}")
     if programs:
-        lines.append(f"# stop {', '.join(programs)}, and start it again")
+        lines.append(f"# stop {', '.join(programs)}, and start it again at the end")
+    if units:
+        lines += [f"systemctl stop {units}", f"systemctl start {units}"]
     return tuple(lines)
 
 

@@ -22,11 +22,20 @@ def _dropped(observation: Observation) -> bool:
     return any(device.tx_dropped or device.qdisc.drops for device in devices)
 
 
+def _other_vhost(observation: Observation) -> bool:
+    """Return whether the kernel's own vhost_net keeps nodrop_tun from new opens."""
+    host = observation.host
+    beside = host.tun.built_in and host.tun.driver is Driver.NODROP
+    return beside and host.vhost_net.loaded and host.vhost_net.driver is Driver.STOCK
+
+
 @MACHINE("driver-stock")
 def driver_stock(observation: Observation) -> Verdict | None:
     host, running = observation.host, observation.system.running
     if not host.tun.loaded:
         return None
+    if _other_vhost(observation):
+        return None  # module-old
     if host.tun.driver is not Driver.STOCK:
         return ok(f"tun is nodrop's ({host.tun.version or 'livepatch'})")
     if running and running.nodrop:
@@ -65,7 +74,10 @@ def module_old(observation: Observation) -> Verdict | None:
         known = [module for module in system.modules if module.loaded]
         return ok("the loaded modules are those on disk") if known else None
     names = f"{' and '.join(stale)} {'are' if stale[1:] else 'is'}"
-    if installed and host.tun.driver is Driver.STOCK:
+    if _other_vhost(observation):
+        seen = "the kernel's own vhost_net is loaded, so the built-in tun gets all new opens"
+        cost = f"until all guests have been shut down and it is replaced, {_STOCK}"
+    elif installed and host.tun.driver is Driver.STOCK:
         seen = f"nodrop is installed, but the stock {names} still loaded"
         cost = f"until the next boot or a restart of the readers, {_STOCK}"
     elif installed:
@@ -82,7 +94,7 @@ def module_old(observation: Observation) -> Verdict | None:
 def built_in_open(observation: Observation) -> Verdict | None:
     """The built-in tun still serves a device."""
     tun = observation.host.tun
-    if not tun.built_in or tun.driver is not Driver.NODROP:
+    if not tun.built_in or tun.driver is not Driver.NODROP or _other_vhost(observation):
         return None
     left = [link.now for link in observation.links if link.now.driver is Driver.STOCK]
     left = [device for device in left if not device.direct]

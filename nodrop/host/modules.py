@@ -332,7 +332,7 @@ def _replace_loaded(root: Path) -> None:
         files = read(root, release)
     stale = [one.name for one in replaceable(files, patches) if one.stale]
     if to_load(files):
-        _load_beside(root)
+        _load_beside(root, in_vain="vhost_net" in stale)
     if not stale:
         return
     counts = ", ".join(f"{name} {_references(root, name)}" for name in stale)
@@ -348,11 +348,11 @@ def _replace_loaded(root: Path) -> None:
         _note(f"    {line}")
 
 
-def _load_beside(root: Path) -> None:
+def _load_beside(root: Path, *, in_vain: bool) -> None:
     """Load nodrop_tun, and print what keeps the built-in tun: who has it open, persistent devices.
 
-    That tun also gets the new opens of a namespace with such a device, and all while the stock
-    vhost_net is loaded.
+    That tun also gets the new opens of a namespace with such a device, and all of them while the
+    kernel's own vhost_net is loaded (``in_vain``).
     """
     units, others = by_unit(_users(root, _TUN_NODE))
     persistent = ", ".join(sorted(_persistent(root, [BESIDE])))
@@ -360,11 +360,15 @@ def _load_beside(root: Path) -> None:
     if done.returncode != 0:
         _note(f"{BESIDE} cannot be loaded, so tun drops as before: {done.stderr.strip()}")
         return
+    if in_vain:
+        _note("until the kernel's own vhost_net is replaced, the built-in tun gets all new opens")
+        return
     if units or others:
-        these = " and ".join(filter(None, (others, units and f"'systemctl restart {units}'")))
+        commands = units and f"'systemctl stop {units}', then 'systemctl start {units}'"
         _note(
             f"{BESIDE} serves what is opened from now on. Devices that were opened before stay "
-            f"with the built-in tun, and drop, until their programs are restarted: {these}"
+            "with the built-in tun, and drop, until all their programs have been stopped, and "
+            f"started again: {' and '.join(filter(None, (others, commands)))}"
         )
     if persistent:
         _note(

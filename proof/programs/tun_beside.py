@@ -28,6 +28,7 @@ from harness import (
     client,
     drivers,
     dropped,
+    each,
     equal,
     flood,
     repeating,
@@ -263,10 +264,12 @@ def case_vhost_of_both() -> None:
         all_arrive(reader, sent.offered)
 
 
-def case_vhost_of_the_kernel() -> None:
+@each("before", "after")
+def case_vhost_of_the_kernel(loaded: str) -> None:
     """The kernel's own vhost_net would refuse nodrop's files: until it is gone, none is made."""
-    stock = modules(Variant.STOCK, Variant.STOCK)
-    drivers.load([*stock, "nodrop/nodrop.ko", "nodrop/tun.ko"])
+    ours = ["nodrop/nodrop.ko", "nodrop/tun.ko"]
+    theirs = modules(Variant.STOCK, Variant.STOCK)
+    drivers.load([*theirs, *ours] if loaded == "before" else [*ours, *theirs])
     check(not opens_ours(), "a device is ours")
     with tun(5, flags=IFF_TAP) as device, client(device) as reader, flood(1, direct=False):
         soon(lambda: reader.packets > 100, "vhost_net reads nothing")

@@ -152,6 +152,22 @@ def test_what_is_built_in_is_known_without_headers(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kernel", "is_supported"),
+    [
+        ("5.15.0-164-generic", False),
+        ("6.0.12", False),
+        ("6.1.0-56-amd64", True),
+        ("6.14.11-4-pve", True),
+    ],
+)
+def test_oldest_kernel(tmp_path: Path, kernel: str, is_supported: bool) -> None:
+    write(tmp_path / f"lib/modules/{kernel}/build/include/config/auto.conf", "CONFIG_TUN=m\n")
+    script = f". {DKMS}/lib.sh; supported {kernel}"
+    done = run(tmp_path, "bash", "-c", script, NODROP_ROOT=tmp_path)
+    assert (done.returncode == 0) is is_supported
+
+
+@pytest.mark.parametrize(
     ("config", "said", "fits"),
     [("TUN=m", 0, True), ("TUN=y", 1, True), ("TUN=y VHOST_NET=y", 1, False)],
 )

@@ -353,6 +353,9 @@ MACHINE: list[Row] = [
     ("driver-stock", "stock", [BUILT_IN], "warn"),
     ("driver-stock", "stock", [BUILT_IN, files(vhost="10:238")], "warn"),
     ("driver-stock", "nodrop", [BESIDE], "ok"),
+    ("driver-stock", "nodrop", [VHOST, BESIDE], None),
+    ("module-old", "nodrop", [NODROP_KERNEL, VHOST, BESIDE, modules("bb", of="vhost")], "warn"),
+    ("built-in-open", "nodrop", [VHOST, BESIDE, BEFORE], None),
     ("driver-stock", "stock", [NODROP_KERNEL], None),
     ("driver-stock", "nodrop", [], "ok"),
     ("module-old", "stock", [NODROP_KERNEL, STALE], "warn"),
@@ -641,7 +644,7 @@ def test_checks_that_need_root_are_skipped() -> None:
 
 LATE = [tap(), files(tap_guard_ms="2000"), both(f"stats.{NAME}.rx0_guard_trips", 1)]
 STOCK_TAP = [tap(on=None), TAP_DROPS]
-RESTART = "systemctl restart a.service"
+RESTART = ["systemctl stop a.service", "systemctl start a.service"]
 TXQUEUELEN = f"ip link set dev {NAME} txqueuelen 500"
 FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
 
@@ -664,7 +667,7 @@ FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
         ("ring-drops", "stock", [BUILT_IN, system(livepatch=True)], ["nodrop install"]),
         ("ring-drops", "stock", [BUILT_IN, files(vhost="10:238")], []),
         ("ring-drops", "stock", [system(distribution="arch")], []),
-        ("ring-drops", "stock", [BESIDE, owner(cgroup="0::/a.service\n")], [RESTART]),
+        ("ring-drops", "stock", [BESIDE, owner(cgroup="0::/a.service\n")], RESTART),
         ("big-ring", "stock", [BESIDE, both("links.0.txqlen", 1000)], [TXQUEUELEN]),
         # A container has no command that helps.
         ("ring-drops", "stock", [*STOCK_TAP, system(container="docker")], []),

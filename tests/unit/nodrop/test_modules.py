@@ -317,11 +317,21 @@ def test_who_keeps_the_built_in_tun_is_named(machine: Machine) -> None:
     machine.open(77, "kvm", "/dev/vhost-net")
     (line,) = machine.settle().splitlines()
     assert "vpn(123)" in line
-    assert "systemctl restart openvpn@a.service" in line
+    assert "systemctl stop openvpn@a.service" in line
     assert "(77)" not in line
     machine.write("refuses")
     (line,) = machine.settle().splitlines()
     assert "vpn(123)" not in line, "nodrop_tun could not be loaded"
+
+
+def test_vhost_net_of_the_kernel_keeps_the_built_in_tun(machine: Machine) -> None:
+    machine.build_tun_in()
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.load("vhost_net", OLD, 1)
+    first, *rest = machine.settle().splitlines()
+    assert "openvpn" not in first, "a restart alone does not help"
+    assert any("rmmod vhost_net" in line for line in rest)
+    assert machine.asked() == [LOAD]
 
 
 def test_macvtap_does_not_keep_nodrop_tun_from_loading(machine: Machine) -> None:
