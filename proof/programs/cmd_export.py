@@ -35,6 +35,7 @@ from lab.variant import Variant
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 _LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"\\]*)"')
+DAEMON = 1
 SERVICE = REPOSITORY / "packaging/systemd/nodrop-export.service"
 QUEUE = {"device": NAME, "netns": "", "queue": "0"}
 
@@ -207,8 +208,8 @@ def case_with_the_rights_of_the_service() -> None:
         os.chown(folder, NOBODY, NOBODY)
         path = Path(folder) / "nodrop.prom"
         by = ("setpriv", f"--bounding-set={rights}", "--no-new-privs")
-        # Another user's process has the device, too.
-        with Service(["cat"], announces=False, pass_fds=[device.fd], user=NOBODY):
+        # Another service has the device, too. A person's processes are not asked for theirs.
+        with Service(["cat"], announces=False, pass_fds=[device.fd], user=DAEMON):
             ended(start("export", "-A", "--out", str(path), by=by), 0)
         equal(path.stat().st_mode & 0o777, 0o644, "mode")
         found = samples(path.read_text())
