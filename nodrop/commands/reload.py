@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if reload.plan(ROOT):
         raise NodropError(
-            "The loaded modules are still not those on disk.",
-            "'dmesg' shows why the kernel refused them; 'nodrop doctor' shows what is loaded.",
+            "The loaded modules are not those on disk, or the built-in tun still has devices.",
+            "'nodrop doctor' shows which; 'dmesg' shows why the kernel refused modules.",
         )
     _report(arguments, plan.lines(), ends, [], changed=True)
     if interrupted:

@@ -18,6 +18,7 @@ from pathlib import Path
 from nodrop import proc
 from nodrop.errors import NodropError, deferred
 from nodrop.host import modules, read
+from nodrop.host.model import Device, Driver
 from nodrop.host.modules import ModuleFile, User
 from nodrop.proc import join
 
@@ -72,7 +73,8 @@ class Reload:
     """What is to be stopped, unloaded, loaded and started.
 
     Attributes:
-        files: all modules (:data:`modules.MODULES`).
+        files: all modules (:data:`modules.MODULES`); empty: they stay, and only programs that use
+            devices of a built-in tun are restarted.
         users: processes that have devices open.
         devices: labels of devices that do not go with a process, and keep a module loaded.
         stop, start: commands of the administrator for users that are no services; may be empty.
@@ -119,7 +121,7 @@ class Reload:
 
     def steps(self) -> tuple[list[str], list[str], list[str]]:
         """Return the commands that replace the modules, those that load, and those that start."""
-        unload, load = modules.to_exchange(self.files)
+        unload, load = modules.to_exchange(self.files) if self.files else ([], "")
         units = self.units
         stop = [f"systemctl stop {join(*units)}"] if units else []
         start = [f"systemctl start {join(*units)}"] if units else []
@@ -140,6 +142,7 @@ class Reload:
             root: parent of ``sys`` and ``var``.
         """
         first, loads, start = self.steps()
+        tun = modules.to_exchange(self.files)[1] or "tun" if self.files else modules.BESIDE
         first = [
             line.replace("rmmod", "unload") if line.startswith("rmmod ") else f"step {line}"
             for line in first
@@ -152,13 +155,13 @@ class Reload:
             tries=" ".join(map(str, range(_UNLOAD_TRIES))),
             replace="".join(f" &&\n\t{line}" for line in (*first, *loads)),
             load="".join(f"\n\t{line}" for line in loads),
-            tun=modules.to_exchange(self.files)[1] or "tun",
+            tun=tun,
             start="".join(f"\nstep {line} || failed=1" for line in start),
         )
 
 
 def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | None:
-    """Return what is to be done; None: the loaded modules are those on disk.
+    """Return what is to be done; None: the loaded modules are those on disk, and serve all devices.
 
     Raises:
         NodropError: nodrop's livepatch is loaded, or a namespace cannot be read.
@@ -168,13 +171,31 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
     patches = modules.other_livepatches(root) if modules.installed(root, release) else {}
     stale = [one.name for one in modules.replaceable(files, patches) if one.stale]
     if not stale and not modules.to_load(files):
-        return None
+        return _reopen(root, stop, start)
     if (root / "sys/kernel/livepatch/nodrop_live").is_dir():
         raise NodropError(
             "The running drivers are patched by nodrop's livepatch.",
             "Run 'nodrop livepatch unload' first.",
         )
     return Reload(files, list(modules.device_users(root)), _devices(stale), stop, start)
+
+
+def _reopen(root: Path, stop: str, start: str) -> Reload | None:
+    """Return what moves devices of a built-in tun to nodrop's; None: it has none."""
+    if not (modules.tun_built_in(root) and modules.driver(root) == "nodrop"):
+        return None
+    left = _built_in_devices()
+    if not left:
+        return None
+    pids = {owner.pid for device in left for owner in device.owners}
+    users = [user for user in modules.device_users(root) if user.pid in pids]
+    return Reload([], users, [device.label for device in left if device.persist], stop, start)
+
+
+def _built_in_devices() -> list[Device]:
+    """Return the devices of the tun that is built into the kernel, in all namespaces."""
+    host = read.build(read.read(everywhere=True))
+    return [one for one in host.devices if one.driver is Driver.STOCK and not one.direct]
 
 
 def _devices(stale: Sequence[str]) -> list[str]:
