@@ -87,9 +87,9 @@ static struct notifier_block nodrop_tun_modules = {
 
 /*
  * Called by misc_open(), whose lock protects the list of devices, and keeps
- * this module loaded until it returns, because nodrop_tun_yield() takes it. What
- * was registered before this module follows in the list: the built-in driver,
- * and a vhost_net that is not nodrop's, which needs this module.
+ * this module loaded until it returns: nodrop_tun_yield() takes it. What was
+ * registered before this module follows in the list: the built-in driver, and
+ * a vhost_net that is not nodrop's, which needs this module.
  */
 static int nodrop_tun_choose(struct inode *inode, struct file *file)
 {
