@@ -21,7 +21,8 @@ umask 022
 note() { printf 'nodrop: %s\n' "$*" >&2; }
 die() { note "$@"; exit 1; }
 
-# config KERNEL OPTION...: does the kernel's configuration have a line that begins with an OPTION?
+# config KERNEL OPTION...: does the kernel's configuration have a line that begins with an OPTION? Strings
+# have no quotes there.
 config() {
 	local file=$modules/$1/build/include/config/auto.conf option
 	shift

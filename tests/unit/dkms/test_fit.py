@@ -227,7 +227,7 @@ def test_another_patch_level_is_not_compared(
     write(place / "etc/os-release", "ID=ubuntu\n")
     write(place / "source/Makefile", f"VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = {level}\n")
     write(place / MODULES / "kernel/drivers/net/tap.ko.zst")
-    built_by = f'CONFIG_CC_VERSION_TEXT="{own} (Debian 12.2) 12.2.0"\n'
+    built_by = f"CONFIG_CC_VERSION_TEXT={own} (Debian 12.2) 12.2.0\n"
     if own == "gcc-9":
         built_by = built_by.replace("12.2.0", "9.1.0")
     config = f"CONFIG_TUN=y\nCONFIG_TAP=m\n{built_by}"
@@ -255,7 +255,7 @@ def test_compiler_of_kernels_that_are_not_debians(
     (place / "variables").unlink()
     if variables:
         write(place / "variables", variables)
-    assert fit(place, f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{text}"\n').returncode == 0
+    assert fit(place, f"CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT={text}\n").returncode == 0
     assert (place / "cc").read_text().strip() == used
 
 
@@ -272,7 +272,7 @@ def test_compiler_of_kernels_that_are_not_debians(
 def test_found_source_may_be_compared(place: Path, own: str, made_by: str, are: bool) -> None:
     """If the compiler is the same, and the kernel's own modules are there."""
     write(place / MODULES / "kernel" / own)
-    config = f'CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT="{made_by}"\n'
+    config = f"CONFIG_TUN=m\nCONFIG_CC_VERSION_TEXT={made_by}\n"
     assert compared(place, config) == ("tun" if are else "")
 
 

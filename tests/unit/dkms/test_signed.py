@@ -63,7 +63,7 @@ def strict(machine: Path) -> Path:
     write(machine / "sys/module/module/parameters/sig_enforce", "Y\n")
     write(
         machine / "lib/modules/6.1/build/include/config/auto.conf",
-        'CONFIG_MODULE_SIG_HASH="sha256"\n',
+        "CONFIG_MODULE_SIG_HASH=sha256\n",
     )
     programs(machine / "lib/modules/6.1/build/scripts", {"sign-file": SIGN})
     for name in ("mok.key", "mok.pub"):
