@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
@@ -42,6 +43,7 @@ class Program(NamedTuple):
         about: one line for help.
         package: package with the commands' modules; "" if they have full names.
         more: what the help of a command refers to; ``{}`` stands for the command's name.
+        usual: the command that runs if none is named; "": one must be.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Program(NamedTuple):
     package: str
     commands: tuple[Command, ...]
     more: str
+    usual: str = ""
 
     @property
     def netns(self) -> bool:
@@ -74,6 +77,7 @@ NODROP = Program(
         Command("change", "livepatch", "livepatch", "patch the running drivers, or undo that"),
     ),
     "man nodrop-{}",
+    usual="status",
 )
 DEFAULTS = {"json": False, "netns": None, "quiet": False, "color": "auto"}
 _HELP = """\
@@ -91,7 +95,8 @@ _OPTIONS = {
     "-n, --netns NETNS": "use another network namespace: name, PID or path",
     "-q, --quiet": "print no progress",
     "--color WHEN": "auto, always or never; auto respects NO_COLOR",
-    "--version, --help": "print the version or this help, and exit",
+    "-V, --version": "print the version",
+    "-h, --help": "print this help, as 'help' does; 'help COMMAND' prints a command's",
 }
 _VERSION = __file__.removesuffix("nodrop/cli.py") + "kmod/VERSION"
 
@@ -163,12 +168,13 @@ class _Top(Parser):
 def top_parser(program: Program = NODROP) -> _Top:
     """Return the parser of the options before the command."""
     netns = "[-n NETNS] " if program.netns else ""
-    usage = f"{program.name} [-j] {netns}[-q] [--color WHEN] COMMAND ..."
+    command = "[COMMAND] ..." if program.usual else "COMMAND ..."
+    usage = f"{program.name} [-j] {netns}[-q] [--color WHEN] {command}"
     top = _Top(prog=program.name, usage=usage)
     top.program = program
     top.set_defaults(**DEFAULTS)
     add_options(top, netns=program.netns)
-    top.add_argument("--version", action=_Version, nargs=0, default=argparse.SUPPRESS)
+    top.add_argument("-V", "--version", action=_Version, nargs=0, default=argparse.SUPPRESS)
     return top
 
 
@@ -203,7 +209,27 @@ def _add_below(parser: argparse.ArgumentParser, epilog: str, *, netns: bool) -> 
                 _add_below(below, epilog, netns=netns)
 
 
-def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:
+def plain(argv: Sequence[str], program: Program = NODROP) -> list[str]:
+    """Return a command line that names its command: as typed, with --help for ``help``.
+
+    Raises:
+        UsageError: there is no command, and no usual one.
+        SystemExit: --help or --version was given.
+    """
+    top = top_parser(program)
+    typed = top.add_argument("command", metavar="COMMAND", nargs=argparse.PARSER)
+    typed.required = not program.usual
+    words = top.parse_args(argv).command
+    if not words:
+        return [*argv, program.usual]
+    if words[0] != "help":
+        return list(argv)
+    if words[2:]:
+        raise UsageError(f"Unknown argument: {words[2]}.", f"Use: {program.name} help [COMMAND].")
+    return [*words[1:], "--help"]
+
+
+def named(argv: Sequence[str], program: Program = NODROP) -> Command:
     """Return the command that a command line names, without importing its module.
 
     Raises:
@@ -224,13 +250,14 @@ def named(argv: Sequence[str] | None, program: Program = NODROP) -> Command:
 
 
 def _run(argv: Sequence[str] | None, program: Program) -> int:
+    argv = plain(sys.argv[1:] if argv is None else argv, program)
     command = named(argv, program)
     arguments, unknown = parser(command, program).parse_known_args(argv)
     if unknown:
         see = f"See '{program.name} {command.name} --help'."
         raise UsageError(f"Unknown argument: {unknown[0]}.", see)
     if arguments.netns is not None and not command.netns:
-        raise UsageError(f"'{program.name} {command.name}' has no option -n.", "Leave -n out.")
+        raise UsageError(f"'{program.name} {command.name}' has no option -n.", "Run it without -n.")
     status: int = arguments.run(arguments)
     return status
 

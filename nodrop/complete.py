@@ -136,6 +136,9 @@ class _Line:
                 self._enter(action.choices[word])
 
     def _command(self, word: str) -> None:
+        if word == "help":
+            self._positionals = [_COMMAND]
+            return
         command = cli.named([word])
         for action in cli.parser(command)._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -160,6 +163,8 @@ class _Line:
             if action is _COMMAND:
                 for command in cli.NODROP.commands:
                     yield command.name, command.summary
+                if not self.typed:
+                    yield "help", "print the options of a command"
             else:
                 yield from (
                     self._setting() if action.dest == "operands" else _values(action, self.netns)

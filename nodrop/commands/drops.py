@@ -141,7 +141,7 @@ def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str]
         raise UnsupportedError(
             "bpftrace cannot be used: it is not installed, or the kernel has no type information "
             "(BTF).",
-            "apt install bpftrace, or leave --tracer out.",
+            "Install it (apt install bpftrace), or run this without --tracer.",
         )
     return _started(EventsTracer(files))
 

@@ -71,9 +71,7 @@ def _write(path: Path, content: bytes) -> None:
             # The owner of the link could choose which file root overwrites.
             raise NodropError(f"{path} is a symbolic link.", "Name the file itself.")
         if not stat.S_ISREG(mode):
-            raise NodropError(
-                f"{path} is not a regular file.", "Leave --out out to print to stdout."
-            )
+            raise NodropError(f"{path} is not a regular file.", "Name another file.")
         replace_file(path, content)
     except OSError as error:
         raise NodropError(f"Cannot write {path}: {error.strerror}.") from error

@@ -82,7 +82,7 @@ class Monitor:
             raise UnsupportedError("nodrop's driver is not loaded.", "See 'nodrop install --help'.")
         for name in devices:
             if not _PLAIN.fullmatch(name):
-                raise UsageError(f"The kernel cannot filter for '{name}'.", "Leave the name out.")
+                raise UsageError(f"The kernel cannot filter for '{name}'.", "Do not name it.")
         self._devices, self._kinds = tuple(devices), tuple(kinds)
         self._instance = Instance(files)
         self._drops: dict[str, Counters] = {}

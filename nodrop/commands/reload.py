@@ -27,7 +27,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="print the commands only")
     for name in ("stop", "start"):
-        text = f"shell command that {name}s programs that are no services of systemd"
+        text = f"shell command that {name}s programs that are not services of systemd"
         parser.add_argument(f"--{name}", metavar="COMMAND", default="", help=text)
     parser.set_defaults(run=run)
 

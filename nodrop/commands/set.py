@@ -118,13 +118,13 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
     if not names and not default:
         raise UsageError("Name devices, or use --default.", "See 'nodrop set --help'.")
     if names and default:
-        raise UsageError("--default and device names cannot be combined.", "Leave one of them out.")
+        raise UsageError("--default and device names cannot be combined.", "Use one of them.")
     for name in names:
         if name in settings.NO_NAMES:
             also = " To set the others' default: nodrop set --default." if name == "default" else ""
             raise UsageError(f"No device can be named '{name}'.", f"'*' matches all devices.{also}")
     if default and arguments.netns is not None:
-        raise UsageError("The default applies to all network namespaces.", "Leave -n out.")
+        raise UsageError("The default applies to all network namespaces.", "Run it without -n.")
     if names and arguments.netns is not None and not arguments.now:
         raise UsageError(
             "Settings are only kept for devices of the machine's own network namespace.",
@@ -247,7 +247,7 @@ def _plan_default(plan: Plan, arguments: argparse.Namespace) -> None:
     default.require(value)
     loaded, next_load = default.loaded, default.next_load
     if arguments.now and loaded is None:
-        raise UnsupportedError("nodrop's module is not loaded.", "Leave --now out.")
+        raise UnsupportedError("nodrop's module is not loaded.", "Run it without --now.")
 
     def shown(number: str | None) -> str | int | None:
         if number is None:

@@ -72,7 +72,7 @@ class Livepatch:
         """Check that the kernel can be patched.
 
         Raises:
-            UnsupportedError: it does not support livepatches, or its tun is no module.
+            UnsupportedError: it does not support livepatches, or its tun is not a module.
             NodropError: nodrop's own driver is loaded: there is nothing to patch.
         """
         if not self._patches.is_dir():

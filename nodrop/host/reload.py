@@ -77,7 +77,7 @@ class Reload:
             devices of a built-in tun are restarted.
         users: processes that have devices open.
         devices: labels of devices that do not go with a process, and keep a module loaded.
-        stop, start: commands of the administrator for users that are no services; may be empty.
+        stop, start: commands of the administrator for users that are not services; may be empty.
     """
 
     files: Sequence[ModuleFile]

@@ -495,7 +495,7 @@ def _read_switch(name: str) -> Switch:
         driver = ""
     if driver != "tun":
         raise NodropError(
-            f"{name} is no TUN or TAP device.",
+            f"{name} is not a TUN or TAP device.",
             _ONE_FOR_ALL
             if driver in ("macvlan", "ipvlan")
             else f"Its driver is {driver}; only devices of tun can be switched."

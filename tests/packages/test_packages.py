@@ -194,7 +194,8 @@ def test_package_of_the_command(debian: Root) -> None:
             f"systemd-analyze verify --man=no {units}export.service {units}qdisc.service"
         )
         debian.succeed("systemctl enable nodrop-qdisc.service")
-    debian.succeed("nodrop --version; test -f /usr/share/man/man1/nodrop-status.1.gz")
+    debian.succeed("nodrop --version; ls /usr/share/man/man1/nodrop-status.1.gz")
+    debian.succeed("ls /usr/share/man/man8/nodrop-set.8.gz")
     debian.succeed("test -f /usr/share/bash-completion/completions/nodrop")
     debian.succeed("mkdir -p /etc/udev/rules.d")
     debian.succeed(f"{KEPT} >/etc/udev/rules.d/81-nodrop-set.rules")
@@ -260,4 +261,4 @@ def test_make_install_from_a_given_source(bare: Root) -> None:
 def test_make_install_for_a_bad_kernel_name(bare: Root, name: str) -> None:
     done = bare.run(f"make -s -C {REPOSITORY} install KVER='{name}'")
     assert done.status != 0
-    assert "is no kernel's name" in done.output
+    assert "is not the name of a kernel" in done.output

@@ -283,7 +283,7 @@ def test_commands_and_options_exist() -> None:
         typed = {word for word in words if word[0] == "-"}
         name = next((word for word in words if word in below), None)
         if name is None:
-            assert {*words} <= {*top, "COMMAND", "__complete", "SHELL", "WORDS"}, line
+            assert {*words} <= {*top, "COMMAND", "__complete", "help", "SHELL", "WORDS"}, line
         else:
             assert typed <= top | options_of(below[name]), line
         if words[0] == "bench" and words[1:] and words[1][0] != "-":
@@ -327,7 +327,10 @@ def test_man_pages_list_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = load("manpages", monkeypatch, REPOSITORY / "packaging").pages()
     common = cli.Parser()
     cli.add_options(common)
-    pages = {name: options_of_page(text) for name, text in texts.items()}
+    pages = {name.rpartition(".")[0]: options_of_page(text) for name, text in texts.items()}
+    assert {"nodrop-status.1", "nodrop-set.8"} <= texts.keys()
+    named = re.findall(r"\*(nodrop[a-z-]*)\*\*\\ \((\d)\)", "".join(texts.values()))
+    assert {f"{name}.{section}" for name, section in named if name != "nodrop-"} <= texts.keys()
     assert pages.pop("nodrop") == options_of(cli.top_parser())
     commands = {f"nodrop-{name}": options_of(parser) for name, parser in parsers(cli.parser())}
     assert pages.keys() == commands.keys()

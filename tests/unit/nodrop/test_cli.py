@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from hosts import NAME, raw, recorded
 from jsonschema import Draft202012Validator, ValidationError
 from schema import SCHEMAS, answer, validate
 
@@ -33,8 +34,10 @@ Capture = pytest.CaptureFixture[str]
 
 
 USAGE = """\
-nodrop
 nodrop fly
+nodrop help fly
+nodrop help status doctor
+nodrop -A
 nodrop -n blue install
 nodrop -n blue status -A
 nodrop drops lo --seconds -1
@@ -96,6 +99,25 @@ def test_error_with_a_name_that_is_not_utf8(
     assert json.loads(capsys.readouterr().err)["error"]["message"] == "No t\\xff\x1b\\u."
 
 
+def test_without_a_command_it_is_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    recorded(monkeypatch, raw("stock"))
+    assert answer(capsys)["command"] == "status"
+    assert cli.main(["--color", "never"]) == 0
+    assert NAME in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["help status", "-j help status", "status --help"])
+def test_help_of_a_command(line: str, capsys: Capture) -> None:
+    for words, shown in ((["help"], "[COMMAND] ..."), (line.split(), "nodrop status [-h]")):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words)
+        assert end.value.code == 0
+        assert shown in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["-V"])
+    assert capsys.readouterr().out.startswith("nodrop ")
+
+
 def test_options_before_and_after() -> None:
     for line in ("-j -q --color never top", "top --color never -j -q", "-j top -q --color=never"):
         words = line.split()
@@ -134,7 +156,8 @@ def words(*typed: str) -> list[str]:
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [
-        ("", [one.name for one in cli.NODROP.commands]),
+        ("", [*(one.name for one in cli.NODROP.commands), "help"]),
+        ("help to", ["top"]),
         ("to", ["top"]),
         ("-j --color never to", ["top"]),
         ("fly ", []),
@@ -188,7 +211,7 @@ def test_unreadable_devices(failure: Exception, monkeypatch: pytest.MonkeyPatch)
 
 def test_output_for_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete.main([]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(cli.NODROP.commands)
+    assert len(capsys.readouterr().out.splitlines()) == len(cli.NODROP.commands) + 1
     for typed, printed in (
         ("bash top --color = ne", ["never"]),
         ("bash top --color =", ["auto", "always", "never"]),

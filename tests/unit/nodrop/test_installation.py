@@ -248,7 +248,7 @@ def test_from_a_clone(host: Host) -> None:
         f"lay command {local}/lib/nodrop {local}/bin/nodrop",
         f"lay share {local}/share site-functions",
         f"lay docs {local}/share/doc/nodrop",
-        f"manpages {local}/share/man/man1",
+        f"manpages {local}/share/man",
     ]
     assert (host.root / "etc/modprobe.d/zz-nodrop.conf").exists()
     assert (local / "lib/systemd/system/nodrop-qdisc.service").exists()
