@@ -69,6 +69,7 @@ NODROP = Program(
         Command("show", "drops", "drops", "show where and why a device's packets drop", netns=True),
         Command("show", "monitor", "monitor", "print stops, wakes and drops as they happen"),
         Command("show", "export", "export", "print the counters for Prometheus", netns=True),
+        Command("show", "report", "report", "print what a maintainer needs, no names", netns=True),
         Command("change", "set", "set", "switch backpressure of devices on or off", netns=True),
         Command("change", "keep-qdiscs", "keep_qdiscs", "give new devices kept qdiscs (service)"),
         Command("change", "install", "install", "install nodrop's drivers"),

@@ -21,7 +21,7 @@ SCHEMAS = {
     for folder in ("nodrop", "bench")
     for path in (REPOSITORY / folder / "schemas").glob("*.json")
 }
-SCHEMAS |= dict.fromkeys(("demo", "report"), SCHEMAS["bench"])  # one file: the same summaries
+SCHEMAS["demo"] = SCHEMAS["bench"]
 
 
 def validate(command: str, found: dict[str, Any]) -> None:
@@ -47,5 +47,7 @@ def answer(
     assert main(["-q", "-j", *words]) == status
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert found["schema"] == start.SCHEMA
-    validate(found["command"], found)
+    # nodrop-lab's report has the summaries of bench.
+    lab = main is not cli.main and found["command"] == "report"
+    validate("bench" if lab else found["command"], found)
     return found

@@ -7,12 +7,15 @@ import argparse
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodrop.errors import NodropError, UsageError
 from nodrop.host.model import Device, Host
 from nodrop.host.read import NAMESPACES_S, build, read
+from nodrop.host.settings import replace_file
 from nodrop.screen import clean_lines
 from nodrop.start import SCHEMA
 
@@ -63,16 +66,21 @@ def progress(arguments: argparse.Namespace) -> Progress:
 
 
 def print_json(command: str, data: Mapping[str, Any], *, compact: bool = False) -> None:
-    """Print one JSON object on stdout.
+    """Print one JSON object on stdout: see :func:`json_text`."""
+    print(json_text(command, data, compact=compact), flush=compact)
+
+
+def json_text(command: str, data: Mapping[str, Any], *, compact: bool = False) -> str:
+    """Return one JSON object.
 
     Args:
         data: the other keys; docs/guide.md explains their names.
-        compact: print one line, for commands that print several objects.
+        compact: on one line, for commands that print several objects.
     """
     fields = {"schema": SCHEMA, "command": command, **data}
     indent = None if compact or len(data.get("devices", ())) >= _MANY else 2
     text = json.dumps(fields, indent=indent, ensure_ascii=False)
-    print(text if text.isascii() else _NOT_ASCII.sub(_escaped, text), flush=compact)
+    return text if text.isascii() else _NOT_ASCII.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -97,6 +105,28 @@ def report(
     else:
         print(clean_lines("\n".join([*(actions if arguments.dry_run else ()), *sentences])))
     return 0
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically, readable by all users.
+
+    Raises:
+        NodropError: it cannot be written, or the path is not a regular file. The old file is
+            unchanged, and no temporary file is left.
+    """
+    try:
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG
+        if stat.S_ISLNK(mode):
+            # The owner of the link could choose which file root overwrites.
+            raise NodropError(f"{path} is a symbolic link.", "Name the file itself.")
+        if not stat.S_ISREG(mode):
+            raise NodropError(f"{path} is not a regular file.", "Name another file.")
+        replace_file(path, content)
+    except OSError as error:
+        raise NodropError(f"Cannot write {path}: {error.strerror}.") from error
 
 
 def require_root(what: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import stat
 import sys
 import time
 from collections.abc import Sequence
@@ -14,8 +13,6 @@ from typing import Any
 
 from nodrop.commands import common
 from nodrop.commands.common import print_json
-from nodrop.errors import NodropError
-from nodrop.host.settings import replace_file
 from nodrop.prometheus import MetricFamily, collect, page
 from nodrop.screen import clean_lines
 
@@ -47,34 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     devices = common.select(host, arguments.device)
     families = collect(host, devices, time.monotonic() - begun)
     if arguments.out is not None:
-        _write(arguments.out, page(families))
+        common.write_file(arguments.out, page(families))
     if arguments.json:
         print_json("export", _json(families))
     elif arguments.out is None:
         _print(page(families).decode())
     return 0
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file atomically, readable by all users.
-
-    Raises:
-        NodropError: it cannot be written, or the path is not a regular file. The old file is
-            unchanged, and no temporary file is left.
-    """
-    try:
-        try:
-            mode = path.lstat().st_mode
-        except FileNotFoundError:
-            mode = stat.S_IFREG
-        if stat.S_ISLNK(mode):
-            # The owner of the link could choose which file root overwrites.
-            raise NodropError(f"{path} is a symbolic link.", "Name the file itself.")
-        if not stat.S_ISREG(mode):
-            raise NodropError(f"{path} is not a regular file.", "Name another file.")
-        replace_file(path, content)
-    except OSError as error:
-        raise NodropError(f"Cannot write {path}: {error.strerror}.") from error
 
 
 def _print(text: str) -> None:

@@ -12,7 +12,7 @@ from nodrop.commands import common
 from nodrop.commands.common import print_json
 from nodrop.host.model import Device, Driver, Host, Module, device_json, driver_cell, host_json
 from nodrop.proc import quote
-from nodrop.screen import Cell, Column
+from nodrop.screen import Cell, Column, Screen
 
 NO_OWNER = "none"
 """OWNER of a device that no process has open."""
@@ -57,19 +57,22 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     console = screen.console(arguments)
     console.text(headline(host), "dim")
-    hidden = host.hidden_processes > 0
-    if devices:
-        rows = [row(device, hidden=hidden) for device in devices]
-        # Leave out columns that are empty everywhere, such as VHOST without vhost-net.
-        used = [any(cells[index] for cells in rows) for index in range(len(_COLUMNS))]
-        console.table([*compress(_COLUMNS, used)], [[*compress(cells, used)] for cells in rows])
-    else:
-        console.print(common.NO_DEVICE)
+    print_devices(console, host, devices)
     console.stream.flush()
     messages = screen.messages(arguments)
     for line in remarks(host, devices, _doctor_arguments(arguments)):
         messages.text(line, "dim")
     return 0
+
+
+def print_devices(console: Screen, host: Host, devices: Sequence[Device]) -> None:
+    if not devices:
+        console.print(common.NO_DEVICE)
+        return
+    rows = [row(device, hidden=host.hidden_processes > 0) for device in devices]
+    # Leave out columns that are empty everywhere, such as VHOST without vhost-net.
+    used = [any(cells[index] for cells in rows) for index in range(len(_COLUMNS))]
+    console.table([*compress(_COLUMNS, used)], [[*compress(cells, used)] for cells in rows])
 
 
 def headline(host: Host) -> str:

@@ -45,7 +45,7 @@ _STOPPED = frozenset("Tt")
 _LISTED = 5
 """Queues that are listed."""
 _IDLE_POLICY, _BATCH_POLICY = 5, 3
-_VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
+VCPU = re.compile(r"CPU \d+/|vcpu\d|fc_vcpu")
 """Names of threads that run a guest's vCPUs and do not read the device."""
 _WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscaled"})
 
@@ -557,7 +557,7 @@ def _readers(observation: Observation, link: Link) -> list[ThreadLoad]:
     loads = observation.loads(link.now)
     if link.now.vhost:
         loads = [load for load in loads if load.thread.vhost] or loads
-    return [load for load in loads if not _VCPU.match(load.thread.name)]
+    return [load for load in loads if not VCPU.match(load.thread.name)]
 
 
 def _hidden(observation: Observation, link: Link) -> Verdict | None:

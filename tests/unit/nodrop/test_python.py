@@ -103,7 +103,7 @@ def test_one_file(python: str, file: Path) -> None:
         pytest.skip(f"{python} is not installed")
     version = run(interpreter, "-I", file.name, "--version").stdout
     assert version == f"nodrop {(REPOSITORY / 'kmod/VERSION').read_text()}"
-    for words in ("status", "doctor", "top --count 1 --interval 0.1", "export"):
+    for words in ("status", "doctor", "report", "top --count 1 --interval 0.1", "export"):
         done = run(interpreter, "-I", file.name, "-j", *words.split())
         assert done.returncode in (0, 3), done.stderr
         validate(words.split()[0], json.loads(done.stdout))
