@@ -16,13 +16,14 @@ from typing import Any
 
 from nodrop import screen
 from nodrop.commands.common import print_json, progress, seconds_from
-from nodrop.errors import NodropError, UnsupportedError, deferred
+from nodrop.errors import NodropError, UnsupportedError, UsageError, deferred
 from nodrop.host import ethtool, netns
 from nodrop.host.counters import Counters, by_cause, by_queue, total
 from nodrop.host.read import tool
 from nodrop.proc import quote
 from nodrop.screen import Column, Screen
-from nodrop.trace import reasons, tracers
+from nodrop.trace import pcap, reasons, tracers
+from nodrop.trace.headers import Headers
 from nodrop.trace.reasons import CAUSES, Way
 from nodrop.trace.tracefs import Tracefs
 from nodrop.trace.tracers import Counted, EventsTracer, Site, Target, Tracer
@@ -38,6 +39,14 @@ _COLUMNS = (
     Column("WHERE", 6),
     Column("MODULE", 2),
 )
+_FLOW_COLUMNS = (
+    Column("PACKETS", right=True),
+    Column("SHARE", 4, right=True),
+    Column("PROTO"),
+    Column("SOURCE"),
+    Column("DESTINATION"),
+)
+_SHOWN_FLOWS = 10
 _SHORT = {Way.TRANSMIT: "tx", Way.RECEIVE: "rx", None: "?"}
 _NET = Path("/sys/class/net")
 _SLACK_SHARE = 0.05
@@ -49,8 +58,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "drops",
         description="Trace a network device for some seconds. Report where the kernel drops its "
-        "packets, why, what that means and what to do, and what the device's own counters show. "
-        "Needs root.",
+        "packets, why, what that means and what to do, the packets' flows, and what the device's "
+        "own counters show. Needs root.",
     )
     parser.add_argument("device", metavar="DEV", help="any network device")
     parser.add_argument(
@@ -65,6 +74,17 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         choices=TRACERS,
         default="auto",
         help="bpftrace, or the kernel's trace events (auto: bpftrace if it works)",
+    )
+    parser.add_argument(
+        "--filter",
+        metavar="EXPRESSION",
+        help="count only IP packets that match an expression of pcap-filter(7); needs bpftrace "
+        "and libpcap",
+    )
+    parser.add_argument(
+        "--write",
+        metavar="FILE",
+        help="write the headers of the dropped IP packets to a pcapng file; needs bpftrace",
     )
     parser.set_defaults(run=run)
 
@@ -85,12 +105,24 @@ def watch(arguments: argparse.Namespace) -> DropReport:
         NodropError: there is no such device, no permission to trace, or no working tracer.
     """
     name, where = arguments.device, arguments.netns
+    matches, kind = None, arguments.tracer
+    if arguments.filter is not None or arguments.write is not None:
+        if kind == "tracefs":
+            raise UsageError("--filter and --write need bpftrace: leave --tracer tracefs out.")
+        kind = "bpftrace"
+    if arguments.filter is not None:
+        matches = pcap.pcap_filter(arguments.filter)
     target = read_counters(name, where).target(name)
     files = Tracefs()
     files.open()
     with progress(arguments) as shown, ExitStack() as stack:
+        file = None
+        if arguments.write is not None:
+            file = pcap.PacketFile(arguments.write)
+            stack.callback(file.close)
+        headers = Headers(matches, file.write if file else None)
         with shown.step("Prepare the tracer"):
-            tracer = start_tracer(arguments.tracer, files, target, shown.note)
+            tracer = start_tracer(kind, files, target, shown.note, headers)
             stack.callback(tracer.close)
         before = read_counters(name, where)
         tracer.begin()
@@ -115,16 +147,25 @@ def watch(arguments: argparse.Namespace) -> DropReport:
         interval_s=took,
         drops=explained(counted, name, causes),
         unseen=counted.unseen,
+        headers=counted.headers,
+        written=file.packets if file else None,
         counters=grown,
     )
 
 
-def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str], None]) -> Tracer:
+def start_tracer(
+    kind: str,
+    files: Tracefs,
+    target: Target,
+    note: Callable[[str], None],
+    headers: Headers | None = None,
+) -> Tracer:
     """Return a started tracer; the caller closes it.
 
     Args:
         kind: one of TRACERS.
         note: called with a sentence if bpftrace does not work.
+        headers: reads the packets' headers, if the tracer can.
 
     Raises:
         NodropError: no tracer works.
@@ -132,7 +173,7 @@ def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str]
     if kind != "tracefs" and tracers.bpftrace_available(files.root):
         ready_s = tracers.PATIENT_S if kind == "bpftrace" else tracers.READY_S
         try:
-            return _started(tracers.BpftraceTracer(files, target, ready_s))
+            return _started(tracers.BpftraceTracer(files, target, ready_s, headers))
         except NodropError as error:
             if kind == "bpftrace":
                 raise
@@ -141,7 +182,7 @@ def start_tracer(kind: str, files: Tracefs, target: Target, note: Callable[[str]
         raise UnsupportedError(
             "bpftrace cannot be used: it is not installed, or the kernel has no type information "
             "(BTF).",
-            "Install it (apt install bpftrace), or run this without --tracer.",
+            "Install it (apt install bpftrace), or use no --tracer, --filter and --write.",
         )
     return _started(EventsTracer(files))
 
@@ -190,6 +231,9 @@ def show(console: Screen, report: DropReport) -> None:
             ],
         )
         _explain(console, report)
+        _show_flows(console, report)
+    elif report.filtered:
+        console.print(f"No packet of {name} that matches was dropped within {took}.", "green")
     elif report.counted(Way.TRANSMIT) == 0 and report.counted(Way.RECEIVE) == 0:
         console.print(f"No packet of {name} was dropped within {took}.", "green")
     else:
@@ -199,6 +243,8 @@ def show(console: Screen, report: DropReport) -> None:
         console.text(f"Run these commands in its namespace: {netns.prefix(report.netns)}COMMAND")
     if report.unseen:
         console.print(f"{report.unseen} more drops came too fast to be read.", "yellow")
+    if report.written is not None:
+        console.print(f"Packets written: {report.written}.")
     console.print()
     for line in counted_lines(report):
         console.text(line)
@@ -215,6 +261,33 @@ def _explain(console: Screen, report: DropReport) -> None:
             console.print(heading, "bold")
             console.text(drop.meaning, indent=_INDENT)
             console.text(drop.advice, indent=_INDENT)
+
+
+def _show_flows(console: Screen, report: DropReport) -> None:
+    if not report.headers or not report.headers.flows:
+        return
+    headers = report.headers
+    console.print()
+    console.table(
+        _FLOW_COLUMNS,
+        [
+            (
+                str(packets),
+                f"{100 * packets / headers.decoded:.1f}%",
+                flow.protocol_name,
+                flow.end_text(0),
+                flow.end_text(1),
+            )
+            for flow, packets in headers.flows.most_common(_SHOWN_FLOWS)
+        ],
+    )
+    if (more := len(headers.flows) - _SHOWN_FLOWS) > 0:
+        console.print(f"{more} more flows; -j lists them.")
+    if headers.decoded < report.packets:
+        console.text(
+            f"The flows are those of {headers.decoded} packets. The others came too fast, are not "
+            "IP, or have no IP header yet."
+        )
 
 
 def counted_lines(report: DropReport) -> list[str]:
@@ -349,6 +422,9 @@ class DropReport:
         device_known: whether only the device's packets were counted.
         drops: the most frequent first.
         unseen: number of events that the tracer could not read.
+        headers: of the packets; None: the tracer reads none. With a filter, ``drops`` are of the
+            packets that match.
+        written: number of packets written to a file; None: to none.
         counters: the increase of the device's counters; None: it was deleted or created again
             meanwhile.
     """
@@ -360,11 +436,17 @@ class DropReport:
     interval_s: float
     drops: Sequence[Drop]
     unseen: int
+    headers: Headers | None
+    written: int | None
     counters: Counters | None
 
     @property
     def packets(self) -> int:
         return sum(drop.packets for drop in self.drops)
+
+    @property
+    def filtered(self) -> bool:
+        return self.headers is not None and self.headers.filtered
 
     @property
     def drops_by_cause(self) -> dict[str, int]:
@@ -394,7 +476,7 @@ class DropReport:
     def unexplained(self, way: Way) -> int | None:
         """Return the drops that were counted but not traced; None: unknown."""
         counted = self.counted(way)
-        if counted is None or not self.device_known:
+        if counted is None or not self.device_known or self.filtered:
             return None
         missing = counted - self.traced(way)
         return missing if missing > max(_SLACK_PACKETS, _SLACK_SHARE * counted) else 0
@@ -410,6 +492,9 @@ class DropReport:
             "packets": self.packets,
             "unseen_packets": self.unseen,
             "drops": [self._drop_json(drop) for drop in self.drops],
+            "flows": self._flows_json(),
+            "flow_packets": self.headers and self.headers.decoded,
+            "written_packets": self.written,
             "counters": self._counters_json(),
             "unexplained": {
                 "transmit_packets": self.unexplained(Way.TRANSMIT),
@@ -428,6 +513,24 @@ class DropReport:
             "meaning": drop.meaning or None,
             "advice": drop.advice or None,
         }
+
+    def _flows_json(self) -> list[dict[str, Any]] | None:
+        if self.headers is None:
+            return None
+        flows = []
+        for flow, packets in self.headers.flows.most_common():
+            (source, source_port), (destination, destination_port) = flow.end(0), flow.end(1)
+            flows.append(
+                {
+                    "packets": packets,
+                    "protocol": flow.protocol_name,
+                    "source": source,
+                    "source_port": source_port,
+                    "destination": destination,
+                    "destination_port": destination_port,
+                }
+            )
+        return flows
 
     def _counters_json(self) -> dict[str, Any] | None:
         if self.counters is None:

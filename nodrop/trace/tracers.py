@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -13,14 +14,15 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from nodrop import proc
 from nodrop.errors import NodropError
+from nodrop.trace.headers import FIELDS, WORDS, Headers, parse_packet
 from nodrop.trace.tracefs import EVENT, Instance, Tracefs, reason_names
 
 _WRAPPED = "stock_"
@@ -69,10 +71,12 @@ class Counted:
     Attributes:
         packets: number of packets at each site.
         unseen: number of events that it could not read.
+        headers: the packets whose headers were read; None: this tracer reads none.
     """
 
     packets: Counter[Site] = field(default_factory=Counter)
     unseen: int = 0
+    headers: Headers | None = None
 
 
 class Tracer(ABC):
@@ -206,19 +210,38 @@ PATIENT_S = 240.0
 STOP_S = 120.0
 _CHECK_S = 0.02
 _TYPES = "sys/kernel/btf/vmlinux"
+_READ_BYTES = 1 << 16
+_PIPE = 1 << 20
+"""Size of the pipe from bpftrace, bytes: what it prints in a fifth of a second at most."""
+_SET_PIPE_SIZE = 1031
+"""fcntl.F_SETPIPE_SZ, which Python has from 3.10 on."""
 
 _PROGRAM = """\
 interval:ms:50 /@on == 0/ {{ @on = 1; printf("ready\\n"); }}
 interval:s:1 /@on == 1/ {{ printf("on\\n"); }}
+interval:ms:50 {{ @read = 0; }}
 tracepoint:skb:kfree_skb /@on == 1/ {{
-	$device = ((struct sk_buff *)args->skbaddr)->dev;
+	$skb = (struct sk_buff *)args->skbaddr;
+	$device = $skb->dev;
 	if ($device->ifindex == {ifindex} && $device->nd_net.net->ns.inum == {netns}) {{
 		@drops[(uint64)args->location, {reason}] = count();
+		if (@read < {limit}) {{
+			@read = @read + 1;
+			$header = (uint64)$skb->head + (uint64)$skb->network_header;
+			$words = (uint64 *)$header;
+			printf("{format}\\n", nsecs, (uint64)args->location, {reason},
+				(uint64)args->protocol, (uint64)$skb->network_header,
+				(uint64)$skb->data + $skb->len - $header,
+				(uint64)$skb->head + $skb->tail - $header, {words});
+		}}
 	}}
 }}
 """
 """Counts after it has printed "ready". The second probe makes bpftrace before 0.21 notice a SIGINT
-that arrives outside of its poll."""
+that arrives outside of its poll. It prints a line for parse_packet() of the first packets of each
+50 ms, so that many drops cost no more."""
+_READ = 500
+"""Packets whose headers are read in each 50 ms."""
 
 
 def bpftrace_available(root: Path = Path("/")) -> bool:
@@ -231,70 +254,123 @@ class BpftraceTracer(Tracer):
 
     Args:
         ready_s: time that it may take to start, seconds.
+        headers: filters, counts and writes packets. With a filter, only the packets that match
+            count, and those whose headers were not read are unseen.
     """
 
     name = "bpftrace"
     device_known = True
 
-    def __init__(self, files: Tracefs, target: Target, ready_s: float = READY_S) -> None:
+    def __init__(
+        self,
+        files: Tracefs,
+        target: Target,
+        ready_s: float = READY_S,
+        headers: Headers | None = None,
+    ) -> None:
         text = (files.path / "events" / EVENT / "format").read_text()
         self._reasons = reason_names(text)
         self._program = bpftrace_program(target, has_reason="reason;" in text)
         self._files = files
+        self._headers = headers or Headers()
         self._ready_s = ready_s
         self._process: subprocess.Popen[bytes] | None = None
         self._stack = ExitStack()
-        self._output: IO[bytes] | None = None
         self._errors: IO[bytes] | None = None
+        self._rest = b""
+        self._messages: list[Mapping[str, Any]] = []
+        self._ready = False
 
     def start(self) -> None:
-        # Files instead of pipes, which would have to be read meanwhile.
-        self._output, self._errors = (
-            self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-            for _ in range(2)
-        )
+        # A file instead of a pipe, which would have to be read meanwhile.
+        self._errors = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         self._process = subprocess.Popen(
             proc.killed_with_us(
                 [proc.require("bpftrace", "bpftrace"), "-q", "-f", "json", "-e", self._program]
             ),
             stdin=subprocess.DEVNULL,
-            stdout=self._output,
+            stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
             env={**os.environ, "BPFTRACE_STRLEN": "64"},
         )
+        assert self._process.stdout is not None
+        self._stack.callback(self._process.stdout.close)
+        os.set_blocking(self._process.stdout.fileno(), False)
+        with suppress(OSError):
+            fcntl.fcntl(self._process.stdout, _SET_PIPE_SIZE, _PIPE)
         deadline = time.monotonic() + self._ready_s
-        while b"ready" not in _content(self._output):
+        while not self._ready:
             self.poll()
             if time.monotonic() > deadline:
                 raise NodropError(f"bpftrace was not ready within {self._ready_s:.0f} s.")
             time.sleep(_CHECK_S)
 
     def poll(self) -> None:
-        """Raise NodropError if bpftrace has exited."""
+        """Read what bpftrace printed.
+
+        Raises:
+            NodropError: it has exited, or its output is not understood.
+        """
         assert self._process is not None
         if self._process.poll() is not None:
             raise NodropError("bpftrace ended too early.", self._message())
+        self._read()
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for _ in range(2 * _PIPE // _READ_BYTES):
+            try:
+                data = os.read(self._process.stdout.fileno(), _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._take(line.decode(errors="replace").strip())
+
+    def _take(self, line: str) -> None:
+        try:
+            message = json.loads(line or "{}")
+            if message.get("type") == "map":
+                self._messages.append(message)
+            elif message.get("type") == "printf":
+                fields = message["data"].split()
+                if len(fields) == FIELDS:
+                    packet = parse_packet(fields)
+                    self._headers.add(packet, self._reason(packet.reason))
+                self._ready = True
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise _not_understood(line) from error
+
+    def _reason(self, number: int) -> str:
+        return self._reasons.get(number, str(number)) if self._reasons else ""
 
     def finish(self) -> Counted:
         """Stop bpftrace, and return the counts."""
         assert self._process is not None
-        assert self._output is not None
         self.poll()
         self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired as error:
-            raise NodropError(f"bpftrace did not end within {STOP_S:.0f} s.") from error
+        deadline = time.monotonic() + STOP_S
+        while self._process.poll() is None:
+            if time.monotonic() > deadline:
+                raise NodropError(f"bpftrace did not end within {STOP_S:.0f} s.")
+            self._read()
+            time.sleep(_CHECK_S)
         if self._process.returncode != 0:
             raise NodropError("bpftrace failed to report its counts.", self._message())
-        counts = parse_bpftrace(_content(self._output).decode(errors="replace"))
+        self._read()
+        counts = counts_of(self._messages)
+        headers, counted = self._headers, Counted(headers=self._headers)
+        if headers.filtered:
+            counted.unseen = max(sum(counts.values()) - headers.seen, 0)
+            counts = headers.sites
         names = self._files.functions({address for address, _ in counts})
-        counted = Counted(Counter())
         for (address, reason), packets in counts.items():
             where, module = names.get(address, (f"{address:#x}", ""))
-            text = self._reasons.get(reason, str(reason)) if self._reasons else ""
-            counted.packets[Site(where, module, text)] += packets
+            counted.packets[Site(where, module, self._reason(reason))] += packets
         return counted
 
     def close(self) -> None:
@@ -310,28 +386,35 @@ class BpftraceTracer(Tracer):
 
 
 def bpftrace_program(target: Target, *, has_reason: bool) -> str:
-    reason = "(uint64)args->reason" if has_reason else "(uint64)0"
-    return _PROGRAM.format(ifindex=target.ifindex, netns=target.netns, reason=reason)
+    return _PROGRAM.format(
+        ifindex=target.ifindex,
+        netns=target.netns,
+        reason="(uint64)args->reason" if has_reason else "(uint64)0",
+        limit=_READ,
+        format=" ".join(["%llx"] * FIELDS),
+        words=", ".join(f"*($words + {index})" for index in range(WORDS)),
+    )
 
 
-def parse_bpftrace(text: str) -> dict[tuple[int, int], int]:
-    """Return (address, number of the reason) -> packets, from bpftrace's JSON.
+def counts_of(messages: Iterable[Mapping[str, Any]]) -> Counter[tuple[int, int]]:
+    """Return (address, number of the reason) -> packets, from bpftrace's maps.
 
     Raises:
-        NodropError: the output is not understood.
+        NodropError: a message is not understood.
     """
-    counts: dict[tuple[int, int], int] = {}
-    try:
-        for line in filter(None, map(str.strip, text.splitlines())):
-            message = json.loads(line)
-            if message["type"] != "map":
-                continue
+    counts: Counter[tuple[int, int]] = Counter()
+    for message in messages:
+        try:
             for key, packets in message["data"].get("@drops", {}).items():
                 address, reason = re.findall(r"-?\d+", key)
                 counts[int(address) % 2**64, int(reason)] = int(packets)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NodropError(f"The output of bpftrace is not understood: {line}") from error
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise _not_understood(str(message)) from error
     return counts
+
+
+def _not_understood(text: str) -> NodropError:
+    return NodropError(f"The output of bpftrace is not understood: {text}")
 
 
 def _content(file: IO[bytes]) -> bytes:

@@ -9,12 +9,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,6 +58,8 @@ from lab.variant import Variant
 Report = dict[str, Any]
 TYPED = Path("/sys/kernel/btf/vmlinux").exists()
 """Whether this kernel has BTF, which bpftrace needs to find a packet's device."""
+HERE6, THERE6 = "fd00::1", "fd00::2"
+FLOW = ("protocol", "source", "source_port", "destination", "destination_port")
 INSTANCES = TRACING / "instances"
 PAUSE_S = 0.002
 PACKETS = 400
@@ -130,12 +135,64 @@ def case_full_ring() -> None:
 def case_bpftrace() -> None:
     if not (TYPED and shutil.which("bpftrace")):
         raise Skip("no bpftrace, or the kernel has no types")
-    with slow_reader(Variant.STOCK, 20):
-        found = traced(tracer="bpftrace")
-        equal(found["tracer"], "bpftrace", "tracer")
-        full_ring(found)
+    drivers.use(Variant.STOCK)
+    with tun(2), tempfile.TemporaryDirectory() as directory:
+        with_ipv6()
+        file = Path(directory) / "drops.pcapng"
+        found = traced("--write", str(file), load=send_flows, tracer="bpftrace")
+        size = file.stat().st_size
+    equal(found["tracer"], "bpftrace", "tracer")
+    full_ring(found)
+    check_flows(found)
+    equal(found["written_packets"], found["packets"], "packets in the file")
+    check(size > found["written_packets"] * 64, f"{size} bytes")
     with slow_reader(Variant.NODROP, 20, qdisc="pfifo limit 10"):
         qdisc_dropped(traced(tracer="bpftrace"))
+
+
+def with_ipv6() -> None:
+    Path(f"/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6").write_text("0")
+    ip_batch([f"address add {HERE6}/64 dev {NAME} nodad"])
+
+
+def check_flows(found: Report) -> None:
+    """The flows are those of send_flows()."""
+    flows = {tuple(flow[key] for key in FLOW): flow["packets"] for flow in found["flows"]}
+    for flow, packets in (
+        (("udp", HERE, 4000, THERE, 9), 20),
+        (("udp", HERE6, 4001, THERE6, 9), 20),
+        (("icmp", HERE, None, THERE, None), 20),
+        # The later fragments of 20 datagrams have no ports.
+        (("udp", HERE, 4003, THERE, 9), 20),
+        (("udp", HERE, None, THERE, None), 40),
+    ):
+        equal(flows.get(flow), packets, f"packets of {flow}, of {flows}")
+    check(flows.get(("tcp", HERE, 4002, THERE, 80), 0) > 0, f"no TCP in {flows}")
+    equal(found["flow_packets"], found["packets"], "packets with a flow")
+    equal(sum(flows.values()), found["packets"], "packets of flows")
+
+
+def send_flows() -> None:
+    """Fill the ring, which nobody reads, and then send packets that it drops."""
+    with udp() as first:
+        for _ in range(2):
+            first.sendto(b"", (THERE, 1))
+    echo = b"\x08\x00\xf7\xff" + bytes(4)
+    for family, kind, protocol, near, far, data in (
+        (socket.AF_INET, socket.SOCK_DGRAM, 0, (HERE, 4000), (THERE, 9), bytes(20)),
+        (socket.AF_INET6, socket.SOCK_DGRAM, 0, (HERE6, 4001), (THERE6, 9), bytes(20)),
+        (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP, (HERE, 0), (THERE, 0), echo),
+        (socket.AF_INET, socket.SOCK_DGRAM, 0, (HERE, 4003), (THERE, 9), bytes(4000)),
+    ):
+        with socket.socket(family, kind, protocol) as sock:
+            sock.bind(near)
+            for _ in range(20):
+                sock.sendto(data, far)
+    with socket.socket() as sock:
+        sock.bind((HERE, 4002))
+        sock.setblocking(False)
+        equal(sock.connect_ex((THERE, 80)), errno.EINPROGRESS, "connect")
+        time.sleep(0.2)
 
 
 def qdisc_dropped(found: dict[str, Any]) -> None:

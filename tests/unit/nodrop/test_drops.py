@@ -23,7 +23,8 @@ from nodrop.commands.drops import DeviceCounters, DropReport, explained, start_t
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import settings
 from nodrop.host.counters import Counters
-from nodrop.trace import reasons
+from nodrop.trace import pcap, reasons
+from nodrop.trace.headers import Headers, Packet
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
 from nodrop.trace.tracers import (
@@ -33,7 +34,7 @@ from nodrop.trace.tracers import (
     Site,
     Target,
     Tracer,
-    parse_bpftrace,
+    counts_of,
     parse_events,
 )
 
@@ -51,6 +52,14 @@ EVENT_OF_TUN, EVENT_OF_IP = (
         ("ip_rcv_core+0x33d/0x470", "IP_CSUM"),
     )
 )
+PACKETS = "".join(
+    f'{{"type": "printf", "data": "5 ffffffffc08583c1 4e 800 10 {sizes} {header}\\n"}}\n'
+    for sizes, header in (
+        ("1c 1c", "45 10012c600001140 900a00f020012c6 0 0 0 0 0"),
+        ("2c 2c", "45 10012c600001140 900a10f020012c6 0 0 0 0 0"),
+    )
+)
+"""Of two UDP packets, of 28 and 44 bytes."""
 READY = '{"type": "printf", "data": "ready\\n"}\n'
 COUNTED = """
 
@@ -76,6 +85,10 @@ def counters(
 
 
 NONE = counters()
+HEADERS = Headers()
+for port in range(12):
+    header = bytes.fromhex("4500001c00000000401100000a0000010a000002") + port.to_bytes(4, "big")
+    HEADERS.add(Packet(0, 1, 1, 28, header), "")
 DEVICE = DeviceCounters(2, 4026531840, NONE)
 
 
@@ -86,6 +99,8 @@ def report_of(
     known: bool = True,
     unseen: int = 0,
     causes: dict[str, int] | None = None,
+    headers: Headers | None = None,
+    written: int | None = None,
 ) -> DropReport:
     return DropReport(
         target=DEVICE.target("tun0"),
@@ -95,6 +110,8 @@ def report_of(
         interval_s=5.0,
         drops=explained(Counted(Counter(packets)), "tun0", causes or {}),
         unseen=unseen,
+        headers=headers,
+        written=written,
         counters=result,
     )
 
@@ -111,6 +128,8 @@ def test_counted_and_not_traced() -> None:
     assert report_of({FULL: 120, STRANGE: 30}, lost).unexplained(Way.RECEIVE) == 0
     assert report_of({FULL: 1}, None).unexplained(Way.TRANSMIT) is None
     assert report_of({FULL: 1}, lost, known=False).unexplained(Way.TRANSMIT) is None
+    filtered = Headers(lambda _: True)
+    assert report_of({FULL: 1}, lost, headers=filtered).unexplained(Way.TRANSMIT) is None
 
 
 @pytest.mark.parametrize(
@@ -121,6 +140,8 @@ def test_counted_and_not_traced() -> None:
         report_of({Site("a+0x1", "", ""): 3}, None, unseen=4),
         report_of({FULL: 3}, counters(drop_off=3, guard_trips=1)),
         report_of({FULL: 3}, known=False),
+        report_of({FULL: 3}, headers=HEADERS, written=2),
+        report_of({}, headers=Headers(lambda _: False), unseen=2),
     ],
 )
 def test_output(result: DropReport) -> None:
@@ -206,12 +227,14 @@ def test_names_of_reasons() -> None:
 
 
 def test_bpftrace_output() -> None:
-    counts = parse_bpftrace(READY + COUNTED)
-    assert counts == {(0xFFFFFFFFC08583C1, 78): 300}
-    assert parse_bpftrace('{"type": "attached_probes", "data": {"probes": 2}}\n') == {}
-    for text in ("nix", '{"type": "map", "data": {"@drops": {"1": 2}}}'):
+    def data(key: str) -> dict[str, object]:
+        return {"type": "map", "data": {"@drops": {key: 300}}}
+
+    assert counts_of([data("-1064991807,78")]) == {(0xFFFFFFFFC08583C1, 78): 300}
+    assert counts_of([{"type": "map", "data": {"@on": 1}}]) == {}
+    for message in (data("1"), {"type": "map"}):
         with pytest.raises(NodropError):
-            parse_bpftrace(text)
+            counts_of([message])
 
 
 def test_functions_of_addresses() -> None:
@@ -370,16 +393,77 @@ def test_failing_bpftrace(root: Path, bpf: Callable[[str], None]) -> None:
         assert hint in caught.value.hint
 
 
-def test_counting_bpftrace(root: Path, tmp_path: Path, bpf: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("filtered", [False, True])
+def test_counting_bpftrace(
+    filtered: bool, root: Path, tmp_path: Path, bpf: Callable[[str], None]
+) -> None:
+    """With a filter, only matching packets count; those whose headers were not read are unseen."""
     write(tmp_path / "first", READY)
-    write(tmp_path / "rest", COUNTED)
+    write(tmp_path / "rest", PACKETS + COUNTED)
     ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
     bpf(f"{ends}while :; do sleep 0.05; done")
-    with closing(BpftraceTracer(Tracefs(root), TARGET)) as tracer:
+    headers = Headers((lambda packet: packet.length == 28) if filtered else None)
+    with closing(BpftraceTracer(Tracefs(root), TARGET, headers=headers)) as tracer:
         tracer.start()
         tracer.poll()
         counted = tracer.finish()
-    assert counted.packets == Counter({Site("tun_net_xmit+0x2e1", "tun", "FULL_RING"): 300})
+    site = Site("tun_net_xmit+0x2e1", "tun", "FULL_RING")
+    assert counted.packets == Counter({site: 1 if filtered else 300})
+    assert counted.unseen == (298 if filtered else 0)
+    assert counted.headers is headers
+    ports = [flow.ports for flow in headers.flows]
+    assert ports == ([(4000, 9)] if filtered else [(4000, 9), (4001, 9)])
+
+
+def test_reading_bpftrace_does_not_block_it(
+    root: Path, tmp_path: Path, bpf: Callable[[str], None]
+) -> None:
+    """What it prints at its end exceeds the pipe."""
+    write(tmp_path / "rest", PACKETS * 5000 + COUNTED)
+    write(tmp_path / "first", READY)
+    ends = f"trap 'cat {tmp_path}/rest; exit 0' INT\ncat {tmp_path}/first\n"
+    bpf(f"{ends}while :; do sleep 0.05; done")
+    headers = Headers()
+    with closing(BpftraceTracer(Tracefs(root), TARGET, headers=headers)) as tracer:
+        tracer.start()
+        tracer.finish()
+    assert headers.seen == 10_000
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--filter", "udp", "--tracer", "tracefs"], 2),
+        (["--write", "x", "--tracer", "tracefs"], 2),
+        (["--filter", "udp"], 4),
+        (["--write", "nix/x"], 1),
+    ],
+)
+def test_filter_and_file_are_refused(
+    words: list[str], status: int, tracer: Mock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anything is traced."""
+    monkeypatch.setattr(pcap, "_LIBRARIES", ())
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["-q", "drops", "tun0", *words]) == status
+    assert tracer.method_calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_needs_bpftrace(
+    tracer: Mock, monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    used: list[str] = []
+
+    def start(kind: str, *_: object) -> Mock:
+        used.append(kind)
+        return tracer
+
+    monkeypatch.setattr("nodrop.commands.drops.start_tracer", start)
+    words = ("--seconds", "0.1", "--write", str(tmp_path / "x"))
+    assert answer(capsys, "drops", "tun0", *words)["written_packets"] == 0
+    assert used == ["bpftrace"]
+    assert (tmp_path / "x").stat().st_size > 0
 
 
 def test_lines_of_nodrops_tracepoints() -> None:
