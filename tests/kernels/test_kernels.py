@@ -95,7 +95,7 @@ BATCHES = {
     # nodrop drops needs BTF and kprobes, which user mode does not have; tracing patches code.
     "command": Batch(
         [name for name in KERNELS if name == MOST],
-        *(Setup.INSTALLED, [REPOSITORY / "proof/programs/cmd_drops.py"], 240.0, None, True),
+        *(Setup.INSTALLED, [REPOSITORY / "proof/programs/cmd_drops.py"], 360.0, None, True),
     ),
     "removal": Batch(KERNELS, Setup.REMOVED, [AFTER_REMOVAL], 60.0),
     # Part of the gate.
