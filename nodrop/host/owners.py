@@ -95,12 +95,11 @@ def _holder(fd: int, pid: int) -> Holder | None:
     group = ""
     with suppress(*_GONE):  # a kernel without control groups
         group = content("../cgroup", fd)
-    user = os.stat("..", dir_fd=fd).st_uid  # fd/ is root's if the process is not dumpable
-    known = procfs.answers(user)
+    known = procfs.answers(fd)
     return Holder(
         pid=pid,
         name=name,
-        user=user,
+        user=os.stat("..", dir_fd=fd).st_uid,  # fd/ is root's if the process is not dumpable
         netns=_netns(fd),
         tun=sorted(one for one in files.values() if isinstance(one, str)),
         tap=sorted(one for one in files.values() if isinstance(one, int)),
@@ -171,7 +170,7 @@ def ask(holders: list[Holder], names: Mapping[int, Set[str]]) -> list[Holder]:
     end = time.monotonic() + OWNERS_S
     return [
         replace(holder, device_netns=_answers(holder.pid, set(doubtful)))
-        if doubtful and procfs.answers(holder.user) and time.monotonic() < end
+        if doubtful and time.monotonic() < end
         else holder
         for holder, doubtful in zip(holders, unclear(holders, names))
     ]
@@ -200,7 +199,7 @@ def _answers(pid: int, names: set[str]) -> dict[str, int]:
         stack.callback(os.close, process)
         fd = os.open(f"/proc/{pid}/fd", _DIRECTORY)
         stack.callback(os.close, fd)
-        for number in os.listdir(fd):
+        for number in os.listdir(fd) if procfs.answers(fd) else ():
             with suppress(OSError):
                 if not os.readlink(number, dir_fd=fd).endswith(_TUN):
                     continue

@@ -182,12 +182,28 @@ class Thread:
     state: str = ""
 
 
-def answers(user: int) -> bool:
-    """Return whether to ask a process of this user for what its memory or its files contain.
+def answers(fd: int) -> bool:
+    """Return whether to ask a process for what its memory or its files contain.
 
     They may be FUSE's, which never answers: a read of a command line or of an epoll instance then
-    does not end, not even by SIGKILL. So trust only services, and the caller.
+    does not end, not even by SIGKILL. So trust only services, and the caller. A program with the
+    set-user-ID bit, such as su, has the files of the user who started it: its real user ID differs.
+
+    Args:
+        fd: its open directory /proc/PID/fd.
+
+    Raises:
+        OSError: the process ended.
     """
+    # The directory's owner first: a read of status may be what frees the memory, if it ends.
+    if not _trusted(os.stat("..", dir_fd=fd).st_uid):
+        return False
+    line = content("../status", fd).partition("\nUid:")[2].partition("\n")[0]
+    users = {int(user) for user in line.split()}  # real, effective, saved, of the file system
+    return len(users) == 1 and all(map(_trusted, users))
+
+
+def _trusted(user: int) -> bool:
     return user == os.geteuid() or any(user in users for users in _SYSTEM_USERS)
 
 

@@ -37,11 +37,18 @@ def test_namespaces_and_owners() -> None:
     assert (vxlan.tunnel, vxlan.driver, vxlan.owners, vxlan.queue) == (True, None, (), ())
 
 
+def users(real: int, others: int | None = None) -> str:
+    """Return what /proc/PID/status has of the user IDs."""
+    other = real if others is None else others
+    return f"Name:\tqemu\nNgid:\t0\nUid:\t{real}\t{other}\t{other}\t{other}\nGid:\t0\t0\t0\t0\n"
+
+
 def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> None:
     folder = proc / str(pid)
     for name in ("fd", "fdinfo", "ns"):
         (folder / name).mkdir(parents=True)
     (folder / "comm").write_text("qemu-system-x86\n")
+    (folder / "status").write_text(users(os.getuid()))
     (folder / "cgroup").write_text("0::/\n")
     (folder / "cmdline").write_text("qemu\0-name\0guest=a,,b,debug-threads=on\0-m\0\0")
     (folder / "ns/net").write_text("")
@@ -112,22 +119,49 @@ def test_nothing_waits_for_another_users_memory(
     for name in ("cmdline", "fdinfo/4"):
         (tmp_path / "7" / name).unlink()
         os.mkfifo(tmp_path / "7" / name)
-    monkeypatch.setattr(procfs, "answers", lambda user: user != os.getuid())
+    monkeypatch.setattr(procfs, "answers", lambda _: False)
     ((holder,), hidden) = owners.find(tmp_path)
     assert (holder.tun, holder.guest, holder.edge, hidden) == (["tun0"], "", [], 0)
-    query = Mock(return_value={"tun0": 300})
-    monkeypatch.setattr(owners, "_answers", query)
-    assert owners.ask([holder], {holder.netns: set()}) == [holder]
+
+
+def test_no_file_of_another_user_is_borrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would close it for this process, and FUSE would not answer."""
+    query = Mock(return_value=300)
+    monkeypatch.setattr(owners, "_device_netns", query)
+    monkeypatch.setattr(owners, "_attached", lambda *_: ["tun0"])
+    monkeypatch.setattr(os, "readlink", lambda *_, **__: "/dev/net/tun")
+    holder = Holder(os.getpid(), "a", os.getuid(), netns=100, tun=["tun0"])
+    names = {100: set[str](), 300: {"tun0"}}
+    assert owners.ask([holder], names)[0].device_netns == {"tun0": 300}
+    query.reset_mock()
+    monkeypatch.setattr(procfs, "answers", lambda _: False)
+    assert owners.ask([holder], names) == [holder]
     query.assert_not_called()
 
 
-def test_whose_programs_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whose_programs_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fd").mkdir()
+    owner = 0
+    monkeypatch.setattr(os, "stat", lambda *_, **__: Mock(st_uid=owner))
+    fd = os.open(tmp_path / "fd", os.O_RDONLY)
+
+    def answers(*ids: int) -> bool:
+        (tmp_path / "status").write_text(users(*ids))
+        return procfs.answers(fd)
+
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    services, people = (0, 107, 999, 61184, 64055), (1000, 60001, 65534, 100000, 1000000)
-    assert all(map(procfs.answers, services))
-    assert not any(map(procfs.answers, people))
+    for owner in (0, 107, 999, 61184, 64055):
+        assert answers(owner)
+        assert not answers(65534, owner), "set-user-ID"
+    for owner in (1000, 60001, 65534, 100000, 1000000):
+        assert not answers(owner)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert procfs.answers(1000)
+    owner = 1000
+    assert answers(1000)
+    assert not answers(1000, 0)
+    (tmp_path / "status").write_text("Name:\tno IDs\n")
+    assert not procfs.answers(fd)
+    os.close(fd)
 
 
 def test_only_ambiguous_names_are_queried() -> None:
