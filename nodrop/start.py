@@ -96,7 +96,8 @@ def prepare_streams() -> None:
 def wants_json(words: Sequence[str]) -> bool:
     """Return whether a command line, which may be wrong, has the option -j."""
     options = takewhile(lambda word: word != "--", words)
-    return any(word == "--json" or re.fullmatch("-q*j[jq]*", word) for word in options)
+    # What follows n is its value.
+    return any(word == "--json" or re.match("-[A-Za-mo-z]*j", word) for word in options)
 
 
 def report(program: str, error: NodropError, words: Sequence[str] | None = None) -> int:

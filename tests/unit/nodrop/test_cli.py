@@ -21,7 +21,7 @@ from schema import SCHEMAS, answer, validate
 
 from bench import scenario
 from lab import cli as lab
-from nodrop import cli, complete, proc, screen
+from nodrop import cli, complete, proc, screen, start
 from nodrop.commands import common
 from nodrop.commands.monitor import KINDS
 from nodrop.commands.top import Sort
@@ -81,6 +81,17 @@ def test_errors_become_statuses(
         out, err = capsys.readouterr()
         validate("error", json.loads(err))
         assert (out, json.loads(err)["error"]["status"]) == ("", status)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        *((line, True) for line in ("-jn no status", "status -Aj no", "status -jA no", "-qj top")),
+        *((line, False) for line in ("-nj status", "-n x status", "status -- -j", "--color j top")),
+    ],
+)
+def test_options_in_one_word(line: str, wanted: bool) -> None:
+    assert start.wants_json(line.split()) is wanted
 
 
 @pytest.mark.parametrize("line", ["-j fly", "-j set", "status -A -n x -j", "-j top --sort x"])
