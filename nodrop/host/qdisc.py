@@ -62,7 +62,7 @@ class Kept:
         Raises:
             NodropError: permission is missing, or the file has other lines than nodrop's.
         """
-        with settings.locked(self.file):
+        with settings.locked(self.file, self._root):
             lines = self.lines(settings.changed(self.read(), names, on))
             settings.write_lines(self.file, lines)
 

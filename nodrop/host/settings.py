@@ -15,6 +15,7 @@ import os
 import re
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -34,6 +35,9 @@ _OPTIONS_LINE = re.compile(
 RULES_FILE = "etc/udev/rules.d/81-nodrop-set.rules"
 OPTIONS_FILE = "etc/modprobe.d/zz-nodrop-set.conf"
 """modprobe reads it last, so that it overrides others."""
+LOCK_FILE = "run/nodrop-set.lock"
+LOCK_S = 5.0
+"""Time limit for the lock, seconds."""
 ETHTOOL = "/usr/sbin/ethtool"
 RELOAD_TIMEOUT_S = 10.0
 MOST_NAME = 15
@@ -86,24 +90,46 @@ def write_command(file: Path, lines: list[str]) -> str:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
+def locked(file: Path, root: Path) -> Iterator[None]:
     """Lock the file against other nodrop commands.
 
+    Any user may lock what it can open, so only root can open the lock.
+
+    Args:
+        root: parent of ``run``, which has the lock.
+
     Raises:
-        NodropError: permission is missing, or the file system has no locks.
+        NodropError: permission is missing, the file system has no locks, or another command has
+            kept the lock for LOCK_S.
     """
-    folder = file.parent
+    folder, lock = file.parent, root / LOCK_FILE
+    end = time.monotonic() + LOCK_S
     with ExitStack() as stack:
         try:
-            if not folder.is_dir():
-                folder.mkdir(parents=True, exist_ok=True)
-                folder.chmod(0o755)
-            lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, lock)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            for made in (folder, lock.parent):
+                if not made.is_dir():
+                    made.mkdir(parents=True, exist_ok=True)
+                    made.chmod(0o755)
+            number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, number)
+            while not _try_lock(number):
+                if time.monotonic() > end:
+                    raise NodropError(
+                        f"Another nodrop command has kept {lock} locked for {LOCK_S:g} s.",
+                        "Run this again when it has ended.",
+                    )
+                time.sleep(LOCK_S / 50)
         except OSError as error:
             raise file_error(file, error) from error
         yield
+
+
+def _try_lock(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_lines(file: Path, lines: list[str]) -> None:
@@ -257,7 +283,7 @@ class Default:
         Raises:
             NodropError: permission is missing.
         """
-        with locked(self.file):
+        with locked(self.file, self._root):
             write_lines(self.file, self.lines(value))
 
     def _read(self) -> dict[str, str]:
@@ -402,7 +428,7 @@ class Rules:
         Raises:
             NodropError: permission is missing, or the file has other lines than nodrop's.
         """
-        with locked(self.file):
+        with locked(self.file, self._root):
             write_lines(self.file, self.lines(changed(self.read(), names, on)))
         # By itself, udev checks its files every three seconds.
         if self._root == Path("/"):

@@ -7,10 +7,12 @@ proof/programs/cmd_set.py has them with a real kernel; here is what a guest cann
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import subprocess
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -375,6 +377,23 @@ def test_file_system_without_locks(host: Host, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=refused))
     assert main(["set", "tun0", "backpressure", "off"]) == 1
     assert (host.devices["tun0"], host.rules) == (True, [])
+
+
+def test_lock(host: Host, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Only root can open it: who can open a file can lock it for ever."""
+    monkeypatch.setattr(settings, "LOCK_S", 0.1)
+    with settings.locked(host.file, host.root):
+        lock = host.root / settings.LOCK_FILE
+        assert lock.stat().st_mode & 0o777 == 0o600
+        assert main(["set", "tun0", "backpressure", "off"]) == 1
+        assert str(lock) in capsys.readouterr().err
+    folders = (host.root / settings.RULES_FILE).parent, lock.parent
+    with ExitStack() as stack:
+        for folder in folders:
+            number = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, number)
+            fcntl.flock(number, fcntl.LOCK_EX)
+        assert main(["set", "tun0", "backpressure", "off"]) == 0
 
 
 def test_stall_ms(host: Host, capsys: Capture) -> None:
