@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 from nodrop.enums import StrEnum
 from nodrop.host.counters import GAUGES, Counters, Counts, by_cause, total
 from nodrop.host.procfs import Cgroup
+from nodrop.host.settings import matches
 from nodrop.screen import Cell
 
 RINGS = frozenset({"tun", "macvtap", "ipvtap"})
@@ -247,8 +247,7 @@ class Device:
         """
         own = {self.name, self.label}
         return not names or any(
-            name in own or fnmatchcase(self.label if "/" in name else self.name, name)
-            for name in names
+            name in own or matches(name, self.label if "/" in name else self.name) for name in names
         )
 
     @cached_property

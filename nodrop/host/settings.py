@@ -317,7 +317,9 @@ def can_keep(name: str) -> bool:
 
 def matches(pattern: str, name: str) -> bool:
     """Return whether a pattern matches a device in udev."""
-    return fnmatchcase(name, pattern)
+    with suppress(re.error):  # Python before 3.10 refuses a range such as [z-a]
+        return fnmatchcase(name, pattern)
+    return False
 
 
 def applied(kept: Mapping[str, bool], name: str) -> bool | None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from hosts import device
+from hosts import host as recorded
 from schema import answer
 from stubs import write
 
@@ -394,6 +396,13 @@ def test_lock(host: Host, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> N
             stack.callback(os.close, number)
             fcntl.flock(number, fcntl.LOCK_EX)
         assert main(["set", "tun0", "backpressure", "off"]) == 0
+
+
+def test_pattern_that_python_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.9 does for [z-a]."""
+    monkeypatch.setattr("fnmatch._compile_pattern", Mock(side_effect=re.error("bad range")))
+    assert not settings.matches("[z-a]", "tun0")
+    assert not device(recorded("spaces"), "tun0").named(["[z-a]"])
 
 
 def test_stall_ms(host: Host, capsys: Capture) -> None:
