@@ -13,13 +13,15 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError, deferred
-from nodrop.host import modules, read
+from nodrop.host import modules, read, units
 from nodrop.host.model import Device, Driver
 from nodrop.host.modules import ModuleFile, User
+from nodrop.host.units import Unit
 from nodrop.proc import join
 
 UNIT = "nodrop-reload"
@@ -78,6 +80,7 @@ class Reload:
         users: processes that have devices open.
         devices: labels of devices that do not go with a process, and keep a module loaded.
         stop, start: commands of the administrator for users that are not services; may be empty.
+        root: parent of the units' files.
     """
 
     files: Sequence[ModuleFile]
@@ -85,19 +88,25 @@ class Reload:
     devices: Sequence[str]
     stop: str = ""
     start: str = ""
+    root: Path = Path("/")
 
-    @property
-    def units(self) -> list[str]:
-        """The services to stop and to start, each once."""
-        return list(dict.fromkeys(filter(None, (user.cgroup.service for user in self.users))))
+    @cached_property
+    def stopped(self) -> list[Unit]:
+        """The users' services, and the units that systemd stops with them.
+
+        Raises:
+            NodropError: systemd does not answer.
+        """
+        names = dict.fromkeys(filter(None, (user.cgroup.service for user in self.users)))
+        return units.stopped_with(list(names), self.root)
 
     @property
     def ends(self) -> list[str]:
-        """Name each process whose sessions end."""
+        """Name each process whose sessions end, and each unit that stops with its service."""
         return [
             f"{user.name}({user.pid})" + (f" of {label}" if (label := user.cgroup.label) else "")
             for user in self.users
-        ]
+        ] + [f"{unit.name} (needs {unit.needs})" for unit in self.stopped if unit.needs]
 
     def require(self) -> None:
         """Check that all users can be stopped.
@@ -105,16 +114,16 @@ class Reload:
         Raises:
             NodropError: one cannot; the hint is how to.
         """
-        others = [user for user in self.users if not user.cgroup.service]
+        others = [f"{user.name}({user.pid})" for user in self.users if not user.cgroup.service]
+        others += [f"{unit.name} ({unit.obstacle})" for unit in self.stopped if unit.obstacle]
         if self.devices:
             raise NodropError(
                 f"{', '.join(sorted(self.devices))}: no program creates these devices again.",
                 "Delete them, run this again, and create them again. Or reboot.",
             )
         if others and not self.stop:
-            names = ", ".join(f"{user.name}({user.pid})" for user in others)
             raise NodropError(
-                f"No service of systemd, so it cannot be started again: {names}.",
+                f"No service that systemd can start again: {', '.join(others)}.",
                 "Stop it (a virtual machine: shut it down from the host), run this again, and "
                 "start it. Or name your commands: --stop 'COMMAND' --start 'COMMAND'.",
             )
@@ -122,9 +131,9 @@ class Reload:
     def steps(self) -> tuple[list[str], list[str], list[str]]:
         """Return the commands that replace the modules, those that load, and those that start."""
         unload, load = modules.to_exchange(self.files) if self.files else ([], "")
-        units = self.units
-        stop = [f"systemctl stop {join(*units)}"] if units else []
-        start = [f"systemctl start {join(*units)}"] if units else []
+        names = [unit.name for unit in self.stopped if not unit.obstacle]
+        stop = [f"systemctl stop -- {join(*names)}"] if names else []
+        start = [f"systemctl start -- {join(*names)}"] if names else []
         stop += [join("sh", "-c", self.stop)] if self.stop else []
         start += [join("sh", "-c", self.start)] if self.start else []
         above = [f"rmmod {name}" for name in _ROUTES] if "tap" in unload else []
@@ -177,7 +186,7 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
             "The running drivers are patched by nodrop's livepatch.",
             "Run 'nodrop livepatch unload' first.",
         )
-    return Reload(files, list(modules.device_users(root)), _devices(stale), stop, start)
+    return Reload(files, list(modules.device_users(root)), _devices(stale), stop, start, root)
 
 
 def _reopen(root: Path, stop: str, start: str) -> Reload | None:
@@ -189,7 +198,7 @@ def _reopen(root: Path, stop: str, start: str) -> Reload | None:
         return None
     pids = {owner.pid for device in left for owner in device.owners}
     users = [user for user in modules.device_users(root) if user.pid in pids]
-    return Reload([], users, [device.label for device in left if device.persist], stop, start)
+    return Reload([], users, [one.label for one in left if one.persist], stop, start, root)
 
 
 def _built_in_devices() -> list[Device]:

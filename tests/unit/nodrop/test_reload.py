@@ -22,7 +22,8 @@ from nodrop.host import procfs, reload
 
 Capture = pytest.CaptureFixture[str]
 STUBS = {
-    name: f'M=$HOST/sys/module; echo "{name} $*" >>"$HOST/ran"; '
+    name: '[ "$1" != show ] || exec cat "$HOST/units"; M=$HOST/sys/module; '
+    f'echo "{name} $*" >>"$HOST/ran"; '
     f'! grep -q "^{name} " "$HOST/fails" || exit 1; {text}'
     for name, text in {
         "systemctl": "",
@@ -37,7 +38,7 @@ STUBS = {
 }
 VPN = "0::/system.slice/openvpn@a.service\n"
 UNLOAD = ["rmmod vhost_net", "rmmod tun"]
-STOP, START = (f"systemctl {verb} openvpn@a.service" for verb in ("stop", "start"))
+STOP, START = (f"systemctl {verb} -- openvpn@a.service" for verb in ("stop", "start"))
 LOAD = ["modprobe tun"]
 
 
@@ -55,6 +56,8 @@ class Host:
                 file.write(f"updates/dkms/{name}.ko:\n")
         write(root / "note", NOTE + bytes.fromhex(NEW))
         write(root / "fails")
+        write(root / "units")
+        self.unit("openvpn@a.service")
         self.load("tun")
         self.load("vhost_net")
         self.open(81, "openvpn", VPN)
@@ -70,6 +73,14 @@ class Host:
         write(self.root / f"proc/{pid}/cgroup", cgroup)
         (self.root / f"proc/{pid}/fd").mkdir()
         (self.root / f"proc/{pid}/fd/4").symlink_to("/dev/net/tun")
+
+    def unit(self, name: str, **properties: str) -> None:
+        """Let systemd have a unit, besides the others: it answers with all, whatever is asked."""
+        file = write(self.root / f"units.d/{name}")
+        known = {"Id": name, "ActiveState": "active", "LoadState": "loaded", "Transient": "no"}
+        known |= {"FragmentPath": f"/{file.relative_to(self.root)}", **properties}
+        with (self.root / "units").open("a") as units:
+            units.write("".join(f"{key}={value}\n" for key, value in known.items()) + "\n")
 
     @property
     def ran(self) -> list[str]:
@@ -139,6 +150,7 @@ def test_programs_move_from_a_built_in_tun(host: Host, monkeypatch: pytest.Monke
     write(host.root / "sys/class/misc/tun/dev")
     write(host.root / "sys/module/nodrop_tun/parameters/nodrop")
     host.open(82, "vpn", "0::/system.slice/vpn.service\n")
+    host.unit("vpn.service")
     owner = SimpleNamespace(pid=81)
     left = [SimpleNamespace(owners=[owner], persist=False, label="tun0")]
     monkeypatch.setattr(reload, "_built_in_devices", lambda: left)
@@ -165,6 +177,60 @@ def test_what_cannot_be_started_again(host: Host) -> None:
     assert host.ran == []
     assert main(["-q", "reload", "--yes", "--stop", "vpn a", "--start", "vpn b; vpn c"]) == 0
     assert host.ran == [STOP, "vpn a", *UNLOAD, *LOAD, START, "vpn b", "vpn c"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"Transient": "yes"},
+        {"LoadState": "masked"},
+        {"FragmentPath": "/etc/systemd/system/gone.service"},
+        {"RefuseManualStart": "yes"},
+        {"RefuseManualStop": "yes"},
+    ],
+)
+@pytest.mark.parametrize("depends", [False, True])
+def test_units_that_systemd_cannot_start_again(
+    host: Host, properties: dict[str, str], depends: bool
+) -> None:
+    """Neither a service with a device nor what stops with one; the administrator's commands can."""
+    write(host.root / "units")
+    needed = {"RequiredBy": "a.service"} if depends else properties
+    host.unit("openvpn@a.service", **needed)
+    if depends:
+        host.unit("a.service", **properties)
+    assert main(["reload", "--dry-run"]) == 1
+    assert main(["-q", "reload", "--yes"]) == 1
+    assert host.ran == []
+    assert main(["-q", "reload", "--yes", "--stop", "vpn a", "--start", "vpn b"]) == 0
+    stops, starts = ([STOP], [START]) if depends else ([], [])
+    assert host.ran == [*stops, "vpn a", *UNLOAD, *LOAD, *starts, "vpn b"]
+
+
+def test_units_that_systemd_does_not_know(host: Host) -> None:
+    write(host.root / "units")
+    assert main(["reload", "--yes"]) == 1
+    programs(host.root / "bin", {"systemctl": "exit 1"})
+    assert main(["reload", "--yes"]) == 1
+    assert host.ran == []
+
+
+def test_running_units_that_stop_with_a_service(host: Host, capsys: Capture) -> None:
+    write(host.root / "units")
+    host.unit("openvpn@a.service", RequiredBy="off.service web.service", BoundBy="web.service")
+    host.unit("web.service", ConsistsOf="-part.service openvpn@a.service")
+    host.unit("off.service", ActiveState="inactive", RequisiteOf="on.service")
+    for name in ("-part.service", "on.service"):
+        host.unit(name)
+    done = answer(capsys, "reload", "--yes")
+    words = "-- openvpn@a.service web.service on.service -part.service"
+    assert host.ran[0] == f"systemctl stop {words}"
+    assert host.ran[-1] == f"systemctl start {words}"
+    assert done["ends"][1:] == [
+        "web.service (needs openvpn@a.service)",
+        "on.service (needs off.service)",
+        "-part.service (needs web.service)",
+    ]
 
 
 def test_refusals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
