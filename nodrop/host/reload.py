@@ -7,14 +7,17 @@ systemd, or without systemd in a session of its own, and writes what it does to 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TextIO
 
 from nodrop import proc
 from nodrop.errors import NodropError, deferred
@@ -25,6 +28,7 @@ from nodrop.host.units import Unit
 from nodrop.proc import join
 
 UNIT = "nodrop-reload"
+LOCK = f"run/{UNIT}.lock"
 LOG = "var/log/nodrop/reload.log"
 STEP_TIMEOUT_S = 300
 """Of each step: systemd kills a service that does not stop after 90 seconds."""
@@ -34,13 +38,14 @@ _ROUTES = ("macvtap", "ipvtap")
 
 _SCRIPT = """\
 # Made by 'nodrop reload'. Whatever fails, what was stopped is started again.
-exec >>{log} 2>&1 </dev/null
+exec >>{log} 2>&1 </dev/null 9<{lock}
+flock -s 9 # It outlives its caller, which has this lock, too.
 PATH=$PATH:/usr/sbin:/sbin
 trap : HUP INT TERM
 
 step() {{
 	echo "+ $*"
-	timeout -k 10 {limit} "$@"
+	timeout -k 10 {limit} "$@" 9<&-
 }}
 
 # A device may go some time after its file.
@@ -148,7 +153,7 @@ class Reload:
         """Return the shell script.
 
         Args:
-            root: parent of ``sys`` and ``var``.
+            root: parent of ``run``, ``sys`` and ``var``.
         """
         first, loads, start = self.steps()
         tun = modules.to_exchange(self.files)[1] or "tun" if self.files else modules.BESIDE
@@ -159,6 +164,7 @@ class Reload:
         loads = [f"step {line}" for line in loads]
         return _SCRIPT.format(
             log=join(str(root / LOG)),
+            lock=join(str(root / LOCK)),
             limit=STEP_TIMEOUT_S,
             modules=join(str(root / "sys/module")),
             tries=" ".join(map(str, range(_UNLOAD_TRIES))),
@@ -230,17 +236,46 @@ def run(
         Whether it succeeded, its log, and whether a signal arrived.
 
     Raises:
-        NodropError: it cannot be started.
+        NodropError: it cannot be started, or another one runs.
+    """
+    with ExitStack() as stack:
+        try:
+            file, log = _prepare(script, root, stack)
+        except BlockingIOError as error:
+            raise NodropError(
+                "Another 'nodrop reload' runs.", f"Wait for its end; its log: {root / LOG}."
+            ) from error
+        except OSError as error:
+            raise NodropError(f"{error.filename} cannot be written: {error.strerror}.") from error
+        return _run(file, log, on_line, root)
+
+
+def _prepare(script: str, root: Path, stack: ExitStack) -> tuple[Path, TextIO]:
+    """Lock, and return the script's file and its log, which is empty.
+
+    Raises:
+        BlockingIOError: another reload has the lock.
+        OSError: a file cannot be written.
     """
     file, log = root / f"run/{UNIT}.sh", root / LOG
-    try:
-        for path in (file, log):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-        file.write_text(script)
-        log.touch()
-    except OSError as error:
-        raise NodropError(f"{error.filename} cannot be written: {error.strerror}.") from error
+    for path in (file, log):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    # In /run and not readable, so that only root can lock it.
+    lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    stack.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for path in (file, log):
+        path.unlink(missing_ok=True)
+    file.write_text(script)
+    log.touch()
+    made = stack.enter_context(log.open(errors="replace"))
+    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the script takes it, too
+    return file, made
+
+
+def _run(
+    file: Path, log: TextIO, on_line: Callable[[str], None], root: Path
+) -> tuple[bool, list[str], bool]:
     command = ["/bin/sh", str(file)]
     if (root / "run/systemd/system").is_dir():
         # KillMode: a program that --start has started stays.
@@ -255,13 +290,13 @@ def run(
             stderr=errors,
             start_new_session=True,
         )
-        ended = False
+        ended, rest = False, ""
         while not ended:
             ended = process.poll() is not None
-            for line in log.read_text(errors="replace").splitlines(keepends=True)[len(lines) :]:
-                if line.endswith("\n") or ended:
-                    lines.append(line.rstrip("\n"))
-                    on_line(lines[-1])
+            *complete, rest = (rest + log.read()).split("\n")
+            for line in [*complete, rest] if ended and rest else complete:
+                lines.append(line)
+                on_line(line)
             time.sleep(0 if ended else proc.POLL_S)
         errors.seek(0)
         if process.returncode and not lines:

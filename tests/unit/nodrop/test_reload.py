@@ -6,8 +6,15 @@ proof/programs/cmd_reload.py has it with real modules and a terminal that hangs 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +25,7 @@ from test_modules import NEW, NOTE, OLD, RELEASE
 
 from nodrop.cli import main
 from nodrop.commands import reload as command
+from nodrop.errors import NodropError
 from nodrop.host import procfs, reload
 
 Capture = pytest.CaptureFixture[str]
@@ -167,6 +175,54 @@ def test_another_driver_loads(host: Host, capsys: Capture) -> None:
     assert main(["-q", "reload", "--yes"]) == 1
     assert host.ran[-1] == START
     assert "not those on disk" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_only_one_at_a_time(host: Host, killed: bool) -> None:
+    """The script goes on if its caller is killed; what it starts does not keep it locked."""
+    files = [host.root / name for name in ("run/nodrop-reload.sh", reload.LOG, "waits", "daemon")]
+    log, waits, daemon = files[1:]
+    wait = f"touch {waits}; for _ in {{1..600}}; do [ -e $HOST/go ] || sleep 0.1; done"
+    programs(host.root / "bin", {"modprobe": wait, "vpn": f"sleep 60 & echo $! >{daemon}"})
+    plan = reload.plan(host.root, "true", "vpn")
+    assert plan
+    run = partial(reload.run, plan.script(host.root), lambda _: None, host.root)
+    first = get_context("fork").Process(target=run)
+    first.start()
+    try:
+        soon(waits.exists)
+        made = [file.read_text() for file in files[:2]]
+        if killed:
+            first.kill()
+            first.join()
+        with pytest.raises(NodropError):
+            run()
+        assert [file.read_text() for file in files[:2]] == made
+        log.unlink()
+        write(host.root / "go")
+        first.join(60)
+        assert first.exitcode == (-signal.SIGKILL if killed else 0)
+        soon(lambda: daemon.exists() and daemon.read_text())
+        soon(lambda: can_lock(host.root / reload.LOCK))
+    finally:
+        write(host.root / "go")
+        first.kill()
+        if daemon.exists():
+            os.kill(int(daemon.read_text()), signal.SIGKILL)
+
+
+def soon(happened: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def can_lock(file: Path) -> bool:
+    with file.open() as lock, suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def test_what_cannot_be_started_again(host: Host) -> None:
