@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from nodrop.commands import common
-from nodrop.errors import NodropError, UnsupportedError
+from nodrop.errors import NodropError
 from nodrop.host import procfs, qdisc
 from nodrop.screen import clean
 
@@ -24,11 +24,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     if not procfs.capable(procfs.CAP_NET_ADMIN):
         raise NodropError("Replacing qdiscs needs CAP_NET_ADMIN.", "Run this as root.")
-    if qdisc.elsewhere():
-        raise UnsupportedError(
-            "Qdiscs are kept in the machine's own network namespace only.",
-            "Use 'nodrop -n NETNS set --now DEV qdisc fq_codel'.",
-        )
+    qdisc.require_here()
 
     def show(text: str) -> None:
         if arguments.json:

@@ -58,6 +58,11 @@ def make(names: list[str], arguments: argparse.Namespace) -> QdiscPlan:
         if link.name == name or (is_pattern(name) and settings.matches(name, link.name))
         if link.kind == "tun" or link.name == name
     }
+    for name in names if arguments.now else []:
+        if is_pattern(name) and not any(settings.matches(name, found) for found in selected):
+            raise NodropError(
+                f"No TUN or TAP device matches {name} here.", "'nodrop status' lists devices."
+            )
     missing = [name for name in names if arguments.now and not is_pattern(name)]
     wanted = [*selected, *(name for name in missing if name not in selected)]
     for device in settings.read_switches(where, wanted):
@@ -94,6 +99,8 @@ def make(names: list[str], arguments: argparse.Namespace) -> QdiscPlan:
 def _plan_kept(
     plan: QdiscPlan, file: Kept, names: list[str], on: bool | None, arguments: argparse.Namespace
 ) -> None:
+    if on is not None:
+        qdisc.require_here()
     before = file.read()
     kept = settings.changed(before, names, on)
     if list(kept.items()) != list(before.items()):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from nodrop.errors import NodropError
+from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import settings
 from nodrop.host.rtnetlink import Events, Link, Requests
 
@@ -86,6 +86,15 @@ def elsewhere() -> bool:
         own, first = (os.stat(f"/proc/{who}/ns/net") for who in ("self", "1"))
         return own.st_ino != first.st_ino
     return False
+
+
+def require_here() -> None:
+    """Raise UnsupportedError in a network namespace whose devices do not get kept qdiscs."""
+    if elsewhere():
+        raise UnsupportedError(
+            "Qdiscs are kept in the machine's own network namespace only.",
+            "Use 'nodrop set --now DEV qdisc fq_codel'.",
+        )
 
 
 def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:

@@ -60,6 +60,25 @@ def test_kept_qdiscs_enable_the_service(root: Path, capsys: Capture) -> None:
     assert not (root / qdisc.FILE).exists()
 
 
+@pytest.mark.usefixtures("root")
+def test_pattern_without_a_device() -> None:
+    """Bridges do not count; without --now the setting is kept for later devices."""
+    for pattern in ("z*", "vnet1*"):
+        assert main(["set", "--now", "vnet0", pattern, *ON]) == 1
+    assert main(["set", "--now", "vnet*", *ON]) == 0
+    assert main(["set", "z*", *ON]) == 0
+
+
+def test_another_network_namespace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service does not give its devices kept qdiscs; a kept one can be forgotten."""
+    monkeypatch.setattr(qdisc, "elsewhere", lambda: True)
+    assert main(["set", "vnet0", *ON]) == 4
+    assert main(["set", "--dry-run", "vnet0", "qdisc", "off"]) == 4
+    assert not (root / qdisc.FILE).exists()
+    assert main(["set", "--now", "vnet0", *ON]) == 0
+    assert main(["set", "vnet0", *FORGET]) == 0
+
+
 def test_without_systemd(root: Path, capsys: Capture) -> None:
     (root / "run/systemd/system").rmdir()
     assert main(["set", "vnet*", *ON]) == 0
