@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     *names, arguments.key, arguments.value = operands
     names = list(dict.fromkeys(names))
     _check(arguments, names)
+    names = settings.real_names(arguments.netns, names)
     plan = Plan()
     if arguments.key == "qdisc":
         plan = Plan(**vars(set_qdisc.make(names, arguments)))

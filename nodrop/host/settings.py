@@ -469,6 +469,22 @@ def device_names(where: str | int | Path | None) -> dict[str, bool]:
     return devices
 
 
+def real_names(where: str | int | Path | None, names: Sequence[str]) -> list[str]:
+    """Return these names, those of devices in place of their alternative ones, each once.
+
+    Raises:
+        NodropError: there is no such namespace.
+    """
+
+    def real(name: str) -> str:
+        with suppress(OSError):
+            return socket.if_indextoname(socket.if_nametoindex(name))
+        return name
+
+    found: list[str] = netns.run_inside(where, lambda: list(map(real, names)))
+    return list(dict.fromkeys(found))
+
+
 def read_switches(where: str | int | Path | None, names: Sequence[str]) -> list[Switch]:
     """Return devices of a network namespace (None: this one), in the order of their names.
 

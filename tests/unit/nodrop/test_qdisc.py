@@ -7,6 +7,7 @@ proof/programs/cmd_qdisc.py has them with real devices.
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import closing
 from pathlib import Path
 
@@ -67,6 +68,23 @@ def test_pattern_without_a_device() -> None:
         assert main(["set", "--now", "vnet0", pattern, *ON]) == 1
     assert main(["set", "--now", "vnet*", *ON]) == 0
     assert main(["set", "z*", *ON]) == 0
+
+
+def test_alternative_name(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """The service matches the device's name only."""
+    indexes = {"vnet0": 1, "alt0": 1}
+    monkeypatch.setattr(socket, "if_nametoindex", lambda name: indexes.get(name) or missing())
+    monkeypatch.setattr(socket, "if_indextoname", {1: "vnet0"}.get)
+
+    def missing() -> int:
+        raise OSError
+
+    data = answer(capsys, "set", "--now", "alt0", "vnet0", *ON)
+    assert [device["name"] for device in data["devices"]] == ["vnet0"]
+    assert answer(capsys, "set", "alt0", "tap7", *ON)["kept"] == dict.fromkeys(
+        ("vnet0", "tap7"), "fq_codel"
+    )
+    assert Kept(root).read() == {"vnet0": True, "tap7": True}
 
 
 def test_another_network_namespace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
