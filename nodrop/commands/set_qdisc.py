@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from nodrop import proc
-from nodrop.errors import NodropError, UsageError
+from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, qdisc, settings
 from nodrop.host.qdisc import HANDLE, KIND, SERVICE, Kept
 from nodrop.host.rtnetlink import Link, Requests
@@ -143,6 +143,10 @@ def _replace(where: str | None, link: Link, kind: str, handle: int) -> None:
 
     try:
         netns.run_inside(where, there)
+    except FileNotFoundError as error:
+        raise UnsupportedError(
+            f"This kernel has no qdisc {kind}.", f"Its configuration or package lacks sch_{kind}."
+        ) from error
     except OSError as error:
         raise NodropError(
             f"The qdisc of {link.name} cannot be replaced: {error.strerror}."

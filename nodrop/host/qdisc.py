@@ -41,7 +41,9 @@ class Kept:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self.file = root / FILE
+        file = root / FILE
+        # Otherwise a regular file would replace the link.
+        self.file = file.resolve() if file.is_symlink() else file
         self._root = root
 
     def read(self) -> dict[str, bool]:

@@ -61,6 +61,26 @@ def test_kept_qdiscs_enable_the_service(root: Path, capsys: Capture) -> None:
     assert not (root / qdisc.FILE).exists()
 
 
+def test_kernel_without_the_qdisc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert root
+
+    def lacks(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(command, "_links", lambda _: [Link(1, "vnet0", "tun", "noqueue", 1)])
+    monkeypatch.setattr(command.Requests, "replace_root", lacks)
+    assert main(["set", "--now", "vnet0", *ON]) == 4
+
+
+def test_file_is_a_link(root: Path) -> None:
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "real").mkdir()
+    (root / qdisc.FILE).symlink_to(root / "real/kept")
+    assert main(["set", "vnet*", *ON]) == 0
+    assert (root / qdisc.FILE).is_symlink()
+    assert Kept(root).read() == {"vnet*": True}
+
+
 @pytest.mark.usefixtures("root")
 def test_pattern_without_a_device() -> None:
     """Bridges do not count; without --now the setting is kept for later devices."""
