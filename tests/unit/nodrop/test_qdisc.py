@@ -19,7 +19,7 @@ from nodrop.cli import main
 from nodrop.commands import set_qdisc as command
 from nodrop.host import qdisc, settings
 from nodrop.host.qdisc import Kept
-from nodrop.host.rtnetlink import Link
+from nodrop.host.rtnetlink import Link, Requests
 from nodrop.host.settings import Switch
 
 Capture = pytest.CaptureFixture[str]
@@ -68,7 +68,7 @@ def test_kernel_without_the_qdisc(root: Path, monkeypatch: pytest.MonkeyPatch) -
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr(command, "_links", lambda _: [Link(1, "vnet0", "tun", "noqueue", 1)])
-    monkeypatch.setattr(command.Requests, "replace_root", lacks)
+    monkeypatch.setattr(Requests, "replace_root", lacks)
     assert main(["set", "--now", "vnet0", *ON]) == 4
 
 
