@@ -94,6 +94,7 @@ class Pseudonyms:
             name=self.of("dev", device.name),
             netns=self.of("ns", device.netns),
             owners=tuple(map(self._owner, device.owners)),
+            altnames=(),
         )
 
     def _owner(self, owner: Owner) -> Owner:

@@ -17,7 +17,7 @@ from typing import Any
 from nodrop import screen
 from nodrop.commands.common import print_json, progress, seconds_from
 from nodrop.errors import NodropError, UnsupportedError, UsageError, deferred
-from nodrop.host import ethtool, netns
+from nodrop.host import ethtool, netns, settings
 from nodrop.host.counters import Counters, by_cause, by_queue, total
 from nodrop.host.read import tool
 from nodrop.proc import quote
@@ -104,7 +104,8 @@ def watch(arguments: argparse.Namespace) -> DropReport:
     Raises:
         NodropError: there is no such device, no permission to trace, or no working tracer.
     """
-    name, where = arguments.device, arguments.netns
+    where = arguments.netns
+    (name,) = settings.real_names(where, [arguments.device])
     matches, kind = None, arguments.tracer
     if arguments.filter is not None or arguments.write is not None:
         if kind == "tracefs":

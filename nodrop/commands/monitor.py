@@ -175,9 +175,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     files = Tracefs()
     files.open()
-    with closing(Monitor(files, arguments.devices, arguments.events)) as monitor:
+    names = settings.real_names(None, arguments.devices)
+    with closing(Monitor(files, names, arguments.events)) as monitor:
         monitor.start()
-        missing = ", ".join(sorted({*arguments.devices} - {*settings.device_names(None)}))
+        missing = ", ".join(sorted({*names} - {*settings.device_names(None)}))
         if missing and not arguments.quiet:
             note = f"There is no device {missing} in this network namespace now."
             screen.messages(arguments).text(note, "dim")

@@ -188,6 +188,7 @@ class Device:
         tx_dropped: packets for the reader that the driver dropped, such as at a full ring.
         rx_packets, rx_bytes, rx_dropped: the opposite direction.
         checksums: it is persistent, and its reader must fill in checksums, which needs vnet_hdr.
+        altnames: its alternative names (``ip link property``).
     """
 
     name: str
@@ -218,6 +219,7 @@ class Device:
     rx_dropped: int
     qdiscs: tuple[Qdisc, ...] = ()
     checksums: bool = False
+    altnames: tuple[str, ...] = ()
 
     @property
     def direct(self) -> bool:
@@ -245,7 +247,8 @@ class Device:
         Args:
             names: ``tun0``, ``vnet*``, and with a namespace ``blue/tun0``, ``blue/*``; empty: true.
         """
-        own = {self.name, self.label}
+        place = self.label.removesuffix(self.name)
+        own = {at + name for at in ("", place) for name in (self.name, *self.altnames)}
         return not names or any(
             name in own or matches(name, self.label if "/" in name else self.name) for name in names
         )

@@ -422,6 +422,7 @@ def _device(
         rx_dropped=rx["dropped"],
         qdiscs=each,
         checksums=flags.get(CHECKSUMS, False),
+        altnames=tuple(link.get("altnames", ())),
     )
 
 

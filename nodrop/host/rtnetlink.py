@@ -20,6 +20,7 @@ _NEWQDISC, _DELQDISC, _GETQDISC = 36, 37, 38
 _REQUEST, _ACK, _ECHO, _DUMP = 0x001, 0x004, 0x008, 0x300
 _REPLACE, _CREATE = 0x100, 0x400
 _IFLA_IFNAME, _IFLA_QDISC, _IFLA_LINKINFO, _IFLA_NUM_TX_QUEUES = 3, 6, 18, 31
+_IFLA_ALT_IFNAME = 53
 _INFO_KIND = _TCA_KIND = 1
 _ROOT = 0xFFFFFFFF
 _GROUPS = 1 << 0 | 1 << 3
@@ -64,6 +65,12 @@ class Requests(socket.socket):
     def link(self, index: int) -> Link:
         """Return a link."""
         replies = self._ask(_GETLINK, _ACK, _LINK.pack(0, 0, index, 0, 0))
+        return next(_link(body) for kind, body in replies if kind == _NEWLINK)
+
+    def named(self, name: str) -> Link:
+        """Return the link that has this name or alternative name, of at most 127 bytes."""
+        body = _LINK.pack(0, 0, 0, 0, 0) + _attribute(_IFLA_ALT_IFNAME, name)
+        replies = self._ask(_GETLINK, _ACK, body)
         return next(_link(body) for kind, body in replies if kind == _NEWLINK)
 
     def root_handle(self, index: int) -> int:
@@ -130,7 +137,7 @@ class Events(socket.socket):
 
 
 def _attribute(kind: int, text: str) -> bytes:
-    value = text.encode() + b"\0"
+    value = text.encode(errors="surrogateescape") + b"\0"
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 

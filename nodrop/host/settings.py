@@ -26,6 +26,7 @@ from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, UsageError, refused
 from nodrop.host import ethtool, modules, netns
 from nodrop.host.livepatch import Livepatch
+from nodrop.host.rtnetlink import Requests
 from nodrop.proc import join
 
 HEAD = "# Made by 'nodrop set', which changes it."
@@ -477,8 +478,8 @@ def real_names(where: str | int | Path | None, names: Sequence[str]) -> list[str
     """
 
     def real(name: str) -> str:
-        with suppress(OSError):
-            return socket.if_indextoname(socket.if_nametoindex(name))
+        with suppress(OSError), Requests() as requests:
+            return requests.named(name).name
         return name
 
     found: list[str] = netns.run_inside(where, lambda: list(map(real, names)))

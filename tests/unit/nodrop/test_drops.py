@@ -184,6 +184,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Mock:
     monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr("nodrop.commands.drops.read_counters", lambda *_: DEVICE)
+    monkeypatch.setattr(settings, "real_names", lambda _, names: names)
     return made
 
 
@@ -527,3 +528,20 @@ def test_missing_device_is_noted(monkeypatch: pytest.MonkeyPatch, capsys: Captur
     assert cli.main(["monitor", "tun0", "tnu0"]) == 0
     out, err = capsys.readouterr()
     assert (out, "tnu0" in err, "tun0" in err) == ("", True, False)
+
+
+def test_alternative_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracepoints and /sys have the device's name only."""
+    asked: list[list[str]] = []
+
+    def end(_: object, names: str | list[str], *_more: object) -> None:
+        asked.append([names] if isinstance(names, str) else names)
+        raise NodropError("enough")
+
+    monkeypatch.setattr(settings, "real_names", lambda _, names: ["tun0" for _ in names])
+    monkeypatch.setattr(Tracefs, "open", lambda _: None)
+    monkeypatch.setattr(monitor, "Monitor", end)
+    monkeypatch.setattr(drops, "read_counters", lambda name, where: end(where, name))
+    assert cli.main(["monitor", "a-longer-name-of-tun0"]) == 1
+    assert cli.main(["drops", "a-longer-name-of-tun0"]) == 1
+    assert asked == [["tun0"], ["tun0"]]

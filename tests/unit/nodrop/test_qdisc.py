@@ -7,7 +7,6 @@ proof/programs/cmd_qdisc.py has them with real devices.
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import closing
 from pathlib import Path
 
@@ -92,19 +91,20 @@ def test_pattern_without_a_device() -> None:
 
 def test_alternative_name(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """The service matches the device's name only."""
-    indexes = {"vnet0": 1, "alt0": 1}
-    monkeypatch.setattr(socket, "if_nametoindex", lambda name: indexes.get(name) or missing())
-    monkeypatch.setattr(socket, "if_indextoname", {1: "vnet0"}.get)
+    found, long = Requests.named, "a-longer-name-of-vnet0"
 
-    def missing() -> int:
-        raise OSError
+    def named(requests: Requests, name: str) -> Link:
+        return Link(1, "vnet0", "tun", "pfifo", 1) if name == long else found(requests, name)
 
-    data = answer(capsys, "set", "--now", "alt0", "vnet0", *ON)
+    monkeypatch.setattr(Requests, "named", named)
+    data = answer(capsys, "set", "--now", long, "vnet0", *ON)
     assert [device["name"] for device in data["devices"]] == ["vnet0"]
-    assert answer(capsys, "set", "alt0", "tap7", *ON)["kept"] == dict.fromkeys(
+    assert answer(capsys, "set", long, "tap7", *ON)["kept"] == dict.fromkeys(
         ("vnet0", "tap7"), "fq_codel"
     )
     assert Kept(root).read() == {"vnet0": True, "tap7": True}
+    with Requests() as requests:
+        assert requests.named("lo").kind == ""
 
 
 def test_another_network_namespace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

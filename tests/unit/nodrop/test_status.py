@@ -62,6 +62,14 @@ def test_names(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert names_of("tun0") == [(None, "tun0"), ("blue", "tun0")]
     assert names_of("red/moved0", "vx0") == [(None, "vx0"), ("red", "moved0")]
     assert cli.main(["status", "nix"]) == 1
+    machine = raw("spaces")
+    for space in machine.namespaces:
+        for link in space.links:
+            if link["ifname"] == "tun0":
+                link["altnames"] = ["a-longer-name-of-tun0", "other0"]
+    recorded(monkeypatch, machine)
+    assert names_of("a-longer-name-of-tun0") == [(None, "tun0"), ("blue", "tun0")]
+    assert names_of("blue/other0") == [("blue", "tun0")]
     recorded(monkeypatch, replace(raw("stock"), namespaces=[]))
     assert cli.main(["status"]) == 0
 
