@@ -139,4 +139,6 @@ class Pseudonyms:
             waiting=[f"{self.of('process', name)} {pid}" for name, _, pid in waiting],
             kept=self.kept(system.kept, devices),
             kept_unread=self.text(system.kept_unread),
+            kept_qdiscs=self.kept(system.kept_qdiscs, devices),
+            kept_qdiscs_unread=self.text(system.kept_qdiscs_unread),
         )

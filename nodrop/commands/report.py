@@ -22,7 +22,6 @@ from nodrop.doctor.observation import Observation, record
 from nodrop.errors import NodropError
 from nodrop.host import kernel_log, modules
 from nodrop.host.model import Qdisc, device_json, host_json
-from nodrop.host.qdisc import Kept
 from nodrop.host.settings import BACKPRESSURE, STALL_MS, Default
 from nodrop.pseudonyms import Pseudonyms, without_paths
 from nodrop.screen import Screen, clean_lines
@@ -66,16 +65,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(arguments: argparse.Namespace) -> int:
     common.check_namespaces(arguments)
     recorded = record(arguments.netns, everywhere=arguments.all_namespaces, seconds=_SECONDS)
-    observation, qdiscs = recorded.observation(), _readable(Kept(_ROOT).read)
+    observation = recorded.observation()
     if not arguments.names:
-        names, devices = Pseudonyms(), observation.host.devices
-        observation = names.observation(observation)
-        qdiscs = qdiscs and names.kept(qdiscs, devices)
+        observation = Pseudonyms().observation(observation)
     findings = doctor.examine(observation)
     if not arguments.names:
         # doctor prints where this command is, which may be below a user's directory.
         findings = [_without_paths(finding) for finding in findings]
-    data = report_json(observation, findings, qdiscs, names=arguments.names)
+    data = report_json(observation, findings, names=arguments.names)
     if arguments.json:
         text = common.json_text("report", data)
     else:
@@ -104,16 +101,11 @@ def _without_paths(finding: Finding) -> Finding:
 
 
 def report_json(
-    observation: Observation,
-    findings: Sequence[Finding],
-    qdiscs: Mapping[str, bool] | None,
-    *,
-    names: bool,
+    observation: Observation, findings: Sequence[Finding], *, names: bool
 ) -> dict[str, Any]:
     """Return the report.
 
     Args:
-        qdiscs: which devices have a kept qdisc; None: unknown.
         names: whether the arguments have names, and the report may have them.
     """
     host, system = observation.host, observation.system
@@ -135,7 +127,7 @@ def report_json(
         "modules": [*map(_module_json, modules.read(_ROOT, system.release, _MODULES))],
         "settings": {
             "backpressure": system.kept,
-            "qdisc": qdiscs,
+            "qdisc": None if system.kept_qdiscs_unread else system.kept_qdiscs,
             "default_backpressure": _readable(lambda: Default(BACKPRESSURE, _ROOT).next_load),
             "default_stall_ms": _readable(lambda: Default(STALL_MS, _ROOT).next_load),
         },

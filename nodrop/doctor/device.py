@@ -170,7 +170,7 @@ def noqueue(_observation: Observation, link: Link) -> Verdict | None:
     return judge(
         "has no qdisc (noqueue)",
         "there is nowhere to queue packets: a full ring drops, in spite of backpressure",
-        fixes.fq_codel(device),
+        fixes.qdisc(device),
     )
 
 

@@ -13,6 +13,7 @@ from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
 from nodrop.host.procfs import cgroup
+from nodrop.host.qdisc import KIND
 from nodrop.host.settings import can_keep
 from nodrop.host.system import APT, System, headers_package
 from nodrop.proc import join
@@ -39,10 +40,19 @@ def backpressure(device: Device, word: str = "on", *, keep: bool = True) -> str:
     """Return the command that switches backpressure; all macvtap and ipvtap share a switch."""
     if device.direct:
         return "echo Y >/sys/module/tap/parameters/nodrop"
+    return _set(device, "backpressure", word, keep=keep)
+
+
+def qdisc(device: Device) -> str:
+    """Return the command that replaces a device's noqueue, whenever it appears if possible."""
+    return _set(device, "qdisc", KIND)
+
+
+def _set(device: Device, *setting: str, keep: bool = True) -> str:
     where = [f"--netns={device.netns}"] if device.netns.startswith("-") else ["-n", device.netns]
     now = [] if keep and can_keep(device.name) and not device.netns else ["--now"]
     name = ["--", device.name] if device.name.startswith("-") else [device.name]
-    return command(*(where if device.netns else []), "set", *now, *name, "backpressure", word)
+    return command(*(where if device.netns else []), "set", *now, *name, *setting)
 
 
 def txqueuelen(device: Device, packets: int) -> str:

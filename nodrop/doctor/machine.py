@@ -8,6 +8,7 @@ from nodrop.doctor.findings import MACHINE, Verdict, note, ok, skipped, warn
 from nodrop.doctor.observation import Observation
 from nodrop.host import modules
 from nodrop.host.model import Driver
+from nodrop.host.qdisc import SERVICE
 from nodrop.host.settings import applied
 from nodrop.host.system import Kernel, System, order
 
@@ -166,6 +167,39 @@ def kept_settings(observation: Observation) -> Verdict | None:
                 f"# or keep the present state: {fixes.backpressure(device, has)}",
             )
     return ok("devices have the settings that are kept for them")
+
+
+@MACHINE("kept-qdiscs")
+def kept_qdiscs(observation: Observation) -> Verdict | None:
+    """The service that gives devices their kept qdiscs does not run, or did not for one."""
+    system = observation.system
+    if system.kept_qdiscs_unread:
+        return skipped(system.kept_qdiscs_unread)
+    wanted = [pattern for pattern, on in system.kept_qdiscs.items() if on]
+    if not wanted or system.qdisc_obstacle == "netns":
+        return None
+    log = f"# its log: journalctl -u {SERVICE}"
+    if system.qdisc_obstacle:
+        state = "is disabled" if system.qdisc_obstacle == "disabled" else "does not run"
+        cost = f"new devices do not get the qdisc that is kept for {', '.join(wanted)}"
+        return warn(f"{SERVICE} {state}", cost, f"systemctl enable --now {SERVICE}", log)
+    left = [
+        link.now
+        for link in observation.links
+        if link.now.up and not (link.now.direct or link.now.tunnel or link.now.netns)
+        if link.before.qdisc.kind == link.now.qdisc.kind == "noqueue"
+        if applied(system.kept_qdiscs, link.now.name)
+    ]
+    if not left:
+        return ok("devices have the qdiscs that are kept for them")
+    names = ", ".join(device.name for device in left[:5]) + (" ..." if left[5:] else "")
+    return warn(
+        f"a qdisc is kept for {names}, but there is none (noqueue)",
+        f"{SERVICE} did not replace it: it does not run, or could not",
+        *(fixes.qdisc(device) for device in left[:5]),
+        log,
+        devices=len(left),
+    )
 
 
 @MACHINE("guard-off")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import settings
 from nodrop.host.rtnetlink import Events, Link, Requests
@@ -30,6 +31,8 @@ SERVICE = "nodrop-qdisc.service"
 CALM_S = 0.3
 """Time without a change after which a device's qdisc is replaced."""
 _LINE = re.compile(rf"(?P<kind>{KIND}|off) (?P<pattern>\S+)")
+_INACTIVE = 3
+"""Exit status of 'systemctl is-active'; others are its own failures."""
 _UNITS = tuple(f"{one}/systemd/system" for one in ("etc", "usr/local/lib", "usr/lib", "lib"))
 
 
@@ -75,6 +78,17 @@ class Kept:
             return None
         wants = self._root / "etc/systemd/system/multi-user.target.wants"
         return (wants / SERVICE).is_symlink()
+
+    def obstacle(self) -> str:
+        """Return why new devices get no kept qdisc: "netns", "disabled" or "dead"; "": unknown."""
+        if elsewhere():
+            return "netns"
+        if not (enabled := self.service()):
+            return "" if enabled is None else "disabled"
+        with suppress(NodropError):
+            if proc.ask("systemctl", "is-active", SERVICE).returncode == _INACTIVE:
+                return "dead"
+        return ""
 
 
 def kind_for(link: Link) -> str:

@@ -16,6 +16,7 @@ from nodrop.errors import NodropError
 from nodrop.host import modules
 from nodrop.host.livepatch import Livepatch
 from nodrop.host.modules import ModuleFile
+from nodrop.host.qdisc import Kept
 from nodrop.host.settings import Rules
 
 APT = ("ubuntu", "debian")
@@ -59,6 +60,7 @@ class System:
         kept: settings that 'nodrop set' keeps (:meth:`Rules.read`).
         kept_unread: why they cannot be read; "": they can.
         obstacle: why they are not applied (:meth:`Rules.obstacle`).
+        kept_qdiscs, kept_qdiscs_unread, qdisc_obstacle: the same of qdiscs (:class:`qdisc.Kept`).
         livepatches: other livepatches of the drivers (:func:`modules.other_livepatches`).
     """
 
@@ -75,6 +77,9 @@ class System:
     kept: dict[str, bool] = field(default_factory=dict)
     kept_unread: str = ""
     obstacle: str = ""
+    kept_qdiscs: dict[str, bool] = field(default_factory=dict)
+    kept_qdiscs_unread: str = ""
+    qdisc_obstacle: str = ""
     livepatches: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -123,11 +128,9 @@ def read(root: Path = Path("/")) -> System:
             words = ("apt-cache", "show", "--no-all-versions", headers_package(release))
             offered = bool(proc.ask(*words).stdout)
     others = modules.read(root, release, ("ovpn", "wireguard"))
-    kept, unread, rules = {}, "", Rules(root)
-    try:
-        kept = rules.read()
-    except NodropError as error:
-        unread = error.message
+    rules, qdiscs = Rules(root), Kept(root)
+    kept, unread = _kept(rules)
+    kept_qdiscs, qdiscs_unread = _kept(qdiscs)
     return System(
         distribution=distribution,
         release=release,
@@ -142,8 +145,19 @@ def read(root: Path = Path("/")) -> System:
         kept=kept,
         kept_unread=unread,
         obstacle=rules.obstacle(),
+        kept_qdiscs=kept_qdiscs,
+        kept_qdiscs_unread=qdiscs_unread,
+        qdisc_obstacle=qdiscs.obstacle() if any(kept_qdiscs.values()) else "",
         livepatches=modules.other_livepatches(root),
     )
+
+
+def _kept(file: Rules | Kept) -> tuple[dict[str, bool], str]:
+    """Return the kept settings, and why they cannot be read ("": they can)."""
+    try:
+        return file.read(), ""
+    except NodropError as error:
+        return {}, error.message
 
 
 def _distribution(root: Path) -> str:

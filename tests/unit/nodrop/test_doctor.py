@@ -227,6 +227,7 @@ HAS = system(in_kernel=["ovpn", "wireguard"])
 TREE = system(tree=True)
 KLP = system(livepatches={"klp_7": ["tun"]})
 RULE = system(kept={"nd*": True})
+QDISC = system(kept_qdiscs={"nd*": True})
 EMPTY = both(f"{TX0}_ring", 0)
 STALE = modules("bb")
 TRIPS = later(f"{TX0}_guard_trips", 1)
@@ -343,6 +344,18 @@ MACHINE: list[Row] = [
     ("kept-settings", "nodrop", [RULE, system(obstacle="udev")], "warn"),
     ("kept-settings", "stock", [RULE], "warn"),
     ("kept-settings", "stock", [system(kept_unread="The file has other lines.")], "skipped"),
+    ("kept-qdiscs", "noqueue", [QDISC], "warn"),
+    ("kept-qdiscs", "noqueue", [DOWN, QDISC], "ok"),
+    ("kept-qdiscs", "noqueue", [both("name", "blue"), QDISC], "ok"),
+    ("kept-qdiscs", "noqueue", [tap(), QDISC], "ok"),
+    ("kept-qdiscs", "noqueue", [both("qdiscs.0.kind", "fq_codel", first=1), QDISC], "ok"),
+    ("kept-qdiscs", "noqueue", [QDISC, system(kept_qdiscs={"nd*": True, NAME: False})], "ok"),
+    ("kept-qdiscs", "noqueue", [QDISC, system(qdisc_obstacle="netns")], None),
+    ("kept-qdiscs", "noqueue", [system(kept_qdiscs={"nd*": False})], None),
+    ("kept-qdiscs", "nodrop", [QDISC], "ok"),
+    ("kept-qdiscs", "nodrop", [QDISC, system(qdisc_obstacle="disabled")], "warn"),
+    ("kept-qdiscs", "stock", [QDISC, system(qdisc_obstacle="dead")], "warn"),
+    ("kept-qdiscs", "stock", [system(kept_qdiscs_unread="It has other lines.")], "skipped"),
     ("driver-stock", "stock", [], "warn"),
     ("driver-stock", "stock", [QUIET], "note"),
     ("headers-missing", "stock", [QUIET, kernels({"headers": False})], "note"),
@@ -652,9 +665,10 @@ FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
 @pytest.mark.parametrize(
     ("check", "name", "changes", "commands"),
     [
-        ("noqueue", "noqueue", [], [FQ_CODEL]),
+        ("noqueue", "noqueue", [], [f"nodrop set {NAME} qdisc fq_codel"]),
+        ("bufferbloat", "nodrop", [], [FQ_CODEL]),
         # Each queue gets a qdisc.
-        ("noqueue", "noqueue", QUEUES, [f"tc qdisc replace dev {NAME} root mq"]),
+        ("bufferbloat", "nodrop", QUEUES, [f"tc qdisc replace dev {NAME} root mq"]),
         # A shaper is not replaced.
         ("delay", "nodrop", [], [FQ_CODEL]),
         ("delay", "nodrop", [both("qdiscs.0.kind", "htb")], []),
@@ -695,9 +709,11 @@ def test_tap_is_replaced_with_its_users() -> None:
     [("blue", "ip netns exec blue"), ("4711", "nsenter --net=/proc/4711/ns/net")],
 )
 def test_fix_is_for_the_namespace(where: str, prefix: str) -> None:
-    data = changed("noqueue", both("name", where))
-    (result,) = verdicts(data, "noqueue", f"{where}/{NAME}")
+    data = changed("nodrop", both("name", where))
+    (result,) = verdicts(data, "bufferbloat", f"{where}/{NAME}")
     assert result.fix == (f"{prefix} {FQ_CODEL}",)
+    (result,) = verdicts(changed("noqueue", both("name", where)), "noqueue", f"{where}/{NAME}")
+    assert result.fix[0].endswith(f"nodrop -n {where} set --now {NAME} qdisc fq_codel")
 
 
 @pytest.mark.parametrize("kind", ["macvtap", "ipvtap"])

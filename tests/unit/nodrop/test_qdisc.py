@@ -16,7 +16,7 @@ from stubs import before, programs, write
 
 from nodrop.cli import main
 from nodrop.commands import set_qdisc as command
-from nodrop.host import qdisc, settings
+from nodrop.host import qdisc, settings, system
 from nodrop.host.qdisc import Kept
 from nodrop.host.rtnetlink import Link, Requests
 from nodrop.host.settings import Switch
@@ -115,6 +115,25 @@ def test_another_network_namespace(root: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not (root / qdisc.FILE).exists()
     assert main(["set", "--now", "vnet0", *ON]) == 0
     assert main(["set", "vnet0", *FORGET]) == 0
+
+
+def test_service_that_does_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As doctor sees it; without systemd another init may run it."""
+    assert main(["set", "vnet*", *ON]) == 0
+    stub = 'case $1 in is-active) exit "$(cat $HOST/status)"; esac'
+    programs(root / "bin", {"systemctl": stub})
+    monkeypatch.setenv("HOST", str(root))
+    for status, obstacle in (("0", ""), ("3", "dead"), ("1", "")):
+        write(root / "status", status)
+        assert system.read(root).qdisc_obstacle == obstacle
+    (root / "etc/systemd/system/multi-user.target.wants/nodrop-qdisc.service").unlink()
+    assert system.read(root).qdisc_obstacle == "disabled"
+    (root / "run/systemd/system").rmdir()
+    found = system.read(root)
+    assert (found.kept_qdiscs, found.qdisc_obstacle) == ({"vnet*": True}, "")
+    write(root / qdisc.FILE, "other\n")
+    assert system.read(root).kept_qdiscs_unread
+    assert main(["set", "vnet*", *FORGET]) == 1
 
 
 def test_without_systemd(root: Path, capsys: Capture) -> None:
