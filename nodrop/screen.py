@@ -25,6 +25,7 @@ GAP = "  "
 COLORS = ("auto", "always", "never")
 DEFAULT_WIDTH = 80
 """Width of a terminal that does not report it, in columns."""
+_NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 Cell = Union[str, tuple[str, str]]
@@ -67,6 +68,11 @@ def clean(text: str) -> str:
 
 def clean_lines(text: str) -> str:
     return "\n".join(map(clean, text.split("\n")))
+
+
+def nagios_text(status: int, text: str) -> str:
+    """Return the line of a monitoring plugin with an exit status, without a vertical bar."""
+    return f"NODROP {_NAGIOS[status]} - {clean(text).replace('|', '_')}"
 
 
 def width(text: str) -> int:

@@ -23,6 +23,8 @@ from nodrop.errors import INTERRUPTED, NodropError, interrupt_on_signals
 
 SCHEMA = 3
 """Version of the JSON output; docs/guide.md describes when it changes."""
+_UNKNOWN = 3
+"""Exit status of a monitoring plugin that could not run its checks."""
 CLOSED = 141
 """Exit status if stdout's pipe was closed, as shells report SIGPIPE."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
@@ -103,10 +105,18 @@ def wants_json(words: Sequence[str]) -> bool:
 def report(program: str, error: NodropError, words: Sequence[str] | None = None) -> int:
     """Print an error on stderr, as an object if -j was given; return its exit status.
 
+    With --nagios, print a monitoring plugin's line on stdout, and return its status.
+
     Args:
-        words: the command line; None: this process's.
+        words: the command line, which may be wrong; None: this process's.
     """
-    if wants_json(sys.argv[1:] if words is None else words):
+    words = sys.argv[1:] if words is None else words
+    if "--nagios" in takewhile(lambda word: word != "--", words):
+        from nodrop.screen import nagios_text
+
+        print(nagios_text(_UNKNOWN, error.message))
+        return _UNKNOWN
+    if wants_json(words):
         import json
 
         texts = {"message": error.message, "hint": error.hint or None}

@@ -24,8 +24,6 @@ from nodrop.screen import Screen, clean
 PROBLEM = 3
 """Exit status when there is a warning or a failure."""
 _LONG_S = 2.0
-_UNKNOWN = 3
-"""Exit status of a monitoring plugin that could not run its checks."""
 MODULES = (machine_checks, device_checks)
 """Importing them has registered their checks."""
 _STYLES = {
@@ -37,7 +35,6 @@ _STYLES = {
 }
 """The worst first."""
 _WORST_FIRST = tuple(_STYLES)
-_NAGIOS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _NAMED, _LABEL_MOST = 5, 40
 """Findings in the line of a monitoring plugin, and the characters of a device's label there."""
 _TOTALS: dict[str, Callable[[Link], int]] = {
@@ -79,17 +76,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        return _run(arguments)
-    except Exception as error:
-        if isinstance(error, UsageError) or not arguments.nagios:
-            raise
-        text = error.message if isinstance(error, NodropError) else repr(error)
-        print(nagios_text(_UNKNOWN, text))
-        return _UNKNOWN
-
-
-def _run(arguments: argparse.Namespace) -> int:
     if arguments.nagios and arguments.json:
         raise UsageError("--nagios and --json cannot be combined.")
     common.check_namespaces(arguments)
@@ -223,12 +209,7 @@ def as_nagios(findings: Sequence[Finding], links: Sequence[Link]) -> tuple[int, 
     for name, number in _TOTALS.items():
         data[f"{name}_packets_per_s"] = round(sum(number(link) / link.seconds for link in links))
     values = " ".join(f"{name}={value}" for name, value in data.items())
-    return status, f"{nagios_text(status, text)} | {values}"
-
-
-def nagios_text(status: int, text: str) -> str:
-    """Return the text of a monitoring plugin, without a vertical bar."""
-    return f"NODROP {_NAGIOS[status]} - {clean(text).replace('|', '_')}"
+    return status, f"{screen.nagios_text(status, text)} | {values}"
 
 
 def _title(device: Device) -> str:

@@ -20,7 +20,7 @@ import pytest
 from hosts import KERNEL, NAME, get_at, load, set_at
 from schema import answer
 
-from nodrop import cli, screen
+from nodrop import cli, screen, start
 from nodrop.commands import doctor as doctor_command
 from nodrop.doctor import findings, fixes
 from nodrop.doctor.findings import Severity, Verdict
@@ -865,10 +865,35 @@ def test_line_for_nagios(
     assert result["devices"] == 1
     assert cli.main(["doctor", "--nagios", "nothing0"]) == 3
     assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
-    assert cli.main(["doctor", "--nagios", "-j"]) == 2
-    assert cli.main(["doctor", "--nagios", "-A", "-n", "blue"]) == 2
-    monkeypatch.setattr("nodrop.commands.doctor.record", None)
-    assert cli.main(["doctor", "--nagios"]) == 3, "a bug"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-j",
+        "-A -n blue",
+        "-n nosuch",
+        "--ignore nonsense",
+        "--ignore",
+        "--seconds x",
+        "--seconds=-1",
+        "--unknown",
+        "nothing0",
+        "--color pink",
+    ],
+)
+def test_errors_for_nagios(words: str, capsys: Capture) -> None:
+    """Whatever is wrong, the plugin's line is on stdout, and its status is UNKNOWN."""
+    for before in ([*words.split(), "doctor"], ["doctor", *words.split()]):
+        assert cli.main([*before, "--nagios"]) == 3
+        out, err = capsys.readouterr()
+        assert (out.count("\n"), err) == (1, "")
+        assert out.startswith("NODROP UNKNOWN - ")
+
+
+def test_bug_for_nagios(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("sys.argv", ["nodrop", "doctor", "--nagios"])
+    assert start._unexpected(TypeError("x | y")) == 3
     assert capsys.readouterr().out.startswith("NODROP UNKNOWN - ")
 
 
