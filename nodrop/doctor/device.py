@@ -525,7 +525,7 @@ def _more_cpu(link: Link, load: ThreadLoad) -> list[str]:
         fix.append(f"chrt --other --pid 0 {thread.tid}")
     fix.append(f"renice -n {max(min(thread.nice, 0) - 5, -20)} -p {thread.tid}")
     if unit := _owner(link, load).cgroup.service:
-        fix.append(join("systemctl", "set-property", unit, "CPUWeight=1000"))
+        fix.append(join("systemctl", "set-property", "--", unit, "CPUWeight=1000"))
     fix.append("# or give it a CPU of its own: taskset -cp N " + str(thread.tid))
     return fix
 

@@ -162,7 +162,7 @@ def reopen(devices: Sequence[Device]) -> tuple[str, ...]:
     if programs:
         lines.append(f"# stop {', '.join(programs)}, and start it again at the end")
     if units:
-        lines += [f"systemctl stop {units}", f"systemctl start {units}"]
+        lines += [f"systemctl stop -- {units}", f"systemctl start -- {units}"]
     return tuple(lines)
 
 

@@ -257,7 +257,7 @@ def restart(
     if reload:
         return (*lines, reload)
     if units:
-        lines.append(f"systemctl stop {units}")
+        lines.append(f"systemctl stop -- {units}")
     if "tap" in loaded:
         lines.append("# this deletes all macvtap and ipvtap devices: create them again afterwards")
         lines.append("modprobe -r macvtap ipvtap")
@@ -266,7 +266,7 @@ def restart(
     if load:
         lines.append(f"modprobe {load}")
     if units:
-        lines.append(f"systemctl start {units}")
+        lines.append(f"systemctl start -- {units}")
     return tuple(lines)
 
 
@@ -364,7 +364,7 @@ def _load_beside(root: Path, *, in_vain: bool) -> None:
         _note("until the kernel's own vhost_net is replaced, the built-in tun gets all new opens")
         return
     if units or others:
-        commands = units and f"'systemctl stop {units}', then 'systemctl start {units}'"
+        commands = units and f"'systemctl stop -- {units}', then 'systemctl start -- {units}'"
         _note(
             f"{BESIDE} serves what is opened from now on. Devices that were opened before stay "
             "with the built-in tun, and drop, until all their programs have been stopped, and "

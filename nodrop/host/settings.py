@@ -311,7 +311,7 @@ def is_pattern(name: str) -> bool:
 
 
 def can_keep(name: str) -> bool:
-    """Return whether a udev rule can express a name or pattern."""
+    """Return whether a setting can be kept for a name or pattern: udev has no others."""
     plain = re.fullmatch(_NAMES, name) and "[[" not in name and name not in NO_NAMES
     return bool(plain and (is_pattern(name) or len(name) <= MOST_NAME))
 
@@ -333,11 +333,11 @@ def changed(kept: Mapping[str, bool], names: Sequence[str], on: bool | None) -> 
     """Return the kept settings after ``names`` were set, as the last ones; None forgets them.
 
     Raises:
-        UsageError: a udev rule cannot express a name.
+        UsageError: no setting can be kept for a name.
     """
-    for name in names:
+    for name in names if on is not None else ():
         if not can_keep(name):
-            raise UsageError(f"No udev rule can name '{name}', so it is not kept.", "Use --now.")
+            raise UsageError(f"No setting can be kept for the name '{name}'.", "Use --now.")
     order = list(kept)
     if on is not None and {*names} <= {*kept}:
         first = min(map(order.index, names))

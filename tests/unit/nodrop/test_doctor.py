@@ -657,7 +657,8 @@ def test_checks_that_need_root_are_skipped() -> None:
 
 LATE = [tap(), files(tap_guard_ms="2000"), both(f"stats.{NAME}.rx0_guard_trips", 1)]
 STOCK_TAP = [tap(on=None), TAP_DROPS]
-RESTART = ["systemctl stop a.service", "systemctl start a.service"]
+RESTART = ["systemctl stop -- -a.service", "systemctl start -- -a.service"]
+MORE_CPU = ["renice -n -5 -p 64", "systemctl set-property -- -a.service CPUWeight=1000"]
 TXQUEUELEN = f"ip link set dev {NAME} txqueuelen 500"
 FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
 
@@ -681,7 +682,8 @@ FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
         ("ring-drops", "stock", [BUILT_IN, system(livepatch=True)], ["nodrop install"]),
         ("ring-drops", "stock", [BUILT_IN, files(vhost="10:238")], []),
         ("ring-drops", "stock", [system(distribution="arch")], []),
-        ("ring-drops", "stock", [BESIDE, owner(cgroup="0::/a.service\n")], RESTART),
+        ("ring-drops", "stock", [BESIDE, owner(cgroup="0::/-a.service\n")], RESTART),
+        ("reader-starved", "stock", [waits, owner(cgroup="0::/-a.service\n")], MORE_CPU),
         ("big-ring", "stock", [BESIDE, both("links.0.txqlen", 1000)], [TXQUEUELEN]),
         # A container has no command that helps.
         ("ring-drops", "stock", [*STOCK_TAP, system(container="docker")], []),

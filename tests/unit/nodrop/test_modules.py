@@ -218,7 +218,7 @@ def test_users_are_named(machine: Machine) -> None:
         (9, "sh", "/dev/null"),
     ):
         machine.open(pid, name, device)
-    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
     machine.write("sys/class/net/tap0/tun_flags", "0x1802\n")
     machine.write("sys/class/net/tap1/tun_flags", "0x1002\n")
     machine.write("sys/devices/virtual/net/macvtap0/macvtap/tap5/uevent")
@@ -235,18 +235,18 @@ def test_users_are_named(machine: Machine) -> None:
     assert set(re.findall(r"\b(?:mac)?v?tap\d\b", output)) == {"tap0", "macvtap0"}
     commands = [line.removeprefix("nodrop:     ") for line in output.splitlines()]
     assert [line for line in commands if not line.startswith(("nodrop", "#"))] == [
-        "systemctl stop openvpn@a.service",
+        "systemctl stop -- -openvpn@a.service",
         "modprobe -r macvtap ipvtap",
         "rmmod tap tun",
         "modprobe tun",
-        "systemctl start openvpn@a.service",
+        "systemctl start -- -openvpn@a.service",
     ]
     assert machine.asked() == []
 
 
 def test_reload_is_named_if_it_is_installed(machine: Machine) -> None:
     machine.load("tun", OLD, 1)
-    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
     machine.write("usr/local/bin/nodrop")
     lines = machine.settle().splitlines()
     assert lines[-1].split(maxsplit=1)[1] == "nodrop reload"
@@ -313,11 +313,11 @@ def test_beside_a_built_in_tun(
 def test_who_keeps_the_built_in_tun_is_named(machine: Machine) -> None:
     machine.build_tun_in()
     machine.open(123, "vpn", "/srv/jail/dev/net/tun")
-    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
     machine.open(77, "kvm", "/dev/vhost-net")
     (line,) = machine.settle().splitlines()
     assert "vpn(123)" in line
-    assert "systemctl stop openvpn@a.service" in line
+    assert "systemctl stop -- -openvpn@a.service" in line
     assert "(77)" not in line
     machine.write("refuses")
     (line,) = machine.settle().splitlines()
@@ -326,7 +326,7 @@ def test_who_keeps_the_built_in_tun_is_named(machine: Machine) -> None:
 
 def test_vhost_net_of_the_kernel_keeps_the_built_in_tun(machine: Machine) -> None:
     machine.build_tun_in()
-    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/openvpn@a.service\n")
+    machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
     machine.load("vhost_net", OLD, 1)
     first, *rest = machine.settle().splitlines()
     assert "openvpn" not in first, "a restart alone does not help"

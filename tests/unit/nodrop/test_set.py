@@ -422,9 +422,14 @@ def test_stall_ms(host: Host, capsys: Capture) -> None:
     assert host.file.read_text().splitlines()[1:] == OFF
 
 
-def test_names_that_udev_spells_otherwise() -> None:
+def test_names_that_udev_spells_otherwise(host: Host, capsys: Capture) -> None:
     """A "!" in a name is a "/" in udev."""
+    assert host.rules == []
     assert settings.can_keep("[!a]*")
     assert not settings.can_keep("a!b")
+    for key in (("backpressure", "off"), ("qdisc", "fq_codel")):
+        assert main(["set", "--dry-run", "a!b", *key]) == 2
+        assert "udev" not in capsys.readouterr().err
+        assert main(["set", "--dry-run", "a!b", key[0], "default"]) == 0, "nothing is kept"
     assert settings.applied({"a*": True}, "ab") is True
     assert settings.applied({"a*": True}, "a!b") is None
