@@ -84,6 +84,7 @@ class Reload:
             devices of a built-in tun are restarted.
         users: processes that have devices open.
         devices: labels of devices that do not go with a process, and keep a module loaded.
+        links: names of this namespace's devices that go with their processes.
         stop, start: commands of the administrator for users that are not services; may be empty.
         root: parent of the units' files.
     """
@@ -91,6 +92,7 @@ class Reload:
     files: Sequence[ModuleFile]
     users: Sequence[User]
     devices: Sequence[str]
+    links: Sequence[str]
     stop: str = ""
     start: str = ""
     root: Path = Path("/")
@@ -103,7 +105,9 @@ class Reload:
             NodropError: systemd does not answer.
         """
         names = dict.fromkeys(filter(None, (user.cgroup.service for user in self.users)))
-        return units.stopped_with(list(names), self.root)
+        booted = (self.root / "run/systemd/system").is_dir()
+        links = [unit for name in self.links for unit in units.of_device(name)] if booted else ()
+        return units.stopped_with(list(names), self.root, links)
 
     @property
     def ends(self) -> list[str]:
@@ -192,35 +196,36 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
             "The running drivers are patched by nodrop's livepatch.",
             "Run 'nodrop livepatch unload' first.",
         )
-    return Reload(files, list(modules.device_users(root)), _devices(stale), stop, start, root)
+    found = _devices()
+    kept = [
+        one.label
+        for one in found
+        if (one.persist and not one.direct) or (one.direct and "tap" in stale)
+    ]
+    users = list(modules.device_users(root))
+    return Reload(files, users, kept, _names(found), stop, start, root)
 
 
 def _reopen(root: Path, stop: str, start: str) -> Reload | None:
     """Return what moves devices of a built-in tun to nodrop's; None: it has none."""
     if not (modules.tun_built_in(root) and modules.driver(root) == "nodrop"):
         return None
-    left = _built_in_devices()
+    left = [one for one in _devices() if one.driver is Driver.STOCK and not one.direct]
     if not left:
         return None
     pids = {owner.pid for device in left for owner in device.owners}
     users = [user for user in modules.device_users(root) if user.pid in pids]
-    return Reload([], users, [one.label for one in left if one.persist], stop, start, root)
+    kept = [one.label for one in left if one.persist]
+    return Reload([], users, kept, _names(left), stop, start, root)
 
 
-def _built_in_devices() -> list[Device]:
-    """Return the devices of the tun that is built into the kernel, in all namespaces."""
-    host = read.build(read.read(everywhere=True))
-    return [one for one in host.devices if one.driver is Driver.STOCK and not one.direct]
+def _devices() -> Sequence[Device]:
+    """Return the devices of all namespaces."""
+    return read.build(read.read(everywhere=True)).devices
 
 
-def _devices(stale: Sequence[str]) -> list[str]:
-    """Return the labels of devices, in all namespaces, that keep one of these modules loaded."""
-    host = read.build(read.read(everywhere=True))
-    return [
-        device.label
-        for device in host.devices
-        if (device.persist and not device.direct) or (device.direct and "tap" in stale)
-    ]
+def _names(devices: Sequence[Device]) -> list[str]:
+    return [one.name for one in devices if not (one.netns or one.direct or one.tunnel)]
 
 
 def run(

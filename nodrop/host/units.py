@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from nodrop.errors import NodropError
 
 _STOPS = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 """Properties that name the units that systemd stops with a unit."""
+_DEVICES = ("subsystem-net-devices", "devices-virtual-net")
 _RUNS = ("active", "activating", "reloading", "refreshing")
 _ASKED = (
     *("Id", "ActiveState", "LoadState", "Transient", "FragmentPath"),
@@ -33,16 +35,25 @@ class Unit:
     needs: str = ""
 
 
-def stopped_with(names: Sequence[str], root: Path = Path("/")) -> list[Unit]:
+def of_device(name: str) -> list[str]:
+    """Return the units that systemd has for a network device."""
+    name = re.sub(r"[^A-Za-z0-9:_]", lambda char: f"\\x{ord(char[0]):02x}", name)
+    return [f"sys-{where}-{name}.device" for where in _DEVICES]
+
+
+def stopped_with(
+    names: Sequence[str], root: Path = Path("/"), devices: Sequence[str] = ()
+) -> list[Unit]:
     """Return these services, and the running units that systemd stops with them.
 
     Args:
         root: parent of the units' files.
+        devices: units of devices that disappear; they are not returned.
 
     Raises:
         NodropError: systemd does not answer.
     """
-    needs = dict.fromkeys(names, "")
+    needs = dict.fromkeys((*names, *devices), "")
     units: list[Unit] = []
     asked = list(needs)
     while asked:
@@ -50,7 +61,8 @@ def stopped_with(names: Sequence[str], root: Path = Path("/")) -> list[Unit]:
         below: dict[str, str] = {}
         for name in asked:
             unit = found.get(name, {})
-            if not needs[name] or unit.get("ActiveState") in _RUNS:
+            stops = not needs[name] or unit.get("ActiveState") in _RUNS
+            if stops and name not in devices:
                 units.append(Unit(name, _obstacle(unit, root), needs[name]))
             for other in " ".join(unit.get(key, "") for key in _STOPS).split():
                 below.setdefault(other, name)

@@ -13,12 +13,15 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hosts import device
+from hosts import host as recorded
 from schema import answer
 from stubs import before, programs, write
 from test_modules import NEW, NOTE, OLD, RELEASE
@@ -27,6 +30,7 @@ from nodrop.cli import main
 from nodrop.commands import reload as command
 from nodrop.errors import NodropError
 from nodrop.host import procfs, reload
+from nodrop.host.model import Device
 
 Capture = pytest.CaptureFixture[str]
 STUBS = {
@@ -55,7 +59,7 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.devices: list[str] = []
+        self.devices: list[Device] = []
         programs(root / "bin", STUBS)
         folder = root / "lib/modules" / RELEASE
         for name in ("tun", "nodrop", "vhost_net"):
@@ -96,6 +100,12 @@ class Host:
         return file.read_text().splitlines() if file.exists() else []
 
 
+def link(name: str, pid: int = 0, **more: Any) -> Device:
+    made = device(recorded("stock"), "ndtest0")
+    owners = tuple(replace(owner, pid=pid) for owner in made.owners)
+    return replace(made, name=name, owners=owners, **more)
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host(tmp_path)
@@ -104,7 +114,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(procfs, "capable", lambda _: True)
-    monkeypatch.setattr(reload, "_devices", lambda _: made.devices)
+    monkeypatch.setattr(reload, "_devices", lambda: made.devices)
     monkeypatch.setattr(reload, "_UNLOAD_TRIES", 1)
     return made
 
@@ -151,7 +161,7 @@ def test_services_start_again_whatever_fails(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_programs_move_from_a_built_in_tun(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_move_from_a_built_in_tun(host: Host) -> None:
     """Only they are restarted; the modules stay."""
     for name in ("tun", "vhost_net"):
         shutil.rmtree(host.root / "sys/module" / name)
@@ -159,12 +169,10 @@ def test_programs_move_from_a_built_in_tun(host: Host, monkeypatch: pytest.Monke
     write(host.root / "sys/module/nodrop_tun/parameters/nodrop")
     host.open(82, "vpn", "0::/system.slice/vpn.service\n")
     host.unit("vpn.service")
-    owner = SimpleNamespace(pid=81)
-    left = [SimpleNamespace(owners=[owner], persist=False, label="tun0")]
-    monkeypatch.setattr(reload, "_built_in_devices", lambda: left)
+    host.devices.append(link("tun0", pid=81))
     assert main(["-q", "reload", "--yes"]) == 1, "they are still there"
     assert host.ran == [STOP, START]
-    left.clear()
+    host.devices.clear()
     assert main(["-q", "reload", "--yes"]) == 0
     assert host.ran == [STOP, START]
 
@@ -289,9 +297,32 @@ def test_running_units_that_stop_with_a_service(host: Host, capsys: Capture) -> 
     ]
 
 
+def test_units_that_need_a_device(host: Host, capsys: Capture) -> None:
+    """It goes with the module, of which the service with the device has its own units."""
+    host.devices = [link("tun-a"), link("tun1", netns="blue")]
+    host.unit("sys-subsystem-net-devices-tun\\x2da.device", BoundBy="bound.service other.service")
+    host.unit("sys-devices-virtual-net-tun\\x2da.device", BoundBy="openvpn@a.service")
+    host.unit("sys-subsystem-net-devices-tun1.device", BoundBy="blue.service")
+    host.unit("bound.service", RequiredBy="above.service")
+    host.unit("other.service", ActiveState="inactive")
+    for name in ("above.service", "blue.service"):
+        host.unit(name)
+    (host.root / "run/systemd/system").mkdir(parents=True)
+    done = answer(capsys, "reload", "--dry-run")
+    words = "-- openvpn@a.service bound.service above.service"
+    assert done["actions"][0] == f"systemctl stop {words}"
+    assert done["actions"][-1] == f"systemctl start {words}"
+    assert done["ends"][1:] == [
+        "bound.service (needs sys-subsystem-net-devices-tun\\x2da.device)",
+        "above.service (needs bound.service)",
+    ]
+    (host.root / "run/systemd/system").rmdir()
+    assert len(answer(capsys, "reload", "--dry-run")["ends"]) == 1
+
+
 def test_refusals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["reload"]) == 2, "stdin is no terminal"
-    host.devices = ["tap0"]
+    host.devices = [link("tap0", persist=True)]
     assert main(["reload", "--yes"]) == 1
     host.devices = []
     monkeypatch.setattr(procfs, "capable", lambda _: False)
