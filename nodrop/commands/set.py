@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from nodrop.commands import common, set_qdisc
-from nodrop.errors import NodropError, UnsupportedError, UsageError
+from nodrop.commands.set_plan import Plan
+from nodrop.errors import UnsupportedError, UsageError
 from nodrop.host import netns, settings
 from nodrop.host.settings import (
     BACKPRESSURE,
@@ -19,7 +17,6 @@ from nodrop.host.settings import (
     Rules,
     Switch,
     changed,
-    is_pattern,
     matches,
 )
 from nodrop.proc import join
@@ -29,23 +26,6 @@ KEYS = ("backpressure", "qdisc", "stall-ms")
 MOST_MS = 10**6
 _NUMBERS = {"on": "1", "off": "0"}
 _VALUES = {"1": "on", "0": "off"}
-Action = tuple[str, Callable[[], None]]
-"""The equivalent shell command, and the function that does the same."""
-
-
-@dataclass
-class Plan:
-    """Actions, and what to print about them.
-
-    Attributes:
-        kept: settings that udev applies to new devices; None: not read.
-    """
-
-    actions: list[Action] = field(default_factory=list)
-    devices: list[dict[str, Any]] = field(default_factory=list)
-    kept: dict[str, str] | None = None
-    default: dict[str, Any] | None = None
-    sentences: list[str] = field(default_factory=list)
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -81,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     names = settings.real_names(arguments.netns, names)
     plan = Plan()
     if arguments.key == "qdisc":
-        plan = Plan(**vars(set_qdisc.make(names, arguments)))
+        set_qdisc.fill(plan, names, arguments)
     elif names:
         _plan_devices(plan, names, arguments)
     else:
         _plan_default(plan, arguments)
     if not arguments.dry_run:
-        _do(plan)
+        plan.do()
     if arguments.json:
         data = {
             "dry_run": arguments.dry_run,
@@ -146,39 +126,14 @@ def _check(arguments: argparse.Namespace, names: list[str]) -> None:
         raise UsageError(f"backpressure must be {known}, not '{value}'.")
 
 
-def _do(plan: Plan) -> None:
-    done: list[str] = []
-    for text, do in plan.actions:
-        try:
-            do()
-        except NodropError as error:
-            if done:
-                error.hint = "\n".join(filter(None, [error.hint, "Already done:", *done]))
-            raise
-        done.append(text)
-
-
 def _plan_devices(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
     """Plan the rules and devices, and check all devices before the first is set."""
     now = arguments.now
     on = None if arguments.value == "default" else arguments.value == "on"
     if not now:
         _plan_rules(plan, names, on, arguments)
-    here = settings.device_names(arguments.netns)
-    selected: dict[str, None] = {}
-    for name in names:
-        if name in here or (now and not is_pattern(name)):
-            matching = [name]
-        else:
-            matching = [other for other, tun in here.items() if tun and matches(name, other)]
-            if not matching and now:
-                raise NodropError(
-                    f"No TUN or TAP device matches {name} here.", "'nodrop status' lists devices."
-                )
-            if not matching:
-                plan.sentences.append(f"No TUN or TAP device matches {name} now.")
-        selected.update(dict.fromkeys(matching))
-    devices = settings.read_switches(arguments.netns, list(selected))
+    selected = plan.select(names, settings.device_names(arguments.netns), now=now)
+    devices = settings.read_switches(arguments.netns, selected)
     for device in devices:
         if on is not None and (now or device.asked):
             settings.require_switch(device, on, Default(BACKPRESSURE))

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from nodrop import proc
+from nodrop.commands.set_plan import Plan
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, qdisc, settings
 from nodrop.host.qdisc import HANDLE, KIND, SERVICE, Kept
 from nodrop.host.rtnetlink import Link, Requests
-from nodrop.host.settings import is_pattern
 from nodrop.proc import join
 
 SYSTEMCTL_TIMEOUT_S = 60.0
@@ -33,40 +30,16 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"qdisc must be {known}, not '{arguments.value}'.")
 
 
-@dataclass
-class QdiscPlan:
-    """Actions, and what to print about them: see ``Plan`` of ``nodrop.commands.set``."""
-
-    actions: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
-    devices: list[dict[str, Any]] = field(default_factory=list)
-    kept: dict[str, str] | None = None
-    sentences: list[str] = field(default_factory=list)
-
-
-def make(names: list[str], arguments: argparse.Namespace) -> QdiscPlan:
+def fill(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
     """Plan the file, the service and the devices."""
-    plan = QdiscPlan()
     on = None if arguments.value == "default" else arguments.value == KIND
-    kept_file, where = Kept(), arguments.netns
+    where = arguments.netns
     if not arguments.now:
-        _plan_kept(plan, kept_file, names, on, arguments)
-    links = _links(where)
-    selected = {
-        link.name: link
-        for name in names
-        for link in links
-        if link.name == name or (is_pattern(name) and settings.matches(name, link.name))
-        if link.kind == "tun" or link.name == name
-    }
-    for name in names if arguments.now else []:
-        if is_pattern(name) and not any(settings.matches(name, found) for found in selected):
-            raise NodropError(
-                f"No TUN or TAP device matches {name} here.", "'nodrop status' lists devices."
-            )
-    missing = [name for name in names if arguments.now and not is_pattern(name)]
-    wanted = [*selected, *(name for name in missing if name not in selected)]
-    for device in settings.read_switches(where, wanted):
-        link, ours = selected[device.name], False
+        _plan_kept(plan, Kept(), names, on, arguments)
+    links = {link.name: link for link in _links(where)}
+    here = {name: link.kind == "tun" for name, link in links.items()}
+    for device in settings.read_switches(where, plan.select(names, here, now=arguments.now)):
+        link, ours = links[device.name], False
         if on is False:
             ours = netns.run_inside(where, partial(_ours, link.ifindex))
         kind = link.qdisc
@@ -93,11 +66,10 @@ def make(names: list[str], arguments: argparse.Namespace) -> QdiscPlan:
                 "persistent": device.persistent,
             }
         )
-    return plan
 
 
 def _plan_kept(
-    plan: QdiscPlan, file: Kept, names: list[str], on: bool | None, arguments: argparse.Namespace
+    plan: Plan, file: Kept, names: list[str], on: bool | None, arguments: argparse.Namespace
 ) -> None:
     if on is not None:
         qdisc.require_here()
