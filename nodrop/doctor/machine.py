@@ -77,6 +77,8 @@ def module_old(observation: Observation) -> Verdict | None:
     names = f"{' and '.join(stale)} {'are' if stale[1:] else 'is'}"
     if _other_vhost(observation):
         seen = "the kernel's own vhost_net is loaded, so the built-in tun gets all new opens"
+        if others := ", ".join(name for name in stale if name != "vhost_net"):
+            seen += f"; also not those on disk: {others}"
         cost = f"until all guests have been shut down and it is replaced, {_STOCK}"
     elif installed and host.tun.driver is Driver.STOCK:
         seen = f"nodrop is installed, but the stock {names} still loaded"

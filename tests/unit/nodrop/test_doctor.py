@@ -635,6 +635,20 @@ def test_commands_for_odd_names_run(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (arguments.operands[0], arguments.netns or "") == ("--ph", label[:-5])
 
 
+def test_all_modules_that_differ_are_named() -> None:
+    """Also beside the kernel's own vhost_net, which keeps nodrop_tun from new opens."""
+    beside_it = [NODROP_KERNEL, VHOST, BESIDE]
+    for changes in ([NODROP_KERNEL, STALE], [*beside_it, STALE]):
+        data = changed("nodrop", *changes)
+        (result,) = verdicts(data, "module-old", None)
+        for module in data["system"]["modules"]:
+            assert module["name"] in result.seen
+    (result,) = verdicts(
+        changed("nodrop", *beside_it, modules("bb", of="vhost")), "module-old", None
+    )
+    assert "not those on disk" not in result.seen
+
+
 def test_no_livepatch_beside_a_built_in_tun() -> None:
     release = "6.12.90-generic"
     patched = [system(livepatch=True, release=release), kernels({"release": release})]
