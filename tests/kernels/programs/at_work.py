@@ -16,24 +16,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
 from harness import (
     SLOW_NS,
-    Reader,
-    Sender,
     all_arrive,
-    check,
     client,
     counters,
-    dropped,
     equal,
     flood,
     run,
     soon,
     tun,
 )
-from installed import NEIGHBOURS, OURS, load, log_length, no_refusals, place, unload_all
+from installed import (
+    NEIGHBOURS,
+    OURS,
+    load,
+    log_length,
+    no_refusals,
+    place,
+    pushes_back,
+    unload_all,
+)
 
 from guestlib.tundev import IFF_TAP
-
-PACKETS = 500
 
 
 def case_modprobe_takes_ours() -> None:
@@ -55,13 +58,7 @@ def case_neighbours_load() -> None:
 
 
 def case_read_pushes_back() -> None:
-    with tun(5) as device:
-        sender = Sender(PACKETS)
-        soon(lambda: counters()["stops"] > 0, "the queue was not stopped")
-        with Reader(device.fd) as reader:
-            check(sender.finished(10), "the sender hangs")
-            check(reader.reaches(PACKETS), "packets are missing")
-        equal(dropped(), 0, "driver drops")
+    pushes_back()
 
 
 def case_vhost_net_pushes_back() -> None:

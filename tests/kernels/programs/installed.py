@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shared by the programs for installed modules: modprobe, modinfo, the kernel's log."""
+"""Shared by the programs for installed modules: modprobe, modinfo, the log, and that tun works."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from harness import check, equal
+from harness import Reader, Sender, check, counters, dropped, equal, soon, tun
 
 from guestlib.drivers import postpone_guard, tun_module
 from guestlib.process import tool
@@ -42,6 +42,17 @@ def place(module: str) -> str:
     folders = Path(file).parts
     equal(folders[:2], ("/", "lib"), f"{module}: the file {file}")
     return folders[folders.index("modules") + 2]
+
+
+def pushes_back(packets: int = 500) -> None:
+    """Fail unless the whole of nodrop's tun works."""
+    with tun(5) as device:
+        sender = Sender(packets)
+        soon(lambda: counters()["stops"] > 0, "the queue was not stopped")
+        with Reader(device.fd) as reader:
+            check(sender.finished(10), "the sender hangs")
+            check(reader.reaches(packets), "packets are missing")
+        equal(dropped(), 0, "driver drops")
 
 
 def log_length() -> int:

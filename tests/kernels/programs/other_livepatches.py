@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import Reader, Sender, check, counters, dropped, each, equal, run, soon, tun
-from installed import loaded, place, unload_all
+from harness import Sender, check, each, equal, run, soon, tun
+from installed import loaded, place, pushes_back, unload_all
 
 from guestlib.environment import GuestError
 from guestlib.process import tool
@@ -27,7 +27,6 @@ FOREIGN = os.environ["LAB_FOREIGN"]
 PATCH = Path("/sys/kernel/livepatch/foreign")
 CALLS = Path("/sys/module/foreign/parameters/calls")
 REFUSED = "refusing to load module"
-PACKETS = 500
 DRIVERS = ("tun", "tap", "vhost_net")
 
 
@@ -75,17 +74,6 @@ def use(reader: int) -> list[str]:
         except OSError as error:
             errors.append(f"{name}: {error.strerror}")
     return errors
-
-
-def pushes_back() -> None:
-    """Fail unless the whole of nodrop's tun works."""
-    with tun(5) as device:
-        sender = Sender(PACKETS)
-        soon(lambda: counters()["stops"] > 0, "the txq was not stopped")
-        with Reader(device.fd) as reader:
-            check(sender.finished(10), "the sender hangs")
-            soon(lambda: reader.packets >= PACKETS, "packets are missing")
-        equal(dropped(), 0, "driver drops")
 
 
 @each("tun_get_user", "tun_get_user 1", "tun_net_xmit", "tun_net_xmit 1", "tun_do_read 1")
