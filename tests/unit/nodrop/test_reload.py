@@ -191,7 +191,7 @@ def test_only_one_at_a_time(host: Host, killed: bool) -> None:
     files = [host.root / name for name in ("run/nodrop-reload.sh", reload.LOG, "waits", "daemon")]
     log, waits, daemon = files[1:]
     wait = f"touch {waits}; for _ in {{1..600}}; do [ -e $HOST/go ] || sleep 0.1; done"
-    programs(host.root / "bin", {"modprobe": wait, "vpn": f"sleep 60 & echo $! >{daemon}"})
+    programs(host.root / "bin", {"modprobe": wait, "vpn": f"sleep 600 & echo $! >{daemon}"})
     plan = reload.plan(host.root, "true", "vpn")
     assert plan
     run = partial(reload.run, plan.script(host.root), lambda _: None, host.root)
