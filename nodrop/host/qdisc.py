@@ -46,7 +46,7 @@ class Kept:
     def __init__(self, root: Path = Path("/")) -> None:
         file = root / FILE
         # Otherwise a regular file would replace the link.
-        self.file = file.resolve() if file.is_symlink() else file
+        self.file = Path(os.path.realpath(file)) if file.is_symlink() else file
         self._root = root
 
     def read(self) -> dict[str, bool]:

@@ -78,6 +78,10 @@ def test_file_is_a_link(root: Path) -> None:
     assert main(["set", "vnet*", *ON]) == 0
     assert (root / qdisc.FILE).is_symlink()
     assert Kept(root).read() == {"vnet*": True}
+    (root / qdisc.FILE).unlink()
+    (root / qdisc.FILE).symlink_to(root / qdisc.FILE)
+    assert main(["set", "vnet*", *ON]) == 1, "a link to itself"
+    assert system.read(root).kept_qdiscs_unread
 
 
 @pytest.mark.usefixtures("root")
