@@ -92,7 +92,7 @@ def tail(text: str, lines: int = TAIL_LINES) -> str:
 
 def _path(env: Mapping[str, str]) -> str:
     """Return PATH with the directories of administration programs."""
-    parts = [part for part in env.get("PATH", "/usr/bin:/bin").split(":") if part]
+    parts = [part for part in (env.get("PATH") or "/usr/bin:/bin").split(":") if part]
     return ":".join([*parts, *(part for part in _ADMIN if part not in parts)])
 
 

@@ -380,7 +380,7 @@ def _read(name: str) -> tuple[int, int, dict[str, int], str, dict[str, int], dic
     """Return ifindex, namespace, the device's drops, its qdisc and drops, and driver counters."""
     if not name or "/" in name or name in (".", "..") or "\0" in name:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), name)
-    files = _NET / name
+    files, space = _NET / name, netns.own()
     kind, qdisc = root_qdisc(
         [qdisc for qdisc in tool("tc", "-s", "qdisc") if qdisc.get("dev") == name]
     )
@@ -391,7 +391,7 @@ def _read(name: str) -> tuple[int, int, dict[str, int], str, dict[str, int], dic
     ifindex = int((files / "ifindex").read_text())
     names = ("tx_dropped", "rx_dropped")
     link = {counter: int((files / "statistics" / counter).read_text()) for counter in names}
-    return ifindex, netns.own(), link, kind, qdisc, stats
+    return ifindex, space, link, kind, qdisc, stats
 
 
 def root_qdisc(qdiscs: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, int]]:

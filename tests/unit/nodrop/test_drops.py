@@ -21,7 +21,7 @@ from nodrop import cli, screen, start
 from nodrop.commands import drops, monitor
 from nodrop.commands.drops import DeviceCounters, DropReport, explained, start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
-from nodrop.host import settings
+from nodrop.host import netns, settings
 from nodrop.host.counters import Counters
 from nodrop.trace import pcap, reasons
 from nodrop.trace.headers import Headers, Packet
@@ -545,3 +545,10 @@ def test_alternative_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["monitor", "a-longer-name-of-tun0"]) == 1
     assert cli.main(["drops", "a-longer-name-of-tun0"]) == 1
     assert asked == [["tun0"], ["tun0"]]
+
+
+def test_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is said, and not that there is no such device."""
+    monkeypatch.setattr(netns, "_OWN", "/nosuch/ns/net")
+    with pytest.raises(NodropError, match="/proc"):
+        drops.read_counters("nosuch0")

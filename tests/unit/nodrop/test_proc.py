@@ -125,3 +125,10 @@ def test_programs_in_sbin_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for environment in (None, {"PATH": "/usr/bin:/bin"}):
         assert proc.run([tool.name], timeout=60, env=environment).output == "loaded"
     assert proc.run_uninterrupted(["sh", "-c", f"exec {tool.name}"])[0].output == "loaded"
+
+
+def test_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a shell with PATH=: programs are found where systems have them."""
+    monkeypatch.setenv("PATH", "")
+    assert proc.require("sh", "dash")
+    assert proc.ask("true").returncode == 0
