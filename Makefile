@@ -24,7 +24,7 @@ bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour;
 bench-full: bootstrap ## All scenarios with at least ten pairs, about nine hours; OUT=DIR continues
 	@scripts/series full $(if $(OUT),"$(OUT)")
 
-instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=TEXT
+instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=WORDS
 	@scripts/bootstrap kernels
 	@.venv/bin/nodrop-lab bench instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--case "$(ONLY)")
 

@@ -82,7 +82,9 @@ def _register_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser
     )
     parser.add_argument("--seconds", type=seconds, metavar="S", help="measured window of a run")
     parser.add_argument(
-        "--case", metavar="TEXT", help="only the cases with this in their names, such as senders=2"
+        "--case",
+        metavar="WORDS",
+        help="only the cases with these parameters, such as senders=2,txqueuelen=5 or payload",
     )
     parser.add_argument(
         "--kernel",

@@ -68,6 +68,12 @@ class Case:
     parameters: Parameters
 
     @property
+    def words(self) -> set[str]:
+        """The parts of the name, and the names of its parameters."""
+        parts = self.name.split(",")
+        return {*parts, *(part.partition("=")[0] for part in parts)}
+
+    @property
     def has_queue(self) -> bool:
         """Whether there is a qdisc that can queue packets."""
         return self.parameters.get("qdisc") != NO_QUEUE
@@ -86,7 +92,7 @@ class Scenario:
         matrix: parameter -> values, each combination is a case; or a list of such tables.
         metrics: those in summaries, by their names in the raw data.
         kernel: flavour of the kernel in user mode, or name of a Debian kernel.
-        only: text in the names of the cases to measure.
+        only: parameters of the cases to measure, as in their names, with or without a value.
     """
 
     name: str
@@ -134,7 +140,8 @@ class Scenario:
                 chosen = dict(zip(matrix, values, strict=True))
                 name = ",".join(f"{key}={value}" for key, value in chosen.items())
                 cases.append(Case(name or "default", {**self.parameters, **chosen}))
-        return [case for case in cases if self.only in case.name]
+        asked = {*self.only.split(",")} - {""}
+        return [case for case in cases if asked <= case.words]
 
     def with_length(self, pairs: int | None, seconds: float | None) -> Scenario:
         """Return the scenario with another number of pairs or another window."""

@@ -23,7 +23,7 @@ PROGRAM = Program(
         Command("test", "sweep", "proof.sweep.__main__", "combinations of devices and events"),
         Command("test", "fuzz", "proof.fuzz.__main__", "random programs of system calls"),
     ),
-    "docs/testing.md",
+    "docs/benchmarking.md and docs/testing.md",
 )
 """Modules are named, and imported when their command runs: lab depends on neither bench nor
 proof."""

@@ -162,7 +162,7 @@ class _Top(Parser):
             commands="\n".join(lines),
             options="\n".join(f"{names:18} {text}" for names, text in options.items()),
             name=self.program.name,
-            man=" and " + repr(self.program.more.format("COMMAND")),
+            man=" and " + self.program.more.format("COMMAND"),
         )
 
 

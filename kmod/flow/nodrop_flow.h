@@ -6,9 +6,9 @@
  * Stock: a driver's transmit function puts each packet into the ring, and drops
  * it if the ring is full; the qdisc never learns. Here the driver uses the ring
  * through a struct nodrop_queue. Senders fill it through one netdev_queue
- * (txq), one consumer at a time empties it. The sender of the last packet that
- * fits stops the txq, so that the next ones wait in the qdisc, and the consumer
- * wakes it. The core knows rings and txqs, and no driver.
+ * (txq), one consumer at a time empties it. The sender that leaves too few free
+ * slots stops the txq, so that the next packets wait in the qdisc, and the
+ * consumer wakes it. The core knows rings and txqs, and no driver.
  *
  *   sender                              nodrop_queue                consumer
  *   produce: produced++, budget--                           consume: taken++
@@ -24,7 +24,7 @@
  *   at most @max: limit.c. The ring's array has a slack beyond @max: ring.c.
  * Budget. Packets that may enter before a sender reads @taken, which costs a
  *   cache miss. The sender of the last one reads it. If a batch of slots is
- *   free (16, or a quarter of @limit), all free slots are the new budget, else
+ *   free (a quarter of @limit, 1 to 16), all free slots are the new budget, else
  *   it stops the txq. One CPU at a time runs the qdisc, and tests XOFF for each
  *   packet: the one that may be on its way goes into the slack.
  * Stop and wake. The txq runs again once the ring holds half of @limit. The
@@ -32,7 +32,8 @@
  *   reads XOFF, with full barriers: at least one sees what the other wrote, and
  *   wakes the txq.
  *   Litmus: SB+stop-mb-taken+take-mb-xoff (proof/litmus)
- *   XOFF is the bit of byte queue limits.
+ *   XOFF is the bit of byte queue limits: what comes past the qdisc heeds only
+ *   the driver's, and so still finds a ring of @max slots.
  * Kick. The wake does not run the qdisc: a sender may. If at its next check the
  *   consumer finds packets in the qdisc that no CPU transmits, it kicks: an IPI
  *   makes @cpu, from which the packet of the stop was sent, run the qdisc. With
@@ -44,7 +45,8 @@
  *   stop is stalled: a timer wakes the txq, and the ring drops until the
  *   consumer keeps up again: guard.c.
  * Bypass. XDP frames, and packets that come past the qdisc, cannot wait. They
- *   may fill the ring up to @max; while the qdisc has packets, less.
+ *   may fill the ring up to @max; up to three quarters of @limit while the qdisc
+ *   has packets, and half while the txq is stopped.
  * Without flow control (no qdisc, off, an unaware or stalled consumer) a full
  * ring drops.
  *

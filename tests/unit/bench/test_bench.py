@@ -158,7 +158,13 @@ def test_scenario_takes_over_its_base(tmp_path: Path) -> None:
         "direct=True": {"senders": 2, "direct": True},
         "direct=False": {"senders": 2, "direct": False},
     }
-    assert [case.name for case in replace(derived, only="len=").cases()] == ["txqueuelen=5"]
+    for words, chosen in (
+        ("txqueuelen=5", ["txqueuelen=5"]),
+        ("direct", ["direct=True", "direct=False"]),
+        ("direct,direct=True", ["direct=True"]),
+        ("txqueuelen=", []),
+    ):
+        assert [case.name for case in replace(derived, only=words).cases()] == chosen
 
 
 @pytest.mark.parametrize(
@@ -356,7 +362,7 @@ def test_data_are_never_overwritten(guest: Guest) -> None:
 def test_unsupported_case_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions.Instructions, "run", Mock(side_effect=Unsupported("too old")))
     (job,) = rundir.jobs(
-        [replace(scenario.load("instructions"), only="44x", pairs=1)], [Variant.STOCK]
+        [replace(scenario.load("instructions"), only="payload=44x1472", pairs=1)], [Variant.STOCK]
     )
     line = runner.run_job(job, NOWHERE)
     assert (line["case"], line["skipped"], line["metrics"]) == ("payload=44x1472", "too old", {})
