@@ -112,7 +112,7 @@ same_version() {
 }
 
 # installed PACKAGE: print the version of a package that is installed, possibly in part: DKMS is called
-# while a kernel is being installed. nodrop/host/installation.py has the same states.
+# while a kernel is being installed. nodrop/commands/install.py has the same states.
 installed() {
 	dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null |
 		sed -n 's/^.[iUFHWt]. *//p' | sed -n 1p

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -222,66 +221,6 @@ def run(
         if sink:
             sink.close()
     return Completed(status, "\n".join(lines), time.monotonic() - started)
-
-
-def run_uninterrupted(
-    argv: Sequence[str | os.PathLike[str]], *, on_line: Callable[[str], None] | None = None
-) -> tuple[Completed, bool]:
-    """Run a program that decides itself when it may be interrupted, as it may damage the machine.
-
-    There is no timeout. Ctrl-C in this process is passed on as SIGINT; other exceptions are raised
-    after the program has ended. It continues if this process is killed.
-
-    Args:
-        on_line: called for each line of output as it appears.
-
-    Returns:
-        How it ended, and whether it was interrupted.
-
-    Raises:
-        NodropError: it is missing.
-    """
-    program = require(os.fspath(argv[0]), os.fspath(argv[0]))
-    started = time.monotonic()
-    caught: BaseException | None = None
-    interrupted = False
-    lines: list[str] = []
-    # Not a pipe: if this process died, the program would get SIGPIPE.
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            [program, *argv[1:]],
-            env=_environment(None),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        seen = 0
-        while True:
-            try:
-                ended = process.poll() is not None
-                data = os.pread(output.fileno(), 1 << 20, seen)
-                *complete, rest = data.split(b"\n")
-                if ended and rest and len(data) < 1 << 20:
-                    complete.append(rest)
-                for raw in complete:
-                    seen += len(raw) + 1
-                    lines.append(raw.decode(errors="replace").rstrip("\r"))
-                    if on_line:
-                        on_line(lines[-1])
-                if ended and not complete:
-                    break
-                time.sleep(0 if ended else POLL_S)
-            except KeyboardInterrupt:
-                interrupted = True
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGINT)
-            except BaseException as error:  # raised below, after the program has ended
-                caught = error
-    if caught:
-        raise caught
-    done = Completed(process.returncode, "\n".join(lines), time.monotonic() - started)
-    return done, interrupted
 
 
 def _pump(process: subprocess.Popen[bytes], end: float, take: Callable[[bytes], None]) -> None:

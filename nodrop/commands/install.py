@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop install`` and ``nodrop uninstall``: nodrop's modules on disk."""
+"""``nodrop install`` and ``nodrop uninstall``: nodrop's modules on disk, by dkms/install.
+
+The installer replaces this process, so that it gets the signals, and prints everything itself.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from nodrop.commands import common
-from nodrop.host import modules
-from nodrop.host.installation import Installation
+from nodrop import proc
+from nodrop.errors import NodropError, UnsupportedError, UsageError
+
+PACKAGE = "nodrop-dkms"
+INSTALLER = "dkms/install"
+ROOT = Path("/")
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,49 +35,53 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "uninstall",
         description="Remove nodrop's modules, so that every kernel loads its own again.",
     )
-    for parser, name in ((add, "install"), (remove, "uninstall")):
+    for parser, run in ((add, _install), (remove, _uninstall)):
         parser.add_argument("--dry-run", action="store_true", help="print the commands only")
-        parser.set_defaults(run=run, name=name)
-    remove.set_defaults(source=None, kernel=None)
+        parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run one of the commands."""
-    installing = arguments.name == "install"
-    place = Installation(release=arguments.kernel)
-    command = place.to_install(arguments.source) if installing else place.to_uninstall()
-    actions, sentences = place.dry_run(command) if command else ([], [])
-    if arguments.dry_run or not actions:
-        sentences = sentences if actions else ["nodrop is not installed."]
-        return _report(arguments, place, actions, sentences, changed=False)
-    common.require_root("install or remove modules")
-    title = f"{arguments.name.capitalize()} the modules"
-    with common.progress(arguments) as progress, progress.step(title) as step:
-        sentences, interrupted = place.run(command, step.update)
-    if installing:
-        which = (
-            "Every kernel with headers" if arguments.kernel == "all" else f"Kernel {place.kernel}"
+def _install(arguments: argparse.Namespace) -> int:
+    installer, source = REPOSITORY / INSTALLER, arguments.source
+    if source is not None and not source.is_dir():
+        raise NodropError(f"There is no directory {source}.", "--source needs a source tree.")
+    if not (REPOSITORY / "packaging/lay").exists() or packaged():
+        found = list((ROOT / "usr/src").glob(f"nodrop-*/{INSTALLER}"))
+        if not found:
+            raise UnsupportedError(
+                f"The sources of nodrop's modules are missing; the package {PACKAGE} has them.",
+                f"Run 'apt install ./{PACKAGE}_*_all.deb', which 'make deb' builds in a clone, or "
+                "'make install' in a clone.",
+            )
+        installer = max(found, key=lambda path: path.stat().st_mtime)
+    words = [] if source is None else ["-s", str(source.absolute())]
+    if arguments.kernel is not None:
+        words += ["-k", arguments.kernel]
+    return _become(arguments, installer, *words)
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    if packaged():
+        raise UnsupportedError(
+            f"The package {PACKAGE} installed the modules.",
+            f"Run 'apt purge {PACKAGE}', which also reports what to restart.",
         )
-        sentences.insert(0, f"{which} loads nodrop's modules from now on.")
-    else:
-        sentences.insert(0, "Every kernel loads its own modules from now on.")
-    _report(arguments, place, actions, sentences, changed=True)
-    if interrupted:
-        sys.stdout.flush()
-        raise KeyboardInterrupt
-    return 0
+    if not (REPOSITORY / INSTALLER).exists():
+        raise NodropError("This copy of nodrop has no installer.", "Use 'make uninstall'.")
+    return _become(arguments, REPOSITORY / INSTALLER, "-u")
 
 
-def _report(
-    arguments: argparse.Namespace,
-    place: Installation,
-    actions: Sequence[str],
-    sentences: Sequence[str],
-    *,
-    changed: bool,
-) -> int:
-    """Print what was done or would be done, and which tun is loaded now."""
-    more = {"kernel": place.kernel, "installed": place.installed, "loaded": place.loaded}
-    if not (arguments.json or arguments.dry_run):
-        sentences = [*sentences, modules.loaded_now(place.loaded)]
-    return common.report(arguments, arguments.name, actions, sentences, changed=changed, **more)
+def packaged() -> bool:
+    """Return whether the package is installed, possibly in part: as in dkms/lib.sh."""
+    try:
+        done = proc.ask("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", PACKAGE)
+    except NodropError:  # not Debian
+        return False
+    return done.returncode == 0 and done.stdout[1:2] in set("iUFHWt")
+
+
+def _become(arguments: argparse.Namespace, installer: Path, *words: str) -> int:
+    if arguments.json:
+        raise UsageError("The installer prints no JSON.", "Run it without -j.")
+    sys.stdout.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+    os.execv(installer, [str(installer), *(["-n"] if arguments.dry_run else []), *words])

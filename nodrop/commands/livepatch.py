@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from nodrop.commands import common
 from nodrop.errors import NodropError
-from nodrop.host import settings
-from nodrop.host.installation import Installation
+from nodrop.host import modules, settings
 from nodrop.host.livepatch import Livepatch, build
 from nodrop.host.settings import STALL_MS, Default, Rules, applied
 
@@ -48,14 +48,17 @@ def _report(
     arguments: argparse.Namespace, actions: list[str], sentences: list[str], *, changed: bool
 ) -> int:
     """Print what was done or would be done."""
-    place = Installation()
-    more = {"action": arguments.action, "kernel": place.kernel, "loaded": place.loaded}
+    more = {
+        "action": arguments.action,
+        "kernel": os.uname().release,
+        "loaded": modules.driver(Path("/")),
+    }
     return common.report(arguments, "livepatch", actions, sentences, changed=changed, **more)
 
 
 def _load(arguments: argparse.Namespace) -> int:
     """Patch the running drivers."""
-    patch, kernel = Livepatch(), Installation().kernel
+    patch, kernel = Livepatch(), os.uname().release
     patch.require()
     if patch.enabled and patch.settled:
         return _report(arguments, [], ["The running drivers are already patched."], changed=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, deferred
-from nodrop.host.installation import reason
 from nodrop.host.modules import driver, tun_built_in
 from nodrop.screen import clean
 
@@ -20,6 +19,7 @@ CORE = "nodrop"
 TOOL_TIMEOUT_S = 60.0
 LOOK_S = 0.05
 BUILD_TIMEOUT_S = 600.0
+_PREFIX = "nodrop: "
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _UNDO = "Run 'nodrop livepatch unload' to remove what is left of it."
 
@@ -255,5 +255,8 @@ def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], 
 def _make(argv: list[str | Path], on_line: Callable[[str], None]) -> None:
     done = proc.run(argv, timeout=BUILD_TIMEOUT_S, on_line=on_line)
     if done.status != 0:
+        # Lines of nodrop's own scripts say why; of other programs, the last ones may.
+        lines = dict.fromkeys(clean(line.strip()) for line in done.output.splitlines())
+        ours = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
         what = "The livepatch cannot be built; the drivers are unchanged."
-        raise NodropError(what, reason(done.output))
+        raise NodropError(what, "\n".join(ours) or proc.tail(done.output, 8))

@@ -206,11 +206,11 @@ def test_package_of_the_command(debian: Root) -> None:
 
 def test_the_command_installs_and_removes(bare: Root) -> None:
     kernel = bare.releases[OLDER]
-    assert '"changed": false' in nodrop(bare, "-j uninstall")
+    nodrop(bare, "uninstall")
     before = state(bare)
     assert "dkms install" in nodrop(bare, f"install --kernel {kernel} --dry-run")
     assert state(bare) == before
-    assert '"installed": true' in nodrop(bare, f"-j install --kernel {kernel}")
+    nodrop(bare, f"install --kernel {kernel}")
     assert "/updates/dkms/" in bare.module(kernel, "tun")
     # From here on run the installed command.
     conf = "/etc/modprobe.d/zz-nodrop-set.conf"
@@ -222,7 +222,7 @@ def test_the_command_installs_and_removes(bare: Root) -> None:
     assert "dkms remove" in bare.succeed(f"{start} uninstall --dry-run")
     assert "verify" in bare.succeed(f"{start} install --kernel {kernel} --dry-run")
     assert state(bare) == before
-    assert '"changed": true' in bare.succeed(f"{start} -j uninstall")
+    bare.succeed(f"{start} uninstall")
     assert "/kernel/drivers/" in bare.module(kernel, "tun")
     bare.succeed(
         f"test ! -e {conf} -a ! -e /usr/local/lib/nodrop -a ! -e /usr/src/nodrop-{VERSION}"

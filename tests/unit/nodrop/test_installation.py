@@ -9,18 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from hosts import SYSTEMS, system_tree
-from schema import answer
 from stubs import before, programs, write
 
 from lab.sources import REPOSITORY
 from nodrop.cli import main
 from nodrop.commands import install as command
 from nodrop.host import settings
-from nodrop.host.installation import Installation
 
 Capture = pytest.CaptureFixture[str]
 KERNEL = "6.1.0-99-amd64"
@@ -45,8 +43,8 @@ NOTED = 'name=${0##*/}; echo "$name" "$@" >>"$HOST/ran"; echo "nodrop: $name" >&
 class Host:
     """A root directory with stubs for programs."""
 
-    def __init__(self, root: Path, capsys: Capture) -> None:
-        self.root, self._capsys = root, capsys
+    def __init__(self, root: Path) -> None:
+        self.root, self.printed = root, ""
         programs(root / "bin", STUBS)
         (root / "usr/src").mkdir(parents=True)
         (root / "lib/modules").mkdir(parents=True)
@@ -74,11 +72,26 @@ class Host:
         programs(clone / "packaging", {"lay": f"{NOTED}; {copy}"})
         return clone
 
-    def json(self, line: str) -> dict[str, Any]:
-        """Return a command's JSON without the directories of its programs."""
-        data = answer(self._capsys, *line.split())
-        data["actions"] = [line.rpartition("/dkms/")[2] for line in data["actions"]]
-        return data
+    def run(self, line: str) -> int:
+        """Run the command, and return its exit status; ``printed`` is the installer's output."""
+        try:
+            return main(["-q", *line.split()])
+        except SystemExit as end:
+            return int(end.code or 0)
+
+    def become(self, program: Path, words: list[str]) -> NoReturn:
+        """Replace os.execv()."""
+        done = subprocess.run(
+            words, executable=program, capture_output=True, text=True, check=False, timeout=60
+        )
+        self.printed = done.stdout + done.stderr
+        raise SystemExit(done.returncode)
+
+    def actions(self, line: str) -> list[str]:
+        """Return the lines that a dry run prints, without the directories of its programs."""
+        assert self.run(f"{line} --dry-run") == 0
+        lines = [line for line in self.printed.splitlines() if not line.startswith("nodrop: ")]
+        return [line.rpartition("/dkms/")[2] for line in lines]
 
     @property
     def ran(self) -> list[str]:
@@ -93,18 +106,14 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Host:
-    made = Host(tmp_path, capsys)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path)
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
-    monkeypatch.setenv("CALLER", str(os.getpid()))
     for name in ("HOST", "NODROP_ROOT"):
         monkeypatch.setenv(name, str(tmp_path))
-
-    def place(release: str | None = None) -> Installation:
-        return Installation(tmp_path, tmp_path / "repository", release or KERNEL)
-
-    monkeypatch.setattr(command, "Installation", place)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "REPOSITORY", tmp_path / "repository")
+    monkeypatch.setattr(os, "execv", made.become)
     return made
 
 
@@ -114,11 +123,10 @@ def test_other_systems(host: Host, name: str) -> None:
     host.tree()
     kernel = system_tree(host.root, name)
     beside = name in ("Ubuntu 24.04", "Proxmox VE 9")
-    data = host.json(f"install --dry-run --kernel {kernel}")
-    assert data["actions"][0] == f"fit {kernel}"
-    assert ["nodrop_tun" in line for line in data["sentences"]] == [True] * beside
+    assert host.actions(f"install --kernel {kernel}")[0] == f"fit {kernel}"
+    assert ("nodrop_tun" in host.printed) is beside
     write(host.root / f"lib/modules/{kernel}/modules.builtin", "a/tun.ko\na/vhost_net.ko\n")
-    assert main(["-q", "install", "--kernel", kernel]) == 4
+    assert host.run(f"install --kernel {kernel} --dry-run") == 4
     assert host.ran == []
 
 
@@ -126,31 +134,30 @@ def test_from_the_sources_of_the_package(host: Host) -> None:
     host.tree()
     wanted = [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE]
     there = host.everything()
-    data = host.json("install --dry-run")
-    assert (data["actions"], data["dry_run"], data["changed"]) == (wanted, True, False)
+    assert host.actions("install") == wanted
     assert host.ran == []
     assert host.everything() == there
-    assert host.json("install")["changed"] is True
+    assert host.run("install") == 0
     assert host.ran == wanted
 
 
 def test_installed_modules_stay(host: Host) -> None:
     host.tree()
     write(host.root / "dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
-    assert host.json("install --dry-run")["actions"] == [VERIFY, SETTLE]
-    data = host.json("install --dry-run --source /usr/src")
+    assert host.actions("install") == [VERIFY, SETTLE]
     fit = f"fit --source /usr/src {KERNEL}"
-    assert data["actions"][:3] == [fit, REMOVE, INSTALL], "DKMS would keep the installed ones"
+    actions = host.actions("install --source /usr/src")
+    assert actions[:3] == [fit, REMOVE, INSTALL], "DKMS would keep the installed ones"
     write(host.root / "dkms", "nodrop/0.3.0: added\n")
-    data = host.json("install --dry-run")
-    assert data["actions"][:3] == [FIT, REMOVE, INSTALL], "the sources are not added again"
+    actions = host.actions("install")
+    assert actions[:3] == [FIT, REMOVE, INSTALL], "the sources are not added again"
 
 
 def test_other_kernels_get_the_new_version(host: Host) -> None:
     host.clone()
     write(host.root / "dkms", "nodrop/0.2.0, 6.9, x86_64: installed\n")
     write(host.root / "usr/src/nodrop-0.1.0/a")
-    actions = host.json("install --dry-run")["actions"]
+    actions = host.actions("install")
     assert actions[:2] == [FIT, "fit 6.9"], "built and checked before anything is installed"
     assert actions[2:] == [
         f"rm -rf {host.root}/usr/src/nodrop-0.1.0",
@@ -166,14 +173,14 @@ def test_other_kernels_get_the_new_version(host: Host) -> None:
 def test_dkms_fails(host: Host, end: str) -> None:
     host.tree()
     write(host.root / "end", end)
-    assert main(["-q", "install"]) == 1
+    assert host.run("install") == 1
     assert host.ran[-1] == VERIFY, "modules that were copied in part are removed"
 
 
-@pytest.mark.parametrize("words", [[], ["--source", "/usr/src"]])
-def test_unsupported_kernel(host: Host, words: list[str]) -> None:
+@pytest.mark.parametrize("words", ["", " --source /usr/src"])
+def test_unsupported_kernel(host: Host, words: str) -> None:
     programs(host.tree() / "dkms", {"fit": "exit 1"})
-    assert main(["-q", "install", *words]) == 4
+    assert host.run(f"install{words}") == 4
     assert host.ran == []
 
 
@@ -186,10 +193,9 @@ def test_uninstall_removes_leftovers(host: Host, left: str) -> None:
     fallback = write(host.root / "etc/modprobe.d/zz-nodrop.conf")
     host.scripts(host.root / "repository")
     there = host.everything()
-    actions = host.json("uninstall --dry-run")["actions"]
-    assert actions[-2:] == [STOCK, SETTLE]
+    assert host.actions("uninstall")[-2:] == [STOCK, SETTLE]
     assert host.everything() == there
-    assert main(["-q", "uninstall"]) == 0
+    assert host.run("uninstall") == 0
     assert host.ran[0] == STOCK
     assert file.exists() is left.startswith("lib/")
     assert not fallback.exists()
@@ -203,7 +209,7 @@ SETTINGS = {
 
 def uninstalled(host: Host) -> None:
     host.scripts(host.root / "repository")
-    assert main(["-q", "uninstall"]) == 0
+    assert host.run("uninstall") == 0
 
 
 def purged(host: Host) -> None:
@@ -233,9 +239,9 @@ def test_from_a_clone(host: Host) -> None:
     host.clone()
     (host.root / f"lib/modules/{KERNEL}/build").mkdir(parents=True)
     (host.root / f"lib/modules/{KERNEL}/kernel").mkdir()
-    assert host.json("install --dry-run")["actions"][0] == FIT
+    assert host.actions("install")[0] == FIT
     assert host.ran == []
-    assert main(["-q", "install", "--kernel", "all", "--source", "/usr/src"]) == 0
+    assert host.run("install --kernel all --source /usr/src") == 0
     tree, local = host.root / "usr/src/nodrop-0.3.0", host.root / "usr/local"
     assert host.ran == [
         f"fit --source /usr/src {KERNEL}",
@@ -253,14 +259,14 @@ def test_from_a_clone(host: Host) -> None:
     assert (host.root / "etc/modprobe.d/zz-nodrop.conf").exists()
     assert (local / "lib/systemd/system/nodrop-qdisc.service").exists()
     write(host.root / "dpkg", "ii 0.3.0")
-    assert host.json("install --dry-run")["actions"][-1] == SETTLE, "the package's"
+    assert host.actions("install")[-1] == SETTLE, "the package's"
 
 
 @pytest.mark.parametrize(
     ("words", "status"),
     [
         ("install", 4),  # from nowhere
-        ("uninstall", 0),
+        ("uninstall", 1),
         ("install --timeout 5", 2),
         ("livepatch load --kernel all", 2),
         ("livepatch load --source /x --built /y", 2),
@@ -268,21 +274,20 @@ def test_from_a_clone(host: Host) -> None:
     ],
 )
 def test_without_sources(host: Host, words: str, status: int) -> None:
-    assert main(["-q", *words.split()]) == status
+    assert host.run(words) == status
     assert host.ran == []
 
 
-def test_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused(host: Host) -> None:
     host.tree()
-    assert main(["-q", "install", "--source", "/nope"]) == 1
+    assert host.run("install --source /nope") == 1
+    assert host.run("-j install") == 2
     write(host.root / "dpkg", "ii ")
-    assert main(["-q", "uninstall"]) == 4, "the package's"
-    write(host.root / "dpkg", "rc ")
-    assert main(["-q", "uninstall"]) == 1, "without a script"
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert main(["-q", "install"]) == 1
+    assert host.run("uninstall") == 4, "the package's"
+    programs(host.root / "bin", {"id": "echo 1000"})
+    assert host.run("install") == 1
     assert host.ran == []
-    assert main(["-q", "install", "--dry-run"]) == 0
+    assert host.run("install --dry-run") == 0
 
 
 @pytest.mark.parametrize("state", ["ii ", "iF ", "iHR", "iU ", "iW ", "rc ", "un ", ""])
@@ -291,45 +296,22 @@ def test_package_installed_in_part(host: Host, state: str) -> None:
     installer = host.clone() / "dkms/install"
     write(host.root / "dpkg", f"{state}0.3.0\n" if state else "")
     there = state[:1] == "i"
-    assert Installation(host.root).packaged is there
+    assert command.packaged() is there
     done = subprocess.run([installer, "-n", "-u"], capture_output=True, text=True, check=False)
     assert (done.returncode, "nodrop-dkms" in done.stderr) == (int(there), there)
 
 
-def test_json_has_the_loaded_driver(host: Host) -> None:
-    assert host.json("uninstall")["loaded"] is None
-    write(host.root / "sys/module/tun/initstate")
-    assert host.json("uninstall")["loaded"] == "stock"
-    write(host.root / "sys/kernel/livepatch/nodrop_live/enabled")
-    assert host.json("uninstall")["loaded"] == "live"
-    write(host.root / "sys/module/tun/parameters/nodrop", "Y")
-    host.tree()
-    write(host.root / f"lib/modules/{KERNEL}/updates/dkms/nodrop.ko.xz")
-    data = host.json("install --dry-run")
-    assert (data["loaded"], data["installed"]) == ("nodrop", True)
-
-
-def test_interrupted_build_installs_nothing(host: Host) -> None:
-    slow = 'kill -INT "$CALLER"; sleep 60 & wait; echo done >>"$HOST/ran"'
-    programs(host.tree() / "dkms", {"fit": f"trap 'kill $!; exit 130' INT; {slow}"})
-    assert main(["-q", "install"]) == 130
-    assert host.ran == []
-
-
-def test_interrupted_installation_is_completed(host: Host, capsys: Capture) -> None:
-    """By Ctrl-C while DKMS installs; what to restart is reported."""
-    host.tree()
-    text = f'[ $1 != install ] || {{ kill -INT "$CALLER"; sleep 0.3; }}; {STUBS["dkms"]}'
-    programs(host.root / "bin", {"dkms": text})
-    assert main(["-q", "install"]) == 130
-    assert host.ran == [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE]
-    assert "settle" in capsys.readouterr().out
-
-
-def test_script_output_is_printable(host: Host, capsys: Capture) -> None:
-    programs(host.tree() / "dkms", {"settle": r"printf 'nodrop: qemu\033[2J\rx\n' >&2"})
-    assert main(["-q", "install"]) == 0
-    assert capsys.readouterr().out.replace("\n", "").isprintable()
+@pytest.mark.parametrize(
+    ("program", "status", "ran"),
+    [("fit", 130, []), ("dkms", 0, [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE])],
+)
+def test_interrupted(host: Host, program: str, status: int, ran: list[str]) -> None:
+    """A signal ends the installer, until DKMS installs: then it is completed."""
+    interrupt = "kill -TERM $PPID; sleep 0.3"
+    place = {"fit": host.tree() / "dkms", "dkms": host.root / "bin"}[program]
+    programs(place, {program: f'[ "$1" = status ] || {interrupt}; {STUBS.get(program, "")}'})
+    assert host.run("install") == status
+    assert host.ran == ran
 
 
 LAY = REPOSITORY / "packaging/lay"
