@@ -45,12 +45,6 @@ def kernels(_netns: str | None) -> Candidates:
     yield "all", "every kernel with headers"
 
 
-def sort_keys(_netns: str | None) -> Candidates:
-    from nodrop.commands.top import Sort
-
-    return ((str(key), "") for key in Sort)
-
-
 def events(_netns: str | None) -> Candidates:
     from nodrop.commands.monitor import KINDS
 
@@ -67,7 +61,6 @@ SOURCES: dict[str, Callable[[str | None], Candidates]] = {
     "DEV": devices,
     "NETNS": namespaces,
     "RELEASE": kernels,
-    "KEY": sort_keys,
     "LIST": events,
     "DIR": lambda _: iter([(DIRECTORIES, "")]),
     "FILE": lambda _: iter([(FILES, "")]),

@@ -25,11 +25,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     common.add_device_arguments(parser)
     parser.add_argument(
-        "--prometheus",
-        action="store_true",
-        help="use Prometheus' text format: the default, and the only one",
-    )
-    parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",

@@ -10,15 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from nodrop import screen
 from nodrop.commands import common
 from nodrop.commands.common import positive_int, print_json, seconds_from
 from nodrop.commands.status import headline
-from nodrop.enums import StrEnum
 from nodrop.host.counters import Counters, Counts, by_cause, total, wait_ms
 from nodrop.host.model import Device, Host, Qdisc, Queue, driver_cell, gauges_json, owner_json
 from nodrop.host.read import build, read
@@ -32,10 +31,30 @@ Rates = dict[str, float]
 FIRST_S = 1.0
 """Longest time until the second sample, without which there are no rates."""
 UNKNOWN = "-"
+SORTS = ("drops", "wait")
 LEAST_S, MOST_S = 0.1, 3600.0
 """Bounds of --interval, seconds."""
 _SKEW = 0.1
 """Share of the driver's drops that may lack in the device's: they are not read at the same time."""
+_COLUMNS = (
+    Column("DEVICE"),
+    Column("DRIVER", 5),
+    Column("OWNER", 3),
+    Column("PKT/s", right=True),
+    Column("BIT/s", 8, right=True),
+    Column("DROP/s", right=True),
+    Column("CAUSE", 6),
+    Column("STOP/s", 7, right=True),
+    Column("WAKE/s", 2, right=True),
+    Column("KICK/s", 2, right=True),
+    Column("   RING", 7, right=True),
+    Column("LIMIT", 1, right=True),
+    Column("QUEUE", 6, right=True),
+    Column("QDROP/s", 4, right=True),
+    Column("FLOWS", 0, right=True),
+    Column("  WAIT", 8, right=True),
+)
+"""Titles are padded to the width of the numbers, which change."""
 _COUNTERS = ("stops", "stops_limit", "wakes", "kicks", "kicks_here", "guard_trips")
 
 
@@ -55,56 +74,39 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="seconds between refreshes, 0.1 to 3600 (3)",
     )
     parser.add_argument("--count", type=positive_int, metavar="N", help="exit after N refreshes")
-    parser.add_argument(
-        "--sort", type=_sort, default=Sort.DROPS, metavar="KEY", help=f"{', '.join(Sort)} (drops)"
-    )
+    parser.add_argument("--sort", choices=SORTS, default=SORTS[0], help="the most first (drops)")
     parser.add_argument("--limit", type=positive_int, metavar="N", help="show at most N devices")
     parser.set_defaults(run=run)
 
 
-def _sort(text: str) -> Sort:
-    try:
-        return Sort(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"unknown key '{text}'; known: {', '.join(Sort)}"
-        ) from error
-
-
 def run(arguments: argparse.Namespace) -> int:
     common.check_namespaces(arguments)
-    chosen = View(
-        sort=arguments.sort,
-        queues=arguments.queues,
-        names=frozenset(arguments.device),
-        limit=arguments.limit,
-    )
     console = screen.console(arguments)
-    sampler = Sampler(arguments.netns, everywhere=arguments.all_namespaces)
-    first = sampler.sample()
+    samples = _samples(arguments)
+    first = next(samples)
     common.select(first.host, arguments.device)
     live = screen.can_move(console.stream) and not arguments.json
     if live:
-        _draw(first, chosen, console)
-    for number, refresh in enumerate(sampler.every(arguments.interval, arguments.count)):
+        _draw(first, arguments, console)
+    for number, refresh in enumerate(samples):
         if arguments.json:
-            _print_json(refresh, chosen, number + 1)
+            _print_json(refresh, arguments, number + 1)
         elif live:
-            _draw(refresh, chosen, console)
+            _draw(refresh, arguments, console)
         else:
             if number:
                 console.print()
-            _print_table(refresh, chosen, console)
+            _print_table(refresh, arguments, console)
             _remark(arguments, refresh, first=number == 0)
     return 0
 
 
-def _draw(refresh: Refresh, chosen: View, console: Screen) -> None:
+def _draw(refresh: Refresh, arguments: argparse.Namespace, console: Screen) -> None:
     """Redraw the terminal with as many lines as fit."""
-    rows = chosen.choose(refresh.rows)
+    rows = chosen(refresh.rows, arguments)
     clock = time.strftime("%H:%M:%S", time.localtime(refresh.time_s))
-    head = [f"{clock}  {headline(refresh.host)}", summary(refresh.rows, rows, chosen)]
-    laid_out = console.layout(*table(rows, chosen.sort, queues=chosen.queues))
+    head = [f"{clock}  {headline(refresh.host)}", summary(refresh.rows, rows, arguments.sort)]
+    laid_out = console.layout(*table(rows, arguments))
     lines = [
         *(console.paint(clean(line)[: console.width], "dim") for line in head),
         *laid_out.lines,
@@ -114,8 +116,7 @@ def _draw(refresh: Refresh, chosen: View, console: Screen) -> None:
     console.stream.flush()
 
 
-def _print_json(refresh: Refresh, chosen: View, number: int) -> None:
-    rows = chosen.choose(refresh.rows)
+def _print_json(refresh: Refresh, arguments: argparse.Namespace, number: int) -> None:
     print_json(
         "top",
         {
@@ -126,21 +127,23 @@ def _print_json(refresh: Refresh, chosen: View, number: int) -> None:
             "unread_namespaces": refresh.host.unread,
             "unreached_namespaces": refresh.host.unreached,
             "devices_in_all": len(refresh.rows),
-            "devices": [row_json(row, queues=chosen.queues) for row in rows],
+            "devices": [
+                row_json(row, queues=arguments.queues) for row in chosen(refresh.rows, arguments)
+            ],
         },
         compact=True,
     )
 
 
-def _print_table(refresh: Refresh, chosen: View, console: Screen) -> None:
-    rows = chosen.choose(refresh.rows)
+def _print_table(refresh: Refresh, arguments: argparse.Namespace, console: Screen) -> None:
+    rows = chosen(refresh.rows, arguments)
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(refresh.time_s))
-    console.print(f"{clock}  {summary(refresh.rows, rows, chosen)}", "dim")
+    console.print(f"{clock}  {summary(refresh.rows, rows, arguments.sort)}", "dim")
     if rows:
-        console.table(*table(rows, chosen.sort, queues=chosen.queues))
+        console.table(*table(rows, arguments))
     else:
-        gone = f"Not here now: {', '.join(sorted(chosen.names))}."
-        console.print(gone if chosen.names else common.NO_DEVICE)
+        gone = f"Not here now: {', '.join(sorted(arguments.device))}."
+        console.print(gone if arguments.device else common.NO_DEVICE)
     console.stream.flush()
 
 
@@ -231,6 +234,11 @@ class DeviceRow:
     def dropped(self) -> float | None:
         """Packets per second that the driver dropped; None: unknown."""
         return sum(self.drops.values()) if self.link else None
+
+    @property
+    def lost(self) -> float | None:
+        """Packets per second that the driver and the qdisc dropped; None: unknown."""
+        return None if self.dropped is None else self.dropped + self.qdisc.get("drops", 0.0)
 
     @property
     def ring_packets(self) -> int | None:
@@ -331,112 +339,59 @@ class Refresh:
     rows: list[DeviceRow]
 
 
-class Sampler:
-    """A source of samples of the machine.
+def _samples(arguments: argparse.Namespace) -> Iterator[Refresh]:
+    """Yield a sample at once, and then one at each refresh.
 
-    Args:
-        netns: a network namespace: name, PID or file; None: the caller's own.
-        everywhere: read all namespaces.
+    Raises:
+        NodropError: the namespace does not exist (any more) or cannot be entered, or iproute2 is
+            missing.
     """
-
-    def __init__(self, netns: str | None = None, *, everywhere: bool = False) -> None:
-        self._netns = netns
-        self._everywhere = everywhere
-        self._meter = RateMeter()
-
-    def sample(self) -> Refresh:
-        """Return a sample.
-
-        Raises:
-            NodropError: the namespace does not exist (any more) or cannot be entered, or iproute2
-                is missing.
-        """
-        raw = read(self._netns, everywhere=self._everywhere)
+    meter, interval_s = RateMeter(), min(arguments.interval, FIRST_S)
+    due, left = time.monotonic(), arguments.count
+    while left is None or left >= 0:
+        time.sleep(max(due - time.monotonic(), 0.0))
+        # If a sample took longer than the interval, skip the missed ones.
+        due = max(due, time.monotonic()) + interval_s
+        interval_s, left = arguments.interval, None if left is None else left - 1
+        raw = read(arguments.netns, everywhere=arguments.all_namespaces)
         host = build(raw)
         times = {space.inode: space.time_s for space in raw.namespaces}
-        return Refresh(time.time(), host, self._meter.rows(host.devices, times))
-
-    def every(self, interval_s: float, count: int | None) -> Iterator[Refresh]:
-        """Yield samples at intervals, after the first one was taken by :meth:`sample`.
-
-        Args:
-            count: number of samples; None: without end.
-        """
-        due = time.monotonic() + min(interval_s, FIRST_S)
-        done = 0
-        while count is None or done < count:
-            time.sleep(max(due - time.monotonic(), 0.0))
-            # If a sample took longer than the interval, skip the missed ones.
-            due = max(due, time.monotonic()) + interval_s
-            done += 1
-            yield self.sample()
+        yield Refresh(time.time(), host, meter.rows(host.devices, times))
 
 
-class Sort(StrEnum):
-    """Sort keys: the largest value first, names from A to Z."""
-
-    DROPS = "drops"
-    PACKETS = "packets"
-    BYTES = "bytes"
-    STOPS = "stops"
-    WAIT = "wait"
-    FILL = "fill"
-    NAME = "name"
-
-
-@dataclass(frozen=True)
-class View:
-    """The options that select what is shown.
-
-    Attributes:
-        names: names and patterns of devices; empty: all.
-        limit: maximum number of rows; None: all.
-    """
-
-    sort: Sort = Sort.DROPS
-    queues: bool = False
-    names: frozenset[str] = frozenset()
-    limit: int | None = None
-
-    def choose(self, rows: Iterable[DeviceRow]) -> list[DeviceRow]:
-        """Return the rows to show, sorted, up to the limit."""
-        chosen = sorted(filter(self._wanted, rows), key=lambda row: row.device.label)
-        if self.sort is not Sort.NAME:
-            # Unknown values come last; of equal ones, the busier device comes first.
-            chosen.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
-            chosen.sort(key=lambda row: _known(_KEYS[self.sort](row)), reverse=True)
-        return chosen[: self.limit]
-
-    def _wanted(self, row: DeviceRow) -> bool:
-        return row.device.named(self.names)
+def chosen(rows: Iterable[DeviceRow], arguments: argparse.Namespace) -> list[DeviceRow]:
+    """Return the rows to show: those of the named devices, sorted, up to the limit."""
+    wanted = [row for row in rows if row.device.named(arguments.device)]
+    wanted.sort(key=lambda row: row.device.label)
+    # Unknown values come last; of equal ones, the busier device comes first.
+    wanted.sort(key=lambda row: row.link.get("tx_packets", -1.0), reverse=True)
+    by_wait = arguments.sort == "wait"
+    wanted.sort(key=lambda row: _known(row.waits.both_ms if by_wait else row.lost), reverse=True)
+    return wanted[: arguments.limit]
 
 
 def _known(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
-_KEYS: dict[Sort, Callable[[DeviceRow], float | None]] = {
-    Sort.DROPS: lambda row: None if (n := row.dropped) is None else n + row.qdisc.get("drops", 0),
-    Sort.PACKETS: lambda row: row.link.get("tx_packets"),
-    Sort.BYTES: lambda row: row.link.get("tx_bytes"),
-    Sort.STOPS: lambda row: row.counters.get("stops"),
-    Sort.WAIT: lambda row: row.waits.both_ms,
-    Sort.FILL: lambda row: row.ring_packets,
-}
-
-
 def table(
-    rows: Sequence[DeviceRow], sort: Sort, *, queues: bool
+    rows: Sequence[DeviceRow], arguments: argparse.Namespace
 ) -> tuple[list[Column], list[Sequence[Cell]]]:
-    """Return columns, of which the sort key's is never left out, and lines.
+    """Return columns and lines; with --queues, a line for each queue, too."""
+    columns = [*_COLUMNS]
+    if arguments.queues:
+        columns.insert(1, Column("Q", right=True))
+    if arguments.sort == "wait":
+        columns[-1] = replace(columns[-1], importance=ESSENTIAL)
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        cells.append(_device_cells(row, queues=arguments.queues))
+        if arguments.queues and not row.device.tunnel:
+            cells += [_queue_cells(row, queue_row) for queue_row in row.queues]
+    return columns, cells
 
-    Args:
-        queues: add a line for each queue.
-    """
-    return _columns(sort, queues=queues), _lines(rows, queues=queues)
 
-
-def summary(every: Sequence[DeviceRow], shown: Sequence[DeviceRow], chosen: View) -> str:
+def summary(every: Sequence[DeviceRow], shown: Sequence[DeviceRow], sort: str) -> str:
     """Return one line of totals, with the number of devices and the sort key."""
     packets = sum(row.link.get("tx_packets", 0.0) for row in shown)
     bits = sum(row.link.get("tx_bytes", 0.0) for row in shown) * 8
@@ -445,47 +400,10 @@ def summary(every: Sequence[DeviceRow], shown: Sequence[DeviceRow], chosen: View
     of = f"{len(shown)} of {len(every)}" if len(shown) != len(every) else str(len(every))
     return (
         f"{of} device{'' if len(every) == 1 else 's'}, "
-        f"by {chosen.sort}, "
+        f"by {sort}, "
         f"{short(packets)} pkt/s, {short(bits)}bit/s, "
         f"{short(drops)} drops/s, {short(stops)} stops/s"
     )
-
-
-def _columns(sort: Sort, *, queues: bool) -> list[Column]:
-    """Return the columns; titles are padded to the width of the numbers, which change."""
-    return [
-        Column("DEVICE"),
-        *([Column("Q", right=True)] if queues else []),
-        Column("DRIVER", 5),
-        Column("OWNER", 3),
-        Column("PKT/s", right=True),
-        Column("BIT/s", _importance(sort, Sort.BYTES, 8), right=True),
-        Column("DROP/s", right=True),
-        Column("CAUSE", 6),
-        Column("STOP/s", _importance(sort, Sort.STOPS, 7), right=True),
-        Column("WAKE/s", 2, right=True),
-        Column("KICK/s", 2, right=True),
-        Column("   RING", _importance(sort, Sort.FILL, 7), right=True),
-        Column("LIMIT", 1, right=True),
-        Column("QUEUE", 6, right=True),
-        Column("QDROP/s", 4, right=True),
-        Column("FLOWS", 0, right=True),
-        Column("  WAIT", _importance(sort, Sort.WAIT, 8), right=True),
-    ]
-
-
-def _importance(sort: Sort, own: Sort, otherwise: int) -> int:
-    return ESSENTIAL if sort is own else otherwise
-
-
-def _lines(rows: Sequence[DeviceRow], *, queues: bool) -> list[Sequence[Cell]]:
-    """Return a line for each row, and with ``queues`` one for each queue."""
-    cells: list[Sequence[Cell]] = []
-    for row in rows:
-        cells.append(_device_cells(row, queues=queues))
-        if queues and not row.device.tunnel:
-            cells += [_queue_cells(row, queue_row) for queue_row in row.queues]
-    return cells
 
 
 def _device_cells(row: DeviceRow, *, queues: bool) -> Sequence[Cell]:

@@ -54,7 +54,7 @@ def samples(page: str) -> Samples:
 
 
 def exported(*words: str) -> Samples:
-    return samples(command("export", "--prometheus", *words).stdout)
+    return samples(command("export", *words).stdout)
 
 
 def of(found: Samples, name: str, **labels: str) -> float:

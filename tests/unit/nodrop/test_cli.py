@@ -24,7 +24,7 @@ from lab import cli as lab
 from nodrop import cli, complete, proc, screen, start
 from nodrop.commands import common
 from nodrop.commands.monitor import KINDS
-from nodrop.commands.top import Sort
+from nodrop.commands.top import SORTS
 from nodrop.errors import INTERRUPTED, NodropError, UnsupportedError
 from nodrop.host import netns
 from nodrop.progress import Progress
@@ -178,7 +178,7 @@ def words(*typed: str) -> list[str]:
         ("top --color=ne", ["--color=never"]),
         ("top --interval ", []),
         ("install --source ", [":dirs"]),
-        ("top --sort ", [*Sort]),
+        ("top --sort ", [*SORTS]),
         ("monitor --events stop,g", ["stop,guard"]),
         ("monitor --events=stop,", [f"--events=stop,{one}" for one in KINDS if one != "stop"]),
         ("install --kernel a", ["all"]),

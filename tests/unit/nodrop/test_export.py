@@ -79,7 +79,7 @@ def test_text_equals_json(
             for family in answer(capsys, "export")["families"]
             for sample in family["samples"]
         }
-        assert cli.main(["export", "--prometheus"]) == 0
+        assert cli.main(["export"]) == 0
         page = capsys.readouterr().out
         assert parsed(page) == expected
         if PROMTOOL:
@@ -218,7 +218,7 @@ def test_service_runs_an_existing_command() -> None:
     line = re.search(r"^ExecStart=nodrop (.*)$", SERVICE.read_text(), re.MULTILINE)
     assert line
     arguments = parser().parse_args(line[1].split())
-    assert (arguments.all_namespaces, arguments.prometheus) == (True, True)
+    assert arguments.all_namespaces
     folder = str(arguments.out.parent)
     assert SERVICE.read_text().count(folder) == 3
     assert arguments.out.suffix == ".prom"
