@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Checks the JSON output of a command against its schema (nodrop/schemas, bench/schemas)."""
+"""Checks the JSON output of a command against its schema (nodrop.schema, bench/schemas)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 from jsonschema import Draft202012Validator
 
 from nodrop import cli, start
+from nodrop.schema import schemas
 
 if TYPE_CHECKING:  # not installed in guests
     import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCHEMAS = {
-    path.stem: path
-    for folder in ("nodrop", "bench")
-    for path in (REPOSITORY / folder / "schemas").glob("*.json")
+    **schemas(),
+    **{
+        path.stem: json.loads(path.read_text())
+        for path in (REPOSITORY / "bench/schemas").glob("*.json")
+    },
 }
 SCHEMAS["demo"] = SCHEMAS["bench"]
 
@@ -31,9 +34,8 @@ def validate(command: str, found: dict[str, Any]) -> None:
         jsonschema.ValidationError: it does not conform.
         KeyError: the command has no schema.
     """
-    schema = json.loads(SCHEMAS[command].read_text())
-    Draft202012Validator.check_schema(schema)
-    Draft202012Validator(schema).validate(found)
+    Draft202012Validator.check_schema(SCHEMAS[command])
+    Draft202012Validator(SCHEMAS[command]).validate(found)
 
 
 def answer(

@@ -138,11 +138,15 @@ def test_options_before_and_after() -> None:
 
 def test_schemas(capsys: Capture) -> None:
     """Each schema is self-contained, and refuses an empty object and unknown keys."""
-    for path in SCHEMAS.values():
-        schema = json.loads(path.read_text())
+    for name, schema in SCHEMAS.items():
         Draft202012Validator.check_schema(schema)
-        assert '"$ref": "' not in path.read_text().replace('"$ref": "#', "")
-        assert not Draft202012Validator(schema).is_valid({}), path.name
+        assert '"$ref": "' not in json.dumps(schema).replace('"$ref": "#', "")
+        assert not Draft202012Validator(schema).is_valid({}), name
+    error = {"message": "", "hint": None, "status": 1}
+    for wrong in ({}, {**error, "more": 1}, {**error, "status": -1}):
+        with pytest.raises(ValidationError):
+            validate("error", {"schema": start.SCHEMA, "error": wrong})
+    validate("error", {"schema": start.SCHEMA, "error": error})
     result = answer(capsys, "list", main=lab.main)
     assert set(result["scenarios"]) == set(scenario.known())
     for more in ({"more": 1}, {"schema": 1}):

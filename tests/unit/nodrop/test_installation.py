@@ -335,6 +335,7 @@ def test_installed_command_is_complete(tmp_path: Path) -> None:
     listed = subprocess.run([start, "--help"], check=True, capture_output=True, timeout=60)
     assert b"status" in listed.stdout
     assert sorted(path.name for path in folder.iterdir()) == ["dkms", "kmod", "nodrop"]
+    assert (folder / "nodrop/schemas/status.json").exists()
 
 
 def test_sources_for_dkms_are_complete(tmp_path: Path) -> None:
