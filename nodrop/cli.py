@@ -210,36 +210,8 @@ def _add_below(parser: argparse.ArgumentParser, epilog: str, *, netns: bool) -> 
                 _add_below(below, epilog, netns=netns)
 
 
-def plain(argv: Sequence[str], program: Program = NODROP) -> list[str]:
-    """Return a command line that names its command: as typed, with --help for ``help``.
-
-    Raises:
-        UsageError: there is no command, and no usual one.
-        SystemExit: --help or --version was given.
-    """
-    top = top_parser(program)
-    typed = top.add_argument("command", metavar="COMMAND", nargs=argparse.PARSER)
-    typed.required = not program.usual
-    words = top.parse_args(argv).command
-    if not words:
-        return [*argv, program.usual]
-    if words[0] != "help":
-        return list(argv)
-    if words[2:]:
-        raise UsageError(f"Unknown argument: {words[2]}.", f"Use: {program.name} help [COMMAND].")
-    return [*words[1:], "--help"]
-
-
-def named(argv: Sequence[str], program: Program = NODROP) -> Command:
-    """Return the command that a command line names, without importing its module.
-
-    Raises:
-        UsageError: there is no such command.
-        SystemExit: --help or --version was given.
-    """
-    top = top_parser(program)
-    top.add_argument("command", metavar="COMMAND", nargs=argparse.PARSER)
-    name = top.parse_args(argv).command[0]
+def command_of(name: str, program: Program = NODROP) -> Command:
+    """Return the command of a name; UsageError if there is none."""
     known = {command.name: command for command in program.commands}
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
@@ -250,10 +222,35 @@ def named(argv: Sequence[str], program: Program = NODROP) -> Command:
     return known[name]
 
 
+def named(argv: Sequence[str], program: Program = NODROP) -> tuple[Command, list[str]]:
+    """Return the command of a command line, without importing its module, and the whole line.
+
+    That has the usual command if none was given, and --help in place of ``help``.
+
+    Raises:
+        UsageError: there is no such command, or none, and no usual one.
+        SystemExit: --help or --version was given.
+    """
+    top = top_parser(program)
+    typed = top.add_argument("command", metavar="COMMAND", nargs=argparse.PARSER)
+    typed.required = not program.usual
+    line = [*argv]
+    words = top.parse_args(line).command
+    if not words:
+        words = [program.usual]
+        line += words
+    elif words[0] == "help":
+        if words[2:]:
+            use = f"Use: {program.name} help [COMMAND]."
+            raise UsageError(f"Unknown argument: {words[2]}.", use)
+        line = [*words[1:], "--help"]
+        words = words[1:] or top.parse_args(line).command
+    return command_of(words[0], program), line
+
+
 def _run(argv: Sequence[str] | None, program: Program) -> int:
-    argv = plain(sys.argv[1:] if argv is None else argv, program)
-    command = named(argv, program)
-    arguments, unknown = parser(command, program).parse_known_args(argv)
+    command, line = named(sys.argv[1:] if argv is None else argv, program)
+    arguments, unknown = parser(command, program).parse_known_args(line)
     if unknown:
         see = f"See '{program.name} {command.name} --help'."
         raise UsageError(f"Unknown argument: {unknown[0]}.", see)

@@ -111,13 +111,10 @@ class _Line:
         elif word == "--" and not self.only_positionals:
             self.only_positionals = True
         elif word.startswith("-") and not self.only_positionals:
-            name, equals, value = word.partition("=")
-            self.typed.append(name)
-            action = self._options.get(name)
+            self.typed.append(word)
+            action = self._options.get(word)
             if action and action.nargs != 0:
                 self.waiting = action
-                if equals:
-                    self.take(value)
         elif self._positionals:
             self.typed.append(word)
             action = self._positionals[0]
@@ -132,8 +129,7 @@ class _Line:
         if word == "help":
             self._positionals = [_COMMAND]
             return
-        command = cli.named([word])
-        for action in cli.parser(command)._actions:
+        for action in cli.parser(cli.command_of(word))._actions:
             if isinstance(action, argparse._SubParsersAction):
                 self._enter(action.choices[word])
 
@@ -141,12 +137,6 @@ class _Line:
         """Return the candidates for the word under the cursor."""
         if self.waiting:
             yield from _after_comma(_values(self.waiting, self.netns), word)
-        elif word.startswith("--") and "=" in word:
-            name = word.partition("=")[0]
-            if action := self._options.get(name):
-                values = _after_comma(_values(action, self.netns), word.partition("=")[2])
-                for value, text in values:
-                    yield (value if value.startswith(":") else f"{name}={value}"), text
         elif word.startswith("-") and not self.only_positionals:
             for name, action in self._options.items():
                 text = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
@@ -188,7 +178,13 @@ def complete(words: Sequence[str]) -> list[tuple[str, str]]:
     Args:
         words: the words after ``nodrop``.
     """
-    *before, last = words or [""]
+    parts: list[str] = []
+    glued = ""
+    for word in words or [""]:
+        name, equals, value = word.partition("=")
+        glued = f"{name}=" if equals and name.startswith("--") else ""
+        parts += [name, value] if glued else [word]
+    *before, last = parts
     line = _Line()
     try:
         for word in before:
@@ -196,28 +192,18 @@ def complete(words: Sequence[str]) -> list[tuple[str, str]]:
     except (NodropError, KeyError):
         return []
     return [
-        (word, text) for word, text in line.next(last) if word.startswith(last) or word[0] == ":"
+        (word if word[0] == ":" else glued + word, text)
+        for word, text in line.next(last)
+        if word.startswith(last) or word[0] == ":"
     ]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the candidates, if any; ``arguments``: the shell, then the words."""
     shell, *words = arguments or [""]
-    glued = _joined(words) if shell == "bash" else words
-    last = glued[-1] if glued else ""
-    for word, text in complete(glued):
-        # bash splits --option=value into words at "=".
-        shown = word.partition("=")[2] if shell == "bash" and "=" in last else word
-        print(f"{shown}\t{text}" if text and shell != "bash" else shown)
+    if shell == "bash":
+        # It splits --option=value into three words, and replaces the last one.
+        words = [word for word in words if word != "="] + [""] * (words[-1:] == ["="])
+    for word, text in complete(words):
+        print(f"{word}\t{text}" if text and shell != "bash" else word)
     return 0
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """Return bash's words as they were typed, without its split at each ``=``."""
-    made: list[str] = []
-    for word in words:
-        if made and (word == "=" or made[-1].endswith("=")) and made[-1].startswith("--"):
-            made[-1] += word
-        else:
-            made.append(word)
-    return made

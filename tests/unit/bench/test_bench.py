@@ -213,7 +213,7 @@ def test_sets() -> None:
         for line in path.read_text().splitlines():
             if line[0] != "#":
                 words = ["bench", *line.split()]
-                given = cli.parser(cli.named(words, PROGRAM), PROGRAM).parse_args(words)
+                given = cli.parser(cli.named(words, PROGRAM)[0], PROGRAM).parse_args(words)
                 entry = scenario.load(given.scenario).with_length(given.pairs, given.seconds)
                 chosen.setdefault(path.stem, {})[entry.name] = entry
     short, full = (chosen[name].values() for name in ("short", "full"))

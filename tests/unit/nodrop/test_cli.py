@@ -132,7 +132,7 @@ def test_help_of_a_command(line: str, capsys: Capture) -> None:
 def test_options_before_and_after() -> None:
     for line in ("-j -q --color never top", "top --color never -j -q", "-j top -q --color=never"):
         words = line.split()
-        arguments = cli.parser(cli.named(words)).parse_args(words)
+        arguments = cli.parser(cli.named(words)[0]).parse_args(words)
         assert (arguments.color, arguments.quiet, arguments.json) == ("never", True, True)
 
 
