@@ -113,7 +113,7 @@ def watch(arguments: argparse.Namespace) -> DropReport:
         kind = "bpftrace"
     if arguments.filter is not None:
         matches = pcap.pcap_filter(arguments.filter)
-    target = read_counters(name, where).target(name)
+    target, _ = read_counters(name, where)
     files = Tracefs()
     files.open()
     with progress(arguments) as shown, ExitStack() as stack:
@@ -125,7 +125,7 @@ def watch(arguments: argparse.Namespace) -> DropReport:
         with shown.step("Prepare the tracer"):
             tracer = start_tracer(kind, files, target, shown.note, headers)
             stack.callback(tracer.close)
-        before = read_counters(name, where)
+        traced, before = read_counters(name, where)
         tracer.begin()
         began = time.monotonic()
         title = f"Watch {name}" + ("" if arguments.seconds else " until Ctrl-C")
@@ -133,12 +133,12 @@ def watch(arguments: argparse.Namespace) -> DropReport:
         ending = nullcontext(lambda: False) if arguments.seconds else deferred()
         with ending as ended, shown.step(title, arguments.seconds or None) as step:
             _wait(tracer, arguments.seconds, ended, lambda done: step.update(done=done))
-        after = None
+        grown = None
         with suppress(NodropError):  # the device was deleted: keep what was traced
-            after = read_counters(name, where)
+            now, after = read_counters(name, where)
+            grown = after.since(before, from_zero=True) if now == traced else None
         counted = tracer.finish()
         took = time.monotonic() - began
-    grown = after.since(before) if after else None
     causes = by_cause(total(grown.queues.values())) if grown else {}
     return DropReport(
         target=target,
@@ -330,32 +330,11 @@ def _qdisc(counters: Counters) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class DeviceCounters:
-    """A device's counters, since it was created or between two readings.
+def read_counters(name: str, where: str | None = None) -> tuple[Target, Counters]:
+    """Return a device and its counters.
 
-    Attributes:
-        ifindex, netns: identify the device.
-        counters: "tx_dropped" and "rx_dropped" of the device; "drops" and, if reported,
-            "over_limit" of its qdisc; nodrop's counters of its queues. All are packets.
-    """
-
-    ifindex: int
-    netns: int
-    counters: Counters
-
-    def target(self, name: str) -> Target:
-        return Target(name, self.ifindex, self.netns)
-
-    def since(self, before: DeviceCounters) -> Counters | None:
-        """Return the increase; None: it is another device, possibly of the same name."""
-        if (self.ifindex, self.netns) != (before.ifindex, before.netns):
-            return None
-        return self.counters.since(before.counters, from_zero=True)
-
-
-def read_counters(name: str, where: str | None = None) -> DeviceCounters:
-    """Read a device's counters.
+    These are "tx_dropped" and "rx_dropped" of the device; "drops" and, if reported, "over_limit" of
+    its qdisc; nodrop's counters of its queues.
 
     Args:
         where: its network namespace; None: the caller's.
@@ -373,7 +352,7 @@ def read_counters(name: str, where: str | None = None) -> DeviceCounters:
             ) from error
         raise NodropError(f"{name} cannot be read: {error.strerror}.") from error
     counters = Counters(link=link, qdisc=qdisc, queues=by_queue(stats), qdisc_kind=kind)
-    return DeviceCounters(ifindex, inode, counters)
+    return Target(name, ifindex, inode), counters
 
 
 def _read(name: str) -> tuple[int, int, dict[str, int], str, dict[str, int], dict[str, int]]:

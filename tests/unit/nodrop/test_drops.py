@@ -19,7 +19,7 @@ from stubs import before, programs, write
 
 from nodrop import cli, screen, start
 from nodrop.commands import drops, monitor
-from nodrop.commands.drops import DeviceCounters, DropReport, explained, start_tracer
+from nodrop.commands.drops import DropReport, explained, start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, settings
 from nodrop.host.counters import Counters
@@ -89,7 +89,6 @@ HEADERS = Headers()
 for port in range(12):
     header = bytes.fromhex("4500001c00000000401100000a0000010a000002") + port.to_bytes(4, "big")
     HEADERS.add(Packet(0, 1, 1, 28, header), "")
-DEVICE = DeviceCounters(2, 4026531840, NONE)
 
 
 def report_of(
@@ -103,7 +102,7 @@ def report_of(
     written: int | None = None,
 ) -> DropReport:
     return DropReport(
-        target=DEVICE.target("tun0"),
+        target=TARGET,
         netns="",
         tracer="bpftrace",
         device_known=known,
@@ -151,19 +150,15 @@ def test_output(result: DropReport) -> None:
 
 
 def test_difference_of_counters() -> None:
-    before = replace(DEVICE, counters=counters(tx=5, qdisc=7, over_limit=2, stops=1))
+    before = counters(tx=5, qdisc=7, over_limit=2, stops=1)
     now = counters(tx=9, qdisc=17, over_limit=3, stops=4, ring=2)
-    after = replace(DEVICE, counters=replace(now, queues={**now.queues, 1: {"stops": 2}}))
-    grown = after.since(before)
-    assert grown is not None
+    after = replace(now, queues={**now.queues, 1: {"stops": 2}})
+    grown = after.since(before, from_zero=True)
     assert (grown.link["tx_dropped"], grown.qdisc) == (4, {"drops": 10, "over_limit": 1})
     assert grown.queues == {0: {"stops": 3}, 1: {"stops": 2}}
-    # Another qdisc starts at 0; another device is not comparable.
-    other = replace(after.counters, qdisc_kind="fq", qdisc={"drops": 17})
-    replaced = replace(after, counters=other).since(before)
-    assert replaced is not None
-    assert replaced.qdisc == {"drops": 17}
-    assert replace(after, ifindex=3).since(before) is None
+    # Another qdisc starts at 0.
+    other = replace(after, qdisc_kind="fq", qdisc={"drops": 17})
+    assert other.since(before, from_zero=True).qdisc == {"drops": 17}
 
 
 def test_qdisc() -> None:
@@ -183,7 +178,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Mock:
     made.finish.return_value = Counted(Counter({FULL: 1}))
     monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
-    monkeypatch.setattr("nodrop.commands.drops.read_counters", lambda *_: DEVICE)
+    monkeypatch.setattr("nodrop.commands.drops.read_counters", lambda *_: (TARGET, NONE))
     monkeypatch.setattr(settings, "real_names", lambda _, names: names)
     return made
 
@@ -194,6 +189,15 @@ def test_run(tracer: Mock, capsys: Capture) -> None:
     assert result["interval_s"] >= 0.15
     assert tracer.method_calls[-2:] == [call.finish(), call.close()]
     assert call.poll() in tracer.method_calls
+
+
+def test_another_device_of_that_name(
+    tracer: Mock, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    reads = Mock(side_effect=[(replace(TARGET, ifindex=index), NONE) for index in (2, 2, 3)])
+    monkeypatch.setattr("nodrop.commands.drops.read_counters", reads)
+    assert answer(capsys, "drops", "tun0", "--seconds", "0.1")["counters"] is None
+    assert call.finish() in tracer.method_calls
 
 
 def test_failing_tracer_is_closed(tracer: Mock) -> None:
