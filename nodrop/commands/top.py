@@ -11,7 +11,7 @@ import argparse
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from nodrop import screen
@@ -190,50 +190,50 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class QueueRow:
-    """One queue of a device.
+class Row:
+    """What a device and each of its queues have, per second.
 
     Attributes:
-        flow: passed to the reader; with several queues: taken by the reader, or, where the driver
-            does not count that, passed to the driver by mq.
+        flow: passed to the reader; of one of several queues: taken by the reader, or, where the
+            driver does not count that, passed to the driver by mq.
+        counters: nodrop's counters, of a device over all queues.
+        qdisc: counters of the qdisc.
+        drops: packets that the driver dropped, by cause; empty: unknown.
     """
 
-    queue: Queue
     flow: FlowRate
     counters: Rates
     qdisc: Rates
+    drops: Rates
     waits: Waits
 
     @property
-    def drops(self) -> Rates:
-        return by_cause(self.counters)
+    def dropped(self) -> float | None:
+        """Packets per second that the driver dropped; None: unknown."""
+        return sum(self.drops.values()) if self.drops else None
 
 
 @dataclass(frozen=True)
-class DeviceRow:
+class QueueRow(Row):
+    """One queue of a device."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True)
+class DeviceRow(Row):
     """One device, now.
 
     Attributes:
         interval_s: time between the samples; None: the device is new.
         link: packets, bytes and drops of the device, per second.
-        counters: nodrop's counters, per second, over all queues.
-        drops: drops by cause, packets per second, without the qdisc's.
         queues: its queues; a tunnel has none.
     """
 
     device: Device
     interval_s: float | None
-    link: Rates = field(default_factory=dict)
-    counters: Rates = field(default_factory=dict)
-    qdisc: Rates = field(default_factory=dict)
-    drops: Rates = field(default_factory=dict)
-    queues: tuple[QueueRow, ...] = ()
-    waits: Waits = field(default_factory=Waits)
-
-    @property
-    def dropped(self) -> float | None:
-        """Packets per second that the driver dropped; None: unknown."""
-        return sum(self.drops.values()) if self.link else None
+    link: Rates
+    queues: tuple[QueueRow, ...]
 
     @property
     def lost(self) -> float | None:
@@ -285,20 +285,21 @@ def _row(device: Device, increase: Counters, seconds: float) -> DeviceRow:
         below_rates = bands.get(queue.index, {}) if queue.qdisc else qdisc if alone else {}
         own = flow if alone and known else _queue_flow(queue, counters, below_rates)
         waits = Waits.of(below, queue.ring_packets, own)
-        rows.append(QueueRow(queue, own, counters, below_rates, waits))
+        rows.append(QueueRow(own, counters, below_rates, by_cause(counters), waits, queue))
     counters = total(queues.values())
     ring = 0 if device.tunnel else device.counter("ring")
     # A tunnel without a qdisc queues nothing itself.
     queueless = device.tunnel and device.qdisc.kind in ("noqueue", "noop")
     return DeviceRow(
-        device,
-        seconds if known else None,
-        link=link,
+        flow=flow,
         counters=counters,
         qdisc=qdisc,
         drops=_drop_rates(device, link, counters) if known else {},
-        queues=tuple(rows),
         waits=Waits.of(device.qdisc, ring, flow) if known and not queueless else Waits(),
+        device=device,
+        interval_s=seconds if known else None,
+        link=link,
+        queues=tuple(rows),
     )
 
 
@@ -408,57 +409,49 @@ def summary(every: Sequence[DeviceRow], shown: Sequence[DeviceRow], sort: str) -
 
 def _device_cells(row: DeviceRow, *, queues: bool) -> Sequence[Cell]:
     device = row.device
+    slots = device.txqueuelen * max(device.queues, 1)
     return (
         (device.label, "bold"),
         *([""] if queues else []),
         device.kind if device.driver is None else driver_cell(device),
         _owner(device),
-        *_flow_cells(FlowRate(row.link.get("tx_packets"), row.link.get("tx_bytes"))),
-        _drop_cell(row.dropped),
-        *_counter_cells(row.drops, row.counters),
-        _ring(row.ring_packets, device.txqueuelen * max(device.queues, 1)),
-        _number(device.counter("limit")),
-        *_qdisc_cells(device.qdisc, row.qdisc),
-        delay(row.waits.both_ms),
+        *_cells(row, _ring(row.ring_packets, slots), device.counter("limit"), device.qdisc),
     )
 
 
 def _queue_cells(row: DeviceRow, queue_row: QueueRow) -> Sequence[Cell]:
-    queue, drops = queue_row.queue, queue_row.drops
-    return (
-        "",
-        str(queue.index),
-        "",
-        "",
-        *_flow_cells(queue_row.flow),
-        _drop_cell(sum(drops.values()) if drops else None),
-        *_counter_cells(drops, queue_row.counters),
-        _ring(queue.ring_packets, row.device.txqueuelen),
-        _number(queue.limit_packets),
-        *_qdisc_cells(queue.qdisc, queue_row.qdisc),
-        delay(queue_row.waits.both_ms),
-    )
+    queue = queue_row.queue
+    ring = _ring(queue.ring_packets, row.device.txqueuelen)
+    cells = _cells(queue_row, ring, queue.limit_packets, queue.qdisc)
+    return ("", str(queue.index), "", "", *cells)
 
 
-def _flow_cells(flow: FlowRate) -> tuple[Cell, Cell]:
-    return short(flow.packets), short(None if flow.bytes is None else flow.bytes * 8)
-
-
-def _counter_cells(drops: Rates, counters: Rates) -> tuple[Cell, Cell, Cell, Cell]:
-    """Return the causes of drops, the worst first, with rates if there are several; the others."""
-    worst = sorted(((rate, name) for name, rate in drops.items() if rate), reverse=True)
+def _cells(row: Row, ring: str, limit: int | None, qdisc: Qdisc | None) -> Sequence[Cell]:
+    """Return the cells from PKT/s on. CAUSE: the worst first, with rates if there are several."""
+    worst = sorted(((rate, name) for name, rate in row.drops.items() if rate), reverse=True)
     causes = " ".join(f"{name}:{short(rate)}" for rate, name in worst) or UNKNOWN
     if len(worst) == 1:
         causes = worst[0][1]
-    kicks = counters["kicks"] + counters.get("kicks_here", 0.0) if "kicks" in counters else None
-    return causes, short(counters.get("stops")), short(counters.get("wakes")), short(kicks)
-
-
-def _qdisc_cells(qdisc: Qdisc | None, rates: Rates) -> tuple[Cell, Cell, Cell]:
-    if qdisc is None:
-        return UNKNOWN, UNKNOWN, UNKNOWN
-    drops = _drop_cell(rates.get("drops"), "yellow")
-    return str(qdisc.queued_packets), drops, _number(qdisc.flows)
+    counters, bits, kicks = row.counters, None, None
+    if row.flow.bytes is not None:
+        bits = row.flow.bytes * 8
+    if "kicks" in counters:
+        kicks = counters["kicks"] + counters.get("kicks_here", 0.0)
+    return (
+        short(row.flow.packets),
+        short(bits),
+        _drop_cell(row.dropped),
+        causes,
+        short(counters.get("stops")),
+        short(counters.get("wakes")),
+        short(kicks),
+        ring,
+        _number(limit),
+        _number(qdisc.queued_packets if qdisc else None),
+        _drop_cell(row.qdisc.get("drops") if qdisc else None, "yellow"),
+        _number(qdisc.flows if qdisc else None),
+        delay(row.waits.both_ms),
+    )
 
 
 def _owner(device: Device) -> str:
@@ -507,7 +500,6 @@ def delay(value: float | None) -> str:
 def row_json(row: DeviceRow, *, queues: bool) -> dict[str, Any]:
     """Return a device; ``queues``: include each of its queues."""
     device = row.device
-    ways = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
     return {
         "name": device.name,
         "ifindex": device.ifindex,
@@ -518,14 +510,13 @@ def row_json(row: DeviceRow, *, queues: bool) -> dict[str, Any]:
         "backpressure": device.enabled,
         "owners": [owner_json(owner) for owner in device.owners],
         "interval_s": row.interval_s,
-        **{f"{way}_per_s": row.link.get(way) for way in ways},
+        **{f"{way}_per_s": row.link.get(way) for way in ("rx_packets", "rx_bytes")},
         "rx_dropped_packets_per_s": row.link.get("rx_dropped"),
         "tx_dropped_packets_per_s": row.dropped,
-        "drops_by_cause_packets_per_s": row.drops if row.link else None,
         "ring_packets": row.ring_packets,
         "txqueuelen_packets": device.txqueuelen,
         "qdisc": _qdisc_json(device.qdisc, row.qdisc),
-        **_shared_json(row.counters, row.waits),
+        **_shared_json(row),
         "queue": [_queue_json(queue_row) for queue_row in row.queues] if queues else None,
     }
 
@@ -534,21 +525,21 @@ def _queue_json(row: QueueRow) -> dict[str, Any]:
     queue = row.queue
     return {
         "index": queue.index,
-        "tx_packets_per_s": row.flow.packets,
-        "tx_bytes_per_s": row.flow.bytes,
-        "drops_by_cause_packets_per_s": row.drops or None,
         **gauges_json(queue),
         "qdisc": _qdisc_json(queue.qdisc, row.qdisc) if queue.qdisc else None,
-        **_shared_json(row.counters, row.waits),
+        **_shared_json(row),
     }
 
 
-def _shared_json(counters: Rates, waits: Waits) -> dict[str, float | None]:
+def _shared_json(row: Row) -> dict[str, Any]:
     return {
-        **{f"{name}_per_s": counters.get(name) for name in _COUNTERS},
-        "qdisc_wait_estimate_ms": waits.qdisc_ms,
-        "ring_wait_estimate_ms": waits.ring_ms,
-        "wait_estimate_ms": waits.both_ms,
+        "tx_packets_per_s": row.flow.packets,
+        "tx_bytes_per_s": row.flow.bytes,
+        "drops_by_cause_packets_per_s": row.drops or None,
+        **{f"{name}_per_s": row.counters.get(name) for name in _COUNTERS},
+        "qdisc_wait_estimate_ms": row.waits.qdisc_ms,
+        "ring_wait_estimate_ms": row.waits.ring_ms,
+        "wait_estimate_ms": row.waits.both_ms,
     }
 
 
