@@ -40,7 +40,8 @@ def _complete(name: str, schema: Schema, shared: dict[str, Schema]) -> Schema:
                 used[key] = _whole(shared[key], shared)
                 todo.append(used[key])
     made["$defs"] = used
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "title": f"nodrop -j {name}", **made}
 
 
 def _whole(schema: Schema, shared: dict[str, Schema]) -> Schema:
