@@ -17,13 +17,6 @@ from nodrop.proc import join
 
 USUAL_PACKETS = {"tun": 500, "tap": 1000, "macvtap": 500, "ipvtap": 500}
 """txqueuelen of a new device, by kind."""
-
-REMEDIES = {
-    1000: "as VPN guides advise (pritunl, Lightway, OpenVPN in a container)",
-    4096: "as advised for the user plane of a 5G core (Open5GS)",
-    10000: "as advised for link emulators (mahimahi) and VPNs",
-}
-"""Values of txqueuelen that guides recommend against drops."""
 PLAIN_QDISCS = frozenset({"pfifo", "pfifo_fast", "bfifo", "pfifo_head_drop"})
 """Qdiscs with one queue for all, which is as long as it is allowed to be."""
 _PROMPT_QDISCS = (
@@ -113,9 +106,8 @@ def big_ring(observation: Observation, link: Link) -> Verdict | None:
     if link.backpressure:
         by = "its senders' socket buffers" if device.direct else "its reader's rate"
         return ok(f"a ring of {device.txqueuelen}, whose fill is limited by {by}")
-    known = REMEDIES.get(device.txqueuelen, "more than usual")
     return warn(
-        f"txqueuelen is {device.txqueuelen}, {known}",
+        f"txqueuelen is {device.txqueuelen}, more than usual",
         f"fewer drops, more latency: a full ring delays {link.delay(device.txqueuelen)}, "
         f"one of {usual} {link.wait(usual)}; no qdisc can shorten it",
         *fixes.flow_control(observation, link),
