@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodrop.doctor.device import VCPU
-from nodrop.doctor.observation import MachineSample, Observation
+from nodrop.doctor.observation import Observation
 from nodrop.host.model import Device, Host, Owner
 from nodrop.host.procfs import Cgroup, Holder, Thread, cgroup
 from nodrop.host.settings import matches
@@ -61,14 +61,12 @@ class Pseudonyms:
 
     def observation(self, observation: Observation) -> Observation:
         """Return the samples with pseudonyms; the selection of devices is lost."""
-        before, after = (
-            MachineSample(self._host(one.host), [self._thread(thread) for thread in one.threads])
-            for one in (observation.before, observation.after)
-        )
         return replace(
             observation,
-            before=before,
-            after=after,
+            before=self._host(observation.before),
+            host=self._host(observation.host),
+            threads_before=list(map(self._thread, observation.threads_before)),
+            threads=list(map(self._thread, observation.threads)),
             system=self._system(observation.system, observation.host.devices),
             only=frozenset(),
             host_holders=[self._holder(holder) for holder in observation.host_holders],

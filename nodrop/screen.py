@@ -46,19 +46,6 @@ class Column:
     right: bool = False
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A table, ready to print.
-
-    Attributes:
-        lines: without line ends.
-        left_out: titles of the columns that did not fit.
-    """
-
-    lines: list[str]
-    left_out: list[str]
-
-
 def clean(text: str) -> str:
     """Return a text in one line, without terminal escapes and other unprintable characters."""
     if text.isascii() and text.isprintable():
@@ -160,8 +147,10 @@ class Screen:
             print((head or indent) + self.paint(line, style), file=self.stream)
             head = ""
 
-    def layout(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Layout:
-        """Lay out a table of at least one column, without printing it."""
+    def layout(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]
+    ) -> tuple[list[str], list[str]]:
+        """Return the lines of a table, and the titles of the columns that do not fit."""
         head = [(column.title, "bold") for column in columns]
         table = [[_measured(cell) for cell in column] for column in zip(head, *rows)]
         widths = [max(size for _, _, size in column) for column in table]
@@ -183,15 +172,14 @@ class Screen:
             cells.append(padded)
         lines = [GAP.join(row).rstrip(" ") for row in zip(*cells)]
         left_out = [column.title for index, column in enumerate(columns) if index not in shown]
-        return Layout(lines, left_out)
+        return lines, left_out
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
         """Print a table that fits, and name the columns that were left out."""
-        layout = self.layout(columns, rows)
-        if layout.lines:
-            print("\n".join(layout.lines), file=self.stream)
-        if layout.left_out:
-            titles = ", ".join(title.strip() for title in layout.left_out)
+        lines, left_out = self.layout(columns, rows)
+        print("\n".join(lines), file=self.stream)
+        if left_out:
+            titles = ", ".join(title.strip() for title in left_out)
             self.text(f"A wider terminal shows: {titles}.", "dim")
 
 

@@ -106,11 +106,8 @@ def _draw(refresh: Refresh, arguments: argparse.Namespace, console: Screen) -> N
     rows = chosen(refresh.rows, arguments)
     clock = time.strftime("%H:%M:%S", time.localtime(refresh.time_s))
     head = [f"{clock}  {headline(refresh.host)}", summary(refresh.rows, rows, arguments.sort)]
-    laid_out = console.layout(*table(rows, arguments))
-    lines = [
-        *(console.paint(clean(line)[: console.width], "dim") for line in head),
-        *laid_out.lines,
-    ]
+    lines = [console.paint(clean(line)[: console.width], "dim") for line in head]
+    lines += console.layout(*table(rows, arguments))[0]
     height = os.get_terminal_size(console.stream.fileno()).lines or 24
     console.stream.write(_CLEAR + "".join(f"{line}\n" for line in lines[: height - 1]))
     console.stream.flush()

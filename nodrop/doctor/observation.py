@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -281,16 +281,11 @@ class ThreadLoad:
 
 
 @dataclass(frozen=True)
-class MachineSample:
-    host: Host
-    threads: Sequence[Thread]
-
-
-@dataclass(frozen=True)
 class Observation:
     """Two samples.
 
     Attributes:
+        before, host: the machine in the first and in the second sample.
         system: installed kernels and modules.
         ready: tid -> share of the polls in between at which the thread was runnable or running;
             empty: not polled.
@@ -298,21 +293,19 @@ class Observation:
         host_holders: processes that have devices open, in any namespace.
     """
 
-    before: MachineSample
-    after: MachineSample
+    before: Host
+    host: Host
+    threads_before: Sequence[Thread]
+    threads: Sequence[Thread]
     system: System
-    ready: dict[int, float] = field(default_factory=dict)
-    only: frozenset[str] = frozenset()
-    host_holders: Sequence[Holder] = ()
-
-    @property
-    def host(self) -> Host:
-        return self.after.host
+    ready: dict[int, float]
+    only: frozenset[str]
+    host_holders: Sequence[Holder]
 
     @property
     def seconds(self) -> float:
         """Time between the samples."""
-        return max(self.after.host.time_s - self.before.host.time_s, 1e-3)
+        return max(self.host.time_s - self.before.time_s, 1e-3)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -333,7 +326,7 @@ class Observation:
         return {_key(device): device for device in self.host.devices}
 
     def _selected(self) -> list[Device]:
-        return [device for device in self.before.host.devices if device.named(self.only)]
+        return [device for device in self.before.devices if device.named(self.only)]
 
     def loads(self, device: Device) -> list[ThreadLoad]:
         """Return the loads of the threads of a device's readers, the busiest first."""
@@ -352,9 +345,9 @@ class Observation:
     @cached_property
     def _loads(self) -> dict[int, list[ThreadLoad]]:
         """The loads of all threads, by process."""
-        before = {(thread.pid, thread.tid): thread for thread in self.before.threads}
+        before = {(thread.pid, thread.tid): thread for thread in self.threads_before}
         loads: dict[int, list[ThreadLoad]] = {}
-        for thread in self.after.threads:
+        for thread in self.threads:
             if earlier := before.get((thread.pid, thread.tid)):
                 loads.setdefault(thread.pid, []).append(self._load(earlier, thread))
         return loads
@@ -397,8 +390,10 @@ class Record:
             only: names and patterns of devices; empty: all.
         """
         return Observation(
-            before=MachineSample(build(self.before), self.threads_before),
-            after=MachineSample(build(self.after), self.threads_after),
+            before=build(self.before),
+            host=build(self.after),
+            threads_before=self.threads_before,
+            threads=self.threads_after,
             system=self.system,
             ready=self.ready,
             only=only,
