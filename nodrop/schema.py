@@ -58,14 +58,10 @@ def _whole(schema: Schema, shared: dict[str, Schema]) -> Schema:
     for key in ("items", "additionalProperties"):
         if isinstance(made.get(key), dict):
             made[key] = _whole(made[key], shared)
-    if {"integer", "number"} & {*_types(made)} and "exclusiveMinimum" not in made:
+    # The type is a word, or a list of words.
+    if any(word in made.get("type", ()) for word in ("integer", "number")):
         made.setdefault("minimum", 0)
     return made
-
-
-def _types(schema: Schema) -> list[str]:
-    found = schema.get("type", [])
-    return [found] if isinstance(found, str) else list(found)
 
 
 def main(folder: Path) -> None:
