@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,20 @@ def require_root(what: str) -> None:
     """Raise NodropError unless this process is root; ``what``: what only root can do."""
     if os.geteuid() != 0:
         raise NodropError(f"Only root can {what}.", "Run this as root.")
+
+
+def confirm(text: str) -> None:
+    """Print what will happen on stderr, and ask.
+
+    Raises:
+        NodropError: the answer is not yes.
+        UsageError: nobody can answer.
+    """
+    if not sys.stdin or not sys.stdin.isatty():
+        raise UsageError(text, "Use --yes to confirm that.")
+    print(clean_lines(text), "Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NodropError("Nothing was changed.")
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     plan.require()
     if not arguments.yes:
-        _confirm(ends)
+        common.confirm(_ending(ends))
     done, log, interrupted = reload.run(plan.script(ROOT), _print(arguments), ROOT)
     if not done:
         raise NodropError(
@@ -72,20 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ending(ends: list[str]) -> str:
     return f"Sessions end of: {', '.join(ends)}." if ends else "No program has a device open."
-
-
-def _confirm(ends: list[str]) -> None:
-    """Ask on stderr.
-
-    Raises:
-        NodropError: the answer is not yes.
-        UsageError: nobody can answer.
-    """
-    if not sys.stdin or not sys.stdin.isatty():
-        raise UsageError(_ending(ends), "Use --yes to confirm that.")
-    print(clean(_ending(ends)), "Continue? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise NodropError("Nothing was changed.")
 
 
 def _print(arguments: argparse.Namespace) -> Callable[[str], None]:
