@@ -71,6 +71,7 @@ NODROP = Program(
         Command("show", "export", "export", "print the counters for Prometheus", netns=True),
         Command("show", "report", "report", "print what a maintainer needs, no names", netns=True),
         Command("change", "set", "set", "switch backpressure of devices on or off", netns=True),
+        Command("change", "test", "test", "measure a device, backpressure on and off", netns=True),
         Command("change", "keep-qdiscs", "keep_qdiscs", "give new devices kept qdiscs (service)"),
         Command("change", "install", "install", "install nodrop's drivers"),
         Command("change", "uninstall", "install", "remove nodrop's drivers"),

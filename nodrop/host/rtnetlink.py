@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Links and their root qdiscs, by rtnetlink: requests, and events of the kernel.
+"""Links, their root qdiscs, and routes, by rtnetlink: requests, and events of the kernel.
 
 Sockets belong to the network namespace in which they were created.
 """
@@ -16,16 +16,20 @@ from typing import NamedTuple
 
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NEWLINK, _GETLINK = 16, 18
+_NEWROUTE, _GETROUTE = 24, 26
 _NEWQDISC, _DELQDISC, _GETQDISC = 36, 37, 38
 _REQUEST, _ACK, _ECHO, _DUMP = 0x001, 0x004, 0x008, 0x300
 _REPLACE, _CREATE = 0x100, 0x400
 _IFLA_IFNAME, _IFLA_QDISC, _IFLA_LINKINFO, _IFLA_NUM_TX_QUEUES = 3, 6, 18, 31
 _IFLA_ALT_IFNAME = 53
-_INFO_KIND = _TCA_KIND = 1
+_INFO_KIND = _TCA_KIND = _RTA_DST = 1
+_RTA_OIF = 4
+_UNICAST = 1
 _ROOT = 0xFFFFFFFF
 _GROUPS = 1 << 0 | 1 << 3
 """RTNLGRP_LINK and RTNLGRP_TC, as a mask."""
 _HEAD, _LINK, _TC = struct.Struct("=IHHII"), struct.Struct("=BxHiII"), struct.Struct("=BxxxiIII")
+_ROUTE = struct.Struct("=BBxxxxxBxxxx")
 _TYPE = 0x3FFF
 """Without the flags NLA_F_NESTED and NLA_F_NET_BYTEORDER."""
 
@@ -81,6 +85,18 @@ class Requests(socket.socket):
                     handle: int = _TC.unpack_from(body)[2]
                     return handle
         return 0
+
+    def route(self, address: bytes) -> int:
+        """Return the index of the device to which packets to a packed address go.
+
+        0: they go to no other host, or to several. OSError also if there is no route.
+        """
+        family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
+        to = struct.pack("=HH", 4 + len(address), _RTA_DST) + address
+        replies = self._ask(_GETROUTE, _ACK, _ROUTE.pack(family, 8 * len(address), 0) + to)
+        route = next(body for kind, body in replies if kind == _NEWROUTE)
+        device = _attributes(route[_ROUTE.size :]).get(_RTA_OIF, bytes(4))
+        return struct.unpack("=I", device)[0] if _ROUTE.unpack_from(route)[2] == _UNICAST else 0
 
     def replace_root(self, index: int, kind: str, handle: int = 0) -> None:
         """Replace the root qdisc of a link by one with default options."""

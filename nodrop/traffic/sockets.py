@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sockets that send to one address, through one device only, even if routes change meanwhile."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Union
+
+Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+CONNECT_S = 1.0
+"""Time limit of a TCP connection, seconds."""
+
+
+def connected(
+    device: str, address: Address, kind: socket.SocketKind, protocol: int = 0, port: int = 0
+) -> socket.socket:
+    """Return a blocking socket that is bound to a device and connected.
+
+    Raises:
+        OSError: there is no such device, no connection, or no permission (EPERM).
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    sock = socket.socket(family, kind, protocol)
+    try:
+        name = device.encode(errors="surrogateescape") + b"\0"
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+        sock.settimeout(CONNECT_S)
+        sock.connect((str(address), port))
+        sock.settimeout(None)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
