@@ -84,4 +84,7 @@ def _become(arguments: argparse.Namespace, installer: Path, *words: str) -> int:
         raise UsageError("The installer prints no JSON.", "Run it without -j.")
     sys.stdout.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
-    os.execv(installer, [str(installer), *(["-n"] if arguments.dry_run else []), *words])
+    try:
+        os.execv(installer, [str(installer), *(["-n"] if arguments.dry_run else []), *words])
+    except OSError as error:
+        raise NodropError(f"{installer} cannot be run: {error.strerror}.") from error

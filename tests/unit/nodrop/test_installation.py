@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,7 +82,8 @@ class Host:
             return int(end.code or 0)
 
     def become(self, program: Path, words: list[str]) -> NoReturn:
-        """Replace os.execv()."""
+        """Replace os.execv(), after which the process's signals matter no more."""
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         done = subprocess.run(
             words, executable=program, capture_output=True, text=True, check=False, timeout=60
         )
@@ -367,3 +370,16 @@ def test_postinst(
     script = write(tmp_path / "postinst", text)
     done = subprocess.run(["sh", script, call, "2"], capture_output=True, text=True, check=False)
     assert (done.stdout.splitlines(), done.returncode) == (ran, status)
+
+
+def test_installer_that_cannot_be_run(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    host.tree()
+    monkeypatch.setattr(os, "execv", fail)
+    assert host.run("install") == 1
+    assert "Permission denied" in capsys.readouterr().err
