@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--stop and --start belong together.", "Give both.")
     plan = reload.plan(ROOT, arguments.stop, arguments.start)
     if plan is None:
-        return _report(arguments, [], [], ["The loaded modules are those on disk."])
+        return _report(arguments, [], [], [_nothing_to_do()])
     ends = plan.ends
     if arguments.dry_run:
         plan.require()
@@ -68,6 +69,22 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         raise KeyboardInterrupt
     return 0
+
+
+def _nothing_to_do() -> str:
+    """Return why.
+
+    Raises:
+        NodropError: nodrop's sources are on this machine, but there are no modules for the running
+            kernel. Without sources, nodrop was removed, and that is done.
+    """
+    release = os.uname().release
+    if modules.installed(ROOT, release):
+        return "The loaded modules are those on disk."
+    missing = f"nodrop is not installed for the running kernel, {release}."
+    if modules.sources(ROOT):
+        raise NodropError(missing, "'nodrop doctor' shows why; a newer kernel may need a reboot.")
+    return missing
 
 
 def _ending(ends: list[str]) -> str:

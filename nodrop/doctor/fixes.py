@@ -83,7 +83,7 @@ def install(observation: Observation) -> tuple[str, ...]:
 
 
 def install_command(system: System) -> str:
-    """Return the command that installs nodrop; elsewhere than on APT, it needs a source tree."""
+    """Return the command that installs nodrop; without a package of its source, from a tree."""
     if _PLACE.is_file():
         return "# install nodrop on this machine: nodrop.pyz has no modules"
     if not (_CLONE or system.tree):
@@ -92,10 +92,12 @@ def install_command(system: System) -> str:
             "# install the package nodrop-dkms, which was built with this one: "
             "apt install ./nodrop-dkms_*_all.deb"
         )
-    if system.distribution in ("", *APT):
+    proxmox = system.release.endswith("-pve")
+    if system.distribution in ("", *APT) and not proxmox:
         return command("install")
     from_source = command("install", "--source", "DIR")
-    return f"# {from_source} (DIR: this kernel's source; not tried on {system.distribution})"
+    where = "Proxmox" if proxmox else system.distribution
+    return f"# {from_source} (DIR: this kernel's source; not tried on {where})"
 
 
 def headers(system: System, release: str) -> tuple[str, ...]:

@@ -85,6 +85,11 @@ def installed(root: Path, release: str) -> bool:
     return any((root / "lib/modules").glob(f"{release}/updates/**/nodrop.ko*"))
 
 
+def sources(root: Path) -> bool:
+    """Return whether nodrop's sources for DKMS are installed; ``root``: parent of ``usr``."""
+    return any((root / "usr/src").glob("nodrop-*/dkms.conf"))
+
+
 def driver(root: Path) -> str | None:
     """Return the loaded tun: "stock", "live" or "nodrop"; None: none.
 

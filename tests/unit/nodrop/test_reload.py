@@ -185,6 +185,22 @@ def test_another_driver_loads(host: Host, capsys: Capture) -> None:
     assert "not those on disk" in capsys.readouterr().err
 
 
+def test_kernel_that_nodrop_is_not_installed_for(host: Host, capsys: Capture) -> None:
+    """Without headers or an accepted key, for instance; after a removal, all is done."""
+    shutil.rmtree(host.root / "lib/modules" / RELEASE / "updates")
+    (host.root / "lib/modules" / RELEASE / "modules.dep").unlink()
+    for name in ("tun", "vhost_net"):
+        shutil.rmtree(host.root / "sys/module" / name)
+    for options in ([], ["--dry-run"], ["--yes"]):
+        assert "not installed" in answer(capsys, "reload", *options)["sentences"][0]
+    sources = write(host.root / "usr/src/nodrop-1.0.0/dkms.conf")
+    for options in ([], ["--dry-run"], ["--yes"]):
+        assert main(["reload", *options]) == 1
+        assert "nodrop doctor" in capsys.readouterr().err
+    sources.unlink()
+    assert host.ran == []
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_only_one_at_a_time(host: Host, killed: bool) -> None:
     """The script goes on if its caller is killed; what it starts does not keep it locked."""
