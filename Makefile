@@ -2,7 +2,7 @@
 # Each target first installs or builds what it needs: Debian packages, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
-# The kernel of tests in guests: debug, kasan, kcsan-uml or perf.
+# The kernel of tests in guests: debug, kasan or kcsan-uml.
 export LAB_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \

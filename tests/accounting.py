@@ -21,13 +21,6 @@ SKIPS = (
     # Only the KASAN kernel injects faults.
     ("fault_*", "debug", "this kernel injects no faults"),
     ("fault_*", "kcsan*", "this kernel injects no faults"),
-    ("fault_*", "perf", "this kernel injects no faults"),
-    # Features that the benchmark kernel lacks.
-    ("fault_*", "perf", "io_uring: "),
-    ("sec_unprivileged.py", "perf", "no bridge here: "),
-    ("tun_charged.py", "perf", "no bridge here: "),
-    ("tun_past.py", "perf", "no netconsole: "),
-    ("tap_*", "perf", "there is no stock/macvlan.ko"),
 )
 """Which cases may be skipped, and why. Any other skip is a failure."""
 

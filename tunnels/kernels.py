@@ -21,7 +21,7 @@ PATCHES = {
     "switched": kconfig.FLAVOURS["tunnel-ab"].patches,
 }
 """Name of an x86 kernel -> its directories of patches; the last has a switch for each part."""
-_FRAGMENTS = ("common", "perf", "tunnel")
+_FRAGMENTS = ("common", "tests", "perf", "tunnel")
 _HERE = Path(__file__).parent
 _KMETER = _HERE / "kmeter"
 _RECIPE = 1

@@ -28,6 +28,8 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
     "latency": {"qdisc": ["cake"]},
     "latency-rings": {"txqueuelen": [10]},
+    "macvtap-beside": {"reader": ["read", "vhost"]},
+    "macvtap-paths": {"path": ["wire", "sibling", "guest"], "reader": ["read", "vhost"]},
     "scale": {"queues": [4], "flows": [8]},
     "scale-sizes": {"payload": ["65000", "44x1472"]},
     "shaping": {"bottleneck": ["reader"], "qdisc": ["cake"]},
@@ -41,9 +43,6 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "vpn-video": {"txqueuelen": [25]},
 }
 """Scenario -> the matrix of its few cases here."""
-if FLAVOUR != "perf":  # that has no macvtap
-    CASES["macvtap-paths"] = {"path": ["wire", "sibling", "guest"], "reader": ["read", "vhost"]}
-    CASES["macvtap-beside"] = {"reader": ["read", "vhost"]}
 
 ANY = (1e-9, math.inf)
 PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
