@@ -283,8 +283,10 @@ def _run(
 ) -> tuple[bool, list[str], bool]:
     command = ["/bin/sh", str(file)]
     if (root / "run/systemd/system").is_dir():
-        # KillMode: a program that --start has started stays.
-        options = ("--collect", "--wait", "--quiet", f"--unit={UNIT}", "-pKillMode=process")
+        # oneshot: systemd-run waits for its end; --wait would need D-Bus. KillMode: a program that
+        # --start has started stays.
+        properties = ("-pType=oneshot", "-pKillMode=process")
+        options = ("--collect", "--quiet", f"--unit={UNIT}", *properties)
         command = [proc.require("systemd-run", "systemd"), *options, *command]
     lines: list[str] = []
     with deferred() as interrupted, tempfile.TemporaryFile() as errors:
