@@ -67,7 +67,9 @@ failed=0
 replace || {{
 	failed=1
 	echo 'not replaced; what was stopped is started again, with the driver that loads'{load}
-}}{start}
+}}
+# Until udev has handled it, only root can open /dev/net/tun.
+[ ! -e {udev} ] || udevadm settle --timeout=60 9<&-{start}
 tun="the kernel's own"
 [ ! -e {modules}/{tun}/parameters/nodrop ] || tun=nodrop\\'s
 echo "tun is $tun now"
@@ -171,6 +173,7 @@ class Reload:
             lock=join(str(root / LOCK)),
             limit=STEP_TIMEOUT_S,
             modules=join(str(root / "sys/module")),
+            udev=join(str(root / "run/udev/control")),
             tries=" ".join(map(str, range(_UNLOAD_TRIES))),
             replace="".join(f" &&\n\t{line}" for line in (*first, *loads)),
             load="".join(f"\n\t{line}" for line in loads),
@@ -183,10 +186,17 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
     """Return what is to be done; None: the loaded modules are those on disk, and serve all devices.
 
     Raises:
-        NodropError: nodrop's livepatch is loaded, or a namespace cannot be read.
+        NodropError: nodrop's livepatch is loaded, or a module or a namespace cannot be read.
     """
     release = os.uname().release
     files = modules.read(root, release)
+    folder = f"/lib/modules/{release}"
+    unread = [f"{folder}/{one.path}" for one in files if one.loaded and one.on_disk is None]
+    if unread:
+        raise NodropError(
+            f"{', '.join(dict.fromkeys(unread))} cannot be read, so nothing is replaced.",
+            "Install the modules again; a .zst needs the program zstd.",
+        )
     patches = modules.other_livepatches(root) if modules.installed(root, release) else {}
     stale = [one.name for one in modules.replaceable(files, patches) if one.stale]
     if not stale and not modules.to_load(files):

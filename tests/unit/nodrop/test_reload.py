@@ -44,6 +44,7 @@ STUBS = {
         'echo live >"$M/tun/initstate"; cp "$HOST/note" "$M/tun/notes/.note.gnu.build-id"; '
         'touch "$M/tun/parameters/nodrop"',
         "vpn": "",
+        "udevadm": "",
         # It has options, then the command.
         "systemd-run": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
     }.items()
@@ -198,6 +199,21 @@ def test_kernel_that_nodrop_is_not_installed_for(host: Host, capsys: Capture) ->
         assert main(["reload", *options]) == 1
         assert "nodrop doctor" in capsys.readouterr().err
     sources.unlink()
+    assert host.ran == []
+
+
+def test_udev_comes_before_the_services(host: Host) -> None:
+    """Until it has handled tun, only root can open /dev/net/tun."""
+    write(host.root / "run/udev/control")
+    assert main(["-q", "reload", "--yes"]) == 0
+    assert [line.split()[0] for line in host.ran[-3:]] == ["modprobe", "udevadm", "systemctl"]
+
+
+def test_module_that_cannot_be_read(host: Host, capsys: Capture) -> None:
+    """It is not known to be the loaded one."""
+    write(host.root / f"lib/modules/{RELEASE}/updates/dkms/tun.ko", "cut off")
+    assert main(["-q", "reload", "--yes"]) == 1
+    assert "updates/dkms/tun.ko" in capsys.readouterr().err
     assert host.ran == []
 
 
