@@ -36,7 +36,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     read = {"vnet0": Switch("vnet0", True, False, False)}
     monkeypatch.setattr(settings, "read_switches", lambda _, names: [read[name] for name in names])
     wants = f"{tmp_path}/etc/systemd/system/multi-user.target.wants"
-    stub = f"mkdir -p {wants}; case $1 in enable) ln -s x {wants}/$3;; *) rm {wants}/$3; esac"
+    stub = f"""mkdir -p {wants}; case $1 in is-active) test ! -e {tmp_path}/stopped ;;
+    enable) ln -sf x {wants}/$3; rm -f {tmp_path}/stopped ;; *) rm {wants}/$3 ;; esac"""
     programs(tmp_path / "bin", {"systemctl": stub})
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     (tmp_path / "run/systemd/system").mkdir(parents=True)
@@ -58,6 +59,14 @@ def test_kept_qdiscs_enable_the_service(root: Path, capsys: Capture) -> None:
     assert answer(capsys, "set", "vnet*", *FORGET)["actions"][1:] == [DISABLE]
     assert answer(capsys, "set", "vnet7", *FORGET)["kept"] == {}
     assert not (root / qdisc.FILE).exists()
+
+
+def test_service_that_was_stopped_starts_again(root: Path, capsys: Capture) -> None:
+    assert main(["-q", "set", "vnet*", *ON]) == 0
+    capsys.readouterr()
+    write(root / "stopped")
+    assert answer(capsys, "set", "vnet*", *ON)["actions"] == [ENABLE]
+    assert not (root / "stopped").exists()
 
 
 def test_kernel_without_the_qdisc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
