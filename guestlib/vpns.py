@@ -250,12 +250,12 @@ class OpenVpn(Vpn):
 
     def start(self) -> None:
         near, far = self.ends
-        near_print, far_print = self._make_key(near), self._make_key(far)
+        near_print, far_print = self.make_key(near), self.make_key(far)
         self.far = self._start(far, near, "client", near_print)
         self.near = self._start(near, far, "server", far_print)
         self.until(lambda: all(UP in process.log_text() for process in self.processes))
 
-    def _make_key(self, end: End) -> str:
+    def make_key(self, end: End) -> str:
         """Create a self-signed certificate; return its fingerprint."""
         key, certificate = (str(self.folder / f"{end.device}.{kind}") for kind in ("key", "crt"))
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "30"]
@@ -265,7 +265,11 @@ class OpenVpn(Vpn):
         return tool(words).strip().partition("=")[2]
 
     def _start(self, end: End, other: End, role: str, fingerprint: str) -> Process:
-        words = ["openvpn", f"--tls-{role}", "--dev", end.device, "--dev-type", "tun"]
+        return self.run(end, ["openvpn", *self.arguments(end, other, role, fingerprint)])
+
+    def arguments(self, end: End, other: End, role: str, fingerprint: str) -> list[str]:
+        """Return an end's options; role: "client" or "server"."""
+        words = [f"--tls-{role}", "--dev", end.device, "--dev-type", "tun"]
         words += ["--local", end.outer, "--remote", other.outer]
         words += ["--ifconfig", end.inner, other.inner]
         words += ["--peer-fingerprint", fingerprint, "--dh", "none"]
@@ -273,7 +277,7 @@ class OpenVpn(Vpn):
         words += ["--cert", str(self.folder / f"{end.device}.crt")]
         # Data channel offload would use no TUN device.
         words += ["--disable-dco", "--ping", "1", "--ping-restart", f"{time_limit(20):.0f}"]
-        return self.run(end, [*words, "--verb", "3"])
+        return [*words, "--verb", "3"]
 
 
 LISTENS = "UAPI listener started"

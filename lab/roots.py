@@ -151,7 +151,11 @@ RELEASES = (
     Release(
         "trixie",
         ("6.12-trixie",),
-        ("linux-image-amd64", "linux-headers-amd64", "linux-source-6.12"),
+        (
+            *("linux-image-amd64", "linux-headers-amd64", "linux-source-6.12"),
+            # For systemd as init, and sessions that it knows.
+            *("dbus", "libpam-systemd", "openssh-server"),
+        ),
     ),
     Release(
         "trixie",

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from command import NOBODY, REPOSITORY, as_json, command, start
-from harness import check, equal, run, soon
+from harness import check, equal, run
+from vnet import becomes, qdisc, tap, tc
 
 from guestlib.environment import time_limit
 from guestlib.namespaces import namespaces
@@ -26,31 +26,6 @@ FILE = Path("/etc/nodrop-qdisc.conf")
 UNIT = REPOSITORY / "packaging/systemd/nodrop-qdisc.service"
 LONGER_S = time_limit(1.5)
 """The service waits for less until it changes a device."""
-
-
-def qdisc(name: str, netns: str | None = None) -> tuple[str, str]:
-    """Return kind and handle of a device's root qdisc."""
-    where = ["-n", netns] if netns else []
-    found = json.loads(tool(["tc", *where, "-j", "qdisc", "show", "dev", name, "root"]))
-    (root,) = (one for one in found if one.get("root"))
-    return root["kind"], root["handle"]
-
-
-def tc(words: str) -> None:
-    tool(["tc", "qdisc", *words.split()])
-
-
-def noqueue(name: str) -> None:
-    """Do what libvirt does after it has created a device, and after udev has handled that."""
-    ip_batch([f"link set dev {name} up"])
-    tc(f"add dev {name} root handle 0: noqueue")
-
-
-@contextmanager
-def tap(name: str, flags: int = 0) -> Iterator[None]:
-    with TunDevice(name, IFF_TAP | flags):
-        noqueue(name)
-        yield
 
 
 @contextmanager
@@ -67,10 +42,6 @@ def service(*words: str, by: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[
             print(f"# {line}")
         FILE.unlink(missing_ok=True)
         equal(process.returncode, 130, "exit status of the service")
-
-
-def becomes(name: str, kind: str) -> None:
-    soon(lambda: qdisc(name)[0] == kind, lambda: f"{name} has {qdisc(name)}, not {kind}")
 
 
 def case_starts_and_hotplug() -> None:

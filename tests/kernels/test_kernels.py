@@ -97,6 +97,11 @@ BATCHES = {
         [name for name in KERNELS if name == MOST],
         *(Setup.INSTALLED, [REPOSITORY / "proof/programs/cmd_drops.py"], 360.0, None, True),
     ),
+    # A whole boot: only this Debian's root has D-Bus and sshd.
+    "systemd": Batch(
+        [name for name in KERNELS if name == "6.12-trixie"],
+        *(Setup.INSTALLED, [_HERE / "programs/under_systemd.py"], 135.0),
+    ),
     "removal": Batch(KERNELS, Setup.REMOVED, [AFTER_REMOVAL], 60.0),
     # Part of the gate.
     "smoke_installed": Batch([MOST], Setup.INSTALLED, [AT_WORK], 60.0),
