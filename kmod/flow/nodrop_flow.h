@@ -24,9 +24,9 @@
  *   at most @max: limit.c. The ring's array has a slack beyond @max: ring.c.
  * Budget. Packets that may enter before a sender reads @taken, which costs a
  *   cache miss. The sender of the last one reads it. If a batch of slots is
- *   free (a quarter of @limit, 1 to 16), all free slots are the new budget, else
- *   it stops the txq. One CPU at a time runs the qdisc, and tests XOFF for each
- *   packet: the one that may be on its way goes into the slack.
+ *   free (1 to 16: a quarter of @limit), all free slots are the new budget,
+ *   else it stops the txq. One CPU at a time runs the qdisc, and tests XOFF for
+ *   each packet: the one that may be on its way goes into the slack.
  * Stop and wake. The txq runs again once the ring holds half of @limit. The
  *   sender sets XOFF and then reads @taken, the consumer writes @taken and then
  *   reads XOFF, with full barriers: at least one sees what the other wrote, and
@@ -45,8 +45,8 @@
  *   stop is stalled: a timer wakes the txq, and the ring drops until the
  *   consumer keeps up again: guard.c.
  * Bypass. XDP frames, and packets that come past the qdisc, cannot wait. They
- *   may fill the ring up to @max; up to three quarters of @limit while the qdisc
- *   has packets, and half while the txq is stopped.
+ *   may fill the ring up to @max; while the qdisc has packets, up to three
+ *   quarters of @limit, and half while the txq is stopped.
  * Without flow control (no qdisc, off, an unaware or stalled consumer) a full
  * ring drops.
  *

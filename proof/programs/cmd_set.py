@@ -103,6 +103,12 @@ def new_flag(name: str) -> bool:
         return flag(name)
 
 
+def becomes(wanted: tuple[bool, bool], what: str) -> None:
+    """Wait until new devices have the flags: udev may read its rules seconds later."""
+    names = (NAME, "ndother")
+    soon(lambda: (new_flag(names[0]), new_flag(names[1])) == wanted, f"{what}: not {wanted}")
+
+
 def case_persistent_settings() -> None:
     """A VPN's new device gets its setting again after a restart; others do not."""
     if not Path(UDEVD).exists():
@@ -112,10 +118,10 @@ def case_persistent_settings() -> None:
             nodrop("set", NAME, "backpressure", "off")
             tool(["udevadm", "settle"])
             equal(flag(), False, "the flag at once")
-        equal((new_flag(NAME), new_flag("ndother")), (False, True), "the flags of new devices")
+        becomes((False, True), "the flags of new devices")
         nodrop("set", "nd*", "backpressure", "off")
         nodrop("set", NAME, "backpressure", "on")
-        equal((new_flag(NAME), new_flag("ndother")), (True, False), "the last setting counts")
+        becomes((True, False), "the last setting counts")
         with TunDevice(NAME, IFF_TUN):
             # Its rule sets the opposite value first.
             tool(["udevadm", "settle"])
@@ -125,7 +131,7 @@ def case_persistent_settings() -> None:
         equal(new_flag(NAME), True, "a persistent setting against the default")
         nodrop("set", "--default", "--now", "backpressure", "on")
         nodrop("set", NAME, "nd*", "backpressure", "default")
-        equal((new_flag(NAME), new_flag("ndother")), (True, True), "after the settings are removed")
+        becomes((True, True), "after the settings are removed")
 
 
 def case_drivers_without_a_switch() -> None:
