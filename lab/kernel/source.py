@@ -195,7 +195,7 @@ def ensure_patched(source: Source, folders: Sequence[str], progress: Progress) -
                 argv = ["git", "apply", "--whitespace=nowarn", str(path)]
                 _checked(argv, f"{path.name} does not apply to {source.package}.", copy)
 
-    entry = cache.Cache("patched", keep=6).get(f"linux-{key}", make)
+    entry = cache.Cache("patched", keep=8).get(f"linux-{key}", make)
     return replace(source, tree=entry / "linux")
 
 
