@@ -123,9 +123,13 @@ def test_form(path: Path) -> None:
 def test_checkpatch(path: Path, tmp_path: Path) -> None:
     with Progress() as progress:
         tree = ensure_source(progress).tree
-    command = [tree / "scripts/checkpatch.pl", f"--root={tree}", "--strict", "--no-signoff"]
-    # It knows commits only in a clone of the kernel's repository.
-    command += ["--ignore", "UNKNOWN_COMMIT_ID,GIT_COMMIT_ID", "--terse", "--no-summary", path]
+    command: list[str | Path] = [
+        tree / "scripts/checkpatch.pl",
+        *(f"--root={tree}", "--strict", "--no-signoff", "--terse", "--no-summary"),
+        # It knows commits only in a clone of the kernel's repository.
+        *("--ignore", "UNKNOWN_COMMIT_ID,GIT_COMMIT_ID"),
+        path,
+    ]
     # In another directory, because it leaves a list of the kernel's names there.
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert not done.stdout, done.stdout

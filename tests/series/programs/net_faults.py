@@ -86,7 +86,7 @@ class Writer:
     def is_blocked(self) -> bool:
         """Return whether it writes no packet for a time, but has not ended."""
         before = self.written
-        self._thread.join(0.3)
+        self._thread.join(0.3)  # bound: it should not end
         return not self.ended() and self.written == before
 
 
@@ -210,7 +210,7 @@ def case_packet_delete() -> None:
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        sender.join(0.5)
+        sender.join(0.5)  # bound: it should not end
         check(sender.is_alive(), "the sender does not wait")
         deletion = deleted(OTHER)
         soon(lambda: not Path("/sys/class/net", OTHER).exists(), "the device stays")
