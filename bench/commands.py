@@ -15,7 +15,7 @@ from bench import scenario
 from bench.scenario import Scenario
 from lab.kernel.artifacts import resolve_commit
 from lab.roots import kernel_names
-from lab.variant import COMPARED, Variant
+from lab.variant import COMPARED, KNOWN, Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import FAILED, NodropError, UsageError
 
@@ -219,11 +219,11 @@ def run_report(arguments: argparse.Namespace) -> int:
 def variant_list(text: str) -> tuple[Variant, ...]:
     """Parse ``stock,nodrop``, for argparse; return the drivers in their usual order."""
     names = text.split(",")
-    unknown = sorted(set(names) - {str(variant) for variant in COMPARED})
+    unknown = sorted(set(names) - {str(variant) for variant in KNOWN})
     if unknown:
-        known = ", ".join(COMPARED)
+        known = ", ".join(KNOWN)
         raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {known}")
-    return tuple(variant for variant in COMPARED if str(variant) in names)
+    return tuple(variant for variant in KNOWN if str(variant) in names)
 
 
 def default_out(name: str) -> Path:

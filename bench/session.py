@@ -109,7 +109,7 @@ def available(scenario: Scenario) -> tuple[Variant, ...]:
     if not scenario.is_counted:
         return variants
     has_flag = scenario.kernel in machines.UPSTREAM
-    lacking = {Variant.OLD} if has_flag else {Variant.OLD, Variant.UPSTREAM}
+    lacking = {Variant.OLD, Variant.SERIES} | ({Variant.UPSTREAM} if not has_flag else set())
     return tuple(variant for variant in variants if variant not in lacking)
 
 

@@ -21,6 +21,9 @@ from nodrop.host.modules import tun_built_in as _tun_built_in
 IFF_BACKPRESSURE = 0x0080
 """The flag that requests flow control from upstream's driver, since Linux 7.3."""
 
+FLAGGED = (Variant.UPSTREAM, Variant.SERIES)
+"""The drivers whose flow control is requested by that flag."""
+
 READER = "kreader.ko"
 """The benchmarks' module that uses tun.ko of any variant."""
 
@@ -39,15 +42,15 @@ NOT_FOUND = 127
 
 def module_dir(variant: Variant) -> str:
     """Return the directory in LAB_MODULES with a variant's tun.ko."""
-    return str(variant) if variant in OURS else "stock"
+    return str(variant) if variant in (*OURS, Variant.SERIES) else "stock"
 
 
 def device_flags(variant: Variant) -> int:
     """Return the IFF_ flags with which a variant's application opens its device.
 
-    Only upstream's driver needs one; nodrop's flow control is on by default.
+    Only the kernel's own driver needs one; nodrop's flow control is on by default.
     """
-    return IFF_BACKPRESSURE if variant is Variant.UPSTREAM else 0
+    return IFF_BACKPRESSURE if variant in FLAGGED else 0
 
 
 @contextmanager
@@ -70,6 +73,8 @@ def modules(tun: Variant, vhost: Variant | None = None) -> list[str]:
     found = [] if vhost is None else [OPTIONAL, "stock/vhost_iotlb.ko", "stock/vhost.ko"]
     if ours := next((variant for variant in OURS if variant in (tun, vhost)), None):
         found.append(f"{ours}/nodrop.ko")
+    if Variant.SERIES in (tun, vhost):
+        found.append("series/series_compat.ko")
     found += [f"{module_dir(tun)}/tun.ko", READER]
     if vhost is not None:
         found.append(f"{module_dir(vhost)}/vhost_net.ko")

@@ -19,7 +19,7 @@ from lab.kernel import ensure_artifacts, ensure_kernel
 from lab.kernel.kconfig import FLAVOURS
 from lab.roots import kernel_names
 from lab.sources import REPOSITORY
-from lab.variant import COMPARED, Variant
+from lab.variant import KNOWN, Variant
 from nodrop import screen
 from nodrop.commands import common
 from nodrop.errors import FAILED, UsageError
@@ -82,7 +82,7 @@ def _register_run(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     run.add_argument(
         "--kernel", metavar="K", choices=KERNELS, default="uml", help=f"{', '.join(KERNELS)} (uml)"
     )
-    drivers = (*(str(variant) for variant in COMPARED), NONE)
+    drivers = (*(str(variant) for variant in KNOWN), NONE)
     run.add_argument(
         "--driver",
         metavar="D",

@@ -18,7 +18,7 @@ from bench.guest.base import (
     driver_metrics,
 )
 from bench.guest.plan import Parameters
-from guestlib.drivers import IFF_BACKPRESSURE
+from guestlib.drivers import FLAGGED, IFF_BACKPRESSURE
 from guestlib.environment import GuestError, set_sysctls, setting
 from guestlib.namespaces import inside
 from guestlib.netstats import link_counters, parse_snmp, qdisc_counters
@@ -68,7 +68,7 @@ class VpnKind(Kind):
         """Start the VPN between an end and FAR, on these CPUs, and set up the near device."""
         library = self.environment.bin / LIBRARY
         options = Options(
-            offloads=False, backpressure=library if variant is Variant.UPSTREAM else None, cpus=cpus
+            offloads=False, backpressure=library if variant in FLAGGED else None, cpus=cpus
         )
         for path, value in SETTINGS.items():
             stack.enter_context(setting(path, value))
@@ -206,7 +206,7 @@ class VpnTcp(VpnKind):
         """
         for end in (NEAR_END, FAR):
             has_flag = bool(opened_flags(end.device, netns=end.netns) & IFF_BACKPRESSURE)
-            if has_flag is not (variant is Variant.UPSTREAM):
+            if has_flag is not (variant in FLAGGED):
                 word = "with" if has_flag else "without"
                 raise GuestError(f"{vpn.name} opened {end.device} {word} upstream's flag")
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.kernel import cache
+from lab.kernel import cache, series
 from lab.kernel.kbuild import Kernel, make
+from lab.kernel.source import fingerprint
 from lab.sources import REPOSITORY, content_hash
 from nodrop import proc
 from nodrop.errors import NodropError
@@ -40,7 +41,7 @@ class Artifacts:
 
     Attributes:
         modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (LAB_MODULES);
-            ``old/*.ko`` if they were asked for.
+            ``series/*.ko`` if the kernel's tun is a module; ``old/*.ko`` if they were asked for.
         bin: the traffic programs (LAB_BIN).
     """
 
@@ -105,7 +106,23 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
         shutil.rmtree(work)
 
     entry = store.get(key, build)
+    if (entry / "modules/stock/tun.ko").exists() and series.fits(kernel):
+        entry = _with_series(kernel, entry, progress)
     return Artifacts(modules=entry / "modules", bin=entry / "bin")
+
+
+def _with_series(kernel: Kernel, base: Path, progress: Progress) -> Path:
+    """Return an entry of the cache with series' modules besides those of another entry."""
+
+    def build(temporary: Path, _final: Path) -> None:
+        for name in ("modules", "bin"):
+            shutil.copytree(base / name, temporary / name)
+        work = temporary / "work"
+        copy_modules(series.build(kernel, work, temporary, progress), temporary / "modules/series")
+        shutil.rmtree(work)
+
+    key = cache.digest(base.name, fingerprint(series.folders()), content_hash(series.COMPAT))
+    return cache.Cache("artifacts-series", keep=16).get(key, build)
 
 
 def resolve_commit(commit: str) -> str:

@@ -191,12 +191,22 @@ def ensure_patched(source: Source, folders: Sequence[str], progress: Progress) -
             copy = temporary / "linux"
             # Hard links: git apply replaces the files that it changes, all others stay shared.
             _checked(["cp", "-al", str(source.tree), str(copy)], "Cannot copy the kernel's source.")
-            for path in patches(folders):
-                argv = ["git", "apply", "--whitespace=nowarn", str(path)]
-                _checked(argv, f"{path.name} does not apply to {source.package}.", copy)
+            apply(patches(folders), copy)
 
     entry = cache.Cache("patched", keep=8).get(f"linux-{key}", make)
     return replace(source, tree=entry / "linux")
+
+
+def apply(files: Sequence[Path], tree: Path) -> None:
+    """Apply patches, but to what the lab's sources lack: documentation and tests.
+
+    Raises:
+        NodropError: one does not apply.
+    """
+    left_out = ("--exclude=Documentation/*", "--exclude=tools/testing/*")
+    for path in files:
+        argv = ["git", "apply", "--whitespace=nowarn", *left_out, str(path)]
+        _checked(argv, f"{path.name} does not apply to {tree}.", tree)
 
 
 def _checked(argv: list[str], wrong: str, cwd: Path | None = None) -> None:
