@@ -50,7 +50,8 @@ class Requester(socket.socket):
         self.settimeout(60)
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> bytes:
-        """Send a request; return the content of the last message before its acknowledgement.
+        """Send a request; return the content of the last message before its acknowledgement,
+        or before the end of the dump.
 
         Args:
             flags: besides REQUEST and ACK.
@@ -62,7 +63,7 @@ class Requester(socket.socket):
         reply = b""
         while True:
             for what, _, content in messages(self.recv(1 << 16)):
-                if what == ERROR:
+                if what in (ERROR, DONE):
                     raise_for(content)
                     return reply
                 reply = content
@@ -78,14 +79,14 @@ class GenericFamily(Requester):
         values = dict(attributes(reply[_GENERIC_HEAD.size :]))
         self._id: int = struct.unpack("=H", values[_FAMILY_ID])[0]
 
-    def command(self, command: int, body: bytes, version: int = 1) -> bytes:
+    def command(self, command: int, body: bytes, version: int = 1, flags: int = 0) -> bytes:
         """Send a command; return the attributes in the reply before its acknowledgement.
 
         Raises:
             OSError: the kernel's errno.
         """
         head = _GENERIC_HEAD.pack(command, version, 0)
-        return self.request(self._id, head + body)[_GENERIC_HEAD.size :]
+        return self.request(self._id, head + body, flags)[_GENERIC_HEAD.size :]
 
 
 def attribute(kind: int, data: bytes) -> bytes:

@@ -17,14 +17,21 @@ from matplotlib.figure import Figure
 from bench.report.table import caption, case_words
 from bench.rundir import PLOT_NAME, RunDirectory
 
-COLOURS = {"stock": "#757575", "upstream": "#d55e00", "nodrop": "#0072b2", "series": "#009e73", "old": "#cc79a7"}
+COLOURS = {
+    "stock": "#757575",
+    "upstream": "#d55e00",
+    "nodrop": "#0072b2",
+    "series": "#009e73",
+    "old": "#cc79a7",
+}
 """Grey, and three colours of Okabe and Ito's palette for all kinds of colour vision."""
-HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx", "old": "..."}
+HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx", "series": "..", "old": "..."}
 """Distinguishes the drivers without colours."""
 LABELS = {
     "stock": "stock",
     "upstream": "upstream's flag",
     "nodrop": "nodrop",
+    "series": "series for net-next",
     "old": "nodrop, other commit",
 }
 INK, FAINT = "#222222", "#666666"

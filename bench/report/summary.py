@@ -6,7 +6,7 @@ Layout of one scenario (``nodrop-lab -j bench SCENARIO`` prints this object)::
     scenario, title, kernel, machine, started, source, runs, pairs, seconds
     continued -> [when an interrupted run was continued]
     noise -> {noisy, reasons, ...}, see :func:`noise`
-    variants -> stock|upstream|nodrop|old -> metric -> {median, low, high, n, confidence}
+    variants -> stock|upstream|nodrop|series|old -> metric -> {median, low, high, n, confidence}
     ratios   -> nodrop/stock|...      -> metric -> the same
     joins    -> metric -> "geometric mean" | "sum" | "mean"
     cases    -> case -> {parameters, variants, ratios}
@@ -47,7 +47,7 @@ SPREAD = 0.3
 MIN_PAIRS = 4
 RATIOS = (
     *(("nodrop", "stock"), ("upstream", "stock"), ("nodrop", "upstream")),
-    *(("old", "stock"), ("nodrop", "old")),
+    *(("old", "stock"), ("nodrop", "old"), ("series", "stock"), ("series", "nodrop")),
 )
 
 Series = dict[str, dict[int, float]]
