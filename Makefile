@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 export LAB_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
 .PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \
-	man clean deb zipapp install uninstall
+	series man clean deb zipapp install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -50,6 +50,9 @@ guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for 
 
 sweep: bootstrap ## All pairs of devices, readers, senders and events, all packets accounted for; five minutes
 	@$(PYTHON) -m pytest -n 2 -v tests/guest/test_sweep.py
+
+series: ## Apply the patches for net-next to a kernel tree: TREE=DIR
+	@series/apply $(if $(TREE),"$(TREE)")
 
 man: bootstrap ## The man pages, into out/man
 	@packaging/manpages out/man

@@ -22,10 +22,12 @@ COMPAT = REPOSITORY / "series/compat"
 MODULES = ("series_compat.ko", "tun.ko", "vhost_net.ko")
 
 _DRIVERS = ("drivers/net/tun.c", "drivers/vhost/net.c", "drivers/vhost/vhost.h")
-_HEADERS = ("drivers/net/tun_*.h",)
 _KERNELS_OWN = ("include/net/sch_generic.h",)
 """Headers whose structures the running kernel has without the patches."""
 _TOUCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(\S+)$", re.MULTILINE)
+# sparse 0.6.4 lacks the first, and cannot compute the second.
+_SPARSE = "-D__typeof_unqual__=__typeof__ '-D__builtin_strlen(s)=(sizeof(s)-1)'"
+_REPORTS = re.compile(r"^.*\b(?:warning|error): .*$", re.MULTILINE)
 
 
 def folders() -> list[str]:
@@ -33,34 +35,63 @@ def folders() -> list[str]:
     return [name for name in FOLDERS if any((REPOSITORY / name).glob("0*.patch"))]
 
 
+def all_patches() -> list[Path]:
+    return patches(folders())
+
+
 def fits(kernel: Kernel) -> bool:
     """Return whether the kernel lacks the patches, so that these modules are of use."""
     return not (kernel.source / "drivers/net/tun_backpressure.h").exists()
 
 
-def patched(source: Path, place: Path) -> list[str]:
-    """Copy the files that the patches and the modules need, and patch the copies.
+def touched(files: list[Path]) -> list[str]:
+    """Return the files that patches change or add."""
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    return sorted({name for text in texts for name in _TOUCHED.findall(text)})
+
+
+def write_added(name: Path, place: Path) -> None:
+    """Write a file that a patch adds below a directory."""
+    for path in all_patches():
+        before, marker, rest = path.read_text(encoding="utf-8").partition(f"\n+++ b/{name}\n")
+        if marker and before.endswith("\n--- /dev/null"):
+            lines = rest.partition("\ndiff --git ")[0].splitlines()
+            text = "\n".join(line[1:] for line in lines if line.startswith("+"))
+            (place / name).write_text(text + "\n", encoding="utf-8")
+
+
+def patched(source: Path, place: Path, files: list[Path], more: list[str]) -> None:
+    """Copy the files that patches change, and more, and patch the copies.
 
     Args:
         source: the kernel's source; not changed.
         place: an existing empty directory.
-
-    Returns:
-        the files that the patches change or add.
+        files: the patches.
+        more: other files, relative to the source.
 
     Raises:
         NodropError: a patch does not apply.
     """
-    files = patches(folders())
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    touched = sorted({name for text in texts for name in _TOUCHED.findall(text)})
-    drivers = [*_DRIVERS, *(str(p.relative_to(source)) for g in _HEADERS for p in source.glob(g))]
-    for name in {*touched, *drivers}:
+    for name in {*touched(files), *more}:
         if (source / name).exists():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source / name, place / name)
     apply(files, place)
-    return touched
+
+
+def _drivers(source: Path) -> list[str]:
+    return [*_DRIVERS, *(str(p.relative_to(source)) for p in source.glob("drivers/net/tun_*.h"))]
+
+
+def _lay(tree: Path, place: Path, files: list[Path], kernels_own: tuple[str, ...]) -> None:
+    """Copy patched drivers into one directory, and patched headers into its ``include``."""
+    place.mkdir(parents=True, exist_ok=True)
+    for path in (*(tree / name for name in _DRIVERS), *tree.glob("drivers/net/tun_*.h")):
+        shutil.copy(path, place)
+    for name in touched(files):
+        if name.startswith("include/") and name not in kernels_own:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(tree / name, place / name)
 
 
 def build(kernel: Kernel, work: Path, scratch: Path, progress: Progress) -> list[Path]:
@@ -72,16 +103,10 @@ def build(kernel: Kernel, work: Path, scratch: Path, progress: Progress) -> list
     """
     tree, modules = work / "tree", work / "modules"
     tree.mkdir(parents=True)
-    touched = patched(kernel.source, tree)
+    files = all_patches()
+    patched(kernel.source, tree, files, _drivers(kernel.source))
     shutil.copytree(COMPAT, modules)
-    for name in _DRIVERS:
-        shutil.copy(tree / name, modules)
-    for header in tree.glob("drivers/net/tun_*.h"):
-        shutil.copy(header, modules)
-    for name in touched:
-        if name.startswith("include/") and name not in _KERNELS_OWN and (tree / name).exists():
-            (modules / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(tree / name, modules / name)
+    _lay(tree, modules, files, _KERNELS_OWN)
     with progress.step("Build the patched drivers"):
         make(
             ["-C", str(kernel.objtree), "ARCH=um", f"M={modules}", "modules"],
@@ -89,3 +114,44 @@ def build(kernel: Kernel, work: Path, scratch: Path, progress: Progress) -> list
             scratch=scratch,
         )
     return [modules / name for name in MODULES]
+
+
+def compiled(kernel: Kernel, files: list[Path], work: Path) -> list[str]:
+    """Compile all C files that patches change, with all warnings and sparse; return the reports.
+
+    Args:
+        files: the first patches of the series.
+        work: an existing empty directory.
+
+    Raises:
+        NodropError: a patch does not apply, or a file does not compile.
+    """
+    tree, place = work / "tree", work / "objects"
+    tree.mkdir()
+    core = [str(p.relative_to(kernel.source)) for p in kernel.source.glob("net/core/*.h")]
+    more = [*_drivers(kernel.source), "net/core/dev.c", *core]
+    patched(kernel.source, tree, files, more)
+    _lay(tree, place, files, ())
+    for path in tree.glob("net/core/*.[ch]"):
+        shutil.copy(path, place)
+    lines = [
+        "LINUXINCLUDE := -I$(src)/include $(LINUXINCLUDE)",
+        "obj-m += tun.o vhost_net.o",
+        "obj-y += dev.o",
+        "vhost_net-y := net.o",
+    ]
+    (place / "Kbuild").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    log = work / "log"
+    make(
+        [
+            *("-C", str(kernel.objtree), "ARCH=um", f"M={place}", "W=1", "C=2", f"CF={_SPARSE}"),
+            *("tun.o", "vhost_net.o", "dev.o"),
+        ],
+        what=f"The tree with {files[-1].name}" if files else "The tree",
+        scratch=work,
+        log=log,
+    )
+    text = log.read_text(encoding="utf-8")
+    if "CHECK" not in text and shutil.which("sparse"):
+        return ["sparse checked nothing"]
+    return _REPORTS.findall(text)

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from harness import (
     DEEP,
@@ -51,7 +52,7 @@ from guestlib.drivers import IFF_BACKPRESSURE, modules
 from guestlib.environment import Environment, time_limit
 from guestlib.netlink import DUMP, GenericFamily, attribute, attributes, u32
 from guestlib.netstats import link_counters, qdisc_counters
-from guestlib.process import ip_batch, tool
+from guestlib.process import ip_batch
 from guestlib.sockets import charged
 from guestlib.tundev import (
     IFF_MULTI_QUEUE,
@@ -86,8 +87,10 @@ def nothing_left(account: Account, senders: list[Sender]) -> None:
     """Fail unless all packets arrive, in order."""
     soon(
         lambda: account.missing(senders) == 0,
-        lambda: f"{account.missing(senders)} missing, {qdisc_counters(NAME).queued} in the qdisc, "
-        f"{dropped()} dropped",
+        lambda: (
+            f"{account.missing(senders)} missing, {qdisc_counters(NAME).queued} in the qdisc, "
+            f"{dropped()} dropped"
+        ),
     )
     account.in_order(senders)
     equal(dropped(), 0, "packets dropped")
@@ -135,17 +138,21 @@ def case_down_and_up() -> None:
 
 
 def case_queues_come_and_go() -> None:
-    with tun(5, flags=MULTI) as first, TunDevice(NAME, MULTI) as second:
-        with Reader(first.fd) as one, Reader(second.fd) as two:
-            senders = start_senders(16)
-            for _ in range(10):
-                attach_queue(second.fd, False)
-                seen = one.packets
-                soon(lambda mark=seen: one.packets > mark + 20, "the first queue stalls")
-                attach_queue(second.fd, True)
-                seen = two.packets
-                soon(lambda mark=seen: two.packets > mark + 20, "the second queue stalls")
-            stop_all(senders)
+    with (
+        tun(5, flags=MULTI) as first,
+        TunDevice(NAME, MULTI) as second,
+        Reader(first.fd) as one,
+        Reader(second.fd) as two,
+    ):
+        senders = start_senders(16)
+        for _ in range(10):
+            attach_queue(second.fd, False)
+            seen = one.packets
+            soon(lambda mark=seen: one.packets > mark + 20, "the first queue stalls")
+            attach_queue(second.fd, True)
+            seen = two.packets
+            soon(lambda mark=seen: two.packets > mark + 20, "the second queue stalls")
+        stop_all(senders)
 
 
 def case_file_closed_while_senders_wait() -> None:
@@ -292,7 +299,8 @@ def case_multicast_groups() -> None:
     """Several IPv6 multicast groups at once on a local tap, as in librecast's test."""
     groups, count = [f"ff1e::{number:x}" for number in range(1, 9)], 300
     with tun(1000, flags=TAP) as device, Reader(device.fd) as reader:
-        ip_batch([f"-6 address add fd00::1/64 dev {NAME} nodad"])
+        Path(f"/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6").write_text("0", encoding="ascii")
+        ip_batch([f"address add fd00::1/64 dev {NAME} nodad"])
         index = socket.if_nametoindex(NAME)
         socks = []
         for group in groups:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The drivers with all patches of series/ in guests: proof/programs/series.py, and their selftest.
+
+LAB_TEST_FLAVOUR names the kernel. That of the flavour ``series`` has the patches; its own drivers
+are tested. In others, the patched drivers are modules beside the kernel's own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from accounting import account
+from conftest import on_terminal
+from guest.conftest import FLAVOUR
+
+from lab import uml
+from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel, series
+from lab.sources import REPOSITORY
+from lab.variant import Variant
+from proof.selftests import PROGRAMS, run_selftest
+
+SELFTEST = Path("tools/testing/selftests/net/tun_backpressure.py")
+LIMIT_S = 400.0
+
+
+@pytest.fixture(scope="module")
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    with on_terminal(request) as progress:
+        return ensure_kernel(progress, FLAVOUR)
+
+
+@pytest.fixture(scope="module")
+def artifacts(kernel: Kernel, request: pytest.FixtureRequest) -> Artifacts:
+    with on_terminal(request) as progress:
+        return ensure_artifacts(kernel, progress)
+
+
+def test_program(
+    kernel: Kernel, artifacts: Artifacts, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    report = run_selftest(kernel, artifacts, PROGRAMS / "series.py", tmp_path, timeout=LIMIT_S)
+    account(report, subtests, FLAVOUR)
+
+
+def test_selftest(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
+    """The selftest of the series, which is written for the kernel's tree, passes."""
+    folder = tmp_path / SELFTEST.parent
+    for name in ("tools/testing/selftests/net", "tools/net/ynl"):
+        shutil.copytree(kernel.source / name, tmp_path / name, symlinks=True)
+    series.write_added(SELFTEST, tmp_path)
+    # lib.py imports it for ynl, which the test does not use.
+    (tmp_path / "yaml.py").write_text("SafeLoader = CSafeLoader = object\n", encoding="utf-8")
+    driver = Variant.SERIES if series.fits(kernel) else Variant.UPSTREAM
+    run = uml.run(
+        kernel,
+        [
+            *(sys.executable, "-m", "guestlib.drivers", driver),
+            *("env", "-C", folder, f"PYTHONPATH={tmp_path}", "PYTHONDONTWRITEBYTECODE=1"),
+            *(sys.executable, SELFTEST.name),
+        ],
+        artifacts=artifacts,
+        out=tmp_path / "out",
+        timeout=LIMIT_S,
+        env={"PYTHONPATH": str(REPOSITORY)},
+    )
+    assert not run.splats, run.splats[0].text
+    wrong = [line for line in run.output.splitlines() if line.startswith("not ok")]
+    assert (run.status, wrong) == (0, []), run.output
+    assert "ok 10 " in run.output, run.output
