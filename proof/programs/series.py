@@ -330,9 +330,11 @@ def case_queue_statistics() -> None:
         sender = Sender(100)
         soon(lambda: queue_stats()[STOP] == 1, lambda: f"not one stop: {queue_stats()}")
         equal(queue_stats()[WAKE], 0, "wakes of a stopped queue")
-        with Reader(device.fd):
+        with Reader(device.fd) as reader:
             check(sender.finished(5), "the sender hangs")
-        soon(lambda: queue_stats()[WAKE] == queue_stats()[STOP] > 1, f"{queue_stats()}")
+            soon(lambda: reader.packets >= 100, lambda: f"{reader.packets} of 100 came")
+        found = queue_stats()
+        check(found[WAKE] == found[STOP] > 1, f"stops and wakes: {found}")
 
 
 run(load=load)

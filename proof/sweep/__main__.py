@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from guestlib.drivers import Drivers, modules, tap_modules
+from guestlib.drivers import Drivers, device_flags, modules, tap_modules
 from guestlib.environment import LEAST_S, Environment, GuestError, prepare_system, wait_until
 from lab import uml
 from lab.commands import refuse_json
 from lab.kernel import ensure_artifacts, ensure_kernel
 from lab.kernel.kconfig import FLAVOURS
 from lab.sources import REPOSITORY
-from lab.variant import Variant
+from lab.variant import OURS, Variant
 from nodrop.commands.common import progress
 from nodrop.errors import FAILED
 from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare
@@ -49,7 +49,8 @@ def loaded(driver: str) -> Iterator[None]:
     """
     drivers = Drivers(Environment.from_environ().modules, late_guard=True)
     variant = Variant(driver)
-    drivers.load([*tap_modules(driver)[:5], *modules(variant, variant)[1:]])
+    tap = driver if variant in OURS else "stock"
+    drivers.load([*tap_modules(tap)[:5], *modules(variant, variant)[1:]])
     yield
     drivers.unload()
 
@@ -185,7 +186,8 @@ def run_all(
     """Run rows with each driver, and compare the comparable ones; return the number of failures.
 
     Args:
-        drivers: "nodrop", "stock", or both in this order: then stock runs only comparable rows.
+        drivers: "nodrop", "stock", or both in this order: then stock runs only comparable rows; or
+            another one.
         report: called with lines to print.
         most: failures after which to stop.
     """
@@ -194,7 +196,8 @@ def run_all(
     found: dict[Row, Result] = {}
     for driver in drivers:
         again = driver == "stock" and len(drivers) > 1
-        with loaded(driver), laboratory() as lab, Bystander() as bystander:
+        flags = device_flags(Variant(driver))
+        with loaded(driver), laboratory(flags) as lab, Bystander() as bystander:
             sweep = Sweep(lab, bystander, ours=driver == "nodrop")
             for row in [row for row in rows if not again or (comparable(row) and row in found)]:
                 seen = sweep.run(row)
@@ -223,7 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--times", type=int, default=1, metavar="N", help="repeat each row (1)")
     parser.add_argument(
         "--driver",
-        choices=("nodrop", "stock", "both"),
+        choices=("nodrop", "stock", "both", "upstream", "series"),
         default="both",
         help="both: nodrop's, then stock's for rows to compare (both)",
     )

@@ -75,6 +75,7 @@ class Lab:
         backlogged: counts those dropped because a CPU's backlog was full.
         unmade: count the echo replies that the kernel could not create, here and in far.
         up1_mac: of the veth pair's far end.
+        flags: to open the device under test with, by which an application requests flow control.
     """
 
     environment: Environment
@@ -83,6 +84,7 @@ class Lab:
     backlogged: Callable[[], int]
     unmade: tuple[Callable[[], int], Callable[[], int]]
     up1_mac: bytes
+    flags: int
 
 
 def unmade() -> int:
@@ -97,8 +99,8 @@ def far_unmade() -> int:
 
 
 @contextmanager
-def laboratory() -> Iterator[Lab]:
-    """Create the topology for the block."""
+def laboratory(flags: int = 0) -> Iterator[Lab]:
+    """Create the topology for the block; flags: as of Lab."""
     with ExitStack() as stack:
         stack.enter_context(namespaces("far", "beyond", "away"))
         for netns in ("", "far", "beyond", "away"):
@@ -130,6 +132,7 @@ def laboratory() -> Iterator[Lab]:
             backlogged=stack.enter_context(freed("CPU_BACKLOG", (IPV4, VLAN))),
             unmade=(unmade, far_unmade),
             up1_mac=up1,
+            flags=flags,
         )
 
 
@@ -283,7 +286,7 @@ class Dut:
 
     def _make_tun(self) -> None:
         row = self.row
-        flags = IFF_TAP if row.kind == "tap" else IFF_TUN
+        flags = self.lab.flags | (IFF_TAP if row.kind == "tap" else IFF_TUN)
         for _ in range(self._queues()):
             device = TunDevice(NAME, flags | (IFF_MULTI_QUEUE if self._several() else 0))
             self.fds.append(self._stack.enter_context(device).fd)

@@ -15,6 +15,7 @@ import pytest
 from accounting import account
 from conftest import on_terminal
 from guest.conftest import FLAVOUR
+from guest.test_sweep import ROWS, assert_holds, sweep
 
 from lab import uml
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel, series
@@ -38,11 +39,23 @@ def artifacts(kernel: Kernel, request: pytest.FixtureRequest) -> Artifacts:
         return ensure_artifacts(kernel, progress)
 
 
+def driver_of(kernel: Kernel) -> Variant:
+    """Return the driver with the patches: the kernel's own, if the kernel has them."""
+    return Variant.SERIES if series.fits(kernel) else Variant.UPSTREAM
+
+
 def test_program(
     kernel: Kernel, artifacts: Artifacts, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     report = run_selftest(kernel, artifacts, PROGRAMS / "series.py", tmp_path, timeout=LIMIT_S)
     account(report, subtests, FLAVOUR)
+
+
+def test_sweep(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
+    """The fixed rows of the sweep hold, of tun and tap."""
+    rows = [row for row in ROWS if row.startswith(("kind=tun", "kind=tap"))]
+    words = [word for row in rows for word in ("--row", row)]
+    assert_holds(sweep(kernel, artifacts, tmp_path, "--driver", driver_of(kernel), *words))
 
 
 def test_selftest(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
@@ -53,11 +66,10 @@ def test_selftest(kernel: Kernel, artifacts: Artifacts, tmp_path: Path) -> None:
     series.write_added(SELFTEST, tmp_path)
     # lib.py imports it for ynl, which the test does not use.
     (tmp_path / "yaml.py").write_text("SafeLoader = CSafeLoader = object\n", encoding="utf-8")
-    driver = Variant.SERIES if series.fits(kernel) else Variant.UPSTREAM
     run = uml.run(
         kernel,
         [
-            *(sys.executable, "-m", "guestlib.drivers", driver),
+            *(sys.executable, "-m", "guestlib.drivers", driver_of(kernel)),
             *("env", "-C", folder, f"PYTHONPATH={tmp_path}", "PYTHONDONTWRITEBYTECODE=1"),
             *(sys.executable, SELFTEST.name),
         ],
