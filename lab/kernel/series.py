@@ -132,6 +132,7 @@ def compiled(kernel: Kernel, files: list[Path], work: Path) -> list[str]:
     more = [*_drivers(kernel.source), "net/core/dev.c", *core]
     patched(kernel.source, tree, files, more)
     _lay(tree, place, files, ())
+    (place / "include").mkdir(exist_ok=True)
     for path in tree.glob("net/core/*.[ch]"):
         shutil.copy(path, place)
     lines = [
