@@ -128,17 +128,27 @@ def compiled(kernel: Kernel, files: list[Path], work: Path) -> list[str]:
     """
     tree, place = work / "tree", work / "objects"
     tree.mkdir()
-    core = [str(p.relative_to(kernel.source)) for p in kernel.source.glob("net/core/*.h")]
-    more = [*_drivers(kernel.source), "net/core/dev.c", *core]
+    others = [
+        Path(name)
+        for name in touched(files)
+        if name.endswith(".c") and name not in _DRIVERS and not name.startswith("tools/")
+    ]
+    places = {name.parent for name in others}
+    headers = [p for folder in places for p in (kernel.source / folder).glob("*.h")]
+    more = [*_drivers(kernel.source), *(str(p.relative_to(kernel.source)) for p in headers)]
     patched(kernel.source, tree, files, more)
     _lay(tree, place, files, ())
     (place / "include").mkdir(exist_ok=True)
-    for path in tree.glob("net/core/*.[ch]"):
+    for path in (
+        *(tree / name for name in others),
+        *(p for f in places for p in tree.glob(f"{f}/*.h")),
+    ):
         shutil.copy(path, place)
+    objects = [f"{name.stem}.o" for name in others]
     lines = [
         "LINUXINCLUDE := -I$(src)/include $(LINUXINCLUDE)",
         "obj-m += tun.o vhost_net.o",
-        "obj-y += dev.o",
+        f"obj-y += {' '.join(objects)}",
         "vhost_net-y := net.o",
     ]
     (place / "Kbuild").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -146,7 +156,7 @@ def compiled(kernel: Kernel, files: list[Path], work: Path) -> list[str]:
     make(
         [
             *("-C", str(kernel.objtree), "ARCH=um", f"M={place}", "W=1", "C=2", f"CF={_SPARSE}"),
-            *("tun.o", "vhost_net.o", "dev.o"),
+            *("tun.o", "vhost_net.o", *objects),
         ],
         what=f"The tree with {files[-1].name}" if files else "The tree",
         scratch=work,
