@@ -24,7 +24,7 @@ COMPAT = Path(__file__).parents[1] / "compat"
 PROGRAMS = [
     path
     for path in (*selftests.find_selftests(selftests.PROGRAMS), *selftests.find_selftests(COMPAT))
-    # tests/patches runs series.py, which tests other drivers.
+    # tests/series runs series.py, which tests other drivers.
     if (FLAVOUR == "builtin" or path.name != "tun_beside.py") and path.name != "series.py"
 ]
 GUESTS = 6
