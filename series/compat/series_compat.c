@@ -36,6 +36,18 @@ static void run(void *data)
 	}
 }
 
+static bool has_packets(struct Qdisc *q)
+{
+	bool found;
+
+	if (q->flags & TCQ_F_NOLOCK)
+		return true;
+	spin_lock_bh(qdisc_lock(q));
+	found = qdisc_qlen_sum(q);
+	spin_unlock_bh(qdisc_lock(q));
+	return found;
+}
+
 void netif_tx_wake_queue_on(struct netdev_queue *dev_queue, int cpu)
 {
 	struct wakes *there = &per_cpu(wakes, cpu);
@@ -46,6 +58,8 @@ void netif_tx_wake_queue_on(struct netdev_queue *dev_queue, int cpu)
 
 	rcu_read_lock();
 	q = rcu_dereference(dev_queue->qdisc);
+	if (!has_packets(q))
+		goto out;
 	preempt_disable();
 	if (IS_ENABLED(CONFIG_PREEMPT_RT) || cpu == smp_processor_id() ||
 	    !cpu_online(cpu))
@@ -56,6 +70,7 @@ void netif_tx_wake_queue_on(struct netdev_queue *dev_queue, int cpu)
 		 llist_add((struct llist_node *)&q->next_sched, &there->list))
 		smp_call_function_single_async(cpu, &there->csd);
 	preempt_enable();
+out:
 	rcu_read_unlock();
 }
 EXPORT_SYMBOL_GPL(netif_tx_wake_queue_on);
