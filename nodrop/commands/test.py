@@ -37,10 +37,12 @@ from nodrop.traffic.sockets import Address, connected
 PHASES = ("off", "on", "off")
 """Backpressure in each phase: a drift during the test shows between the first and the last."""
 IDLE_S = 1.0
+DRAIN_S = 10.0
+"""How long a phase waits at most until the packets of the one before have passed."""
 SETTLE_S = 0.5
 """Time from the start of the load to the first request, seconds."""
 LOCK = Path("/run/nodrop-test.lock")
-_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _BAR = 24
 """Width of the longest bar, in characters."""
 _COLUMNS = (
@@ -148,7 +150,8 @@ def _test(arguments: argparse.Namespace, raw: Raw, device: Device, address: Addr
             for value in PHASES:
                 with progress.step(f"Load {name}, backpressure {value}"):
                     _switch(where, device, value == "on")
-                    measured = netns.run_inside(where, partial(_phase, arguments, device, address))
+                    phase = partial(_phase, arguments, device, address, idle["round_trip_p99_ms"])
+                measured = netns.run_inside(where, phase)
                 result = _result(raw, device, measured, tcp=bool(arguments.tcp))
                 phases.append({"backpressure": value, **result})
     finally:
@@ -278,9 +281,20 @@ def _restore(where: str | None, device: Device, handlers: Mapping[int, Any]) -> 
             signal.signal(number, handler)
 
 
-def _phase(arguments: argparse.Namespace, device: Device, address: Address) -> dict[str, Any]:
+def _drain(device: Device, address: Address, idle_ms: float) -> None:
+    """Wait until an echo takes no longer than when idle, or twice that."""
+    end = time.monotonic() + DRAIN_S
+    while time.monotonic() < end:
+        (trip, *_) = round_trips(device.name, address, INTERVAL_S)
+        if trip is not None and trip <= 2 * idle_ms:
+            break
+
+
+def _phase(
+    arguments: argparse.Namespace, device: Device, address: Address, idle_ms: float
+) -> dict[str, Any]:
     """Measure under load: the counters before and after, and what the load did in between."""
-    round_trips(device.name, address, INTERVAL_S)  # an earlier load has passed by then
+    _drain(device, address, idle_ms)
     port, kind = load.DISCARD, socket.SOCK_DGRAM
     send: Callable[[socket.socket, load.Control], None] = partial(load.udp, arguments.rate)
     if arguments.tcp:

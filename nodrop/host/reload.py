@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import subprocess
 import tempfile
 import time
@@ -25,7 +26,6 @@ from nodrop.host import modules, read, units
 from nodrop.host.model import Device, Driver
 from nodrop.host.modules import ModuleFile, User
 from nodrop.host.units import Unit
-from nodrop.proc import join
 
 UNIT = "nodrop-reload"
 LOCK = f"run/{UNIT}.lock"
@@ -143,10 +143,10 @@ class Reload:
         """Return the commands that replace the modules, those that load, and those that start."""
         unload, load = modules.to_exchange(self.files) if self.files else ([], "")
         names = [unit.name for unit in self.stopped if not unit.obstacle]
-        stop = [f"systemctl stop -- {join(*names)}"] if names else []
-        start = [f"systemctl start -- {join(*names)}"] if names else []
-        stop += [join("sh", "-c", self.stop)] if self.stop else []
-        start += [join("sh", "-c", self.start)] if self.start else []
+        stop = [f"systemctl stop -- {shlex.join(names)}"] if names else []
+        start = [f"systemctl start -- {shlex.join(names)}"] if names else []
+        stop += [shlex.join(["sh", "-c", self.stop])] if self.stop else []
+        start += [shlex.join(["sh", "-c", self.start])] if self.start else []
         above = [f"rmmod {name}" for name in _ROUTES] if "tap" in unload else []
         loads = [f"modprobe {load}"] if load else []
         return [*stop, *above, *(f"rmmod {name}" for name in unload)], loads, start
@@ -169,11 +169,11 @@ class Reload:
         ]
         loads = [f"step {line}" for line in loads]
         return _SCRIPT.format(
-            log=join(str(root / LOG)),
-            lock=join(str(root / LOCK)),
+            log=shlex.quote(str(root / LOG)),
+            lock=shlex.quote(str(root / LOCK)),
             limit=STEP_TIMEOUT_S,
-            modules=join(str(root / "sys/module")),
-            udev=join(str(root / "run/udev/control")),
+            modules=shlex.quote(str(root / "sys/module")),
+            udev=shlex.quote(str(root / "run/udev/control")),
             tries=" ".join(map(str, range(_UNLOAD_TRIES))),
             replace="".join(f" &&\n\t{line}" for line in (*first, *loads)),
             load="".join(f"\n\t{line}" for line in loads),

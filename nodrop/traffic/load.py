@@ -7,6 +7,7 @@ backpressure nothing else would limit it.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -27,6 +28,13 @@ AHEAD_S = 0.001
 _HEADERS = {socket.AF_INET: 28, socket.AF_INET6: 48}
 _MTU = {socket.AF_INET: (socket.IPPROTO_IP, 14), socket.AF_INET6: (socket.IPPROTO_IPV6, 24)}
 """IP_MTU, IPV6_MTU."""
+_ANSWERS = (
+    *(errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES),
+    *(errno.ENOPROTOOPT, errno.EPROTO, errno.EMSGSIZE),
+)
+"""What send() returns, once each, for ICMP errors: that the peer or a firewall refuses the port."""
+_MOST_FAILED = 100
+"""In a row, so it is no answer but this host that cannot send."""
 _BLOCKED = struct.pack("ll", 0, 100_000)
 """How long a send may block until the sender checks whether to end, as a struct timeval."""
 _BYTES_ACKED = 120
@@ -81,19 +89,30 @@ def udp(mbit_per_s: float, sock: socket.socket, control: Control) -> None:
     Args:
         mbit_per_s: the maximum, with IP headers.
     """
-    size = min(sock.getsockopt(*_MTU[sock.family]), MOST_BYTES)
-    data = bytes(size - _HEADERS[sock.family])
-    due, sent = time.monotonic(), 0
+    size, due, sent, failed = _size(sock), time.monotonic(), 0, 0
     while not control.ended:
         now = time.monotonic()
         if due > now + AHEAD_S:
             time.sleep(due - now)
             continue
-        # BlockingIOError: it was blocked for long. The other: the peer has no such port, as usual.
-        with suppress(BlockingIOError, ConnectionRefusedError):
-            sock.send(data)
-            control.done = sent = sent + 1
-            due = max(due, now - AHEAD_S) + size * 8e-6 / mbit_per_s
+        try:
+            sock.send(bytes(size - _HEADERS[sock.family]))
+        except BlockingIOError:  # it was blocked for long
+            continue
+        except OSError as error:
+            failed += 1
+            if error.errno not in _ANSWERS or failed > _MOST_FAILED:
+                raise
+            size = _size(sock)
+            continue
+        failed = 0
+        control.done = sent = sent + 1
+        due = max(due, now - AHEAD_S) + size * 8e-6 / mbit_per_s
+
+
+def _size(sock: socket.socket) -> int:
+    """Return the length of the longest packet, in bytes with its IP header."""
+    return min(sock.getsockopt(*_MTU[sock.family]), MOST_BYTES)
 
 
 def tcp(sock: socket.socket, control: Control) -> None:

@@ -178,6 +178,15 @@ def test_programs_move_from_a_built_in_tun(host: Host) -> None:
     assert host.ran == [STOP, START]
 
 
+def test_commands_of_several_lines(host: Host) -> None:
+    """The script runs in any POSIX shell."""
+    host.open(82, "vpn", "0::/user.slice/x.scope\n")
+    begin, end = f"vpn a\n\techo >{host.root}/stopped", "vpn b\nvpn 'c d'"
+    assert main(["-q", "reload", "--yes", "--stop", begin, "--start", end]) == 0
+    assert (host.root / "stopped").exists()
+    assert [line for line in host.ran if line.startswith("vpn")] == ["vpn a", "vpn b", "vpn c d"]
+
+
 def test_another_driver_loads(host: Host, capsys: Capture) -> None:
     """The kernel refuses nodrop's, and modprobe takes its own."""
     write(host.root / "note", NOTE + bytes.fromhex(OLD))

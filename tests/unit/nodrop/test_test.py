@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import EACCES, EHOSTUNREACH, EMSGSIZE, ENOPROTOOPT
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hosts import NAME, raw
@@ -277,6 +279,37 @@ def test_echoes_and_udp_of_the_loopback(address: Any) -> None:
             time.sleep(0.001)
         # 1000 datagrams a second at most, and what it may be ahead.
         assert control.done <= (time.monotonic() - begun) * 1000 + 10
+
+
+def test_udp_goes_on_after_icmp_errors() -> None:
+    """A firewall may refuse the port in many ways, and a router the length."""
+    control = load.Control()
+    control._parent = os.getppid()  # it runs in this process
+    answers = [EHOSTUNREACH, EACCES, ENOPROTOOPT, EMSGSIZE]
+    lengths: list[int] = []
+
+    def send(data: bytes) -> None:
+        lengths.append(len(data))
+        if answers and len(lengths) % 2:
+            raise OSError(answers.pop(0), "answer")
+        if len(lengths) > 20:
+            control.end()
+
+    sock = Mock(family=socket.AF_INET, send=send, getsockopt=lambda *_: 1400 if lengths else 1500)
+    load.udp(1000, sock, control)
+    assert control.done > 10
+    assert lengths[-1] < lengths[0]
+    control._shared[0] = 0
+    sock.send = Mock(side_effect=OSError(EHOSTUNREACH, "no route"))
+    with pytest.raises(OSError, match="no route"):
+        load.udp(1000, sock, control)
+
+
+def test_a_phase_waits_for_the_packets_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    trips = [[None], [900.0], [30.0], [19.0], [1.0]]
+    monkeypatch.setattr(command, "round_trips", lambda *_: trips.pop(0))
+    command._drain(Mock(), LOCAL[0], 10.0)
+    assert trips == [[1.0]]
 
 
 def test_tcp_of_the_loopback() -> None:
