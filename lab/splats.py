@@ -17,7 +17,7 @@ TIMESTAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
 """What printk puts before a line; lines of the UML program itself have none."""
 
 CONTEXT_LINES = 40
-"""At most this many lines of the log belong to a splat."""
+"""At most this many lines of the log belong to a splat; four times as many if a cut begins it."""
 
 # The kind, and how its first line begins, without the time stamp. The first match names the splat,
 # so the order matters.
@@ -202,7 +202,9 @@ def _report_end(lines: list[str], start: int, kind: str) -> int:
             if last.match(lines[at]):
                 return at
         return min(len(lines), start + most)
-    limit = min(len(lines), start + CONTEXT_LINES)
+    # What a cut begins has a mark at its end, behind a stack of any length.
+    most = 4 * CONTEXT_LINES if lines[start].startswith(_CUT) else CONTEXT_LINES
+    limit = min(len(lines), start + most)
     for at in range(start + 1, limit):
         if _END.match(lines[at]):
             return at + 1

@@ -139,7 +139,9 @@ def test_idle_loop_of_uml(place: str, handler: str, foreign: bool) -> None:
     log = (
         "------------[ cut here ]------------\n"
         f"WARNING: kernel/locking/lockdep.c:4546 at {place}+0xc8/0x1b8, CPU#1: swapper/1/0\n"
-        f"hardirqs last  enabled at (10261): [<600633c6>] {handler}+0x56/0x70\n"
+        + " [<600633c6>] ? do_idle+0x122/0x290\n"
+        * 60
+        + f"hardirqs last  enabled at (10261): [<600633c6>] {handler}+0x56/0x70\n"
         "---[ end trace 0000000000000000 ]---"
     )
     (found,) = find_all(log)
