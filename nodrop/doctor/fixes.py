@@ -12,7 +12,6 @@ from nodrop.doctor.observation import Link, Observation
 from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
-from nodrop.host.procfs import cgroup
 from nodrop.host.qdisc import KIND
 from nodrop.host.settings import can_keep
 from nodrop.host.system import APT, System, headers_package
@@ -126,10 +125,7 @@ def livepatch(observation: Observation) -> tuple[str, ...]:
 
 def restart(observation: Observation) -> tuple[str, ...]:
     """Return commands that replace the loaded modules by those on disk."""
-    users = (
-        modules.User(holder.name, holder.pid, cgroup(holder.cgroup))
-        for holder in observation.host_holders
-    )
+    users = modules.users_of(observation.host_holders)
     persistent = (device.label for device in observation.host.devices if device.persist)
     return modules.restart(observation.system.modules, users, persistent, command("reload"))
 

@@ -290,7 +290,7 @@ class Observation:
         ready: tid -> share of the polls in between at which the thread was runnable or running;
             empty: not polled.
         only: names and patterns of the selected devices; empty: all.
-        host_holders: processes that have devices open, in any namespace.
+        host_holders: processes that have the drivers' device nodes open, in any namespace.
     """
 
     before: Host
@@ -430,7 +430,7 @@ def record(
     """
     before = read(netns, everywhere=everywhere)
     check(before)
-    pids = [holder.pid for holder in before.machine.holders]
+    pids = [holder.pid for holder in before.machine.holders if holder.links]
     threads_before = read_threads(pids)
     started = time.monotonic()
     ready: Counter[int] = Counter()

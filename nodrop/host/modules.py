@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import NodropError
-from nodrop.host import procfs
+from nodrop.host import owners, procfs
+from nodrop.host.procfs import Holder
 from nodrop.proc import ask, join
 from nodrop.screen import clean
 
@@ -36,14 +36,12 @@ MODULES = (*REPLACED, BESIDE, "nodrop")
 TOOL_TIMEOUT_S = 1800.0
 """Of update-initramfs, on a slow machine."""
 USERS_S = 60.0
-"""Time limit for finding the users of devices: a program may have millions of files open."""
+"""Time limit for finding the users of devices, seconds. Without it a user could delay root."""
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 """What :func:`content` raises."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
 _IN_INITRD = re.compile(r"/(nodrop(_tun)?|tun|tap|vhost_net)\.ko")
-_TUN_NODE = re.compile(r".*/dev/net/tun")
-_DEVICE_NODE = re.compile(r".*/dev/(net/tun|vhost-net|tap[0-9]+)")
 _IFF_PERSIST = 0x800
 
 
@@ -68,7 +66,7 @@ class ModuleFile:
 
 @dataclass(frozen=True)
 class User:
-    """A process that has a device of the modules open."""
+    """A process that has a device node of the modules open."""
 
     name: str
     pid: int
@@ -336,8 +334,11 @@ def _replace_loaded(root: Path) -> None:
                 _run("rmmod", name)
         files = read(root, release)
     stale = [one.name for one in replaceable(files, patches) if one.stale]
+    if not stale and not to_load(files):
+        return
+    holders = device_holders(root)
     if to_load(files):
-        _load_beside(root, in_vain="vhost_net" in stale)
+        _load_beside(root, holders, in_vain="vhost_net" in stale)
     if not stale:
         return
     counts = ", ".join(f"{name} {_references(root, name)}" for name in stale)
@@ -345,7 +346,7 @@ def _replace_loaded(root: Path) -> None:
         f"{' and '.join(stale)}: loaded and in use, so not replaced yet (reference counts: "
         f"{counts}). The modules on disk replace them at a reboot, or by:"
     )
-    users, persistent = list(device_users(root)), list(_persistent(root, stale))
+    users, persistent = users_of(holders), list(_persistent(root, stale))
     if not users and not persistent:
         _note("    # stop their users: none is visible here")
     there = any((root / f"usr/{folder}bin/nodrop").exists() for folder in ("", "local/"))
@@ -353,13 +354,13 @@ def _replace_loaded(root: Path) -> None:
         _note(f"    {line}")
 
 
-def _load_beside(root: Path, *, in_vain: bool) -> None:
+def _load_beside(root: Path, holders: Iterable[Holder], *, in_vain: bool) -> None:
     """Load nodrop_tun, and print what keeps the built-in tun: who has it open, persistent devices.
 
     That tun also gets the new opens of a namespace with such a device, and all of them while the
     kernel's own vhost_net is loaded (``in_vain``).
     """
-    units, others = by_unit(_users(root, _TUN_NODE))
+    units, others = by_unit(users_of(one for one in holders if one.tun or one.unset))
     persistent = ", ".join(sorted(_persistent(root, [BESIDE])))
     done = _run("modprobe", BESIDE)
     if not (root / "sys/module" / BESIDE).is_dir():  # modprobe succeeds: dkms/modprobe.conf
@@ -411,35 +412,23 @@ def _references(root: Path, name: str) -> int | None:
     return None
 
 
-def device_users(root: Path) -> Iterator[User]:
-    """Yield the processes that have a device of the modules open.
+def device_holders(root: Path) -> list[Holder]:
+    """Return the processes that have a device node of the modules open.
+
+    Print if there may be others.
 
     Args:
         root: parent of ``proc``.
     """
-    return _users(root, _DEVICE_NODE)
+    holders, hidden = owners.find(root / "proc", USERS_S)
+    if hidden:
+        many = "es" if hidden > 1 else ""
+        _note(f"{hidden} process{many} could not be inspected: more may use the devices")
+    return holders
 
 
-def _users(root: Path, node: re.Pattern[str]) -> Iterator[User]:
-    """Yield the processes that have such a device open, in any root directory."""
-    end = time.monotonic() + USERS_S
-    for process in sorted((root / "proc").glob("[0-9]*")):
-        if time.monotonic() > end:
-            _note("not all processes could be inspected in time: more may use the devices")
-            return
-        if any(map(node.fullmatch, _open_files(process))):
-            name, group = "", ""
-            with suppress(OSError):
-                name = (process / "comm").read_text(errors="replace").strip()
-                group = (process / "cgroup").read_text(errors="replace")
-            yield User(name, int(process.name), procfs.cgroup(group))
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    with suppress(OSError):
-        for link in (process / "fd").iterdir():
-            with suppress(OSError):
-                yield os.readlink(link)
+def users_of(holders: Iterable[Holder]) -> list[User]:
+    return [User(one.name, one.pid, procfs.cgroup(one.cgroup, one.guest)) for one in holders]
 
 
 def _persistent(root: Path, stale: Iterable[str]) -> Iterator[str]:

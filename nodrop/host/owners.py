@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Find the processes that have virtual links open, from /proc."""
+"""Find the processes that have the drivers' device nodes open, from /proc."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ _EPOLL = "anon_inode:[eventpoll]"
 _WATCHED = re.compile(r"^tfd: *(?P<file>\d+) events: *(?P<events>[0-9a-f]+) ", re.MULTILINE)
 _EPOLLIN, _EPOLLET = 1, 1 << 31
 OWNERS_S = 10.0
-"""Time limit for inspecting all processes, seconds: a user may have millions of files open."""
+"""Usual time limit for inspecting all processes, seconds: one may have millions of files open."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
-def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
+def find(proc: Path = Path("/proc"), limit_s: float | None = None) -> tuple[list[Holder], int]:
     """Return those processes, and the number of processes that could not be inspected.
 
-    Processes that exit meanwhile are left out. Those that are not reached within OWNERS_S count as
-    not inspected.
+    Processes that exit meanwhile are left out.
+
+    Args:
+        limit_s: time limit, seconds; None: OWNERS_S. Processes that were not inspected by then
+            count as not inspected.
     """
-    end = time.monotonic() + OWNERS_S
+    end = time.monotonic() + (OWNERS_S if limit_s is None else limit_s)
     holders = []
     hidden = 0
     try:
@@ -52,7 +55,7 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
         try:
             fd = os.open(f"{proc}/{pid}/fd", _DIRECTORY)
             try:
-                holder = _holder(fd, pid)
+                holder = _holder(fd, pid, end)
             finally:
                 os.close(fd)
         except _GONE:
@@ -62,18 +65,25 @@ def find(proc: Path = Path("/proc")) -> tuple[list[Holder], int]:
         else:
             if holder:
                 holders.append(holder)
-    vhost = {holder.pid: holder for holder in holders if holder.vhost}
+    vhost = {holder.pid: holder for holder in holders if holder.vhost and holder.links}
     for one in procfs.read_threads(vhost, proc):
         if one.vhost:
             vhost[one.pid].workers.append({"name": one.name, "tid": one.tid, "cpu": one.cpu})
     return holders, hidden
 
 
-def _holder(fd: int, pid: int) -> Holder | None:
+def _holder(fd: int, pid: int, end: float) -> Holder | None:
+    """Return a process; None: it has none of the device nodes open.
+
+    Raises:
+        OSError: it ended, or could not be inspected by a time (monotonic), or is hidden.
+    """
     # In /proc, a path relative to an open directory is faster than an absolute one.
     files: dict[str, str | int] = {}
-    epolls, vhost, others = [], 0, 0
+    epolls, unset, vhost, others = [], 0, 0, 0
     for number in os.listdir(fd):
+        if time.monotonic() > end:
+            raise TimeoutError
         try:
             target = os.readlink(number, dir_fd=fd)
             if target == _EPOLL:
@@ -81,7 +91,9 @@ def _holder(fd: int, pid: int) -> Holder | None:
             if "/dev/" not in target:
                 continue
             if target.endswith(_TUN):
-                files.update((number, name) for name in _attached(number, fd))
+                names = _attached(number, fd)
+                files.update((number, name) for name in names)
+                unset += not names
         except _GONE:
             continue
         if _VHOST in target:
@@ -89,13 +101,13 @@ def _holder(fd: int, pid: int) -> Holder | None:
             others += not target.endswith("/dev/vhost-net")
         elif "/dev/tap" in target and (match := _TAP.fullmatch(target)):
             files[number] = int(match["ifindex"])
-    if not files:
+    if not (files or unset or vhost):
         return None
     name = content("../comm", fd).removesuffix("\n")
     group = ""
     with suppress(*_GONE):  # a kernel without control groups
         group = content("../cgroup", fd)
-    known = procfs.answers(fd)
+    known = bool(files) and procfs.answers(fd)
     return Holder(
         pid=pid,
         name=name,
@@ -105,6 +117,7 @@ def _holder(fd: int, pid: int) -> Holder | None:
         tap=sorted(one for one in files.values() if isinstance(one, int)),
         vhost=vhost,
         vhost_others=others,
+        unset=unset,
         cgroup=group,
         guest=_guest(fd) if known and (name == "kvm" or "qemu" in name + group) else "",
         edge=_edge(epolls, files, fd) if known else [],

@@ -32,13 +32,14 @@ POLICIES = {0: "", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "IDLE", 6: "DEADLINE"}
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a virtual link open.
+    """A process that has /dev/net/tun, /dev/tapN or /dev/vhost-net open.
 
     Attributes:
         name: the kernel's name of the program (15 characters).
         netns: inode of its network namespace; 0: not readable.
         tun: names of TUN and TAP devices, one for each open queue.
         tap: ifindexes of macvtap and ipvtap devices, one for each open queue.
+        unset: number of times it has /dev/net/tun open without a device.
         vhost: number of times it has /dev/vhost-net open.
         vhost_others: number of times it has other vhost devices open, such as vhost-vsock.
         workers: vhost's threads of this process: "name", "tid", and "cpu" that it last ran on.
@@ -62,6 +63,12 @@ class Holder:
     guest: str = ""
     device_netns: dict[str, int] = field(default_factory=dict)
     edge: list[str | int] = field(default_factory=list)
+    unset: int = 0
+
+    @property
+    def links(self) -> bool:
+        """Whether it has a virtual link open."""
+        return bool(self.tun or self.tap)
 
 
 @dataclass(frozen=True)

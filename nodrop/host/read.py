@@ -108,7 +108,7 @@ class RawMachine:
         files: path -> content of the files below /sys and /proc/sys that exist.
         livepatch: state of nodrop's livepatch: "" (not loaded), "in" (loaded), "moving" (in
             transition).
-        holders: processes that have virtual links open.
+        holders: processes that have the drivers' device nodes open.
         hidden: number of processes that could not be inspected.
         root: whether the command ran as root.
     """

@@ -212,7 +212,7 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
         for one in found
         if (one.persist and not one.direct) or (one.direct and "tap" in stale)
     ]
-    users = list(modules.device_users(root))
+    users = modules.users_of(modules.device_holders(root))
     return Reload(files, users, kept, _names(found), stop, start, root)
 
 
@@ -224,8 +224,9 @@ def _reopen(root: Path, stop: str, start: str) -> Reload | None:
     if not left:
         return None
     pids = {owner.pid for device in left for owner in device.owners}
-    users = [user for user in modules.device_users(root) if user.pid in pids]
+    holders = [holder for holder in modules.device_holders(root) if holder.pid in pids]
     kept = [one.label for one in left if one.persist]
+    users = modules.users_of(holders)
     return Reload([], users, kept, _names(left), stop, start, root)
 
 
@@ -281,7 +282,7 @@ def _prepare(script: str, root: Path, stack: ExitStack) -> tuple[Path, TextIO]:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     for path in (file, log):
         path.unlink(missing_ok=True)
-    file.write_text(script)
+    file.write_bytes(os.fsencode(script))
     log.touch()
     made = stack.enter_context(log.open(errors="replace"))
     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the script takes it, too

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from hosts import device, host, raw
-from stubs import before, programs, write
+from stubs import before, process, programs, user_ids, write
 
 from nodrop.errors import NodropError, UnsupportedError
 from nodrop.host import netns, owners, procfs, read, system
@@ -37,53 +39,57 @@ def test_namespaces_and_owners() -> None:
     assert (vxlan.tunnel, vxlan.driver, vxlan.owners, vxlan.queue) == (True, None, (), ())
 
 
-def users(real: int, others: int | None = None) -> str:
-    """Return what /proc/PID/status has of the user IDs."""
-    other = real if others is None else others
-    return f"Name:\tqemu\nNgid:\t0\nUid:\t{real}\t{other}\t{other}\t{other}\nGid:\t0\t0\t0\t0\n"
-
-
-def fake_process(proc: Path, pid: int, files: dict[int, tuple[str, str]]) -> None:
-    folder = proc / str(pid)
-    for name in ("fd", "fdinfo", "ns"):
-        (folder / name).mkdir(parents=True)
-    (folder / "comm").write_text("qemu-system-x86\n")
-    (folder / "status").write_text(users(os.getuid()))
-    (folder / "cgroup").write_text("0::/\n")
-    (folder / "cmdline").write_text("qemu\0-name\0guest=a,,b,debug-threads=on\0-m\0\0")
-    (folder / "ns/net").write_text("")
-    for number, (target, info) in files.items():
-        (folder / "fd" / str(number)).symlink_to(target)
-        (folder / "fdinfo" / str(number)).write_text(info)
-
-
 no_descriptor_left = Mock(side_effect=OSError(errno.EMFILE, ""))
 
 
 def test_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tun = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\niff:\ttun0\n")
     unset = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\n")
-    fake_process(tmp_path, 7, {0: ("/dev/null", ""), 3: tun, 4: tun, 5: unset})
+    process(tmp_path, 7, {0: ("/dev/null", ""), 3: tun, 4: tun, 5: unset})
     (tmp_path / "7/comm").write_bytes(b"\xffvpn\n")
-    fake_process(tmp_path, 12, {3: ("/dev/tap9", ""), 4: ("/dev/vhost-net", ""), 5: ("/gone", "")})
-    fake_process(tmp_path, 20, {3: unset, 4: ("/dev/vhost-net", "")})
+    process(tmp_path, 12, {3: ("/dev/tap9", ""), 4: ("/dev/vhost-net", ""), 5: ("/gone", "")})
+    process(tmp_path, 20, {3: unset, 4: ("/dev/vhost-net", "")})
+    process(tmp_path, 21, {3: ("/srv/jail/dev/vhost-net", ""), 4: ("/srv/jail/dev/net/tun", "")})
+    process(tmp_path, 22, {3: ("/dev/vhost-vsock", "")})
     (tmp_path / "30").mkdir()  # ended meanwhile
     odd = ("/dev/net/tun", "pos:\t0\niff:\t \x1c\x85\n")
-    fake_process(tmp_path, 40, {3: odd, 4: ("/dev/vhost-vsock", "")})
+    process(tmp_path, 40, {3: odd, 4: ("/dev/vhost-vsock", "")})
     found, hidden = owners.find(tmp_path)
     assert [(one.pid, one.name, one.tun, one.tap, one.vhost, one.guest) for one in found] == [
         (7, "\udcffvpn", ["tun0", "tun0"], [], 0, ""),
         (12, "qemu-system-x86", [], [9], 1, "a,b"),
+        (20, "qemu-system-x86", [], [], 1, ""),
+        (21, "qemu-system-x86", [], [], 1, ""),
         (40, "qemu-system-x86", [" \x1c\x85"], [], 0, "a,b"),
     ]
-    assert (hidden, found[2].vhost_others) == (0, 1)
+    assert [(one.unset, one.vhost_others) for one in found] == [
+        (1, 0),
+        (0, 0),
+        (1, 0),
+        (1, 0),
+        (0, 1),
+    ]
+    assert ([one.pid for one in found if one.links], hidden) == ([7, 12, 40], 0)
+    assert owners.find(tmp_path, -1.0) == ([], 7)
     monkeypatch.setattr(owners, "OWNERS_S", -1.0)
-    assert owners.find(tmp_path) == ([], 5)
+    assert owners.find(tmp_path) == ([], 7)
     monkeypatch.setattr(owners, "OWNERS_S", 10.0)
     monkeypatch.setattr(os, "open", no_descriptor_left)
-    assert owners.find(tmp_path) == ([], 5)
+    assert owners.find(tmp_path) == ([], 7)
     monkeypatch.setattr(os, "listdir", no_descriptor_left)
     assert owners.find(tmp_path) == ([], 1)
+
+
+def test_a_process_with_many_files_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user may open /dev/net/tun hundreds of thousands of times."""
+    unset = ("/dev/net/tun", "pos:\t0\nflags:\t0100002\n")
+    process(tmp_path, 7, dict.fromkeys(range(100), unset))
+    process(tmp_path, 8, {3: unset})
+    monkeypatch.setattr(time, "monotonic", partial(next, itertools.count()))
+    assert owners.find(tmp_path, 50.0) == ([], 2)
+    assert owners.find(tmp_path, 200.0)[1] == 0
 
 
 def test_files_watched_for_edges(tmp_path: Path) -> None:
@@ -98,12 +104,12 @@ def test_files_watched_for_edges(tmp_path: Path) -> None:
     files[20] = epoll((3, edge), (4, edge), (5, level), (8, edge))
     files[21] = epoll(*((number, level) for number in range(1000, 3000)), (4, level))
     files[22] = epoll((6, out), (7, edge))
-    fake_process(tmp_path, 7, files)
+    process(tmp_path, 7, files)
     ((holder,), _) = owners.find(tmp_path)
     # 3 and 7: 4 is also watched for its level, and 6 for space to write.
     assert (len(holder.tun), holder.edge) == (4, [9, "tun0"])
     files[21] = epoll(*((number, level) for number in range(1000, 3000)))
-    fake_process(tmp_path, 9, files)
+    process(tmp_path, 9, files)
     assert owners.find(tmp_path)[0][1].edge == [9, "tun0", "tun0"]
 
 
@@ -113,7 +119,7 @@ def test_nothing_waits_for_another_users_memory(
     """A FIFO without a writer stands for memory and files of FUSE: a read of them never returns."""
     edge = "tfd:        3 events: 8000001d data:                3  pos:0 ino:a sdev:5\n"
     tun = ("/dev/net/tun", "pos:\t0\niff:\ttun0\n")
-    fake_process(tmp_path, 7, {3: tun, 4: ("anon_inode:[eventpoll]", edge)})
+    process(tmp_path, 7, {3: tun, 4: ("anon_inode:[eventpoll]", edge)})
     ((holder,), _) = owners.find(tmp_path)
     assert (holder.guest, holder.edge) == ("a,b", ["tun0"])
     for name in ("cmdline", "fdinfo/4"):
@@ -146,7 +152,7 @@ def test_whose_programs_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     fd = os.open(tmp_path / "fd", os.O_RDONLY)
 
     def answers(*ids: int) -> bool:
-        (tmp_path / "status").write_text(users(*ids))
+        (tmp_path / "status").write_text(user_ids(*ids))
         return procfs.answers(fd)
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stubs import before, programs, write
+from stubs import before, process, programs, write
 
 from nodrop.host import modules
 
@@ -84,10 +84,7 @@ class Machine:
             count.write_text(f"{int(count.read_text()) + 1}\n")
 
     def open(self, pid: int, name: str, device: str, cgroup: str = "0::/\n") -> None:
-        self.write(f"proc/{pid}/comm", f"{name}\n")
-        self.write(f"proc/{pid}/cgroup", cgroup)
-        (self.root / f"proc/{pid}/fd").mkdir(exist_ok=True)
-        (self.root / f"proc/{pid}/fd/4").symlink_to(device)
+        process(self.root / "proc", pid, {4: (device, "pos:\t0\n")}, name, cgroup)
 
     def settle(self) -> str:
         modules.settle(self.root)
@@ -244,6 +241,21 @@ def test_users_are_named(machine: Machine) -> None:
         "systemctl start -- -openvpn@a.service",
     ]
     assert machine.asked() == []
+
+
+def test_more_processes_may_use_the_devices(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.load("tun", OLD, 1)
+    machine.open(123, "openvpn", "/dev/net/tun")
+    assert "could not be inspected" not in machine.settle()
+    (machine.root / "proc/124").mkdir()
+    (machine.root / "proc/124/fd").touch()  # not a directory: it cannot be inspected
+    output = machine.settle()
+    assert "1 process could not be inspected" in output
+    assert "openvpn(123)" in output
+    monkeypatch.setattr(modules, "USERS_S", -1.0)
+    assert "openvpn(123)" not in machine.settle()
 
 
 def test_reload_is_named_if_it_is_installed(machine: Machine) -> None:

@@ -23,7 +23,7 @@ import pytest
 from hosts import device
 from hosts import host as recorded
 from schema import answer
-from stubs import before, programs, write
+from stubs import before, process, programs, write
 from test_modules import NEW, NOTE, OLD, RELEASE
 
 from nodrop.cli import main
@@ -82,10 +82,7 @@ class Host:
         write(self.root / f"sys/module/{name}/notes/.note.gnu.build-id", note)
 
     def open(self, pid: int, name: str, cgroup: str) -> None:
-        write(self.root / f"proc/{pid}/comm", f"{name}\n")
-        write(self.root / f"proc/{pid}/cgroup", cgroup)
-        (self.root / f"proc/{pid}/fd").mkdir()
-        (self.root / f"proc/{pid}/fd/4").symlink_to("/dev/net/tun")
+        process(self.root / "proc", pid, {4: ("/dev/net/tun", "pos:\t0\n")}, name, cgroup)
 
     def unit(self, name: str, **properties: str) -> None:
         """Let systemd have a unit, besides the others: it answers with all, whatever is asked."""
