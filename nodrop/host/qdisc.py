@@ -3,8 +3,8 @@
 
 libvirt sets noqueue after it has created a device, and after udev has handled that. It may then
 set a shaper (<bandwidth>), for which it deletes the root qdisc and adds another. Between these two
-a qdisc of ours would make it fail. So the service waits until a device's qdisc has not changed for
-a while, and replaces nothing but noqueue.
+a qdisc of ours would make it fail. So the service waits until a device has not changed for a
+while, though not for ever, and replaces nothing but noqueue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +29,11 @@ HANDLE = 0x6E640000
 """Of our qdiscs (6e64:), which shows that they are ours."""
 SERVICE = "nodrop-qdisc.service"
 CALM_S = 0.3
-"""Time without a change after which a device's qdisc is replaced."""
+"""Time without a change after which a device's qdisc is replaced, seconds."""
+MOST_CHANGING_S = 3.0
+"""Time after which it is replaced although the device still changes, seconds."""
+RETRY_S = 5.0
+"""Time after which kept settings that could not be read are read again, seconds."""
 _LINE = re.compile(rf"(?P<kind>{KIND}|off) (?P<pattern>\S+)")
 _INACTIVE = 3
 """Exit status of 'systemctl is-active'; others are its own failures."""
@@ -117,53 +121,69 @@ def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:
     """Give devices of this network namespace their kept qdiscs, for ever.
 
     Args:
-        log: called with a line for each change and each failure.
+        log: called with a line for each change and each new failure.
         root: parent of ``etc``.
 
     Raises:
-        NodropError: the kept settings cannot be read.
+        NodropError: the kept settings cannot be read at the start. Later, devices wait for them.
     """
     Kept(root).read()
+    due: dict[int, float] = {}
+    latest: dict[int, float] = {}
+    failure = ""
+
+    def postpone(indexes: Iterable[int]) -> None:
+        now = time.monotonic()
+        for index in indexes:
+            due[index] = min(now + CALM_S, latest.setdefault(index, now + MOST_CHANGING_S))
+
     with Events() as events, Requests() as requests:
-        due = _all(requests)
+        postpone(_all(requests))
         while True:
             wait = max(min(due.values()) - time.monotonic(), 0) if due else None
             if select.select([events], [], [], wait)[0]:
                 changed = events.read()
                 if changed is None:
                     log("events were lost: all devices are checked")
-                    due.update(_all(requests))
-                else:
-                    due.update(dict.fromkeys(changed, time.monotonic() + CALM_S))
+                    changed = _all(requests)
+                postpone(changed)
             calm = [index for index, at in due.items() if at <= time.monotonic()]
+            if not calm:
+                continue
             for index in calm:
                 del due[index]
-            _give(requests, calm, Kept(root), log)
+                latest.pop(index, None)
+            try:
+                kept = Kept(root).read()
+            except NodropError as error:
+                if str(error) != failure:
+                    log(str(error))
+                failure = str(error)
+                due.update(dict.fromkeys(calm, time.monotonic() + RETRY_S))
+            else:
+                failure = ""
+                _give(requests, calm, kept, log)
 
 
-def _all(requests: Requests) -> dict[int, float]:
-    at = time.monotonic() + CALM_S
-    return {link.ifindex: at for link in requests.links() if link.kind == "tun"}
+def _all(requests: Requests) -> set[int]:
+    return {link.ifindex for link in requests.links() if link.kind == "tun"}
 
 
 def _give(
-    requests: Requests, indexes: Sequence[int], settings_file: Kept, log: Callable[[str], None]
+    requests: Requests,
+    indexes: Sequence[int],
+    kept: Mapping[str, bool],
+    log: Callable[[str], None],
 ) -> None:
-    kept: dict[str, bool] | None = None
     for index in indexes:
         link = None
         try:
             link = requests.link(index)
             if link.kind != "tun" or link.qdisc != "noqueue":
                 continue
-            if kept is None:
-                kept = settings_file.read()
             if settings.applied(kept, link.name):
                 requests.replace_root(index, kind_for(link), HANDLE)
                 log(f"{link.name}: {kind_for(link)} in place of noqueue")
-        except NodropError as error:
-            log(str(error))
-            return
         except OSError as error:
             if error.errno != errno.ENODEV:
                 log(f"{link.name if link else index}: not changed: {error.strerror}")

@@ -6,7 +6,9 @@ proof/programs/cmd_qdisc.py has them with real devices.
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from stubs import before, programs, write
 
 from nodrop.cli import main
 from nodrop.commands import set_qdisc as command
+from nodrop.errors import NodropError
 from nodrop.host import qdisc, settings, system
 from nodrop.host.qdisc import Kept
 from nodrop.host.rtnetlink import Link, Requests
@@ -175,7 +178,8 @@ class Kernel:
     """Events and requests: the root qdisc of a device changes, at last without a further event.
 
     Args:
-        states: its kinds; the test ends when the device's qdisc is read, if that is not noqueue.
+        states: its kinds, one for each event; the test ends when the device's qdisc is read, if
+            that is not noqueue.
     """
 
     def __init__(self, *states: str) -> None:
@@ -215,23 +219,68 @@ class Kernel:
         self.set.append(kind)
 
 
+class Service:
+    """The service on a fake kernel, until it changes a device."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self._patch = root, monkeypatch
+        self.log: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.log.append(text)
+        if text.startswith("vnet0: "):
+            raise KeyboardInterrupt
+
+    def run(self, kernel: Kernel) -> list[str]:
+        """Return the qdiscs that it has set."""
+        self._patch.setattr(qdisc, "Events", lambda: kernel)
+        self._patch.setattr(qdisc, "Requests", lambda: kernel)
+        with pytest.raises(KeyboardInterrupt):
+            qdisc.keep(self.line, self.root)
+        return kernel.set
+
+
+@pytest.fixture
+def service(root: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    Kept(root).keep(["vnet*"], True)
+    return Service(root, monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("states", "wanted"),
     [(("noqueue",), ["fq_codel"]), (("noqueue", "pfifo_fast", "htb"), [])],
 )
 def test_service_waits_until_a_device_is_calm(
-    root: Path, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...], wanted: list[str]
+    service: Service, states: tuple[str, ...], wanted: list[str]
 ) -> None:
     """libvirt sets noqueue, and may then delete the root qdisc and add a shaper."""
-    Kept(root).keep(["vnet*"], True)
-
-    def log(text: str) -> None:
-        assert text.startswith("vnet0: ")
-        raise KeyboardInterrupt
-
     with closing(Kernel(*states)) as kernel:
-        monkeypatch.setattr(qdisc, "Events", lambda: kernel)
-        monkeypatch.setattr(qdisc, "Requests", lambda: kernel)
-        with pytest.raises(KeyboardInterrupt):
-            qdisc.keep(log, root)
-        assert kernel.set == wanted
+        assert service.run(kernel) == wanted
+
+
+def test_service_does_not_wait_for_ever(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that comes and goes changes the carrier all the time."""
+    clock = itertools.count(step=0.01)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with closing(Kernel(*["noqueue"] * 2000)) as kernel:
+        assert service.run(kernel) == ["fq_codel"]
+        assert next(kernel._states, None) == "noqueue", "events are left"
+
+
+def test_settings_that_cannot_be_read_for_a_moment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device keeps waiting for them."""
+    read, failed = Kept.read, list[int]()
+
+    def fail(file: Kept) -> dict[str, bool]:
+        failed.append(1)
+        if 1 < len(failed) < 5:  # the first is that of the start
+            raise NodropError("It cannot be read.")
+        return read(file)
+
+    monkeypatch.setattr(Kept, "read", fail)
+    monkeypatch.setattr(qdisc, "RETRY_S", 0.01)
+    with closing(Kernel("noqueue")) as kernel:
+        assert service.run(kernel) == ["fq_codel"]
+    assert service.log[:-1] == ["It cannot be read."], "once"
