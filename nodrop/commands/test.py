@@ -132,7 +132,8 @@ def _test(arguments: argparse.Namespace, raw: Raw, device: Device, address: Addr
     name, where = device.name, arguments.netns
     with common.progress(arguments) as progress:
         with progress.step("Measure the idle round trip"):
-            idle = _summary(netns.run_inside(where, partial(round_trips, name, address, IDLE_S)))
+            trips = netns.run_inside(where, partial(round_trips, device.ifindex, address, IDLE_S))
+            idle = _summary(trips)
         if idle["lost_echoes"] == idle["echoes"]:
             raise NodropError(
                 f"{address} does not reply to echo requests through {name}.",
@@ -285,7 +286,7 @@ def _drain(device: Device, address: Address, idle_ms: float) -> None:
     """Wait until an echo takes no longer than when idle, or twice that."""
     end = time.monotonic() + DRAIN_S
     while time.monotonic() < end:
-        (trip, *_) = round_trips(device.name, address, INTERVAL_S)
+        (trip, *_) = round_trips(device.ifindex, address, INTERVAL_S)
         if trip is not None and trip <= 2 * idle_ms:
             break
 
@@ -299,11 +300,11 @@ def _phase(
     send: Callable[[socket.socket, load.Control], None] = partial(load.udp, arguments.rate)
     if arguments.tcp:
         port, kind, send = arguments.tcp, socket.SOCK_STREAM, load.tcp
-    sock = connected(device.name, address, kind, port=port)
+    sock = connected(device.ifindex, address, kind, port=port)
     with sock, load.running(send, sock, arguments.seconds + 60) as control:
         time.sleep(SETTLE_S)
         before, begun = vars(namespace("")), control.done
-        trips = round_trips(device.name, address, arguments.seconds)
+        trips = round_trips(device.ifindex, address, arguments.seconds)
         after, ended = vars(namespace("")), control.done
     socket.if_indextoname(device.ifindex)  # OSError if it was deleted meanwhile
     return {"before": before, "after": after, "trips": trips, "done": ended - begun}

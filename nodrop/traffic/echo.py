@@ -49,7 +49,7 @@ def reply(version: int, identifier: int, packet: bytes) -> int | None:
     return int(number) if (kind, code, came) == (_REPLY[version], 0, identifier) else None
 
 
-def round_trips(device: str, address: Address, seconds: float) -> list[float | None]:
+def round_trips(ifindex: int, address: Address, seconds: float) -> list[float | None]:
     """Send requests for a time, one each INTERVAL_S, and wait at most WAIT_S for the last replies.
 
     Args:
@@ -66,7 +66,7 @@ def round_trips(device: str, address: Address, seconds: float) -> list[float | N
     identifier = int.from_bytes(os.urandom(2), "big")
     sent: list[float] = []
     trips: list[float | None] = []
-    with connected(device, address, socket.SOCK_RAW, protocol) as sock:
+    with connected(ifindex, address, socket.SOCK_RAW, protocol) as sock:
         sock.setblocking(False)
         due = time.monotonic()
         last = due + seconds

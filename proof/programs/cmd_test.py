@@ -259,6 +259,15 @@ def case_device_is_deleted() -> None:
             equal_flag(True)
 
 
+def case_device_is_renamed() -> None:
+    with tunnel():
+        process = begin()
+        ip_batch([f"link set dev {NAME} name ndnew0"])
+        ended(process, 0)
+        ip_batch([f"link set dev ndnew0 name {NAME}"])
+        equal_flag(True)
+
+
 def case_another_test() -> None:
     with tunnel():
         process = begin()

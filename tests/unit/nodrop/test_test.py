@@ -36,6 +36,7 @@ from nodrop.traffic.sockets import connected
 
 Capture = pytest.CaptureFixture[str]
 PEER = ("test", NAME, "10.1.2.3")
+LOOPBACK = socket.if_nametoindex("lo")
 LOCAL = [ipaddress.ip_address(one) for one in ("127.0.0.1", "::1")]
 
 
@@ -263,7 +264,7 @@ def test_echo_messages(version: int) -> None:
 def here(address: Any) -> Any:
     """Skip the test if this machine lacks the address or the permission."""
     try:
-        return echo.round_trips("lo", address, 0.1)
+        return echo.round_trips(LOOPBACK, address, 0.1)
     except OSError as error:
         pytest.skip(str(error))
 
@@ -273,7 +274,7 @@ def test_echoes_and_udp_of_the_loopback(address: Any) -> None:
     trips = here(address)
     assert trips.count(None) == 0
     begun = time.monotonic()
-    sock = connected("lo", address, socket.SOCK_DGRAM, port=load.DISCARD)
+    sock = connected(LOOPBACK, address, socket.SOCK_DGRAM, port=load.DISCARD)
     with sock, load.running(partial(load.udp, 12), sock, 60) as control:
         while control.done < 100:
             time.sleep(0.001)
@@ -326,7 +327,7 @@ def test_tcp_of_the_loopback() -> None:
 
         thread = threading.Thread(target=take, daemon=True)
         thread.start()
-        sock = connected("lo", address, socket.SOCK_STREAM, port=port)
+        sock = connected(LOOPBACK, address, socket.SOCK_STREAM, port=port)
         with sock, load.running(load.tcp, sock, 60) as control:
             while control.done < 1 << 20:
                 time.sleep(0.001)
@@ -338,7 +339,7 @@ def test_peer_that_closes_the_connection() -> None:
     here(address)
     with socket.create_server((str(address), 0)) as server:
         port: int = server.getsockname()[1]
-        with connected("lo", address, socket.SOCK_STREAM, port=port) as sock:
+        with connected(LOOPBACK, address, socket.SOCK_STREAM, port=port) as sock:
             server.accept()[0].close()
             with pytest.raises(ConnectionError), load.running(load.tcp, sock, 60):
                 time.sleep(0.5)
