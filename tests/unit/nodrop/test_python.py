@@ -16,6 +16,7 @@ import pytest
 from schema import validate
 
 from lab.sources import REPOSITORY
+from nodrop.screen import nagios_text
 
 SCRIPTS = ("dkms/prove", "dkms/settle")
 SOURCES = [*REPOSITORY.glob("nodrop/**/*.py"), *(REPOSITORY / script for script in SCRIPTS)]
@@ -114,6 +115,13 @@ def test_one_file(python: str, file: Path) -> None:
 
 
 def test_old_python() -> None:
-    code = "import sys; sys.version_info = (3, 6, 8); import nodrop.start"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (4, "", 1)
+    def run(*words: str) -> tuple[int, list[str], list[str]]:
+        code = "import sys; sys.version_info = (3, 6, 8); import nodrop.start"
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+
+    status, out, err = run("doctor")
+    assert (status, out, len(err)) == (4, [], 1)
+    status, out, err = run("doctor", "--nagios")
+    assert (status, len(out), err) == (3, 1, [])
+    assert out[0].startswith(nagios_text(3, ""))
