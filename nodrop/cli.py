@@ -241,11 +241,12 @@ def named(argv: Sequence[str], program: Program = NODROP) -> tuple[Command, list
         words = [program.usual]
         line += words
     elif words[0] == "help":
-        if words[2:]:
+        words = [word for word in words if word not in ("help", "-h", "--help")]
+        if words[1:]:
             use = f"Use: {program.name} help [COMMAND]."
-            raise UsageError(f"Unknown argument: {words[2]}.", use)
-        line = [*words[1:], "--help"]
-        words = words[1:] or top.parse_args(line).command
+            raise UsageError(f"Unknown argument: {words[1]}.", use)
+        line = [*words, "--help"]
+        words = words or top.parse_args(line).command
     return command_of(words[0], program), line
 
 
