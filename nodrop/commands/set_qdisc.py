@@ -79,7 +79,7 @@ def _plan_kept(
         text = settings.write_command(file.file, file.lines(kept))
         plan.actions.append((text, partial(file.keep, names, on)))
     enabled, needed = file.service(), any(kept.values())
-    if enabled is not None and (enabled != needed or (needed and not _runs())):
+    if enabled is not None and (enabled != needed or (needed and not file.active())):
         words = ["systemctl", "enable" if needed else "disable", "--now", SERVICE]
         plan.actions.append((join(*words), partial(_systemctl, words)))
     does = {True: f"noqueue is replaced by {KIND}", False: "noqueue stays"}
@@ -123,11 +123,6 @@ def _replace(where: str | None, link: Link, kind: str, handle: int) -> None:
         raise NodropError(
             f"The qdisc of {link.name} cannot be replaced: {error.strerror}."
         ) from error
-
-
-def _runs() -> bool:
-    """Return whether the service runs: it may be enabled, and stopped, or failed."""
-    return proc.ask("systemctl", "is-active", "--quiet", SERVICE).returncode == 0
 
 
 def _systemctl(words: list[str]) -> None:

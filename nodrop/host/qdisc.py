@@ -83,16 +83,20 @@ class Kept:
         wants = self._root / "etc/systemd/system/multi-user.target.wants"
         return (wants / SERVICE).is_symlink()
 
+    def active(self) -> bool | None:
+        """Return whether the service runs; it may be enabled, and stopped. None: not known."""
+        with suppress(NodropError):
+            status = proc.ask("systemctl", "is-active", "--quiet", SERVICE).returncode
+            return {0: True, _INACTIVE: False}.get(status)
+        return None
+
     def obstacle(self) -> str:
         """Return why new devices get no kept qdisc: "netns", "disabled" or "dead"; "": unknown."""
         if elsewhere():
             return "netns"
         if not (enabled := self.service()):
             return "" if enabled is None else "disabled"
-        with suppress(NodropError):
-            if proc.ask("systemctl", "is-active", SERVICE).returncode == _INACTIVE:
-                return "dead"
-        return ""
+        return "dead" if self.active() is False else ""
 
 
 def kind_for(link: Link) -> str:
