@@ -45,10 +45,15 @@ MOST_NAME = 15
 """Maximum length of a device's name."""
 _NAMES = r"(?:[A-Za-z0-9_.@+*?\[\]-]|(?<=\[)!){1,64}"
 """Of names and patterns. A device whose name contains "!" has another name in udev."""
+_RULE = (
+    'ACTION=="add|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop", '
+    'KERNEL=="{}", RUN+="{} --set-priv-flags $name nodrop {}", '
+    'RUN+="{} --set-priv-flags $name nodrop {}"'
+)
 _RULE_LINE = re.compile(
-    r'ACTION=="add\|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop", '
-    rf'KERNEL=="(?P<pattern>{_NAMES})", RUN\+="\S+ --set-priv-flags \$name nodrop (?:on|off)", '
-    r'RUN\+="\S+ --set-priv-flags \$name nodrop (?P<value>on|off)"'
+    re.escape(_RULE)
+    .replace(r"\{\}", "{}")
+    .format(rf"(?P<pattern>{_NAMES})", r"\S+", "(?:on|off)", r"\S+", "(?P<value>on|off)")
 )
 NO_NAMES = (".", "..", "default", "all")
 """The kernel gives no device one of these names."""
@@ -353,10 +358,8 @@ def rule(pattern: str, on: bool) -> str:
     It sets the opposite value first: ethtool does not set a flag that has the wanted value, and
     the device would continue to follow the default.
     """
-    values = ("off", "on") if on else ("on", "off")
-    commands = [f'RUN+="{ETHTOOL} --set-priv-flags $name nodrop {value}"' for value in values]
-    tests = 'ACTION=="add|move", SUBSYSTEM=="net", TEST=="tun_flags", TEST=="/sys/module/nodrop"'
-    return ", ".join([tests, f'KERNEL=="{pattern}"', *commands])
+    before, value = ("off", "on") if on else ("on", "off")
+    return _RULE.format(pattern, ETHTOOL, before, ETHTOOL, value)
 
 
 class Rules:
