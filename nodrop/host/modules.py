@@ -42,7 +42,9 @@ UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
 _IN_INITRD = re.compile(r"/(nodrop(_tun)?|tun|tap|vhost_net)\.ko")
-_IFF_PERSIST = 0x800
+IFF_BACKPRESSURE, IFF_PERSIST = 0x0080, 0x0800
+"""Flags of a TUN or TAP device: its application requested backpressure from Linux 7.3's own driver;
+it exists without a process."""
 
 
 @dataclass(frozen=True)
@@ -438,10 +440,19 @@ def _persistent(root: Path, stale: Iterable[str]) -> Iterator[str]:
         for node in (*classes.glob("macvtap/*"), *classes.glob("ipvtap/*")):
             yield node.resolve().parents[1].name
     if {*TUNS} & {*stale}:
-        for file in classes.glob("net/*/tun_flags"):
-            with suppress(OSError, ValueError):
-                if int(file.read_text(), 16) & _IFF_PERSIST:
-                    yield file.parent.name
+        names = (file.parent.name for file in classes.glob("net/*/tun_flags"))
+        yield from (name for name in names if tun_flags(name, root) & IFF_PERSIST)
+
+
+def tun_flags(device: str, root: Path = Path("/")) -> int:
+    """Return the flags of a TUN or TAP device; 0: not known.
+
+    Args:
+        root: parent of ``sys``.
+    """
+    with suppress(OSError, ValueError):
+        return int((root / "sys/class/net" / device / "tun_flags").read_text(), 16)
+    return 0
 
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:

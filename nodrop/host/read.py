@@ -34,7 +34,7 @@ from nodrop.host.model import (
     is_shown,
     kind_of,
 )
-from nodrop.host.modules import BESIDE, TUNS
+from nodrop.host.modules import BESIDE, IFF_BACKPRESSURE, TUNS
 from nodrop.host.procfs import Holder, cgroup, content
 from nodrop.proc import ask, require
 
@@ -67,8 +67,6 @@ _RAW = re.compile(r'(?:(?<=:\{)|(?<=\d) )[^{}"]+(?=\})')
 others. No name of a device contains a colon or a space."""
 NAMESPACES_S = 20.0
 """Time limit for reading all network namespaces, seconds."""
-IFF_BACKPRESSURE = 0x0080
-"""Flag by which an application requests backpressure from the stock driver of Linux 7.3."""
 
 _Owners = dict[tuple[int, Union[str, int]], list[Owner]]
 """Key: inode of the namespace; name of a TUN or TAP device, or ifindex of a macvtap or ipvtap."""

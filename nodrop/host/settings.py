@@ -58,9 +58,6 @@ _RULE_LINE = re.compile(
 NO_NAMES = (".", "..", "default", "all")
 """The kernel gives no device one of these names."""
 FLAG = "nodrop"
-_CLASS = Path("/sys/class/net")
-_IFF_BACKPRESSURE = 0x0080
-_IFF_PERSIST = 0x0800
 _ONE_FOR_ALL = "All macvtap and ipvtap share one switch: /sys/module/tap/parameters/nodrop."
 _INSTALL = "'nodrop livepatch load' patches the running driver; 'nodrop install' replaces it."
 _INSTALL_BESIDE = "'nodrop install' installs nodrop's driver beside the built-in one."
@@ -554,11 +551,9 @@ def _read_switch(name: str) -> Switch:
         on = ethtool.private_flags(name).get(FLAG)
     except OSError as error:
         raise _device_error(name, error) from error
-    flags = 0
-    with suppress(OSError, ValueError):
-        flags = int((_CLASS / name / "tun_flags").read_text(), 16)
-    asked = on is None and bool(flags & _IFF_BACKPRESSURE)
-    return Switch(name, on, asked, bool(flags & _IFF_PERSIST))
+    flags = modules.tun_flags(name)
+    asked = on is None and bool(flags & modules.IFF_BACKPRESSURE)
+    return Switch(name, on, asked, bool(flags & modules.IFF_PERSIST))
 
 
 def _is_tun(name: str, sock: ethtool.Socket) -> bool:
