@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Optional
 
 from nodrop.enums import StrEnum
@@ -44,14 +45,17 @@ class Verdict:
         return tuple(line for line in self.fix if not line.startswith("#"))
 
 
-def _of(severity: Severity) -> Callable[..., Verdict]:
-    """Return a constructor of verdicts: of seen, cost, the lines of fix, and numbers."""
-    return lambda seen, cost="", *fix, **numbers: Verdict(severity, seen, cost, fix, numbers)
+def _verdict(
+    severity: Severity, seen: str, cost: str = "", /, *fix: str, **numbers: float
+) -> Verdict:
+    return Verdict(severity, seen, cost, fix, numbers)
 
 
-ok, note, warn, fail, skipped = map(
-    _of, (Severity.OK, Severity.NOTE, Severity.WARN, Severity.FAIL, Severity.SKIPPED)
-)
+ok = partial(_verdict, Severity.OK)
+note = partial(_verdict, Severity.NOTE)
+warn = partial(_verdict, Severity.WARN)
+fail = partial(_verdict, Severity.FAIL)
+skipped = partial(_verdict, Severity.SKIPPED)
 
 
 @dataclass(frozen=True)
