@@ -89,30 +89,31 @@ def udp(mbit_per_s: float, sock: socket.socket, control: Control) -> None:
     Args:
         mbit_per_s: the maximum, with IP headers.
     """
-    size, due, sent, failed = _size(sock), time.monotonic(), 0, 0
+    payload, due, sent, failed = _payload(sock), time.monotonic(), 0, 0
     while not control.ended:
         now = time.monotonic()
         if due > now + AHEAD_S:
             time.sleep(due - now)
             continue
         try:
-            sock.send(bytes(size - _HEADERS[sock.family]))
+            sock.send(payload)
         except BlockingIOError:  # it was blocked for long
             continue
         except OSError as error:
             failed += 1
             if error.errno not in _ANSWERS or failed > _MOST_FAILED:
                 raise
-            size = _size(sock)
+            payload = _payload(sock)
             continue
         failed = 0
         control.done = sent = sent + 1
+        size = len(payload) + _HEADERS[sock.family]
         due = max(due, now - AHEAD_S) + size * 8e-6 / mbit_per_s
 
 
-def _size(sock: socket.socket) -> int:
-    """Return the length of the longest packet, in bytes with its IP header."""
-    return min(sock.getsockopt(*_MTU[sock.family]), MOST_BYTES)
+def _payload(sock: socket.socket) -> bytes:
+    """Return the payload of the longest packet."""
+    return bytes(min(sock.getsockopt(*_MTU[sock.family]), MOST_BYTES) - _HEADERS[sock.family])
 
 
 def tcp(sock: socket.socket, control: Control) -> None:
