@@ -112,10 +112,10 @@ same_version() {
 }
 
 # installed PACKAGE: print the version of a package that is installed, possibly in part: DKMS is called
-# while a kernel is being installed. nodrop/commands/install.py has the same states.
+# while a kernel is being installed. In dpkg's other states, n and c, a package has no files.
 installed() {
 	dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null |
-		sed -n 's/^.[iUFHWt]. *//p' | sed -n 1p
+		sed -n 's/^.[^nc]. *//p' | sed -n 1p
 }
 
 # no_room PLACE: has PLACE less than 1 MB of space left?

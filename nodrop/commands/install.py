@@ -12,7 +12,6 @@ import signal
 import sys
 from pathlib import Path
 
-from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 
 PACKAGE = "nodrop-dkms"
@@ -71,12 +70,8 @@ def _uninstall(arguments: argparse.Namespace) -> int:
 
 
 def packaged() -> bool:
-    """Return whether the package is installed, possibly in part: as in dkms/lib.sh."""
-    try:
-        done = proc.ask("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", PACKAGE)
-    except NodropError:  # not Debian
-        return False
-    return done.returncode == 0 and done.stdout[1:2] in set("iUFHWt")
+    """Return whether the package has a file here, which no other installation has."""
+    return (ROOT / "usr/lib/modprobe.d/zz-nodrop.conf").exists()
 
 
 def _become(arguments: argparse.Namespace, installer: Path, *words: str) -> int:

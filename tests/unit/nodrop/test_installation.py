@@ -39,6 +39,7 @@ STUBS = {
     "uname": f"echo {KERNEL}",
     "rst2man": "exit 0",
 }
+PACKAGED = "usr/lib/modprobe.d/zz-nodrop.conf"
 NOTED = 'name=${0##*/}; echo "$name" "$@" >>"$HOST/ran"; echo "nodrop: $name" >&2'
 
 
@@ -261,7 +262,7 @@ def test_from_a_clone(host: Host) -> None:
     ]
     assert (host.root / "etc/modprobe.d/zz-nodrop.conf").exists()
     assert (local / "lib/systemd/system/nodrop-qdisc.service").exists()
-    write(host.root / "dpkg", "ii 0.3.0")
+    write(host.root / PACKAGED)
     assert host.actions("install")[-1] == SETTLE, "the package's"
 
 
@@ -285,7 +286,7 @@ def test_refused(host: Host) -> None:
     host.tree()
     assert host.run("install --source /nope") == 1
     assert host.run("-j install") == 2
-    write(host.root / "dpkg", "ii ")
+    write(host.root / PACKAGED)
     assert host.run("uninstall") == 4, "the package's"
     programs(host.root / "bin", {"id": "echo 1000"})
     assert host.run("install") == 1
@@ -295,11 +296,10 @@ def test_refused(host: Host) -> None:
 
 @pytest.mark.parametrize("state", ["ii ", "iF ", "iHR", "iU ", "iW ", "rc ", "un ", ""])
 def test_package_installed_in_part(host: Host, state: str) -> None:
-    """The command and the installer agree: the package must be removed by dpkg."""
+    """dpkg must remove it."""
     installer = host.clone() / "dkms/install"
     write(host.root / "dpkg", f"{state}0.3.0\n" if state else "")
     there = state[:1] == "i"
-    assert command.packaged() is there
     done = subprocess.run([installer, "-n", "-u"], capture_output=True, text=True, check=False)
     assert (done.returncode, "nodrop-dkms" in done.stderr) == (int(there), there)
 
