@@ -71,12 +71,12 @@ supported() {
 
 # announce KERNEL: print what it has built in, and what nodrop does there.
 announce() {
-	local kept="is built into kernel $1 and stays"
+	local stays="is built into kernel $1 and stays"
 	! has "$1" tun y || note "tun is built into kernel $1: nodrop's goes beside it (module" \
 		"nodrop_tun), loaded at boot"
-	! has "$1" vhost_net y || note "vhost_net $kept: tun drops as before for a device that" \
+	! has "$1" vhost_net y || note "vhost_net $stays: tun drops as before for a device that" \
 		"vhost_net takes packets from"
-	! has "$1" tap y || note "tap $kept: macvtap and ipvtap drop as before"
+	! has "$1" tap y || note "tap $stays: macvtap and ipvtap drop as before"
 }
 
 # headers_of KERNEL: print the package of its headers.
@@ -118,17 +118,17 @@ installed() {
 		sed -n 's/^.[^nc]. *//p' | sed -n 1p
 }
 
-# no_room PLACE: has PLACE less than 1 MB of space left?
+# no_room DIR: has DIR less than 1 MB of space left?
 no_room() {
 	local free
 	free=$(df --output=avail "$1" 2>/dev/null | tail -n 1) && [ "${free:-9999}" -lt 1024 ]
 }
 
-# whole FILE: is it a complete module?
-whole() { [ -n "$(modinfo -F vermagic "$1" 2>/dev/null)" ]; }
+# is_module FILE: is it a complete module?
+is_module() { [ -n "$(modinfo -F vermagic "$1" 2>/dev/null)" ]; }
 
 # foreign FILE: is it a complete module, and not nodrop's? nodrop's have the field "nodrop".
-foreign() { whole "$1" && [ -z "$(modinfo -F nodrop "$1" 2>/dev/null)" ]; }
+foreign() { is_module "$1" && [ -z "$(modinfo -F nodrop "$1" 2>/dev/null)" ]; }
 
 # settings NAME...: print settings of DKMS, one per line: dkms_tree, the directory of its modules;
 # mok_signing_key and mok_certificate, which sign them; sign_file, the program that signs, or

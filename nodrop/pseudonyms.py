@@ -72,11 +72,11 @@ class Pseudonyms:
             host_holders=[self._holder(holder) for holder in observation.host_holders],
         )
 
-    def kept(self, kept: Mapping[str, bool], devices: Iterable[Device]) -> dict[str, bool]:
+    def rules(self, rules: Mapping[str, bool], devices: Iterable[Device]) -> dict[str, bool]:
         """Return kept settings for the devices that a name or pattern matches."""
         names = [device.name for device in devices]
         found: dict[str, bool] = {}
-        for pattern, on in kept.items():
+        for pattern, on in rules.items():
             matched = [self.of("dev", name) for name in names if matches(pattern, name)]
             found.update(dict.fromkeys(matched or [self.of("pattern", pattern)], on))
         return found
@@ -104,24 +104,24 @@ class Pseudonyms:
             vhost_workers=[{**worker, "name": "vhost"} for worker in owner.vhost_workers],
         )
 
-    def _cgroup(self, place: Cgroup) -> Cgroup:
-        runtime, _, name = (place.container or "").partition(":")
-        unit = place.unit or ""
+    def _cgroup(self, group: Cgroup) -> Cgroup:
+        runtime, _, name = (group.container or "").partition(":")
+        unit = group.unit or ""
         made = self.of("unit", unit) + unit[unit.rfind(".") :] if unit else ""
         return Cgroup(
             unit=f"user@/{made}" if unit.startswith("user@") else made or None,
             container=f"{runtime}:{self.of('container', name)}" if name else None,
-            vm=self.of("vm", place.vm or "") or None,
+            vm=self.of("vm", group.vm or "") or None,
         )
 
     def _holder(self, holder: Holder) -> Holder:
-        place = self._cgroup(cgroup(holder.cgroup, holder.guest))
+        group = self._cgroup(cgroup(holder.cgroup, holder.guest))
         return Holder(
             pid=holder.pid,
             name=self.of("process", holder.name),
             user=min(holder.user, 1),
             netns=holder.netns,
-            cgroup=f"0::/{place.unit}" if place.unit else "",
+            cgroup=f"0::/{group.unit}" if group.unit else "",
         )
 
     def _thread(self, thread: Thread) -> Thread:
@@ -135,8 +135,8 @@ class Pseudonyms:
             system,
             kernels=[replace(one, why_not=self.text(one.why_not)) for one in system.kernels],
             waiting=[f"{self.of('process', name)} {pid}" for name, _, pid in waiting],
-            kept=self.kept(system.kept, devices),
-            kept_unread=self.text(system.kept_unread),
-            kept_qdiscs=self.kept(system.kept_qdiscs, devices),
-            kept_qdiscs_unread=self.text(system.kept_qdiscs_unread),
+            rules=self.rules(system.rules, devices),
+            rules_unread=self.text(system.rules_unread),
+            qdisc_rules=self.rules(system.qdisc_rules, devices),
+            qdisc_rules_unread=self.text(system.qdisc_rules_unread),
         )

@@ -31,33 +31,33 @@ def _complete(name: str, schema: Schema, shared: dict[str, Schema]) -> Schema:
     head: Schema = {"schema": {"const": SCHEMA}}
     if name != "error":
         head["command"] = {"const": name}
-    made = _whole({**schema, "properties": {**head, **schema["properties"]}}, shared)
+    made = _expanded({**schema, "properties": {**head, **schema["properties"]}}, shared)
     used: dict[str, Schema] = {}
     todo = [made]
     while todo:
         for key in re.findall(r'"#/\$defs/(\w+)"', json.dumps(todo.pop())):
             if key not in used:
-                used[key] = _whole(shared[key], shared)
+                used[key] = _expanded(shared[key], shared)
                 todo.append(used[key])
     made["$defs"] = used
     draft = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": draft, "title": f"nodrop -j {name}", **made}
 
 
-def _whole(schema: Schema, shared: dict[str, Schema]) -> Schema:
+def _expanded(schema: Schema, shared: dict[str, Schema]) -> Schema:
     """Return a schema with what ``schemas.json`` leaves out."""
     made = {**schema}
     for one in made.pop("allOf", ()):
-        below = _whole(shared[one["$ref"].rpartition("/")[2]], shared)
+        below = _expanded(shared[one["$ref"].rpartition("/")[2]], shared)
         made["properties"] = {**below["properties"], **made["properties"]}
     if "properties" in made:
         inner = made["properties"].items()
-        made["properties"] = {key: _whole(one, shared) for key, one in inner}
+        made["properties"] = {key: _expanded(one, shared) for key, one in inner}
         made = {"type": "object", "required": [*made["properties"]], **made}
         made.setdefault("additionalProperties", False)
     for key in ("items", "additionalProperties"):
         if isinstance(made.get(key), dict):
-            made[key] = _whole(made[key], shared)
+            made[key] = _expanded(made[key], shared)
     # The type is a word, or a list of words.
     if any(word in made.get("type", ()) for word in ("integer", "number")):
         made.setdefault("minimum", 0)

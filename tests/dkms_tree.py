@@ -127,11 +127,11 @@ class Tree:
         return self._run("dkms-model", "autoinstall").returncode
 
     def verify(self) -> int:
-        return self._run(DKMS / "place", "verify", "0.3.0").returncode
+        return self._run(DKMS / "hooks", "verify", "0.3.0").returncode
 
     def stock(self) -> int:
         """Check that the kernel finds its own modules; fail if stderr and the status disagree."""
-        done = self._run(DKMS / "place", "stock")
+        done = self._run(DKMS / "hooks", "stock")
         assert bool(done.stderr) is bool(done.returncode)
         return done.returncode
 

@@ -85,12 +85,12 @@ def _load(arguments: argparse.Namespace) -> int:
             stall_ms = Default(STALL_MS).next_load
             parameters = [] if stall_ms == STALL_MS.usual else [f"{STALL_MS.name}={stall_ms}"]
             patch.enter(folder, arguments.timeout, step.update, parameters)
-        missed = _apply_kept()
+        missed = _apply_rules()
     end = "The running drivers are patched until the next boot or 'nodrop livepatch unload'."
     return _report(arguments, actions, [end, *missed], changed=True)
 
 
-def _apply_kept() -> list[str]:
+def _apply_rules() -> list[str]:
     """Apply the kept settings to existing devices.
 
     Returns:

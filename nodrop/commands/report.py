@@ -126,8 +126,8 @@ def report_json(
         "kernels": [dict(vars(one)) for one in system.kernels],
         "modules": [*map(_module_json, modules.read(_ROOT, system.release, _MODULES))],
         "settings": {
-            "backpressure": system.kept,
-            "qdisc": None if system.kept_qdiscs_unread else system.kept_qdiscs,
+            "backpressure": system.rules,
+            "qdisc": None if system.qdisc_rules_unread else system.qdisc_rules,
             "default_backpressure": _readable(lambda: Default(BACKPRESSURE, _ROOT).next_load),
             "default_stall_ms": _readable(lambda: Default(STALL_MS, _ROOT).next_load),
         },

@@ -10,7 +10,7 @@ from nodrop import proc
 from nodrop.commands.set_plan import Plan
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, qdisc, settings
-from nodrop.host.qdisc import HANDLE, KIND, SERVICE, Kept
+from nodrop.host.qdisc import HANDLE, KIND, SERVICE, QdiscRules
 from nodrop.host.rtnetlink import Link, Requests
 from nodrop.proc import join
 
@@ -35,7 +35,7 @@ def fill(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
     on = None if arguments.value == "default" else arguments.value == KIND
     where = arguments.netns
     if not arguments.now:
-        _plan_kept(plan, Kept(), names, on, arguments)
+        _plan_rules(plan, QdiscRules(), names, on, arguments)
     links = {link.name: link for link in _links(where)}
     here = {name: link.kind == "tun" for name, link in links.items()}
     for device in settings.read_switches(where, plan.select(names, here, now=arguments.now)):
@@ -68,8 +68,8 @@ def fill(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
         )
 
 
-def _plan_kept(
-    plan: Plan, file: Kept, names: list[str], on: bool | None, arguments: argparse.Namespace
+def _plan_rules(
+    plan: Plan, file: QdiscRules, names: list[str], on: bool | None, arguments: argparse.Namespace
 ) -> None:
     if on is not None:
         qdisc.require_here()

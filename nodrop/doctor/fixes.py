@@ -17,15 +17,15 @@ from nodrop.host.settings import can_keep
 from nodrop.host.system import APT, System, headers_package
 from nodrop.proc import join
 
-_PLACE = Path(__file__).absolute().parents[2]
+_PROGRAM = Path(__file__).absolute().parents[2]
 """The directory of this command, or its file nodrop.pyz."""
-_CLONE = (_PLACE / "packaging/lay").exists()
+_CLONE = (_PROGRAM / "packaging/lay").exists()
 
 
 def command(*words: str) -> str:
     """Return a nodrop command line that works here: PATH may have no ``nodrop``."""
-    if _PLACE.is_file() and not shutil.which("nodrop"):
-        return join(sys.executable, str(_PLACE), *words)
+    if _PROGRAM.is_file() and not shutil.which("nodrop"):
+        return join(sys.executable, str(_PROGRAM), *words)
     start = ("python3", "-m") if _CLONE and not shutil.which("nodrop") else ()
     return join(*start, "nodrop", *words)
 
@@ -83,7 +83,7 @@ def install(observation: Observation) -> tuple[str, ...]:
 
 def install_command(system: System) -> str:
     """Return the command that installs nodrop; without a package of its source, from a tree."""
-    if _PLACE.is_file():
+    if _PROGRAM.is_file():
         return "# install nodrop on this machine: nodrop.pyz has no modules"
     if not (_CLONE or system.tree):
         # With the package of the command alone, 'nodrop install' has no sources.

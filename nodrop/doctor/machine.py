@@ -143,9 +143,10 @@ def default_off(observation: Observation) -> Verdict | None:
 @MACHINE("kept-settings")
 def kept_settings(observation: Observation) -> Verdict | None:
     """Devices do not have the settings that 'nodrop set' keeps, or nothing applies these."""
-    kept, tun, obstacle = observation.system.kept, observation.host.tun, observation.system.obstacle
-    if observation.system.kept_unread:
-        return skipped(observation.system.kept_unread)
+    system, tun = observation.system, observation.host.tun
+    kept, obstacle = system.rules, system.obstacle
+    if system.rules_unread:
+        return skipped(system.rules_unread)
     if not kept or not tun.loaded or obstacle == "netns":
         return None
     cost = f"what is kept for {', '.join(kept)} has no effect"
@@ -175,9 +176,9 @@ def kept_settings(observation: Observation) -> Verdict | None:
 def kept_qdiscs(observation: Observation) -> Verdict | None:
     """The service that gives devices their kept qdiscs does not run, or did not for one."""
     system = observation.system
-    if system.kept_qdiscs_unread:
-        return skipped(system.kept_qdiscs_unread)
-    wanted = [pattern for pattern, on in system.kept_qdiscs.items() if on]
+    if system.qdisc_rules_unread:
+        return skipped(system.qdisc_rules_unread)
+    wanted = [pattern for pattern, on in system.qdisc_rules.items() if on]
     if not wanted or system.qdisc_obstacle == "netns":
         return None
     log = f"# its log: journalctl -u {SERVICE}"
@@ -190,7 +191,7 @@ def kept_qdiscs(observation: Observation) -> Verdict | None:
         for link in observation.links
         if link.now.up and not (link.now.direct or link.now.tunnel or link.now.netns)
         if link.before.qdisc.kind == link.now.qdisc.kind == "noqueue"
-        if applied(system.kept_qdiscs, link.now.name)
+        if applied(system.qdisc_rules, link.now.name)
     ]
     if not left:
         return ok("devices have the qdiscs that are kept for them")

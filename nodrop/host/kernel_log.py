@@ -17,8 +17,8 @@ _MOST = 500
 _READ_S = 5.0
 """Time limit, seconds: the log may grow as fast as it is read."""
 _OURS = rf"(?:nodrop|nodrop_tun|{LIVEPATCH}|tun|tap|vhost_net)"
-_PLACE = re.compile(rf"\b[\w.]+\+0x[0-9a-f]+/0x[0-9a-f]+ \[{_OURS}(?: [0-9a-f]+)?\]")
-"""A place in the code of one of the modules, in a backtrace."""
+_FRAME = re.compile(rf"\b[\w.]+\+0x[0-9a-f]+/0x[0-9a-f]+ \[{_OURS}(?: [0-9a-f]+)?\]")
+"""A frame of a backtrace in the code of one of the modules."""
 _HEAD = re.compile(r"(?:WARNING|BUG|RIP|Oops)(?=:)")
 _ANY = re.compile(rf"{_OURS}: |livepatch: .*\b{LIVEPATCH}\b|.*\[{_OURS}[ \]]")
 _NAMELESS = re.compile(
@@ -52,7 +52,7 @@ def lines(*, names: bool, path: Path = Path("/dev/kmsg")) -> list[str]:
 
     Args:
         names: return whole lines; otherwise messages that are known to have no names, and of
-            others the places in the modules' code.
+            others the frames in the modules' code.
 
     Raises:
         OSError: the log is missing, or this process may not read it.
@@ -94,5 +94,5 @@ def _shown(text: str, *, names: bool) -> str:
         return text if _ANY.match(text) else ""
     if _NAMELESS.fullmatch(text):
         return text
-    places, head = _PLACE.findall(text), _HEAD.match(text)
-    return ": ".join([*([head[0]] if places and head else []), *places])
+    frames, head = _FRAME.findall(text), _HEAD.match(text)
+    return ": ".join([*([head[0]] if frames and head else []), *frames])

@@ -17,7 +17,7 @@ from nodrop.screen import clean
 NAME = "nodrop_live"
 CORE = "nodrop"
 TOOL_TIMEOUT_S = 60.0
-LOOK_S = 0.05
+POLL_S = 0.05
 BUILD_TIMEOUT_S = 600.0
 _PREFIX = "nodrop: "
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -222,7 +222,7 @@ class Livepatch:
             if time.monotonic() >= deadline:
                 return False
             update(f"waiting for {self._names()}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return True
 
 

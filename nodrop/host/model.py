@@ -247,8 +247,8 @@ class Device:
         Args:
             names: ``tun0``, ``vnet*``, and with a namespace ``blue/tun0``, ``blue/*``; empty: true.
         """
-        place = self.label.removesuffix(self.name)
-        own = {at + name for at in ("", place) for name in (self.name, *self.altnames)}
+        prefix = self.label.removesuffix(self.name)
+        own = {at + name for at in ("", prefix) for name in (self.name, *self.altnames)}
         return not names or any(
             name in own or matches(name, self.label if "/" in name else self.name) for name in names
         )

@@ -130,9 +130,9 @@ def other_livepatches(root: Path) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name in REPLACED:
-        for place in sorted((root / "sys/kernel/livepatch").glob(f"*/{name}")):
-            if place.parent.name != "nodrop_live":
-                found.setdefault(place.parent.name, []).append(name)
+        for folder in sorted((root / "sys/kernel/livepatch").glob(f"*/{name}")):
+            if folder.parent.name != "nodrop_live":
+                found.setdefault(folder.parent.name, []).append(name)
     return found
 
 
@@ -195,10 +195,10 @@ def _file_id(path: Path) -> str | None:
 
 
 def _build_id(data: bytes) -> str | None:
-    place = data.find(_NOTE)
-    if place < 0:
+    start = data.find(_NOTE)
+    if start < 0:
         return None
-    return data[place + len(_NOTE) : place + len(_NOTE) + 20].hex()
+    return data[start + len(_NOTE) : start + len(_NOTE) + 20].hex()
 
 
 def to_load(files: Iterable[ModuleFile]) -> bool:

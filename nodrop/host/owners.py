@@ -138,7 +138,7 @@ def _edge(epolls: list[str], files: Mapping[str, str | int], fd: int) -> list[st
     ways: dict[str, set[bool]] = {}
     for number in epolls:
         with suppress(*_GONE):
-            for match in _WATCHED.finditer(_whole(f"../fdinfo/{number}", fd)):
+            for match in _WATCHED.finditer(_read_all(f"../fdinfo/{number}", fd)):
                 events = int(match["events"], 16)
                 if events & _EPOLLIN:
                     ways.setdefault(match["file"], set()).add(bool(events & _EPOLLET))
@@ -146,7 +146,7 @@ def _edge(epolls: list[str], files: Mapping[str, str | int], fd: int) -> list[st
     return sorted(found, key=str)
 
 
-def _whole(path: str, dir_fd: int) -> str:
+def _read_all(path: str, dir_fd: int) -> str:
     """Return a file in /proc: an epoll instance may watch thousands of files."""
     with open(path, opener=lambda name, flags: os.open(name, flags, dir_fd=dir_fd)) as file:
         return file.read()

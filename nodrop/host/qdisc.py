@@ -40,7 +40,7 @@ _INACTIVE = 3
 _UNITS = tuple(f"{one}/systemd/system" for one in ("etc", "usr/local/lib", "usr/lib", "lib"))
 
 
-class Kept:
+class QdiscRules:
     """The file with the kept settings. If several match a device, the last one applies.
 
     Args:
@@ -131,7 +131,7 @@ def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:
     Raises:
         NodropError: the kept settings cannot be read at the start. Later, devices wait for them.
     """
-    Kept(root).read()
+    QdiscRules(root).read()
     due: dict[int, float] = {}
     latest: dict[int, float] = {}
     failure = ""
@@ -158,7 +158,7 @@ def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:
                 del due[index]
                 latest.pop(index, None)
             try:
-                kept = Kept(root).read()
+                kept = QdiscRules(root).read()
             except NodropError as error:
                 if str(error) != failure:
                     log(str(error))

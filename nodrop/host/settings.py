@@ -58,7 +58,7 @@ _RULE_LINE = re.compile(
 NO_NAMES = (".", "..", "default", "all")
 """The kernel gives no device one of these names."""
 FLAG = "nodrop"
-_ONE_FOR_ALL = "All macvtap and ipvtap share one switch: /sys/module/tap/parameters/nodrop."
+_SHARED_SWITCH = "All macvtap and ipvtap share one switch: /sys/module/tap/parameters/nodrop."
 _INSTALL = "'nodrop livepatch load' patches the running driver; 'nodrop install' replaces it."
 _INSTALL_BESIDE = "'nodrop install' installs nodrop's driver beside the built-in one."
 
@@ -541,7 +541,7 @@ def _read_switch(name: str) -> Switch:
     if driver != "tun":
         raise NodropError(
             f"{name} is not a TUN or TAP device.",
-            _ONE_FOR_ALL
+            _SHARED_SWITCH
             if driver in ("macvlan", "ipvlan")
             else f"Its driver is {driver}; only devices of tun can be switched."
             if driver

@@ -16,7 +16,7 @@ from nodrop.errors import NodropError
 from nodrop.host import modules
 from nodrop.host.livepatch import Livepatch
 from nodrop.host.modules import ModuleFile
-from nodrop.host.qdisc import Kept
+from nodrop.host.qdisc import QdiscRules
 from nodrop.host.settings import Rules
 
 APT = ("ubuntu", "debian")
@@ -57,10 +57,10 @@ class System:
         container: kind of this container; "": not a container.
         headers_offered: the running kernel's headers are installed, or apt has them.
         in_kernel: those of ovpn and wireguard that the running kernel has.
-        kept: settings that 'nodrop set' keeps (:meth:`Rules.read`).
-        kept_unread: why they cannot be read; "": they can.
+        rules: settings that 'nodrop set' keeps (:meth:`Rules.read`).
+        rules_unread: why they cannot be read; "": they can.
         obstacle: why they are not applied (:meth:`Rules.obstacle`).
-        kept_qdiscs, kept_qdiscs_unread, qdisc_obstacle: the same of qdiscs (:class:`qdisc.Kept`).
+        qdisc_rules, qdisc_rules_unread, qdisc_obstacle: the same of :class:`qdisc.QdiscRules`.
         livepatches: other livepatches of the drivers (:func:`modules.other_livepatches`).
     """
 
@@ -74,11 +74,11 @@ class System:
     container: str
     headers_offered: bool = True
     in_kernel: list[str] = field(default_factory=list)
-    kept: dict[str, bool] = field(default_factory=dict)
-    kept_unread: str = ""
+    rules: dict[str, bool] = field(default_factory=dict)
+    rules_unread: str = ""
     obstacle: str = ""
-    kept_qdiscs: dict[str, bool] = field(default_factory=dict)
-    kept_qdiscs_unread: str = ""
+    qdisc_rules: dict[str, bool] = field(default_factory=dict)
+    qdisc_rules_unread: str = ""
     qdisc_obstacle: str = ""
     livepatches: dict[str, list[str]] = field(default_factory=dict)
 
@@ -128,9 +128,9 @@ def read(root: Path = Path("/")) -> System:
             words = ("apt-cache", "show", "--no-all-versions", headers_package(release))
             offered = bool(proc.ask(*words).stdout)
     others = modules.read(root, release, ("ovpn", "wireguard"))
-    rules, qdiscs = Rules(root), Kept(root)
-    kept, unread = _kept(rules)
-    kept_qdiscs, qdiscs_unread = _kept(qdiscs)
+    file, qdisc_file = Rules(root), QdiscRules(root)
+    rules, unread = _read_rules(file)
+    qdisc_rules, qdiscs_unread = _read_rules(qdisc_file)
     return System(
         distribution=distribution,
         release=release,
@@ -142,17 +142,17 @@ def read(root: Path = Path("/")) -> System:
         container=_container(root),
         headers_offered=offered,
         in_kernel=[one.name for one in others if one.path or one.loaded != ""],
-        kept=kept,
-        kept_unread=unread,
-        obstacle=rules.obstacle(),
-        kept_qdiscs=kept_qdiscs,
-        kept_qdiscs_unread=qdiscs_unread,
-        qdisc_obstacle=qdiscs.obstacle() if any(kept_qdiscs.values()) else "",
+        rules=rules,
+        rules_unread=unread,
+        obstacle=file.obstacle(),
+        qdisc_rules=qdisc_rules,
+        qdisc_rules_unread=qdiscs_unread,
+        qdisc_obstacle=qdisc_file.obstacle() if any(qdisc_rules.values()) else "",
         livepatches=modules.other_livepatches(root),
     )
 
 
-def _kept(file: Rules | Kept) -> tuple[dict[str, bool], str]:
+def _read_rules(file: Rules | QdiscRules) -> tuple[dict[str, bool], str]:
     """Return the kept settings, and why they cannot be read ("": they can)."""
     try:
         return file.read(), ""

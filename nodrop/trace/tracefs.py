@@ -15,7 +15,7 @@ from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError, refused
 
 EVENT = "skb/kfree_skb"
-_PLACE = "sys/kernel/tracing"
+_MOUNT_POINT = "sys/kernel/tracing"
 _LOCKDOWN = "sys/kernel/security/lockdown"
 _LEFT = re.compile(r"nodrop_why_(?P<pid>\d+)_(?P<namespace>\d+)")
 _BUSY_S = 2.0
@@ -28,7 +28,7 @@ class Tracefs:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
-        self.path = root / _PLACE
+        self.path = root / _MOUNT_POINT
 
     def open(self) -> None:
         """Check that the files can be used, and clean up after killed runs.

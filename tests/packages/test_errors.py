@@ -164,7 +164,7 @@ def test_a_driver_of_another_package_stays(ready: Root) -> None:
         f"own=$(modinfo -k $KERNEL -n tun); mkdir -p $(dirname {theirs}); cp $own {theirs}; "
         "/etc/kernel/postinst.d/dkms $KERNEL || exit; "
         "dkms install -m nodrop -v 0.0.1 -k $KERNEL && exit 1; "
-        f"{SCRIPTS}/place stock && cmp $own {theirs}; s=$?; rm {theirs}; depmod $KERNEL; exit $s"
+        f"{SCRIPTS}/hooks stock && cmp $own {theirs}; s=$?; rm {theirs}; depmod $KERNEL; exit $s"
     )
     assert done.status == 0, done.output
     assert "is not nodrop's" in done.output

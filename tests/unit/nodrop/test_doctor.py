@@ -226,8 +226,8 @@ LEFT = both("flags", {NAME: {"tx-checksumming": True}})
 HAS = system(in_kernel=["ovpn", "wireguard"])
 TREE = system(tree=True)
 KLP = system(livepatches={"klp_7": ["tun"]})
-RULE = system(kept={"nd*": True})
-QDISC = system(kept_qdiscs={"nd*": True})
+RULE = system(rules={"nd*": True})
+QDISC = system(qdisc_rules={"nd*": True})
 EMPTY = both(f"{TX0}_ring", 0)
 STALE = modules("bb")
 TRIPS = later(f"{TX0}_guard_trips", 1)
@@ -343,19 +343,19 @@ MACHINE: list[Row] = [
     ("kept-settings", "nodrop", [RULE, later(f"flags.{NAME}.nodrop", -1)], "ok"),
     ("kept-settings", "nodrop", [RULE, system(obstacle="udev")], "warn"),
     ("kept-settings", "stock", [RULE], "warn"),
-    ("kept-settings", "stock", [system(kept_unread="The file has other lines.")], "skipped"),
+    ("kept-settings", "stock", [system(rules_unread="The file has other lines.")], "skipped"),
     ("kept-qdiscs", "noqueue", [QDISC], "warn"),
     ("kept-qdiscs", "noqueue", [DOWN, QDISC], "ok"),
     ("kept-qdiscs", "noqueue", [both("name", "blue"), QDISC], "ok"),
     ("kept-qdiscs", "noqueue", [tap(), QDISC], "ok"),
     ("kept-qdiscs", "noqueue", [both("qdiscs.0.kind", "fq_codel", first=1), QDISC], "ok"),
-    ("kept-qdiscs", "noqueue", [QDISC, system(kept_qdiscs={"nd*": True, NAME: False})], "ok"),
+    ("kept-qdiscs", "noqueue", [QDISC, system(qdisc_rules={"nd*": True, NAME: False})], "ok"),
     ("kept-qdiscs", "noqueue", [QDISC, system(qdisc_obstacle="netns")], None),
-    ("kept-qdiscs", "noqueue", [system(kept_qdiscs={"nd*": False})], None),
+    ("kept-qdiscs", "noqueue", [system(qdisc_rules={"nd*": False})], None),
     ("kept-qdiscs", "nodrop", [QDISC], "ok"),
     ("kept-qdiscs", "nodrop", [QDISC, system(qdisc_obstacle="disabled")], "warn"),
     ("kept-qdiscs", "stock", [QDISC, system(qdisc_obstacle="dead")], "warn"),
-    ("kept-qdiscs", "stock", [system(kept_qdiscs_unread="It has other lines.")], "skipped"),
+    ("kept-qdiscs", "stock", [system(qdisc_rules_unread="It has other lines.")], "skipped"),
     ("driver-stock", "stock", [], "warn"),
     ("driver-stock", "stock", [QUIET], "note"),
     ("headers-missing", "stock", [QUIET, kernels({"headers": False})], "note"),

@@ -44,7 +44,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # The command may be a file in a user's directory.
     own = tmp_path / "home/walter/nodrop.pyz"
     write(own)
-    monkeypatch.setattr(fixes, "_PLACE", own)
+    monkeypatch.setattr(fixes, "_PROGRAM", own)
     return tmp_path
 
 

@@ -28,7 +28,7 @@ FIT = f"fit {KERNEL}"
 ADD = "dkms add -m nodrop -v 0.3.0"
 INSTALL = f"dkms install -m nodrop -v 0.3.0 -k {KERNEL}"
 REMOVE = INSTALL.replace("install", "remove")
-VERIFY, STOCK, SETTLE = f"place verify 0.3.0 {KERNEL}", "place stock", "settle"
+VERIFY, STOCK, SETTLE = f"hooks verify 0.3.0 {KERNEL}", "hooks stock", "settle"
 STUBS = {
     "dpkg-query": 'cat "$HOST/dpkg" 2>/dev/null || exit 1',
     "dkms": 'echo "dkms $*" >>"$HOST/ran"; case $1 in '
@@ -57,7 +57,7 @@ class Host:
         (folder / "dkms").mkdir(parents=True)
         for name in ("install", "lib.sh", "modprobe.conf"):
             shutil.copy(REPOSITORY / "dkms" / name, folder / "dkms")
-        programs(folder / "dkms", dict.fromkeys(("fit", "place", "settle"), NOTED))
+        programs(folder / "dkms", dict.fromkeys(("fit", "hooks", "settle"), NOTED))
         write(folder / "kmod/VERSION", "0.3.0\n")
         (folder / "nodrop").mkdir()
         return folder

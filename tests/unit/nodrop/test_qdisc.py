@@ -20,7 +20,7 @@ from nodrop.cli import main
 from nodrop.commands import set_qdisc as command
 from nodrop.errors import NodropError
 from nodrop.host import qdisc, settings, system
-from nodrop.host.qdisc import Kept
+from nodrop.host.qdisc import QdiscRules
 from nodrop.host.rtnetlink import Link, Requests
 from nodrop.host.settings import Switch
 
@@ -33,7 +33,7 @@ ENABLE, DISABLE = (f"systemctl {verb} --now nodrop-qdisc.service" for verb in ("
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with systemd and the service, whose devices are vnet0 and eth0."""
     links = [Link(1, "vnet0", "tun", "pfifo", 1), Link(2, "vnet1", "bridge", "noqueue", 1)]
-    monkeypatch.setattr(command, "Kept", lambda: Kept(tmp_path))
+    monkeypatch.setattr(command, "QdiscRules", lambda: QdiscRules(tmp_path))
     monkeypatch.setattr(command, "_links", lambda _: links)
     monkeypatch.setattr(command, "_ours", lambda _: False)
     read = {"vnet0": Switch("vnet0", True, False, False)}
@@ -58,7 +58,7 @@ def test_kept_qdiscs_enable_the_service(root: Path, capsys: Capture) -> None:
     assert (device["name"], device["was"], device["now"]) == ("vnet0", "pfifo", "pfifo")
     assert answer(capsys, "set", "vnet*", *ON)["actions"] == []
     assert answer(capsys, "set", "vnet7", "qdisc", "off")["kept"]["vnet7"] == "off"
-    assert Kept(root).read() == {"vnet*": True, "vnet7": False}
+    assert QdiscRules(root).read() == {"vnet*": True, "vnet7": False}
     assert answer(capsys, "set", "vnet*", *FORGET)["actions"][1:] == [DISABLE]
     assert answer(capsys, "set", "vnet7", *FORGET)["kept"] == {}
     assert not (root / qdisc.FILE).exists()
@@ -89,11 +89,11 @@ def test_file_is_a_link(root: Path) -> None:
     (root / qdisc.FILE).symlink_to(root / "real/kept")
     assert main(["set", "vnet*", *ON]) == 0
     assert (root / qdisc.FILE).is_symlink()
-    assert Kept(root).read() == {"vnet*": True}
+    assert QdiscRules(root).read() == {"vnet*": True}
     (root / qdisc.FILE).unlink()
     (root / qdisc.FILE).symlink_to(root / qdisc.FILE)
     assert main(["set", "vnet*", *ON]) == 1, "a link to itself"
-    assert system.read(root).kept_qdiscs_unread
+    assert system.read(root).qdisc_rules_unread
 
 
 @pytest.mark.usefixtures("root")
@@ -118,7 +118,7 @@ def test_alternative_name(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: C
     assert answer(capsys, "set", long, "tap7", *ON)["kept"] == dict.fromkeys(
         ("vnet0", "tap7"), "fq_codel"
     )
-    assert Kept(root).read() == {"vnet0": True, "tap7": True}
+    assert QdiscRules(root).read() == {"vnet0": True, "tap7": True}
     with Requests() as requests:
         assert requests.named("lo").kind == ""
 
@@ -146,9 +146,9 @@ def test_service_that_does_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) 
     assert system.read(root).qdisc_obstacle == "disabled"
     (root / "run/systemd/system").rmdir()
     found = system.read(root)
-    assert (found.kept_qdiscs, found.qdisc_obstacle) == ({"vnet*": True}, "")
+    assert (found.qdisc_rules, found.qdisc_obstacle) == ({"vnet*": True}, "")
     write(root / qdisc.FILE, "other\n")
-    assert system.read(root).kept_qdiscs_unread
+    assert system.read(root).qdisc_rules_unread
     assert main(["set", "vnet*", *FORGET]) == 1
 
 
@@ -156,7 +156,7 @@ def test_without_systemd(root: Path, capsys: Capture) -> None:
     (root / "run/systemd/system").rmdir()
     assert main(["set", "vnet*", *ON]) == 0
     assert "keep-qdiscs" in capsys.readouterr().out
-    assert Kept(root).read() == {"vnet*": True}
+    assert QdiscRules(root).read() == {"vnet*": True}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ class Service:
 
 @pytest.fixture
 def service(root: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
-    Kept(root).keep(["vnet*"], True)
+    QdiscRules(root).keep(["vnet*"], True)
     return Service(root, monkeypatch)
 
 
@@ -271,15 +271,15 @@ def test_settings_that_cannot_be_read_for_a_moment(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device keeps waiting for them."""
-    read, failed = Kept.read, list[int]()
+    read, failed = QdiscRules.read, list[int]()
 
-    def fail(file: Kept) -> dict[str, bool]:
+    def fail(file: QdiscRules) -> dict[str, bool]:
         failed.append(1)
         if 1 < len(failed) < 5:  # the first is that of the start
             raise NodropError("It cannot be read.")
         return read(file)
 
-    monkeypatch.setattr(Kept, "read", fail)
+    monkeypatch.setattr(QdiscRules, "read", fail)
     monkeypatch.setattr(qdisc, "RETRY_S", 0.01)
     with closing(Kernel("noqueue")) as kernel:
         assert service.run(kernel) == ["fq_codel"]
