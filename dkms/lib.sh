@@ -11,8 +11,10 @@
 	cache=$root/var/cache/nodrop
 	logs=$root/var/log/nodrop
 	top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-	# In the order in which they are loaded. modules_for prints those of a kernel.
-	names="nodrop tun nodrop_tun vhost_net tap"
+	# Those that replace the kernel's own, and all, in the order in which they are loaded. modules_for
+	# prints those of a kernel.
+	replaced="tun vhost_net tap"
+	names="nodrop nodrop_tun $replaced"
 	oldest=6.1
 }
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin

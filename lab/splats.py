@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nodrop.host.modules import MODULES
+
 TIMESTAMP = re.compile(r"^(?:<\d+>)?\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? ?")
 """What printk puts before a line; lines of the UML program itself have none."""
 
@@ -70,7 +72,7 @@ _LAST: dict[str, tuple[re.Pattern[str], int]] = {
     "leak": (re.compile(r"(?! )"), 60),
 }
 """By kind: a pattern of the line after a report, and the report's maximum number of lines."""
-OURS = frozenset({"nodrop", "tun", "tap", "vhost_net", "nodrop_flow_test", "broken"})
+OURS = frozenset({*MODULES, "nodrop_flow_test", "broken"})
 """Modules that are nodrop's or built around its hooks; the last two belong to the tests. The
 benchmarks' modules are left out: they read counters of the scheduler."""
 MAX_DEPTH = 2

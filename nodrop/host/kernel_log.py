@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from nodrop.host.modules import MODULES
+
 LIVEPATCH = "nodrop_live"
 """The module of nodrop's livepatch."""
 _MOST = 500
 """Lines that are returned, the last ones."""
 _READ_S = 5.0
 """Time limit, seconds: the log may grow as fast as it is read."""
-_OURS = rf"(?:nodrop|nodrop_tun|{LIVEPATCH}|tun|tap|vhost_net)"
+_OURS = rf"(?:{'|'.join(MODULES)}|{LIVEPATCH})"
 _FRAME = re.compile(rf"\b[\w.]+\+0x[0-9a-f]+/0x[0-9a-f]+ \[{_OURS}(?: [0-9a-f]+)?\]")
 """A frame of a backtrace in the code of one of the modules."""
 _HEAD = re.compile(r"(?:WARNING|BUG|RIP|Oops)(?=:)")

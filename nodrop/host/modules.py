@@ -41,7 +41,7 @@ UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 """What :func:`content` raises."""
 _NOTE = b"".join(n.to_bytes(4, sys.byteorder) for n in (4, 20, 3)) + b"GNU\0"
 """The head of the ELF note with the build ID."""
-_IN_INITRD = re.compile(r"/(nodrop(_tun)?|tun|tap|vhost_net)\.ko")
+_IN_INITRD = re.compile(rf"/({'|'.join(MODULES)})\.ko")
 IFF_BACKPRESSURE, IFF_PERSIST = 0x0080, 0x0800
 """Flags of a TUN or TAP device: its application requested backpressure from Linux 7.3's own driver;
 it exists without a process."""

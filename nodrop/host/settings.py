@@ -31,7 +31,8 @@ from nodrop.proc import join
 
 HEAD = "# Made by 'nodrop set', which changes it."
 _OPTIONS_LINE = re.compile(
-    r"options (?P<key>(?:tun|nodrop_tun) nodrop(?==[01]$)|nodrop guard_ms)=(?P<value>\d+)"
+    rf"options (?P<key>(?:{'|'.join(modules.TUNS)}) nodrop(?==[01]$)|nodrop guard_ms)"
+    r"=(?P<value>\d+)"
 )
 RULES_FILE = "etc/udev/rules.d/81-nodrop-set.rules"
 OPTIONS_FILE = "etc/modprobe.d/zz-nodrop-set.conf"

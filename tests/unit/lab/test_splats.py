@@ -93,6 +93,7 @@ def race(*stacks: tuple[str, ...], head: str = "data-race in a / b", how: str = 
     [
         (((CORE, SYSCALL), (CORE, SYSCALL)), "write", True),
         (((OURS, SYSCALL), (CORE, SYSCALL)), "write", False),
+        ((("tun_net_xmit+0x1/0x90 [nodrop_tun]",), (CORE, SYSCALL)), "write", False),
         (((CORE, SYSCALL), (OURS, SYSCALL)), "write", False),
         (((CORE, OURS, SYSCALL), (CORE, SYSCALL)), "write", False),
         (((CORE, SYSCALL, SYSCALL, OURS), (CORE, SYSCALL)), "write", True),
