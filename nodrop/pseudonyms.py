@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nodrop.doctor.device import VCPU
 from nodrop.doctor.observation import Observation
+from nodrop.doctor.reader import VCPU
 from nodrop.host.model import Device, Host, Owner
 from nodrop.host.procfs import Cgroup, Holder, Thread, cgroup
 from nodrop.host.settings import matches

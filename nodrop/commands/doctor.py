@@ -12,8 +12,7 @@ from nodrop import screen
 from nodrop.commands import common
 from nodrop.commands.common import print_json
 from nodrop.commands.status import headline
-from nodrop.doctor import device as device_checks
-from nodrop.doctor import machine as machine_checks
+from nodrop.doctor import device, machine, reader
 from nodrop.doctor.findings import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
 from nodrop.doctor.observation import Link, Observation, record
 from nodrop.errors import NodropError, UsageError
@@ -24,7 +23,7 @@ from nodrop.screen import Screen, clean
 PROBLEM = 3
 """Exit status when there is a warning or a failure."""
 _LONG_S = 2.0
-MODULES = (machine_checks, device_checks)
+MODULES = (machine, device, reader)
 """Importing them has registered their checks."""
 _STYLES = {
     Severity.FAIL: "bold red",
