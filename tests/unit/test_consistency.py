@@ -29,7 +29,7 @@ from lab.sources import REPOSITORY
 from nodrop import cli
 from proof.herd import LITMUS, TWINS, code, twin_text
 from proof.selftests import PROGRAMS as PROGRAM_FOLDER
-from proof.selftests import find_cases
+from proof.selftests import find_cases, find_selftests
 from proof.sweep.rows import NAMES, VALUES, choose, excluded, parse
 
 KMOD = REPOSITORY / "kmod"
@@ -187,6 +187,12 @@ def test_the_cases_are_those_that_the_harness_runs(
     assert list(harness.by_name(cases)) == find_cases(program)
     assert all(find_cases(one) for one in PROGRAMS)
     assert find_cases(program) == ["plain", "of_mq", "of_pfifo_limit_5", "of_8"]
+
+
+def test_each_program_runs() -> None:
+    """The lab takes executable files only."""
+    programs = [path for path in PROGRAM_FOLDER.glob("*.py") if path.read_bytes()[:2] == b"#!"]
+    assert sorted(programs) == find_selftests(PROGRAM_FOLDER)
 
 
 def test_each_file_of_the_core_and_of_tap_has_a_mutant() -> None:
