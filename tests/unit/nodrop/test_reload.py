@@ -184,6 +184,12 @@ def test_commands_of_several_lines(host: Host) -> None:
     assert [line for line in host.ran if line.startswith("vpn")] == ["vpn a", "vpn b", "vpn c d"]
 
 
+def test_command_that_is_not_utf8(host: Host) -> None:
+    host.open(82, "vpn", "0::/user.slice/x.scope\n")
+    assert main(["-q", "reload", "--yes", "--stop", "vpn \udcff", "--start", "vpn b"]) == 0
+    assert b"vpn \xff\n" in (host.root / "ran").read_bytes()
+
+
 def test_another_driver_loads(host: Host, capsys: Capture) -> None:
     """The kernel refuses nodrop's, and modprobe takes its own."""
     write(host.root / "note", NOTE + bytes.fromhex(OLD))
