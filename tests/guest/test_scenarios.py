@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +16,8 @@ from lab.variant import COMPARED, Variant
 from nodrop.progress import Progress
 
 SHORT_S = 0.3
-LONGER_S = {"vpn": 1.0}
-"""Scenario -> length of a run in which TCP has to start, s."""
-REPEAT_S = 60.0
-"""How long to repeat runs with implausible metrics: the machine may have stood still."""
+LONGER_S = {"shaping": 1.0, "shaping-shares": 1.0, "vpn": 1.0}
+"""Scenario -> length of a run in which TCP has to start, or both classes must arrive, s."""
 
 CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
@@ -44,40 +39,24 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
 }
 """Scenario -> the matrix of its few cases here."""
 
-ANY = (1e-9, math.inf)
-PLAUSIBLE: dict[str, dict[str, tuple[float, float]]] = {
-    "esp": {"received_mbit_per_s": ANY, "vpn_cpu_us_per_packet": ANY},
-    "latency": {"latency_p50_ms": ANY, "latency_p99_ms": ANY},
-    "latency-rings": {"latency_p50_ms": ANY, "latency_p999_ms": ANY},
-    "macvtap-beside": {"fast_beside_ratio": ANY, "slow_read": ANY},
-    "macvtap-paths": {"delivered_pps": ANY},
-    "scale": {"busiest_queue_share": (0.2, 1), "sender_cpu_us_per_packet": ANY},
-    "scale-sizes": {"busiest_queue_share": (1, 1), "delivered_pps": ANY},
-    "shaping": {},
-    "shaping-shares": {"first_share_percent": (0, 100)},
-    "tap-qdiscs": {"delivered_pps": ANY},
-    "tcp": {"goodput_mbit_per_s": ANY, "bytes_per_packet": (60, 65600)},
-    "vhost-latency": {"latency_p50_ms": ANY, "bytes_per_packet": (1500, 65600)},
-    "vhost-qdiscs": {"delivered_pps": ANY},
-    "vhost-unpinned": {"delivered_pps": ANY},
-    "vpn": {
-        "goodput_mbit_per_s": ANY,
-        "rtt_idle_ms": (20, math.inf),
-        "rtt_mean_ms": (20, math.inf),
-        "netem_drops": (0, 0),
-    },
-    "vpn-video": {"delay_p50_ms": ANY, "pictures": (9, 9)},
+EXACT = {
+    "scale-sizes": {"busiest_queue_share": 1},
+    "vpn": {"netem_drops": 0},
+    "vpn-video": {"pictures": 9},
 }
-"""Scenario -> metrics, and their ranges on any machine."""
+"""Scenario -> metrics that do not depend on the machine's speed."""
+AT_LEAST = {"vpn": {"rtt_idle_ms": 20, "rtt_mean_ms": 20}}
 
 
 def measured(chosen: scenario.Scenario, out: Path) -> list[rundir.Run]:
-    """Run a scenario with each driver; fail unless nodrop accounts for every packet."""
+    """Run each case of a scenario once with each driver; fail unless nodrop accounts for all."""
     variants = [name for name in COMPARED if name in session.available(chosen)]
     with Progress() as progress:
         session.measure([chosen], variants, out, progress)
+    # Checks that all metrics are finite, too.
     directory = rundir.load(out)
-    assert {run.variant for run in directory.runs} == set(map(str, variants))
+    planned = {(case.name, str(name)) for case in chosen.cases() for name in variants}
+    assert {(run.case, run.variant) for run in directory.runs if not run.skipped} == planned
     # Uncounted drops of the stock drivers are in the reports, and no fault of nodrop's.
     ours = [run for run in summary.unaccounted(directory) if run.variant == Variant.NODROP]
     assert ours == []
@@ -92,15 +71,14 @@ def test_a_short_run(name: str, tmp_path: Path) -> None:
     chosen = replace(scenario.load(name), matrix=CASES[name], kernel=FLAVOUR).with_length(
         1, seconds
     )
-    ranges = {"delivered": ANY, **PLAUSIBLE[name]}
-    end = time.monotonic() + REPEAT_S
-    for attempt in itertools.count():
-        wrong = [
-            f"{run.variant}: {metric} {run.metrics[metric]}"
-            for run in measured(chosen, tmp_path / f"{attempt}")
-            for metric, (low, high) in ranges.items()
-            if not low <= run.metrics[metric] <= high
-        ]
-        if not wrong:
-            return
-        assert time.monotonic() < end, wrong
+    runs = measured(chosen, tmp_path / "run")
+    for run in runs:
+        assert chosen.metrics.keys() <= run.metrics.keys()
+    # A machine that stands still may send no UDP in such a time. TCP always connects.
+    runs = [run for run in runs if run.metrics.get("offered", run.metrics.get("sent", 1))]
+    assert runs
+    for run in runs:
+        assert run.metrics["delivered"] > 0
+        assert EXACT.get(name, {}).items() <= run.metrics.items()
+        for metric, low in AT_LEAST.get(name, {}).items():
+            assert run.metrics[metric] >= low
