@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab import meet_deadline
 from nodrop import cli, start
 from nodrop.cli import Command, Program
 
@@ -30,6 +31,7 @@ proof."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    meet_deadline()
     return cli.main(argv, PROGRAM)
 
 

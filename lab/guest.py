@@ -268,7 +268,7 @@ def collect(
     Args:
         process: the guest; the caller kills what is left of it.
         ends: the host's ends of the channels: log, output, status.
-        timeout: seconds from now; None: no limit. NODROP_DEADLINE also applies.
+        timeout: seconds from now; None: no limit. LAB_DEADLINE also applies.
         slow: factor by which boot and power-off may be slower than on a real CPU.
         on_line: called with each line of the command's output as it arrives.
         keep: a file that gets the kernel log in any case.

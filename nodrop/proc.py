@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run other programs with a timeout, leave none of their children behind, and quote words for them.
-
-``scripts/checks.py`` sets NODROP_DEADLINE for each of its stages, in seconds of CLOCK_MONOTONIC: it
-bounds every wait of ``nodrop-lab`` and of the tests. ``nodrop`` ignores it.
-"""
+"""Run other programs with a timeout, leave no child of theirs behind, and quote words for them."""
 
 from __future__ import annotations
 
@@ -22,7 +18,8 @@ from selectors import EVENT_READ, DefaultSelector
 
 from nodrop.errors import NodropError
 
-DEADLINE = "NODROP_DEADLINE"
+deadline: float | None = None
+"""When every wait ends, seconds of CLOCK_MONOTONIC; None: each has its own limit only."""
 TAIL_LINES = 30
 KILLED_S = 60.0
 """Seconds that a killed process may take to exit; its CPU may be busy."""
@@ -41,10 +38,9 @@ def at_most(seconds: float | None) -> float | None:
     Returns:
         Seconds, at least 0; None with neither a limit nor a deadline.
     """
-    end = os.environ.get(DEADLINE)
-    if end is None:
+    if deadline is None:
         return seconds
-    left = max(float(end) - time.monotonic(), 0.0)
+    left = max(deadline - time.monotonic(), 0.0)
     return left if seconds is None else min(seconds, left)
 
 

@@ -138,8 +138,6 @@ def main(cli: str = "nodrop.cli") -> int:
     """
     # Ten thousand devices are a million objects, none of them garbage: collect rarely.
     gc.set_threshold(100_000)
-    if cli == "nodrop.cli":
-        os.environ.pop("NODROP_DEADLINE", None)  # of the laboratory and of tests only
     interrupt_on_signals()
     prepare_streams()
     try:

@@ -45,6 +45,7 @@ from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lab import DEADLINE
 from lab.sources import REPOSITORY as ROOT
 from lab.sources import code
 
@@ -163,7 +164,7 @@ class Running:
                 # It must not outlive this program, however this ends.
                 ["setpriv", "--pdeathsig", "KILL", "--", *stage.argv],
                 cwd=ROOT,
-                env={**os.environ, **env, "NODROP_DEADLINE": f"{deadline:.1f}"},
+                env={**os.environ, **env, DEADLINE: f"{deadline:.1f}"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import DEADLINE, meet_deadline
 from nodrop import proc
 from nodrop.progress import Progress
 
@@ -50,6 +51,7 @@ def pytest_configure() -> None:
 
     A shell starts background jobs with SIGINT ignored, and children inherit that.
     """
+    meet_deadline()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -63,10 +65,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     limit = float(item.config.getoption("timeout", None) or 0.0)
     if not limit:
         return (yield)
-    before = os.environ.get(proc.DEADLINE)
     left = proc.at_most(limit) or 0.0
     item.add_marker(pytest.mark.timeout(left + SPARE_S if left < limit else limit))
-    os.environ[proc.DEADLINE] = f"{time.monotonic() + min(left, limit - SPARE_S):.1f}"
+    before = os.environ.get(DEADLINE)
+    os.environ[DEADLINE] = f"{time.monotonic() + min(left, limit - SPARE_S):.1f}"
+    meet_deadline()
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     running = Path(os.environ.get(RUNNING, "/nowhere"), worker)
     try:
@@ -75,9 +78,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         running.unlink(missing_ok=True)
-        os.environ.pop(proc.DEADLINE)
+        os.environ.pop(DEADLINE)
         if before:
-            os.environ[proc.DEADLINE] = before
+            os.environ[DEADLINE] = before
+        meet_deadline()
 
 
 def pytest_runtest_setup() -> None:

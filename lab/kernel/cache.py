@@ -26,7 +26,7 @@ from nodrop.errors import NodropError
 
 STAMP = ".complete.json"
 LOCK_TIMEOUT_S = 1800.0
-"""How long to wait for another run that builds the same entry, seconds; at most NODROP_DEADLINE."""
+"""How long to wait for another run that builds the same entry, seconds; at most LAB_DEADLINE."""
 
 NEEDED_BYTES = 2 << 30
 """Free disk space for the source, its package and two kernels being built."""

@@ -112,8 +112,7 @@ def _run(function: Callable[[], Any], seconds: float | None, writer: int) -> Non
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
         if seconds is not None:
             # Programs that it runs end first.
-            left = proc.at_most(seconds) or 0.0
-            os.environ[proc.DEADLINE] = str(time.monotonic() + left)
+            proc.deadline = time.monotonic() + (proc.at_most(seconds) or 0.0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, seconds + 1)
         with os.fdopen(writer, "w", encoding="utf-8") as pipe:

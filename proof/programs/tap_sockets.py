@@ -34,9 +34,9 @@ OTHER, SIBLING = "10.9.0.4", "10.9.0.2"
 def run_taps() -> None:
     """Run the program's cases with nodrop's tap.
 
-    NODROP_TAP=stock in the environment selects the stock one, to see which cases it fails.
+    LAB_TAP=stock in the environment selects the stock one, to see which cases it fails.
     """
-    run(load=lambda: drivers.load(tap_modules(os.environ.get("NODROP_TAP", "nodrop"))))
+    run(load=lambda: drivers.load(tap_modules(os.environ.get("LAB_TAP", "nodrop"))))
 
 
 def parameter(name: str, value: str) -> AbstractContextManager[None]:

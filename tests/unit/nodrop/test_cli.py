@@ -396,11 +396,6 @@ def test_bug_is_reported_by_name(raised: str, debug: str, names: str) -> None:
     assert names in err
 
 
-def test_a_variable_of_the_tests_changes_nothing() -> None:
-    code = instead("import os; print(os.environ.get('NODROP_DEADLINE'))")
-    assert end(begin([], code=code, environment={"NODROP_DEADLINE": "0"}))[1] == "None\n"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(number: int) -> None:
     code = instead("import time; print('begun', flush=True); time.sleep(60)")
