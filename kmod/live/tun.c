@@ -14,7 +14,7 @@
 #include "../compat/ptr_ring_resize.h"
 #include "../flow/nodrop_flow.h"
 #include "../flow/owner.h"
-#include "../tun/flags.h"
+#include "../tun/ethtool.h"
 
 /* Before the hooks, which redirect these names. */
 static int nodrop_live_plain_resize(struct ptr_ring **rings, int n, int size)
@@ -220,8 +220,6 @@ struct klp_func nodrop_live_tun_funcs[] = {
 
 /* Devices */
 
-#include "../tun/ethtool.h"
-
 /* The running module's operations, and a copy with nodrop's. RTNL. */
 static const struct ethtool_ops *nodrop_live_stock_ops;
 static struct ethtool_ops nodrop_live_ops;
@@ -373,3 +371,5 @@ void nodrop_live_nudge(struct net_device *dev)
 	list_for_each_entry(tfile, &tun->disabled, next)
 		nodrop_live_nudge_file(tfile);
 }
+
+#include "../tun/ethtool.c"

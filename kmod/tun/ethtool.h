@@ -1,85 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included after tun.c: the counters of each queue ("ethtool -S DEV"), and the
- * switch of a device ("ethtool --set-priv-flags DEV nodrop on|off").
+ * ethtool.c, and what the files that include it define for it.
  */
+#ifndef NODROP_TUN_ETHTOOL_H
+#define NODROP_TUN_ETHTOOL_H
 
-static const char nodrop_tun_flag_name[ETH_GSTRING_LEN] = "nodrop";
+#include <linux/ethtool.h>
+#include <linux/netdevice.h>
 
-static int nodrop_tun_sset_count(struct net_device *dev, int set)
-{
-	struct tun_struct *tun = netdev_priv(dev);
+#include "../flow/nodrop_flow.h"
 
-	switch (set) {
-	case ETH_SS_STATS:
-		/* The ethtool core warns about an empty set. */
-		if (!tun->numqueues)
-			return -EOPNOTSUPP;
-		return tun->numqueues * NODROP_STATS;
-	case ETH_SS_PRIV_FLAGS:
-		return 1;
-	default:
-		return -EOPNOTSUPP;
-	}
-}
+/* Bits of tun->flags that tun.c does not use. Set by the administrator. */
+#define NODROP_TUN_ON		0x01000000
+#define NODROP_TUN_OFF		0x02000000
 
-static void nodrop_tun_strings(struct net_device *dev, u32 set, u8 *data)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	int i, stat;
+struct tun_file;
+struct tun_struct;
 
-	if (set == ETH_SS_PRIV_FLAGS)
-		memcpy(data, nodrop_tun_flag_name, ETH_GSTRING_LEN);
-	if (set != ETH_SS_STATS)
-		return;
+/* The queue of a file; NULL if it has none. */
+static struct nodrop_queue *nodrop_tun_queue(struct tun_file *tfile);
 
-	for (i = 0; i < tun->numqueues; i++) {
-		for (stat = 0; stat < NODROP_STATS; stat++) {
-			snprintf(data, ETH_GSTRING_LEN, "tx%d_%s", i,
-				 nodrop_stat_names[stat]);
-			data += ETH_GSTRING_LEN;
-		}
-	}
-}
+/* Is flow control wanted? For nodrop_queue_bind(). */
+static const bool *nodrop_tun_on(const struct tun_struct *tun);
 
-static void nodrop_tun_stats(struct net_device *dev,
-			     struct ethtool_stats *stats, u64 *data)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	struct nodrop_queue *q;
-	int i;
-
-	for (i = 0; i < tun->numqueues; i++) {
-		q = nodrop_tun_queue(rtnl_dereference(tun->tfiles[i]));
-		if (q)
-			nodrop_queue_stats(q, data);
-		data += NODROP_STATS;
-	}
-}
-
-static u32 nodrop_tun_get_flags(struct net_device *dev)
-{
-	return READ_ONCE(*nodrop_tun_on(netdev_priv(dev)));
-}
-
-/* No txq stays stopped once this is off. */
-static int nodrop_tun_set_flags(struct net_device *dev, u32 flags)
-{
-	struct tun_struct *tun = netdev_priv(dev);
-	unsigned int now = tun->flags & ~(NODROP_TUN_ON | NODROP_TUN_OFF);
-
-	WRITE_ONCE(tun->flags,
-		   now | (flags & 1 ? NODROP_TUN_ON : NODROP_TUN_OFF));
-	nodrop_tun_bind_all(dev);
-	return 0;
-}
+/* Bind each queue to its txq, with the flags that the device has now. RTNL. */
+static void nodrop_tun_bind_all(struct net_device *dev);
 
 /* Add nodrop's operations to tun.c's own. */
-static void nodrop_tun_ethtool_add(struct ethtool_ops *ops)
-{
-	ops->get_sset_count = nodrop_tun_sset_count;
-	ops->get_strings = nodrop_tun_strings;
-	ops->get_ethtool_stats = nodrop_tun_stats;
-	ops->get_priv_flags = nodrop_tun_get_flags;
-	ops->set_priv_flags = nodrop_tun_set_flags;
-}
+static void nodrop_tun_ethtool_add(struct ethtool_ops *ops);
+
+#endif

@@ -13,7 +13,7 @@
 
 #include "../flow/nodrop_flow.h"
 #include "../flow/owner.h"
-#include "flags.h"
+#include "ethtool.h"
 
 static bool nodrop_default = true;
 module_param_named(nodrop, nodrop_default, bool, 0644);
@@ -38,7 +38,6 @@ static struct nodrop_queue *nodrop_tun_ring_queue(struct ptr_ring *ring)
 	return nodrop_tun_queue(container_of(ring, struct tun_file, tx_ring));
 }
 
-/* Is flow control wanted? For nodrop_queue_bind(). */
 static const bool *nodrop_tun_on(const struct tun_struct *tun)
 {
 	static const bool nodrop_yes = true, nodrop_no;
@@ -274,8 +273,6 @@ static struct notifier_block nodrop_tun_notifier = {
 
 /* The device and the module */
 
-#include "ethtool.h"
-
 /* tun.c's own operations and nodrop's, combined when the module loads. */
 static struct ethtool_ops nodrop_tun_ethtool_ops __ro_after_init;
 
@@ -310,3 +307,5 @@ static void __exit tun_cleanup(void)
 	/* tun.c frees its eBPF programs by call_rcu(), and does not wait. */
 	rcu_barrier();
 }
+
+#include "ethtool.c"
