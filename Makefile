@@ -19,10 +19,10 @@ demo: bootstrap ## Compare nodrop, stock and upstream's flag: a table and a plot
 	@.venv/bin/nodrop-lab demo
 
 bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour; OUT=DIR continues
-	@scripts/series short $(if $(OUT),"$(OUT)")
+	@.venv/bin/nodrop-lab bench --set short $(if $(OUT),--out "$(OUT)")
 
 bench-full: bootstrap ## All scenarios with at least ten pairs, about nine hours; OUT=DIR continues
-	@scripts/series full $(if $(OUT),"$(OUT)")
+	@.venv/bin/nodrop-lab bench --set full $(if $(OUT),--out "$(OUT)")
 
 instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=WORDS
 	@scripts/bootstrap kernels

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from lab.kernel.artifacts import resolve_commit
 from lab.roots import kernel_names
 from lab.variant import COMPARED, KNOWN, Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
-from nodrop.errors import FAILED, NodropError, UsageError
+from nodrop.errors import FAILED, INTERRUPTED, NodropError, UsageError
 
 if TYPE_CHECKING:
     from bench.rundir import RunDirectory
@@ -72,10 +73,17 @@ def _register_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser
     parser = commands.add_parser(
         "bench",
         description="Measure a scenario with all drivers in one kernel, paired and "
-        "interleaved. Prints a table, or with -j one JSON object.",
+        "interleaved. Prints a table, or with -j one JSON object (for each scenario of a set).",
     )
     parser.add_argument(
         "scenario", nargs="?", metavar="SCENARIO", help="a name from 'nodrop-lab list'"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="SET",
+        choices=scenario.sets(),
+        help="many scenarios, each into its directory below DIR: short or full. Continues what "
+        "DIR holds already; a failure does not stop the others",
     )
     parser.add_argument(
         "--pairs", type=positive_int, metavar="N", help="runs of each driver and case"
@@ -117,8 +125,10 @@ def _register_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def run_bench(arguments: argparse.Namespace) -> int:
+    if arguments.set:
+        return _run_set(arguments)
     if arguments.interrupted:
-        _refuse_others(arguments)
+        _refuse_others(arguments, "interrupted")
     elif not arguments.scenario:
         raise UsageError("Which scenario?", f"Known scenarios: {', '.join(scenario.known())}.")
     from bench import session
@@ -144,6 +154,37 @@ def run_bench(arguments: argparse.Namespace) -> int:
     return check(directory)
 
 
+def _run_set(arguments: argparse.Namespace) -> int:
+    """Run the scenarios of a set; return whether all succeeded.
+
+    Raises:
+        NodropError: the user interrupted.
+    """
+    from bench.rundir import META_NAME
+
+    _refuse_others(arguments, "set", "out")
+    out = arguments.out or default_out("bench")
+    failed = []
+    for name, length in scenario.sets()[arguments.set].items():
+        given: dict[str, Any] = {"scenario": name, "out": out / name, **length}
+        if (out / name / META_NAME).exists():
+            given = {"interrupted": out / name, "out": None}
+        try:
+            status = run_bench(argparse.Namespace(**vars(arguments) | {"set": None} | given))
+        except NodropError as error:
+            if error.status == INTERRUPTED:
+                again = f"Continue the set with: nodrop-lab bench --set {arguments.set}"
+                hint = "\n".join([error.hint, f"{again} --out {shlex.quote(str(out))}"])
+                raise NodropError(error.message, hint, INTERRUPTED) from error
+            print(f"nodrop-lab: {name}: {error}", file=sys.stderr)
+            status = error.status
+        if status:
+            failed.append(name)
+    summary = f"All results of {arguments.set} are in {out}; failed: {', '.join(failed) or 'none'}."
+    print(summary, file=sys.stderr)
+    return FAILED if failed else 0
+
+
 def _chosen(arguments: argparse.Namespace) -> Scenario:
     """Return the scenario with what the arguments change.
 
@@ -165,18 +206,19 @@ def _chosen(arguments: argparse.Namespace) -> Scenario:
     return chosen
 
 
-def _refuse_others(arguments: argparse.Namespace) -> None:
-    """Refuse other arguments with --continue.
+def _refuse_others(arguments: argparse.Namespace, *allowed: str) -> None:
+    """Refuse arguments that choose what to measure, except for these.
 
     Raises:
         UsageError: there are some.
     """
-    others = ("scenario", "pairs", "seconds", "case", "kernel", "variants", "against", "out")
-    if any(getattr(arguments, name) for name in others):
-        raise UsageError(
-            "With --continue, all other settings are those of the interrupted run.",
-            "Give only the directory: nodrop-lab bench --continue DIR",
-        )
+    choosing = ("scenario", "set", "pairs", "seconds", "case", "kernel", "variants", "against")
+    for name in (*choosing, "out", "interrupted"):
+        if getattr(arguments, name) and name not in allowed:
+            raise UsageError(
+                "--continue and --set already say what to measure.",
+                "Use: nodrop-lab bench --continue DIR, or nodrop-lab bench --set SET [--out DIR]",
+            )
 
 
 def run_list(arguments: argparse.Namespace) -> int:

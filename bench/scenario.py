@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Scenarios as data: ``scenarios.toml`` and ``metrics.toml``."""
+"""Scenarios as data: ``scenarios.toml``, ``metrics.toml`` and ``sets.toml``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.kernel.kconfig import FLAVOURS
 from nodrop.errors import NodropError, UsageError
 
 DIRECTORY = Path(__file__).resolve().parent
-"""Of the two files."""
+"""Of these files."""
 JOINS = ("geometric mean", "sum", "mean")
 """How a metric of several cases becomes one number: for rates, counts, percentages."""
 
@@ -178,6 +178,11 @@ def load(name: str, directory: Path = DIRECTORY) -> Scenario:
         raise NodropError(f"{path}: {name} names {error}, which does not exist.") from error
     except (ValueError, TypeError) as error:
         raise NodropError(f"{path}: {name} is not a valid scenario: {error}.") from error
+
+
+def sets(directory: Path = DIRECTORY) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the sets of scenarios: set -> scenario -> its ``pairs`` and ``seconds``, if given."""
+    return _read(directory / "sets.toml")
 
 
 def _with_base(name: str, scenarios: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""scripts/bootstrap on incomplete machines, scripts/checks.py and its table, scripts/series."""
+"""scripts/bootstrap on incomplete machines, scripts/checks.py and its table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from script import SCRIPTS, load
-from stubs import Done, programs, run, write
+from stubs import Done, programs, write
 
 from lab.sources import REPOSITORY
 
@@ -220,25 +220,3 @@ def test_interrupt_ends_background_stages(tmp_path: Path) -> None:
         "tests": "interrupted",
         "last": "not run",
     }
-
-
-def test_series_continues(tmp_path: Path) -> None:
-    """A failed scenario is skipped, an interrupt ends the series."""
-    script = write(tmp_path / "scripts/series", (REPOSITORY / "scripts/series").read_bytes())
-    script.chmod(0o755)
-    write(tmp_path / "bench/sets/some.txt", "# Why.\none --pairs 2\ntwo\nthree\n")
-    asked = tmp_path / "asked"
-    made = 'mkdir -p "${@: -1}"; touch "${@: -1}/meta.json"; exit "$(cat "${@: -1}.end")"'
-    programs(tmp_path / ".venv/bin", {"nodrop-lab": f'echo "$*" >>{asked}; {made}'})
-    out = tmp_path / "out"
-    for name, status in (("one", 1), ("two", 130), ("three", 0)):
-        write(out / f"{name}.end", f"{status}\n")
-    assert run(tmp_path, script, "some", out).returncode == 130
-    first = [f"bench one --pairs 2 --out {out}/one", f"bench two --out {out}/two"]
-    assert asked.read_text().splitlines() == first
-    write(out / "two.end", "0\n")
-    assert run(tmp_path, script, "some", out).returncode == 1
-    assert asked.read_text().splitlines()[2:] == [
-        *(f"bench --continue {out}/{name}" for name in ("one", "two")),
-        f"bench three --out {out}/three",
-    ]

@@ -23,11 +23,10 @@ from bench.guest.runner import KINDS
 from bench.load import Load
 from guestlib.environment import Environment, GuestError, Unsupported
 from lab import splats, uml
-from lab.cli import PROGRAM, main
+from lab.cli import main
 from lab.guest import GuestDied, GuestRun
 from lab.kernel import Artifacts, Kernel
 from lab.variant import COMPARED, Variant
-from nodrop import cli
 from nodrop.errors import NodropError, UsageError, interrupt_on_signals
 
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
@@ -207,22 +206,43 @@ def test_order(name: str) -> None:
     assert len(first) == 4 * len({run.case for run in four})
 
 
+SETS = scenario.sets()
+
+
 def test_sets() -> None:
-    chosen: dict[str, dict[str, scenario.Scenario]] = {}
-    for path in (scenario.DIRECTORY / "sets").iterdir():
-        for line in path.read_text().splitlines():
-            if line[0] != "#":
-                words = ["bench", *line.split()]
-                given = cli.parser(cli.named(words, PROGRAM)[0], PROGRAM).parse_args(words)
-                entry = scenario.load(given.scenario).with_length(given.pairs, given.seconds)
-                chosen.setdefault(path.stem, {})[entry.name] = entry
-    short, full = (chosen[name].values() for name in ("short", "full"))
+    assert all(given.keys() <= {"pairs", "seconds"} for s in SETS.values() for given in s.values())
+    short, full = (
+        [replace(scenario.load(name), **given) for name, given in SETS[chosen].items()]
+        for chosen in ("short", "full")
+    )
     timed = [name for name in scenario.known() if not scenario.load(name).is_counted]
-    assert sorted(chosen["full"]) == timed
+    assert sorted(SETS["full"]) == timed
     # The short set needs one kernel only.
     assert {entry.kind for entry in short} == {e.kind for e in full if e.kernel == "perf"}
     assert {entry.kernel for entry in short} == {"perf"}
     assert all(entry.pairs >= 10 for entry in full)
+
+
+def test_set_continues(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed scenario is skipped, an interrupt ends the set."""
+    lengths = {name: {"pairs": 1} for name in ("tap", "readers", "oneflow")}
+    monkeypatch.setattr(scenario, "sets", lambda: {"short": lengths})
+    ends = {"tap": GuestDied("The guest ended.", ""), "readers": KeyboardInterrupt()}
+
+    def stop(out: Path) -> None:
+        if out.name in ends:
+            raise ends.pop(out.name)
+
+    guest.stop, guest.stop_after = stop, 1
+    words = ["-q", "bench", "--set", "short", "--out", str(guest.out)]
+    assert main(words) == 130
+    assert [job.scenario for job in guest.ran] == ["tap", "readers"]
+    ends["oneflow"] = GuestDied("The guest ended.", "")
+    assert main(words) == 1
+    assert main(words) == 0
+    for name in lengths:
+        runs = rundir.jobs([scenario.load(name).with_length(1, None)], COMPARED)
+        assert rundir.made(guest.out / name, runs) == len(runs)
 
 
 @pytest.mark.parametrize("name", source.TREES)
@@ -399,6 +419,7 @@ def test_kernels_without_upstreams_flag() -> None:
         "instructions --case nothing",
         "tap --kernel 6.12",
         "--continue x --case tap",
+        "--set short --pairs 2",
     ],
 )
 @pytest.mark.usefixtures("guest")
