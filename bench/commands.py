@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The benchmarks' commands: ``nodrop-lab demo``, ``bench``, ``list`` and ``report``."""
+"""The benchmarks' commands: ``nodrop-lab demo``, ``bench``, ``list``, ``report``, ``digest``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench import scenario
 from bench.scenario import Scenario
+from lab.commands import refuse_json
 from lab.kernel.artifacts import resolve_commit
 from lab.roots import kernel_names
+from lab.sources import REPOSITORY
 from lab.variant import COMPARED, KNOWN, Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import FAILED, INTERRUPTED, NodropError, UsageError
@@ -34,6 +36,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     listing = commands.add_parser("list", description="List the scenarios with their titles.")
     listing.set_defaults(run=run_list)
     _register_report(commands)
+    digest = commands.add_parser(
+        "digest",
+        description="Print the digest by which results name the measured drivers and traffic "
+        "programs.",
+    )
+    digest.add_argument(
+        "tree", nargs="?", type=Path, default=REPOSITORY, metavar="TREE", help="another clone"
+    )
+    digest.set_defaults(run=run_digest)
 
 
 def _register_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -230,6 +241,16 @@ def run_list(arguments: argparse.Namespace) -> int:
     width = max(map(len, scenarios), default=0)
     for name, entry in scenarios.items():
         print(f"{name:{width}}  {entry.title}")
+    return 0
+
+
+def run_digest(arguments: argparse.Namespace) -> int:
+    from bench.source import digest
+
+    refuse_json(arguments)
+    if not (text := digest(arguments.tree)):
+        raise NodropError(f"{arguments.tree} is not a clone of nodrop.")
+    print(text)
     return 0
 
 

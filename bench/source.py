@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What was measured and where: source, machine, kernel.
 
-``python -m bench.source [TREE]`` prints the digest by which results name the measured source. It
-depends on the sources' names and contents only, so a measured tree is recognised without its git
-history.
+The source's digest depends on names and contents only, so a measured tree is recognised without its
+git history.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -96,7 +94,3 @@ def _field(path: Path, name: str) -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
-
-
-if __name__ == "__main__":
-    print(digest(Path(sys.argv[1]) if sys.argv[1:] else REPOSITORY))

@@ -262,6 +262,12 @@ def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
     assert source.describe_source()["digest"] == source.digest()
 
 
+def test_digest_of_a_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["digest"]) == 0
+    assert capsys.readouterr().out == f"{source.digest()}\n"
+    assert main(["digest", str(tmp_path)]) == 1
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the only directory with programs; each prints version 1.2.3 and fails."""
