@@ -11,15 +11,12 @@ import hashlib
 import os
 import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lab.kernel import Kernel
-from lab.kernel.artifacts import git
-from lab.sources import REPOSITORY, without_comments
-from nodrop.errors import NodropError
+from lab.sources import REPOSITORY, git, without_comments
 
 TREES = ("kmod", "guestlib/traffic")
 """Drivers and traffic programs."""
@@ -77,9 +74,8 @@ def describe_source() -> dict[str, Any]:
         source["measured_by"] = digest(REPOSITORY, GUEST)
     except OSError:
         pass
-    with suppress(NodropError):
-        if commit := git("rev-parse", "HEAD").strip():
-            source |= {"commit": commit, "modified": bool(git("status", "--porcelain"))}
+    if commit := git("rev-parse", "HEAD"):
+        source |= {"commit": commit, "modified": bool(git("status", "--porcelain"))}
     return source
 
 

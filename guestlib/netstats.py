@@ -14,6 +14,7 @@ from guestlib.environment import GuestError
 from guestlib.namespaces import inside
 from guestlib.process import tool
 from nodrop.host import ethtool
+from nodrop.host.counters import by_queue, total
 
 _SIOCGIFHWADDR = 0x8927
 
@@ -111,3 +112,8 @@ def driver_counters(name: str, *, netns: str | None = None) -> dict[str, int]:
     """Read the driver's own counters (``ethtool -S``); empty if it has none."""
     with inside(netns):
         return ethtool.stats(name)
+
+
+def sum_of_queues(name: str) -> dict[str, int]:
+    """Return nodrop's counters of a device, summed over its queues; empty if it has none."""
+    return total(by_queue(driver_counters(name)).values())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The sources of this clone: where they are, and digests of them.
+"""The sources of this clone: where they are, digests of them, and git.
 
-Imports nothing outside of Python's standard library: scripts/checks.py runs without a virtual
+Imports only nodrop and Python's standard library: scripts/checks.py runs without a virtual
 environment.
 """
 
@@ -12,7 +12,11 @@ import hashlib
 import re
 from pathlib import Path
 
+from nodrop import proc
+from nodrop.errors import NodropError
+
 REPOSITORY = Path(__file__).resolve().parents[1]
+GIT_TIMEOUT_S = 60.0
 
 _PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
 _QUOTED_OR_COMMENT = re.compile(
@@ -50,3 +54,12 @@ def code(path: Path) -> bytes:
     if path.suffix == ".py" or (interpreter.startswith(b"#!") and b"python" in interpreter):
         return ast.unparse(ast.parse(content)).encode()
     return content
+
+
+def git(*arguments: str) -> str:
+    """Run git in this clone; return its output, or "" if it fails or is not installed."""
+    try:
+        done = proc.run(["git", "-C", str(REPOSITORY), *arguments], timeout=GIT_TIMEOUT_S)
+    except NodropError:
+        return ""
+    return "" if done.status else done.output

@@ -47,7 +47,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lab import DEADLINE
 from lab.sources import REPOSITORY as ROOT
-from lab.sources import code
+from lab.sources import code, git
 
 TABLE = tomllib.loads((ROOT / "scripts/checks.toml").read_text(encoding="utf-8"))
 OUT = ROOT / "out"
@@ -301,16 +301,6 @@ def table(ended: Sequence[Ended]) -> str:
         times = f"{stage.seconds:8.0f} {stage.limit_s:6.0f}"
         rows.append(f"{stage.name:<12} {stage.outcome:<8} {times}  {tests}")
     return "\n".join(row.rstrip() for row in rows)
-
-
-def git(*words: str) -> str:
-    """Return git's output; "" outside a repository."""
-    argv = ["git", "-C", str(ROOT), *words]
-    try:
-        done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=END_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode(errors="replace").strip()
 
 
 def report(ended: Sequence[Ended], seconds: float, out: Path) -> tuple[str, dict[str, Any]]:

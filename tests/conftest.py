@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Time limits, signals, the terminal and option --part, for all tests."""
+"""Time limits, signals, the terminal, option --part, and what is built once, for all tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from pathlib import Path
 import pytest
 
 from lab import DEADLINE, meet_deadline
+from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from nodrop import proc
+from nodrop.errors import NodropError
 from nodrop.progress import Progress
+from proof.herd import Herd, ensure_herd
 
 SPARE_S = 20.0
 """A test's guests and builds are stopped so long before its limit, so it can report, seconds."""
+FLAVOUR = os.environ.get("LAB_TEST_FLAVOUR", "debug")
+"""The kernel's flavour; by default the one with lockdep and other debug options."""
 RUNNING = "LAB_RUNNING"
 """Environment variable: a directory with a file for each running test."""
 
@@ -96,3 +101,26 @@ def on_terminal(request: pytest.FixtureRequest) -> Iterator[Progress]:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled(), Progress() as progress:
         yield progress
+
+
+@pytest.fixture(scope="session")
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    with on_terminal(request) as progress:
+        return ensure_kernel(progress, FLAVOUR)
+
+
+@pytest.fixture(scope="session")
+def artifacts(kernel: Kernel, request: pytest.FixtureRequest) -> Artifacts:
+    with on_terminal(request) as progress:
+        return ensure_artifacts(kernel, progress)
+
+
+@pytest.fixture(scope="session")
+def herd(request: pytest.FixtureRequest) -> Herd:
+    """Return herd7; skip the test, and report that, if it cannot be built."""
+    try:
+        with on_terminal(request) as progress:
+            return ensure_herd(progress)
+    except NodropError as error:
+        MISSING["litmus tests"] = error.message
+        pytest.skip(f"no herd7: {error}")

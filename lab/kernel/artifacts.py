@@ -11,13 +11,13 @@ from pathlib import Path
 from lab.kernel import cache, series
 from lab.kernel.kbuild import Kernel, make
 from lab.kernel.source import fingerprint
-from lab.sources import REPOSITORY, content_hash
+from lab.sources import REPOSITORY, content_hash, git
 from nodrop import proc
 from nodrop.errors import NodropError
 from nodrop.progress import Progress
 
 BUILD_TIMEOUT_S = 300.0
-GIT_TIMEOUT_S = 60.0
+UNPACK_S = 60.0
 
 _RECIPE = 2
 _STOCK = (
@@ -131,7 +131,7 @@ def resolve_commit(commit: str) -> str:
     Raises:
         NodropError: this clone has no such commit, or the commit no modules.
     """
-    commit_hash = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+    commit_hash = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if not commit_hash or not git("ls-tree", commit_hash, "kmod/Makefile"):
         raise NodropError(
             f"{commit} is no commit with modules.",
@@ -146,17 +146,7 @@ def unpack_commit(commit: str, directory: Path) -> Path:
     archive = directory / "kmod.tar"
     scripts = ["dkms"] if git("ls-tree", commit, "dkms") else []  # older commits: in kmod
     git("archive", "-o", str(archive), commit, "kmod", *scripts)
-    done = proc.run(["tar", "-C", str(directory), "-xf", str(archive)], timeout=GIT_TIMEOUT_S)
+    done = proc.run(["tar", "-C", str(directory), "-xf", str(archive)], timeout=UNPACK_S)
     if done.status:
         raise NodropError(f"Cannot unpack the modules of {commit}: {proc.tail(done.output, 1)}")
     return directory / "kmod"
-
-
-def git(*arguments: str) -> str:
-    """Run git in this clone; return its output, or "" if it fails.
-
-    Raises:
-        NodropError: git is not installed, or did not end in time.
-    """
-    done = proc.run(["git", "-C", str(REPOSITORY), *arguments], timeout=GIT_TIMEOUT_S)
-    return "" if done.status else done.output

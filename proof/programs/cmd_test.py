@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from command import NOBODY, ended, start
-from harness import DEEP, HERE, NAME, THERE, check, drivers, each, equal, run, soon, tun
+from harness import DEEP, HERE, NAME, THERE, Reader, check, drivers, each, equal, run, soon, tun
 
 from guestlib.environment import set_sysctls, time_limit
 from guestlib.namespaces import inside, namespaces
@@ -42,23 +42,12 @@ QUICK = ("--yes", "--rate", "20", "--seconds", "1")
 PORT = 5000
 
 
-class Relay:
-    """A thread between two devices' files, slow in the first direction; a context manager."""
+class Relay(Reader):
+    """Forward between two devices' files, slowly in the first direction."""
 
     def __init__(self, near: int, far: int) -> None:
+        super().__init__(near)
         self._ways = {near: far, far: near}
-        self._near = near
-        self._stop = os.eventfd(0)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Relay:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.eventfd_write(self._stop, 1)
-        self._thread.join(time_limit(5))
-        os.close(self._stop)
 
     def _run(self) -> None:
         while self._stop not in (ready := select.select([*self._ways, self._stop], [], [])[0]):
@@ -70,7 +59,7 @@ class Relay:
                     if error.errno not in (errno.EBADFD, errno.EIO):
                         raise
                     time.sleep(PAUSE_S)
-                if source == self._near:
+                if source == self._fd:
                     time.sleep(PAUSE_S)
 
 

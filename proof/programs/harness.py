@@ -38,13 +38,14 @@ from guestlib.environment import (
     time_limit,
     wait_until,
 )
-from guestlib.netstats import driver_counters, link_counters, qdisc_counters
+from guestlib.netstats import driver_counters, link_counters, qdisc_counters, sum_of_queues
 from guestlib.pktgen import Pktgen
 from guestlib.process import ip_batch, tool
 from guestlib.tundev import IFF_TAP, IFF_TUN, MULTI_TUN, TunDevice, configure
 from guestlib.vhost_client import VhostClient
 from lab.variant import Variant
 from nodrop.host import ethtool
+from nodrop.host.counters import by_queue
 
 NAME = "ndtest0"
 HERE, THERE = "198.18.0.1", "198.18.0.2"
@@ -172,13 +173,9 @@ def backpressure_off() -> Iterator[None]:
         ethtool.set_private_flag(NAME, "nodrop", True)
 
 
-def counters(queue: int = 0, *, device: str = NAME, direction: str = "tx") -> dict[str, int]:
+def counters(queue: int = 0, *, device: str = NAME) -> dict[str, int]:
     """Return the driver's counters of one queue."""
-    prefix = f"{direction}{queue}_"
-    found = driver_counters(device)
-    return {
-        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
-    }
+    return by_queue(driver_counters(device)).get(queue, {})
 
 
 def dropped() -> int:
@@ -374,9 +371,31 @@ class Reader:
         return wait_until(lambda: self.packets >= packets, timeout, step_s=0.005)
 
 
+class EdgeReader(Reader):
+    """Read at most ``budget`` packets for each event."""
+
+    def __init__(self, fd: int, budget: int) -> None:
+        super().__init__(fd)
+        self._budget = budget
+
+    def _run(self) -> None:
+        with select.epoll() as epoll:
+            epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
+            epoll.register(self._stop, select.EPOLLIN)
+            while self._stop not in dict(epoll.poll()):
+                self.packets += sum(1 for _ in itertools.islice(packets(self._fd), self._budget))
+
+
 IPV4_UDP = b"\x45"
 PORT, SEQUENCE = slice(22, 24), slice(28, 32)
 """Offsets of a Sender's destination port and packet number, from the IPv4 header on."""
+
+
+def read_number(device: TunDevice) -> int:
+    """Read a TAP's next packet, and return its number."""
+    check(bool(select.select([device.fd], [], [], time_limit(5))[0]), "no packet to read")
+    return int.from_bytes(os.read(device.fd, 2048)[14:][SEQUENCE], "big")
+
 
 STILL_S = time_limit(2.0)
 """If no packet arrives for so long, none will. Seconds."""
@@ -437,17 +456,13 @@ def mq(queues: int) -> None:
 
 def in_rings() -> int:
     """Return the packets in all rings of the device."""
-    return sum(value for name, value in driver_counters(NAME).items() if name.endswith("_ring"))
+    return sum_of_queues(NAME).get("ring", 0)
 
 
 def drops() -> dict[str, int]:
     """Return the driver's nonzero drop counters, summed over the queues."""
-    found: dict[str, int] = {}
-    for name, value in driver_counters(NAME).items():
-        cause = name.partition("_")[2]
-        if value and cause.startswith("drop_"):
-            found[cause] = found.get(cause, 0) + value
-    return found
+    found = sum_of_queues(NAME).items()
+    return {cause: value for cause, value in found if value and cause.startswith("drop_")}
 
 
 def all_finish(senders: Iterable[Sender], timeout: float = 15) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import os
-import select
 import socket
 import sys
 import time
@@ -25,6 +23,7 @@ from harness import (
     SLOW_NS,
     THERE,
     Account,
+    EdgeReader,
     Reader,
     Sender,
     all_arrive,
@@ -38,6 +37,7 @@ from harness import (
     fill,
     flood,
     packets,
+    read_number,
     repeating,
     resize,
     run,
@@ -49,7 +49,7 @@ from harness import (
 )
 
 from guestlib.drivers import IFF_BACKPRESSURE, modules
-from guestlib.environment import Environment, time_limit
+from guestlib.environment import Environment
 from guestlib.netlink import DUMP, GenericFamily, attribute, attributes, u32
 from guestlib.netstats import link_counters, qdisc_counters
 from guestlib.process import ip_batch
@@ -71,7 +71,6 @@ SLOTS = 16
 """Few buffers of a client: when they are used up, vhost-net keeps packets that it has taken."""
 GUARD_S = 2.5
 """How long the stall guard lets a sender wait, s: two windows and some."""
-PAYLOAD = 14 + 20 + 8
 QSTATS_GET, IFINDEX, SCOPE, PER_QUEUE, STOP, WAKE = 12, 1, 4, 1, 33, 34
 """Of the netdev family of generic netlink: a command, attributes and a value."""
 
@@ -233,19 +232,8 @@ def case_slow_link() -> None:
         equal(dropped(), 0, "packets dropped")
 
 
-class EdgeReader(Reader):
-    """Read at most 16 packets for each event."""
-
-    def _run(self) -> None:
-        with select.epoll() as epoll:
-            epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
-            epoll.register(self._stop, select.EPOLLIN)
-            while self._stop not in dict(epoll.poll()):
-                self.packets += sum(1 for _ in itertools.islice(packets(self._fd), 16))
-
-
 def case_edge_triggered() -> None:
-    with tun(500, flags=TUN) as device, EdgeReader(device.fd) as reader:
+    with tun(500, flags=TUN) as device, EdgeReader(device.fd, 16) as reader:
         sender = Sender(1000)
         check(
             sender.finished(20) and reader.reaches(500),
@@ -263,11 +251,6 @@ def case_vhost_swaps() -> None:
                 time.sleep(0.005)
                 reader.attach()
         all_arrive(reader, sent.offered)
-
-
-def read_number(device: TunDevice) -> int:
-    check(bool(select.select([device.fd], [], [], time_limit(5))[0]), "no packet to read")
-    return int.from_bytes(os.read(device.fd, 2048)[PAYLOAD : PAYLOAD + 4], "big")
 
 
 def case_vhost_puts_back() -> None:

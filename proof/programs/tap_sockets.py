@@ -160,7 +160,7 @@ class Flow:
 
 
 def counters(queue: int = 0) -> dict[str, int]:
-    return harness.counters(queue, device=NAME, direction="rx")
+    return harness.counters(queue, device=NAME)
 
 
 def drops() -> dict[str, int]:

@@ -7,19 +7,17 @@ A stopped txq sends them no packet, so no edge either.
 
 from __future__ import annotations
 
-import itertools
 import select
 import time
 
 from harness import (
-    Reader,
+    EdgeReader,
     Sender,
     check,
     counters,
     drops,
     each,
     equal,
-    packets,
     parameter,
     run,
     soon,
@@ -28,21 +26,6 @@ from harness import (
 )
 
 PACKETS = 1000
-
-
-class EdgeReader(Reader):
-    """Read at most ``budget`` packets for each event."""
-
-    def __init__(self, fd: int, budget: int) -> None:
-        super().__init__(fd)
-        self.budget = budget
-
-    def _run(self) -> None:
-        with select.epoll() as epoll:
-            epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
-            epoll.register(self._stop, select.EPOLLIN)
-            while self._stop not in dict(epoll.poll()):
-                self.packets += sum(1 for _ in itertools.islice(packets(self._fd), self.budget))
 
 
 @each(8, 16, 24, 40)

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import time
 from collections.abc import Callable
 
@@ -25,6 +23,7 @@ from harness import (
     equal,
     flood,
     mq,
+    read_number,
     run,
     soon,
     start_senders,
@@ -33,7 +32,6 @@ from harness import (
 )
 
 from guestlib.drivers import IFF_BACKPRESSURE
-from guestlib.environment import time_limit
 from guestlib.netstats import link_counters
 from guestlib.process import ip_batch
 from guestlib.tracing import freed
@@ -43,13 +41,6 @@ from lab.variant import Variant
 
 SLOTS = 16
 """Few buffers of a client: when they are used up, vhost-net keeps packets that it has taken."""
-PAYLOAD = 14 + 20 + 8
-"""Offset of a datagram's payload in a frame, bytes."""
-
-
-def read_number(device: TunDevice) -> int:
-    check(bool(select.select([device.fd], [], [], time_limit(5))[0]), "no packet to read")
-    return int.from_bytes(os.read(device.fd, 2048)[PAYLOAD : PAYLOAD + 4], "big")
 
 
 def case_swap_under_load() -> None:

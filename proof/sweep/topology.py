@@ -30,7 +30,7 @@ from typing import Self
 from guestlib.environment import NO_IPV6, Environment, GuestError, set_sysctls, wait_until
 from guestlib.namespaces import inside, namespaces
 from guestlib.netlink import DONE, DUMP, ERROR, REQUEST, attributes, message, messages, raise_for
-from guestlib.netstats import dropped, mac_of, parse_snmp
+from guestlib.netstats import dropped, mac_of, parse_snmp, sum_of_queues
 from guestlib.process import ip_batch, tool
 from guestlib.taps import LOWER, veth_beyond, veth_to_far
 from guestlib.tracing import IPV4, IPV6, VLAN, freed
@@ -43,7 +43,6 @@ from guestlib.tundev import (
     TunDevice,
     configure,
 )
-from nodrop.host import ethtool
 from proof.sweep.rows import Row
 
 BYSTANDER = "nd9"
@@ -389,12 +388,7 @@ class Dut:
         (DEVICE / "tx_queue_len").write_text(str(slots))
 
     def counters(self) -> dict[str, int]:
-        """Return the driver's counters, summed over the queues."""
-        found: dict[str, int] = {}
-        for name, value in ethtool.stats(NAME).items():
-            word = name.partition("_")[2]
-            found[word] = found.get(word, 0) + value
-        return found
+        return sum_of_queues(NAME)
 
     def dropped(self) -> int:
         """Return the device's counter of drops on the way to its reader."""

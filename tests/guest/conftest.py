@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tests in guests: the kernel and the modules, built once and then cached; the shared guests."""
+"""Tests in guests: the shared guests."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable
@@ -11,14 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import on_terminal
+from conftest import FLAVOUR
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from proof import selftests
-
-FLAVOUR = os.environ.get("LAB_TEST_FLAVOUR", "debug")
-"""The kernel's flavour; by default the one with lockdep and other debug options."""
 
 COMPAT = Path(__file__).parents[1] / "compat"
 PROGRAMS = [
@@ -61,15 +56,3 @@ def time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         passed[0] += 3600.0
 
     return pass_by
-
-
-@pytest.fixture(scope="session")
-def kernel(request: pytest.FixtureRequest) -> Kernel:
-    with on_terminal(request) as progress:
-        return ensure_kernel(progress, FLAVOUR)
-
-
-@pytest.fixture(scope="session")
-def artifacts(kernel: Kernel, request: pytest.FixtureRequest) -> Artifacts:
-    with on_terminal(request) as progress:
-        return ensure_artifacts(kernel, progress)

@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import FLAVOUR
 
-from guest.conftest import FLAVOUR
 from lab import guest, uml
 from lab.kernel import Kernel
 from lab.kernel.kbuild import make

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import FLAVOUR
 from pseudo_terminal import Terminal
 
-from guest.conftest import FLAVOUR
 from lab import guest, uml
 from lab.guest import DiedAtBoot
 from lab.kernel import Artifacts, Kernel

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import FLAVOUR
 
 from bench import rundir, scenario, session
 from bench.report import summary
-from guest.conftest import FLAVOUR
 from guestlib.vpns import KINDS
 from lab.variant import COMPARED, Variant
 from nodrop.progress import Progress

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from accounting import account, check_case, check_report
+from conftest import FLAVOUR
 
-from guest.conftest import FLAVOUR, PROGRAMS, guest_of
+from guest.conftest import PROGRAMS, guest_of
 from lab.kernel import Artifacts, Kernel
 from proof.selftests import Report, find_cases, find_kunit, run_kunit, run_selftest, run_together
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import MISSING, on_terminal
 
 from nodrop import proc
-from nodrop.errors import NodropError
-from proof.herd import LITMUS, TWINS, Herd, Twin, ensure_herd, twin_text
+from proof.herd import LITMUS, TWINS, Herd, Twin, twin_text
 
 MODEL = Path(__file__).parents[2] / "proof/spin" / "queue.pml"
 LIMIT_S = 120.0
@@ -46,16 +44,6 @@ BROKEN = {
     "TRIP": ("the guard does not trip", "consumer that goes", "!(backlog)"),
     "STALL": ("an empty ring does not end a stall", "consumer that goes", "stalled"),
 }
-
-
-@pytest.fixture(scope="session")
-def herd(request: pytest.FixtureRequest) -> Herd:
-    try:
-        with on_terminal(request) as progress:
-            return ensure_herd(progress)
-    except NodropError as error:
-        MISSING["litmus tests"] = error.message
-        pytest.skip(f"no herd7: {error}")
 
 
 def verify(folder: Path, optimization: str, *defines: str) -> str:

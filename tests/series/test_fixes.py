@@ -15,15 +15,14 @@ from pathlib import Path
 
 import pytest
 from accounting import account
-from conftest import MISSING, on_terminal
+from conftest import on_terminal
 
 from lab.guest import GuestDied
 from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel, kconfig
 from lab.kernel.source import ensure_source, patches
 from lab.sources import REPOSITORY
-from nodrop.errors import NodropError
 from nodrop.progress import Progress
-from proof.herd import Herd, ensure_herd
+from proof.herd import Herd
 from proof.selftests import find_cases, run_selftest
 
 STOCK, FIXED = "debug", "series-fixes"
@@ -58,16 +57,6 @@ def guest(request: pytest.FixtureRequest) -> Guest:
             return kernel, ensure_artifacts(kernel, progress)
 
     return get
-
-
-@pytest.fixture(scope="session")
-def herd(request: pytest.FixtureRequest) -> Herd:
-    try:
-        with on_terminal(request) as progress:
-            return ensure_herd(progress)
-    except NodropError as error:
-        MISSING["litmus tests of series/fixes"] = error.message
-        pytest.skip(f"no herd7: {error}")
 
 
 def test_kernels_differ_by_the_patches_only() -> None:

@@ -13,30 +13,17 @@ from pathlib import Path
 
 import pytest
 from accounting import account
-from conftest import on_terminal
-from guest.conftest import FLAVOUR
+from conftest import FLAVOUR
 from guest.test_sweep import ROWS, assert_holds, sweep
 
 from lab import uml
-from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel, series
+from lab.kernel import Artifacts, Kernel, series
 from lab.sources import REPOSITORY
 from lab.variant import Variant
 from proof.selftests import PROGRAMS, run_selftest
 
 SELFTEST = Path("tools/testing/selftests/net/tun_backpressure.py")
 LIMIT_S = 400.0
-
-
-@pytest.fixture(scope="module")
-def kernel(request: pytest.FixtureRequest) -> Kernel:
-    with on_terminal(request) as progress:
-        return ensure_kernel(progress, FLAVOUR)
-
-
-@pytest.fixture(scope="module")
-def artifacts(kernel: Kernel, request: pytest.FixtureRequest) -> Artifacts:
-    with on_terminal(request) as progress:
-        return ensure_artifacts(kernel, progress)
 
 
 def driver_of(kernel: Kernel) -> Variant:

@@ -125,6 +125,7 @@ def clone(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
         subprocess.run([*git, *words], check=True, timeout=60)
     monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script.sources, "REPOSITORY", tmp_path)
     monkeypatch.setattr(script, "OUT", tmp_path / "out")
     return tmp_path
 
