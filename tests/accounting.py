@@ -11,7 +11,7 @@ from proof.selftests import CaseResult, Outcome, Report
 
 SKIPS = (
     # program, flavour of the kernel, prefix of the reason
-    ("qemu", "*", "there is no qemu-system-x86_64"),
+    ("qemu.py", "*", "there is no qemu-system-x86_64"),
     ("cmd_drops.py", "*", "no bpftrace, or the kernel has no types"),
     # test_three_cpus has a guest of its own.
     ("tun_trace.py", "*", "3 CPUs are needed"),
