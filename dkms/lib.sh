@@ -23,8 +23,8 @@ umask 022
 note() { printf 'nodrop: %s\n' "$*" >&2; }
 die() { note "$@"; exit 1; }
 
-# config KERNEL OPTION...: does the kernel's configuration have a line that begins with an OPTION? Strings
-# have no quotes there.
+# config KERNEL OPTION...: does the kernel's configuration have a line that begins with an OPTION?
+# Strings have no quotes there.
 config() {
 	local file=$modules/$1/build/include/config/auto.conf option
 	shift
@@ -33,8 +33,8 @@ config() {
 	done
 }
 
-# has KERNEL NAME y|m: is NAME built into the kernel (y), or a module of it (m)? Without headers, what
-# is not known to be built in counts as a module.
+# has KERNEL NAME y|m: is NAME built into the kernel (y), or a module of it (m)? Without headers,
+# what is not known to be built in counts as a module.
 has() {
 	if [ -r "$modules/$1/build/include/config/auto.conf" ]; then
 		config "$1" "${2^^}=$3"
@@ -62,8 +62,8 @@ supported() {
 		note "kernel $1 is older than Linux $oldest, the oldest that nodrop supports"
 		return 1
 	elif has "$1" tun y && has "$1" vhost_net y; then
-		note "kernel $1 has both tun and vhost_net built in: nodrop would have no effect, because such a" \
-			"vhost_net refuses the devices of nodrop's tun"
+		note "kernel $1 has both tun and vhost_net built in: nodrop would have no effect, because" \
+			"such a vhost_net refuses the devices of nodrop's tun"
 		return 1
 	elif ! has "$1" tun y && ! has "$1" tun m; then
 		note "kernel $1 has no tun (CONFIG_TUN), so there is nothing to replace"
@@ -113,8 +113,8 @@ same_version() {
 	[ "${1%.*}.$((sub > 255 ? 255 : sub))" = "$2" ]
 }
 
-# installed PACKAGE: print the version of a package that is installed, possibly in part: DKMS is called
-# while a kernel is being installed. In dpkg's other states, n and c, a package has no files.
+# installed PACKAGE: print the version of a package that is installed, possibly in part: DKMS is
+# called while a kernel is being installed. In dpkg's other states, n and c, a package has no files.
 installed() {
 	dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null |
 		sed -n 's/^.[^nc]. *//p' | sed -n 1p
