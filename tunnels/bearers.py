@@ -41,6 +41,9 @@ def _sctp(family: int, here: str, there: str) -> None:
     for netns in (None, FAR):
         with inside(netns):
             set_sysctls(dict.fromkeys(("net/sctp/udp_port", "net/sctp/encap_port"), f"{SCTP_PORT}"))
+            # Nothing is lost: retransmissions would only be due to a machine that stands still.
+            set_sysctls(dict.fromkeys(("net/sctp/rto_max", "net/sctp/rto_initial"), "3600000"))
+            set_sysctls({"net/sctp/rto_min": "3600000"})
     # A packet socket cannot receive SCTP's GSO packets.
     tool(["ethtool", "-K", BELOW, "tx-sctp-segmentation", "off"])
     with inside(FAR):

@@ -49,6 +49,9 @@ _SETTINGS = {
     "net/ipv6/mld_qrv": "1",
     "net/ipv6/conf/default/mldv2_unsolicited_report_interval": "1",
     "net/ipv4/igmp_qrv": "1",
+    # No probe of a stale neighbour while packets are recorded.
+    "net/ipv4/neigh/default/delay_first_probe_time": "3600",
+    "net/ipv6/neigh/default/delay_first_probe_time": "3600",
 }
 _COUNTED = ("IpOut", "IpFrag", "IpExtOut", "Ip6Out", "Ip6Frag")
 
