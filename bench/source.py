@@ -7,7 +7,6 @@ git history.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Sequence
@@ -15,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lab import sources
 from lab.kernel import Kernel
-from lab.sources import REPOSITORY, git, without_comments
+from lab.sources import REPOSITORY, code, git
 
 TREES = ("kmod", "guestlib/traffic")
 """Drivers and traffic programs."""
@@ -31,7 +31,7 @@ def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
 
     Tests do not count, and neither do comments in C.
     """
-    total = hashlib.sha256()
+    files = []
     for tree in trees:
         top = repository / tree
         if not top.exists():
@@ -39,12 +39,10 @@ def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             name = path.relative_to(repository)
             if path.suffix in (".c", ".h", ".py", ".toml") and "test" not in name.parts:
-                content = path.read_bytes()
-                if path.suffix in (".c", ".h"):
-                    content = without_comments(content.decode()).encode()
-                total.update(f"{name}\0".encode())
-                total.update(hashlib.sha256(content).digest())
-    return total.hexdigest()[:LENGTH]
+                # With Python's comments: docs name digests that were made so.
+                content = path.read_bytes() if path.suffix in (".py", ".toml") else code(path)
+                files.append((str(name), content))
+    return sources.digest(files)[:LENGTH]
 
 
 def describe_machine() -> dict[str, Any]:

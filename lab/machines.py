@@ -11,7 +11,6 @@ drivers, because DKMS may move the originals while nodrop's are installed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,8 +160,8 @@ class Machine:
 def ensure_packages(progress: Progress) -> tuple[Path, ...]:
     """Return nodrop's Debian packages, rebuilt by ``make deb`` if a source has changed."""
     trees = [REPOSITORY / name for name in _PACKAGED]
-    pages = (_digest(REPOSITORY / name) for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md"))
-    key = cache.digest(content_hash(*trees), *pages)
+    pages = [REPOSITORY / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")]
+    key = cache.digest(content_hash(*trees, *pages))
 
     def make(temporary: Path, _final: Path) -> None:
         with progress.step("Build nodrop's packages"):
@@ -220,7 +219,7 @@ def _package_layer(
     return roots.ensure_layer(
         kernel.root,
         script.format(package=package),
-        inputs=[_digest(package)],
+        inputs=[content_hash(package)],
         over=over,
         share=[package.parent],
     )
@@ -240,10 +239,6 @@ def _tools_layer(kernel: DebianKernel) -> roots.Layer:
     script = _TOOLS.format(**names, release=kernel.release)
     shared = [traffic, _FOREIGN]
     return roots.ensure_layer(kernel.root, script, inputs=[content_hash(*shared)], share=shared)
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def bootable(

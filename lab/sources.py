@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from nodrop import proc
@@ -24,19 +25,25 @@ _QUOTED_OR_COMMENT = re.compile(
 )
 
 
-def content_hash(*trees: Path) -> str:
-    """Return a hash of the names, modes and contents of all source files in directories."""
+def digest(files: Iterable[tuple[str, bytes]]) -> str:
+    """Return a digest of files' names and contents, in their order."""
     total = hashlib.sha256()
-    for tree in trees:
-        for path in sorted(tree.rglob("*")):
-            inside = path.relative_to(tree)
-            hidden = any(part.startswith(".") for part in inside.parts)
-            if hidden or path.suffix in _PRODUCTS or not path.is_file():
-                continue
-            mode = path.stat().st_mode & 0o111
-            total.update(f"{tree.name}/{inside}\0{mode}\0".encode())
-            total.update(hashlib.sha256(path.read_bytes()).digest())
+    for name, content in files:
+        total.update(f"{name}\0".encode())
+        total.update(hashlib.sha256(content).digest())
     return total.hexdigest()
+
+
+def content_hash(*trees: Path) -> str:
+    """Return a digest of names, modes and contents: of files, and all sources in directories."""
+    return digest(
+        (f"{tree.name}/{path.relative_to(tree)}\0{path.stat().st_mode & 0o111}", path.read_bytes())
+        for tree in trees
+        for path in ([tree] if tree.is_file() else sorted(tree.rglob("*")))
+        if not any(part.startswith(".") for part in path.relative_to(tree).parts)
+        and path.suffix not in _PRODUCTS
+        and path.is_file()
+    )
 
 
 def without_comments(text: str) -> str:

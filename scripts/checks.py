@@ -24,7 +24,6 @@ import argparse
 import ctypes
 import fcntl
 import functools
-import hashlib
 import json
 import os
 import shlex
@@ -45,7 +44,7 @@ from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lab import DEADLINE
+from lab import DEADLINE, sources
 from lab.sources import REPOSITORY as ROOT
 from lab.sources import code, git
 
@@ -369,24 +368,23 @@ def find(name: str, part: str = "") -> list[Check]:
 
 
 @functools.cache
-def file_digest(path: Path) -> str:
-    """Return a digest of a file, of C and Python without comments."""
+def content(path: Path) -> bytes:
+    """Return a file's content, of C and Python without comments; empty if it is missing."""
     try:
-        return hashlib.sha256(code(path)).hexdigest()
+        return code(path)
     except (OSError, ValueError, SyntaxError):
-        return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
+        return path.read_bytes() if path.is_file() else b""
 
 
 def digest(check: Check) -> str:
-    total = hashlib.sha256(f"{check.run} {check.kernels}".encode())
     covers = [
         path
         for word in check.covers.split()
         for path in (TABLE["paths"][word[1:]].split() if word[0] == "@" else [word])
     ]
-    for name in filter(None, git("ls-files", "-z", "--", *covers, ":!results").split("\0")):
-        total.update(f"{name}\0{file_digest(ROOT / name)}\0".encode())
-    return total.hexdigest()[:16]
+    names = filter(None, git("ls-files", "-z", "--", *covers, ":!results").split("\0"))
+    files = [(name, content(ROOT / name)) for name in names]
+    return sources.digest([(f"{check.run} {check.kernels}", b""), *files])[:16]
 
 
 def run_check(check: Check) -> int:

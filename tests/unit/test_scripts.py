@@ -140,7 +140,7 @@ def only(script: ModuleType, monkeypatch: pytest.MonkeyPatch, command: str) -> A
 
 def change(script: ModuleType, path: Path, text: str) -> None:
     path.write_text(text)
-    script.file_digest.cache_clear()
+    script.content.cache_clear()
 
 
 def test_every_row_can_be_run(script: ModuleType, tmp_path: Path) -> None:
