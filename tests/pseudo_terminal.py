@@ -20,7 +20,7 @@ TIME_LIMIT_S = 60.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[=>()][0B]?|\x1b\][^\a\x1b]*(?:\a|\x1b\\)|\r")
 
 
-class Terminal:
+class PseudoTerminal:
     """A program and its terminal; a context manager that hangs up.
 
     Args:

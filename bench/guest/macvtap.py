@@ -43,7 +43,7 @@ FILL_S = 0.4
 
 
 @dataclass(frozen=True)
-class Reader:
+class TapReader:
     """A running reader of a tap.
 
     Attributes:
@@ -66,7 +66,7 @@ class TapKind(Kind):
 
     def start_reader(
         self, tap: LinkTap, stack: ExitStack, *, cpu: int = -1, work_ns: int = 0, rest_ns: int = 0
-    ) -> Reader:
+    ) -> TapReader:
         """Read a tap with read(), vhost-net or not at all.
 
         Args:
@@ -75,16 +75,16 @@ class TapKind(Kind):
         """
         kind = self.choice("reader", "read", "vhost", "none")
         if kind == "none":
-            return Reader(lambda: 0, lambda: 0)
+            return TapReader(lambda: 0, lambda: 0)
         if kind == "vhost":
             client = VhostClient(
                 self.environment, tap.fd, work_ns=work_ns, rest_ns=rest_ns, cpu=cpu, worker_cpu=cpu
             )
             stack.enter_context(client)
-            return Reader(lambda: client.packets, lambda: client.end().packets)
+            return TapReader(lambda: client.packets, lambda: client.end().packets)
         program = self.tun_reader(tap.fd, "--tap", cpu=cpu, work_ns=work_ns, rest_ns=rest_ns)
         stack.enter_context(program)
-        return Reader(lambda: program.cpu_ns, lambda: int(program.result()["packets"]))
+        return TapReader(lambda: program.cpu_ns, lambda: int(program.result()["packets"]))
 
     def sockets(
         self, address: str, senders: int, seconds: float, *, cpu: int = -1, rate: int = 0

@@ -14,7 +14,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness import check, equal, one_cpu, soon
-from tap_sockets import MOST, Flow, counters, drain, drops, parameter, run_taps, segmenting, sockets
+from tap_sockets import (
+    MOST,
+    TapFlow,
+    counters,
+    drain,
+    drops,
+    parameter,
+    run_taps,
+    segmenting,
+    sockets,
+)
 
 from guestlib.environment import time_limit
 from guestlib.process import ip_batch
@@ -28,14 +38,14 @@ GUARD_MS = "1000"
 ROUNDS = 100
 
 
-def fill(flow: Flow) -> None:
+def fill(flow: TapFlow) -> None:
     """Send until every socket would block; guard_ms starts only then, however long that took."""
     with parameter("guard_ms", "0"):
         flow.fill()
         check(all(map(charged, flow.sockets)), "a socket is not charged")
 
 
-def released(flow: Flow, most_s: float) -> None:
+def released(flow: TapFlow, most_s: float) -> None:
     """Fail unless all sockets are uncharged within time_limit(most_s)."""
     started = time.monotonic()
     flow.uncharged()
@@ -49,7 +59,7 @@ def case_no_reader() -> None:
         topology("sibling") as tap,
         sockets(MANY, "sib") as made,
     ):
-        flow, before = Flow(made), rx_dropped()
+        flow, before = TapFlow(made), rx_dropped()
         fill(flow)
         queued = sum(flow.sent)
         released(flow, 3)
@@ -62,7 +72,7 @@ def case_no_reader() -> None:
         equal(rx_dropped() - before, lost, "packets counted as dropped")
         # The reader returns: it gets all queued packets, and senders block again.
         equal(flow.read(tap.fd), queued + 500, "queued packets")
-        again = Flow(made)
+        again = TapFlow(made)
         with parameter("guard_ms", "0"):
             again.fill()
             equal(sum(again.sent), queued, "packets until all sockets block again")
@@ -70,7 +80,7 @@ def case_no_reader() -> None:
         again.uncharged()
         equal(rx_dropped() - before, lost, "packets dropped after the reader came back")
         # The reader stalls again.
-        last = Flow(made)
+        last = TapFlow(made)
         fill(last)
         released(last, 6)
         equal(counters()["guard_trips"], 2, "guard trips")
@@ -79,7 +89,7 @@ def case_no_reader() -> None:
 def case_sleeping_sender_is_woken() -> None:
     """A blocking send() returns when the guard uncharges the socket's frames."""
     with parameter("guard_ms", GUARD_MS), topology("sibling"), sockets(1, "sib") as made:
-        fill(Flow(made))
+        fill(TapFlow(made))
         made[0].settimeout(time_limit(10))
         started = time.monotonic()
         made[0].send(bytes(1000))
@@ -90,7 +100,7 @@ def case_reader_takes_one_frame_while_the_guard_trips() -> None:
     """The remaining frames are uncharged once the reader has stalled again."""
     with topology("sibling") as tap, sockets(MANY, "sib") as made, one_cpu():
         for _ in range(ROUNDS):
-            flow, before = Flow(made), counters()["guard_trips"]
+            flow, before = TapFlow(made), counters()["guard_trips"]
             fill(flow)
             with parameter("guard_ms", GUARD_MS):
                 # The guard wakes the socket half way; this process preempts it.
@@ -113,7 +123,7 @@ def case_ring_is_resized_between_two_samples() -> None:
         topology("sibling") as tap,
         sockets(1, "sib") as made,
     ):
-        flow = Flow(made)
+        flow = TapFlow(made)
         fill(flow)
         for slots in range(501, 504):
             released(flow, 3)
@@ -149,7 +159,7 @@ def case_most_charged_frames() -> None:
         sockets(100, "sib") as made,
     ):
         segmenting(made)
-        flow = Flow(made, size=6000)
+        flow = TapFlow(made, size=6000)
         flow.fill(most=100)
         soon(lambda: drops().get("drop_full", 0) > 0, lambda: f"{counters()}")
         for _ in range(8):
@@ -164,7 +174,7 @@ def case_most_charged_frames() -> None:
 def case_vhost_puts_frames_back() -> None:
     """The guard also uncharges frames that vhost-net had taken from the ring."""
     with topology("sibling") as tap, sockets(1, "sib") as made:
-        flow, vhost = Flow(made), EmptyVhost()
+        flow, vhost = TapFlow(made), EmptyVhost()
         flow.fill(most=20)
         # It takes a batch of all, and has no buffer to write them to.
         equal(vhost.backend(RX, tap.fd), 0, "errno of the backend")
@@ -215,7 +225,7 @@ def case_file_is_closed() -> None:
         topology("sibling") as tap,
         sockets(MANY, "sib") as made,
     ):
-        flow = Flow(made)
+        flow = TapFlow(made)
         fill(flow)
         os.close(os.dup(tap.fd))
         check(all(map(charged, made)), "a socket is not charged")
@@ -247,7 +257,7 @@ def case_device_is_deleted() -> None:
         topology("sibling") as tap,
         sockets(MANY, "sib") as made,
     ):
-        flow = Flow(made)
+        flow = TapFlow(made)
         fill(flow)
         check(sum(flow.sent) > 0, "no packet was sent")
         ip_batch([f"link delete dev {NAME}"])

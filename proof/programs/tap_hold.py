@@ -17,7 +17,7 @@ from harness import check, each, equal, one_cpu, packets, soon
 from tap_sockets import (
     OTHER,
     SIBLING,
-    Flow,
+    TapFlow,
     counters,
     drain,
     drops,
@@ -51,7 +51,7 @@ MANY = 16
 @each("veth", "sibling", "ipvlan-l2", "ipvlan-l3")
 def case_ingress_path(path: str) -> None:
     with topology(path) as tap, sockets(MANY, SENDERS[path]) as made:
-        flow, before = Flow(made), rx_dropped()
+        flow, before = TapFlow(made), rx_dropped()
         flow.fill()
         check(counters()["over"] > 0, "no frame found the ring full")
         # Reading some frames lets some sockets send.
@@ -75,7 +75,7 @@ def case_no_wmem_surcharge() -> None:
         sockets(MANY, "sib") as many,
         sockets(1, "sib") as last,
     ):
-        flows = [Flow(made) for made in (first, many, last)]
+        flows = [TapFlow(made) for made in (first, many, last)]
         flows[0].send_one(0)
         flows[1].fill()
         flows[2].send_one(0)
@@ -125,9 +125,9 @@ def case_server_with_a_slow_and_a_fast_guest() -> None:
         sockets(MANY, "sib") as to_slow,
         sockets(1, "sib", connected=False) as made,
     ):
-        slow = Flow(to_slow)
+        slow = TapFlow(to_slow)
         slow.fill()
-        server, slow_sent, fast_sent = Flow(made), 0, 0
+        server, slow_sent, fast_sent = TapFlow(made), 0, 0
         while server.send_one(0, ADDRESS):
             slow_sent += 1
             fast_sent += server.send_one(0, OTHER)
@@ -185,7 +185,7 @@ def case_segments_are_counted() -> None:
         sockets(1, "sib") as made,
     ):
         segmenting(made)
-        flow, before = Flow(made, size=2000), rx_dropped()
+        flow, before = TapFlow(made, size=2000), rx_dropped()
         flow.send_one(0)
         soon(lambda: rx_dropped() - before == 15, lambda: f"{rx_dropped() - before} counted")
         equal(drops(), {"drop_off": 1, "drop_rest": 14}, "causes of drops")
@@ -217,7 +217,7 @@ def case_echo_replies() -> None:
                 lambda: any(map(is_reply, packets(other.fd))),
                 lambda number=number: f"the other guest gets no reply after {number}",
             )
-        flow = Flow(made)
+        flow = TapFlow(made)
         flow.fill()
         send_requests(tap.fd, MAC, ADDRESS, 100)
         came = 0

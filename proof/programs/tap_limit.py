@@ -8,7 +8,7 @@ import os
 import socket
 
 from harness import check, each, equal, soon
-from tap_sockets import MOST, Flow, counters, drain, drops, run_taps, sockets
+from tap_sockets import MOST, TapFlow, counters, drain, drops, run_taps, sockets
 
 from guestlib.environment import GuestError
 from guestlib.process import ip_batch
@@ -32,7 +32,7 @@ def copying(sock: socket.socket) -> None:
 def bound(ring: int, most: int) -> None:
     """Fail unless exactly ``most`` charged frames are queued until they are read."""
     with topology("sibling", ring=ring) as tap, sockets(MANY, "sib") as made:
-        flow, before = Flow(made), rx_dropped()
+        flow, before = TapFlow(made), rx_dropped()
         flow.send_one(0)
         one = charged(made[0])
         flow.fill(most=most + 500)
@@ -68,7 +68,7 @@ def case_a_longer_ring_takes_no_less_than_with_stock() -> None:
         sockets(1, "sib") as distant,
     ):
         copying(distant[0])
-        flow, copies = Flow(made), Flow(distant)
+        flow, copies = TapFlow(made), TapFlow(distant)
         flow.fill(most=ring)
         for most in range(256, RESERVE + 1, 256):
             copies.fill(most=most)
@@ -90,7 +90,7 @@ def case_the_longest_ring() -> None:
             equal(counters()["limit"], LONGEST, "the limit")
         else:
             check(False, f"txqueuelen {INT_MAX} was accepted")
-        flow = Flow(made)
+        flow = TapFlow(made)
         flow.send_one(0)
         flow.read_all(tap.fd, 1)
 
@@ -104,7 +104,7 @@ def case_other_frames_are_counted_by_themselves() -> None:
         sockets(1, "sib") as distant,
     ):
         copying(distant[0])
-        flow, copies = Flow(made), Flow(distant)
+        flow, copies = TapFlow(made), TapFlow(distant)
         flow.fill()
         full = counters()["ring"]
         check(full > 2 * ring, f"only {full} frames are charged")
@@ -135,7 +135,7 @@ def case_a_smaller_ring_keeps_what_it_holds() -> None:
         sockets(1, "sib") as distant,
     ):
         copying(distant[0])
-        flow, copies, before = Flow(made), Flow(distant), rx_dropped()
+        flow, copies, before = TapFlow(made), TapFlow(distant), rx_dropped()
         flow.fill(most=4500)
         for most in range(250, RESERVE + 1, 250):
             copies.fill(most=most)
@@ -155,7 +155,7 @@ def case_each_queue_is_counted() -> None:
     with topology("sibling") as tap, sockets(16, "sib") as made:
         second = os.open(tap.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            flow = Flow(made)
+            flow = TapFlow(made)
             flow.fill(most=200)
             soon(lambda: sum(in_rings()) == sum(flow.sent), lambda: f"{in_rings()}")
             check(min(in_rings()) > 0, f"{in_rings()}")

@@ -81,7 +81,7 @@ def segmenting(made: Sequence[socket.socket]) -> None:
         sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 100)
 
 
-class Flow:
+class TapFlow:
     """Numbered packets of several sockets, sent and received.
 
     Args:

@@ -197,7 +197,7 @@ class Multicast(RowSender):
         self.sock.sendto(numbered(number), (GROUP, self.port(number), 0, self.scope))
 
 
-class Packet(RowSender):
+class PacketSocket(RowSender):
     bypass = False
 
     def _set_up(self) -> None:
@@ -220,13 +220,13 @@ class Packet(RowSender):
         self.sock.sendto(self.head + packet, self.to)
 
 
-class Bypass(Packet):
+class Bypass(PacketSocket):
     """The same, with PACKET_QDISC_BYPASS."""
 
     bypass = True
 
 
-class Xdp(Packet):
+class Xdp(PacketSocket):
     """Frames that arrive on a veth, where XDP redirects them to the device."""
 
     def __enter__(self) -> Self:
@@ -310,9 +310,9 @@ class TcpSender(RowSender):
 KINDS: dict[str, type[RowSender]] = {
     "udp": Udp,
     "tcp": TcpSender,
-    "packet": Packet,
+    "packet": PacketSocket,
     "bypass": Bypass,
-    "bridged": Packet,
+    "bridged": PacketSocket,
     "forwarded": Forwarded,
     "xdp": Xdp,
     "icmp": Icmp,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from conftest import FLAVOUR
-from pseudo_terminal import Terminal
+from pseudo_terminal import PseudoTerminal
 
 from lab import guest, uml
 from lab.guest import DiedAtBoot
@@ -289,20 +289,20 @@ def test_ending_the_host_side_leaves_nothing(
     assert left(before) == set()
 
 
-def lab_run(*words: str) -> Terminal:
+def lab_run(*words: str) -> PseudoTerminal:
     program = Path(sys.executable).with_name("nodrop-lab")
-    return Terminal([program, "run", "--flavour", FLAVOUR, *words], {"TERM": "xterm"})
+    return PseudoTerminal([program, "run", "--flavour", FLAVOUR, *words], {"TERM": "xterm"})
 
 
 @pytest.fixture
-def shell(artifacts: Artifacts) -> Iterator[Terminal]:
+def shell(artifacts: Artifacts) -> Iterator[PseudoTerminal]:
     assert artifacts
     with lab_run() as made:
         made.sees(PROMPT)
         yield made
 
 
-def test_shell_runs_and_terminal_is_restored(shell: Terminal) -> None:
+def test_shell_runs_and_terminal_is_restored(shell: PseudoTerminal) -> None:
     assert shell.settings() != shell.before
     shell.press("stty size; cat /sys/module/tun/version\r")
     shell.sees(r"30 100\n\d")
@@ -313,7 +313,7 @@ def test_shell_runs_and_terminal_is_restored(shell: Terminal) -> None:
     assert shell.settings() == shell.before
 
 
-def test_ctrl_c_reaches_the_guest(shell: Terminal) -> None:
+def test_ctrl_c_reaches_the_guest(shell: PseudoTerminal) -> None:
     shell.press("echo before; sleep 600\r")
     shell.sees(r"before\n")
     time.sleep(0.5)
@@ -326,7 +326,7 @@ def test_ctrl_c_reaches_the_guest(shell: Terminal) -> None:
     assert shell.ends() == 0
 
 
-def test_its_size_follows(shell: Terminal) -> None:
+def test_its_size_follows(shell: PseudoTerminal) -> None:
     shell.press("trap 'stty size' WINCH; echo $((6 * 7)); sleep 600 & wait\r")
     shell.sees(r"42\n")
     shell.resize(40, 120)
@@ -337,7 +337,7 @@ def test_its_size_follows(shell: Terminal) -> None:
     ("end", "status"), [("escape", 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)]
 )
 def test_terminal_is_restored_whatever_ends_the_run(
-    shell: Terminal, end: str | signal.Signals, status: int
+    shell: PseudoTerminal, end: str | signal.Signals, status: int
 ) -> None:
     shell.press("trap '' INT TERM HUP; sleep 600\r")
     shell.sees("sleep 600")
@@ -353,7 +353,7 @@ def test_terminal_is_restored_whatever_ends_the_run(
             assert mark not in (folder / "cmdline").read_bytes()
 
 
-def test_terminal_is_restored_after_a_panic(shell: Terminal) -> None:
+def test_terminal_is_restored_after_a_panic(shell: PseudoTerminal) -> None:
     shell.press("echo c >/proc/sysrq-trigger\r")
     assert shell.ends() == 1
     assert shell.settings() == shell.before

@@ -22,7 +22,7 @@ BUILD_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Root:
+class WritableRoot:
     """One Debian root, with a layer that keeps changes.
 
     Attributes:
@@ -73,7 +73,7 @@ class Root:
 @contextmanager
 def layer(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, release: Release
-) -> Iterator[Root]:
+) -> Iterator[WritableRoot]:
     """Create a layer on a release's root, with all its kernels, for the block."""
     if os.geteuid() != 0:
         pytest.skip("Debian roots are entered by chroot, which needs root.")
@@ -81,14 +81,14 @@ def layer(
         kernels = tuple(ensure_kernel(name, progress) for name in release.kernels)
     upper = tmp_path_factory.mktemp("layer") / "upper"
     upper.mkdir()
-    yield Root(kernels, upper)
+    yield WritableRoot(kernels, upper)
     shutil.rmtree(upper)
 
 
 @pytest.fixture(scope="module")
 def root(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Root]:
+) -> Iterator[WritableRoot]:
     with layer(request, tmp_path_factory, RELEASES[0]) as fresh:
         yield fresh
 
@@ -96,7 +96,7 @@ def root(
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.kernels[0])
 def debian(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Root]:
+) -> Iterator[WritableRoot]:
     """A layer on each Debian in turn: DKMS 3.0 in bookworm, 3.2 in trixie."""
     with layer(request, tmp_path_factory, request.param) as fresh:
         yield fresh

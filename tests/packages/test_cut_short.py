@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packages.conftest import Root, build
+from packages.conftest import WritableRoot, build
 from packages.test_packages import dkms_of
 
 KILL = """#!/bin/bash
@@ -36,7 +36,7 @@ def package() -> Path:
     return dkms_of(build())
 
 
-def loads_something(root: Root, places: tuple[str, ...]) -> None:
+def loads_something(root: WritableRoot, places: tuple[str, ...]) -> None:
     """Fail unless each kernel finds an intact tun in one of the places."""
     for kernel in root.releases:
         file = root.module(kernel, "tun")
@@ -47,19 +47,19 @@ def loads_something(root: Root, places: tuple[str, ...]) -> None:
                 root.succeed(f"modinfo -F vermagic {line.split()[1]} | grep -q .")
 
 
-def stand_in(root: Root, program: str, script: str) -> None:
+def stand_in(root: WritableRoot, program: str, script: str) -> None:
     file = f"/var/cut/{program}"
     root.succeed(f"mkdir -p /var/cut; cat >{file} <<'END'\n{script}END\nchmod 755 {file}")
 
 
-def purge(root: Root) -> None:
+def purge(root: WritableRoot) -> None:
     root.succeed("dpkg --purge nodrop-dkms", 580)
     loads_something(root, ("/kernel/drivers/",))
     root.succeed("test ! -e /var/lib/dkms/nodrop")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed(debian: Root, package: Path, moment: str) -> None:
+def test_killed(debian: WritableRoot, package: Path, moment: str) -> None:
     program, pattern, half = MOMENTS[moment]
     stand_in(debian, program, KILL.format(program=program, pattern=pattern, half=half))
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_killed(debian: Root, package: Path, moment: str) -> None:
     purge(debian)
 
 
-def test_full_disk(debian: Root, package: Path) -> None:
+def test_full_disk(debian: WritableRoot, package: Path) -> None:
     stand_in(debian, "cp", FILL)
     script = "; ".join(ROOM.format(f"/lib/modules/{one}/updates") for one in debian.releases)
     script += f"; PATH=/var/cut:$PATH dpkg -i {package} && exit 1"
@@ -85,7 +85,7 @@ def test_full_disk(debian: Root, package: Path) -> None:
     purge(debian)
 
 
-def test_installation_succeeds_afterwards(debian: Root, package: Path) -> None:
+def test_installation_succeeds_afterwards(debian: WritableRoot, package: Path) -> None:
     debian.succeed(f"dpkg -i {package}", 580)
     loads_something(debian, ("/updates/dkms/",))
     purge(debian)

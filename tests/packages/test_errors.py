@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from lab.sources import REPOSITORY
-from packages.conftest import Root
+from packages.conftest import WritableRoot
 
 OURS = "/usr/src/nodrop-0.0.1"
 SCRIPTS = f"{OURS}/dkms"
@@ -29,7 +29,7 @@ NO_LOST_FILES = 'test -z "$(find /var/cache/nodrop -name ".*.*" -o -name "*.new"
 
 
 @pytest.fixture(scope="module")
-def ready(root: Root) -> Root:
+def ready(root: WritableRoot) -> WritableRoot:
     root.succeed(SET_UP)
     return root
 
@@ -79,7 +79,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refusal_keeps_the_stock_module(ready: Root, case: str) -> None:
+def test_refusal_keeps_the_stock_module(ready: WritableRoot, case: str) -> None:
     spoil, mend, words = CASES[case]
     words = words.replace("$KERNEL", ready.releases[0])
     ready.succeed(f"cp {STATUS} {STATUS}-kept")
@@ -98,7 +98,7 @@ def test_refusal_keeps_the_stock_module(ready: Root, case: str) -> None:
         ready.succeed(mend)
 
 
-def test_given_source_that_does_not_match_is_discarded(ready: Root) -> None:
+def test_given_source_that_does_not_match_is_discarded(ready: WritableRoot) -> None:
     wrong = "/var/wrong"
     ready.succeed(
         f"mkdir {wrong}; cp -a {SOURCES}/$VERSION/. {wrong}/; "
@@ -110,7 +110,7 @@ def test_given_source_that_does_not_match_is_discarded(ready: Root) -> None:
     ready.succeed(f"mkdir /tmp/modules; {SCRIPTS}/fit $KERNEL /tmp/modules")
 
 
-def test_given_source_that_matches_is_kept(ready: Root) -> None:
+def test_given_source_that_matches_is_kept(ready: WritableRoot) -> None:
     given, tarball = "/var/given", "/usr/src/linux-source-6.1.tar.xz"
     ready.succeed(f"cp -a {SOURCES}/$VERSION {given}")
     ready.succeed(f"mkdir /tmp/modules; {SCRIPTS}/fit --source {given} $KERNEL /tmp/modules")
@@ -121,13 +121,13 @@ def test_given_source_that_matches_is_kept(ready: Root) -> None:
     assert "sources/given-" in done.output
 
 
-def test_source_that_cannot_be_kept(ready: Root) -> None:
+def test_source_that_cannot_be_kept(ready: WritableRoot) -> None:
     full = 'cp() { [[ ${@: -1} != /var/cache/* ]] && command cp "$@"; }; export -f cp'
     done = ready.run(f"{HIDE}; {full}; {SCRIPTS}/source $KERNEL /tmp/s; s=$?; {RESTORE}; exit $s")
     assert done.status == 0, done.output
 
 
-def test_kernel_that_is_being_installed(ready: Root) -> None:
+def test_kernel_that_is_being_installed(ready: WritableRoot) -> None:
     """dpkg's state while a new kernel's packages are configured."""
     status = "s/^Status: .*/Status: install ok"
     half = (
@@ -141,7 +141,7 @@ def test_kernel_that_is_being_installed(ready: Root) -> None:
     assert "from /usr/src/linux-source-6.1.tar.xz" in done.output
 
 
-def test_interrupted(ready: Root) -> None:
+def test_interrupted(ready: WritableRoot) -> None:
     script = f"""set -m; rm -rf /var/cache/nodrop/built; {SCRIPTS}/fit $KERNEL & pid=$!
     objects=/var/cache/nodrop/.build.*/out/build/*/*.o
     for i in $(seq 200); do ls $objects >/dev/null 2>&1 && break; sleep 0.1; done
@@ -151,14 +151,14 @@ def test_interrupted(ready: Root) -> None:
     assert "updates" not in ready.module(ready.releases[0], "tun")
 
 
-def test_killed_build_is_removed(ready: Root) -> None:
+def test_killed_build_is_removed(ready: WritableRoot) -> None:
     ready.succeed(
         f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {SCRIPTS}/fit $KERNEL /tmp; "
         "test ! -e /var/cache/nodrop/.build.x"
     )
 
 
-def test_a_driver_of_another_package_stays(ready: Root) -> None:
+def test_a_driver_of_another_package_stays(ready: WritableRoot) -> None:
     theirs = "/lib/modules/$KERNEL/updates/dkms/tun.ko"
     done = ready.run(
         f"own=$(modinfo -k $KERNEL -n tun); mkdir -p $(dirname {theirs}); cp $own {theirs}; "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.sources import REPOSITORY
-from packages.conftest import Root, build
+from packages.conftest import WritableRoot, build
 
 OLDER, NEWER = range(2)
 """Indexes of the root's kernels."""
@@ -22,13 +22,13 @@ def dkms_of(packages: list[Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(root: Root) -> Root:
+def installed(root: WritableRoot) -> WritableRoot:
     root.succeed(f"dpkg -i {dkms_of(build())}", 580)
     return root
 
 
 @pytest.mark.parametrize("which", [OLDER, NEWER])
-def test_modules_are_found_signed_and_match_the_kernel(installed: Root, which: int) -> None:
+def test_modules_are_found_signed_and_match_the_kernel(installed: WritableRoot, which: int) -> None:
     kernel = installed.releases[which]
     for name in ("nodrop", "tun", "vhost_net", "tap"):
         assert "/updates/dkms/" in installed.module(kernel, name)
@@ -40,13 +40,13 @@ def test_modules_are_found_signed_and_match_the_kernel(installed: Root, which: i
     assert signer == "DKMS module signing key"
 
 
-def test_make_install_refuses_beside_the_package(installed: Root) -> None:
+def test_make_install_refuses_beside_the_package(installed: WritableRoot) -> None:
     done = installed.run(f"make -C {REPOSITORY} install KVER={installed.releases[OLDER]}")
     assert done.status != 0
     assert "nodrop-dkms" in done.output
 
 
-def nodrop(root: Root, words: str, status: int = 0) -> str:
+def nodrop(root: WritableRoot, words: str, status: int = 0) -> str:
     """Run the command from this clone; check its exit status and return its output."""
     done = root.run(f"PYTHONPATH={REPOSITORY} python3 -m nodrop -q {words}", 580)
     assert done.status == status, done.output
@@ -54,13 +54,13 @@ def nodrop(root: Root, words: str, status: int = 0) -> str:
     return done.output
 
 
-def state(root: Root) -> str:
+def state(root: WritableRoot) -> str:
     """Return names, times and sizes of all files that an installation may change."""
     places = "/lib/modules /usr/src /usr/local /etc /var/lib/dkms /var/cache /var/log"
     return root.succeed(f"find {places} -printf '%p %T@ %s\\n' 2>/dev/null | sort; true")
 
 
-def test_the_command_and_the_package(installed: Root) -> None:
+def test_the_command_and_the_package(installed: WritableRoot) -> None:
     kernel = installed.releases[OLDER]
     assert "apt purge nodrop-dkms" in nodrop(installed, "uninstall", 4)
     installed.succeed(f"dkms uninstall -m nodrop -v {VERSION} -k {kernel}")
@@ -80,7 +80,7 @@ chmod 755 /tmp/cut/*
 """Fake an initial RAM disk that contains tun.ko."""
 
 
-def removal_fails(root: Root, command: str) -> None:
+def removal_fails(root: WritableRoot, command: str) -> None:
     """Remove nodrop while the newer kernel's tun is missing: all else is done, with advice."""
     kernel = root.releases[NEWER]
     folder = f"/lib/modules/{kernel}/kernel/drivers/net"
@@ -94,12 +94,12 @@ def removal_fails(root: Root, command: str) -> None:
     assert "-u -k 6.99" in done.output, "the initial RAM disk is made again"
 
 
-def test_removal_notices_a_missing_tun(installed: Root) -> None:
+def test_removal_notices_a_missing_tun(installed: WritableRoot) -> None:
     removal_fails(installed, "dpkg --purge nodrop-dkms")
     installed.succeed(f"dpkg --purge nodrop-dkms; dpkg -i {dkms_of(build())}", 580)
 
 
-def test_failed_upgrade(installed: Root) -> None:
+def test_failed_upgrade(installed: WritableRoot) -> None:
     """dpkg calls the old package's scripts: prerm, and then postinst."""
     scripts, call = "/var/lib/dpkg/info/nodrop-dkms", "upgrade 99"
     installed.succeed(f"{scripts}.prerm {call}; {scripts}.postinst abort-{call}", 580)
@@ -107,7 +107,7 @@ def test_failed_upgrade(installed: Root) -> None:
         assert "/updates/dkms/" in installed.module(kernel, "tun")
 
 
-def test_upgrade_and_purge(installed: Root) -> None:
+def test_upgrade_and_purge(installed: WritableRoot) -> None:
     # As left by a version without tap.
     installed.succeed("rm -v $(ls -d /var/cache/nodrop/sources/*/drivers/net/tap.c | head -n 1)")
     installed.succeed(f"dpkg -i {dkms_of(build(f'{VERSION}.1'))}", 580)
@@ -128,12 +128,12 @@ def test_upgrade_and_purge(installed: Root) -> None:
 
 
 @pytest.fixture
-def bare(installed: Root) -> Root:
+def bare(installed: WritableRoot) -> WritableRoot:
     installed.succeed("dpkg --purge nodrop-dkms")
     return installed
 
 
-def test_make_install(bare: Root) -> None:
+def test_make_install(bare: WritableRoot) -> None:
     kernel = bare.releases[OLDER]
     install = f"make -s -C {REPOSITORY} install KVER={kernel}"
     assert kernel in bare.succeed(install)
@@ -150,7 +150,7 @@ def test_make_install(bare: Root) -> None:
     bare.succeed('test -z "$(ls /usr/local/lib/systemd/system 2>/dev/null)"')
 
 
-def test_signals_do_not_stop_dkms(bare: Root) -> None:
+def test_signals_do_not_stop_dkms(bare: WritableRoot) -> None:
     signalled = """#!/bin/bash
 case $* in */module/tun.ko*updates*) for s in INT HUP TERM; do kill -$s $PPID; done ;; esac
 exec /usr/bin/cp "$@"
@@ -175,7 +175,7 @@ STATUSES = {
 """Commands -> exit statuses, in a root without devices, nodrop's module or /sys."""
 
 
-def test_package_of_the_command(debian: Root) -> None:
+def test_package_of_the_command(debian: WritableRoot) -> None:
     """It has no further dependencies; documents are not compressed, and links are valid."""
     (package,) = (path for path in build() if path.name.startswith("nodrop_"))
     debian.succeed(f"dpkg -i {package}")
@@ -204,7 +204,7 @@ def test_package_of_the_command(debian: Root) -> None:
     assert debian.succeed(f"dpkg --purge nodrop >/dev/null; {left}") == "", "removal leaves nothing"
 
 
-def test_the_command_installs_and_removes(bare: Root) -> None:
+def test_the_command_installs_and_removes(bare: WritableRoot) -> None:
     kernel = bare.releases[OLDER]
     nodrop(bare, "uninstall")
     before = state(bare)
@@ -229,7 +229,7 @@ def test_the_command_installs_and_removes(bare: Root) -> None:
     )
 
 
-def test_make_install_from_a_given_source(bare: Root) -> None:
+def test_make_install_from_a_given_source(bare: WritableRoot) -> None:
     """The given source is built, also the second time."""
     kernel = bare.releases[OLDER]
     bare.succeed(
@@ -258,7 +258,7 @@ def test_make_install_from_a_given_source(bare: Root) -> None:
 
 
 @pytest.mark.parametrize("name", ["*", ".", "6.1 ; true"])
-def test_make_install_for_a_bad_kernel_name(bare: Root, name: str) -> None:
+def test_make_install_for_a_bad_kernel_name(bare: WritableRoot, name: str) -> None:
     done = bare.run(f"make -s -C {REPOSITORY} install KVER='{name}'")
     assert done.status != 0
     assert "is not the name of a kernel" in done.output

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pseudo_terminal import Terminal
+from pseudo_terminal import PseudoTerminal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROMPT = "ready>"
@@ -24,7 +24,7 @@ printf '[%s]' "$@"
 
 
 @pytest.fixture(params=["bash", "zsh", "fish"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PseudoTerminal]:
     """A shell with nodrop's completion installed."""
     name: str = request.param
     assert shutil.which(name), f"{name} is missing; scripts/packages.txt has it"
@@ -58,28 +58,28 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
         f"function fish_prompt; echo -n '{PROMPT}'; end\nset -g fish_greeting\n"
         "set -g fish_autosuggestion_enabled 0\n"
     )
-    with Terminal([name, "-i"], environment, columns=200) as terminal:
+    with PseudoTerminal([name, "-i"], environment, columns=200) as terminal:
         terminal.sees(PROMPT)
         yield terminal
 
 
-def test_command(shell: Terminal) -> None:
+def test_command(shell: PseudoTerminal) -> None:
     shell.press("nodrop to\t\n")
     shell.sees(r"got \[top\]")
 
 
-def test_value_behind_the_equals_sign(shell: Terminal) -> None:
+def test_value_behind_the_equals_sign(shell: PseudoTerminal) -> None:
     shell.press("nodrop --color=nev\t\n")
     shell.sees(r"got \[--color=never\]")
 
 
-def test_directory(shell: Terminal, tmp_path: Path) -> None:
+def test_directory(shell: PseudoTerminal, tmp_path: Path) -> None:
     (tmp_path / "results-of-mine").mkdir()
     shell.press(f"nodrop install --source {tmp_path}/results-of\t\n")
     shell.sees(r"got \[install\]\[--source\]\[\S*/results-of-mine/?\]")
 
 
-def test_word_that_cannot_be(shell: Terminal) -> None:
+def test_word_that_cannot_be(shell: PseudoTerminal) -> None:
     shell.press("nodrop fly \t\n")
     shown = shell.sees(r"got \[fly\]")
     assert "nodrop:" not in shown

@@ -17,12 +17,13 @@ from schema import answer, validate
 
 from bench import session
 from bench.rundir import META_NAME
-from lab import commands, machines, uml
+from lab import DEADLINE, commands, machines, uml
 from lab.cli import main
 from lab.guest import GuestRun
 from lab.kernel import kbuild
 from lab.sources import REPOSITORY
 from lab.splats import Splat
+from nodrop import proc
 
 RESULTS = REPOSITORY / "results"
 Capture = pytest.CaptureFixture[str]
@@ -53,6 +54,13 @@ def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
     monkeypatch.setattr(machines, "ensure_packages", lambda *_: ())
     monkeypatch.setattr(machines, "ensure_machine", lambda *_: machine)
     return made
+
+
+def test_deadline_bounds_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proc, "deadline", None)
+    monkeypatch.setenv(DEADLINE, "0")
+    assert main(["list"]) == 0
+    assert proc.at_most(60.0) == 0.0
 
 
 def test_kernels_with_upstreams_flag_exist() -> None:
