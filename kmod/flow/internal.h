@@ -15,24 +15,18 @@
 #define NODROP_PUT_BACK (64 + SMP_CACHE_BYTES * 2 / sizeof(void *))
 #define NODROP_SLACK (NODROP_XDP_SLACK + 2 * nr_cpu_ids + NODROP_PUT_BACK)
 
-/* nodrop_queue.pace is in ns, shifted by this. */
-#define NODROP_PACE_SHIFT 16
-
-/* nodrop_queue.todo */
-enum {
-	NODROP_DO_RUN = 1,	/* run the qdisc, which has packets */
-	NODROP_DO_LOOK,		/* the ring is empty: run it if it has some */
-};
+/* Time over which the consumer's pace is averaged; nodrop_queue.rate's shift */
+#define NODROP_MEAN_NS (128 * NSEC_PER_MSEC)
+#define NODROP_RATE_SHIFT 10
 
 void nodrop_guard_init(struct nodrop_queue *q);
 void nodrop_guard_arm(struct nodrop_queue *q);
 void nodrop_guard_stopped(struct nodrop_queue *q);
 void nodrop_guard_cancel(struct nodrop_queue *q);
-void nodrop_kick_init(struct nodrop_queue *q);
-bool nodrop_kick(struct nodrop_queue *q, int cpu);
-void nodrop_kick_cancel(struct nodrop_queue *q);
+void nodrop_kick(struct Qdisc *qdisc, int cpu);
+void nodrop_kick_init(void);
+void nodrop_kick_exit(void);
 void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq);
-void nodrop_measure_dry(struct nodrop_queue *q);
 
 /* Both ring locks, the consumer's outside, as ptr_ring_resize() nests them. */
 static inline void nodrop_lock(struct nodrop_queue *q)
@@ -47,11 +41,12 @@ static inline void nodrop_unlock(struct nodrop_queue *q)
 	spin_unlock_bh(&q->ring->consumer_lock);
 }
 
-/* Discard the sample of the pace. Context: consumer_lock held. */
-static inline void nodrop_measure_anew(struct nodrop_queue *q)
+/* @taken was changed. Context: both locks held. */
+static inline void nodrop_restart(struct nodrop_queue *q)
 {
-	q->pace_at = 0;
-	q->pace_taken = q->taken;
+	q->check_at = q->taken;
+	q->busy_taken = q->taken;
+	q->busy_since = 0;
 }
 
 /* Packets in a ring by its own indices; exact under both locks. */
@@ -71,9 +66,16 @@ static inline unsigned int nodrop_ring_count(const struct ptr_ring *ring)
  */
 static inline unsigned int nodrop_held(const struct nodrop_queue *q)
 {
+	/*
+	 * The slots of packets that were taken are free. Pairs with
+	 * smp_store_release() in nodrop_took().
+	 * Litmus: MP+slot-release-taken+acquire-slot
+	 */
+	unsigned int taken = smp_load_acquire(&q->taken);
+
 	if (unlikely(q->unaware))
 		return nodrop_ring_count(q->ring);
-	return READ_ONCE(q->produced) - READ_ONCE(q->taken);
+	return READ_ONCE(q->produced) - taken;
 }
 
 /* Free slots that make a new budget, at least. */

@@ -2,93 +2,94 @@
 /*
  * The kick: an IPI raises the transmit softirq on the senders' CPU. Transmit
  * stays there, and the consumer pays only for sending the IPI.
+ *
+ * The code that sets __QDISC_STATE_SCHED of a qdisc owns it and has it run: the
+ * kernel by its CPU's output_queue, a consumer by an IPI. While the bit is set
+ * dev_deactivate_many() does not let the qdisc go, and next_sched is the
+ * owner's: here it links the qdisc to the list of a CPU.
  */
+#include <linux/llist.h>
+#include <linux/percpu.h>
+#include <linux/smp.h>
+
 #include "internal.h"
 
-/* nodrop_queue.kicking */
-enum {
-	NODROP_KICK_NONE,
-	NODROP_KICK_SENT,	/* on its way */
-	NODROP_KICK_BEGUN,	/* its handler runs */
+/* Qdiscs to be run by a CPU, and the IPI to it if there are any */
+struct nodrop_kicked {
+	struct llist_head qdiscs;
+	call_single_data_t ipi;
 };
 
-static void nodrop_kick_run(void *data)
+static DEFINE_PER_CPU(struct nodrop_kicked, nodrop_kicked);
+
+/* Context: softirqs or interrupts off. */
+static void nodrop_kick_run(void *kicked)
 {
-	struct nodrop_queue *q = data;
-	struct netdev_queue *txq;
+	struct nodrop_kicked *here = kicked;
+	struct llist_node *node, *next;
+	struct Qdisc *qdisc;
+	bool gone;
 
-	WRITE_ONCE(q->kicking, NODROP_KICK_BEGUN);
-	/*
-	 * Write NODROP_KICK_BEGUN before reading XOFF. Pairs with the barrier
-	 * in nodrop_kick(): if a consumer still relies on this kick, it has
-	 * woken the txq, and this run sees that.
-	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
-	 */
-	smp_mb();
-	txq = READ_ONCE(q->txq);
-	if (txq)
-		netif_schedule_queue(txq);
-	/*
-	 * Finish all uses of the txq first. Pairs with smp_load_acquire() in
-	 * nodrop_kick_cancel().
-	 * Litmus: LB+use-release+acquire-free
-	 */
-	smp_store_release(&q->kicking, NODROP_KICK_NONE);
-}
-
-/* Context: as nodrop_queue_create(). */
-void nodrop_kick_init(struct nodrop_queue *q)
-{
-	INIT_CSD(&q->kick, nodrop_kick_run, q);
-}
-
-/*
- * Run the qdisc on @cpu. Return true also if an earlier kick is on its way,
- * false if @cpu is offline or an earlier kick runs, which may have seen XOFF.
- * Of two consumers that are here at the same time, cmpxchg() lets one send it.
- *
- * Context: RCU read lock held.
- */
-bool nodrop_kick(struct nodrop_queue *q, int cpu)
-{
-	bool sent = false;
-
-	/*
-	 * Wake the txq before finding an earlier kick on its way. Pairs with
-	 * the barrier in nodrop_kick_run(): that kick sees the txq woken. A
-	 * failed cmpxchg() orders nothing.
-	 * Litmus: SB+open-mb-kicking+begin-mb-xoff
-	 */
-	smp_mb();
-	/* nodrop_kick_cancel() spins while a kick is about to be sent. */
-	preempt_disable();
-	switch (cmpxchg(&q->kicking, NODROP_KICK_NONE, NODROP_KICK_SENT)) {
-	case NODROP_KICK_NONE:
-		sent = !smp_call_function_single_async(cpu, &q->kick);
-		if (!sent)
-			WRITE_ONCE(q->kicking, NODROP_KICK_NONE);
-		break;
-	case NODROP_KICK_SENT:
-		sent = true;
-		break;
+	llist_for_each_safe(node, next, llist_del_all(&here->qdiscs)) {
+		qdisc = container_of((struct Qdisc **)node, struct Qdisc,
+				     next_sched);
+		/*
+		 * If it is not deactivated yet, dev_deactivate_many() has to
+		 * wait for a grace period, and so for this function, before it
+		 * waits for the bit, which __netif_schedule() then has set.
+		 */
+		gone = test_bit(__QDISC_STATE_DEACTIVATED, &qdisc->state);
+		clear_bit(__QDISC_STATE_SCHED, &qdisc->state);
+		/*
+		 * Clear the bit before __netif_schedule() reads the qdisc's
+		 * defer_list (7.3): with packets there it leaves the run to
+		 * their sender, which must see the txq woken by a consumer that
+		 * found the bit set. Pairs with test_and_set_bit() in
+		 * nodrop_kick().
+		 * Litmus: 3.SB+open-mb-sched+kick-mb-defer+take-mb-xoff
+		 */
+		smp_mb__after_atomic();
+		if (!gone)
+			__netif_schedule(qdisc);
 	}
-	preempt_enable();
-	return sent;
+}
+
+/* Run the qdisc on @cpu. Context: softirqs off. */
+void nodrop_kick(struct Qdisc *qdisc, int cpu)
+{
+	struct nodrop_kicked *there = &per_cpu(nodrop_kicked, cpu);
+
+	if (test_bit(__QDISC_STATE_DEACTIVATED, &qdisc->state) ||
+	    test_and_set_bit(__QDISC_STATE_SCHED, &qdisc->state))
+		return;
+	/* The list of a CPU whose IPI is on its way is not empty. */
+	if (!llist_add((struct llist_node *)&qdisc->next_sched,
+		       &there->qdiscs))
+		return;
+	if (smp_call_function_single_async(cpu, &there->ipi))
+		nodrop_kick_run(there);	/* it is offline */
+}
+
+void nodrop_kick_init(void)
+{
+	struct nodrop_kicked *there;
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		there = &per_cpu(nodrop_kicked, cpu);
+		INIT_CSD(&there->ipi, nodrop_kick_run, there);
+	}
 }
 
 /*
- * Wait for a kick that is on its way. A consumer that read the old txq may
- * still send one: the txq lives for a grace period, and nodrop_queue_bind() and
- * nodrop_queue_destroy() wait again.
- *
- * Context: process context, no lock held, @q bound to no txq.
+ * Wait for all kicks; an interrupt that has emptied its list may still run for
+ * a grace period. Context: process context, no consumer is left.
  */
-void nodrop_kick_cancel(struct nodrop_queue *q)
+void nodrop_kick_exit(void)
 {
-	/*
-	 * Pairs with smp_store_release() in nodrop_kick_run().
-	 * Litmus: LB+use-release+acquire-free
-	 */
-	while (smp_load_acquire(&q->kicking))
-		cpu_relax();
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		while (!llist_empty(&per_cpu(nodrop_kicked, cpu).qdiscs))
+			cpu_relax();
 }

@@ -36,11 +36,9 @@
  *   the driver's, and so still finds a ring of @max slots.
  * Kick. The wake does not run the qdisc: a sender may. If at its next check the
  *   consumer finds packets in the qdisc that no CPU transmits, it kicks: an IPI
- *   makes @cpu, from which the packet of the stop was sent, run the qdisc. With
- *   an empty ring it first busy-waits for a sender, for less time than an IPI
- *   takes. If @cpu is its own, or txqueuelen below 32, it runs the qdisc
- *   itself. It sets @todo under consumer_lock, and nodrop_act() acts without
- *   locks: no code under a lock of the ring may run or enable softirqs.
+ *   makes @cpu, from which the packet of the stop was sent, run the qdisc. If
+ *   that is its own, or txqueuelen below 32, the consumer runs it itself, in a
+ *   softirq, when it releases consumer_lock: kick.c.
  * Guard. A consumer that does not take within guard_ms what the ring held at a
  *   stop is stalled: a timer wakes the txq, and the ring drops until the
  *   consumer keeps up again: guard.c.
@@ -52,7 +50,8 @@
  *
  * Locks: the ring's own; consumer_lock nests outside producer_lock. Fields
  * written with both may be read with either. Softirqs never take consumer_lock.
- * Senders run with softirqs off, and so does any path that takes both locks.
+ * Senders and the consumer run with softirqs off: a wake may raise one, which
+ * must not run under a lock of the ring.
  */
 #ifndef NODROP_FLOW_H
 #define NODROP_FLOW_H
@@ -60,7 +59,6 @@
 #include <linux/netdevice.h>
 #include <linux/ptr_ring.h>
 #include <linux/skbuff.h>
-#include <linux/smp.h>
 #include <linux/timer.h>
 #include <net/sch_generic.h>
 
@@ -99,7 +97,7 @@ enum nodrop_stat {
  * The version of this header, in the name of a function that all users call: a
  * module built with another one does not load, even without MODVERSIONS.
  */
-#define nodrop_check nodrop_check_protocol_10
+#define nodrop_check nodrop_check_protocol_11
 
 /**
  * struct nodrop_ops - what the core asks of a driver
@@ -130,23 +128,18 @@ struct nodrop_ops {
  * @produced: packets that entered the ring
  * @budget: as above; below 0: less packets that came after the stop
  * @cpu: from which the packet that caused the last stop was sent, or -1
- * @gso: the last packet of the last budget was a GSO packet
  *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
  * @check_at: value of @taken at which the consumer reads XOFF again
  * @limit: packets that the ring may hold; a resize and the guard lower it
- * @floor: below that only time lowers @limit, see limit.c
  * @woken: the txq was woken, and the ring was not empty since
- * @todo: for nodrop_act(), which takes it with xchg()
- * @pace: the consumer's, 2^-16 ns a packet; 0: not known yet
- * @pace_taken: @taken when the sample under way began
- * @pace_at: when that was, ns; 0: no sample is under way
+ * @busy_taken: @taken when the measurement under way began, see limit.c
+ * @busy_since: when that was, ns; 0: none is under way
+ * @rate: packets the consumer takes in NODROP_MEAN_NS, shifted
  *
  * Slow path:
  * @stats: the counters, see enum nodrop_stat
- * @kick: the IPI
- * @kicking: its state, see kick.c
  * @guard: timer, pending while the txq is stopped or a window is open;
  *	producer_lock
  * @tripped: jiffies when the consumer was last found stalled, or 0
@@ -169,21 +162,16 @@ struct nodrop_queue {
 	unsigned int produced ____cacheline_aligned_in_smp;
 	int budget;
 	int cpu;
-	bool gso;
 
 	unsigned int taken ____cacheline_aligned_in_smp;
 	unsigned int check_at;
 	unsigned int limit;
-	unsigned int floor;
 	bool woken;
-	int todo;
-	unsigned int pace_taken;
-	u64 pace;
-	u64 pace_at;
+	unsigned int busy_taken;
+	u64 busy_since;
+	u64 rate;
 
 	u64 stats[NODROP_COUNTERS] ____cacheline_aligned_in_smp;
-	call_single_data_t kick;
-	int kicking;
 	struct timer_list guard;
 	unsigned long tripped;
 	unsigned int guard_mark;
@@ -236,9 +224,7 @@ int nodrop_produce_xdp(struct nodrop_queue *q, void *frame);
 
 /* Consumers: consume.c, limit.c. */
 void nodrop_check(struct nodrop_queue *q, bool empty);
-void nodrop_dry(struct nodrop_queue *q);
-void nodrop_measure(struct nodrop_queue *q, unsigned int floor);
-bool nodrop_act_slow(struct nodrop_queue *q);
+void nodrop_measure(struct nodrop_queue *q, int n, unsigned int floor);
 
 /* Lower bound of the limit if the consumer is fast; more for a batch */
 #define NODROP_FLOOR 48U
@@ -246,48 +232,37 @@ bool nodrop_act_slow(struct nodrop_queue *q);
 /* The limit at first, and the least for a slow consumer */
 #define NODROP_LEAST 4U
 
-/* Packets in a sample of the consumer's pace; as @limit if that may grow */
+/* Packets between two looks at the other side, and at the clock, at most */
 #define NODROP_BATCH 16U
 
 /* The consumer took @n packets: its batch. */
 static __always_inline void nodrop_took(struct nodrop_queue *q, int n,
-					bool empty)
+					bool empty, unsigned int floor)
 {
-	if (unlikely(!n)) {
-		nodrop_dry(q);
-		return;
-	}
-	WRITE_ONCE(q->taken, q->taken + n);
+	if (unlikely(!n || q->taken - q->busy_taken >= NODROP_BATCH))
+		nodrop_measure(q, n, floor);
+	/*
+	 * Clear the slots before counting them as free. Pairs with
+	 * smp_load_acquire() in nodrop_held().
+	 * Litmus: MP+slot-release-taken+acquire-slot
+	 */
+	smp_store_release(&q->taken, q->taken + n);
 	if (unlikely(empty || (int)(q->taken - q->check_at) >= 0))
 		nodrop_check(q, empty);
-}
-
-static __always_inline void nodrop_sample(struct nodrop_queue *q,
-					  unsigned int floor)
-{
-	unsigned int limit = READ_ONCE(q->limit), enough = NODROP_BATCH;
-
-	if (limit < q->max)
-		enough = clamp(limit, NODROP_LEAST, NODROP_BATCH);
-	if (unlikely(q->taken - q->pace_taken >= enough))
-		nodrop_measure(q, floor);
 }
 
 /**
  * nodrop_consume() - take the next packet
  * @q: the queue
  *
- * Context: process context, softirqs on, consumer_lock held; nodrop_act()
- * follows its release.
+ * Context: process context, softirqs off, consumer_lock held.
  * Return: the packet, NULL when there is none.
  */
 static __always_inline void *nodrop_consume(struct nodrop_queue *q)
 {
-	void *packet;
+	void *packet = __ptr_ring_consume(q->ring);
 
-	nodrop_sample(q, NODROP_FLOOR);
-	packet = __ptr_ring_consume(q->ring);
-	nodrop_took(q, !!packet, !packet);
+	nodrop_took(q, !!packet, !packet, NODROP_FLOOR);
 	return packet;
 }
 
@@ -303,11 +278,10 @@ static __always_inline void *nodrop_consume(struct nodrop_queue *q)
 static __always_inline int nodrop_consume_batched(struct nodrop_queue *q,
 						  void **packets, int n)
 {
-	int taken;
+	int taken = __ptr_ring_consume_batched(q->ring, packets, n);
 
-	nodrop_sample(q, max_t(unsigned int, NODROP_FLOOR, 4 * n));
-	taken = __ptr_ring_consume_batched(q->ring, packets, n);
-	nodrop_took(q, taken, taken < n);
+	nodrop_took(q, taken, taken < n,
+		    max_t(unsigned int, NODROP_FLOOR, 4 * n));
 	return taken;
 }
 
@@ -323,20 +297,24 @@ static inline void *nodrop_peek(struct nodrop_queue *q)
 	void *packet = __ptr_ring_peek(q->ring);
 
 	if (!packet)
-		nodrop_dry(q);
+		nodrop_took(q, 0, true, NODROP_FLOOR);
 	return packet;
 }
 
 /**
- * nodrop_act() - do what was decided under consumer_lock
+ * nodrop_has_packets() - does the ring hold packets?
  * @q: the queue
  *
- * Context: process context, softirqs on, no lock of the ring held.
- * Return: true if the caller should read again: the ring holds packets.
+ * For a consumer that found none: a run of the qdisc that it caused may have
+ * brought some.
+ *
+ * Context: any. Lockless: the answer may be outdated at once.
+ * Return: true if it does, and the consumer is aware.
  */
-static inline bool nodrop_act(struct nodrop_queue *q)
+static inline bool nodrop_has_packets(const struct nodrop_queue *q)
 {
-	return unlikely(READ_ONCE(q->todo)) && nodrop_act_slow(q);
+	return !READ_ONCE(q->unaware) &&
+	       READ_ONCE(q->produced) != READ_ONCE(q->taken);
 }
 
 /**

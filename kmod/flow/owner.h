@@ -49,13 +49,24 @@ static inline bool nodrop_is_shared(const struct sk_buff *skb)
  * For sk_write_space, besides the driver's own function: that one wakes only
  * those who polled before.
  *
+ * Leaves SOCK_NOSPACE set. A writer sets it before it is in the wait queue: a
+ * clear in between would wake nothing, and another writer may use up the space
+ * before this one looks.
+ *
  * Context: any.
  */
 static inline void nodrop_wake_writer(struct sock *sk)
 {
-	if (sock_writeable(sk) &&
-	    test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags))
-		wake_up_interruptible(sk_sleep(sk));
+	/*
+	 * The space is freed before this reads whether a writer sleeps: the
+	 * barrier in wq_has_sleeper(). Pairs with that of prepare_to_wait() in
+	 * sock_wait_for_wmem().
+	 * Litmus: SB+wait-mb-full+free-mb-wait
+	 */
+	if (sock_writeable(sk) && wq_has_sleeper(sk_sleep(sk)) &&
+	    test_bit(SOCK_NOSPACE, &sk->sk_socket->flags))
+		wake_up_interruptible_poll(sk_sleep(sk), EPOLLOUT |
+					   EPOLLWRNORM | EPOLLWRBAND);
 }
 
 #endif

@@ -152,9 +152,8 @@ static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
 	unsigned int limit = READ_ONCE(q->limit), end;
 	/* The consumer may free the packet once it is in the ring. */
 	int cpu = nodrop_sender(skb);
-	bool gso = skb_is_gso(skb), put;
 	/* It tested XOFF before it was set, or not at all. */
-	bool late = nodrop_is_stopped(txq), many;
+	bool late = nodrop_is_stopped(txq), many, put;
 
 	past = past && !waits;
 	/*
@@ -173,7 +172,6 @@ static bool nodrop_put_and_stop(struct nodrop_queue *q, struct sk_buff *skb,
 		WRITE_ONCE(q->cpu, cpu);
 		nodrop_stop(q, txq, waits || many || netdev_xmit_more());
 	} else if (!past) {
-		WRITE_ONCE(q->gso, gso);
 		q->budget = limit - nodrop_held(q);
 	}
 	return put;

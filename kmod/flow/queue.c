@@ -3,6 +3,7 @@
  * The life of a queue: its txq, its consumer, its statistics.
  */
 #include <linux/hashtable.h>
+#include <linux/math64.h>
 #include <linux/mutex.h>
 #include <linux/rculist.h>
 #include <linux/rtnetlink.h>
@@ -66,10 +67,8 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->ops = ops;
 	q->on = &nodrop_never;
 	q->limit = NODROP_LEAST;
-	q->floor = NODROP_FLOOR;
 	q->cpu = -1;
 	nodrop_guard_init(q);
-	nodrop_kick_init(q);
 
 	mutex_lock(&nodrop_queues_lock);
 	nodrop_lock(q);
@@ -109,7 +108,6 @@ void nodrop_queue_destroy(struct nodrop_queue *q)
 {
 	WARN_ON(q->txq);
 
-	nodrop_kick_cancel(q);
 	nodrop_queue_hide(q);
 	/* nodrop_queue_find() may be passing it on its way to the next one. */
 	kfree_rcu(q, rcu);
@@ -176,9 +174,7 @@ void nodrop_reopen(struct nodrop_queue *q, struct netdev_queue *txq)
  *	up. It outlives the binding.
  *
  * Leaves neither @txq nor the previous one stopped for ever. Must be called
- * again when the device is up, and with a NULL @txq before the txq is freed:
- * after that the guard and kicks use it no more, and a consumer only for a
- * grace period.
+ * again when the device is up, and with a NULL @txq before the txq is freed.
  *
  * Context: process context, RTNL held.
  */
@@ -188,10 +184,6 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	struct netdev_queue *before = q->txq;
 
 	ASSERT_RTNL();
-	/* A consumer may have sent a late kick for an earlier txq. */
-	if (!before)
-		nodrop_kick_cancel(q);
-
 	nodrop_lock(q);
 	WRITE_ONCE(q->txq, txq);
 	q->on = on;
@@ -202,9 +194,7 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 		q->guard_mark = q->taken;
 	}
 	if (before != txq) {
-		/* It decided this for @before; @txq may have no qdisc yet. */
 		q->woken = false;
-		WRITE_ONCE(q->todo, 0);
 		nodrop_reopen(q, before);
 	} else if (txq && !nodrop_drops(q, txq) && nodrop_held(q) >= q->limit) {
 		/* After "off" and "on". The consumer sees it: both locks. */
@@ -213,10 +203,8 @@ void nodrop_queue_bind(struct nodrop_queue *q, struct netdev_queue *txq,
 	nodrop_reopen(q, txq);
 	nodrop_unlock(q);
 
-	if (!txq) {
+	if (!txq)
 		nodrop_guard_cancel(q);
-		nodrop_kick_cancel(q);
-	}
 }
 EXPORT_SYMBOL_GPL(nodrop_queue_bind);
 
@@ -269,13 +257,16 @@ void nodrop_queue_stats(struct nodrop_queue *q, u64 stats[NODROP_STATS])
 {
 	u64 stalled = 0;
 
+	stats[NODROP_PACE] = 0;
 	nodrop_lock(q);
 	if (q->txq && nodrop_drops(q, q->txq) == NODROP_DROP_GUARD)
 		stalled = jiffies64_to_msecs(jiffies - q->tripped) ?: 1;
 	memcpy(stats, q->stats, sizeof(q->stats));
 	stats[NODROP_RING] = nodrop_ring_count(q->ring);
 	stats[NODROP_LIMIT] = q->limit;
-	stats[NODROP_PACE] = q->pace >> NODROP_PACE_SHIFT;
+	if (q->rate)
+		stats[NODROP_PACE] = div64_u64(NODROP_MEAN_NS <<
+					       NODROP_RATE_SHIFT, q->rate);
 	stats[NODROP_STALLED] = stalled;
 	stats[NODROP_TAKEN] = q->taken;
 	nodrop_unlock(q);

@@ -112,8 +112,7 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 	nodrop_no_slot = 0;
 	nodrop_lock(q);
 	WRITE_ONCE(q->taken, q->taken - n);
-	q->check_at = q->taken;
-	nodrop_measure_anew(q);
+	nodrop_restart(q);
 	nodrop_unlock(q);
 	ptr_ring_unconsume(q->ring, packets, n, nodrop_count_no_slot);
 	lost = nodrop_no_slot;
@@ -121,7 +120,7 @@ void nodrop_unconsume(struct nodrop_queue *q, void **packets, int n)
 	/* Several consumers together may put back more than fits. */
 	nodrop_lock(q);
 	WRITE_ONCE(q->taken, q->taken + lost);
-	q->check_at = q->taken;
+	nodrop_restart(q);
 	q->stats[NODROP_DROP_PURGED] += lost;
 	for (i = 0; i < lost && q->txq; i++)
 		dev_core_stats_tx_dropped_inc(q->txq->dev);
@@ -156,7 +155,7 @@ int nodrop_queue_detach(struct nodrop_queue *q)
 			WRITE_ONCE(q->taken, q->taken + 1);
 			q->stats[NODROP_DROP_PURGED]++;
 		}
-		nodrop_measure_anew(q);
+		nodrop_restart(q);
 		nodrop_unlock(q);
 		if (!packet)
 			return lost;

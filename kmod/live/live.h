@@ -24,15 +24,15 @@ void nodrop_live_leave(struct net_device *dev, bool for_good);
 void nodrop_live_nudge(struct net_device *dev);
 void nodrop_live_ptr_free(void *packet);
 
-/* nodrop_act() for the queue of @ring, if it has one. */
-static inline bool nodrop_live_act(struct ptr_ring *ring)
+/* nodrop_has_packets() for the queue of @ring, if it has one. */
+static inline bool nodrop_live_has_packets(struct ptr_ring *ring)
 {
 	struct nodrop_queue *q;
 	bool packets;
 
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
-	packets = q && nodrop_act(q);
+	packets = q && nodrop_has_packets(q);
 	rcu_read_unlock();
 	return packets;
 }

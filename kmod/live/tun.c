@@ -89,9 +89,9 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 	return packet;
 }
 
-static bool nodrop_tun_act(struct ptr_ring *ring)
+static bool nodrop_tun_has_packets(struct ptr_ring *ring)
 {
-	return nodrop_live_act(ring);
+	return nodrop_live_has_packets(ring);
 }
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
@@ -99,13 +99,13 @@ static bool nodrop_tun_empty(struct ptr_ring *ring)
 	struct nodrop_queue *q;
 	bool empty;
 
-	spin_lock(&ring->consumer_lock);
+	spin_lock_bh(&ring->consumer_lock);
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
 	empty = q ? !nodrop_peek(q) : nodrop_live_plain_empty(ring);
 	rcu_read_unlock();
-	spin_unlock(&ring->consumer_lock);
-	return !nodrop_tun_act(ring) && empty;
+	spin_unlock_bh(&ring->consumer_lock);
+	return empty && !nodrop_tun_has_packets(ring);
 }
 
 static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
@@ -113,13 +113,12 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 	struct nodrop_queue *q;
 	int len;
 
-	spin_lock(&ring->consumer_lock);
+	spin_lock_bh(&ring->consumer_lock);
 	rcu_read_lock();
 	q = nodrop_queue_find(ring);
 	len = length(q ? nodrop_peek(q) : __ptr_ring_peek(ring));
 	rcu_read_unlock();
-	spin_unlock(&ring->consumer_lock);
-	nodrop_tun_act(ring);
+	spin_unlock_bh(&ring->consumer_lock);
 	return len;
 }
 

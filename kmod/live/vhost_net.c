@@ -25,10 +25,10 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 	int __times, __n = 0;					\
 								\
 	for (__times = 0; __times < 2 && !__n; __times++) {	\
-		spin_lock(&__ring->consumer_lock);		\
+		spin_lock_bh(&__ring->consumer_lock);		\
 		__n = nodrop_live_consume(__ring, packets, n);	\
-		spin_unlock(&__ring->consumer_lock);		\
-		if (!nodrop_live_act(__ring))			\
+		spin_unlock_bh(&__ring->consumer_lock);		\
+		if (__n || !nodrop_live_has_packets(__ring))	\
 			break;					\
 	}							\
 	__n;							\
@@ -36,6 +36,10 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 
 #define ptr_ring_unconsume(ring, packets, n, destroy) \
 	nodrop_live_unconsume(ring, packets, n, destroy)
+
+/* consumer_lock; net.c takes no other lock by these names. */
+#define spin_lock(lock) spin_lock_bh(lock)
+#define spin_unlock(lock) spin_unlock_bh(lock)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -46,6 +50,8 @@ static void nodrop_live_unconsume(struct ptr_ring *ring, void **packets, int n,
 #undef __ptr_ring_consume_batched
 #undef ptr_ring_consume_batched
 #undef ptr_ring_unconsume
+#undef spin_lock
+#undef spin_unlock
 
 static int nodrop_live_consume(struct ptr_ring *ring, void **packets, int n)
 {

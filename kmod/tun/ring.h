@@ -15,7 +15,7 @@
 static int nodrop_tun_produce_skb(struct ptr_ring *ring, void *skb);
 static int nodrop_tun_produce_frame(struct ptr_ring *ring, void *frame);
 static void *nodrop_tun_consume(struct ptr_ring *ring);
-static bool nodrop_tun_act(struct ptr_ring *ring);
+static bool nodrop_tun_has_packets(struct ptr_ring *ring);
 
 #define __ptr_ring_produce(ring, what) nodrop_tun_produce_##what(ring, what)
 #define ptr_ring_produce(ring, what) ({				\
@@ -28,17 +28,16 @@ static bool nodrop_tun_act(struct ptr_ring *ring);
 	__err;							\
 })
 
-/* nodrop_act() follows without the lock. If it brings packets, try again. */
-#define nodrop_tun_acted(ring, take) ({				\
-	struct ptr_ring *__acts = (ring);			\
-	void *__packet = NULL;					\
-	int __times;						\
+/*
+ * Softirqs are off under the lock. A run of the qdisc that follows may bring
+ * packets: then try again.
+ */
+#define nodrop_tun_retry(ring, take) ({				\
+	struct ptr_ring *__again = (ring);			\
+	void *__packet = (take);				\
 								\
-	for (__times = 0; __times < 2 && !__packet; __times++) { \
+	if (!__packet && nodrop_tun_has_packets(__again))	\
 		__packet = (take);				\
-		if (!nodrop_tun_act(__acts))			\
-			break;					\
-	}							\
 	__packet;						\
 })
 
@@ -46,19 +45,19 @@ static bool nodrop_tun_act(struct ptr_ring *ring);
 #define ptr_ring_consume(ring) ({				\
 	struct ptr_ring *__ring = (ring);			\
 								\
-	nodrop_tun_acted(__ring, ({				\
+	nodrop_tun_retry(__ring, ({				\
 		void *__taken;					\
 								\
-		spin_lock(&__ring->consumer_lock);		\
+		spin_lock_bh(&__ring->consumer_lock);		\
 		__taken = nodrop_tun_consume(__ring);		\
-		spin_unlock(&__ring->consumer_lock);		\
+		spin_unlock_bh(&__ring->consumer_lock);		\
 		__taken;					\
 	}));							\
 })
 
 /*
  * Where tun.c takes the lock in a function of its own. The first word tells its
- * definition, which becomes stock_NAME, from its calls, which also act.
+ * definition, which becomes stock_NAME, from its calls.
  */
 #define tun_ring_consume(arg, tfile)	nodrop_recv_##arg, tfile)
 #define nodrop_recv_struct		stock_tun_ring_consume(struct
@@ -66,8 +65,14 @@ static bool nodrop_tun_act(struct ptr_ring *ring);
 #define nodrop_tun_recv(tun, tfile) ({				\
 	struct tun_file *__tfile = (tfile);			\
 								\
-	nodrop_tun_acted(&__tfile->tx_ring,			\
-			 stock_tun_ring_consume(tun, __tfile));	\
+	nodrop_tun_retry(&__tfile->tx_ring, ({			\
+		void *__taken;					\
+								\
+		local_bh_disable();				\
+		__taken = stock_tun_ring_consume(tun, __tfile);	\
+		local_bh_enable();				\
+		__taken;					\
+	}));							\
 })
 
 /* How poll() tests the ring, and how vhost_net reads a packet's length. */

@@ -66,9 +66,9 @@ static void *nodrop_tun_consume(struct ptr_ring *ring)
 	return nodrop_consume(nodrop_tun_ring_queue(ring));
 }
 
-static bool nodrop_tun_act(struct ptr_ring *ring)
+static bool nodrop_tun_has_packets(struct ptr_ring *ring)
 {
-	return nodrop_act(nodrop_tun_ring_queue(ring));
+	return nodrop_has_packets(nodrop_tun_ring_queue(ring));
 }
 
 static bool nodrop_tun_empty(struct ptr_ring *ring)
@@ -76,10 +76,10 @@ static bool nodrop_tun_empty(struct ptr_ring *ring)
 	struct nodrop_queue *q = nodrop_tun_ring_queue(ring);
 	bool empty;
 
-	spin_lock(&ring->consumer_lock);
+	spin_lock_bh(&ring->consumer_lock);
 	empty = !nodrop_peek(q);
-	spin_unlock(&ring->consumer_lock);
-	return !nodrop_act(q) && empty;
+	spin_unlock_bh(&ring->consumer_lock);
+	return empty && !nodrop_has_packets(q);
 }
 
 static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
@@ -87,12 +87,11 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 	struct nodrop_queue *q = nodrop_tun_ring_queue(ring);
 	int i, len = 0;
 
+	/* A run of the qdisc that follows may bring packets. */
 	for (i = 0; i < 2 && !len; i++) {
-		spin_lock(&ring->consumer_lock);
+		spin_lock_bh(&ring->consumer_lock);
 		len = length(nodrop_peek(q));
-		spin_unlock(&ring->consumer_lock);
-		if (!nodrop_act(q))
-			break;
+		spin_unlock_bh(&ring->consumer_lock);
 	}
 	return len;
 }

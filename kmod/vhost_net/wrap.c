@@ -65,26 +65,23 @@ static spinlock_t *nodrop_vhost_consumer_lock(spinlock_t *place)
 static void nodrop_vhost_lock(spinlock_t *place)
 	__acquires(place)
 {
-	spin_lock(nodrop_vhost_consumer_lock(place));
+	spin_lock_bh(nodrop_vhost_consumer_lock(place));
 }
 
 static void nodrop_vhost_unlock(spinlock_t *place)
 	__releases(place)
 {
-	spin_unlock(nodrop_vhost_consumer_lock(place));
+	spin_unlock_bh(nodrop_vhost_consumer_lock(place));
 }
 
-/* nodrop_act() may bring packets: if so, peek again. */
+/* A run of the qdisc that follows may bring packets: if so, peek again. */
 static int nodrop_vhost_peek(struct vhost_net_virtqueue *nvq, struct sock *sk)
 {
 	struct nodrop_queue *q = nodrop_vhost_queue(nvq->rx_ring);
-	int times, len = 0;
+	int len = stock_peek_head_len(nvq, sk);
 
-	for (times = 0; times < 2 && !len; times++) {
+	if (!len && q && nodrop_has_packets(q))
 		len = stock_peek_head_len(nvq, sk);
-		if (!q || !nodrop_act(q))
-			break;
-	}
 	return len;
 }
 

@@ -16,20 +16,15 @@ bit producer_lock, consumer_lock;
 /* struct nodrop_queue */
 byte max = BIG, limit = FIRST, produced, budget, taken;
 bool unaware, off, stalled, woken;
-mtype = { NOTHING, RUN, LOOK };
-mtype todo = NOTHING;
-/* The kick's state: sent, or reading the txq's state. */
-mtype = { NONE, SENT, BEGUN };
-mtype kicking = NONE;
 bool guard_pending, tripped;
 byte guard_mark, guard_samples, guard_stop;
 /* Of the last stop: its samples, its mark, and whether the guard tripped. */
 byte stop_samples, stop_mark;
 bool stop_tripped;
 
-/* The txq, its XOFF bits, its qdisc, and their runs. */
+/* The txq, its XOFF bits, its qdisc, and their runs: @kicked, by an IPI. */
 bool driver_off, stack_off;
-bool scheduled = true, qdisc_runs, direct_runs, device_up = true;
+bool scheduled = true, kicked, qdisc_runs, direct_runs, device_up = true;
 byte backlog = PACKETS - 1;
 
 /* The consumer was notified; it has ended. The packets' fates. */
@@ -287,7 +282,7 @@ inline check(dry)
 		if
 		:: woken && dry -> woken_and_dry()
 		/* Not with a short txqueuelen. */
-		:: woken && !dry && backlog && !qdisc_runs -> todo = RUN
+		:: woken && !dry && backlog && !qdisc_runs -> run_qdisc()
 		:: !woken || !dry
 		fi
 	fi
@@ -297,24 +292,17 @@ inline woken_and_dry()
 {
 	woken = false;
 #ifndef BREAK_DRY
-	todo = LOOK
+	when(backlog, run_qdisc())
 #endif
 }
 
-inline act()
+/* By a kick, or on this CPU */
+inline run_qdisc()
 {
-	atomic { doing = todo; todo = NOTHING };
-	/* In the time that nodrop_wait() takes, a sender may have come. */
-	when(!stack_off && (doing == RUN || backlog),
-		if
-		:: atomic { kicking == NONE -> kicking = SENT }
-		:: kicking == SENT
-#ifdef BREAK_KICK
-		:: kicking == BEGUN
-#endif
-		/* On this CPU, or because the kick has begun. */
-		:: schedule_txq()
-		fi)
+	if
+	:: atomic { when(!scheduled, scheduled = true; kicked = true) }
+	:: scheduled = true
+	fi
 }
 
 /* ring.c: the packet that the consumer has taken. */

@@ -50,7 +50,7 @@ active proctype Sender()
 	byte hand, end, seen_limit, max_at_stop;
 
 end_idle: do
-	:: atomic { scheduled && device_up -> scheduled = false; qdisc_runs = true };
+	:: atomic { scheduled && !kicked && device_up -> scheduled = false; qdisc_runs = true };
 again:		if
 		:: atomic { XOFF || !backlog -> qdisc_runs = false }
 		:: atomic { !XOFF && backlog -> backlog--; hand = 1 };
@@ -84,7 +84,7 @@ again:		if
 active proctype Softirq()
 {
 end:	do
-	:: atomic { scheduled && qdisc_runs -> scheduled = false }
+	:: atomic { scheduled && !kicked && qdisc_runs -> scheduled = false }
 	od
 }
 
@@ -153,7 +153,6 @@ active proctype Frames()
 #ifndef DEAD
 active proctype Consumer()
 {
-	mtype doing;
 	bool got;
 #ifdef EDGE
 	bool slept;
@@ -180,7 +179,6 @@ active proctype Consumer()
 			:: unaware
 			fi;
 			consumer_lock = 0;
-			when(todo != NOTHING, act());
 #if BACK
 			if
 			:: got && back -> put_back(); back = false; got = false
@@ -199,7 +197,6 @@ active proctype Consumer()
 			:: skip
 			fi;
 #endif
-			/* nodrop_act() returns whether to read again. */
 			if
 			:: got || (!unaware && produced != taken)
 			:: else -> break
@@ -215,7 +212,11 @@ end:	skip
 active proctype Kick()
 {
 end:	do
-	:: kicking == SENT -> kicking = BEGUN; schedule_txq(); kicking = NONE
+#ifdef BREAK_KICK
+	:: atomic { kicked -> kicked = false; scheduled = false }
+#else
+	:: atomic { kicked -> kicked = false; scheduled = device_up }
+#endif
 	od
 }
 
@@ -290,7 +291,7 @@ end:	do
 inline down_and_up()
 {
 	device_up = false;
-	!qdisc_runs && !direct_runs;
+	!qdisc_runs && !direct_runs && !kicked;
 	atomic {
 		purged = purged + backlog; backlog = 0; scheduled = false;
 		driver_off = true

@@ -30,7 +30,7 @@ MODELS = {
 BROKEN = {
     "RECHECK": ("the sender stops and does not read taken again", "stop and wake", "stack_off"),
     "DRY": ("a consumer with nothing to read does not kick", "stop and wake", "!(backlog)"),
-    "KICK": ("a kick that has looked is relied on", "stop and wake", "!(backlog)"),
+    "KICK": ("a kick ends without a run", "stop and wake", "!(backlog)"),
     "BITS": ("a wake clears one bit alone", "stop and wake", "!(backlog)"),
     "UNDO": ("a stop is undone and no qdisc runs", "past the qdisc", "!(backlog)"),
     "UNAWARE": ("an unaware consumer's txq stays stopped", "event", "!(backlog)"),

@@ -17,6 +17,8 @@ int flow_ran_on;
 unsigned int flow_patience_ms = 60000;
 struct flow *flow_sends;
 u64 flow_now;
+enum flow_ipis flow_ipis;
+call_single_data_t *flow_kept;
 struct flow *flow_reads;
 unsigned int flow_reads_most;
 
@@ -46,6 +48,16 @@ static bool xmit_more(void)
 	return netdev_xmit_more();
 }
 
+static int send_ipi(int cpu, call_single_data_t *ipi)
+{
+	if (flow_ipis == FLOW_OFFLINE)
+		return -ENXIO;
+	if (flow_ipis == FLOW_SEND)
+		return smp_call_function_single_async(cpu, ipi);
+	flow_kept = ipi;
+	return 0;
+}
+
 /* This copy exports nothing. */
 #undef EXPORT_SYMBOL_GPL
 #define EXPORT_SYMBOL_GPL(symbol)
@@ -57,7 +69,9 @@ static bool xmit_more(void)
 #include "../produce.c"
 #undef netdev_xmit_more
 #include "../consume.c"
+#define smp_call_function_single_async send_ipi
 #include "../kick.c"
+#undef smp_call_function_single_async
 #define msecs_to_jiffies guard_waits
 #define jiffies_to_msecs(n) guard_waited(n)
 #include "../guard.c"
@@ -67,11 +81,7 @@ static bool xmit_more(void)
 #define CREATE_TRACE_POINTS
 #include "../trace.h"
 
-const int flow_kick_sent = NODROP_KICK_SENT;
-const int flow_kick_begun = NODROP_KICK_BEGUN;
-
 static struct sk_buff flow_packets[FLOW_PACKETS];
-static struct skb_shared_info flow_packets_info;
 
 struct sk_buff *packet(unsigned int n)
 {
@@ -90,15 +100,7 @@ void packets_of(struct flow *f, struct netdev_queue *txq, int cpu)
 #if defined(CONFIG_XPS)
 		skb->sender_cpu = cpu + 1;
 #endif
-		/* Where skb_is_gso() looks. */
-		skb->head = (unsigned char *)&flow_packets_info;
-		skb_set_end_offset(skb, 0);
 	}
-}
-
-void packets_are_gso(bool gso)
-{
-	flow_packets_info.gso_size = gso ? 1448 : 0;
 }
 
 static void destroy_packet(void *packet)
@@ -206,7 +208,6 @@ int flow_init(struct kunit *test)
 	set_bit(__LINK_STATE_START, &f->dev->state);
 	f->on = true;
 	packets_of(f, f->txq, -1);
-	packets_are_gso(false);
 	guard_set(GUARD_MS);
 	flow_destroyed = 0;
 	flow_notified = 0;
@@ -214,6 +215,9 @@ int flow_init(struct kunit *test)
 	flow_sends = NULL;
 	flow_reads = NULL;
 	flow_now = 1;
+	flow_ipis = FLOW_SEND;
+	flow_kept = NULL;
+	nodrop_kick_init();
 	return 0;
 }
 
@@ -409,9 +413,9 @@ static void *consume_one(struct flow *f)
 {
 	void *taken;
 
-	spin_lock(&f->ring.consumer_lock);
+	spin_lock_bh(&f->ring.consumer_lock);
 	taken = nodrop_consume(f->q);
-	spin_unlock(&f->ring.consumer_lock);
+	spin_unlock_bh(&f->ring.consumer_lock);
 	return taken;
 }
 
@@ -419,17 +423,16 @@ void *consume(struct flow *f)
 {
 	void *taken = consume_one(f);
 
-	if (nodrop_act(f->q) && !taken)
+	if (!taken && nodrop_has_packets(f->q))
 		taken = consume_one(f);
 	return taken;
 }
 
 int consume_batched(struct flow *f, void **packets, int n)
 {
-	spin_lock(&f->ring.consumer_lock);
+	spin_lock_bh(&f->ring.consumer_lock);
 	n = nodrop_consume_batched(f->q, packets, n);
-	spin_unlock(&f->ring.consumer_lock);
-	nodrop_act(f->q);
+	spin_unlock_bh(&f->ring.consumer_lock);
 	return n;
 }
 
@@ -437,10 +440,10 @@ bool empty(struct flow *f)
 {
 	bool nothing;
 
-	spin_lock(&f->ring.consumer_lock);
+	spin_lock_bh(&f->ring.consumer_lock);
 	nothing = !nodrop_peek(f->q);
-	spin_unlock(&f->ring.consumer_lock);
-	return !nodrop_act(f->q) && nothing;
+	spin_unlock_bh(&f->ring.consumer_lock);
+	return nothing && !nodrop_has_packets(f->q);
 }
 
 void take(struct kunit *test, struct flow *f, unsigned int n)

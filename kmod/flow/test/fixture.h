@@ -52,6 +52,11 @@ extern unsigned int flow_reads_most;
 /* The clock of the limit, ns. */
 extern u64 flow_now;
 
+/* What becomes of IPIs: sent; kept in flow_kept; to a CPU that went offline. */
+enum flow_ipis { FLOW_SEND, FLOW_KEEP, FLOW_OFFLINE };
+extern enum flow_ipis flow_ipis;
+extern call_single_data_t *flow_kept;
+
 /* Create a qdisc that runs like a flow's own. Return NULL without memory. */
 struct Qdisc *flow_qdisc(struct kunit *test);
 
@@ -84,7 +89,6 @@ unsigned int guard_wait(struct flow *f, unsigned int ms);
 #define FLOW_PACKETS 1024
 struct sk_buff *packet(unsigned int n);
 void packets_of(struct flow *f, struct netdev_queue *txq, int cpu);
-void packets_are_gso(bool gso);
 
 /* XDP frames have odd addresses. */
 static inline void *frame(unsigned int n)
@@ -133,9 +137,6 @@ static inline struct netdev_queue *other_txq(const struct flow *f)
 {
 	return netdev_get_tx_queue(f->dev, 1);
 }
-
-/* States of a kick. */
-extern const int flow_kick_sent, flow_kick_begun;
 
 /* Sizes of rings, for KUNIT_ARRAY_PARAM(size, flow_sizes, size_desc). */
 #define FLOW_SIZES 8

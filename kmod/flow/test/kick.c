@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Kicks: which CPU runs the qdisc, and none after the queue is detached.
+ * Kicks: which CPU runs the qdisc.
  */
-#include <linux/delay.h>
-
 #include "fixture.h"
 
 #define SENDER 1
@@ -71,7 +69,6 @@ static void test_kicks_the_cpu_of_the_qdisc(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, fill_and_read(test, f, SENDER), SENDER);
 	expect_kick(test, f);
-	KUNIT_EXPECT_FALSE(test, READ_ONCE(f->q->kicking));
 }
 
 static void test_never_kicks_the_reader(struct kunit *test)
@@ -115,16 +112,14 @@ static void test_packet_of_no_such_cpu(struct kunit *test)
 	expect_kick(test, f);
 }
 
-/* The last CPU known has gone offline. */
-static void test_no_such_cpu(struct kunit *test)
+/* It goes offline: the IPI cannot be sent. */
+static void test_kick_of_an_offline_cpu(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
 
-	fill_and_take(test, f, READER);
-	f->q->cpu = nr_cpu_ids;
+	fill_and_take(test, f, SENDER);
+	flow_ipis = FLOW_OFFLINE;
 	KUNIT_EXPECT_NULL(test, consume(f));
-	expect_run_here(test, f);
-	KUNIT_EXPECT_FALSE(test, f->q->kicking);
 	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
 }
 
@@ -191,32 +186,67 @@ static void test_small_ring_begins_a_batch(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, taken[0], (void *)packet(FLOW_SENT));
 }
 
-/* A kick that is on its way serves this consumer, too. */
-static void test_one_kick_at_a_time(struct kunit *test)
+/* The run that it is scheduled for comes after the wake. */
+static void test_scheduled_qdisc_needs_no_ipi(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
 
 	fill_and_take(test, f, SENDER);
-	f->q->kicking = flow_kick_sent;
-	KUNIT_EXPECT_NULL(test, consume(f));
-	expect_kick(test, f);
-	msleep(50);
-	KUNIT_EXPECT_EQ(test, flow_ran_on, -1);
-	f->q->kicking = 0;
 	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
+	flow_ipis = FLOW_KEEP;
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_PTR_EQ(test, flow_kept, NULL);
 }
 
-/* One whose handler runs may have seen the txq stopped. */
-static void test_kick_that_runs_is_too_late(struct kunit *test)
+/* One IPI runs all qdiscs of a CPU, also those that come while it is sent. */
+static void test_one_ipi_for_several_qdiscs(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+	struct Qdisc *other = flow_qdisc(test);
+	call_single_data_t *first;
+
+	KUNIT_ASSERT_NOT_NULL(test, other);
+	clear_bit(__QDISC_STATE_SCHED, &other->state);
+	fill_and_take(test, f, SENDER);
+	flow_ipis = FLOW_KEEP;
+	KUNIT_EXPECT_NULL(test, consume(f));
+	first = flow_kept;
+	KUNIT_ASSERT_NOT_NULL(test, first);
+	flow_kept = NULL;
+	local_bh_disable();
+	nodrop_kick(other, SENDER);
+	KUNIT_EXPECT_PTR_EQ(test, flow_kept, NULL);
+	KUNIT_EXPECT_TRUE(test, test_bit(__QDISC_STATE_SCHED, &other->state));
+	first->func(first->info);
+	/* They run where this softirq does. */
+	local_bh_enable();
+	KUNIT_EXPECT_FALSE(test, test_bit(__QDISC_STATE_SCHED, &other->state));
+	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
+}
+
+/* Its device goes down or is deleted while the IPI is on its way. */
+static void test_kick_of_a_deactivated_qdisc(struct kunit *test)
 {
 	struct flow *f = flow_new(test, 33);
 
 	fill_and_take(test, f, SENDER);
-	f->q->kicking = flow_kick_begun;
+	flow_ipis = FLOW_KEEP;
 	KUNIT_EXPECT_NULL(test, consume(f));
-	f->q->kicking = 0;
-	expect_run_here(test, f);
-	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
+	KUNIT_ASSERT_NOT_NULL(test, flow_kept);
+	set_bit(__QDISC_STATE_DEACTIVATED, &f->qdisc->state);
+	local_bh_disable();
+	flow_kept->func(flow_kept->info);
+	KUNIT_EXPECT_FALSE(test, test_bit(__QDISC_STATE_SCHED,
+					  &f->qdisc->state));
+	local_bh_enable();
+	KUNIT_EXPECT_EQ(test, flow_ran_on, -1);
+
+	flow_kept = NULL;
+	local_bh_disable();
+	nodrop_kick(f->qdisc, SENDER);
+	local_bh_enable();
+	KUNIT_EXPECT_PTR_EQ(test, flow_kept, NULL);
+	set_bit(__QDISC_STATE_SCHED, &f->qdisc->state);
 }
 
 /* The consumer of a detached queue kicks no CPU. */
@@ -232,51 +262,21 @@ static void test_no_kick_without_a_txq(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
 }
 
-/* Delay the kick that follows. */
-static void occupy(void *unused)
-{
-	mdelay(1);
-}
-
-/* After nodrop_queue_bind(q, NULL) no kick is on its way. */
-static void test_bind_waits_for_a_kick(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 33);
-	unsigned int late = 0;
-	int i;
-
-	for (i = 0; i < 50; i++) {
-		move_to(test, SENDER);
-		fill(test, f);
-		move_to(test, READER);
-		take(test, f, 33);
-		f->qdisc->q.qlen = 1;
-		smp_call_function_single(SENDER, occupy, NULL, false);
-		KUNIT_EXPECT_NULL(test, consume(f));
-		flow_bind(f, NULL);
-		late += READ_ONCE(f->q->kicking);
-		f->qdisc->q.qlen = 0;
-		flow_bind(f, f->txq);
-	}
-	KUNIT_EXPECT_EQ(test, late, 0U);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_KICKS), 50ULL);
-}
-
 static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_kicks_the_cpu_of_the_qdisc),
 	KUNIT_CASE(test_never_kicks_the_reader),
 	KUNIT_CASE(test_kicks_the_sender),
 	KUNIT_CASE(test_never_kicks_a_sender_here),
 	KUNIT_CASE(test_packet_of_no_such_cpu),
-	KUNIT_CASE(test_no_such_cpu),
+	KUNIT_CASE(test_kick_of_an_offline_cpu),
 	KUNIT_CASE(test_small_ring_serves_itself),
 	KUNIT_CASE(test_small_ring_is_not_empty),
 	KUNIT_CASE(test_small_ring_ends_a_batch),
 	KUNIT_CASE(test_small_ring_begins_a_batch),
-	KUNIT_CASE(test_one_kick_at_a_time),
-	KUNIT_CASE(test_kick_that_runs_is_too_late),
+	KUNIT_CASE(test_scheduled_qdisc_needs_no_ipi),
+	KUNIT_CASE(test_one_ipi_for_several_qdiscs),
+	KUNIT_CASE(test_kick_of_a_deactivated_qdisc),
 	KUNIT_CASE(test_no_kick_without_a_txq),
-	KUNIT_CASE(test_bind_waits_for_a_kick),
 	{}
 };
 

@@ -38,7 +38,14 @@ static void take_rings(struct kunit *test, struct flow *f, unsigned int pace,
 /* It has done so at this pace for long. */
 static void paced(struct flow *f, unsigned int pace)
 {
-	f->q->pace = (u64)pace << NODROP_PACE_SHIFT;
+	f->q->rate = (NODROP_MEAN_NS << NODROP_RATE_SHIFT) / pace;
+}
+
+/* Up to rounding */
+static void expect_limit(struct kunit *test, struct flow *f, unsigned int limit)
+{
+	KUNIT_EXPECT_LE(test, f->q->limit, limit);
+	KUNIT_EXPECT_GE(test, f->q->limit, limit - 1);
 }
 
 static void read_at(struct kunit *test, struct flow *f, unsigned int pace,
@@ -81,11 +88,11 @@ static void test_limit_follows_the_pace(struct kunit *test)
 	struct flow *f = limited(test, 1000);
 
 	read_at(test, f, 1 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
+	expect_limit(test, f, 500);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 1000ULL);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_LIMIT), 500ULL);
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_LIMIT), 0ULL + f->q->limit);
 	read_at(test, f, 2 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 250U);
+	expect_limit(test, f, 250);
 	/* No more than txqueuelen. */
 	read_at(test, f, 1, 50);
 	KUNIT_EXPECT_EQ(test, f->q->limit, 1000U);
@@ -97,13 +104,16 @@ static void test_pace_is_a_mean(struct kunit *test)
 {
 	static const unsigned int paces[] = { 20, 100, 400, 50000, 100, 20 };
 	struct flow *f = limited(test, 500);
-	unsigned int pace, i;
+	unsigned int pace, start, i;
 	u64 end;
 
 	for (i = 0; i < ARRAY_SIZE(paces); i++) {
 		pace = paces[i] * US;
+		start = f->q->taken;
+		end = flow_now + 128000 * US;
 		/* An eighth of a second counts for more than half. */
-		for (end = flow_now + 128000 * US; flow_now < end;)
+		while (flow_now < end ||
+		       f->q->taken - start <= 2 * NODROP_BATCH)
 			take_rings(test, f, pace, 1);
 		if (!i)
 			KUNIT_EXPECT_LT(test, counted(f, NODROP_PACE),
@@ -116,8 +126,10 @@ static void test_pace_is_a_mean(struct kunit *test)
 					paces[i - 1] * US + 1ULL);
 		for (end = flow_now + 3000000ULL * US; flow_now < end;)
 			take_rings(test, f, pace, 1);
-		KUNIT_EXPECT_LE(test, counted(f, NODROP_PACE), pace + US);
-		KUNIT_EXPECT_GE(test, counted(f, NODROP_PACE), pace - US);
+		KUNIT_EXPECT_LE(test, counted(f, NODROP_PACE),
+				pace + pace / 20 + 0ULL);
+		KUNIT_EXPECT_GE(test, counted(f, NODROP_PACE),
+				pace - pace / 20 + 0ULL);
 	}
 }
 
@@ -127,7 +139,7 @@ static void test_pause_is_no_pace(struct kunit *test)
 	struct flow *f = limited(test, 1000);
 
 	read_at(test, f, 1 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
+	expect_limit(test, f, 500);
 	flow_now += 20000 * US;
 	take_rings(test, f, 1 * US, 1);
 	KUNIT_EXPECT_GT(test, f->q->limit, 400U);
@@ -173,7 +185,7 @@ static void test_floor_is_a_time(struct kunit *test)
 
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		read_at(test, f, cases[i].pace, 100);
-		KUNIT_EXPECT_EQ(test, f->q->limit, cases[i].limit);
+		expect_limit(test, f, cases[i].limit);
 	}
 }
 
@@ -198,82 +210,7 @@ static void test_short_ring_has_long_samples(struct kunit *test)
 	KUNIT_EXPECT_GT(test, counted(f, NODROP_PACE), 0ULL);
 }
 
-/* One sample changes little, and doubles the limit at most. */
-static void test_limit_changes_slowly(struct kunit *test)
-{
-	struct flow *f = limited(test, 1000);
-
-	/* The first sample begins with the fifth packet. */
-	paced(f, 1);
-	fill(test, f);
-	take_in(test, f, 4, 1);
-	fill(test, f);
-	take_in(test, f, 4, 1);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 4U);
-	fill(test, f);
-	take_in(test, f, 1, 1);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 8U);
-
-	drain(f);
-	paced(f, 20 * US);
-	flow_limit(f, 848);
-	fill(test, f);
-	take_in(test, f, 2 * NODROP_BATCH, 20 * US);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 848U);
-	take_in(test, f, 1, 20 * US);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 848U - (848 - NODROP_FLOOR) / 16);
-}
-
-/* A slow consumer has few samples, so each shortens the limit by more. */
-static void test_long_samples_shorten_more(struct kunit *test)
-{
-	struct flow *f = limited(test, 1000);
-
-	read_at(test, f, 250 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 20U);
-	flow_limit(f, 520);
-	fill(test, f);
-	take_in(test, f, NODROP_BATCH, 250 * US);
-	fill(test, f);
-	take_in(test, f, NODROP_BATCH + 1, 250 * US);
-	KUNIT_EXPECT_LT(test, f->q->limit, 300U);
-}
-
-static void test_gso_packets_get_more(struct kunit *test)
-{
-	struct flow *f = limited(test, 1000);
-
-	read_at(test, f, 10 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 50U);
-	packets_are_gso(true);
-	read_at(test, f, 10 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
-	packets_are_gso(false);
-	read_at(test, f, 10 * US, 100);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 50U);
-}
-
-/* An empty ring has no queue that could delay: 2 ms, 5 of GSO packets. */
-static void test_empty_ring_gets_more(struct kunit *test)
-{
-	struct flow *f = limited(test, 1000);
-
-	read_at(test, f, 10 * US, 50);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 50U);
-	KUNIT_EXPECT_NULL(test, consume(f));
-	KUNIT_EXPECT_EQ(test, f->q->limit, 200U);
-	packets_are_gso(true);
-	KUNIT_EXPECT_EQ(test, fill(test, f), 200U);
-	drain(f);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
-	/* It takes nothing away. */
-	packets_are_gso(false);
-	fill(test, f);
-	drain(f);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 500U);
-}
-
-/* Neither gives packets to a slow consumer, nor to one not measured yet. */
+/* One that often empties the ring is not fast for that. */
 static void test_empty_ring_of_a_slow_reader(struct kunit *test)
 {
 	struct flow *f = limited(test, 1000);
@@ -309,14 +246,18 @@ static void test_waiting_is_no_pace(struct kunit *test)
 static void test_small_limit_is_measured(struct kunit *test)
 {
 	struct flow *f = limited(test, 500);
+	int round;
 
 	KUNIT_EXPECT_NULL(test, consume(f));
-	flow_now += 1000000 * US;
-	KUNIT_EXPECT_EQ(test, fill(test, f), NODROP_LEAST);
-	take_in(test, f, NODROP_LEAST, 1 * US);
-	KUNIT_EXPECT_EQ(test, counted(f, NODROP_PACE), 0ULL);
-	KUNIT_EXPECT_NULL(test, consume(f));
-	KUNIT_EXPECT_GT(test, counted(f, NODROP_PACE), 0ULL);
+	for (round = 0; round < 100; round++) {
+		KUNIT_EXPECT_EQ(test, !counted(f, NODROP_PACE), !round);
+		/* Waiting is not counted. */
+		flow_now += 1000000 * US;
+		KUNIT_EXPECT_GE(test, fill(test, f), NODROP_LEAST);
+		take_in(test, f, counted(f, NODROP_RING), 1 * US);
+		KUNIT_EXPECT_NULL(test, consume(f));
+	}
+	KUNIT_EXPECT_LT(test, counted(f, NODROP_PACE), 1000ULL * US);
 }
 
 static void test_batches_get_more(struct kunit *test)
@@ -324,13 +265,13 @@ static void test_batches_get_more(struct kunit *test)
 	struct flow *f = limited(test, 500);
 
 	read_batched_at(test, f, 15 * US, 100);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 256U);
+	expect_limit(test, f, 256);
 	/* No more than 5 ms of them. */
 	read_batched_at(test, f, 50 * US, 100);
-	KUNIT_EXPECT_EQ(test, f->q->limit, 100U);
+	expect_limit(test, f, 100);
 	/* And no more when they are over. */
 	read_at(test, f, 50 * US, 100);
-	KUNIT_EXPECT_EQ(test, f->q->limit, NODROP_FLOOR);
+	expect_limit(test, f, NODROP_FLOOR);
 }
 
 /* The limit stops the txq below txqueuelen, and its half wakes it. */
@@ -354,10 +295,6 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_floor_is_a_time),
 	KUNIT_CASE(test_floor_of_a_short_ring),
 	KUNIT_CASE(test_short_ring_has_long_samples),
-	KUNIT_CASE(test_limit_changes_slowly),
-	KUNIT_CASE(test_long_samples_shorten_more),
-	KUNIT_CASE(test_gso_packets_get_more),
-	KUNIT_CASE(test_empty_ring_gets_more),
 	KUNIT_CASE(test_empty_ring_of_a_slow_reader),
 	KUNIT_CASE(test_waiting_is_no_pace),
 	KUNIT_CASE(test_small_limit_is_measured),

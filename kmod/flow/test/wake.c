@@ -160,24 +160,6 @@ static void test_lockless_qdisc_runs_when_dry(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 }
 
-/* The txq is stopped again before the consumer acts: the next wake decides. */
-static void test_no_kick_while_stopped(struct kunit *test)
-{
-	struct flow *f = flow_new(test, 500);
-
-	fill(test, f);
-	f->qdisc->q.qlen = 1;
-	take_to_wake(test, f);
-	take(test, f, NODROP_BATCH - 1);
-	spin_lock(&f->ring.consumer_lock);
-	KUNIT_EXPECT_NOT_NULL(test, nodrop_consume(f->q));
-	spin_unlock(&f->ring.consumer_lock);
-	KUNIT_EXPECT_NE(test, f->q->todo, 0);
-	fill(test, f);
-	KUNIT_EXPECT_TRUE(test, nodrop_act(f->q));
-	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
-}
-
 /* While it is down, its driver keeps the txqs stopped. */
 static void test_leaves_a_device_that_is_down(struct kunit *test)
 {
@@ -207,7 +189,6 @@ static struct kunit_case wake_cases[] = {
 	KUNIT_CASE(test_no_kick_while_the_qdisc_runs),
 	KUNIT_CASE(test_kicks_for_no_empty_qdisc),
 	KUNIT_CASE_PARAM(test_lockless_qdisc_runs_when_dry, size_gen_params),
-	KUNIT_CASE(test_no_kick_while_stopped),
 	KUNIT_CASE(test_leaves_a_device_that_is_down),
 	{}
 };
