@@ -152,7 +152,8 @@ def run_bench(arguments: argparse.Namespace) -> int:
             chosen = _chosen(arguments)
             out = arguments.out or default_out(chosen.name)
             known = session.available(chosen)
-            variants = arguments.variants or tuple(name for name in COMPARED if name in known)
+            usual = [name for name in known if name in COMPARED or Variant.NODROP not in known]
+            variants = arguments.variants or tuple(usual)
             old = resolve_commit(arguments.against) if arguments.against else ""
             variants += (Variant.OLD,) * bool(old)
             session.measure([chosen], variants, out, steps, old=old)
@@ -205,8 +206,8 @@ def _chosen(arguments: argparse.Namespace) -> Scenario:
     chosen = scenario.load(arguments.scenario)
     if arguments.seconds and not chosen.seconds:
         raise UsageError(f"A run of {chosen.name} ends after a number of packets, not of seconds.")
-    if arguments.kernel and not chosen.is_counted:
-        raise UsageError(f"{chosen.name} is measured on a kernel in user mode.")
+    if arguments.kernel and chosen.kernel not in kernel_names():
+        raise UsageError(f"{chosen.name} is not measured on a Debian kernel.")
     chosen = replace(
         chosen.with_length(arguments.pairs, arguments.seconds),
         kernel=arguments.kernel or chosen.kernel,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from bench.guest.runner import KINDS
+from bench.guest.runner import find_kind
 from bench.scenario import Scenario
 from lab.guest import PATH
 from nodrop import proc
@@ -33,7 +33,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[\w+~-]*")
 
 def needed(scenario: Scenario) -> list[str]:
     """Return the names of the programs that a scenario's cases run."""
-    kind = KINDS[scenario.kind]
+    kind = find_kind(scenario.kind)
     names = [name for case in scenario.cases() for name in kind.host_programs(case.parameters)]
     return list(dict.fromkeys(names))
 

@@ -65,7 +65,8 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
 
     In each pair the drivers run one after another in the same case, so a change of the machine's
     speed affects all of them. Each case cycles through all orders of the drivers: of as many pairs
-    as there are drivers, each driver is first in one.
+    as there are drivers, each driver is first in one. If each has a guest of its own, it makes its
+    runs of all cases there.
     """
     rounds = [[variants[0], *rest] for rest in itertools.permutations(variants[1:])]
 
@@ -74,7 +75,12 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
         first = (pair + number) % len(variants)
         return around[first:] + around[:first]
 
-    return [
+    def boot(scenario: Scenario, pair: int, variant: Variant) -> int:
+        if scenario.boot == "variant":
+            return len(variants) * pair + variants.index(variant)
+        return pair if scenario.boot == "pair" else 0
+
+    planned = [
         Job(
             scenario=scenario.name,
             kind=scenario.kind,
@@ -83,6 +89,7 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
             variant=variant,
             pair=pair,
             seconds=scenario.seconds,
+            boot=boot(scenario, pair, variant),
         )
         for pair in range(max(scenario.pairs for scenario in scenarios))
         for scenario in scenarios
@@ -90,6 +97,7 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
         for number, case in enumerate(scenario.cases())
         for variant in order(pair, number)
     ]
+    return sorted(planned, key=lambda job: job.boot)
 
 
 def group(job: Job) -> tuple[str, str, int]:
@@ -98,8 +106,9 @@ def group(job: Job) -> tuple[str, str, int]:
 
 
 def in_complete_pairs(jobs: list[Job], made: int) -> int:
-    """Return how many of the first ``made`` runs belong to complete pairs."""
-    while 0 < made < len(jobs) and group(jobs[made]) == group(jobs[made - 1]):
+    """Return how many of the first ``made`` runs to keep: the last belongs to a complete pair."""
+    incomplete = {group(job) for job in jobs[made:]}
+    while made and group(jobs[made - 1]) in incomplete:
         made -= 1
     return made
 

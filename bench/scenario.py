@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Scenarios as data: ``scenarios.toml``, ``metrics.toml`` and ``sets.toml``."""
+"""Scenarios as data: each folder's ``scenarios.toml``, ``metrics.toml`` and ``sets.toml``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from bench.guest.plan import NO_QUEUE, Parameters
 from lab.kernel.kconfig import FLAVOURS
+from lab.sources import REPOSITORY
 from nodrop.errors import NodropError, UsageError
 
-DIRECTORY = Path(__file__).resolve().parent
-"""Of these files."""
+BOOTS = ("run", "pair", "variant")
 JOINS = ("geometric mean", "sum", "mean")
 """How a metric of several cases becomes one number: for rates, counts, percentages."""
 
@@ -29,7 +29,7 @@ class Metric:
     Attributes:
         join: how its values of all cases become one number, one of JOINS.
         shown: whether tables include it.
-        exact: the same in each run: tables have more decimals of ratios, and the difference to
+        exact: to less than a percent: tables have more decimals of ratios, and the difference to
             stock.
     """
 
@@ -85,13 +85,17 @@ class Scenario:
 
     Attributes:
         title: one line to be displayed.
-        kind: key of bench.guest.runner.KINDS.
+        kind: key of bench.guest.runner.KINDS, or ``module:class``.
         seconds: measured window of a run; 0: a run ends after a number of packets.
         pairs: runs of each case with each driver.
         parameters: of all cases.
         matrix: parameter -> values, each combination is a case; or a list of such tables.
         metrics: those in summaries, by their names in the raw data.
-        kernel: flavour of the kernel in user mode, or name of a Debian kernel.
+        kernel: flavour of the kernel in user mode, name of a Debian kernel, or a function as
+            ``module:function``, which gets a variant and the progress and returns its
+            bench.session.Guest.
+        boot: what gets a guest of its own, one of BOOTS: the whole run, each pair, or each variant
+            of a pair.
         only: parameters of the cases to measure, as in their names, with or without a value.
     """
 
@@ -104,6 +108,7 @@ class Scenario:
     matrix: Matrix | Sequence[Matrix]
     metrics: Mapping[str, Metric]
     kernel: str = "perf"
+    boot: str = "run"
     only: str = ""
 
     @classmethod
@@ -123,14 +128,16 @@ class Scenario:
             raise ValueError(str(error)) from error
         if scenario.pairs < 1 or not metrics:
             raise ValueError("pairs must be positive, and there must be a metric")
-        if scenario.seconds < 0 or (scenario.seconds == 0 and not scenario.is_counted):
+        if scenario.seconds < 0 or (scenario.is_counted and scenario.kernel in FLAVOURS):
             raise ValueError("seconds must be positive")
+        if scenario.boot not in BOOTS:
+            raise ValueError(f"boot must be one of {', '.join(BOOTS)}")
         return scenario
 
     @property
     def is_counted(self) -> bool:
         """Whether QEMU counts instructions, so nothing is timed."""
-        return self.kernel not in FLAVOURS
+        return not self.seconds
 
     def cases(self) -> list[Case]:
         """Return every combination of the matrix that was not excluded."""
@@ -148,19 +155,23 @@ class Scenario:
         return replace(self, pairs=pairs or self.pairs, seconds=seconds or self.seconds)
 
 
-def known(directory: Path = DIRECTORY) -> list[str]:
-    return sorted(_read(directory / "scenarios.toml"))
+def known() -> list[str]:
+    return sorted(_scenarios(REPOSITORY))
 
 
-def load(name: str, directory: Path = DIRECTORY) -> Scenario:
+def _scenarios(repository: Path) -> dict[str, Any]:
+    files = sorted(repository.glob("*/scenarios.toml"))
+    return {name: table for path in files for name, table in _read(path).items()}
+
+
+def load(name: str, repository: Path = REPOSITORY) -> Scenario:
     """Read a scenario.
 
     Raises:
         UsageError: there is none of that name.
         NodropError: it is invalid.
     """
-    path = directory / "scenarios.toml"
-    scenarios, metrics = _read(path), _read(directory / "metrics.toml")
+    scenarios, metrics = _scenarios(repository), _read(repository / "bench/metrics.toml")
     if name not in scenarios:
         raise UsageError(
             f"There is no scenario called '{name}'.",
@@ -175,14 +186,14 @@ def load(name: str, directory: Path = DIRECTORY) -> Scenario:
         }
         return Scenario.from_data(name, data)
     except KeyError as error:
-        raise NodropError(f"{path}: {name} names {error}, which does not exist.") from error
+        raise NodropError(f"The scenario {name} names {error}, which does not exist.") from error
     except (ValueError, TypeError) as error:
-        raise NodropError(f"{path}: {name} is not a valid scenario: {error}.") from error
+        raise NodropError(f"{name} is not a valid scenario: {error}.") from error
 
 
-def sets(directory: Path = DIRECTORY) -> dict[str, dict[str, dict[str, Any]]]:
+def sets() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the sets of scenarios: set -> scenario -> its ``pairs`` and ``seconds``, if given."""
-    return _read(directory / "sets.toml")
+    return _read(REPOSITORY / "bench/sets.toml")
 
 
 def _with_base(name: str, scenarios: Mapping[str, Any]) -> dict[str, Any]:

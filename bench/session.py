@@ -7,9 +7,10 @@ An interrupted session can be continued in another guest, with the first incompl
 from __future__ import annotations
 
 import json
+import pkgutil
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any
 
 from bench import load, programs, rundir, source
 from bench.guest.plan import Job
-from bench.guest.runner import KINDS, PROGRESS_MARK
+from bench.guest.runner import PROGRESS_MARK, find_kind
 from bench.scenario import Scenario
 from lab import machines, qemu, uml
 from lab.guest import GuestRun
-from lab.kernel import ensure_artifacts, ensure_kernel
+from lab.kernel import Artifacts, Kernel, ensure_artifacts, ensure_kernel
 from lab.kernel.kconfig import FLAVOURS
 from lab.machines import Setup, ensure_machine, ensure_packages
+from lab.roots import kernel_names
 from lab.sources import REPOSITORY
 from lab.variant import Variant
 from nodrop import proc
@@ -51,7 +53,7 @@ class Guest:
     Attributes:
         kernel: what identifies it, for the metadata.
         cpus: number of its CPUs.
-        boot: runs the plan in it; takes ``out``, ``timeout`` and ``on_line``.
+        boot: makes the plan's next runs in it; takes ``out``, ``timeout`` and ``on_line``.
     """
 
     kernel: dict[str, str]
@@ -86,69 +88,88 @@ def measure(
                 f"{scenario.name} cannot compare {absent[0]} on this kernel.",
                 f"It can compare: {', '.join(available(scenario))}.",
             )
-    guest = _ensure_guest(scenarios[0].kernel, old, progress)
+    guests = _ensure_guests(scenarios[0].kernel, variants, old, progress)
     runs = rundir.jobs(scenarios, variants)
     meta = {
         "schema": rundir.META_SCHEMA,
         "started": source.now_utc(),
-        **_identity(guest),
+        **_identity(guests),
         "programs": programs.versions(scenarios),
-        "guest": {"cpus": guest.cpus, "memory": MEMORY},
+        "guest": {"cpus": guests[variants[0]].cpus, "memory": MEMORY},
         "variants": [str(variant) for variant in variants],
         "old": old,
         "scenarios": {scenario.name: asdict(scenario) for scenario in scenarios},
         "continued": [],
     }
     rundir.create(out, meta, runs)
-    _run(guest, runs, out, progress)
+    _run(guests, runs, out, progress)
 
 
 def available(scenario: Scenario) -> tuple[Variant, ...]:
     """Return the drivers that a scenario can compare on its kernel."""
-    variants = KINDS[scenario.kind].variants
-    if not scenario.is_counted:
+    variants = find_kind(scenario.kind).variants
+    if scenario.kernel not in kernel_names():
         return variants
     has_flag = scenario.kernel in machines.UPSTREAM
     lacking = {Variant.OLD, Variant.SERIES} | ({Variant.UPSTREAM} if not has_flag else set())
     return tuple(variant for variant in variants if variant not in lacking)
 
 
-def _ensure_guest(name: str, old: str, progress: Progress) -> Guest:
-    """Build or fetch what is missing of a kernel.
+def _ensure_guests(
+    name: str, variants: Sequence[Variant], old: str, progress: Progress
+) -> dict[Variant, Guest]:
+    """Build or fetch what is missing of a scenario's kernel; return each variant's guest.
 
     Args:
-        name: a flavour of the kernel in user mode, or a Debian kernel.
+        name: the kernel, as in the scenario.
         old: the commit of the driver of that name; empty: there is none.
     """
+    if ":" in name:
+        ensure = pkgutil.resolve_name(name)
+        return {variant: ensure(variant, progress) for variant in variants}
     if name in FLAVOURS:
         kernel = ensure_kernel(progress, name)
-        boot = partial(
-            uml.run,
-            kernel,
-            [sys.executable, *PROGRAM],
-            artifacts=ensure_artifacts(kernel, progress, old),
-            cpus=CPUS,
-            memory=MEMORY,
-            env={"PYTHONPATH": str(REPOSITORY)},
-            urgent=True,
-        )
-        return Guest(source.describe_kernel(kernel), CPUS, boot)
-    machine = ensure_machine(name, Setup.INSTALLED, ensure_packages(progress), progress)
+        guest = in_user_mode(kernel, ensure_artifacts(kernel, progress, old))
+    else:
+        machine = ensure_machine(name, Setup.INSTALLED, ensure_packages(progress), progress)
+        release = machine.kernel.release
+        guest = counting(machine.run, release, f"linux-image-{release}", machine.kernel.root.key)
+    return dict.fromkeys(variants, guest)
+
+
+def in_user_mode(kernel: Kernel, artifacts: Artifacts) -> Guest:
+    boot = partial(
+        uml.run,
+        kernel,
+        [sys.executable, *PROGRAM],
+        artifacts=artifacts,
+        cpus=CPUS,
+        memory=MEMORY,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        urgent=True,
+    )
+    return Guest(source.describe_kernel(kernel), CPUS, boot)
+
+
+def counting(run: Callable[..., GuestRun], release: str, package: str, build_id: str) -> Guest:
+    """Return the guest of a kernel in QEMU, which counts instructions.
+
+    Args:
+        run: boots it, as lab.qemu.run() does without its first argument.
+    """
     program = proc.require("qemu-system-x86_64", "qemu-system-x86")
-    description = {
-        "release": machine.kernel.release,
-        "package": f"linux-image-{machine.kernel.release}",
-        "build_id": machine.kernel.root.key,
-        "qemu": proc.ask(program, "--version").stdout.partition("\n")[0],
-    }
-    boot = partial(machine.run, ["python3", *PROGRAM], how=qemu.TCG_ICOUNT, cpus=1, memory=MEMORY)
-    return Guest(description, 1, boot)
+    version = proc.ask(program, "--version").stdout.partition("\n")[0]
+    kernel = {"release": release, "package": package, "build_id": build_id, "qemu": version}
+    boot = partial(run, ["python3", *PROGRAM], how=qemu.TCG_ICOUNT, cpus=1, memory=MEMORY)
+    return Guest(kernel, 1, boot)
 
 
-def _identity(guest: Guest) -> dict[str, Any]:
+def _identity(guests: Mapping[Variant, Guest]) -> dict[str, Any]:
+    kernels = [guest.kernel for guest in guests.values()]
+    ids = dict.fromkeys(kernel["build_id"] for kernel in kernels)
     return {
         "machine": source.describe_machine(),
-        "kernel": guest.kernel,
+        "kernel": {**kernels[0], "build_id": " ".join(ids)},
         "source": source.describe_source(),
     }
 
@@ -160,7 +181,8 @@ def continue_run(out: Path, progress: Progress) -> None:
         NodropError: as :func:`measure`; or machine, kernel or source differ.
     """
     meta, scenarios = rundir.read_meta(out)
-    runs = rundir.jobs([*scenarios.values()], [Variant(name) for name in meta["variants"]])
+    variants = [Variant(name) for name in meta["variants"]]
+    runs = rundir.jobs([*scenarios.values()], variants)
     if len(scenarios) != 1:
         raise NodropError(
             f"{out} holds several scenarios, as from 'nodrop-lab demo'.",
@@ -170,8 +192,9 @@ def continue_run(out: Path, progress: Progress) -> None:
     if made == len(runs):
         progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
         return
-    guest = _ensure_guest(next(iter(scenarios.values())).kernel, meta.get("old", ""), progress)
-    now = _identity(guest)
+    kernel = next(iter(scenarios.values())).kernel
+    guests = _ensure_guests(kernel, variants, meta.get("old", ""), progress)
+    now = _identity(guests)
     if wrong := [
         f"{part} {name}" for part, name in SAME if meta[part].get(name) != now[part].get(name)
     ]:
@@ -185,14 +208,15 @@ def continue_run(out: Path, progress: Progress) -> None:
         rundir.write_meta(out, meta)
     except OSError as error:
         raise rundir.unwritable(out, error) from error
-    _run(guest, runs, out, progress)
+    _run(guests, runs, out, progress)
 
 
-def _run(guest: Guest, runs: list[Job], out: Path, progress: Progress) -> None:
+def _run(guests: Mapping[Variant, Guest], runs: list[Job], out: Path, progress: Progress) -> None:
     """Make the missing runs; extend an error by a hint about what is complete."""
     try:
         with progress.step("Measure", total=len(runs)) as step:
-            _boot(guest, runs, out, step)
+            for number in dict.fromkeys(job.boot for job in runs[rundir.made(out, runs) :]):
+                _boot(guests, runs, number, out, step)
         return
     except KeyboardInterrupt:
         failed = NodropError("Interrupted.", "", INTERRUPTED)
@@ -206,13 +230,21 @@ def _run(guest: Guest, runs: list[Job], out: Path, progress: Progress) -> None:
 
 def _progress_hint(out: Path, runs: list[Job]) -> str:
     complete = rundir.in_complete_pairs(runs, rundir.made(out, runs))
-    hint = f"{rundir.pairs(runs[:complete])} of {rundir.pairs(runs)} pairs are complete, in {out}."
+    pairs = rundir.pairs(runs)
+    hint = f"{pairs - rundir.pairs(runs[complete:])} of {pairs} pairs are complete, in {out}."
     if len({job.scenario for job in runs}) == 1:
         hint += f" Continue with: nodrop-lab bench --continue {shlex.quote(str(out))}"
     return hint
 
 
-def _boot(guest: Guest, runs: list[Job], out: Path, step: Step) -> None:
+def _boot(
+    guests: Mapping[Variant, Guest], runs: list[Job], number: int, out: Path, step: Step
+) -> None:
+    """Boot a guest and let it make its missing runs.
+
+    Args:
+        number: of the guest.
+    """
     output: list[str] = []
     host = load.HostNoise(out)
     first = rundir.made(out, runs)
@@ -229,8 +261,9 @@ def _boot(guest: Guest, runs: list[Job], out: Path, step: Step) -> None:
         host.record(done - 1)
         step.update(f"{job.scenario} {job.case}, pair {job.pair + 1}", done=done)
 
-    timeout = BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in runs[first:])
-    result = guest.boot(out=out, timeout=timeout, on_line=on_line)
+    own = [job for job in runs[first:] if job.boot == number]
+    timeout = BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in own)
+    result = guests[own[0].variant].boot(out=out, timeout=timeout, on_line=on_line)
     if result.splats:
         raise NodropError(
             f"The guest's kernel printed a splat: {result.splats[0].line}.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The driver variants that are compared."""
+"""The variants that are compared: drivers, or what replaces them in a scenario."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ class Variant(StrEnum):
     """The drivers with the patches of series/, opened with upstream's flag."""
     OLD = "old"
     """nodrop's modules of another commit."""
+    OFF = "off"
+    ON = "on"
+    """One kernel, with a part switched off, and on."""
 
 
+BASES = (Variant.STOCK, Variant.OFF)
+"""What the others of a run are compared with."""
 COMPARED = (Variant.STOCK, Variant.UPSTREAM, Variant.NODROP)
 """What is measured unless something else is asked for."""
 KNOWN = (*COMPARED, Variant.SERIES)

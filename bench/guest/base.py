@@ -22,7 +22,7 @@ from guestlib.netstats import (
     qdisc_counters,
 )
 from guestlib.process import Service, in_netns, netns_path, parse_last_json
-from lab.variant import Variant
+from lab.variant import KNOWN, Variant
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""
@@ -47,7 +47,7 @@ class Kind(ABC):
     parameters: ClassVar[str]
     """The names of the parameters, all of them required; separated by spaces."""
 
-    variants: ClassVar[tuple[Variant, ...]] = tuple(Variant)
+    variants: ClassVar[tuple[Variant, ...]] = (*KNOWN, Variant.OLD)
     """The drivers that it can compare."""
 
     programs: ClassVar[tuple[str, ...]] = ("ip", "tc")

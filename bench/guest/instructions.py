@@ -100,9 +100,13 @@ def cost(loop: dict[str, Any], rounds: list[dict[str, Any]]) -> Metrics:
     if any(made["idle_ms"] for made in rounds):
         raise GuestError("the CPU was idle, which counts as instructions")
     costs = [made["ticks"] / made["delivered"] for made in rounds]
+    return of_rounds(costs) | {"loop_excess_percent": 100 * excess}
+
+
+def of_rounds(costs: list[float]) -> Metrics:
+    """Return a run's instructions per packet, from those of its rounds."""
     each = {f"round_{number}_per_packet": value for number, value in enumerate(costs, start=1)}
     return each | {
         "instructions_per_packet": median(costs),
         "spread_percent": 100 * (max(costs) - min(costs)) / median(costs),
-        "loop_excess_percent": 100 * excess,
     }

@@ -25,12 +25,13 @@ class Job:
 
     Attributes:
         scenario: its name, for the result.
-        kind: key of bench.guest.runner.KINDS.
+        kind: as in its scenario.
         case: its name, for the result.
         parameters: of the case.
         variant: the driver.
         pair: number of the pair; its runs of the same case are compared.
         seconds: length of the measured window.
+        boot: number of the guest that makes the run.
     """
 
     scenario: str
@@ -40,6 +41,7 @@ class Job:
     variant: Variant
     pair: int
     seconds: float
+    boot: int
 
 
 def write_plan(path: Path, jobs: list[Job]) -> None:

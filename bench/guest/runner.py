@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m bench.guest.runner``: make the plan's missing runs and append their results."""
+"""``python -m bench.guest.runner``: make the plan's next runs and append their results."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +43,8 @@ KINDS: dict[str, type[Kind]] = {
     "vpntcp": VpnTcp,
     "vpnvideo": VpnVideo,
 }
-"""By a scenario's ``kind``: a new one is a class, a line here, and a scenario."""
+"""By a scenario's ``kind``: a new one is a class, a line here, and a scenario. Scenarios outside
+``bench`` name the class itself, as ``module:class``."""
 
 PROGRESS_MARK = "@nodrop-progress "
 """Prefix of a line for the host's progress display; a JSON object follows."""
@@ -67,16 +70,17 @@ def results_made(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def kind_of(job: Job) -> type[Kind]:
-    """Return the class that runs a job.
+def find_kind(name: str) -> type[Kind]:
+    """Return the class that runs a scenario's jobs.
 
     Raises:
         GuestError: there is none.
     """
     try:
-        return KINDS[job.kind]
-    except KeyError as error:
-        raise GuestError(f"there is no kind of scenario called {job.kind}") from error
+        kind: type[Kind] = KINDS.get(name) or pkgutil.resolve_name(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise GuestError(f"there is no kind of scenario called {name}") from error
+    return kind
 
 
 def run_job(job: Job, environment: Environment) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def run_job(job: Job, environment: Environment) -> dict[str, Any]:
     }
     started, before = time.monotonic(), load.read()
     try:
-        metrics = kind_of(job)(job.parameters, environment).run(job.variant, job.seconds)
+        metrics = find_kind(job.kind)(job.parameters, environment).run(job.variant, job.seconds)
     except Unsupported as error:
         return line | {"skipped": str(error), "metrics": {}}
     except (GuestError, OSError) as error:
@@ -109,7 +113,7 @@ def run_job(job: Job, environment: Environment) -> dict[str, Any]:
 
 
 def run_all(jobs: Sequence[Job], environment: Environment, report: Callable[[int], None]) -> None:
-    """Make the runs that have no result yet, in order.
+    """Make the runs that have no result yet, in order, as far as this guest makes them.
 
     Args:
         report: called with the number of results, before the first run and after each.
@@ -123,8 +127,9 @@ def run_all(jobs: Sequence[Job], environment: Environment, report: Callable[[int
     prepare_system()
     report(first)
     try:
-        for done, job in enumerate(jobs[first:], start=first + 1):
-            drivers.load(kind_of(job).modules(job.variant))
+        own = itertools.takewhile(lambda job: job.boot == jobs[first].boot, jobs[first:])
+        for done, job in enumerate(own, start=first + 1):
+            drivers.load(find_kind(job.kind).modules(job.variant))
             append_result(raw, run_job(job, environment))
             report(done)
     finally:

@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.report.table import caption, case_words
+from bench.report.table import base_of, caption, case_words
 from bench.rundir import PLOT_NAME, RunDirectory
 
 COLOURS = {
@@ -23,14 +23,14 @@ COLOURS = {
     "nodrop": "#0072b2",
     "series": "#009e73",
     "old": "#cc79a7",
+    "off": "#757575",
+    "on": "#0072b2",
 }
-"""Grey, and three colours of Okabe and Ito's palette for all kinds of colour vision."""
-HATCHES = {"stock": "", "upstream": "////", "nodrop": "xxx", "series": "..", "old": "..."}
+"""Grey, and four colours of Okabe and Ito's palette for all kinds of colour vision."""
+HATCHES = {"upstream": "////", "nodrop": "xxx", "series": "..", "old": "...", "on": "xxx"}
 """Distinguishes the drivers without colours."""
 LABELS = {
-    "stock": "stock",
     "upstream": "upstream's flag",
-    "nodrop": "nodrop",
     "series": "series for net-next",
     "old": "nodrop, other commit",
 }
@@ -69,9 +69,10 @@ RATES = {
     "goodput_mbit_per_s": "TCP goodput",
     "rtt_mean_ms": "TCP's round-trip time: less is better",
     "instructions_per_packet": "Instructions per packet: less is better",
+    "cycles_per_packet": "Cycles per packet: less is better",
     "fast_beside_ratio": "Fast guest beside a slow one, of its rate alone",
 }
-"""Metrics that are shown as ratios to stock: title."""
+"""Metrics that are shown as ratios to stock, or what takes its place: title."""
 DUE = "first_due_percent"
 LATENCIES = {"latency_p50_ms": "p50", "latency_p99_ms": "p99"}
 
@@ -149,8 +150,8 @@ def style(variant: str) -> dict[str, Any]:
         "facecolor": COLOURS[variant],
         "edgecolor": "#ffffff",
         "linewidth": 0,
-        "hatch": HATCHES[variant],
-        "label": LABELS[variant],
+        "hatch": HATCHES.get(variant, ""),
+        "label": LABELS.get(variant, variant),
     }
 
 
@@ -208,16 +209,17 @@ def _panels(summary: Mapping[str, Any], variants: Sequence[str], *, alone: bool)
         return
     every = [*cases, summary] if len(cases) > 1 else cases
     below = [*labels, "together"] if len(cases) > 1 else labels
-    others = [variant for variant in variants if variant != "stock"]
+    base = base_of(variants)
+    others = [variant for variant in variants if variant != base]
 
     for metric, title in RATES.items():
-        if metric in metrics and any(pair.endswith("/stock") for pair in summary["ratios"]):
+        if metric in metrics and any(pair.endswith(f"/{base}") for pair in summary["ratios"]):
             ratios = [_values(part["ratios"], metric) for part in every]
             groups = [
-                {name: part[f"{name}/stock"] for name in others if f"{name}/stock" in part}
+                {name: part[f"{name}/{base}"] for name in others if f"{name}/{base}" in part}
                 for part in ratios
             ]
-            yield Panel(title, "times stock, interval", below, groups, others, line=1)
+            yield Panel(title, f"times {base}, interval", below, groups, others, line=1)
 
 
 def finish(figure: Figure, text: str, variants: Sequence[str]) -> None:

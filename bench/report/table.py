@@ -10,6 +10,7 @@ from typing import Any
 from bench.report.summary import OTHERS, SPREAD, STEAL
 from bench.rundir import MARKDOWN_NAME, RunDirectory
 from bench.scenario import Metric, Scenario
+from lab.variant import BASES
 from nodrop.screen import Cell, Column, Screen
 
 SET_UP = ("ip", "tc")
@@ -76,6 +77,8 @@ def case_words(name: str) -> list[str]:
         key, _, value = part.partition("=")
         if key in ("senders", "flows", "queues"):
             words.append(f"{value} {key.removesuffix('s') if value == '1' else key}")
+        elif key == "tunnel":
+            words.append(value)
         elif key == "txqueuelen":
             words.append(f"ring {value}")
         elif key == "offloads":
@@ -97,13 +100,19 @@ def total_label(scenario: Scenario, summary: Mapping[str, Any]) -> str:
     return ALL_CASES if made == planned else f"{made} of {planned} cases"
 
 
+def base_of(variants: Sequence[str]) -> str:
+    """Return the variant with which the others are compared; "" if there is none."""
+    return next((str(base) for base in BASES if base in variants), "")
+
+
 def columns(variants: Sequence[str]) -> tuple[str, ...]:
     """Return the headings of the columns after case and metric."""
+    base = base_of(variants)
     heads: list[str] = []
     for variant in variants:
         heads.append(variant)
-        if variant != "stock" and "stock" in variants:
-            heads.append(f"{variant} / stock")
+        if base not in ("", variant):
+            heads.append(f"{variant} / {base}")
     return tuple(heads)
 
 
@@ -114,23 +123,24 @@ def _cells(
     variants: Sequence[str],
     form: Callable[[Mapping[str, float]], str],
 ) -> tuple[str, ...]:
+    base = base_of(variants)
     cells: list[str] = []
     for variant in variants:
         value = part["variants"].get(variant, {}).get(name)
         cells.append(form(value) if value else MISSING)
-        if variant != "stock" and "stock" in variants:
-            cells.append(_to_stock(part, name, metric, variant))
+        if base not in ("", variant):
+            cells.append(_to_base(part, name, metric, variant, base))
     return tuple(cells)
 
 
-def _to_stock(part: Mapping[str, Any], name: str, metric: Metric, variant: str) -> str:
-    """Return the ratio of a driver's value to stock's, and for an exact one the difference."""
-    ratio = part["ratios"].get(f"{variant}/stock", {}).get(name)
+def _to_base(part: Mapping[str, Any], name: str, metric: Metric, variant: str, base: str) -> str:
+    """Return the ratio of a variant's value to the base's, and for an exact one the difference."""
+    ratio = part["ratios"].get(f"{variant}/{base}", {}).get(name)
     if not ratio or not metric.has_ratio:
         return MISSING
     if not metric.exact:
         return format_ratio(ratio)
-    difference = (ratio["median"] - 1) * part["variants"]["stock"][name]["median"]
+    difference = (ratio["median"] - 1) * part["variants"][base][name]["median"]
     return f"{format_ratio(ratio, 3)}, {difference:+,.0f}"
 
 
@@ -219,7 +229,11 @@ def noise_sentence(name: str, summary: Mapping[str, Any]) -> str:
         for who, share, mark in (
             ("others' CPU time", noise["others_cpu_share"], OTHERS),
             ("a hypervisor's", noise["steal_share"], STEAL),
-            ("spread of stock's runs", noise["stock_spread"], SPREAD),
+            (
+                f"spread of {base_of(summary['variants']) or 'stock'}'s runs",
+                noise["stock_spread"],
+                SPREAD,
+            ),
         )
     ]
     reasons = f" ({', '.join(noise['reasons'])})" if noise["reasons"] else ""

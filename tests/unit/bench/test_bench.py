@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -19,15 +20,17 @@ import stubs
 from bench import load, programs, rundir, scenario, session, source
 from bench.guest import instructions, runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
-from bench.guest.runner import KINDS
+from bench.guest.runner import find_kind
 from bench.load import Load
 from guestlib.environment import Environment, GuestError, Unsupported
 from lab import splats, uml
 from lab.cli import main
 from lab.guest import GuestDied, GuestRun
 from lab.kernel import Artifacts, Kernel
+from lab.sources import REPOSITORY
 from lab.variant import COMPARED, Variant
 from nodrop.errors import NodropError, UsageError, interrupt_on_signals
+from nodrop.progress import Progress
 
 NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 PAIRS = 2
@@ -109,9 +112,12 @@ def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guest:
 @pytest.mark.parametrize("name", scenario.known())
 def test_scenarios_fit_their_kinds(name: str) -> None:
     entry = scenario.load(name)
+    kind = find_kind(entry.kind)
     for case in entry.cases():
-        KINDS[entry.kind](case.parameters, NOWHERE)
-        assert set(KINDS[entry.kind].host_programs(case.parameters)) <= set(programs.PACKAGES)
+        kind(case.parameters, NOWHERE)
+        assert set(kind.host_programs(case.parameters)) <= set(programs.PACKAGES)
+    if ":" in entry.kernel:
+        assert callable(pkgutil.resolve_name(entry.kernel))
 
 
 SCENARIO = """
@@ -141,8 +147,9 @@ METRICS = 'lost = { label = "a", unit = "b", join = "sum" }'
 
 
 def write_scenarios(folder: Path, scenarios: str, metrics: str = METRICS) -> Path:
-    (folder / "scenarios.toml").write_text(scenarios)
-    (folder / "metrics.toml").write_text(metrics)
+    (folder / "bench").mkdir(exist_ok=True)
+    (folder / "bench/scenarios.toml").write_text(scenarios)
+    (folder / "bench/metrics.toml").write_text(metrics)
     return folder
 
 
@@ -174,6 +181,7 @@ def test_scenario_takes_over_its_base(tmp_path: Path) -> None:
         ("pairs = 1", "pairs = 0"),
         ("pairs = 1", ""),
         ("pairs = 1", "pairs = 1\nmore = 1"),
+        ("pairs = 1", 'pairs = 1\nboot = "case"'),
         ('["lost"]', '["gone"]'),
         ('["lost"]', "[]"),
         ("sum", "product"),
@@ -334,6 +342,45 @@ def test_errors_keep_results(stop: Callable[[Path], None], status: int, guest: G
 def test_kernel_splat(guest: Guest) -> None:
     guest.log[4] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
     assert guest.bench() == 1
+
+
+@pytest.mark.parametrize(("boot", "boots"), [("run", 1), ("pair", 2), ("variant", 4)])
+def test_guests_of_a_run(
+    boot: str, boots: int, guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = (Variant.STOCK, Variant.SERIES)
+    made: list[list[Job]] = []
+
+    def ensure(variant: Variant, _: Progress) -> session.Guest:
+        def run(**how: Any) -> GuestRun:
+            before = len(guest.ran)
+            result = guest.run(**how)
+            made.append(guest.ran[before:])
+            assert boot != "variant" or {job.variant for job in made[-1]} == {variant}
+            return result
+
+        return session.Guest({"release": "7.3", "build_id": f"of {variant}"}, 1, run)
+
+    monkeypatch.setattr(pkgutil, "resolve_name", {"a:kernel": ensure}.__getitem__)
+    chosen = replace(
+        scenario.load("tap").with_length(2, 0.1), kernel="a:kernel", boot=boot, only="senders=1"
+    )
+    guest.stop_after = 8
+    with pytest.raises(NodropError, match="Interrupted"), Progress() as progress:
+        session.measure([chosen], variants, guest.out, progress)
+    # Eight runs of twelve: half of the guests made all of theirs.
+    assert len(made) == boots // 2
+    made.clear()
+    guest.stop_after = -1
+    with Progress() as progress:
+        session.continue_run(guest.out, progress)
+    planned = rundir.jobs([chosen], variants)
+    first = 6 if boot == "variant" else 8
+    assert [job for jobs in made for job in jobs] == planned[first:]
+    assert len(made) == (boots + 1) // 2
+    assert guest.results == [(*rundir.group(job), str(job.variant)) for job in planned]
+    kernel = json.loads((guest.out / "meta.json").read_text())["kernel"]
+    assert kernel["build_id"] == "of stock of series"
 
 
 def test_incomplete_line_is_dropped(guest: Guest) -> None:

@@ -23,7 +23,11 @@ from lab.sources import REPOSITORY
 from lab.variant import COMPARED
 from nodrop.errors import NodropError
 
-RESULTS = REPOSITORY / "results"
+RESULTS = {
+    str(path.parent.relative_to(REPOSITORY)): path.parent
+    for folder in ("results", "tunnels/results")
+    for path in sorted((REPOSITORY / folder).glob("*/raw*.gz"))
+}
 FACTOR = {"stock": 1.0, "upstream": 1.1, "nodrop": 1.2}
 PAIRS = 6
 TAP = scenario.load("tap")
@@ -181,9 +185,9 @@ def test_incomplete_metadata(change: dict[str, Any], tmp_path: Path) -> None:
         rundir.load(tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in RESULTS.glob("*/raw*.gz")))
+@pytest.mark.parametrize("name", RESULTS)
 def test_results_can_be_read(name: str) -> None:
-    path = RESULTS / name
+    path = RESULTS[name]
     directory = rundir.load(path)
     found = summary.summarise(directory)
     assert plot.panels(found, directory.meta["variants"])
