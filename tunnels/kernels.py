@@ -1,35 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the measurements boot: x86 kernels without and with the patches, and kmeter.ko."""
+"""What the scenarios boot: x86 kernels without and with the patches, and one with a switch."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from lab.kernel import Kernel, cache, kconfig
+from bench import session
+from lab import qemu, roots
+from lab.kernel import Artifacts, cache, ensure_kernel, kconfig
 from lab.kernel.artifacts import copy_modules
 from lab.kernel.kbuild import make, toolchain
 from lab.kernel.source import ensure_patched, ensure_source, fingerprint
-from lab.roots import DebianKernel, ensure_kernel
-from lab.sources import content_hash
+from lab.sources import REPOSITORY, content_hash
+from lab.variant import Variant
 from nodrop.progress import Progress
 
-PATCHES = {
-    "clean": [],
-    "series": kconfig.FLAVOURS["tunnel"].patches,
-    "switched": kconfig.FLAVOURS["tunnel-ab"].patches,
-}
-"""Name of an x86 kernel -> its directories of patches; the last has a switch for each part."""
+PATCHES = {Variant.STOCK: [], Variant.SERIES: kconfig.FLAVOURS["tunnel"].patches}
+"""Variant -> the directories of patches of its x86 kernel."""
+SWITCHED = "tunnel-ab"
+"""The flavour with a switch for each part of the series."""
 _FRAGMENTS = ("common", "tests", "perf", "tunnel")
 _HERE = Path(__file__).parent
 _KMETER = _HERE / "kmeter"
-_RECIPE = 1
+_RECIPE = 2
 _ROOT = "7.3"
 
 
 @dataclass(frozen=True)
-class PatchedKernel(DebianKernel):
+class PatchedKernel(roots.DebianKernel):
     """A kernel of our own for a Debian root.
 
     Attributes:
@@ -58,31 +59,30 @@ def _make_kmeter(objtree: Path, arch: str, temporary: Path) -> None:
     shutil.rmtree(copy)
 
 
-def ensure_kmeter(kernel: Kernel, progress: Progress) -> Path:
-    """Return a directory with kmeter.ko for a User-Mode Linux, built if the cache has none.
+def switched(_: Variant, progress: Progress) -> session.Guest:
+    """Return the guest in user mode in which parts of the series can be switched.
 
     Raises:
-        NodropError: the build failed.
+        NodropError: a build failed.
     """
+    kernel = ensure_kernel(progress, SWITCHED)
 
     def build(temporary: Path, _final: Path) -> None:
         with progress.step("Build kmeter"):
             _make_kmeter(kernel.objtree, "um", temporary)
 
     key = cache.digest(_RECIPE, kernel.build_id, content_hash(_KMETER))
-    return cache.Cache("kmeter", keep=4).get(key, build)
+    entry = cache.Cache("kmeter", keep=4).get(key, build)
+    return session.in_user_mode(kernel, Artifacts(modules=entry, bin=entry))
 
 
-def ensure_x86(name: str, progress: Progress) -> PatchedKernel:
-    """Return a kernel, built if the cache has none.
-
-    Args:
-        name: a key of PATCHES.
+def counted(variant: Variant, progress: Progress) -> session.Guest:
+    """Return the guest of a variant's x86 kernel in QEMU, which counts instructions.
 
     Raises:
         NodropError: a patch does not apply, or the build failed.
     """
-    folders = PATCHES[name]
+    folders = PATCHES[variant]
     own = (_HERE / "x86.config").read_text(encoding="utf-8")
     wanted = kconfig.parse(kconfig.fragments(*_FRAGMENTS) + own)
     source = ensure_patched(ensure_source(progress), folders, progress)
@@ -96,15 +96,20 @@ def ensure_x86(name: str, progress: Progress) -> PatchedKernel:
         fragment.write_text(kconfig.render(wanted), encoding="utf-8")
         common = ["-C", str(source.tree), "ARCH=x86_64", f"O={objtree}"]
         configure = [*common, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"]
-        with progress.step(f"Build the x86 kernel ({name})"):
+        with progress.step(f"Build the x86 kernel ({variant})"):
             for arguments in (configure, [*common, "bzImage", "modules"]):
                 make(arguments, what="The x86 kernel", scratch=temporary)
                 kconfig.check(wanted, (objtree / ".config").read_text(encoding="utf-8"))
             _make_kmeter(objtree, "x86_64", temporary)
-        shutil.copy(objtree / "arch/x86/boot/bzImage", temporary)
+        for name in ("arch/x86/boot/bzImage", "include/config/kernel.release"):
+            shutil.copy(objtree / name, temporary)
         (temporary / "modules.dep").touch()
         shutil.rmtree(objtree)
 
     entry = cache.Cache("tunnels", keep=2 * len(PATCHES)).get(key, build)
-    root = ensure_kernel(_ROOT, progress)
-    return PatchedKernel(root.name, root.release, root.root, entry)
+    root = roots.ensure_kernel(_ROOT, progress)
+    release = (entry / "kernel.release").read_text(encoding="ascii").strip()
+    env = {"LAB_MODULES": str(entry), "LAB_BIN": "", "PYTHONPATH": str(REPOSITORY)}
+    kernel = PatchedKernel(root.name, release, root.root, entry)
+    run = partial(qemu.run, kernel, share=[REPOSITORY, entry], env=env)
+    return session.counting(run, release, source.package, entry.name)

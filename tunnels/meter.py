@@ -1,37 +1,35 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m tunnels.meter cycles|instructions``: cost of tunnels' packets, in a guest.
+"""The kinds of scenario that measure what a tunnel's packet costs (tunnels/scenarios.toml).
 
-For ``instructions`` the guest has one CPU, and QEMU counts instructions: each takes one nanosecond
-and one tick of the TSC. A packet's cost is all that the CPU does for it, from its creation until
-the far end has it. WireGuard's worker sends, so its cost is the CPU time of all workers instead,
-also of those at the far end.
+::
 
-For ``cycles`` kmeter (kmeter/kmeter.c) switches parts of the series off and on while each given CPU
-sends: both variants are measured in one kernel, and compared in groups of four slots.
+    kmeter, on each CPU --> tunnel --> veth pair --> tunnel
+                            (here)                  (ndfar)
 
-Prints one row of JSON for each round of each variant: ``tunnel``, ``variant``, ``cost`` (of a
-packet), ``packets``. ``measure.py`` boots the guests.
+kmeter (kmeter/kmeter.c) sends as fast as it can, and reads the cycle counter around each batch. A
+packet's cost is all that the sender's CPU does for it meanwhile.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import fcntl
-import json
+import os
 import struct
-import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
+from bench.guest.base import Kind, Metrics
+from bench.guest.instructions import of_rounds
 from guestlib import tundev
-from guestlib.environment import Environment, GuestError, prepare_system, wait_until
+from guestlib.environment import GuestError, wait_until
 from guestlib.namespaces import inside
-from guestlib.process import tool
-from tunnels.links import KINDS, Kind
+from lab.variant import Variant
+from tunnels import links
 from tunnels.packets import measured
 from tunnels.topology import FAR, NAME, share_route, tunnel
 
@@ -44,28 +42,17 @@ _SLOT_US, _BATCH = 1600, 64
 """Length of a slot, and packets between two reads of the clock."""
 
 SYMBOL = "tunnel_variant"
-PARTS = {"references": 1, "id": 2, "nothing": 0}
-"""Parts of the series that can be switched: their bits in SETTING."""
+"""The kernel's int that switches the parts selected by SETTING."""
 SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
-_ALL = sum(PARTS.values())
-VARIANTS = {"none": _ALL, **{part: _ALL - bit for part, bit in PARTS.items() if bit}, "both": 0}
-"""Parts of the series that are on -> the value of SETTING, which has the bits of the others."""
-MEASURED = (
-    *("vxlan", "vxlan6", "geneve", "geneve6", "gretap", "gre", "ipip", "sit"),
-    *("ip6tnl", "ip6ip6", "ipip6", "ip6gretap", "bareudp", "bareudp6"),
-    *("ovpn", "wireguard", "wireguard6"),
-)
-SLOTS = {"cycles": 4000, "instructions": 40}
-ROUNDS = 3
-"""Measurements of each variant's instructions."""
+PARTS = {"references": 1, "both": 3, "nothing": 0}
+"""Parts of the series that can be switched: their bits in SETTING."""
 _SHARED_MTU = 1400
 """Bytes; the packets sent are smaller."""
 _WARM_SLOTS = 100
+_COUNTED_SLOTS, _ROUNDS = 40, 3
 _QUIET_S = 0.02
 _ATTEMPTS = 3
 _WORKERS = ("kworker/", "ksoftirqd/")
-
-Row = dict[str, Any]
 
 
 class SlotSample(NamedTuple):
@@ -90,7 +77,7 @@ class KernelMeter(tundev.DeviceFile):
         ifindex: of the tunnel's device, in this network namespace.
     """
 
-    def __init__(self, kind: Kind, ifindex: int) -> None:
+    def __init__(self, kind: links.Kind, ifindex: int) -> None:
         super().__init__(DEVICE)
         self._ifindex = ifindex
         self._packet = measured(kind)
@@ -124,7 +111,21 @@ class KernelMeter(tundev.DeviceFile):
         return [*map(SlotSample._make, fields)]
 
 
-def pairs(samples: Iterable[SlotSample]) -> Iterator[tuple[float, float]]:
+class _Tunnel(Kind):
+    """A tunnel of a type in links.KINDS, in a kernel of its own."""
+
+    @classmethod
+    def modules(cls, variant: Variant) -> list[str]:
+        del variant
+        return ["kmeter.ko"]
+
+    def meter(self, stack: ExitStack) -> KernelMeter:
+        """Create the tunnel; the stack removes it."""
+        kind = links.KINDS[self.case.tunnel]
+        return stack.enter_context(KernelMeter(kind, stack.enter_context(tunnel(kind))))
+
+
+def slot_pairs(samples: Iterable[SlotSample]) -> Iterator[tuple[float, float]]:
     """Yield both variants' costs, for each complete group A B B A of a sender's slots."""
     costs = {(sample.cpu, sample.slot): sample.cost for sample in samples}
     for cpu, slot in costs:
@@ -133,38 +134,50 @@ def pairs(samples: Iterable[SlotSample]) -> Iterator[tuple[float, float]]:
             yield (group[0] + group[3]) / 2, (group[1] + group[2]) / 2
 
 
-def cycles(options: argparse.Namespace) -> Iterator[Row]:
-    """Measure each tunnel with parts of the series off, and on.
+class Cycles(_Tunnel):
+    """Cycles per packet if each CPU sends, with parts of the series off, and on.
 
-    Raises:
-        GuestError: a packet did not leave, or the host was too busy.
+    kmeter switches them from slot to slot, so that what slows the machine slows both alike: the
+    first run of a pair measures both variants, and the second one returns its result. Their ratio
+    is the median of the ratios of neighbouring slots.
     """
-    switched = sum(PARTS[part] for part in options.switch.split(","))
-    if switched:
-        SETTING.write_text(str(switched), encoding="ascii")
-    symbol = SYMBOL if SETTING.exists() else ""
-    cpus = [int(cpu) for cpu in options.cpus.split(",")]
-    for name in options.tunnel:
-        with tunnel(KINDS[name]) as ifindex, KernelMeter(KINDS[name], ifindex) as meter:
-            if options.shared:
-                share_route(_SHARED_MTU)
-            for slots in (_WARM_SLOTS, options.slots):
-                samples = meter.run(cpus, slots, symbol)
+
+    parameters = "tunnel switched route"
+    variants = (Variant.OFF, Variant.ON)
+    _waiting: ClassVar[dict[tuple[object, ...], Metrics]] = {}
+    """Results that no run has returned yet, by variant and parameters."""
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        case = vars(self.case).values()
+        if (variant, *case) not in self._waiting:
+            both = self._both(round(seconds * 1e6 / _SLOT_US), stack)
+            self._waiting.update({(name, *case): both[name] for name in self.variants})
+        return self._waiting.pop((variant, *case))
+
+    def _both(self, slots: int, stack: ExitStack) -> dict[Variant, Metrics]:
+        """Return the result of each variant.
+
+        Raises:
+            GuestError: a packet did not leave, or the host was too busy.
+        """
+        SETTING.write_text(str(PARTS[self.choice("switched", *PARTS)]), encoding="ascii")
+        meter = self.meter(stack)
+        if self.choice("route", "own", "shared") == "shared":
+            share_route(_SHARED_MTU)
+        cpus = range(os.cpu_count() or 1)
+        meter.run(cpus, _WARM_SLOTS, SYMBOL)
+        samples = meter.run(cpus, slots, SYMBOL)
         if refused := sum(sample.refused for sample in samples):
             raise GuestError(f"{refused} packets did not leave")
-        if not (both := list(pairs(samples))):
+        if not (costs := list(slot_pairs(samples))):
             raise GuestError("no sender has four consecutive slots; is the host busy?")
-        for index, variant in enumerate(("off", "on")):
-            yield {
-                "tunnel": name,
-                "switched": options.switch,
-                "route": "shared" if options.shared else "own",
-                "variant": variant,
-                "cost": round(median(pair[index] for pair in both), 1),
-                "ratio": round(median(pair[0] / pair[index] for pair in both), 4),
-                "packets": sum(sample.packets for sample in samples),
-                "pairs": len(both),
-            }
+        off = median(off for off, _ in costs)
+        on = off * median(on / off for off, on in costs)
+        counts = {"sent": sum(sample.packets for sample in samples), "slot_pairs": len(costs)}
+        return {
+            Variant.OFF: {"cycles_per_packet": off, **counts},
+            Variant.ON: {"cycles_per_packet": on, **counts},
+        }
 
 
 def _packets(netns: str | None) -> int:
@@ -184,114 +197,61 @@ def _workers_ns() -> int:
     return total
 
 
-def _delivered(meter: KernelMeter, slots: int) -> tuple[float, float, int]:
-    """Send packets and wait for them.
+class Instructions(_Tunnel):
+    """Instructions per packet, from its creation until the far end has it.
 
-    Returns:
-        A packet's cost for its sender, the CPU time of all workers for it, ns, and the number of
-        packets.
-
-    Raises:
-        GuestError: not all arrive, or too few are measured.
+    QEMU counts them: each takes one nanosecond and one tick of the TSC. WireGuard's worker sends,
+    so there it is the CPU time of all workers instead, also of those at the far end.
     """
-    workers, sent, arrived = _workers_ns(), _packets(None), _packets(FAR)
-    samples = meter.run([0], slots)
 
-    def numbers() -> tuple[int, int]:
-        return _packets(None) - sent, _packets(FAR) - arrived
+    parameters = "tunnel"
+    variants = (Variant.STOCK, Variant.SERIES)
+    # A Debian guest has its own.
+    programs = ()
 
-    def settled() -> bool:
-        before = numbers()
-        time.sleep(_QUIET_S)
-        return before == numbers() and before[0] == before[1] > 0
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        del variant, seconds
+        meter = self.meter(stack)
+        self._delivered(meter)
+        rounds = [self._delivered(meter) for _ in range(_ROUNDS)]
+        return of_rounds([cost for cost, _ in rounds]) | {
+            "delivered": sum(packets for _, packets in rounds)
+        }
 
-    # WireGuard's workers may have sent and delivered what they have, and go on.
-    if not wait_until(settled):
-        raise GuestError("of {} packets sent, {} arrived".format(*numbers()))
-    if len(samples) < slots // 2:
-        raise GuestError(f"only {len(samples)} slots were measured")
-    packets = numbers()[1]
-    cost = median(sample.cost for sample in samples)
-    return cost, (_workers_ns() - workers) / packets, packets
+    def _delivered(self, meter: KernelMeter) -> tuple[float, int]:
+        """Send packets and wait for them; repeat it if WireGuard's workers cannot keep up.
 
+        Returns:
+            A packet's cost, and the number of packets.
 
-def _delivered_once(meter: KernelMeter, slots: int) -> tuple[float, float, int]:
-    """Repeat a run that loses packets: WireGuard drops what its workers cannot keep up with."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _delivered(meter, slots)
-        except GuestError:
-            continue
-    return _delivered(meter, slots)
+        Raises:
+            GuestError: not all arrive, or too few are measured.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._delivered_once(meter)
+            except GuestError:
+                continue
+        return self._delivered_once(meter)
 
+    def _delivered_once(self, meter: KernelMeter) -> tuple[float, int]:
+        workers, sent, arrived = _workers_ns(), _packets(None), _packets(FAR)
+        samples = meter.run([0], _COUNTED_SLOTS)
 
-def _switched_on(unswitched: str) -> Iterator[str]:
-    """Switch to each variant of this kernel in turn; yield its name.
+        def numbers() -> tuple[int, int]:
+            return _packets(None) - sent, _packets(FAR) - arrived
 
-    Args:
-        unswitched: the variant of a kernel without switches.
-    """
-    if not SETTING.exists():
-        yield unswitched
-        return
-    for variant, off in VARIANTS.items():
-        SETTING.write_text(str(off), encoding="ascii")
-        yield variant
+        def settled() -> bool:
+            before = numbers()
+            time.sleep(_QUIET_S)
+            return before == numbers() and before[0] == before[1] > 0
 
-
-def instructions(options: argparse.Namespace) -> Iterator[Row]:
-    """Measure each tunnel in several rounds, in which the variants alternate.
-
-    Raises:
-        GuestError: it cannot be set up, or loses packets.
-    """
-    for name in options.tunnel:
-        kind = KINDS[name]
-        with tunnel(kind) as ifindex, KernelMeter(kind, ifindex) as meter:
-            _delivered_once(meter, options.slots)
-            for number in range(1, ROUNDS + 1):
-                for variant in _switched_on(options.variant):
-                    cost, workers_ns, packets = _delivered_once(meter, options.slots)
-                    yield {
-                        "tunnel": name,
-                        "round": number,
-                        "variant": variant,
-                        "cost": round(workers_ns if kind.link == "wireguard" else cost, 1),
-                        "workers": round(workers_ns, 1),
-                        "packets": packets,
-                    }
-
-
-def parts(text: str) -> str:
-    """Return an argument that names parts of the series, separated by commas."""
-    if not set(text.split(",")) <= set(PARTS):
-        raise argparse.ArgumentTypeError(f"use of: {', '.join(PARTS)}")
-    return text
-
-
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tunnels.meter")
-    parser.add_argument("kind", choices=tuple(SLOTS))
-    parser.add_argument("--tunnel", choices=tuple(KINDS), action="append", metavar="TYPE")
-    parser.add_argument("--slots", type=int, metavar="N", help="of 1.6 ms (4000, 40)")
-    parser.add_argument("--variant", default="clean", help="that of a kernel without switches")
-    parser.add_argument("--switch", type=parts, default="references", metavar="PART,...")
-    parser.add_argument("--cpus", default="0,1", metavar="N,...", help="a sender on each (0,1)")
-    parser.add_argument("--shared", action="store_true", help="senders share a route")
-    options = parser.parse_args(argv)
-    options.tunnel = options.tunnel or MEASURED
-    options.slots = options.slots or SLOTS[options.kind]
-    prepare_system()
-    try:
-        if not Path(DEVICE).exists():
-            tool(["insmod", str(Environment.from_environ().modules / "kmeter.ko")])
-        for row in {"cycles": cycles, "instructions": instructions}[options.kind](options):
-            print(json.dumps(row), flush=True)
-    except (GuestError, OSError) as error:
-        print(f"tunnels.meter: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        # WireGuard's workers may have sent and delivered what they have, and go on.
+        if not wait_until(settled):
+            raise GuestError("of {} packets sent, {} arrived".format(*numbers()))
+        if len(samples) < _COUNTED_SLOTS // 2:
+            raise GuestError(f"only {len(samples)} slots were measured")
+        packets = numbers()[1]
+        if links.KINDS[self.case.tunnel].link == "wireguard":
+            return (_workers_ns() - workers) / packets, packets
+        return median(sample.cost for sample in samples), packets

@@ -41,7 +41,7 @@ LAYERS = {
     "bench": {"bench.guest", "lab", "nodrop"},
     "bench.guest": {"bench", "guestlib", "lab", "nodrop"},
     "proof": {"guestlib", "lab", "nodrop"},
-    "tunnels": {"guestlib", "lab", "nodrop"},
+    "tunnels": {"bench", "bench.guest", "guestlib", "lab", "nodrop"},
 }
 """Packages, and others that they may import. A subpackage named here is one of its own."""
 

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Without a kernel: the text of a frame hides differences that two kernels may have, and no others;
-the tables of what was measured.
+costs of both variants; the page's tables.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 
 import pytest
 
+from guestlib.environment import Environment
 from guestlib.packets import checksum, summed, udp
-from tunnels import measure
+from lab.variant import Variant
 from tunnels.links import HERE4, KINDS, MAC, THERE4
 from tunnels.masked import Masker
-from tunnels.meter import VARIANTS, Row, SlotSample, pairs
+from tunnels.meter import Cycles, SlotSample, slot_pairs
 from tunnels.packets import VNET, ip4
 from tunnels.topology import pmtu_message
 
 HERE = Path(__file__).resolve().parents[1]
+NOWHERE = Environment(Path("/out"), Path("/modules"), Path("/bin"))
 
 LINK = MAC + bytes(6) + b"\x08\x00"
 INSIDE = LINK + ip4(udp(64))
@@ -83,37 +86,34 @@ def test_icmp_message_about_a_smaller_mtu() -> None:
     assert sent[8 + 20] == 0
 
 
-def test_table_of_medians() -> None:
-    costs: dict[str, list[float]] = {"clean": [900, 990, 5000], "series": [900], "none": [1000]}
-    costs |= {name: [800, 10, 9000] for name in VARIANTS if name != "none"}
-    rows: list[Row] = [
-        {"tunnel": "vxlan", "variant": variant, "cost": cost}
-        for variant, values in costs.items()
-        for cost in values
-    ]
-    head, _, line = measure.table("instructions", rows).splitlines()
-    assert head == "| tunnel | clean | series | none | references | id | both |"
-    assert line == f"| vxlan | 990 | 900 (1.100) | 1000 |{' 800 (1.250) |' * 3}"
-    only = [row for row in rows if row["variant"] == "series"]
-    assert measure.table("instructions", only).splitlines()[-1] == (
-        f"| vxlan | - | 900 |{' - |' * 4}"
-    )
-
-
-@pytest.mark.parametrize("kind", measure.MEASUREMENTS)
-def test_published_tables_are_of_their_rows(kind: str) -> None:
-    rows = measure.rows(HERE / "results", kind)
-    table = measure.table(kind, rows)
-    assert (HERE / f"results/{kind}.md").read_text() == table + "\n"
-    assert table in (HERE / "README.md").read_text()
-
-
-def test_variants_differ_by_one_part() -> None:
-    assert list(VARIANTS.values()) == [3, 2, 1, 0]
+@pytest.mark.parametrize("name", ["instructions", "cycles"])
+def test_page_has_the_tables_of_the_results(name: str) -> None:
+    lines = (HERE / f"results/{name}/table.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith(("|", "**"))]
+    assert len(rows) > 10
+    assert {*rows} <= {*(HERE / "README.md").read_text(encoding="utf-8").splitlines()}
 
 
 def test_pairs_of_complete_groups() -> None:
     costs = (4, 1, 3, 6, 9)
     samples = [SlotSample(slot, 0, 2, 0, 2 * cost) for slot, cost in enumerate(costs)]
-    assert list(pairs(samples)) == [(5, 2)]
-    assert list(pairs(samples[1:])) == []
+    assert list(slot_pairs(samples)) == [(5, 2)]
+    assert list(slot_pairs(samples[1:])) == []
+
+
+def test_one_measurement_for_both_runs_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = itertools.count(1)
+    monkeypatch.setattr(
+        Cycles,
+        "_both",
+        lambda *_: {name: {"cycles_per_packet": next(costs)} for name in Cycles.variants},
+    )
+    off, on = Cycles.variants
+    runs = [("vxlan", off), ("vxlan", on), ("vxlan", on), ("vxlan", off), ("gre", on)]
+
+    def cost(tunnel: str, variant: Variant) -> float:
+        case = Cycles({"tunnel": tunnel, "switched": "both", "route": "own"}, NOWHERE)
+        return case.run(variant, 1)["cycles_per_packet"]
+
+    # Off has the odd numbers.
+    assert [cost(*run) for run in runs] == [1, 2, 4, 3, 6]
