@@ -20,6 +20,7 @@ PACKAGES = {
     "tc": "iproute2",
     "openssl": "openssl",
     "openvpn": "openvpn",
+    "qemu-system-x86_64": "qemu-system-x86",
     "wg": "wireguard-tools",
     "wireguard-go": "wireguard-go",
 }

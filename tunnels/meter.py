@@ -206,8 +206,8 @@ class Instructions(_Tunnel):
 
     parameters = "tunnel"
     variants = (Variant.STOCK, Variant.SERIES)
-    # A Debian guest has its own.
-    programs = ()
+    # A Debian guest has its own ip and tc.
+    programs = ("qemu-system-x86_64",)
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         del variant, seconds

@@ -49,8 +49,8 @@ class Instructions(Kind):
 
     parameters = "batch flows payload qdisc queues txqueuelen work"
 
-    # A Debian guest has its own.
-    programs = ()
+    # A Debian guest has its own ip and tc.
+    programs = ("qemu-system-x86_64",)
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         del seconds

@@ -293,13 +293,25 @@ def test_versions(installed: Path) -> None:
     assert programs.versions([vpn])["openvpn"] == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "program", "package"),
+    [
+        ("vpn-rtt", "wireguard-go", "wireguard-go"),
+        ("instructions", "qemu-system-x86_64", "qemu-system-x86"),
+        ("tunnel-instructions", "qemu-system-x86_64", "qemu-system-x86"),
+    ],
+)
 def test_missing_programs(
-    guest: Guest, installed: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    program: str,
+    package: str,
+    guest: Guest,
+    installed: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (installed / "wireguard-go").unlink()
-    words = ["-q", "bench", "vpn-rtt", "--pairs", "1", "--seconds", "0.1", "--out", str(guest.out)]
-    assert main(words) == 4
-    assert "apt-get install wireguard-go" in capsys.readouterr().err
+    (installed / program).unlink()
+    assert main(["-q", "bench", name, "--pairs", "1", "--out", str(guest.out)]) == 4
+    assert f"apt-get install {package}" in capsys.readouterr().err
     assert not guest.out.exists()
 
 
