@@ -27,7 +27,6 @@ from lab import splats, uml
 from lab.cli import main
 from lab.guest import GuestDied, GuestRun
 from lab.kernel import Artifacts, Kernel
-from lab.sources import REPOSITORY
 from lab.variant import COMPARED, Variant
 from nodrop.errors import NodropError, UsageError, interrupt_on_signals
 from nodrop.progress import Progress
