@@ -16,7 +16,7 @@
 #define NODROP_SLACK (NODROP_XDP_SLACK + 2 * nr_cpu_ids + NODROP_PUT_BACK)
 
 /* Time over which the consumer's pace is averaged; nodrop_queue.rate's shift */
-#define NODROP_MEAN_NS (128 * NSEC_PER_MSEC)
+#define NODROP_MEAN_NS (128ULL * NSEC_PER_MSEC)
 #define NODROP_RATE_SHIFT 10
 
 void nodrop_guard_init(struct nodrop_queue *q);
@@ -41,11 +41,14 @@ static inline void nodrop_unlock(struct nodrop_queue *q)
 	spin_unlock_bh(&q->ring->consumer_lock);
 }
 
-/* @taken was changed. Context: both locks held. */
+/*
+ * @taken was changed; a measurement begins with the next packet.
+ * Context: both locks held.
+ */
 static inline void nodrop_restart(struct nodrop_queue *q)
 {
 	q->check_at = q->taken;
-	q->busy_taken = q->taken;
+	q->busy_taken = q->taken - NODROP_BATCH;
 	q->busy_since = 0;
 }
 

@@ -39,6 +39,12 @@ static void nodrop_kick_run(void *kicked)
 		 * waits for the bit, which __netif_schedule() then has set.
 		 */
 		gone = test_bit(__QDISC_STATE_DEACTIVATED, &qdisc->state);
+		/*
+		 * Read next_sched before clearing the bit: the next owner
+		 * writes it. Pairs with test_and_set_bit() in nodrop_kick().
+		 * Litmus: LB+next-mb-sched+sched-next
+		 */
+		smp_mb__before_atomic();
 		clear_bit(__QDISC_STATE_SCHED, &qdisc->state);
 		/*
 		 * Clear the bit before __netif_schedule() reads the qdisc's

@@ -13,9 +13,12 @@
  * Each stop and wake has a price, so the limit is at least @floor packets, as
  * long as the consumer takes these in 5 ms, and always NODROP_LEAST.
  *
+ * A consumer that found the ring empty may sleep, or work on what it took. It
+ * works if the txq was stopped meanwhile: the time since then counts.
+ *
  * The clock is read once for a batch of packets. Below @floor it is also read
  * when the ring is empty and with the next packet, as there may be fewer than a
- * batch in between. Above, that time is not counted.
+ * batch in between. Above, the time before an empty ring is not counted.
  */
 #include <linux/math64.h>
 #include <linux/module.h>
@@ -59,7 +62,9 @@ void nodrop_measure(struct nodrop_queue *q, int n, unsigned int floor)
 	bool small = READ_ONCE(q->limit) < min(floor, q->max);
 	u64 now = 0;
 
-	if (n || (small && q->busy_since))
+	if (!n && !q->busy_since)
+		return;
+	if (n || small)
 		now = ktime_get_mono_fast_ns();
 	if (q->busy_since && now > q->busy_since) {
 		q->rate = mul_u64_u64_div_u64(q->rate + done, NODROP_MEAN_NS,
@@ -67,7 +72,10 @@ void nodrop_measure(struct nodrop_queue *q, int n, unsigned int floor)
 					      q->busy_since);
 		WRITE_ONCE(q->limit, nodrop_wanted(q, floor));
 	}
-	q->busy_since = n ? now : 0;
+	if (n && !q->busy_since && q->txq && nodrop_is_stopped(q->txq))
+		q->busy_since = min(now, READ_ONCE(q->stopped_at));
+	else
+		q->busy_since = n ? now : 0;
 	q->busy_taken = q->taken;
 	/* Small: measure again with the next packet. */
 	if (!n && small)

@@ -128,6 +128,7 @@ struct nodrop_ops {
  * @produced: packets that entered the ring
  * @budget: as above; below 0: less packets that came after the stop
  * @cpu: from which the packet that caused the last stop was sent, or -1
+ * @stopped_at: when that was, ns
  *
  * Written by the consumer, under consumer_lock:
  * @taken: packets that left the ring
@@ -162,6 +163,7 @@ struct nodrop_queue {
 	unsigned int produced ____cacheline_aligned_in_smp;
 	int budget;
 	int cpu;
+	u64 stopped_at;
 
 	unsigned int taken ____cacheline_aligned_in_smp;
 	unsigned int check_at;

@@ -4,6 +4,7 @@
  * one that fits.
  */
 #include <linux/sched.h>
+#include <linux/timekeeping.h>
 
 #include "internal.h"
 #include "trace.h"
@@ -41,6 +42,7 @@ static void nodrop_stop(struct nodrop_queue *q, struct netdev_queue *txq,
 		nodrop_guard_arm(q);
 		return;
 	}
+	WRITE_ONCE(q->stopped_at, ktime_get_mono_fast_ns());
 	q->stats[NODROP_STOPS]++;
 	if (limit < q->max)
 		q->stats[NODROP_STOPS_LIMIT]++;

@@ -68,6 +68,7 @@ struct nodrop_queue *nodrop_queue_create(struct ptr_ring *ring,
 	q->on = &nodrop_never;
 	q->limit = NODROP_LEAST;
 	q->cpu = -1;
+	q->busy_taken = -NODROP_BATCH;
 	nodrop_guard_init(q);
 
 	mutex_lock(&nodrop_queues_lock);

@@ -92,6 +92,8 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 		spin_lock_bh(&ring->consumer_lock);
 		len = length(nodrop_peek(q));
 		spin_unlock_bh(&ring->consumer_lock);
+		if (!nodrop_has_packets(q))
+			break;
 	}
 	return len;
 }

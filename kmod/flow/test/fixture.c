@@ -61,9 +61,9 @@ static int send_ipi(int cpu, call_single_data_t *ipi)
 /* This copy exports nothing. */
 #undef EXPORT_SYMBOL_GPL
 #define EXPORT_SYMBOL_GPL(symbol)
+#define ktime_get_mono_fast_ns() flow_now
 #include "../queue.c"
 #include "../ring.c"
-#define ktime_get_mono_fast_ns() flow_now
 #include "../limit.c"
 #define netdev_xmit_more xmit_more
 #include "../produce.c"
@@ -143,8 +143,11 @@ int flow_ran(struct flow *f)
 		msleep(20);
 	if (READ_ONCE(flow_ran_on) < 0)
 		flow_patience_ms = FLOW_IMPATIENT_MS;
-	while (test_and_set_bit(__QDISC_STATE_SCHED, &f->qdisc->state))
+	for (; i < flow_patience_ms; i += 20) {
+		if (!test_and_set_bit(__QDISC_STATE_SCHED, &f->qdisc->state))
+			break;
 		msleep(20);
+	}
 	return READ_ONCE(flow_ran_on);
 }
 

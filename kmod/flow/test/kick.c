@@ -112,6 +112,18 @@ static void test_packet_of_no_such_cpu(struct kunit *test)
 	expect_kick(test, f);
 }
 
+/* The txq was stopped by "on", and not by a packet. */
+static void test_no_cpu_known(struct kunit *test)
+{
+	struct flow *f = flow_new(test, 33);
+
+	fill_and_take(test, f, SENDER);
+	f->q->cpu = -1;
+	KUNIT_EXPECT_NULL(test, consume(f));
+	expect_run_here(test, f);
+	KUNIT_EXPECT_EQ(test, flow_ran(f), READER);
+}
+
 /* It goes offline: the IPI cannot be sent. */
 static void test_kick_of_an_offline_cpu(struct kunit *test)
 {
@@ -268,6 +280,7 @@ static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_kicks_the_sender),
 	KUNIT_CASE(test_never_kicks_a_sender_here),
 	KUNIT_CASE(test_packet_of_no_such_cpu),
+	KUNIT_CASE(test_no_cpu_known),
 	KUNIT_CASE(test_kick_of_an_offline_cpu),
 	KUNIT_CASE(test_small_ring_serves_itself),
 	KUNIT_CASE(test_small_ring_is_not_empty),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,13 @@ STUBS = {
     "modinfo": "echo 6.8.0-51-generic SMP",
     "depmod": "exit 0",
 }
+FLOW = REPOSITORY / "kmod/flow"
+HEADER = (FLOW / "nodrop_flow.h").read_text(encoding="utf-8")
+EXPORTED = re.compile(r"^EXPORT_SYMBOL_GPL\((\w+)\);$", re.MULTILINE)
+# What the modules may use: the names that the core exports.
 CORE = [
-    *("nodrop_queue_create", "nodrop_queue_hide", "nodrop_queue_destroy", "nodrop_queue_bind"),
-    *("nodrop_queue_unaware", "nodrop_queue_detach", "nodrop_queue_stats", "nodrop_queue_find"),
-    *("nodrop_grow", "nodrop_resize", "nodrop_produce_last", "nodrop_produce_xdp"),
-    *("nodrop_check_protocol_7", "nodrop_measure", "nodrop_dry", "nodrop_act_slow"),
-    "nodrop_unconsume",
+    *re.findall(r"^#define nodrop_check (\w+)$", HEADER, re.MULTILINE),
+    *sorted({name for path in FLOW.glob("*.c") for name in EXPORTED.findall(path.read_text())}),
 ]
 
 
@@ -39,7 +41,7 @@ def build(tmp_path: Path) -> Path:
     write(tree / "kernel/drivers/net/veth.ko.zst")
     write(tree / "modules.dep")
     folder = tmp_path / "build"
-    write(folder / "flow/nodrop_flow.h", "#define nodrop_check nodrop_check_protocol_7\n")
+    write(folder / "flow/nodrop_flow.h", HEADER)
     write(folder / "Module.symvers", SYMVERS)
     write(folder / "nodrop_tun.ko", "\n".join(CORE))
     write(folder / "vhost_net.ko", "\n".join((*CORE, "nodrop_tun_get_socket")))
@@ -55,7 +57,7 @@ SYMVERS = "0x3\tnodrop_tun_get_socket\t/b/nodrop_tun\tEXPORT_SYMBOL_GPL\t\n" + (
     ("file", "text", "why"),
     [
         ("nodrop_tun.ko", "\n".join(CORE), ""),
-        ("nodrop_tun.ko", "\n".join(CORE[1:]), "nodrop_queue_create"),
+        ("nodrop_tun.ko", "\n".join({*CORE} - {"nodrop_queue_create"}), "nodrop_queue_create"),
         ("vhost_net.ko", "\n".join(CORE), "nodrop_tun_get_socket"),
         ("Module.symvers", f"{SYMVERS}0x1\ttun_get_socket\t/b/x\tX\t\n", "tun_get_socket"),
         ("Module.symvers", SYMVERS.replace("0x2", "0x4"), "tap_get_socket"),
