@@ -151,9 +151,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
         else:
             chosen = _chosen(arguments)
             out = arguments.out or default_out(chosen.name)
-            known = session.available(chosen)
-            usual = [name for name in known if name in COMPARED or Variant.NODROP not in known]
-            variants = arguments.variants or tuple(usual)
+            variants = arguments.variants or session.compared(chosen)
             old = resolve_commit(arguments.against) if arguments.against else ""
             variants += (Variant.OLD,) * bool(old)
             session.measure([chosen], variants, out, steps, old=old)
@@ -179,9 +177,10 @@ def _run_set(arguments: argparse.Namespace) -> int:
     failed = []
     for name, length in scenario.sets()[arguments.set].items():
         given: dict[str, Any] = {"scenario": name, "out": out / name, **length}
-        if (out / name / META_NAME).exists():
-            given = {"interrupted": out / name, "out": None}
         try:
+            if (out / name / META_NAME).exists():
+                _refuse_unlike(replace(scenario.load(name), **length), out / name)
+                given = {"interrupted": out / name, "out": None}
             status = run_bench(argparse.Namespace(**vars(arguments) | {"set": None} | given))
         except NodropError as error:
             if error.status == INTERRUPTED:
@@ -195,6 +194,22 @@ def _run_set(arguments: argparse.Namespace) -> int:
     summary = f"All results of {arguments.set} are in {out}; failed: {', '.join(failed) or 'none'}."
     print(summary, file=sys.stderr)
     return FAILED if failed else 0
+
+
+def _refuse_unlike(wanted: Scenario, path: Path) -> None:
+    """Refuse a directory with another run than that of a set.
+
+    Raises:
+        NodropError: its cases, pairs, seconds or drivers are others.
+    """
+    from bench import rundir, session
+
+    meta, scenarios = rundir.read_meta(path)
+    if scenarios != {wanted.name: wanted} or meta["variants"] != [*session.compared(wanted)]:
+        raise NodropError(
+            f"{path} holds a run of other cases, pairs, seconds or drivers.",
+            "Choose another directory with --out.",
+        )
 
 
 def _chosen(arguments: argparse.Namespace) -> Scenario:

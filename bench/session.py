@@ -27,7 +27,7 @@ from lab.kernel.kconfig import FLAVOURS
 from lab.machines import Setup, ensure_machine, ensure_packages
 from lab.roots import kernel_names
 from lab.sources import REPOSITORY
-from lab.variant import Variant
+from lab.variant import COMPARED, Variant
 from nodrop import proc
 from nodrop.errors import INTERRUPTED, NodropError, UnsupportedError
 from nodrop.progress import Progress, Step
@@ -115,6 +115,12 @@ def available(scenario: Scenario) -> tuple[Variant, ...]:
     return tuple(variant for variant in variants if variant not in lacking)
 
 
+def compared(scenario: Scenario) -> tuple[Variant, ...]:
+    """Return the drivers that a scenario compares unless others are asked for."""
+    known = available(scenario)
+    return tuple(name for name in known if name in COMPARED or Variant.NODROP not in known)
+
+
 def _ensure_guests(
     name: str, variants: Sequence[Variant], old: str, progress: Progress
 ) -> dict[Variant, Guest]:
@@ -189,9 +195,6 @@ def continue_run(out: Path, progress: Progress) -> None:
             "Start the demo again; only runs of 'nodrop-lab bench' can be continued.",
         )
     made = rundir.made(out, runs)
-    if made == len(runs):
-        progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
-        return
     kernel = next(iter(scenarios.values())).kernel
     guests = _ensure_guests(kernel, variants, meta.get("old", ""), progress)
     now = _identity(guests)
@@ -202,6 +205,9 @@ def continue_run(out: Path, progress: Progress) -> None:
             f"Cannot continue {out}: {', '.join(wrong)} changed.",
             "Measure again, into another directory.",
         )
+    if made == len(runs):
+        progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
+        return
     try:
         rundir.truncate(out, rundir.in_complete_pairs(runs, made))
         meta["continued"].append(source.now_utc())

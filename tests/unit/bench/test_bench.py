@@ -252,6 +252,27 @@ def test_set_continues(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
         assert rundir.made(guest.out / name, runs) == len(runs)
 
 
+@pytest.mark.parametrize(
+    ("first", "length"),
+    [("--pairs 2", {"pairs": 1}), ("", {"pairs": 6}), ("--variants stock", {})],
+)
+def test_set_refuses_other_results(
+    first: str,
+    length: dict[str, int],
+    guest: Guest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Complete results of another length or other drivers are not those of the set."""
+    out = str(guest.out)
+    assert main(["-q", "bench", "tap", *first.split(), "--out", f"{out}/tap"]) == 0
+    monkeypatch.setattr(scenario, "sets", lambda: {"full": {"tap": length}})
+    guest.ran.clear()
+    assert main(["-q", "bench", "--set", "full", "--out", out]) == 1
+    assert guest.ran == []
+    assert "failed: tap" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", source.TREES)
 def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
     code = """x = "/* \\" // */"; // '"'\n"""
@@ -407,11 +428,13 @@ def test_incomplete_line_is_dropped(guest: Guest) -> None:
     assert guest.results == PLANNED
 
 
+@pytest.mark.parametrize("runs", [5, -1])
 @pytest.mark.parametrize(
     ("part", "name"), [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu")]
 )
-def test_changed_identity_is_not_continued(part: str, name: str, guest: Guest) -> None:
-    guest.bench(5)
+def test_changed_identity_is_not_continued(part: str, name: str, runs: int, guest: Guest) -> None:
+    guest.bench(runs)
+    guest.ran.clear()
     meta = json.loads((guest.out / "meta.json").read_text())
     meta[part][name] = "other"
     (guest.out / "meta.json").write_text(json.dumps(meta))
