@@ -29,7 +29,7 @@ LENGTH = 16
 def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
     """Return the digest of the trees' C, Python and TOML files; empty when a tree is missing.
 
-    Tests do not count, and neither do comments in C.
+    Tests do not count, and neither do comments in C or what a build leaves.
     """
     files = []
     for tree in trees:
@@ -38,7 +38,8 @@ def digest(repository: Path = REPOSITORY, trees: Sequence[str] = TREES) -> str:
             return ""
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             name = path.relative_to(repository)
-            if path.suffix in (".c", ".h", ".py", ".toml") and "test" not in name.parts:
+            left_out = {"test", "tests"} & {*name.parts} or name.match("*.mod.c")
+            if path.suffix in (".c", ".h", ".py", ".toml") and not left_out:
                 # With Python's comments: docs name digests that were made so.
                 content = path.read_bytes() if path.suffix in (".py", ".toml") else code(path)
                 files.append((str(name), content))

@@ -282,6 +282,9 @@ def test_digest_depends_on_code_only(name: str, tmp_path: Path) -> None:
     before = source.digest(tmp_path)
     (tmp_path / "README.md").write_text("another")
     (tmp_path / name / "file.c").write_text(f"/* it's\n * new */\n\n{code}")
+    (tmp_path / name / "file.mod.c").write_text("of a build")
+    (tmp_path / name / "tests").mkdir()
+    (tmp_path / name / "tests/test_file.py").write_text("a test")
     assert source.digest(tmp_path) == before
     (tmp_path / name / "file.c").write_text(code.replace(" // ", " "))
     assert source.digest(tmp_path) not in (before, "")
