@@ -18,7 +18,7 @@ from lab.commands import refuse_json
 from lab.kernel.artifacts import resolve_commit
 from lab.roots import kernel_names
 from lab.sources import REPOSITORY
-from lab.variant import COMPARED, KNOWN, Variant
+from lab.variant import COMPARED, Variant
 from nodrop.commands.common import positive_int, print_json, progress, seconds
 from nodrop.errors import FAILED, INTERRUPTED, NodropError, UsageError
 
@@ -115,7 +115,7 @@ def _register_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser
         "--variants",
         type=variant_list,
         metavar="DRIVERS",
-        help="drivers to compare, such as stock,nodrop (default: all)",
+        help="drivers to compare, such as stock,nodrop (default: all but series, of tunnels all)",
     )
     parser.add_argument(
         "--against",
@@ -298,11 +298,10 @@ def run_report(arguments: argparse.Namespace) -> int:
 def variant_list(text: str) -> tuple[Variant, ...]:
     """Parse ``stock,nodrop``, for argparse; return the drivers in their usual order."""
     names = text.split(",")
-    unknown = sorted(set(names) - {str(variant) for variant in KNOWN})
-    if unknown:
-        known = ", ".join(KNOWN)
-        raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {known}")
-    return tuple(variant for variant in KNOWN if str(variant) in names)
+    known = [variant for variant in Variant if variant != Variant.OLD]
+    if unknown := sorted({*names} - {*known}):
+        raise argparse.ArgumentTypeError(f"unknown driver {unknown[0]}; known: {', '.join(known)}")
+    return tuple(variant for variant in known if variant in names)
 
 
 def default_out(name: str) -> Path:

@@ -24,5 +24,5 @@ BASES = (Variant.STOCK, Variant.OFF)
 COMPARED = (Variant.STOCK, Variant.UPSTREAM, Variant.NODROP)
 """What is measured unless something else is asked for."""
 KNOWN = (*COMPARED, Variant.SERIES)
-"""What can be asked for by name."""
+"""The drivers that a guest loads by name."""
 OURS = (Variant.NODROP, Variant.OLD)

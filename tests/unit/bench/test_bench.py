@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 import stubs
 
-from bench import load, programs, rundir, scenario, session, source
+from bench import commands, load, programs, rundir, scenario, session, source
 from bench.guest import instructions, runner
 from bench.guest.plan import PLAN_NAME, Job, read_plan
 from bench.guest.runner import find_kind
@@ -515,6 +515,15 @@ def test_kernels_without_upstreams_flag() -> None:
 @pytest.mark.usefixtures("guest")
 def test_option_does_not_fit(line: str) -> None:
     assert main(["-q", "bench", *line.split()]) == 2
+
+
+@pytest.mark.usefixtures("guest")
+def test_variants_of_another_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, other in (("tap", "off,on"), ("tunnel-cycles", "stock,nodrop")):
+        assert main(["-q", "bench", name, "--variants", other]) == 4
+        own = ", ".join(session.available(scenario.load(name)))
+        assert f"It can compare: {own}." in capsys.readouterr().err
+    assert commands.variant_list("on,off") == (Variant.OFF, Variant.ON)
 
 
 NOW = Load(wall_s=100.0, cpus=2, busy_s=50.0, steal_s=5.0, load_1min=0.5)
