@@ -18,7 +18,7 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from typing import ClassVar, NamedTuple
@@ -44,7 +44,7 @@ _SLOT_US, _BATCH = 1600, 64
 SYMBOL = "tunnel_variant"
 """The kernel's int that switches the parts selected by SETTING."""
 SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
-PARTS = {"references": 1, "both": 3, "nothing": 0}
+PARTS = {"references": 1, "id": 2, "both": 3, "nothing": 0}
 """Parts of the series that can be switched: their bits in SETTING."""
 _SHARED_MTU = 1400
 """Bytes; the packets sent are smaller."""
@@ -188,12 +188,14 @@ def _packets(netns: str | None) -> int:
     return int(fields[1 if netns else 9])
 
 
-def _workers_ns() -> int:
+def workers_ns(proc: Path = Path("/proc")) -> int:
     """Return the CPU time of all kernel workers, ns."""
     total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        if (folder / "comm").read_text(errors="replace").startswith(_WORKERS):
-            total += int((folder / "schedstat").read_text().split()[0])
+    for folder in proc.glob("[0-9]*"):
+        # A worker may end meanwhile.
+        with suppress(OSError):
+            if (folder / "comm").read_text(errors="replace").startswith(_WORKERS):
+                total += int((folder / "schedstat").read_text().split()[0])
     return total
 
 
@@ -235,7 +237,7 @@ class Instructions(_Tunnel):
         return self._delivered_once(meter)
 
     def _delivered_once(self, meter: KernelMeter) -> tuple[float, int]:
-        workers, sent, arrived = _workers_ns(), _packets(None), _packets(FAR)
+        workers, sent, arrived = workers_ns(), _packets(None), _packets(FAR)
         samples = meter.run([0], _COUNTED_SLOTS)
 
         def numbers() -> tuple[int, int]:
@@ -253,5 +255,5 @@ class Instructions(_Tunnel):
             raise GuestError(f"only {len(samples)} slots were measured")
         packets = numbers()[1]
         if links.KINDS[self.case.tunnel].link == "wireguard":
-            return (_workers_ns() - workers) / packets, packets
+            return (workers_ns() - workers) / packets, packets
         return median(sample.cost for sample in samples), packets

@@ -6,6 +6,7 @@ costs of both variants; the page's tables.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from guestlib.packets import checksum, summed, udp
 from lab.variant import Variant
 from tunnels.links import HERE4, KINDS, MAC, THERE4
 from tunnels.masked import Masker
-from tunnels.meter import Cycles, SlotSample, slot_pairs
+from tunnels.meter import PARTS, Cycles, SlotSample, slot_pairs, workers_ns
 from tunnels.packets import VNET, ip4
 from tunnels.topology import pmtu_message
 
@@ -92,6 +93,21 @@ def test_page_has_the_tables_of_the_results(name: str) -> None:
     rows = [line for line in lines if line.startswith(("|", "**"))]
     assert len(rows) > 10
     assert {*rows} <= {*(HERE / "README.md").read_text(encoding="utf-8").splitlines()}
+
+
+def test_each_part_can_be_switched() -> None:
+    (patch,) = HERE.glob("patches/measure/*.patch")
+    bits = re.findall(r"^\+\tTUNNEL_\w+ = (\d+),", patch.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(PARTS.values()) == [*range(1 + sum(map(int, bits)))]
+
+
+def test_worker_that_ends_is_left_out(tmp_path: Path) -> None:
+    for pid, name in ((1, "kworker/0:1"), (2, "ksoftirqd/0"), (3, "kworker/1:0"), (4, "sh")):
+        (tmp_path / f"{pid}").mkdir()
+        (tmp_path / f"{pid}/comm").write_text(f"{name}\n")
+        if pid != 3:
+            (tmp_path / f"{pid}/schedstat").write_text(f"{pid}000 5 6\n")
+    assert workers_ns(tmp_path) == 3000
 
 
 def test_pairs_of_complete_groups() -> None:
