@@ -15,9 +15,8 @@ from guestlib.vpns import KINDS
 from lab.variant import COMPARED, Variant
 from nodrop.progress import Progress
 
-SHORT_S = 0.3
-LONGER_S = {"shaping": 1.0, "shaping-shares": 1.0, "vpn": 1.0}
-"""Scenario -> length of a run in which TCP has to start, or both classes must arrive, s."""
+SHORT_S = 1.0
+"""Length of a run, s: TCP starts, both classes arrive, and a busy machine sends some UDP."""
 
 CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
@@ -42,7 +41,7 @@ CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
 EXACT = {
     "scale-sizes": {"busiest_queue_share": 1},
     "vpn": {"netem_drops": 0},
-    "vpn-video": {"pictures": 9},
+    "vpn-video": {"pictures": 30},
 }
 """Scenario -> metrics that do not depend on the machine's speed."""
 AT_LEAST = {"vpn": {"rtt_idle_ms": 20, "rtt_mean_ms": 20}}
@@ -67,17 +66,15 @@ def measured(chosen: scenario.Scenario, out: Path) -> list[rundir.Run]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_short_run(name: str, tmp_path: Path) -> None:
-    seconds = LONGER_S.get(name, SHORT_S)
-    chosen = replace(scenario.load(name), matrix=CASES[name], kernel=FLAVOUR).with_length(
-        1, seconds
-    )
+    chosen = replace(scenario.load(name), matrix=CASES[name], kernel=FLAVOUR)
+    chosen = chosen.with_length(1, SHORT_S)
     runs = measured(chosen, tmp_path / "run")
     for run in runs:
         assert chosen.metrics.keys() <= run.metrics.keys()
-    # A machine that stands still may send no UDP in such a time. TCP always connects.
-    runs = [run for run in runs if run.metrics.get("offered", run.metrics.get("sent", 1))]
-    assert runs
-    for run in runs:
+    # A machine that stands still may send no UDP in one of several cases.
+    sent = [run for run in runs if run.metrics.get("offered", run.metrics.get("sent", 1))]
+    assert {run.variant for run in sent} == {run.variant for run in runs}
+    for run in sent:
         assert run.metrics["delivered"] > 0
         assert EXACT.get(name, {}).items() <= run.metrics.items()
         for metric, low in AT_LEAST.get(name, {}).items():
