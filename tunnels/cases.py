@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from guestlib.process import tool
-from tunnels.links import HERE4, HERE6, THERE4, THERE6, Kind
+from tunnels.links import HERE4, HERE6, THERE4, THERE6, LinkKind
 from tunnels.topology import BELOW, FAR_MAC, NAME, lower_pmtu
 
 _GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"
@@ -22,7 +22,7 @@ _OFFLOADS = (
 _ESP = f"proto esp spi 0x99 reqid 1 aead rfc4106(gcm(aes)) 0x{'11' * 20} 128"
 
 
-class Case(NamedTuple):
+class PacketCase(NamedTuple):
     """A change of what a tunnel's packets meet.
 
     Attributes:
@@ -51,24 +51,24 @@ def _run(commands: str) -> None:
         tool(command.split())
 
 
-def _policies(here: str, there: str) -> list[Case]:
+def _policies(here: str, there: str) -> list[PacketCase]:
     select = f"src {here} dst {there} dir out"
     remove = f"ip xfrm policy delete {select}"
-    listed = [Case("policy blocks", f"ip xfrm policy add {select} action block", remove)]
+    listed = [PacketCase("policy blocks", f"ip xfrm policy add {select} action block", remove)]
     for mode in ("transport", "tunnel"):
         outer = f"tmpl src {here} dst {there} proto esp reqid 1 mode {mode}"
         do = f"ip xfrm state add src {here} dst {there} {_ESP} mode {mode}\n"
         do += f"ip xfrm policy add {select} {outer}"
         undo = f"{remove}\nip xfrm state delete src {here} dst {there} proto esp spi 0x99"
-        listed.append(Case(f"ESP, {mode}", do, undo))
+        listed.append(PacketCase(f"ESP, {mode}", do, undo))
     return listed
 
 
-def _hooks(kind: Kind, there: str) -> list[Case]:
+def _hooks(kind: LinkKind, there: str) -> list[PacketCase]:
     family, ttl = ("ip6", "ip6 hoplimit") if kind.outer6 else ("ip", "ip ttl")
     rows = (("postrouting", f"{ttl} set 7"), ("output", f"{ttl} set 8"))
     return [
-        Case(
+        PacketCase(
             f"{hook}: {rule}",
             f"nft add table {family} nd\n"
             f"nft add chain {family} nd c {{ type filter hook {hook} priority 0 ; }}\n"
@@ -79,7 +79,7 @@ def _hooks(kind: Kind, there: str) -> list[Case]:
     ]
 
 
-def cases(kind: Kind, mtu: int) -> list[Case]:
+def cases(kind: LinkKind, mtu: int) -> list[PacketCase]:
     """Return all cases for a kind of tunnel; the last one leaves the device below down.
 
     Args:
@@ -95,25 +95,29 @@ def cases(kind: Kind, mtu: int) -> list[Case]:
     neighbour = f"ip neigh replace {there} lladdr {FAR_MAC} dev {BELOW} nud"
     software = f"ethtool -K {BELOW} " + " ".join(f"{name} off" for name in _OFFLOADS)
     listed = [
-        Case("nothing else", gates, "", mtu + 1),
-        Case("segments in software", software, software.replace(" off", " on")),
-        Case("tall", f"ip link set {NAME} mtu 3000", f"ip link set {NAME} mtu {mtu}", 2000),
-        Case("route", route, remove),
-        Case("gateway", f"ip route add {full} via {gate} dev {BELOW}", remove),
-        Case("route mtu", f"{route} mtu 1300", remove),
-        Case("route mtu lock", f"{route} mtu lock 1300", remove),
-        Case("route hoplimit", f"{route} hoplimit 33", remove),
-        Case("unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"),
-        Case("neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"),
-        Case("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
+        PacketCase("nothing else", gates, "", mtu + 1),
+        PacketCase("segments in software", software, software.replace(" off", " on")),
+        PacketCase("tall", f"ip link set {NAME} mtu 3000", f"ip link set {NAME} mtu {mtu}", 2000),
+        PacketCase("route", route, remove),
+        PacketCase("gateway", f"ip route add {full} via {gate} dev {BELOW}", remove),
+        PacketCase("route mtu", f"{route} mtu 1300", remove),
+        PacketCase("route mtu lock", f"{route} mtu lock 1300", remove),
+        PacketCase("route hoplimit", f"{route} hoplimit 33", remove),
+        PacketCase(
+            "unreachable", f"ip route add unreachable {full}", f"ip route del unreachable {full}"
+        ),
+        PacketCase(
+            "neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"
+        ),
+        PacketCase("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
         *_policies(here, there),
         *_hooks(kind, there),
     ]
     if not kind.outer6:
         via = f"ip route add {full} via inet6 {_GATE6} dev {BELOW}"
-        listed.append(Case("gateway of IPv6", via, remove))
-        listed.append(Case("path MTU", partial(lower_pmtu, 1300), "ip route flush cache"))
+        listed.append(PacketCase("gateway of IPv6", via, remove))
+        listed.append(PacketCase("path MTU", partial(lower_pmtu, 1300), "ip route flush cache"))
     smaller = f"ip link set {BELOW} mtu 1300"
-    listed.append(Case("smaller below", smaller, smaller.replace("1300", "1500")))
-    listed.append(Case("down below", f"ip link set {BELOW} down", ""))
+    listed.append(PacketCase("smaller below", smaller, smaller.replace("1300", "1500")))
+    listed.append(PacketCase("down below", f"ip link set {BELOW} down", ""))
     return listed

@@ -18,7 +18,7 @@ from pathlib import Path
 from guestlib.environment import GuestError, prepare_system
 from tunnels import queues, record
 from tunnels.cases import cases
-from tunnels.links import BEARERS, KINDS, Kind
+from tunnels.links import BEARERS, KINDS, LinkKind
 from tunnels.packets import few
 from tunnels.topology import BELOW, NAME, mtu, packet_socket, tunnel
 
@@ -33,7 +33,7 @@ _FEWEST = 200
 """Packets that both send at least, while some twenty cases come and go."""
 
 
-def _send(kind: Kind, end: threading.Event) -> None:
+def _send(kind: LinkKind, end: threading.Event) -> None:
     """Send a few packets again and again; routes may be missing and the device full."""
     probes = few(kind)
     with packet_socket(NAME) as sock:
@@ -49,7 +49,7 @@ def _left() -> int:
 
 
 @contextmanager
-def _senders(kind: Kind) -> Iterator[None]:
+def _senders(kind: LinkKind) -> Iterator[None]:
     end = threading.Event()
     threads = [threading.Thread(target=_send, args=(kind, end)) for _ in range(_SENDERS)]
     for thread in threads:
@@ -62,7 +62,7 @@ def _senders(kind: Kind) -> Iterator[None]:
             thread.join()
 
 
-def churn(kind: Kind) -> None:
+def churn(kind: LinkKind) -> None:
     """Make and undo each case's change while packets are sent; then remove the tunnel.
 
     Raises:

@@ -17,7 +17,7 @@ SCTP_PORT, TIPC_PORT, AMT_PORT = 9899, 6118, 2268
 
 
 @dataclass(frozen=True)
-class Kind:
+class LinkKind:
     """A kind of tunnel.
 
     Attributes:
@@ -100,8 +100,8 @@ _ONLY = {
 }
 
 
-def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
-    return Kind(
+def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> LinkKind:
+    return LinkKind(
         link,
         metadata,
         fou,
@@ -112,9 +112,9 @@ def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> Kind:
     )
 
 
-KINDS: Mapping[str, Kind] = {name: _kind(name, *fields) for name, fields in _LINKS.items()}
-BEARERS: Mapping[str, Kind] = {
-    name: Kind("", outer6=name.endswith("6"), sealed=True)
+KINDS: Mapping[str, LinkKind] = {name: _kind(name, *fields) for name, fields in _LINKS.items()}
+BEARERS: Mapping[str, LinkKind] = {
+    name: LinkKind("", outer6=name.endswith("6"), sealed=True)
     for name in ("sctp", "sctp6", "tipc", "tipc6", "amt")
 }
 """Protocols over UDP of which only the distinct frames are compared."""

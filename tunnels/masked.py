@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass, field
 
 from guestlib.packets import checksum, pseudo
-from tunnels.links import AMT_PORT, FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, Kind
+from tunnels.links import AMT_PORT, FOU_PORT, GUE_PORT, SCTP_PORT, TIPC_PORT, LinkKind
 from tunnels.packets import VNET
 
 _SPREAD = frozenset((4789, 6081, 6635, FOU_PORT, GUE_PORT))
@@ -42,7 +42,7 @@ class Masker:
         gso: the step sends a packet to be segmented.
     """
 
-    kind: Kind
+    kind: LinkKind
     gso: bool = False
     _names: dict[tuple[str, int], int] = field(default_factory=dict)
     _with_df: bool = False

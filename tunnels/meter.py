@@ -77,7 +77,7 @@ class KernelMeter(tundev.DeviceFile):
         ifindex: of the tunnel's device, in this network namespace.
     """
 
-    def __init__(self, kind: links.Kind, ifindex: int) -> None:
+    def __init__(self, kind: links.LinkKind, ifindex: int) -> None:
         super().__init__(DEVICE)
         self._ifindex = ifindex
         self._packet = measured(kind)
@@ -199,7 +199,7 @@ def workers_ns(proc: Path = Path("/proc")) -> int:
     return total
 
 
-class Instructions(_Tunnel):
+class TunnelInstructions(_Tunnel):
     """Instructions per packet, from its creation until the far end has it.
 
     QEMU counts them: each takes one nanosecond and one tick of the TSC. WireGuard's worker sends,

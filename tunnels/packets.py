@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from guestlib import packets
 from guestlib.packets import TCP, UDP, payload, summed, udp
-from tunnels.links import INNER4, INNER6, IPV4, IPV6, MAC, Kind
+from tunnels.links import INNER4, INNER6, IPV4, IPV6, MAC, LinkKind
 
 OWN4, OWN6 = "198.18.5.1", "fd00:5::1"
 """Inner addresses of the near end."""
@@ -45,7 +45,7 @@ class Probe(NamedTuple):
         sock.sendto(self.vnet + self.data, address)
 
 
-def _put(kind: Kind, name: str, packet: bytes, vnet: tuple[int, ...] = _PLAIN) -> Probe:
+def _put(kind: LinkKind, name: str, packet: bytes, vnet: tuple[int, ...] = _PLAIN) -> Probe:
     protocol = IPV4 if packet[0] >> 4 == 4 else IPV6
     if not kind.ethernet:
         return Probe(name, packet, protocol, VNET.pack(*vnet))
@@ -56,7 +56,7 @@ def _put(kind: Kind, name: str, packet: bytes, vnet: tuple[int, ...] = _PLAIN) -
     return Probe(name, link + packet, protocol, VNET.pack(*vnet))
 
 
-def _segments(kind: Kind, version: int, proto: int, fragment: int = 0) -> Probe:
+def _segments(kind: LinkKind, version: int, proto: int, fragment: int = 0) -> Probe:
     """Return a GSO packet, which the tunnel or the device below segments."""
     size = 3 * _SEGMENT - 100
     if proto == UDP:
@@ -71,7 +71,7 @@ def _segments(kind: Kind, version: int, proto: int, fragment: int = 0) -> Probe:
     return _put(kind, name, summed(packet, proto, partial=True), vnet)
 
 
-def _ipv4(kind: Kind, mtu: int) -> Iterator[Probe]:
+def _ipv4(kind: LinkKind, mtu: int) -> Iterator[Probe]:
     for size in (28, 577, mtu):
         yield _put(kind, f"4 size {size}", ip4(udp(size - 28)))
         yield _put(kind, f"4 df size {size}", ip4(udp(size - 28), fragment=_DF))
@@ -86,7 +86,7 @@ def _ipv4(kind: Kind, mtu: int) -> Iterator[Probe]:
             yield _segments(kind, 4, proto, fragment)
 
 
-def _ipv6(kind: Kind, mtu: int) -> Iterator[Probe]:
+def _ipv6(kind: LinkKind, mtu: int) -> Iterator[Probe]:
     for size in (48, 1280, mtu):
         yield _put(kind, f"6 size {size}", summed(ip6(udp(size - 48))))
     for tclass, ttl in ((0x01, 1), (0x02, 255), (0x03, 64), (0xB8, 64), (0xFF, 64)):
@@ -100,7 +100,7 @@ def _ipv6(kind: Kind, mtu: int) -> Iterator[Probe]:
         yield _segments(kind, 6, proto)
 
 
-def _odd(kind: Kind) -> Iterator[Probe]:
+def _odd(kind: LinkKind) -> Iterator[Probe]:
     """Yield packets that a tunnel may refuse."""
     if kind.ethernet:
         yield Probe("broadcast", bytes((255,)) * 6 + OWN_MAC + b"\x08\0" + ip4(udp(64)), IPV4)
@@ -113,7 +113,7 @@ def _odd(kind: Kind) -> Iterator[Probe]:
             yield Probe("the other protocol", packet, protocol)
 
 
-def fitting(kind: Kind, mtu: int) -> list[Probe]:
+def fitting(kind: LinkKind, mtu: int) -> list[Probe]:
     """Return packets that fit the MTU of a tunnel's device, and some that it may refuse."""
     probes = [*_ipv4(kind, mtu)] if IPV4 in kind.carries else []
     if IPV6 in kind.carries:
@@ -121,7 +121,7 @@ def fitting(kind: Kind, mtu: int) -> list[Probe]:
     return [*probes, *_odd(kind)]
 
 
-def few(kind: Kind, long: int = 1280) -> list[Probe]:
+def few(kind: LinkKind, long: int = 1280) -> list[Probe]:
     """Return the packets to send in each case (cases.py).
 
     Args:
@@ -143,6 +143,6 @@ def few(kind: Kind, long: int = 1280) -> list[Probe]:
     return probes
 
 
-def measured(kind: Kind) -> Probe:
+def measured(kind: LinkKind) -> Probe:
     """Return the packet to measure a kind of tunnel with."""
     return _put(kind, "", ip4(udp(64)) if IPV4 in kind.carries else summed(ip6(udp(64))))

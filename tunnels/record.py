@@ -32,7 +32,7 @@ from guestlib.packets import ip4, ip6, udp
 from guestlib.process import ip_batch
 from tunnels import bearers
 from tunnels.cases import cases
-from tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, Kind
+from tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, LinkKind
 from tunnels.masked import Masker
 from tunnels.packets import OWN4, OWN6, OWN_MAC, VNET, Probe, few, fitting
 from tunnels.topology import (
@@ -63,7 +63,7 @@ _HANDSHAKE_S = 12.0
 class _Stage:
     """A tunnel that is set up, and its record."""
 
-    kind: Kind
+    kind: LinkKind
     inject: socket.socket
     source: socket.socket
     seen: Sequence[socket.socket]
@@ -84,7 +84,7 @@ class _Stage:
             self.lines += [f"  {where} {text}" for text in texts if text]
 
 
-def _forwarded(kind: Kind, size: int) -> Iterator[Probe]:
+def _forwarded(kind: LinkKind, size: int) -> Iterator[Probe]:
     """Yield packets from another host that are routed into the tunnel."""
     link = bytes.fromhex((_IN_MAC + _SOURCE_MAC).replace(":", ""))
     for length in (100, size):
@@ -133,7 +133,7 @@ def _handshake(stage: _Stage) -> None:
     raise GuestError("the tunnel's handshake does not complete")
 
 
-def _neighbours(kind: Kind) -> None:
+def _neighbours(kind: LinkKind) -> None:
     """Give the near devices addresses and permanent neighbours."""
     enable_ipv6(NAME)
     enable_ipv6(_IN_HERE)
@@ -150,7 +150,7 @@ def _neighbours(kind: Kind) -> None:
 
 
 @contextmanager
-def _stage(kind: Kind) -> Iterator[_Stage]:
+def _stage(kind: LinkKind) -> Iterator[_Stage]:
     prepare(more=_FORWARDING)
     with ExitStack() as cleanup:
         cleanup.enter_context(tunnel(kind))

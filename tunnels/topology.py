@@ -20,7 +20,7 @@ from guestlib.environment import GuestError, set_sysctls
 from guestlib.namespaces import inside, namespaces
 from guestlib.packets import checksum, ip4
 from guestlib.process import in_netns, ip_batch, tool
-from tunnels.links import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, Kind, ends
+from tunnels.links import HERE4, HERE6, INNER4, MAC, THERE4, THERE6, LinkKind, ends
 from tunnels.netlink import add_gtp_context, ovpn_peer
 from tunnels.packets import VNET
 
@@ -119,7 +119,7 @@ def share_route(mtu: int) -> None:
         raise GuestError(f"the route to the far end has no exception: {route.strip()}")
 
 
-def _wireguard(kind: Kind) -> None:
+def _wireguard(kind: LinkKind) -> None:
     """Give both ends keys, and each the other's public key."""
     keys = [tool(["wg", "genkey"]) for _ in range(2)]
     public = [tool(["wg", "pubkey"], text=key).strip() for key in keys]
@@ -132,7 +132,7 @@ def _wireguard(kind: Kind) -> None:
 
 
 @contextmanager
-def _end(kind: Kind, netns: str | None) -> Iterator[None]:
+def _end(kind: LinkKind, netns: str | None) -> Iterator[None]:
     """Create one end for the block; first the FOU port that decapsulates its packets."""
     at = ends(netns is None)
     fou = [f"fou add port {kind.fou}"] if kind.fou else []
@@ -151,7 +151,7 @@ def _end(kind: Kind, netns: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def tunnel(kind: Kind) -> Iterator[int]:
+def tunnel(kind: LinkKind) -> Iterator[int]:
     """Create a tunnel and its far end for the block.
 
     Yields:
@@ -174,7 +174,7 @@ def tunnel(kind: Kind) -> Iterator[int]:
         yield socket.if_nametoindex(NAME)
 
 
-def _add_metadata(kind: Kind, netns: str | None) -> None:
+def _add_metadata(kind: LinkKind, netns: str | None) -> None:
     key = kind.metadata.format(**ends(netns is None)).split()
     tool(in_netns(netns, ["tc", "qdisc", "add", "dev", NAME, "clsact"]))
     command = ["tc", "filter", "add", "dev", NAME, "egress", "matchall"]
