@@ -376,14 +376,18 @@ def content(path: Path) -> bytes:
         return path.read_bytes() if path.is_file() else b""
 
 
-def digest(check: Check) -> str:
+def covered(check: Check) -> list[str]:
+    """Return the files on which a check's outcome depends."""
     covers = [
         path
         for word in check.covers.split()
         for path in (TABLE["paths"][word[1:]].split() if word[0] == "@" else [word])
     ]
-    names = filter(None, git("ls-files", "-z", "--", *covers, ":!results").split("\0"))
-    files = [(name, content(ROOT / name)) for name in names]
+    return [*filter(None, git("ls-files", "-z", "--", *covers, ":!results").split("\0"))]
+
+
+def digest(check: Check) -> str:
+    files = [(name, content(ROOT / name)) for name in covered(check)]
     return sources.digest([(f"{check.run} {check.kernels}", b""), *files])[:16]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import itertools
 import re
@@ -33,6 +34,7 @@ from proof.selftests import find_cases, find_selftests
 from proof.sweep.rows import NAMES, VALUES, choose, excluded, parse
 
 KMOD = REPOSITORY / "kmod"
+TESTS = REPOSITORY / "tests"
 
 LAYERS = {
     "nodrop": set(),
@@ -53,20 +55,26 @@ def package(module: str) -> str:
     )
 
 
+def module_files() -> dict[str, Path]:
+    """Return the modules of LAYERS and of the tests."""
+    paths = [path for name in LAYERS for path in (REPOSITORY / name).rglob("*.py")]
+    files = {path.relative_to(REPOSITORY): path for path in paths}
+    files |= {path.relative_to(TESTS): path for path in TESTS.rglob("*.py")}
+    assert len(files) > 200
+    names = {path: ".".join(path.with_suffix("").parts) for path in files}
+    return {names[path].removesuffix(".__init__"): file for path, file in files.items()}
+
+
+@functools.cache
 def imports() -> dict[str, set[str]]:
-    """Return the modules of LAYERS that each of them imports.
+    """Return what each of those modules imports.
 
     Imports in functions and for types count, too: they hide a cycle, and do not break it.
     """
-    modules: dict[str, ast.Module] = {}
-    for name in {name.partition(".")[0] for name in LAYERS}:
-        for path in (REPOSITORY / name).rglob("*.py"):
-            parts = path.relative_to(REPOSITORY).with_suffix("").parts
-            modules[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_bytes())
-    assert len(modules) > 100
+    modules = module_files()
     found: dict[str, set[str]] = {name: set() for name in modules}
-    for name, module in modules.items():
-        for node in ast.walk(module):
+    for name, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 found[name].update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -85,9 +93,33 @@ def test_packages_import_only_lower_ones() -> None:
         f"{name} imports {other}"
         for name, others in imports().items()
         for other in others
-        if package(other) not in {"", package(name), *LAYERS[package(name)]}
+        if package(name) and package(other) not in {"", package(name), *LAYERS[package(name)]}
     ]
     assert not wrong
+
+
+def run_by(words: str) -> set[Path]:
+    """Return the modules that pytest imports for the tests that a command line names."""
+    files, graph = module_files(), imports()
+    named = [REPOSITORY / word for word in words.split() if "tests/" in word and word[0] != "-"]
+    tests = {path for test in named for path in (test, *test.rglob("test_*.py"))}
+    waiting = [name for name, path in files.items() if path in tests]
+    used: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in graph and name not in used:
+            used.add(name)
+            folder = name.rpartition(".")[0]
+            waiting += [*graph[name], folder, f"{folder}.conftest".removeprefix(".")]
+    return {files[name] for name in used}
+
+
+def test_checks_cover_what_their_tests_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = load("checks.py", monkeypatch)
+    for check in checks.CHECKS:
+        used = {str(path.relative_to(REPOSITORY)) for path in run_by(check.run)}
+        assert "tests/conftest.py" in used or not check.run.startswith("pytest")
+        assert used - {*checks.covered(check)} == set(), check.name
 
 
 TEXTS = {
