@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +24,9 @@ _PRODUCTS = {".o", ".ko", ".cmd", ".pyc", ".order", ".symvers"}
 _QUOTED_OR_COMMENT = re.compile(
     r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL
 )
+_SHELL = re.compile(rb"#.*\b(ba)?sh\b")
+"""The first line of a shell script, or of a part of one, which has a note for shellcheck."""
+_SHELL_COMMENT = re.compile(rb"^[ \t]*#( .*)?\n", re.MULTILINE)
 
 
 def digest(files: Iterable[tuple[str, bytes]]) -> str:
@@ -53,14 +57,16 @@ def without_comments(text: str) -> str:
 
 
 def code(path: Path) -> bytes:
-    """Return a file's content, of C and Python without comments and layout."""
+    """Return a file's content, of C, Python, TOML and shell without comments."""
     content = path.read_bytes()
     if path.suffix in (".c", ".h"):
         return without_comments(content.decode()).encode()
     interpreter = content.partition(b"\n")[0]
     if path.suffix == ".py" or (interpreter.startswith(b"#!") and b"python" in interpreter):
         return ast.unparse(ast.parse(content)).encode()
-    return content
+    if path.suffix == ".toml":
+        return repr(tomllib.loads(content.decode())).encode()
+    return _SHELL_COMMENT.sub(b"", content) if _SHELL.match(content) else content
 
 
 def git(*arguments: str) -> str:

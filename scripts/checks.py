@@ -369,7 +369,7 @@ def find(name: str, part: str = "") -> list[Check]:
 
 @functools.cache
 def content(path: Path) -> bytes:
-    """Return a file's content, of C and Python without comments; empty if it is missing."""
+    """Return a file's code (:func:`lab.sources.code`); empty if it is missing."""
     try:
         return code(path)
     except (OSError, ValueError, SyntaxError):

@@ -192,6 +192,26 @@ def test_result_is_fresh_until_code_changes(
     assert (clone / "out/checks" / check.name / "log.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "comment", "code"),
+    [
+        ("a.c", "int x;\n", "int x; /* why */\n", "int y;\n"),
+        ("a.py", "x = 1\n", "# why\nx = 1\n", "x = 2\n"),
+        ("a.toml", 'x = "# y"\n', '# why\nx = "# y"  # why\n', 'x = "# z"\n'),
+        ("a", "#!/bin/sh\nx\n", "#!/bin/sh\n# why\n\t#\nx\n", "#!/bin/bash\nx\n"),
+        ("lib", "# shellcheck shell=bash\nx\n", "# shellcheck shell=bash\n# why\nx\n", "#x\n"),
+    ],
+)
+def test_comments_are_no_code(
+    script: ModuleType, tmp_path: Path, name: str, text: str, comment: str, code: str
+) -> None:
+    contents = []
+    for version in (text, comment, code):
+        change(script, tmp_path / name, version)
+        contents.append(script.content(tmp_path / name))
+    assert contents[0] == contents[1] != contents[2]
+
+
 def test_tests_are_counted(script: ModuleType, tmp_path: Path) -> None:
     junit = tmp_path / "some.xml"
     assert script.counted(junit) == {}
