@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# Each target first installs or builds what it needs: Debian packages, a virtual environment, a kernel.
+# Each target first installs or builds what it needs: packages, a virtual environment, a kernel.
 
 PYTHON := .venv/bin/python
 # The kernel of tests in guests: debug, kasan or kcsan-uml.
@@ -24,11 +24,11 @@ bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour;
 bench-full: bootstrap ## All scenarios with at least ten pairs, about nine hours; OUT=DIR continues
 	@.venv/bin/nodrop-lab bench --set full $(if $(OUT),--out "$(OUT)")
 
-instructions: ## Instructions per packet, on Debian's 7.3 in QEMU, six minutes (as root); OUT=DIR ONLY=WORDS
+instructions: ## Instructions per packet on Debian's 7.3, as root, six minutes; OUT=DIR ONLY=WORDS
 	@scripts/bootstrap kernels
 	@.venv/bin/nodrop-lab bench instructions $(if $(OUT),--out "$(OUT)") $(if $(ONLY),--case "$(ONLY)")
 
-test: ## All that a change must pass: linters, unit tests, tests in a debug kernel; DEBIAN=1: and in Debian's
+test: ## All that a change must pass: linters, unit tests, a debug kernel; DEBIAN=1: Debian's, too
 	@command -v python3 >/dev/null || scripts/bootstrap
 	@exec scripts/checks.py gate $(if $(DEBIAN),--debian)
 
@@ -48,7 +48,7 @@ unit: bootstrap ## Tests that need no kernel
 guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for the others
 	@$(PYTHON) -m pytest tests/guest
 
-sweep: bootstrap ## All pairs of devices, readers, senders and events, all packets accounted for; five minutes
+sweep: bootstrap ## All pairs of devices, readers, senders, events; packets accounted for; 5 minutes
 	@$(PYTHON) -m pytest -n 2 -v tests/guest/test_sweep.py
 
 series: ## Apply the patches for net-next to a kernel tree: TREE=DIR
@@ -60,7 +60,7 @@ man: bootstrap ## The man pages, into out/man
 deb: ## Debian packages into out/deb
 	@packaging/deb
 
-zipapp: ## The command in one file, out/nodrop.pyz, for hosts with Python 3.9 where nothing is installed
+zipapp: ## The command in one file, out/nodrop.pyz, for hosts with Python 3.9 and no packages
 	@packaging/lay zipapp out/nodrop.pyz
 
 install: ## The DKMS modules and the command, with sudo; KVER=all or a version, SOURCE=its source

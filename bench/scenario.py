@@ -35,7 +35,7 @@ class Metric:
 
     label: str
     unit: str
-    join: str
+    join: str = "geometric mean"
     shown: bool = True
     exact: bool = False
 
