@@ -75,11 +75,11 @@ class Pseudonyms:
     def rules(self, rules: Mapping[str, bool], devices: Iterable[Device]) -> dict[str, bool]:
         """Return kept settings for the devices that a name or pattern matches."""
         names = [device.name for device in devices]
-        found: dict[str, bool] = {}
+        renamed: dict[str, bool] = {}
         for pattern, on in rules.items():
             matched = [self.of("dev", name) for name in names if matches(pattern, name)]
-            found.update(dict.fromkeys(matched or [self.of("pattern", pattern)], on))
-        return found
+            renamed.update(dict.fromkeys(matched or [self.of("pattern", pattern)], on))
+        return renamed
 
     def _host(self, host: Host) -> Host:
         devices = tuple(map(self._device, host.devices))
@@ -133,7 +133,9 @@ class Pseudonyms:
         waiting = [task.rpartition(" ") for task in system.waiting]
         return replace(
             system,
-            kernels=[replace(one, why_not=self.text(one.why_not)) for one in system.kernels],
+            kernels=[
+                replace(kernel, why_not=self.text(kernel.why_not)) for kernel in system.kernels
+            ],
             waiting=[f"{self.of('process', name)} {pid}" for name, _, pid in waiting],
             rules=self.rules(system.rules, devices),
             rules_unread=self.text(system.rules_unread),

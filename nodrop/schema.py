@@ -47,12 +47,12 @@ def _complete(name: str, schema: Schema, shared: dict[str, Schema]) -> Schema:
 def _expanded(schema: Schema, shared: dict[str, Schema]) -> Schema:
     """Return a schema with what ``schemas.json`` leaves out."""
     made = {**schema}
-    for one in made.pop("allOf", ()):
-        below = _expanded(shared[one["$ref"].rpartition("/")[2]], shared)
+    for part in made.pop("allOf", ()):
+        below = _expanded(shared[part["$ref"].rpartition("/")[2]], shared)
         made["properties"] = {**below["properties"], **made["properties"]}
     if "properties" in made:
         inner = made["properties"].items()
-        made["properties"] = {key: _expanded(one, shared) for key, one in inner}
+        made["properties"] = {key: _expanded(value, shared) for key, value in inner}
         made = {"type": "object", "required": [*made["properties"]], **made}
         made.setdefault("additionalProperties", False)
     for key in ("items", "additionalProperties"):

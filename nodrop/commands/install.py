@@ -44,18 +44,18 @@ def _install(arguments: argparse.Namespace) -> int:
     if source is not None and not source.is_dir():
         raise NodropError(f"There is no directory {source}.", "--source needs a source tree.")
     if not (REPOSITORY / "packaging/lay").exists() or packaged():
-        found = list((ROOT / "usr/src").glob(f"nodrop-*/{INSTALLER}"))
-        if not found:
+        installers = list((ROOT / "usr/src").glob(f"nodrop-*/{INSTALLER}"))
+        if not installers:
             raise UnsupportedError(
                 f"The sources of nodrop's modules are missing; the package {PACKAGE} has them.",
                 f"Run 'apt install ./{PACKAGE}_*_all.deb', which 'make deb' builds in a clone, or "
                 "'make install' in a clone.",
             )
-        installer = max(found, key=lambda path: path.stat().st_mtime)
-    words = [] if source is None else ["-s", str(source.absolute())]
+        installer = max(installers, key=lambda path: path.stat().st_mtime)
+    options = [] if source is None else ["-s", str(source.absolute())]
     if arguments.kernel is not None:
-        words += ["-k", arguments.kernel]
-    return _become(arguments, installer, *words)
+        options += ["-k", arguments.kernel]
+    return _become(arguments, installer, *options)
 
 
 def _uninstall(arguments: argparse.Namespace) -> int:
@@ -74,12 +74,12 @@ def packaged() -> bool:
     return (ROOT / "usr/lib/modprobe.d/zz-nodrop.conf").exists()
 
 
-def _become(arguments: argparse.Namespace, installer: Path, *words: str) -> int:
+def _become(arguments: argparse.Namespace, installer: Path, *options: str) -> int:
     if arguments.json:
         raise UsageError("The installer prints no JSON.", "Run it without -j.")
     sys.stdout.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
     try:
-        os.execv(installer, [str(installer), *(["-n"] if arguments.dry_run else []), *words])
+        os.execv(installer, [str(installer), *(["-n"] if arguments.dry_run else []), *options])
     except OSError as error:
         raise NodropError(f"{installer} cannot be run: {error.strerror}.") from error

@@ -114,7 +114,7 @@ def report_json(
         log = kernel_log.lines(names=names, path=_ROOT / "dev/kmsg")
     except OSError as error:
         log_unread = error.strerror
-    found = doctor.findings_json(observation, findings)
+    verdict = doctor.findings_json(observation, findings)
     return {
         "version": cli.version(),
         "names": names,
@@ -123,7 +123,7 @@ def report_json(
         "machine": _machine_json(),
         "container": system.container or None,
         "livepatches": system.livepatches,
-        "kernels": [dict(vars(one)) for one in system.kernels],
+        "kernels": [dict(vars(kernel)) for kernel in system.kernels],
         "modules": [*map(_module_json, modules.read(_ROOT, system.release, _MODULES))],
         "settings": {
             "backpressure": system.rules,
@@ -135,7 +135,7 @@ def report_json(
             {**device_json(device), "qdiscs": list(map(_qdisc_json, device.qdiscs))}
             for device in host.devices
         ],
-        "doctor": {key: found[key] for key in ("interval_s", "counts", "gone_devices", "checks")},
+        "doctor": {key: verdict[key] for key in ("interval_s", "counts", "gone_devices", "checks")},
         "kernel_log": log,
         "kernel_log_unread": log_unread,
     }
@@ -158,13 +158,13 @@ def _machine_json() -> dict[str, Any]:
     }
 
 
-def _module_json(one: modules.ModuleFile) -> dict[str, Any]:
+def _module_json(module: modules.ModuleFile) -> dict[str, Any]:
     """Return a module on disk and loaded; null: it is not there, or that is not known."""
-    sysfs = _ROOT / "sys/module" / one.name
+    sysfs = _ROOT / "sys/module" / module.name
     on_disk = None
-    if one.path:
+    if module.path:
         with suppress(*modules.UNREADABLE):
-            data = modules.content(_ROOT / "lib/modules" / os.uname().release / one.path)
+            data = modules.content(_ROOT / "lib/modules" / os.uname().release / module.path)
             if match := _VERSION.search(data):
                 on_disk = match[1].decode()
     parameters = {}
@@ -176,13 +176,13 @@ def _module_json(one: modules.ModuleFile) -> dict[str, Any]:
     with suppress(OSError):
         loaded = (sysfs / "version").read_text(errors="replace").strip()
     return {
-        "name": one.name,
-        "path": one.path or None,
-        "loaded": one.loaded != "",
+        "name": module.name,
+        "path": module.path or None,
+        "loaded": module.loaded != "",
         "loaded_version": loaded,
-        "loaded_build_id": one.loaded or None,
+        "loaded_build_id": module.loaded or None,
         "disk_version": on_disk,
-        "disk_build_id": one.on_disk or None,
+        "disk_build_id": module.on_disk or None,
         "parameters": parameters,
     }
 
@@ -225,11 +225,11 @@ def _lines(data: Mapping[str, Any], indent: str = "") -> Iterator[str]:
         if not each or not all(each) or not isinstance(each[0], (dict, str)):
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}"
         elif isinstance(each[0], dict):
-            for one in each:
+            for item in each:
                 yield f"{indent}{key}:"
-                yield from _lines(one, f"{indent}  ")
+                yield from _lines(item, f"{indent}  ")
         elif isinstance(value, str):
             yield f"{indent}{key}: {value}"
         else:
             yield f"{indent}{key}:"
-            yield from (f"{indent}  {one}" for one in each)
+            yield from (f"{indent}  {item}" for item in each)

@@ -80,8 +80,8 @@ def _plan_rules(
         plan.actions.append((text, partial(file.keep, names, on)))
     enabled, needed = file.service(), any(kept.values())
     if enabled is not None and (enabled != needed or (needed and not file.active())):
-        words = ["systemctl", "enable" if needed else "disable", "--now", SERVICE]
-        plan.actions.append((join(*words), partial(_systemctl, words)))
+        argv = ["systemctl", "enable" if needed else "disable", "--now", SERVICE]
+        plan.actions.append((join(*argv), partial(_systemctl, argv)))
     does = {True: f"noqueue is replaced by {KIND}", False: "noqueue stays"}
     for name in names:
         text = f"No qdisc is kept for {name}."
@@ -125,7 +125,7 @@ def _replace(where: str | None, link: Link, kind: str, handle: int) -> None:
         ) from error
 
 
-def _systemctl(words: list[str]) -> None:
-    done = proc.ask(*words, timeout=SYSTEMCTL_TIMEOUT_S)
+def _systemctl(argv: list[str]) -> None:
+    done = proc.ask(*argv, timeout=SYSTEMCTL_TIMEOUT_S)
     if done.returncode:
-        raise NodropError(f"'{join(*words)}' failed.", done.stderr.strip())
+        raise NodropError(f"'{join(*argv)}' failed.", done.stderr.strip())

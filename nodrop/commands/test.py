@@ -333,7 +333,7 @@ def _result(raw: Raw, device: Device, measured: Mapping[str, Any], *, tcp: bool)
 
 def _counters(raw: Raw, space: RawNamespace, device: Device) -> Counters:
     devices = build(replace(raw, namespaces=[space])).devices
-    return next(one.counters for one in devices if one.ifindex == device.ifindex)
+    return next(other.counters for other in devices if other.ifindex == device.ifindex)
 
 
 def _summary(trips: Sequence[float | None]) -> dict[str, Any]:
@@ -368,9 +368,9 @@ def _print(
 
 def _cells(results: Sequence[Mapping[str, Any]]) -> Iterator[list[Cell]]:
     for title, key, form in _ROWS:
-        shown = [one for one in results if one.get(key) is not None]
-        most = max((one[key] for one in shown), default=0) or 1
-        for one in shown:
-            bar = "#" * math.ceil(_BAR * (one[key] / most))
-            yield [title, one["backpressure"], f"{one[key]:{form}}", bar]
+        shown = [result for result in results if result.get(key) is not None]
+        most = max((result[key] for result in shown), default=0) or 1
+        for result in shown:
+            bar = "#" * math.ceil(_BAR * (result[key] / most))
+            yield [title, result["backpressure"], f"{result[key]:{form}}", bar]
             title = ""

@@ -150,8 +150,10 @@ def reopen(devices: Sequence[Device]) -> tuple[str, ...]:
     """
     persistent = [device.label for device in devices if device.persist]
     owners = [owner for device in devices for owner in device.owners]
-    units, others = modules.by_unit(modules.User(one.name, one.pid, one.cgroup) for one in owners)
-    unknown = [one.label for one in devices if not (one.owners or one.persist)]
+    units, others = modules.by_unit(
+        modules.User(owner.name, owner.pid, owner.cgroup) for owner in owners
+    )
+    unknown = [device.label for device in devices if not (device.owners or device.persist)]
     programs = [others] * bool(others) + [f"the program that has {name} open" for name in unknown]
     lines = []
     if persistent:

@@ -59,14 +59,14 @@ def lines(*, names: bool, path: Path = Path("/dev/kmsg")) -> list[str]:
     Raises:
         OSError: the log is missing, or this process may not read it.
     """
-    found = []
+    lines = []
     for line in _records(path):
         prefix, _, text = line.partition(";")
         with suppress(ValueError, IndexError):
             shown = _shown(text, names=names)
             if shown:
-                found.append(f"[{int(prefix.split(',')[2]) / 1e6:12.6f}] {shown}")
-    return found[-_MOST:]
+                lines.append(f"[{int(prefix.split(',')[2]) / 1e6:12.6f}] {shown}")
+    return lines[-_MOST:]
 
 
 def _records(path: Path) -> Iterator[str]:

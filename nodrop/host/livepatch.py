@@ -93,7 +93,7 @@ class Livepatch:
 
     def holders(self) -> list[str]:
         """Return the tasks that a transition waits for, as ``name (pid)``."""
-        found = []
+        tasks = []
         with suppress(OSError):
             target = (self._patch / "enabled").read_text().strip()
             # Unlike Path.glob(), it goes on when a process ends.
@@ -102,8 +102,8 @@ class Livepatch:
                     if Path(state).read_text().strip() not in ("-1", target):
                         task = Path(state).parent
                         name = (task / "comm").read_text(errors="replace").strip()
-                        found.append(f"{clean(name)} ({task.name})")
-        return sorted(found)
+                        tasks.append(f"{clean(name)} ({task.name})")
+        return sorted(tasks)
 
     def enter(
         self,
@@ -167,8 +167,8 @@ class Livepatch:
                     continue
                 try:
                     given = parameters if name == CORE else ()
-                    words = ["insmod", str(modules / f"{name}.ko"), *given]
-                    done = proc.run(words, timeout=TOOL_TIMEOUT_S)
+                    argv = ["insmod", str(modules / f"{name}.ko"), *given]
+                    done = proc.run(argv, timeout=TOOL_TIMEOUT_S)
                 except NodropError as error:
                     with suppress(NodropError):
                         self._retreat()
@@ -248,8 +248,9 @@ def build(kernel: str, source: Path | None, out: Path, on_line: Callable[[str], 
         source = out / "source"
         _make([_REPOSITORY / "dkms/source", kernel, source], on_line)
     modules = Path("/lib/modules") / kernel
-    words = [f"KSRC={source.absolute()}", f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}"]
-    _make(["make", "-C", _REPOSITORY / "kmod", "CONFIG_KUNIT=", *words, f"OUT={out}"], on_line)
+    folders = [f"KOBJ={modules / 'build'}", f"LIVE={modules / 'kernel'}", f"OUT={out}"]
+    ksrc = f"KSRC={source.absolute()}"
+    _make(["make", "-C", _REPOSITORY / "kmod", "CONFIG_KUNIT=", ksrc, *folders], on_line)
 
 
 def _make(argv: list[str | Path], on_line: Callable[[str], None]) -> None:

@@ -128,12 +128,12 @@ def other_livepatches(root: Path) -> dict[str, list[str]]:
     Args:
         root: parent of ``sys``.
     """
-    found: dict[str, list[str]] = {}
+    patches: dict[str, list[str]] = {}
     for name in REPLACED:
         for folder in sorted((root / "sys/kernel/livepatch").glob(f"*/{name}")):
             if folder.parent.name != "nodrop_live":
-                found.setdefault(folder.parent.name, []).append(name)
-    return found
+                patches.setdefault(folder.parent.name, []).append(name)
+    return patches
 
 
 def read(root: Path, release: str, names: Sequence[str] = MODULES) -> list[ModuleFile]:
@@ -203,7 +203,7 @@ def _build_id(data: bytes) -> str | None:
 
 def to_load(files: Iterable[ModuleFile]) -> bool:
     """Return whether nodrop_tun is on disk and not loaded: nothing loads it when it is needed."""
-    return any(one.name == BESIDE and one.path and one.loaded == "" for one in files)
+    return any(file.name == BESIDE and file.path and file.loaded == "" for file in files)
 
 
 def replaceable(
@@ -211,7 +211,7 @@ def replaceable(
 ) -> list[ModuleFile]:
     """Return the modules that a load may replace: those that no other livepatch patches."""
     patched = {name for names in patches.values() for name in names}
-    return [one for one in files if one.name not in patched]
+    return [file for file in files if file.name not in patched]
 
 
 def by_unit(users: Iterable[User]) -> tuple[str, str]:
@@ -234,8 +234,9 @@ def to_exchange(files: Iterable[ModuleFile]) -> tuple[list[str], str]:
         files: of all MODULES.
     """
     known = list(files)
-    loaded = [one.name for one in known if one.loaded != "" and (one.name != "tap" or one.stale)]
-    beside = [one for one in known if one.name == BESIDE and (one.path or one.loaded != "")]
+    present = [file for file in known if file.loaded != ""]
+    loaded = [file.name for file in present if file.name != "tap" or file.stale]
+    beside = [file for file in known if file.name == BESIDE and (file.path or file.loaded != "")]
     if not beside:
         return loaded, "tun"
     return loaded, BESIDE if beside[0].path else ""
@@ -319,7 +320,7 @@ def _replace_loaded(root: Path) -> None:
             f"the livepatch {name} patches the kernel's own {' and '.join(patched)}: while it is "
             "loaded, modprobe loads that driver and not nodrop's"
         )
-    if not any(one.stale for one in files) and not to_load(files):
+    if not any(file.stale for file in files) and not to_load(files):
         return
     # While it is loaded, the kernel refuses another tun.ko: do not unload tun.
     if (root / "sys/kernel/livepatch/nodrop_live").is_dir():
@@ -329,13 +330,13 @@ def _replace_loaded(root: Path) -> None:
             "loads no tun but the one that was patched."
         )
         return
-    if any(one.stale for one in files):
+    if any(file.stale for file in files):
         for name in _to_unload(root, files):
             # Not by modprobe, which only unloads modules that it finds on disk.
             if _references(root, name) == 0:
                 _run("rmmod", name)
         files = read(root, release)
-    stale = [one.name for one in replaceable(files, patches) if one.stale]
+    stale = [file.name for file in replaceable(files, patches) if file.stale]
     if not stale and not to_load(files):
         return
     holders = device_holders(root)
@@ -362,7 +363,7 @@ def _load_beside(root: Path, holders: Iterable[Holder], *, in_vain: bool) -> Non
     That tun also gets the new opens of a namespace with such a device, and all of them while the
     kernel's own vhost_net is loaded (``in_vain``).
     """
-    units, others = by_unit(users_of(one for one in holders if one.tun or one.unset))
+    units, others = by_unit(users_of(holder for holder in holders if holder.tun or holder.unset))
     persistent = ", ".join(sorted(_persistent(root, [BESIDE])))
     done = _run("modprobe", BESIDE)
     if not (root / "sys/module" / BESIDE).is_dir():  # modprobe succeeds: dkms/modprobe.conf
@@ -392,7 +393,7 @@ def _to_unload(root: Path, files: Iterable[ModuleFile]) -> tuple[str, ...]:
     stay. macvtap and ipvtap, which use tap, always do: unloading them would delete their devices,
     in other namespaces, too.
     """
-    core_is_old = any(one.name == "nodrop" and one.stale for one in files)
+    core_is_old = any(file.name == "nodrop" and file.stale for file in files)
     own_users = (
         ("vhost_net", ()),
         *((name, ("vhost_net",)) for name in TUNS),
@@ -405,7 +406,7 @@ def _to_unload(root: Path, files: Iterable[ModuleFile]) -> tuple[str, ...]:
 def _other_references(root: Path, name: str, own: Iterable[str]) -> int:
     """Return a module's reference count without those of these modules."""
     holders = root / "sys/module" / name / "holders"
-    return (_references(root, name) or 0) - sum((holders / one).exists() for one in own)
+    return (_references(root, name) or 0) - sum((holders / module).exists() for module in own)
 
 
 def _references(root: Path, name: str) -> int | None:
@@ -430,7 +431,10 @@ def device_holders(root: Path) -> list[Holder]:
 
 
 def users_of(holders: Iterable[Holder]) -> list[User]:
-    return [User(one.name, one.pid, procfs.cgroup(one.cgroup, one.guest)) for one in holders]
+    return [
+        User(holder.name, holder.pid, procfs.cgroup(holder.cgroup, holder.guest))
+        for holder in holders
+    ]
 
 
 def _persistent(root: Path, stale: Iterable[str]) -> Iterator[str]:
@@ -455,12 +459,12 @@ def tun_flags(device: str, root: Path = Path("/")) -> int:
     return 0
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
+def _run(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the machine; its failure shows in what is read afterwards."""
     try:
-        return ask(*words, timeout=TOOL_TIMEOUT_S)
+        return ask(*argv, timeout=TOOL_TIMEOUT_S)
     except NodropError as error:
-        return subprocess.CompletedProcess(words, 127, "", str(error))
+        return subprocess.CompletedProcess(argv, 127, "", str(error))
 
 
 def _note(text: str) -> None:

@@ -66,9 +66,10 @@ def find(proc: Path = Path("/proc"), limit_s: float | None = None) -> tuple[list
             if holder:
                 holders.append(holder)
     vhost = {holder.pid: holder for holder in holders if holder.vhost and holder.links}
-    for one in procfs.read_threads(vhost, proc):
-        if one.vhost:
-            vhost[one.pid].workers.append({"name": one.name, "tid": one.tid, "cpu": one.cpu})
+    for thread in procfs.read_threads(vhost, proc):
+        if thread.vhost:
+            worker = {"name": thread.name, "tid": thread.tid, "cpu": thread.cpu}
+            vhost[thread.pid].workers.append(worker)
     return holders, hidden
 
 
@@ -113,8 +114,8 @@ def _holder(fd: int, pid: int, end: float) -> Holder | None:
         name=name,
         user=os.stat("..", dir_fd=fd).st_uid,  # fd/ is root's if the process is not dumpable
         netns=_netns(fd),
-        tun=sorted(one for one in files.values() if isinstance(one, str)),
-        tap=sorted(one for one in files.values() if isinstance(one, int)),
+        tun=sorted(name for name in files.values() if isinstance(name, str)),
+        tap=sorted(index for index in files.values() if isinstance(index, int)),
         vhost=vhost,
         vhost_others=others,
         unset=unset,
@@ -142,8 +143,8 @@ def _edge(epolls: list[str], files: Mapping[str, str | int], fd: int) -> list[st
                 events = int(match["events"], 16)
                 if events & _EPOLLIN:
                     ways.setdefault(match["file"], set()).add(bool(events & _EPOLLET))
-    found = [device for number, device in files.items() if ways.get(number) == {True}]
-    return sorted(found, key=str)
+    devices = [device for number, device in files.items() if ways.get(number) == {True}]
+    return sorted(devices, key=str)
 
 
 def _read_all(path: str, dir_fd: int) -> str:
@@ -155,8 +156,8 @@ def _read_all(path: str, dir_fd: int) -> str:
 def _guest(fd: int) -> str:
     """Return the name on QEMU's command line, which doubles commas; "": none."""
     with suppress(OSError, ValueError, IndexError):
-        words = content("../cmdline", fd).split("\0")
-        for option in words[words.index("-name") + 1].replace(",,", "\0").split(","):
+        argv = content("../cmdline", fd).split("\0")
+        for option in argv[argv.index("-name") + 1].replace(",,", "\0").split(","):
             if option.startswith("guest=") or "=" not in option:
                 return option.removeprefix("guest=").replace("\0", ",")
     return ""
@@ -206,7 +207,7 @@ def unclear(holders: list[Holder], names: Mapping[int, Set[str]]) -> Iterator[li
 
 def _answers(pid: int, names: set[str]) -> dict[str, int]:
     """Return the namespaces of a process's devices, as far as permitted; root may query all."""
-    found: dict[str, int] = {}
+    spaces: dict[str, int] = {}
     with suppress(OSError), ExitStack() as stack:
         process = os.pidfd_open(pid)
         stack.callback(os.close, process)
@@ -217,8 +218,8 @@ def _answers(pid: int, names: set[str]) -> dict[str, int]:
                 if not os.readlink(number, dir_fd=fd).endswith(_TUN):
                     continue
                 for name in names.intersection(_attached(number, fd)):
-                    found[name] = _device_netns(process, int(number))
-    return found
+                    spaces[name] = _device_netns(process, int(number))
+    return spaces
 
 
 def _device_netns(process: int, number: int) -> int:

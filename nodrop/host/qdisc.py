@@ -37,7 +37,7 @@ RETRY_S = 5.0
 _LINE = re.compile(rf"(?P<kind>{KIND}|off) (?P<pattern>\S+)")
 _INACTIVE = 3
 """Exit status of 'systemctl is-active'; others are its own failures."""
-_UNITS = tuple(f"{one}/systemd/system" for one in ("etc", "usr/local/lib", "usr/lib", "lib"))
+_UNITS = tuple(f"{folder}/systemd/system" for folder in ("etc", "usr/local/lib", "usr/lib", "lib"))
 
 
 class QdiscRules:
@@ -59,8 +59,8 @@ class QdiscRules:
         Raises:
             NodropError: the file has other lines than nodrop's.
         """
-        found = settings.read_lines(self.file, _LINE)
-        return {match["pattern"]: match["kind"] == KIND for match in found}
+        lines = settings.read_lines(self.file, _LINE)
+        return {match["pattern"]: match["kind"] == KIND for match in lines}
 
     def lines(self, kept: Mapping[str, bool]) -> list[str]:
         return [f"{KIND if on else 'off'} {pattern}" for pattern, on in kept.items()]

@@ -191,14 +191,14 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
     release = os.uname().release
     files = modules.read(root, release)
     folder = f"/lib/modules/{release}"
-    unread = [f"{folder}/{one.path}" for one in files if one.loaded and one.on_disk is None]
+    unread = [f"{folder}/{file.path}" for file in files if file.loaded and file.on_disk is None]
     if unread:
         raise NodropError(
             f"{', '.join(dict.fromkeys(unread))} cannot be read, so nothing is replaced.",
             "Install the modules again; a .zst needs the program zstd.",
         )
     patches = modules.other_livepatches(root) if modules.installed(root, release) else {}
-    stale = [one.name for one in modules.replaceable(files, patches) if one.stale]
+    stale = [file.name for file in modules.replaceable(files, patches) if file.stale]
     if not stale and not modules.to_load(files):
         return _reopen(root, stop, start)
     if (root / "sys/kernel/livepatch/nodrop_live").is_dir():
@@ -206,26 +206,26 @@ def plan(root: Path = Path("/"), stop: str = "", start: str = "") -> Reload | No
             "The running drivers are patched by nodrop's livepatch.",
             "Run 'nodrop livepatch unload' first.",
         )
-    found = _devices()
+    devices = _devices()
     kept = [
-        one.label
-        for one in found
-        if (one.persist and not one.direct) or (one.direct and "tap" in stale)
+        device.label
+        for device in devices
+        if (device.persist and not device.direct) or (device.direct and "tap" in stale)
     ]
     users = modules.users_of(modules.device_holders(root))
-    return Reload(files, users, kept, _names(found), stop, start, root)
+    return Reload(files, users, kept, _names(devices), stop, start, root)
 
 
 def _reopen(root: Path, stop: str, start: str) -> Reload | None:
     """Return what moves devices of a built-in tun to nodrop's; None: it has none."""
     if not (modules.tun_built_in(root) and modules.driver(root) == "nodrop"):
         return None
-    left = [one for one in _devices() if one.driver is Driver.STOCK and not one.direct]
+    left = [device for device in _devices() if device.driver is Driver.STOCK and not device.direct]
     if not left:
         return None
     pids = {owner.pid for device in left for owner in device.owners}
     holders = [holder for holder in modules.device_holders(root) if holder.pid in pids]
-    kept = [one.label for one in left if one.persist]
+    kept = [device.label for device in left if device.persist]
     users = modules.users_of(holders)
     return Reload([], users, kept, _names(left), stop, start, root)
 
@@ -236,7 +236,9 @@ def _devices() -> Sequence[Device]:
 
 
 def _names(devices: Sequence[Device]) -> list[str]:
-    return [one.name for one in devices if not (one.netns or one.direct or one.tunnel)]
+    return [
+        device.name for device in devices if not (device.netns or device.direct or device.tunnel)
+    ]
 
 
 def run(

@@ -168,25 +168,25 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    attributes: dict[int, bytes] = {}
     while len(data) >= 4:
         size, kind = struct.unpack_from("=HH", data)
         if size < 4:
             break
-        found[kind & _TYPE] = data[4:size]
+        attributes[kind & _TYPE] = data[4:size]
         data = data[size + -size % 4 :]
-    return found
+    return attributes
 
 
 def _link(body: bytes) -> Link:
-    found = _attributes(body[_LINK.size :])
-    info = _attributes(found.get(_IFLA_LINKINFO, b""))
-    queues = found.get(_IFLA_NUM_TX_QUEUES, b"\1\0\0\0")
+    attributes = _attributes(body[_LINK.size :])
+    info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
+    queues = attributes.get(_IFLA_NUM_TX_QUEUES, b"\1\0\0\0")
     return Link(
         ifindex=_LINK.unpack_from(body)[2],
-        name=_text(found.get(_IFLA_IFNAME, b"")),
+        name=_text(attributes.get(_IFLA_IFNAME, b"")),
         kind=_text(info.get(_INFO_KIND, b"")),
-        qdisc=_text(found.get(_IFLA_QDISC, b"")),
+        qdisc=_text(attributes.get(_IFLA_QDISC, b"")),
         tx_queues=struct.unpack("=I", queues)[0],
     )
 

@@ -483,8 +483,8 @@ def real_names(where: str | int | Path | None, names: Sequence[str]) -> list[str
             return requests.named(name).name
         return name
 
-    found: list[str] = netns.run_inside(where, lambda: list(map(real, names)))
-    return list(dict.fromkeys(found))
+    named: list[str] = netns.run_inside(where, lambda: list(map(real, names)))
+    return list(dict.fromkeys(named))
 
 
 def read_switches(where: str | int | Path | None, names: Sequence[str]) -> list[Switch]:

@@ -85,20 +85,21 @@ class System:
     @property
     def running(self) -> Kernel | None:
         """The running kernel; None: it is not installed here, as in a container."""
-        return next((one for one in self.kernels if one.release == self.release), None)
+        return next((kernel for kernel in self.kernels if kernel.release == self.release), None)
 
     @property
     def newest(self) -> Kernel | None:
         """The newest bootable kernel of the running kernel's flavour."""
         own = _flavour(self.release)
-        fit = [one for one in self.kernels if one.image and _flavour(one.release) == own]
-        return max(fit, key=lambda one: order(one.release), default=None)
+        bootable = [kernel for kernel in self.kernels if kernel.image]
+        fit = [kernel for kernel in bootable if _flavour(kernel.release) == own]
+        return max(fit, key=lambda kernel: order(kernel.release), default=None)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> System:
         """Return a system from its JSON."""
-        kernels = [Kernel(**one) for one in data["kernels"]]
-        files = [ModuleFile(**one) for one in data["modules"]]
+        kernels = [Kernel(**kernel) for kernel in data["kernels"]]
+        files = [ModuleFile(**file) for file in data["modules"]]
         return cls(**{**data, "kernels": kernels, "modules": files})
 
 
@@ -114,8 +115,8 @@ def order(release: str) -> list[int]:
 
 def _flavour(release: str) -> str:
     """Return ``amd64`` of 6.12.41+deb13-amd64, ``cloud-amd64`` of 6.1.0-35-cloud-amd64."""
-    words = release.split("-")[1:]
-    return "-".join(word for word in words if not word[:1].isdigit())
+    parts = release.split("-")[1:]
+    return "-".join(part for part in parts if not part[:1].isdigit())
 
 
 def read(root: Path = Path("/")) -> System:
@@ -125,8 +126,8 @@ def read(root: Path = Path("/")) -> System:
     offered = (root / f"lib/modules/{release}/build/Module.symvers").exists()
     if distribution in APT and not offered:
         with suppress(NodropError):
-            words = ("apt-cache", "show", "--no-all-versions", headers_package(release))
-            offered = bool(proc.ask(*words).stdout)
+            argv = ("apt-cache", "show", "--no-all-versions", headers_package(release))
+            offered = bool(proc.ask(*argv).stdout)
     others = modules.read(root, release, ("ovpn", "wireguard"))
     file, qdisc_file = Rules(root), QdiscRules(root)
     rules, unread = _read_rules(file)
@@ -141,7 +142,7 @@ def read(root: Path = Path("/")) -> System:
         waiting=Livepatch(root).holders() if not Livepatch(root).settled else [],
         container=_container(root),
         headers_offered=offered,
-        in_kernel=[one.name for one in others if one.path or one.loaded != ""],
+        in_kernel=[module.name for module in others if module.path or module.loaded != ""],
         rules=rules,
         rules_unread=unread,
         obstacle=file.obstacle(),
@@ -166,7 +167,7 @@ def _distribution(root: Path) -> str:
         fields = dict(re.findall(r"^(ID|ID_LIKE)=[\"']?([^\"'\n]*)", text, re.MULTILINE))
         name = fields.get("ID", "")
         family = {name, *fields.get("ID_LIKE", "").split()}
-        return next((one for one in APT if one in family), name)
+        return next((known for known in APT if known in family), name)
     return ""
 
 

@@ -57,10 +57,10 @@ def stopped_with(
     units: list[Unit] = []
     asked = list(needs)
     while asked:
-        found = _show(asked)
+        shown = _show(asked)
         below: dict[str, str] = {}
         for name in asked:
-            unit = found.get(name, {})
+            unit = shown.get(name, {})
             stops = not needs[name] or unit.get("ActiveState") in _RUNS
             if stops and name not in devices:
                 units.append(Unit(name, _obstacle(unit, root), needs[name]))

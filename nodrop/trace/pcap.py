@@ -49,8 +49,8 @@ def pcap_filter(expression: str) -> Callable[[Packet], bool]:
 
     def matches(packet: Packet) -> bool:
         header = _PacketHeader(0, 0, len(packet.header), packet.length)
-        found = pcap.pcap_offline_filter(ctypes.byref(program), ctypes.byref(header), packet.header)
-        return bool(packet.header and found)
+        size = pcap.pcap_offline_filter(ctypes.byref(program), ctypes.byref(header), packet.header)
+        return bool(packet.header and size)
 
     return matches
 
