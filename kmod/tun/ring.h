@@ -34,10 +34,14 @@ static bool nodrop_tun_has_packets(struct ptr_ring *ring);
  */
 #define nodrop_tun_retry(ring, take) ({				\
 	struct ptr_ring *__again = (ring);			\
-	void *__packet = (take);				\
+	void *__packet = NULL;					\
+	int __times;						\
 								\
-	if (!__packet && nodrop_tun_has_packets(__again))	\
+	for (__times = 0; __times < 2; __times++) {		\
 		__packet = (take);				\
+		if (__packet || !nodrop_tun_has_packets(__again)) \
+			break;					\
+	}							\
 	__packet;						\
 })
 

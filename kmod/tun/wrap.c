@@ -88,11 +88,11 @@ static int nodrop_tun_peek(struct ptr_ring *ring, int (*length)(void *packet))
 	int i, len = 0;
 
 	/* A run of the qdisc that follows may bring packets. */
-	for (i = 0; i < 2 && !len; i++) {
+	for (i = 0; i < 2; i++) {
 		spin_lock_bh(&ring->consumer_lock);
 		len = length(nodrop_peek(q));
 		spin_unlock_bh(&ring->consumer_lock);
-		if (!nodrop_has_packets(q))
+		if (len || !nodrop_has_packets(q))
 			break;
 	}
 	return len;
