@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from bench.guest.runner import find_kind
 from bench.scenario import Scenario
 from lab.guest import PATH
 from nodrop import proc
@@ -25,6 +24,8 @@ PACKAGES = {
     "wireguard-go": "wireguard-go",
 }
 """Program -> Debian package."""
+VPNS = {"openvpn": ["openvpn", "openssl"], "wireguard-go": ["wireguard-go", "wg"]}
+"""A case's ``vpn`` -> the programs that its tunnel needs."""
 VERSION_WORDS = {"ip": "-V", "tc": "-V", "openssl": "version"}
 """Program -> its version option, if that is not --version."""
 TIMEOUT_S = 10.0
@@ -34,9 +35,9 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[\w+~-]*")
 
 def needed(scenario: Scenario) -> list[str]:
     """Return the names of the programs that a scenario's cases run."""
-    kind = find_kind(scenario.kind)
-    names = [name for case in scenario.cases() for name in kind.host_programs(case.parameters)]
-    return list(dict.fromkeys(names))
+    vpns = [str(case.parameters.get("vpn")) for case in scenario.cases()]
+    names = [name for vpn in vpns for name in VPNS.get(vpn, ())]
+    return list(dict.fromkeys([*scenario.programs, *names]))
 
 
 def find(name: str) -> Path | None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, write_plan
 from bench.load import NOISE_NAME
+from bench.plan import PLAN_NAME, RAW_NAME, Job, write_plan
 from bench.scenario import Scenario
 from lab.variant import Variant
 from nodrop.errors import NodropError

@@ -6,13 +6,14 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from bench.guest.plan import NO_QUEUE, Parameters
+from bench.plan import NO_QUEUE, Parameters
 from lab.kernel.kconfig import FLAVOURS
 from lab.sources import REPOSITORY
+from lab.variant import KNOWN, Variant
 from nodrop.errors import NodropError, UsageError
 
 BOOTS = ("run", "pair", "variant")
@@ -96,6 +97,9 @@ class Scenario:
             bench.session.Guest.
         boot: what gets a guest of its own, one of BOOTS: the whole run, each pair, or each variant
             of a pair.
+        variants: the drivers that it can compare.
+        programs: the host's that all its cases need and that can change a result; bench.programs
+            lists their packages.
         only: parameters of the cases to measure, as in their names, with or without a value.
     """
 
@@ -109,6 +113,8 @@ class Scenario:
     metrics: Mapping[str, Metric]
     kernel: str = "perf"
     boot: str = "run"
+    variants: Sequence[Variant] = field(default_factory=lambda: [*KNOWN, Variant.OLD])
+    programs: Sequence[str] = field(default_factory=lambda: ["ip", "tc"])
     only: str = ""
 
     @classmethod
@@ -122,6 +128,8 @@ class Scenario:
         metrics = {
             key: Metric.from_data(key, value) for key, value in data.get("metrics", {}).items()
         }
+        if "variants" in rest:
+            rest["variants"] = [*map(Variant, rest["variants"])]
         try:
             scenario = cls(name=name, metrics=metrics, **rest)
         except TypeError as error:

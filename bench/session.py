@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import load, programs, rundir, source
-from bench.guest.plan import Job
-from bench.guest.runner import PROGRESS_MARK, find_kind
+from bench.plan import PROGRESS_MARK, Job
 from bench.scenario import Scenario
 from lab import machines, qemu, uml
 from lab.guest import GuestRun
@@ -107,12 +106,11 @@ def measure(
 
 def available(scenario: Scenario) -> tuple[Variant, ...]:
     """Return the drivers that a scenario can compare on its kernel."""
-    variants = find_kind(scenario.kind).variants
     if scenario.kernel not in kernel_names():
-        return variants
+        return tuple(scenario.variants)
     has_flag = scenario.kernel in machines.UPSTREAM
     lacking = {Variant.OLD, Variant.SERIES} | ({Variant.UPSTREAM} if not has_flag else set())
-    return tuple(variant for variant in variants if variant not in lacking)
+    return tuple(variant for variant in scenario.variants if variant not in lacking)
 
 
 def compared(scenario: Scenario) -> tuple[Variant, ...]:

@@ -20,7 +20,10 @@ from lab.sources import REPOSITORY, code, git
 
 TREES = ("kmod", "guestlib/traffic")
 """Drivers and traffic programs."""
-GUEST = ("bench/guest", "bench/scenarios.toml", "bench/metrics.toml", "guestlib", "tunnels")
+GUEST = (
+    *("bench/guest", "bench/plan.py", "bench/scenarios.toml", "bench/metrics.toml"),
+    *("guestlib", "tunnels"),
+)
 """The code and the parameters that set them up and measure them."""
 LENGTH = 16
 """Hexadecimal digits of a digest."""

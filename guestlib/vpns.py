@@ -111,8 +111,6 @@ class Vpn(ABC):
 
     name: ClassVar[str]
     """The VPN's name, and that of the program that reads the near end's device."""
-    programs: ClassVar[tuple[str, ...]]
-    """The host's programs that a tunnel needs and that can change a result."""
     trouble: ClassVar[tuple[str, ...]] = ()
     """Messages that report the loss of its peer."""
 
@@ -245,7 +243,6 @@ class OpenVpn(Vpn):
     """The near end is the TLS server; each end knows the fingerprint of its peer's certificate."""
 
     name = "openvpn"
-    programs = ("openvpn", "openssl")
     trouble = ("Restart pause", "Inactivity timeout", "process restarting", "TLS Error")
 
     def start(self) -> None:
@@ -291,7 +288,6 @@ class WireguardGo(Vpn):
     """A process at each end, configured by wg(8) through a socket named after the device."""
 
     name = "wireguard-go"
-    programs = ("wireguard-go", "wg")
 
     def start(self) -> None:
         keys = [tool(["wg", "genkey"]).strip() for _ in self.ends]

@@ -22,8 +22,8 @@ PROGRAM = Program(
         Command("try", "run", "lab.commands", "a shell or a command in a guest"),
         Command("try", "build", "lab.commands", "kernels, ahead of their first use"),
         Command("test", "test", "lab.commands", "the tests in guests, all or by name"),
-        Command("test", "sweep", "proof.sweep.__main__", "combinations of devices and events"),
-        Command("test", "fuzz", "proof.fuzz.__main__", "random programs of system calls"),
+        Command("test", "sweep", "proof.commands", "combinations of devices and events"),
+        Command("test", "fuzz", "proof.commands", "random programs of system calls"),
     ),
     "docs/benchmarking.md and docs/testing.md",
 )

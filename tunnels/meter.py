@@ -143,7 +143,6 @@ class Cycles(_Tunnel):
     """
 
     parameters = "tunnel switched route"
-    variants = (Variant.OFF, Variant.ON)
     _waiting: ClassVar[dict[tuple[object, ...], Metrics]] = {}
     """Results that no run has returned yet, by variant and parameters."""
 
@@ -151,7 +150,7 @@ class Cycles(_Tunnel):
         case = vars(self.case).values()
         if (variant, *case) not in self._waiting:
             both = self._both(round(seconds * 1e6 / _SLOT_US), stack)
-            self._waiting.update({(name, *case): both[name] for name in self.variants})
+            self._waiting.update({(name, *case): both[name] for name in (Variant.OFF, Variant.ON)})
         return self._waiting.pop((variant, *case))
 
     def _both(self, slots: int, stack: ExitStack) -> dict[Variant, Metrics]:
@@ -207,9 +206,6 @@ class TunnelInstructions(_Tunnel):
     """
 
     parameters = "tunnel"
-    variants = (Variant.STOCK, Variant.SERIES)
-    # A Debian guest has its own ip and tc.
-    programs = ("qemu-system-x86_64",)
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         del variant, seconds

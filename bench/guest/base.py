@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from bench.guest.plan import NO_QUEUE, Parameters
+from bench.plan import NO_QUEUE, Parameters
 from guestlib import drivers, tundev
 from guestlib.environment import Environment, GuestError, time_limit
 from guestlib.netstats import (
@@ -22,7 +22,7 @@ from guestlib.netstats import (
     qdisc_counters,
 )
 from guestlib.process import Service, in_netns, netns_path, parse_last_json
-from lab.variant import KNOWN, Variant
+from lab.variant import Variant
 
 Metrics = dict[str, int | float]
 """Results of one run; the unit is in the name."""
@@ -47,13 +47,6 @@ class Kind(ABC):
     parameters: ClassVar[str]
     """The names of the parameters, all of them required; separated by spaces."""
 
-    variants: ClassVar[tuple[Variant, ...]] = (*KNOWN, Variant.OLD)
-    """The drivers that it can compare."""
-
-    programs: ClassVar[tuple[str, ...]] = ("ip", "tc")
-    """The host's programs that a run needs and that can change its result; bench.programs lists
-    their packages."""
-
     uses_vhost: ClassVar[bool] = False
 
     def __init__(self, parameters: Parameters, environment: Environment) -> None:
@@ -62,12 +55,6 @@ class Kind(ABC):
             raise GuestError(f"missing or unknown parameters of a scenario: {names}")
         self.case = SimpleNamespace(**parameters)
         self.environment = environment
-
-    @classmethod
-    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
-        """Return ``programs``, and those that depend on the parameters."""
-        del parameters
-        return cls.programs
 
     @classmethod
     def modules(cls, variant: Variant) -> list[str]:

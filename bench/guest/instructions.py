@@ -49,9 +49,6 @@ class Instructions(Kind):
 
     parameters = "batch flows payload qdisc queues txqueuelen work"
 
-    # A Debian guest has its own ip and tc.
-    programs = ("qemu-system-x86_64",)
-
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         del seconds
         payload = Payload.parse(self.case.payload)

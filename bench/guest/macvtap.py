@@ -30,7 +30,7 @@ from guestlib.taps import (
 )
 from guestlib.tracing import freed
 from guestlib.vhost_client import VhostClient
-from lab.variant import OURS, Variant
+from lab.variant import Variant
 
 SIZE = 1000
 """UDP payload, bytes."""
@@ -57,8 +57,6 @@ class TapReader:
 
 class TapKind(Kind):
     """A kind with a macvtap or ipvtap, of which only ``tap`` is nodrop's or stock's."""
-
-    variants = (Variant.STOCK, *OURS)
 
     @classmethod
     def modules(cls, variant: Variant) -> list[str]:

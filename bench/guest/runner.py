@@ -18,11 +18,11 @@ from bench.guest.base import Kind
 from bench.guest.instructions import Instructions
 from bench.guest.macvtap import Beside, Macvtap
 from bench.guest.pktgen import Tap, Vhost
-from bench.guest.plan import PLAN_NAME, RAW_NAME, Job, read_plan
 from bench.guest.shaping import Shaping
 from bench.guest.tcp import Multiflow, NullVpn, Tcp, VhostLatency
 from bench.guest.udp import Esp, Guard, Scale
 from bench.guest.vpns import VpnTcp, VpnVideo
+from bench.plan import PLAN_NAME, PROGRESS_MARK, RAW_NAME, Job, read_plan
 from guestlib.drivers import Drivers
 from guestlib.environment import Environment, GuestError, Unsupported, prepare_system
 
@@ -45,9 +45,6 @@ KINDS: dict[str, type[Kind]] = {
 }
 """By a scenario's ``kind``: a new one is a class, a line here, and a scenario. Scenarios outside
 ``bench`` name the class itself, as ``module:class``."""
-
-PROGRESS_MARK = "@nodrop-progress "
-"""Prefix of a line for the host's progress display; a JSON object follows."""
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:

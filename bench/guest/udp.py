@@ -228,9 +228,6 @@ class Esp(Kind):
 
     parameters = "batch buffer_bytes payload_bytes qdisc sender_batch sender_cpu txqueuelen vpn_cpu"
 
-    # Its version is that of the libcrypto that encrypts.
-    programs = (*Kind.programs, "openssl")
-
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         sender_cpu = self.case.sender_cpu
         stack.enter_context(veth_pair(NEAR, FAR))

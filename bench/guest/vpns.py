@@ -17,7 +17,6 @@ from bench.guest.base import (
     drain,
     driver_metrics,
 )
-from bench.guest.plan import Parameters
 from guestlib.drivers import FLAGGED, IFF_BACKPRESSURE
 from guestlib.environment import GuestError, set_sysctls, setting
 from guestlib.namespaces import inside
@@ -56,12 +55,6 @@ def udp_drops(end: End) -> int:
 
 
 class VpnKind(Kind):
-    @classmethod
-    def host_programs(cls, parameters: Parameters) -> tuple[str, ...]:
-        """Return the VPN's programs as well; none for an unknown VPN."""
-        vpn = KINDS.get(str(parameters.get("vpn")))
-        return (*super().host_programs(parameters), *(vpn.programs if vpn else ()))
-
     def start_vpn(
         self, variant: Variant, stack: ExitStack, near: End, cpus: tuple[int, int]
     ) -> Vpn:

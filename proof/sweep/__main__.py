@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``nodrop-lab sweep``, and ``python -m proof.sweep``, which it runs in a guest, as root."""
+"""``python -m proof.sweep``, as root in a guest: run rows, and print those that fail."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,22 +13,14 @@ from pathlib import Path
 
 from guestlib.drivers import Drivers, device_flags, modules, tap_modules
 from guestlib.environment import LEAST_S, Environment, GuestError, prepare_system, wait_until
-from lab import uml
-from lab.commands import refuse_json
-from lab.kernel import ensure_artifacts, ensure_kernel
-from lab.kernel.kconfig import FLAVOURS
-from lab.sources import REPOSITORY
 from lab.variant import OURS, Variant
-from nodrop.commands.common import progress
-from nodrop.errors import FAILED
+from proof.commands import add_sweep_options
 from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare
 from proof.sweep.readers import EVENTS, NEEDS_READER, Readers, Tally
 from proof.sweep.rows import Row, choose, parse, shrink
 from proof.sweep.senders import KINDS, RowSender
 from proof.sweep.topology import Bystander, Dut, Lab, laboratory
 
-ABOUT = "Test combinations of devices, readers and senders with real packets."
-OPTIONS = ("seed", "part", "times", "driver", "most")
 ONES = 8
 """Packets to send one by one."""
 PROBES = 20
@@ -218,56 +209,10 @@ def run_all(
     return failed
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of both commands."""
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the rows (1)")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="every Nth row from K on")
-    parser.add_argument("--row", action="append", metavar="ROW", help="a row; may be repeated")
-    parser.add_argument("--times", type=int, default=1, metavar="N", help="repeat each row (1)")
-    parser.add_argument(
-        "--driver",
-        choices=("nodrop", "stock", "both", "upstream", "series"),
-        default="both",
-        help="both: nodrop's, then stock's for rows to compare (both)",
-    )
-    parser.add_argument("--most", type=int, default=5, metavar="N", help="failures to stop at (5)")
-
-
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the arguments of ``nodrop-lab sweep``."""
-    parser = commands.add_parser("sweep", description=ABOUT)
-    add_arguments(parser)
-    parser.add_argument("--flavour", choices=tuple(FLAVOURS), default="debug")
-    parser.set_defaults(run=run_in_guest)
-
-
-def run_in_guest(given: argparse.Namespace) -> int:
-    """Run the sweep in a guest; return its exit status, or 1 after a splat."""
-    refuse_json(given)
-    words = [f"--{name}={getattr(given, name)}" for name in OPTIONS]
-    words += [f"--row={row}" for row in given.row or ()]
-    with progress(given) as steps:
-        kernel = ensure_kernel(steps, given.flavour)
-        artifacts = ensure_artifacts(kernel, steps)
-    with tempfile.TemporaryDirectory(prefix="nodrop-sweep-") as out:
-        ended = uml.run(
-            kernel,
-            [sys.executable, "-m", "proof.sweep", *words],
-            out=Path(out),
-            artifacts=artifacts,
-            timeout=None,
-            env={"PYTHONPATH": str(REPOSITORY)},
-            on_line=print,
-        )
-    for splat in ended.splats:
-        print(f"Kernel splat ({splat.kind}):\n{splat.text}", file=sys.stderr)
-    return ended.status or (FAILED if ended.splats else 0)
-
-
 def main(argv: list[str]) -> int:
     """Run a seed's rows, or the given ones; return 1 if a row fails."""
-    parser = argparse.ArgumentParser(prog="python -m proof.sweep", description=ABOUT)
-    add_arguments(parser)
+    parser = argparse.ArgumentParser(prog="python -m proof.sweep", description=__doc__)
+    add_sweep_options(parser)
     given = parser.parse_args(argv)
     try:
         rows = [parse(text) for text in given.row or ()]

@@ -11,7 +11,7 @@ import itertools
 import re
 import runpy
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -40,9 +40,10 @@ LAYERS = {
     "nodrop": set(),
     "lab": {"nodrop"},
     "guestlib": {"lab", "nodrop"},
-    "bench": {"bench.guest", "lab", "nodrop"},
+    "bench": {"lab", "nodrop"},
     "bench.guest": {"bench", "guestlib", "lab", "nodrop"},
-    "proof": {"guestlib", "lab", "nodrop"},
+    "proof": {"proof.commands", "guestlib", "lab", "nodrop"},
+    "proof.commands": {"lab", "nodrop"},
     "tunnels": {"bench", "bench.guest", "guestlib", "lab", "nodrop"},
 }
 """Packages, and others that they may import. A subpackage named here is one of its own."""
@@ -98,20 +99,39 @@ def test_packages_import_only_lower_ones() -> None:
     assert not wrong
 
 
-def run_by(words: str) -> set[Path]:
-    """Return the modules that pytest imports for the tests that a command line names."""
-    files, graph = module_files(), imports()
-    named = [REPOSITORY / word for word in words.split() if "tests/" in word and word[0] != "-"]
-    tests = {path for test in named for path in (test, *test.rglob("test_*.py"))}
-    waiting = [name for name, path in files.items() if path in tests]
+def with_imports(names: Iterable[str]) -> set[str]:
+    """Return modules and all that they import, directly or not."""
+    graph, waiting = imports(), [*names]
     used: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name in graph and name not in used:
             used.add(name)
-            folder = name.rpartition(".")[0]
-            waiting += [*graph[name], folder, f"{folder}.conftest".removeprefix(".")]
-    return {files[name] for name in used}
+            waiting += [*graph[name], name.rpartition(".")[0]]
+    return used
+
+
+def test_host_code_imports_no_guest_code() -> None:
+    """Not indirectly either, nor by a name in a table of commands or scenarios."""
+    named = {command.module for command in lab.PROGRAM.commands}
+    kernels = [scenario.load(name).kernel for name in scenario.known()]
+    named |= {kernel.partition(":")[0] for kernel in kernels if ":" in kernel}
+    hosts = named | {name for name in imports() if package(name) in ("bench", "lab")}
+    assert {"bench.session", "lab.commands", "proof.commands", "tunnels.kernels"} <= hosts
+    reached = {name: with_imports([name]) for name in hosts}
+    guests = ("bench.guest", "guestlib")
+    assert not [name for name in hosts if {*map(package, reached[name])} & {*guests}]
+
+
+def run_by(words: str) -> set[Path]:
+    """Return the modules that pytest imports for the tests that a command line names."""
+    files = module_files()
+    named = [REPOSITORY / word for word in words.split() if "tests/" in word and word[0] != "-"]
+    tests = {path for test in named for path in (test, *test.rglob("test_*.py"))}
+    names = [name for name, path in files.items() if path in tests]
+    folders = {"", *(".".join(name.split(".")[:n]) for name in names for n in range(1, 9))}
+    conftests = [f"{folder}.conftest".removeprefix(".") for folder in folders]
+    return {files[name] for name in with_imports([*names, *conftests])}
 
 
 def test_checks_cover_what_their_tests_import(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,12 +119,12 @@ def test_pairs_of_complete_groups() -> None:
 
 def test_one_measurement_for_both_runs_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = itertools.count(1)
+    off, on = Variant.OFF, Variant.ON
     monkeypatch.setattr(
         Cycles,
         "_both",
-        lambda *_: {name: {"cycles_per_packet": next(costs)} for name in Cycles.variants},
+        lambda *_: {name: {"cycles_per_packet": next(costs)} for name in (off, on)},
     )
-    off, on = Cycles.variants
     runs = [("vxlan", off), ("vxlan", on), ("vxlan", on), ("vxlan", off), ("gre", on)]
 
     def cost(tunnel: str, variant: Variant) -> float:

@@ -19,9 +19,10 @@ import stubs
 
 from bench import commands, load, programs, rundir, scenario, session, source
 from bench.guest import instructions, runner
-from bench.guest.plan import PLAN_NAME, Job, read_plan
 from bench.guest.runner import find_kind
 from bench.load import Load
+from bench.plan import PLAN_NAME, PROGRESS_MARK, Job, read_plan
+from guestlib import vpns
 from guestlib.environment import Environment, GuestError, Unsupported
 from lab import splats, uml
 from lab.cli import main
@@ -78,7 +79,7 @@ class Guest:
         log: list[str] = []
 
         def report(done: int) -> None:
-            on_line(runner.PROGRESS_MARK + json.dumps({"done": done}))
+            on_line(PROGRESS_MARK + json.dumps({"done": done}))
             log.extend(self.log.get(done, []))
             if done == self.stop_after:
                 self.stop(out)
@@ -114,7 +115,7 @@ def test_scenarios_fit_their_kinds(name: str) -> None:
     kind = find_kind(entry.kind)
     for case in entry.cases():
         kind(case.parameters, NOWHERE)
-        assert set(kind.host_programs(case.parameters)) <= set(programs.PACKAGES)
+    assert {*programs.needed(entry)} <= programs.PACKAGES.keys()
     if ":" in entry.kernel:
         assert callable(pkgutil.resolve_name(entry.kernel))
 
@@ -307,6 +308,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stubs.programs(place, texts)
     monkeypatch.setattr(programs, "PATH", str(place))
     return place
+
+
+def test_the_programs_of_each_vpn_are_known() -> None:
+    assert programs.VPNS.keys() == vpns.KINDS.keys()
 
 
 def test_versions(installed: Path) -> None:

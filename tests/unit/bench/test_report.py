@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench import commands, rundir, scenario
-from bench.guest.plan import RAW_NAME
+from bench.plan import RAW_NAME
 from bench.report import page, plot, summary, table
 from bench.rundir import Run, jobs
 from lab.cli import main

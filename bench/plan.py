@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The plan: a JSON file in which the host lists the runs that the guest is to make."""
+"""What host and guest share: the plan, a JSON file with the runs to make, and progress marks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ PLAN_NAME = "plan.json"
 RAW_NAME = "raw.jsonl"
 NO_QUEUE = "noqueue"
 """A qdisc without a queue: the driver must drop what does not fit into the ring."""
+
+PROGRESS_MARK = "@nodrop-progress "
+"""Prefix of a line for the host's progress display; a JSON object follows."""
 
 Parameters = Mapping[str, int | float | str | bool]
 
