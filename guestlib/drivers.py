@@ -15,7 +15,7 @@ from pathlib import Path
 from guestlib.environment import Environment, GuestError, Unsupported, wait_until
 from guestlib.process import tool
 from lab.variant import OURS, Variant
-from nodrop.host.modules import BESIDE
+from nodrop.host.modules import BESIDE, MODULES
 from nodrop.host.modules import tun_built_in as _tun_built_in
 
 IFF_BACKPRESSURE = 0x0080
@@ -205,6 +205,21 @@ class Drivers:
         if not wait_until(gone, UNLOAD_TIMEOUT_S, step_s=0.02):
             raise errors[-1]
         self._loaded.pop()
+
+
+def unload_all(*on_top: str) -> None:
+    """Unload the drivers, nodrop's or the kernel's own, and vhost, by whatever they were loaded.
+
+    Args:
+        on_top: other modules that use them.
+
+    Raises:
+        GuestError: one is in use.
+    """
+    for name in (*on_top, *MODULES, "vhost", "vhost_iotlb"):
+        # A built-in driver has no such file.
+        if Path("/sys/module", name, "initstate").exists():
+            tool(["rmmod", name])
 
 
 def postpone_guard() -> None:

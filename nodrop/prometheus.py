@@ -13,6 +13,7 @@ from typing import Any
 
 from nodrop.host.counters import by_cause
 from nodrop.host.model import Device, Host, Queue
+from nodrop.host.modules import REPLACED
 
 DEVICE_LABELS = ("device", "netns", "kind", "driver")
 QUEUE_LABELS = ("device", "netns", "queue")
@@ -128,7 +129,7 @@ def collect(host: Host, devices: Sequence[Device], duration_s: float) -> list[Me
             ("module", "driver", "version"),
             {
                 (name, str(module.driver), module.version): 1
-                for name in ("tun", "vhost_net", "tap")
+                for name in REPLACED
                 if (module := getattr(host, name)).loaded
             },
         ),

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from stubs import Done, programs, run, write
 
+from nodrop.host.modules import MODULES, REPLACED
+
 DKMS = Path(__file__).resolve().parents[1] / "dkms"
 KERNEL = "6.12.99-amd64"
-ALL = ("nodrop", "tun", "vhost_net", "tap")
+ALL = ("nodrop", *REPLACED)
 STOCK = {
     "tun": "kernel/drivers/net/tun.ko",
     "tap": "kernel/drivers/net/tap.ko",
@@ -55,7 +57,7 @@ cd "$install_tree/$kernelver" || exit
 [ "$1" != autoinstall ] || { action=$1 fits && [ ! -e "$link" ]; } || exit 0
 if [ "$1" != remove ]; then
     script PRE_INSTALL || [ "$FORCE" ] || exit 101
-    for m in nodrop tun nodrop_tun vhost_net tap; do
+    for m in $NAMES; do
         [ -e "$tree/$entry/module/$m.ko" ] || continue
         if [ "$OF" = 3.2 ] && [ ! -L "$link" ]; then
             for f in updates/dkms/$m.ko $(find . -name $m.ko); do
@@ -79,7 +81,7 @@ if [ "$1" != remove ]; then
     script POST_INSTALL
 else
     if [ "$(readlink -f "$link")" = "$tree/$entry" ]; then
-        for m in nodrop tun nodrop_tun vhost_net tap; do
+        for m in $NAMES; do
             ! grep -qs vermagic updates/dkms/$m.ko || rm updates/dkms/$m.ko
             [ ! -e "$stored/$m.ko.origin" ] ||
                 mv -f "$stored/$m.ko" "$(cat "$stored/$m.ko.origin")"
@@ -118,6 +120,7 @@ class Tree:
 
     def _run(self, *words: str | Path, cut: str = "", kill: bool = False, force: str = "") -> Done:
         how = {"OF": self.of, "CUT": cut, "KILL": "yes" if kill else "", "FORCE": force}
+        how["NAMES"] = " ".join(reversed(MODULES))
         return run(self.place / "bin", *words, NODROP_ROOT=self.place, KERNEL=KERNEL, **how)
 
     def install(self, cut: str = "", *, kill: bool = False, force: str = "") -> int:

@@ -49,6 +49,7 @@ from harness import (
     udp,
 )
 
+from guestlib.drivers import unload_all
 from guestlib.environment import time_limit
 from guestlib.netstats import link_counters
 from guestlib.process import tool
@@ -357,8 +358,7 @@ def case_load() -> None:
     """tun and vhost_net. nodrop.ko only registers tracepoints, where the kernel itself warns."""
     needed()
     drivers.unload()
-    below = [path for path in BELOW if path.exists()]
-    for path in below:
+    for path in filter(Path.exists, BELOW):
         tool(["insmod", str(path)])
     try:
         loads("tun")
@@ -367,9 +367,7 @@ def case_load() -> None:
         with tun(5) as device, Reader(device.fd, account):
             check_delivery(account)
     finally:
-        for name in ("vhost_net", "tun", *(path.stem for path in reversed(below))):
-            if Path("/sys/module", name).exists():
-                tool(["rmmod", name])
+        unload_all()
     # And they still load normally.
     drivers.use(Variant.NODROP)
 

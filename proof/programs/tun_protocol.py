@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import check, drivers, run
 
-from guestlib.drivers import tun_module
+from guestlib.drivers import tun_module, unload_all
 from guestlib.environment import GuestError
 from guestlib.process import tool
 from lab.variant import Variant
@@ -45,9 +45,7 @@ def case_other_core() -> None:
             else:
                 raise AssertionError(f"{name} loads against a core of another protocol")
     finally:
-        for name in ("vhost_net", TUN, "tap", "vhost", "vhost_iotlb", "nodrop"):
-            if Path("/sys/module", name).exists():
-                tool(["rmmod", name])
+        unload_all()
     # And they still load normally.
     drivers.use(Variant.NODROP, vhost=Variant.NODROP)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.host.modules import REPLACED
 from packages.conftest import WritableRoot, build
 from packages.test_packages import dkms_of
 
@@ -42,7 +43,7 @@ def loads_something(root: WritableRoot, places: tuple[str, ...]) -> None:
         file = root.module(kernel, "tun")
         assert any(place in file for place in places), file
         assert root.succeed(f"modinfo -F vermagic {file}").startswith(kernel)
-        for name in ("tun", "vhost_net", "tap"):
+        for name in REPLACED:
             for line in root.succeed(f"modprobe -S {kernel} --show-depends {name}").splitlines():
                 root.succeed(f"modinfo -F vermagic {line.split()[1]} | grep -q .")
 
@@ -76,7 +77,7 @@ def test_full_disk(debian: WritableRoot, package: Path) -> None:
     script += f"; PATH=/var/cut:$PATH dpkg -i {package} && exit 1"
     for kernel in debian.releases:
         script += f"; grep -q {kernel}/updates /var/cut/failed || exit 1; depmod {kernel}"
-        for name in ("tun", "vhost_net", "tap"):
+        for name in REPLACED:
             script += f"; modinfo -k {kernel} -n {name} | grep /kernel/drivers/ || exit 1"
     for _ in range(2):
         debian.succeed(f"{script}; rm /var/cut/failed", 580)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.sources import REPOSITORY
+from nodrop.host.modules import REPLACED
 from packages.conftest import WritableRoot, build
 
 OLDER, NEWER = range(2)
@@ -30,7 +31,7 @@ def installed(root: WritableRoot) -> WritableRoot:
 @pytest.mark.parametrize("which", [OLDER, NEWER])
 def test_modules_are_found_signed_and_match_the_kernel(installed: WritableRoot, which: int) -> None:
     kernel = installed.releases[which]
-    for name in ("nodrop", "tun", "vhost_net", "tap"):
+    for name in ("nodrop", *REPLACED):
         assert "/updates/dkms/" in installed.module(kernel, name)
     assert installed.succeed(f"modinfo -k {kernel} -F version vhost_net").strip() == VERSION
     stock = f"/lib/modules/{kernel}/kernel/drivers/net/tun.ko*"
@@ -120,7 +121,7 @@ def test_upgrade_and_purge(installed: WritableRoot) -> None:
     installed.succeed(f"{KEPT} >{conf}; test -e {fallback}")
     installed.succeed(f"dpkg --purge nodrop-dkms; test ! -e {conf} -a ! -e {fallback}")
     for kernel in installed.releases:
-        for name in ("tun", "vhost_net", "tap"):
+        for name in REPLACED:
             assert "/kernel/drivers/" in installed.module(kernel, name)
         assert installed.run(f"modinfo -k {kernel} -n nodrop").status != 0
     installed.succeed("test ! -e /var/cache/nodrop -a ! -e /var/log/nodrop")

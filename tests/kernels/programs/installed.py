@@ -7,11 +7,12 @@ from pathlib import Path
 
 from harness import Reader, Sender, check, counters, dropped, equal, soon, tun
 
-from guestlib.drivers import postpone_guard, tun_module
+from guestlib import drivers
 from guestlib.process import tool
+from nodrop.host.modules import MODULES, TUNS
 
-TUN = tun_module().name
-OURS = ("vhost_net", "tap", TUN, "nodrop")
+TUN = drivers.tun_module().name
+OURS = [name for name in MODULES if name not in TUNS or name == TUN]
 NEIGHBOURS = ("vhost_net", "vhost", "macvtap", "ipvtap", "tap")
 REFUSALS = ("disagrees about version of symbol", "Unknown symbol", "Invalid module format")
 """The kernel's messages about a module that does not match the others."""
@@ -26,14 +27,11 @@ def load(*modules: str) -> None:
     for module in modules:
         tool(["modprobe", module])
         check(loaded(module), f"modprobe {module} succeeded without loading it")
-    postpone_guard()
+    drivers.postpone_guard()
 
 
 def unload_all() -> None:
-    on_top = ("kreader", "macvtap", "ipvtap")
-    for module in (*on_top, *OURS, "vhost", "vhost_iotlb"):
-        if loaded(module):
-            tool(["rmmod", module])
+    drivers.unload_all("kreader", "macvtap", "ipvtap")
 
 
 def place(module: str) -> str:

@@ -22,12 +22,12 @@ from installed import loaded, place, pushes_back, unload_all
 from guestlib.environment import GuestError
 from guestlib.process import tool
 from guestlib.tundev import DeviceFile
+from nodrop.host.modules import REPLACED
 
 FOREIGN = os.environ["LAB_FOREIGN"]
 PATCH = Path("/sys/kernel/livepatch/foreign")
 CALLS = Path("/sys/module/foreign/parameters/calls")
 REFUSED = "refusing to load module"
-DRIVERS = ("tun", "tap", "vhost_net")
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def drivers() -> dict[str, str]:
     core = Path("/sys/module/nodrop/version")
     ours = core.read_text() if core.exists() else ""
     found = {}
-    for name in filter(loaded, DRIVERS):
+    for name in filter(loaded, REPLACED):
         version = Path("/sys/module", name, "version")
         same = version.exists() and version.read_text() == ours
         found[name] = "nodrop" if same else "stock"
@@ -109,7 +109,7 @@ def case_before_all(patched: str) -> None:
     unload_all()
     with livepatch(*patched.split()):
         tool(["modprobe", "-a", "macvtap", "vhost_net"])
-        expected = dict.fromkeys(DRIVERS, "nodrop") | {patched.split()[0]: "stock"}
+        expected = dict.fromkeys(REPLACED, "nodrop") | {patched.split()[0]: "stock"}
         equal(drivers(), expected, "drivers")
         unload_all()
 
@@ -135,7 +135,7 @@ def case_after_all(patched: str) -> None:
             print(f"# {error}", flush=True)
         else:
             raise AssertionError("the kernel replaced a part of one of nodrop's drivers")
-        equal(drivers(), dict.fromkeys(DRIVERS, "nodrop"), "drivers")
+        equal(drivers(), dict.fromkeys(REPLACED, "nodrop"), "drivers")
         pushes_back()
 
 

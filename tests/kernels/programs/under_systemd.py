@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 from harness import NAME, check, each, equal, run
 from vnet import becomes, tap
 
-from guestlib.drivers import module_file
+from guestlib.drivers import module_file, unload_all
 from guestlib.environment import GuestError, time_limit, wait_until
 from guestlib.process import tool
 from guestlib.vpns import DEFAULT, FAR, NEAR, VETH, OpenVpn
@@ -198,7 +198,7 @@ def end() -> None:
 def reboot() -> System:
     """Boot with no module of nodrop's loaded."""
     end()
-    unload()
+    unload_all()
     return booted()
 
 
@@ -214,17 +214,11 @@ def driver() -> str | None:
     return modules.driver(Path("/"))
 
 
-def unload() -> None:
-    for name in ("vhost_net", "tun", "nodrop"):
-        if Path("/sys/module", name).exists():
-            tool(["rmmod", name])
-
-
 def with_stock() -> System:
     """Let the VPNs use the stock driver."""
     system = booted()
     system.run("systemctl", "stop", *VPNS)
-    unload()
+    unload_all()
     # So that the kernel makes it, as if tun were there before systemd-tmpfiles: it goes with tun.
     Path("/dev/net/tun").unlink(missing_ok=True)
     file = module_file(Path(os.environ["LAB_MODULES"]), "stock/tun.ko")
