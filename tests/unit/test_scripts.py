@@ -37,6 +37,7 @@ def checkout(tmp_path: Path) -> Path:
     place = tmp_path / "clone"
     shutil.copytree(REPOSITORY / "scripts", place / "scripts")
     shutil.copy(REPOSITORY / "pyproject.toml", place)
+    write(place / "dkms/lib.sh", (REPOSITORY / "dkms/lib.sh").read_text())
     write(tmp_path / "modules/venv.py", VENV)
     return place
 
