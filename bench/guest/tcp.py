@@ -45,7 +45,7 @@ WATCHED = 0.95
 Counts = TypeVar("Counts")
 
 
-class Flows(Kind):
+class FlowKind(Kind):
     def set_up_ends(self) -> None:
         for netns, device, index in zip(NETNS, DEVICES, (0, 1), strict=True):
             # Without an IPv6 address the kernel sends no packets of its own.
@@ -104,7 +104,7 @@ class Flows(Kind):
         return metrics, first, last
 
 
-class NullVpn(Flows):
+class NullVpn(FlowKind):
     """Latency under load, goodput and retransmits of traffic through two TUNs.
 
     The forwarder does no cryptography. It is a kernel thread: a system call costs 10 us in a
@@ -145,7 +145,7 @@ class NullVpn(Flows):
         return metrics | rates(first, last) | driver_metrics(DEVICES[0], NETNS[0])
 
 
-class VhostLatency(Flows):
+class VhostLatency(FlowKind):
     """Latency under load, goodput and retransmits of traffic into a virtual machine.
 
     Packets have up to 64 kB on their whole way.
@@ -179,7 +179,7 @@ class VhostLatency(Flows):
         return metrics | forwarder.metrics(ends)
 
 
-class Multiflow(Flows):
+class Multiflow(FlowKind):
     """Goodput of several flows on one TAP queue, and the reader's work for it.
 
     The forwarder, a kernel thread, is the bottleneck. Work for the senders that a driver shifts to
@@ -217,7 +217,7 @@ class Multiflow(Flows):
         return metrics | rates(first, last) | driver_metrics(DEVICES[0], NETNS[0])
 
 
-class Tcp(Flows):
+class Tcp(FlowKind):
     """Goodput of flows through one TAP queue, and drops on the way to their reader.
 
     The reader is vhost-net with its client, where large packets are not segmented, or a program

@@ -20,7 +20,7 @@ MISSING = "-"
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One line of a table.
 
     Attributes:
@@ -44,7 +44,7 @@ class Section:
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     total_label: str = ALL_CASES
 
 
@@ -150,10 +150,10 @@ def _rows(
     metrics: Mapping[str, Metric],
     variants: Sequence[str],
     form: Callable[[Mapping[str, float]], str],
-) -> list[Row]:
+) -> list[TableRow]:
     shown = [(name, metric) for name, metric in metrics.items() if metric.shown]
     return [
-        Row(
+        TableRow(
             case=case if not index else "",
             metric=f"{metric.label}, {metric.unit}",
             cells=_cells(part, name, metric, variants, form),
@@ -173,7 +173,7 @@ def section(
     form: Callable[[Mapping[str, float]], str] = format_median,
 ) -> Section:
     """Return a scenario's part of the table; ``form`` formats the drivers' own numbers."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     cases = summary["cases"]
     for name, case in cases.items():
         rows += _rows(", ".join(case_words(name)), case, scenario.metrics, variants, form)

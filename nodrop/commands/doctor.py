@@ -14,7 +14,7 @@ from nodrop.commands.common import print_json
 from nodrop.commands.status import headline
 from nodrop.doctor import device, machine, reader
 from nodrop.doctor.findings import MACHINE, RING, TUNNEL, Finding, Severity, Verdict
-from nodrop.doctor.observation import Link, Observation, record
+from nodrop.doctor.observation import DeviceChange, Observation, record
 from nodrop.errors import NodropError, UsageError
 from nodrop.host.model import Device, host_json
 from nodrop.host.read import Raw, build
@@ -36,7 +36,7 @@ _STYLES = {
 _WORST_FIRST = tuple(_STYLES)
 _NAMED, _LABEL_MOST = 5, 40
 """Findings in the line of a monitoring plugin, and the characters of a device's label there."""
-_TOTALS: dict[str, Callable[[Link], int]] = {
+_TOTALS: dict[str, Callable[[DeviceChange], int]] = {
     "delivered": lambda link: link.delivered,
     "dropped": lambda link: link.dropped,
     "qdisc_dropped": lambda link: link.qdisc_drops,
@@ -192,7 +192,7 @@ def print_text(
     screen.text(summary(findings))
 
 
-def as_nagios(findings: Sequence[Finding], links: Sequence[Link]) -> tuple[int, str]:
+def as_nagios(findings: Sequence[Finding], links: Sequence[DeviceChange]) -> tuple[int, str]:
     """Return the exit status and the line of a monitoring plugin, whose length is bounded."""
     counts = count(findings)
     status = 2 if counts["fail"] else 1 if counts["warn"] else 0

@@ -187,7 +187,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Row:
+class TopRow:
     """What a device and each of its queues have, per second.
 
     Attributes:
@@ -211,14 +211,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class QueueRow(Row):
+class QueueRow(TopRow):
     """One queue of a device."""
 
     queue: Queue
 
 
 @dataclass(frozen=True)
-class DeviceRow(Row):
+class DeviceRow(TopRow):
     """One device, now.
 
     Attributes:
@@ -423,7 +423,7 @@ def _queue_cells(row: DeviceRow, queue_row: QueueRow) -> Sequence[Cell]:
     return ("", str(queue.index), "", "", *cells)
 
 
-def _cells(row: Row, ring: str, limit: int | None, qdisc: Qdisc | None) -> Sequence[Cell]:
+def _cells(row: TopRow, ring: str, limit: int | None, qdisc: Qdisc | None) -> Sequence[Cell]:
     """Return the cells from PKT/s on. CAUSE: the worst first, with rates if there are several."""
     worst = sorted(((rate, name) for name, rate in row.drops.items() if rate), reverse=True)
     causes = " ".join(f"{name}:{short(rate)}" for rate, name in worst) or UNKNOWN
@@ -528,7 +528,7 @@ def _queue_json(row: QueueRow) -> dict[str, Any]:
     }
 
 
-def _shared_json(row: Row) -> dict[str, Any]:
+def _shared_json(row: TopRow) -> dict[str, Any]:
     return {
         "tx_packets_per_s": row.flow.packets,
         "tx_bytes_per_s": row.flow.bytes,

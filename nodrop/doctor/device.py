@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nodrop.doctor import fixes
 from nodrop.doctor.findings import RING, TUNNEL, Verdict, fail, note, ok, warn
 from nodrop.doctor.machine import MANAGED_QDISCS
-from nodrop.doctor.observation import Link, Observation, QueueChange
+from nodrop.doctor.observation import DeviceChange, Observation, QueueChange
 from nodrop.host.counters import by_cause
 from nodrop.host.model import Driver, Owner
 
@@ -29,7 +29,7 @@ _FASTER = "# give the reader less work or more CPU time; see reader-starved, rea
 
 
 @RING("ring-drops")
-def ring_drops(observation: Observation, link: Link) -> Verdict | None:
+def ring_drops(observation: Observation, link: DeviceChange) -> Verdict | None:
     if not link.dropped:
         return ok("dropped nothing between the samples", **link.rates)
     causes = sorted(by_cause(link.totals).items())
@@ -43,7 +43,7 @@ def ring_drops(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("ring-dropped")
-def ring_dropped(observation: Observation, link: Link) -> Verdict | None:
+def ring_dropped(observation: Observation, link: DeviceChange) -> Verdict | None:
     drops = link.now.tx_dropped
     if link.dropped:
         return None
@@ -69,7 +69,7 @@ def ring_dropped(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("no-ring")
-def no_ring(_observation: Observation, link: Link) -> Verdict | None:
+def no_ring(_observation: Observation, link: DeviceChange) -> Verdict | None:
     if link.now.txqueuelen:
         return ok(f"txqueuelen is {link.now.txqueuelen}")
     size = USUAL_PACKETS.get(link.now.kind, 500)
@@ -82,7 +82,7 @@ def no_ring(_observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("big-ring")
-def big_ring(observation: Observation, link: Link) -> Verdict | None:
+def big_ring(observation: Observation, link: DeviceChange) -> Verdict | None:
     """The ring is longer than usual, and nothing limits the packets in it."""
     device = link.now
     usual = USUAL_PACKETS.get(device.kind, 500)
@@ -101,7 +101,7 @@ def big_ring(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("vhost-stock")
-def vhost_stock(observation: Observation, link: Link) -> Verdict | None:
+def vhost_stock(observation: Observation, link: DeviceChange) -> Verdict | None:
     if not link.now.ours or not link.now.vhost:
         return None
     if link.now.direct:
@@ -123,7 +123,7 @@ def vhost_stock(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("nodrop-off")
-def nodrop_off(_observation: Observation, link: Link) -> Verdict | None:
+def nodrop_off(_observation: Observation, link: DeviceChange) -> Verdict | None:
     if not link.now.ours:
         return None
     if link.now.enabled:
@@ -136,7 +136,7 @@ def nodrop_off(_observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("noqueue")
-def noqueue(_observation: Observation, link: Link) -> Verdict | None:
+def noqueue(_observation: Observation, link: DeviceChange) -> Verdict | None:
     device = link.now
     # A driver that drops at a full ring leaves a qdisc nothing to queue.
     if device.direct or not device.enabled or not device.up or device.qdisc.kind == "noop":
@@ -152,7 +152,7 @@ def noqueue(_observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("bufferbloat")
-def bufferbloat(_observation: Observation, link: Link) -> Verdict | None:
+def bufferbloat(_observation: Observation, link: DeviceChange) -> Verdict | None:
     """A device with backpressure has a long FIFO as its qdisc."""
     device = link.now
     if device.direct or not device.enabled or device.qdisc.kind in ("noqueue", "noop"):
@@ -172,7 +172,7 @@ def bufferbloat(_observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("qdisc-stalled")
-def qdisc_stalled(_observation: Observation, link: Link) -> Verdict | None:
+def qdisc_stalled(_observation: Observation, link: DeviceChange) -> Verdict | None:
     """No packet leaves a qdisc that has some, though the device's queue is not stopped."""
     device, was = link.now, {(qdisc.handle, qdisc.parent): qdisc for qdisc in link.before.qdiscs}
     # A stopped queue has packets in its ring; the stock driver never stops one.
@@ -210,7 +210,7 @@ def qdisc_stalled(_observation: Observation, link: Link) -> Verdict | None:
 
 @TUNNEL("tunnel-qdisc-drops")
 @RING("qdisc-drops")
-def qdisc_drops(_observation: Observation, link: Link) -> Verdict:
+def qdisc_drops(_observation: Observation, link: DeviceChange) -> Verdict:
     device = link.now
     kinds = {device.qdisc.kind, *device.qdisc.leaves}
     drops, label = link.qdisc_drops, device.qdisc.label
@@ -229,7 +229,7 @@ def qdisc_drops(_observation: Observation, link: Link) -> Verdict:
 
 
 @TUNNEL("tunnel-drops")
-def tunnel_drops(_observation: Observation, link: Link) -> Verdict | None:
+def tunnel_drops(_observation: Observation, link: DeviceChange) -> Verdict | None:
     drops = link.now.tx_dropped
     show = fixes.inside(link.now, "ip", "-s", "-s", "link", "show", "dev", link.now.name)
     if not drops:
@@ -243,7 +243,7 @@ def tunnel_drops(_observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("delay")
-def delay(observation: Observation, link: Link) -> Verdict | None:
+def delay(observation: Observation, link: DeviceChange) -> Verdict | None:
     """Packets wait for long, in the ring or in the qdisc."""
     known = [queue for queue in link.queues if queue.measured]
     if not known:
@@ -270,7 +270,7 @@ def _least_ms(pair: QueueChange) -> float:
     return sum(pair.seconds * 1e3 if ms is None else ms for ms in (pair.ring_ms, pair.qdisc_ms))
 
 
-def _wait_text(where: str, packets: int, wait_ms: float | None, link: Link) -> str:
+def _wait_text(where: str, packets: int, wait_ms: float | None, link: DeviceChange) -> str:
     if not packets:
         return f"nothing in {where}"
     if wait_ms is None:
@@ -278,7 +278,9 @@ def _wait_text(where: str, packets: int, wait_ms: float | None, link: Link) -> s
     return f"{wait_ms:,.{1 if wait_ms < 10 else 0}f} ms in {where} ({packets} packets)"
 
 
-def _remedy(observation: Observation, link: Link, pair: QueueChange) -> tuple[str, tuple[str, ...]]:
+def _remedy(
+    observation: Observation, link: DeviceChange, pair: QueueChange
+) -> tuple[str, tuple[str, ...]]:
     """Return where most of the delay is, and what shortens it."""
     ring_ms, qdisc_ms = pair.ring_ms, pair.qdisc_ms
     if ring_ms is None or qdisc_ms is None:
@@ -297,7 +299,7 @@ def _remedy(observation: Observation, link: Link, pair: QueueChange) -> tuple[st
 
 
 def readers_text(
-    link: Link, queues: Sequence[QueueChange], owners: Sequence[Owner] | None = None
+    link: DeviceChange, queues: Sequence[QueueChange], owners: Sequence[Owner] | None = None
 ) -> str:
     """Return the processes that have some queues open.
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodrop.doctor.observation import Link, Observation
+from nodrop.doctor.observation import DeviceChange, Observation
 from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
@@ -130,7 +130,7 @@ def restart(observation: Observation) -> tuple[str, ...]:
     return modules.restart(observation.system.modules, users, persistent, command("reload"))
 
 
-def flow_control(observation: Observation, link: Link) -> tuple[str, ...]:
+def flow_control(observation: Observation, link: DeviceChange) -> tuple[str, ...]:
     """Return commands that give one device backpressure."""
     device = link.now
     if device.ours:
@@ -180,7 +180,7 @@ def _exchange_tap(observation: Observation) -> tuple[str, ...]:
     )
 
 
-def unheld(link: Link) -> tuple[str, ...]:
+def unheld(link: DeviceChange) -> tuple[str, ...]:
     """Return a comment on drops that backpressure cannot prevent."""
     if not link.totals.get("drop_unheld", 0):
         return ()

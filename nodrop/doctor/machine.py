@@ -10,7 +10,7 @@ from nodrop.host import modules
 from nodrop.host.model import Driver
 from nodrop.host.qdisc import SERVICE
 from nodrop.host.settings import applied
-from nodrop.host.system import Kernel, System, order
+from nodrop.host.system import InstalledKernel, System, order
 
 MANAGED_QDISCS = frozenset({"fq_codel", "cake", "fq", "fq_pie", "codel", "pie", "cake_mq"})
 """Qdiscs that keep their queue short, or give each flow a queue."""
@@ -305,7 +305,7 @@ def not_built(observation: Observation) -> Verdict | None:
     )
 
 
-def _name(system: System, kernel: Kernel) -> str:
+def _name(system: System, kernel: InstalledKernel) -> str:
     which = "running" if kernel.release == system.release else "newest"
     return f"the {which} kernel {kernel.release}"
 

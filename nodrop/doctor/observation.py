@@ -147,7 +147,7 @@ class QueueChange:
 
 
 @dataclass(frozen=True)
-class Link:
+class DeviceChange:
     """A device in both samples."""
 
     before: Device
@@ -308,10 +308,10 @@ class Observation:
         return max(self.host.time_s - self.before.time_s, 1e-3)
 
     @cached_property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[DeviceChange, ...]:
         """The selected devices that are in both samples."""
         return tuple(
-            Link(device, self._later[_key(device)], self.seconds)
+            DeviceChange(device, self._later[_key(device)], self.seconds)
             for device in self._selected()
             if _key(device) in self._later
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from nodrop.doctor import fixes
 from nodrop.doctor.device import readers_text
 from nodrop.doctor.findings import RING, Verdict, fail, note, ok, skipped, warn
-from nodrop.doctor.observation import Link, Observation, QueueChange, ThreadLoad
+from nodrop.doctor.observation import DeviceChange, Observation, QueueChange, ThreadLoad
 from nodrop.host.model import Owner
 from nodrop.host.procfs import POLICIES
 from nodrop.proc import join
@@ -29,7 +29,7 @@ _WIREGUARD = frozenset({"wireguard-go", "boringtun", "boringtun-cli", "tailscale
 
 
 @RING("no-reader")
-def no_reader(observation: Observation, link: Link) -> Verdict | None:
+def no_reader(observation: Observation, link: DeviceChange) -> Verdict | None:
     device = link.now
     if not device.up:
         return None
@@ -43,7 +43,7 @@ def no_reader(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("reader-stuck")
-def reader_stuck(observation: Observation, link: Link) -> Verdict | None:
+def reader_stuck(observation: Observation, link: DeviceChange) -> Verdict | None:
     """The reader has the device open, but takes no packets although there are some."""
     device = link.now
     if not device.up or not (device.queues or device.owners):
@@ -80,7 +80,7 @@ def _idle_times(queues: Sequence[QueueChange]) -> dict[str, float]:
     return {name: value for queue in queues for name, value in queue.idle_times.items()}
 
 
-def _wake_commands(observation: Observation, link: Link) -> list[str]:
+def _wake_commands(observation: Observation, link: DeviceChange) -> list[str]:
     """Return commands that continue a device's stopped processes, or show what others wait for."""
     stopped = {
         load.thread.pid for load in observation.loads(link.now) if load.thread.state in _STOPPED
@@ -91,13 +91,13 @@ def _wake_commands(observation: Observation, link: Link) -> list[str]:
     return [*lines, "# a process that hangs: restart it"]
 
 
-def _fewer_queues(link: Link, unread: Sequence[QueueChange]) -> Iterator[str]:
+def _fewer_queues(link: DeviceChange, unread: Sequence[QueueChange]) -> Iterator[str]:
     if 0 < len(unread) < link.now.queues:
         yield "# a program that opens more queues than it reads: detach them (IFF_DETACH_QUEUE)"
 
 
 @RING("reader-edge")
-def reader_edge(observation: Observation, link: Link) -> Verdict | None:
+def reader_edge(observation: Observation, link: DeviceChange) -> Verdict | None:
     """The reader left packets in the ring, and may sleep until an edge that none of them brings."""
     edges = [owner for owner in link.now.owners if owner.edge]
     if not link.queues or link.now.vhost or not edges:
@@ -132,12 +132,12 @@ def reader_edge(observation: Observation, link: Link) -> Verdict | None:
     )
 
 
-def _edge_loads(observation: Observation, link: Link) -> list[ThreadLoad]:
+def _edge_loads(observation: Observation, link: DeviceChange) -> list[ThreadLoad]:
     """Return the threads that may read a file that is watched for edges alone."""
     return [load for load in _readers(observation, link) if _owner(link, load).edge]
 
 
-def _left_behind(observation: Observation, link: Link) -> list[QueueChange]:
+def _left_behind(observation: Observation, link: DeviceChange) -> list[QueueChange]:
     """Return the queues with packets that wait for an edge: nothing reads, and a thread sleeps.
 
     Which thread reads is not known, and others of the program may work. A process without EPOLLET
@@ -153,7 +153,7 @@ def _left_behind(observation: Observation, link: Link) -> list[QueueChange]:
 
 
 @RING("guard-tripped")
-def guard_tripped(observation: Observation, link: Link) -> Verdict | None:
+def guard_tripped(observation: Observation, link: DeviceChange) -> Verdict | None:
     """The stall guard found the reader stalled, now or earlier."""
     trips = link.now.counter("guard_trips")
     if trips is None:
@@ -181,7 +181,7 @@ def guard_tripped(observation: Observation, link: Link) -> Verdict | None:
     )
 
 
-def _stalled_text(link: Link) -> str:
+def _stalled_text(link: DeviceChange) -> str:
     stalled = [queue for queue in link.queues if queue.now.stalled_ms]
     if stalled:
         return f"is stalled now: {_queues_text(stalled)}"
@@ -191,7 +191,7 @@ def _stalled_text(link: Link) -> str:
 
 
 @RING("reader-starved")
-def reader_starved(observation: Observation, link: Link) -> Verdict | None:
+def reader_starved(observation: Observation, link: DeviceChange) -> Verdict | None:
     """A reading thread is runnable, but does not get a CPU."""
     loads = observation.loads(link.now)
     if not loads:
@@ -210,7 +210,7 @@ def reader_starved(observation: Observation, link: Link) -> Verdict | None:
     )
 
 
-def _more_cpu(link: Link, load: ThreadLoad) -> list[str]:
+def _more_cpu(link: DeviceChange, load: ThreadLoad) -> list[str]:
     thread = load.thread
     fix = []
     if thread.policy in (_IDLE_POLICY, _BATCH_POLICY):
@@ -223,7 +223,7 @@ def _more_cpu(link: Link, load: ThreadLoad) -> list[str]:
 
 
 @RING("reader-saturated")
-def reader_saturated(observation: Observation, link: Link) -> Verdict | None:
+def reader_saturated(observation: Observation, link: DeviceChange) -> Verdict | None:
     """A reading thread uses a whole CPU."""
     loads = _readers(observation, link)
     if not loads:
@@ -239,12 +239,12 @@ def reader_saturated(observation: Observation, link: Link) -> Verdict | None:
     )
 
 
-def _owner(link: Link, load: ThreadLoad) -> Owner:
+def _owner(link: DeviceChange, load: ThreadLoad) -> Owner:
     """Return the process that a thread belongs to or works for."""
     return next(owner for owner in link.now.owners if owner.pid == load.thread.pid)
 
 
-def _readers(observation: Observation, link: Link) -> list[ThreadLoad]:
+def _readers(observation: Observation, link: DeviceChange) -> list[ThreadLoad]:
     """Return the threads that may read the device, the busiest first."""
     loads = observation.loads(link.now)
     if link.now.vhost:
@@ -252,7 +252,7 @@ def _readers(observation: Observation, link: Link) -> list[ThreadLoad]:
     return [load for load in loads if not VCPU.match(load.thread.name)]
 
 
-def _hidden(observation: Observation, link: Link) -> Verdict | None:
+def _hidden(observation: Observation, link: DeviceChange) -> Verdict | None:
     opened = link.now.carrier or link.now.queues
     if opened and not link.now.owners and observation.host.hidden_processes:
         return _unseen(observation)
@@ -266,7 +266,7 @@ def _unseen(observation: Observation) -> Verdict:
 
 
 @RING("ring-foreign")
-def ring_foreign(observation: Observation, link: Link) -> Verdict | None:
+def ring_foreign(observation: Observation, link: DeviceChange) -> Verdict | None:
     """A kernel module without flow control, other than vhost_net, reads the ring."""
     if not link.now.ours or link.now.vhost:
         return None
@@ -281,7 +281,7 @@ def ring_foreign(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("several-queues")
-def several_queues(observation: Observation, link: Link) -> Verdict | None:
+def several_queues(observation: Observation, link: DeviceChange) -> Verdict | None:
     """A program reads several queues, so that it may put a flow's packets out of order."""
     device = link.now
     # The rps_cpus of the receive queues do not change the verdict. TUN assigns a flow to a queue
@@ -299,7 +299,7 @@ def several_queues(observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("offloads-left")
-def offloads_left(_observation: Observation, link: Link) -> Verdict | None:
+def offloads_left(_observation: Observation, link: DeviceChange) -> Verdict | None:
     """The kernel leaves checksums or segmentation to a reader without vnet_hdr."""
     device = link.now
     if not device.persist or device.vnet_hdr is not False or not device.queues:
@@ -314,7 +314,7 @@ def offloads_left(_observation: Observation, link: Link) -> Verdict | None:
 
 
 @RING("kernel-instead")
-def kernel_instead(observation: Observation, link: Link) -> Verdict | None:
+def kernel_instead(observation: Observation, link: DeviceChange) -> Verdict | None:
     """A VPN program does in user space what the kernel can do without a TUN device."""
     for owner in link.now.owners:
         module, how = "wireguard", "# wg-quick uses it unless a user-space program is configured"

@@ -24,7 +24,7 @@ APT = ("ubuntu", "debian")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class InstalledKernel:
     """An installed kernel.
 
     Attributes:
@@ -66,7 +66,7 @@ class System:
 
     distribution: str
     release: str
-    kernels: list[Kernel]
+    kernels: list[InstalledKernel]
     modules: list[ModuleFile]
     tree: bool
     livepatch: bool
@@ -83,12 +83,12 @@ class System:
     livepatches: dict[str, list[str]] = field(default_factory=dict)
 
     @property
-    def running(self) -> Kernel | None:
+    def running(self) -> InstalledKernel | None:
         """The running kernel; None: it is not installed here, as in a container."""
         return next((kernel for kernel in self.kernels if kernel.release == self.release), None)
 
     @property
-    def newest(self) -> Kernel | None:
+    def newest(self) -> InstalledKernel | None:
         """The newest bootable kernel of the running kernel's flavour."""
         own = _flavour(self.release)
         bootable = [kernel for kernel in self.kernels if kernel.image]
@@ -98,7 +98,7 @@ class System:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> System:
         """Return a system from its JSON."""
-        kernels = [Kernel(**kernel) for kernel in data["kernels"]]
+        kernels = [InstalledKernel(**kernel) for kernel in data["kernels"]]
         files = [ModuleFile(**file) for file in data["modules"]]
         return cls(**{**data, "kernels": kernels, "modules": files})
 
@@ -171,13 +171,13 @@ def _distribution(root: Path) -> str:
     return ""
 
 
-def _kernels(root: Path) -> Iterable[Kernel]:
+def _kernels(root: Path) -> Iterable[InstalledKernel]:
     with suppress(OSError):
         for folder in sorted((root / "lib/modules").iterdir()):
             release = folder.name
             if not (folder / "modules.dep").exists():
                 continue
-            yield Kernel(
+            yield InstalledKernel(
                 release=release,
                 image=(root / f"boot/vmlinuz-{release}").exists() or (folder / "vmlinuz").exists(),
                 headers=(folder / "build/Module.symvers").exists(),

@@ -36,7 +36,7 @@ PACKETS = 2000
 START_S, BOOT_S = 30.0, 60.0
 
 
-class Monitor:
+class QemuMonitor:
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(time_limit(10))
@@ -63,7 +63,7 @@ class Monitor:
 
 
 @contextmanager
-def machine(*words: str) -> Iterator[Monitor]:
+def machine(*words: str) -> Iterator[QemuMonitor]:
     """Run a virtual machine whose only device is a network card with four queues."""
     if not shutil.which(QEMU):
         raise Skip(f"there is no {QEMU}")
@@ -78,7 +78,7 @@ def machine(*words: str) -> Iterator[Monitor]:
         argv += ["-device", f"virtio-net-pci,netdev=n,mq=on,vectors={2 * QUEUES + 2}"]
         with subprocess.Popen([*argv, *words], stderr=subprocess.PIPE) as process:
             try:
-                yield Monitor(path)
+                yield QemuMonitor(path)
             except AssertionError:
                 process.kill()
                 assert process.stderr is not None

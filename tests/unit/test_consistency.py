@@ -11,6 +11,7 @@ import itertools
 import re
 import runpy
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from graphlib import TopologicalSorter
@@ -97,6 +98,14 @@ def test_packages_import_only_lower_ones() -> None:
         if package(name) and package(other) not in {"", package(name), *LAYERS[package(name)]}
     ]
     assert not wrong
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    statements = [
+        node for path in module_files().values() for node in ast.parse(path.read_bytes()).body
+    ]
+    names = Counter(node.name for node in statements if isinstance(node, ast.ClassDef))
+    assert [name for name, times in names.items() if times > 1 and name[0] != "_"] == []
 
 
 def with_imports(names: Iterable[str]) -> set[str]:

@@ -102,7 +102,7 @@ def show(text: str) -> None:
         print("#", line, flush=True)
 
 
-class System:
+class BootedSystem:
     """A booted systemd."""
 
     def __init__(self) -> None:
@@ -182,9 +182,9 @@ def configure() -> None:
 
 
 @cache
-def booted() -> System:
+def booted() -> BootedSystem:
     configure()
-    system = System()
+    system = BootedSystem()
     until(passes, "the VPN does not start")
     return system
 
@@ -195,7 +195,7 @@ def end() -> None:
         booted.cache_clear()
 
 
-def reboot() -> System:
+def reboot() -> BootedSystem:
     """Boot with no module of nodrop's loaded."""
     end()
     unload_all()
@@ -214,7 +214,7 @@ def driver() -> str | None:
     return modules.driver(Path("/"))
 
 
-def with_stock() -> System:
+def with_stock() -> BootedSystem:
     """Let the VPNs use the stock driver."""
     system = booted()
     system.run("systemctl", "stop", *VPNS)
@@ -230,7 +230,7 @@ def with_stock() -> System:
     return system
 
 
-def works(system: System, wanted: str) -> None:
+def works(system: BootedSystem, wanted: str) -> None:
     until(passes, "the VPN does not come back")
     equal([system.activity(unit) for unit in VPNS], ["active"] * 2, "the VPNs")
     equal(driver(), wanted, "the driver")

@@ -38,7 +38,7 @@ JOBS = rundir.jobs([scenario.load("tap").with_length(PAIRS, 0.1)], COMPARED)
 BENCH = ["-q", "bench", "tap", "--pairs", str(PAIRS), "--seconds", "0.1", "--out"]
 
 
-class Guest:
+class FakeGuest:
     """Makes runs with the guest's own code and invented metrics, without a guest.
 
     Attributes:
@@ -96,8 +96,8 @@ class Guest:
 
 
 @pytest.fixture
-def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guest:
-    made = Guest(tmp_path)
+def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGuest:
+    made = FakeGuest(tmp_path)
     monkeypatch.setattr(uml, "run", made.run)
     monkeypatch.setattr(runner, "run_job", made.make)
     monkeypatch.setattr(runner, "Drivers", Mock())
@@ -231,7 +231,7 @@ def test_sets() -> None:
     assert all(entry.pairs >= 10 for entry in full)
 
 
-def test_set_continues(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_continues(guest: FakeGuest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed scenario is skipped, an interrupt ends the set."""
     lengths = {name: {"pairs": 1} for name in ("tap", "readers", "oneflow")}
     monkeypatch.setattr(scenario, "sets", lambda: {"short": lengths})
@@ -260,7 +260,7 @@ def test_set_continues(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_set_refuses_other_results(
     first: str,
     length: dict[str, int],
-    guest: Guest,
+    guest: FakeGuest,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -333,7 +333,7 @@ def test_missing_programs(
     name: str,
     program: str,
     package: str,
-    guest: Guest,
+    guest: FakeGuest,
     installed: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -347,7 +347,7 @@ PLANNED = [(*rundir.group(job), str(job.variant)) for job in JOBS]
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3, 5, len(JOBS) - 1, len(JOBS)])
-def test_continue_makes_missing_runs(stop_after: int, guest: Guest) -> None:
+def test_continue_makes_missing_runs(stop_after: int, guest: FakeGuest) -> None:
     assert guest.bench(stop_after) == 130
     assert rundir.made(guest.out, JOBS) == stop_after
     assert guest.resume() == 0
@@ -368,7 +368,7 @@ def test_continue_makes_missing_runs(stop_after: int, guest: Guest) -> None:
         (lambda _out: os.kill(os.getpid(), signal.SIGTERM), 130),
     ],
 )
-def test_errors_keep_results(stop: Callable[[Path], None], status: int, guest: Guest) -> None:
+def test_errors_keep_results(stop: Callable[[Path], None], status: int, guest: FakeGuest) -> None:
     old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     interrupt_on_signals()
     guest.stop = stop
@@ -379,14 +379,14 @@ def test_errors_keep_results(stop: Callable[[Path], None], status: int, guest: G
     assert guest.resume() == 0
 
 
-def test_kernel_splat(guest: Guest) -> None:
+def test_kernel_splat(guest: FakeGuest) -> None:
     guest.log[4] = ["[   12.1] BUG: KASAN: use-after-free in nodrop_flow_wake"]
     assert guest.bench() == 1
 
 
 @pytest.mark.parametrize(("boot", "boots"), [("run", 1), ("pair", 2), ("variant", 4)])
 def test_guests_of_a_run(
-    boot: str, boots: int, guest: Guest, monkeypatch: pytest.MonkeyPatch
+    boot: str, boots: int, guest: FakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variants = (Variant.STOCK, Variant.SERIES)
     made: list[list[Job]] = []
@@ -423,7 +423,7 @@ def test_guests_of_a_run(
     assert kernel["build_id"] == "of stock of series"
 
 
-def test_incomplete_line_is_dropped(guest: Guest) -> None:
+def test_incomplete_line_is_dropped(guest: FakeGuest) -> None:
     def tear(where: Path) -> None:
         for name in ("raw.jsonl", "noise.jsonl"):
             with (where / name).open("a") as file:
@@ -440,7 +440,9 @@ def test_incomplete_line_is_dropped(guest: Guest) -> None:
 @pytest.mark.parametrize(
     ("part", "name"), [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu")]
 )
-def test_changed_identity_is_not_continued(part: str, name: str, runs: int, guest: Guest) -> None:
+def test_changed_identity_is_not_continued(
+    part: str, name: str, runs: int, guest: FakeGuest
+) -> None:
     guest.bench(runs)
     guest.ran.clear()
     meta = json.loads((guest.out / "meta.json").read_text())
@@ -452,7 +454,7 @@ def test_changed_identity_is_not_continued(part: str, name: str, runs: int, gues
     assert (guest.out / "raw.jsonl").read_bytes() == before
 
 
-def test_cannot_continue(guest: Guest) -> None:
+def test_cannot_continue(guest: FakeGuest) -> None:
     guest.bench(5)
     lines = (guest.out / "raw.jsonl").read_text().splitlines(keepends=True)
     (guest.out / "raw.jsonl").write_text("".join(reversed(lines)))
@@ -461,13 +463,13 @@ def test_cannot_continue(guest: Guest) -> None:
     assert guest.resume() == 1
 
 
-def test_demo_is_not_continued(guest: Guest) -> None:
+def test_demo_is_not_continued(guest: FakeGuest) -> None:
     guest.stop_after = 5
     assert main(["-q", "demo", "--out", str(guest.out)]) == 130
     assert guest.resume() == 1
 
 
-def test_data_are_never_overwritten(guest: Guest) -> None:
+def test_data_are_never_overwritten(guest: FakeGuest) -> None:
     assert guest.bench() == 0
     assert guest.bench() == 1
     assert guest.resume() == 0

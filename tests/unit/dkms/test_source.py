@@ -30,7 +30,7 @@ STUBS = {
 }
 
 
-class Machine:
+class HeadersHost:
     """A machine with the headers of one kernel."""
 
     def __init__(self, place: Path, system: str, kernel: str, headers: str) -> None:
@@ -77,12 +77,12 @@ PACKAGE = "linux-source-6.8.0"
 
 
 @pytest.fixture
-def ubuntu(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, "ID=ubuntu\n", KERNEL, "6.8.0-51.52")
+def ubuntu(tmp_path: Path) -> HeadersHost:
+    return HeadersHost(tmp_path, "ID=ubuntu\n", KERNEL, "6.8.0-51.52")
 
 
 def test_debian_takes_the_same_version_only(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, "ID=debian\n", "6.8.12-amd64", "6.8.12-1")
+    machine = HeadersHost(tmp_path, "ID=debian\n", "6.8.12-amd64", "6.8.12-1")
     machine.package("linux-source-6.8", "usr/src/linux-source-6.8.tar.xz")
     machine.add("installed", "linux-source-6.8", "6.8.12-2")
     assert machine.source().returncode == 1
@@ -105,7 +105,7 @@ def test_debian_takes_the_same_version_only(tmp_path: Path) -> None:
 def test_ubuntus_installed_package(
     tmp_path: Path, headers: str, version: str, level: int, near: bool
 ) -> None:
-    machine = Machine(tmp_path, "ID=ubuntu\n", KERNEL, headers)
+    machine = HeadersHost(tmp_path, "ID=ubuntu\n", KERNEL, headers)
     machine.package(PACKAGE, UBUNTU, level)
     machine.add("installed", PACKAGE, version)
     assert machine.found() == f"{PACKAGE} {version}" + " near" * near
@@ -121,7 +121,7 @@ def test_ubuntus_installed_package(
     ],
 )
 def test_nearest_version_that_apt_knows(
-    ubuntu: Machine, known: tuple[str, ...], taken: str | None
+    ubuntu: HeadersHost, known: tuple[str, ...], taken: str | None
 ) -> None:
     ubuntu.package(PACKAGE, f"packages/{PACKAGE}/{UBUNTU}")
     ubuntu.add("archive", PACKAGE, *known)
@@ -138,7 +138,7 @@ def test_nearest_version_that_apt_knows(
 
 
 def test_proxmox_has_no_source_package(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, "ID=debian\n", "6.8.12-4-pve", "6.8.12-4")
+    machine = HeadersHost(tmp_path, "ID=debian\n", "6.8.12-4-pve", "6.8.12-4")
     done = machine.source()
     assert done.returncode == 1
     assert "--source" in done.stderr
@@ -156,7 +156,7 @@ def test_proxmox_has_no_source_package(tmp_path: Path) -> None:
 def test_a_source_that_was_given_survives_an_update(
     tmp_path: Path, kernel: str, system: str
 ) -> None:
-    machine = Machine(tmp_path, system, kernel, "6.8.12-4")
+    machine = HeadersHost(tmp_path, system, kernel, "6.8.12-4")
     kept = tmp_path / "var/cache/nodrop/sources"
     for version, status in (("6.5.13", 1), ("6.8.9", 0), ("6.8.4", 0)):
         major, minor, sub = version.split(".")

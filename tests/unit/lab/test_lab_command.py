@@ -29,7 +29,7 @@ RESULTS = REPOSITORY / "results"
 Capture = pytest.CaptureFixture[str]
 
 
-class Guests:
+class FakeGuests:
     def __init__(self) -> None:
         self.booted: list[dict[str, Any]] = []
         self.result = GuestRun(0, "the log", "hello", (), 1.5)
@@ -44,8 +44,8 @@ class Guests:
 
 
 @pytest.fixture
-def guests(monkeypatch: pytest.MonkeyPatch) -> Guests:
-    made = Guests()
+def guests(monkeypatch: pytest.MonkeyPatch) -> FakeGuests:
+    made = FakeGuests()
     kernel = SimpleNamespace(release="7.3.4", arch="um")
     machine = SimpleNamespace(run=made.boot, kernel=SimpleNamespace(release="6.1.0-9"))
     monkeypatch.setattr(kbuild, "ensure_kernel", lambda *_: kernel)
@@ -67,7 +67,7 @@ def test_kernels_with_upstreams_flag_exist() -> None:
     assert set(machines.UPSTREAM) < set(commands.KERNELS)
 
 
-def test_command_with_driver(guests: Guests, capsys: Capture) -> None:
+def test_command_with_driver(guests: FakeGuests, capsys: Capture) -> None:
     assert main(["-q", "run", "--", "ls", "-j", "--", "a b"]) == 0
     assert capsys.readouterr().out == "hello\n"
     (boot,) = guests.booted
@@ -77,7 +77,7 @@ def test_command_with_driver(guests: Guests, capsys: Capture) -> None:
     assert not boot["out"].exists()
 
 
-def test_debian_kernel_without_driver(guests: Guests, tmp_path: Path) -> None:
+def test_debian_kernel_without_driver(guests: FakeGuests, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--kernel", "6.1", "--driver", "none", "--timeout", "9", "--out", str(out), "--cpus"]
     assert main(["-q", "run", *words, "4", "true"]) == 0
@@ -88,7 +88,7 @@ def test_debian_kernel_without_driver(guests: Guests, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "splats", "wanted"), [(7, 0, 7), (0, 1, 1), (7, 1, 7)])
 def test_exit_status(
-    guests: Guests, capsys: Capture, status: int, splats: int, wanted: int
+    guests: FakeGuests, capsys: Capture, status: int, splats: int, wanted: int
 ) -> None:
     complaint = (Splat("BUG", "BUG: x", "BUG: x\nmore"),) * splats
     guests.result = GuestRun(status, "the log", "a\nb", complaint, 1.5)
@@ -110,7 +110,9 @@ def test_exit_status(
         ("--out /proc/x true", 1),
     ],
 )
-def test_refused(guests: Guests, monkeypatch: pytest.MonkeyPatch, words: str, status: int) -> None:
+def test_refused(
+    guests: FakeGuests, monkeypatch: pytest.MonkeyPatch, words: str, status: int
+) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["-q", "run", *words.split()]) == status
     assert guests.booted == []
@@ -127,7 +129,7 @@ def test_refused(guests: Guests, monkeypatch: pytest.MonkeyPatch, words: str, st
 )
 @pytest.mark.parametrize("kernel", ["uml", "6.12"])
 def test_terminal_environment(
-    guests: Guests,
+    guests: FakeGuests,
     monkeypatch: pytest.MonkeyPatch,
     kernel: str,
     words: list[str],

@@ -273,7 +273,7 @@ def test_step_prints_two_lines() -> None:
     assert len(text.getvalue().splitlines()) == 4
 
 
-class Terminal(io.StringIO):
+class FakeTerminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -283,7 +283,7 @@ def test_on_a_terminal(quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodrop.progress.REFRESH_S", 0.01)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "30")
-    text = Terminal()
+    text = FakeTerminal()
     with Progress(quiet=quiet, stream=text) as progress, progress.step("Build it", 2) as step:
         step.update("half of all the\x1b files there are", done=1)
         until = time.monotonic() + 60

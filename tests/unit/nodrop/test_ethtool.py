@@ -14,7 +14,7 @@ from nodrop.host import ethtool
 STATS, FLAGS = 1, 2
 
 
-class Kernel:
+class FakeDevice:
     """One device, "tun0"."""
 
     def __init__(self) -> None:
@@ -69,8 +69,8 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    made = Kernel()
+def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    made = FakeDevice()
     monkeypatch.setattr("fcntl.ioctl", made.ioctl)
     return made
 
@@ -91,13 +91,13 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         ({"strings": {STATS: ["x" * 31, "y" * 32]}}, {"x" * 31: 7, "y" * 32: 1 << 40}),
     ],
 )
-def test_stats(kernel: Kernel, change: dict[str, object], expected: dict[str, int]) -> None:
+def test_stats(kernel: FakeDevice, change: dict[str, object], expected: dict[str, int]) -> None:
     for name, value in change.items():
         setattr(kernel, name, value)
     assert ethtool.stats("tun0") == expected
 
 
-def test_one_socket_for_all(kernel: Kernel) -> None:
+def test_one_socket_for_all(kernel: FakeDevice) -> None:
     """A result contains nothing of the buffer's previous content."""
     with ethtool.Socket() as sock:
         assert len(ethtool.stats("tun0", sock)) == 2
@@ -108,7 +108,7 @@ def test_one_socket_for_all(kernel: Kernel) -> None:
         assert ethtool.stats("tun0", sock) == {}
 
 
-def test_private_flags(kernel: Kernel) -> None:
+def test_private_flags(kernel: FakeDevice) -> None:
     kernel.strings[FLAGS] = ["legacy", "nodrop"]
     kernel.flags = 0b01
     assert ethtool.private_flags("tun0") == {"legacy": True, "nodrop": False}
@@ -122,7 +122,7 @@ def test_private_flags(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "", "x" * 16])
-def test_no_such_device(kernel: Kernel, name: str) -> None:
+def test_no_such_device(kernel: FakeDevice, name: str) -> None:
     assert kernel.operations
     with pytest.raises(OSError) as raised:  # noqa: PT011
         ethtool.stats(name)

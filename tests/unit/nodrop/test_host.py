@@ -22,7 +22,7 @@ from nodrop.host import netns, owners, procfs, read, system
 from nodrop.host.netns import Child
 from nodrop.host.procfs import Holder
 from nodrop.host.read import RawNamespace, build
-from nodrop.host.system import Kernel
+from nodrop.host.system import InstalledKernel
 from nodrop.proc import ask
 
 
@@ -363,7 +363,9 @@ def test_kernels(tmp_path: Path) -> None:
     write(tmp_path / "var/log/nodrop/6.12.9+deb13-amd64.log", "make: x\nnodrop: no gcc\n")
     found = system.read(tmp_path)
     each = {one.release: one for one in found.kernels}
-    assert each[RELEASE] == Kernel(RELEASE, image=True, headers=True, nodrop=True, why_not="")
+    assert each[RELEASE] == InstalledKernel(
+        RELEASE, image=True, headers=True, nodrop=True, why_not=""
+    )
     assert found.running == each[RELEASE]
     assert each["6.12.9+deb13-amd64"].why_not == "no gcc"
     assert not each["6.12.9+deb13-amd64"].nodrop

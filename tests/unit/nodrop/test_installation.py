@@ -43,7 +43,7 @@ PACKAGED = "usr/lib/modprobe.d/zz-nodrop.conf"
 NOTED = 'name=${0##*/}; echo "$name" "$@" >>"$HOST/ran"; echo "nodrop: $name" >&2'
 
 
-class Host:
+class StubbedRoot:
     """A root directory with stubs for programs."""
 
     def __init__(self, root: Path) -> None:
@@ -110,8 +110,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubbedRoot:
+    made = StubbedRoot(tmp_path)
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     for name in ("HOST", "NODROP_ROOT"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -122,7 +122,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_other_systems(host: Host, name: str) -> None:
+def test_other_systems(host: StubbedRoot, name: str) -> None:
     """The command says what becomes of a built-in tun, before anything else."""
     host.tree()
     kernel = system_tree(host.root, name)
@@ -134,7 +134,7 @@ def test_other_systems(host: Host, name: str) -> None:
     assert host.ran == []
 
 
-def test_from_the_sources_of_the_package(host: Host) -> None:
+def test_from_the_sources_of_the_package(host: StubbedRoot) -> None:
     host.tree()
     wanted = [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE]
     there = host.everything()
@@ -145,7 +145,7 @@ def test_from_the_sources_of_the_package(host: Host) -> None:
     assert host.ran == wanted
 
 
-def test_installed_modules_stay(host: Host) -> None:
+def test_installed_modules_stay(host: StubbedRoot) -> None:
     host.tree()
     write(host.root / "dkms", f"nodrop/0.3.0, {KERNEL}, x86_64: installed\n")
     assert host.actions("install") == [VERIFY, SETTLE]
@@ -157,7 +157,7 @@ def test_installed_modules_stay(host: Host) -> None:
     assert actions[:3] == [FIT, REMOVE, INSTALL], "the sources are not added again"
 
 
-def test_other_kernels_get_the_new_version(host: Host) -> None:
+def test_other_kernels_get_the_new_version(host: StubbedRoot) -> None:
     host.clone()
     write(host.root / "dkms", "nodrop/0.2.0, 6.9, x86_64: installed\n")
     write(host.root / "usr/src/nodrop-0.1.0/a")
@@ -174,7 +174,7 @@ def test_other_kernels_get_the_new_version(host: Host) -> None:
 
 
 @pytest.mark.parametrize("end", ["77", "3"])
-def test_dkms_fails(host: Host, end: str) -> None:
+def test_dkms_fails(host: StubbedRoot, end: str) -> None:
     host.tree()
     write(host.root / "end", end)
     assert host.run("install") == 1
@@ -182,7 +182,7 @@ def test_dkms_fails(host: Host, end: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["", " --source /usr/src"])
-def test_unsupported_kernel(host: Host, words: str) -> None:
+def test_unsupported_kernel(host: StubbedRoot, words: str) -> None:
     programs(host.tree() / "dkms", {"fit": "exit 1"})
     assert host.run(f"install{words}") == 4
     assert host.ran == []
@@ -192,7 +192,7 @@ def test_unsupported_kernel(host: Host, words: str) -> None:
     "left",
     ["usr/local/bin/nodrop", "usr/src/nodrop-0.2.0/a", "lib/modules/5/updates/dkms/nodrop.ko"],
 )
-def test_uninstall_removes_leftovers(host: Host, left: str) -> None:
+def test_uninstall_removes_leftovers(host: StubbedRoot, left: str) -> None:
     file = write(host.root / left)
     fallback = write(host.root / "etc/modprobe.d/zz-nodrop.conf")
     host.scripts(host.root / "repository")
@@ -211,12 +211,12 @@ SETTINGS = {
 }
 
 
-def uninstalled(host: Host) -> None:
+def uninstalled(host: StubbedRoot) -> None:
     host.scripts(host.root / "repository")
     assert host.run("uninstall") == 0
 
 
-def purged(host: Host) -> None:
+def purged(host: StubbedRoot) -> None:
     """Run the packages' scripts, below the root directory of the test."""
     for name in ("nodrop", "nodrop-dkms"):
         script = (REPOSITORY / f"debian/{name}.postrm").read_text()
@@ -227,7 +227,9 @@ def purged(host: Host) -> None:
 
 
 @pytest.mark.parametrize("remove", [uninstalled, purged])
-def test_removal_deletes_own_settings_only(host: Host, remove: Callable[[Host], None]) -> None:
+def test_removal_deletes_own_settings_only(
+    host: StubbedRoot, remove: Callable[[StubbedRoot], None]
+) -> None:
     write(host.root / "usr/local/bin/nodrop")
     own, foreign = [], []
     for name, lines in SETTINGS.items():
@@ -239,7 +241,7 @@ def test_removal_deletes_own_settings_only(host: Host, remove: Callable[[Host], 
     assert all(file.exists() for file in foreign)
 
 
-def test_from_a_clone(host: Host) -> None:
+def test_from_a_clone(host: StubbedRoot) -> None:
     host.clone()
     (host.root / f"lib/modules/{KERNEL}/build").mkdir(parents=True)
     (host.root / f"lib/modules/{KERNEL}/kernel").mkdir()
@@ -277,12 +279,12 @@ def test_from_a_clone(host: Host) -> None:
         ("livepatch", 2),
     ],
 )
-def test_without_sources(host: Host, words: str, status: int) -> None:
+def test_without_sources(host: StubbedRoot, words: str, status: int) -> None:
     assert host.run(words) == status
     assert host.ran == []
 
 
-def test_refused(host: Host) -> None:
+def test_refused(host: StubbedRoot) -> None:
     host.tree()
     assert host.run("install --source /nope") == 1
     assert host.run("-j install") == 2
@@ -295,7 +297,7 @@ def test_refused(host: Host) -> None:
 
 
 @pytest.mark.parametrize("state", ["ii ", "iF ", "iHR", "iU ", "iW ", "rc ", "un ", ""])
-def test_package_installed_in_part(host: Host, state: str) -> None:
+def test_package_installed_in_part(host: StubbedRoot, state: str) -> None:
     """dpkg must remove it."""
     installer = host.clone() / "dkms/install"
     write(host.root / "dpkg", f"{state}0.3.0\n" if state else "")
@@ -308,7 +310,7 @@ def test_package_installed_in_part(host: Host, state: str) -> None:
     ("program", "status", "ran"),
     [("fit", 130, []), ("dkms", 0, [FIT, ADD, REMOVE, INSTALL, VERIFY, SETTLE])],
 )
-def test_interrupted(host: Host, program: str, status: int, ran: list[str]) -> None:
+def test_interrupted(host: StubbedRoot, program: str, status: int, ran: list[str]) -> None:
     """A signal ends the installer, until DKMS installs: then it is completed."""
     interrupt = "kill -TERM $PPID; sleep 0.3"
     place = {"fit": host.tree() / "dkms", "dkms": host.root / "bin"}[program]
@@ -373,7 +375,7 @@ def test_postinst(
 
 
 def test_installer_that_cannot_be_run(
-    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    host: StubbedRoot, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> NoReturn:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)

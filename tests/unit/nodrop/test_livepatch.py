@@ -25,7 +25,7 @@ IN = [f"insmod {CORE}", f"insmod {PATCH}"]
 OUT = [f"rmmod {PATCH}", f"rmmod {CORE}"]
 
 
-class Kernel:
+class FakeKernel:
     """A kernel with livepatch and a stock tun, which loads and unloads modules.
 
     Attributes:
@@ -79,17 +79,17 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    made = Kernel(tmp_path)
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKernel:
+    made = FakeKernel(tmp_path)
     monkeypatch.setattr("nodrop.proc.run", made.run)
     return made
 
 
-def enter(kernel: Kernel, timeout: float = 60.0, tell: Callable[[str], None] = print) -> None:
+def enter(kernel: FakeKernel, timeout: float = 60.0, tell: Callable[[str], None] = print) -> None:
     Livepatch(kernel.root).enter(kernel.root, timeout, tell)
 
 
-def test_patchable_kernels(tmp_path: Path, kernel: Kernel) -> None:
+def test_patchable_kernels(tmp_path: Path, kernel: FakeKernel) -> None:
     Livepatch(kernel.root).require()
     with pytest.raises(UnsupportedError):
         Livepatch(tmp_path / "nowhere").require()
@@ -103,7 +103,7 @@ def test_patchable_kernels(tmp_path: Path, kernel: Kernel) -> None:
     assert caught.type is NodropError
 
 
-def test_holders(kernel: Kernel) -> None:
+def test_holders(kernel: FakeKernel) -> None:
     kernel.patched()
     for pid, name, state in (
         (10, b"openvpn", 0),
@@ -120,7 +120,7 @@ def test_holders(kernel: Kernel) -> None:
     assert second.endswith("(13)")
 
 
-def test_load(kernel: Kernel) -> None:
+def test_load(kernel: FakeKernel) -> None:
     kernel.during = lambda name: kernel.patched(transition=0) if name == PATCH else None
     enter(kernel)
     assert kernel.asked == IN
@@ -128,7 +128,7 @@ def test_load(kernel: Kernel) -> None:
     assert not kernel.going_out
 
 
-def test_late_transition_is_reverted(kernel: Kernel) -> None:
+def test_late_transition_is_reverted(kernel: FakeKernel) -> None:
     kernel.task(10, b"openvpn", 0)
     kernel.during = lambda name: kernel.patched() if name == PATCH else None
 
@@ -143,7 +143,7 @@ def test_late_transition_is_reverted(kernel: Kernel) -> None:
     assert not Livepatch(kernel.root).left
 
 
-def test_stuck_unload(kernel: Kernel) -> None:
+def test_stuck_unload(kernel: FakeKernel) -> None:
     kernel.patched(enabled=0)
     kernel.load(CORE, PATCH)
     with pytest.raises(NodropError):
@@ -151,7 +151,9 @@ def test_stuck_unload(kernel: Kernel) -> None:
     assert kernel.asked == []
 
 
-def test_another_patch_is_in_transition(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_patch_is_in_transition(
+    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernel.patched(transition=0)
     busy = OSError(errno.EBUSY, "Device or resource busy")
     monkeypatch.setattr(Path, "write_text", Mock(side_effect=busy))
@@ -169,7 +171,7 @@ def test_build_from_a_relative_directory(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("refused", [CORE, PATCH])
-def test_refused_module_leaves_nothing_loaded(kernel: Kernel, refused: str) -> None:
+def test_refused_module_leaves_nothing_loaded(kernel: FakeKernel, refused: str) -> None:
     kernel.refused = refused
     with pytest.raises(NodropError):
         enter(kernel)
@@ -177,14 +179,14 @@ def test_refused_module_leaves_nothing_loaded(kernel: Kernel, refused: str) -> N
     assert not Livepatch(kernel.root).left
 
 
-def test_earlier_patch_is_unloaded_first(kernel: Kernel) -> None:
+def test_earlier_patch_is_unloaded_first(kernel: FakeKernel) -> None:
     kernel.patched(enabled=0)
     kernel.load(CORE, PATCH)
     enter(kernel, tell=kernel.restored)
     assert kernel.asked == [*OUT, *IN]
 
 
-def test_interrupted_load_is_reverted(kernel: Kernel) -> None:
+def test_interrupted_load_is_reverted(kernel: FakeKernel) -> None:
     kernel.patched()
     kernel.load(CORE, PATCH)
     with pytest.raises(KeyboardInterrupt):
@@ -193,7 +195,7 @@ def test_interrupted_load_is_reverted(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("which", [CORE, PATCH])
-def test_interrupted_while_a_module_is_loaded(kernel: Kernel, which: str) -> None:
+def test_interrupted_while_a_module_is_loaded(kernel: FakeKernel, which: str) -> None:
     """By Ctrl-C; insmod still ends, and the patch is disabled."""
 
     def during(name: str) -> None:
@@ -217,7 +219,7 @@ def test_interrupted_while_a_module_is_loaded(kernel: Kernel, which: str) -> Non
 
 
 @pytest.mark.parametrize("patched", [True, False])
-def test_hanging_insmod_is_undone(kernel: Kernel, patched: bool) -> None:
+def test_hanging_insmod_is_undone(kernel: FakeKernel, patched: bool) -> None:
     def during(name: str) -> None:
         if name == PATCH:
             if patched:
@@ -237,7 +239,9 @@ def test_hanging_insmod_is_undone(kernel: Kernel, patched: bool) -> None:
         assert kernel.asked == [*IN, OUT[1]]
 
 
-def test_unload_removes_a_leftover_core(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unload_removes_a_leftover_core(
+    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after a command that was killed between its two modules."""
     kernel.load(CORE)
     monkeypatch.setattr(command, "Livepatch", lambda: Livepatch(kernel.root))

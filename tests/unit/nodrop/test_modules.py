@@ -38,7 +38,7 @@ STUBS = {
 INITRD = "usr/lib/modules/6.1/kernel/drivers/net/{}.ko.xz\n"
 
 
-class Machine:
+class ModulesRoot:
     """A root directory with modules on disk, loaded modules, and programs that note their use."""
 
     def __init__(self, root: Path, capsys: Capture) -> None:
@@ -98,13 +98,13 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> ModulesRoot:
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setenv("HOST", str(tmp_path))
-    return Machine(tmp_path, capsys)
+    return ModulesRoot(tmp_path, capsys)
 
 
-def test_loaded_modules_and_files(machine: Machine) -> None:
+def test_loaded_modules_and_files(machine: ModulesRoot) -> None:
     def tun() -> modules.ModuleFile:
         (found,) = modules.read(machine.root, RELEASE, ["tun"])
         return found
@@ -139,7 +139,7 @@ NO_ZSTD = pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is not insta
     ],
 )
 def test_compressed_modules(
-    machine: Machine, suffix: str, compress: Callable[[bytes], bytes]
+    machine: ModulesRoot, suffix: str, compress: Callable[[bytes], bytes]
 ) -> None:
     folder = machine.root / "lib/modules" / RELEASE
     write(folder / "modules.dep", f"kernel/drivers/vhost/vhost_net.ko{suffix}: x.ko\n")
@@ -182,7 +182,7 @@ VHOST_TOO = {"tun": ("nodrop",), "vhost_net": ("nodrop", "tun")}
     ],
 )
 def test_unloaded_modules(
-    machine: Machine,
+    machine: ModulesRoot,
     loaded: dict[str, tuple[str, int]],
     uses: dict[str, tuple[str, ...]],
     removed: list[str],
@@ -197,7 +197,7 @@ def test_unloaded_modules(
     assert bool(output) is (len(removed) < len(stale))
 
 
-def test_core_is_unloaded_with_its_users(machine: Machine) -> None:
+def test_core_is_unloaded_with_its_users(machine: ModulesRoot) -> None:
     """After a removal it is no longer on disk, where modprobe would look."""
     machine.without("nodrop")
     for name in ("tun", "nodrop"):
@@ -206,7 +206,7 @@ def test_core_is_unloaded_with_its_users(machine: Machine) -> None:
     assert machine.asked() == ["tun", "nodrop"]
 
 
-def test_users_are_named(machine: Machine) -> None:
+def test_users_are_named(machine: ModulesRoot) -> None:
     machine.load("tun", OLD, 2)
     machine.load("tap", OLD, 1)
     for pid, name, device in (
@@ -244,7 +244,7 @@ def test_users_are_named(machine: Machine) -> None:
 
 
 def test_more_processes_may_use_the_devices(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: ModulesRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.load("tun", OLD, 1)
     machine.open(123, "openvpn", "/dev/net/tun")
@@ -258,7 +258,7 @@ def test_more_processes_may_use_the_devices(
     assert "openvpn(123)" not in machine.settle()
 
 
-def test_reload_is_named_if_it_is_installed(machine: Machine) -> None:
+def test_reload_is_named_if_it_is_installed(machine: ModulesRoot) -> None:
     machine.load("tun", OLD, 1)
     machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
     machine.write("usr/local/bin/nodrop")
@@ -267,7 +267,7 @@ def test_reload_is_named_if_it_is_installed(machine: Machine) -> None:
     assert not any("rmmod" in line for line in lines)
 
 
-def test_nodrops_livepatch_keeps_the_drivers(machine: Machine) -> None:
+def test_nodrops_livepatch_keeps_the_drivers(machine: ModulesRoot) -> None:
     machine.load("tun", OLD, 0)
     machine.write("sys/kernel/livepatch/nodrop_live/enabled", "1\n")
     assert "nodrop livepatch unload" in machine.settle()
@@ -275,7 +275,7 @@ def test_nodrops_livepatch_keeps_the_drivers(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("uses", [0, 1])
-def test_other_livepatches_are_named(machine: Machine, uses: int) -> None:
+def test_other_livepatches_are_named(machine: ModulesRoot, uses: int) -> None:
     machine.write("sys/kernel/livepatch/klp_7/vhost_net/patched", "1\n")
     machine.load("vhost_net", OLD, 1)
     machine.load("tun", OLD, uses)
@@ -307,7 +307,7 @@ LOAD = "modprobe nodrop_tun"
     ],
 )
 def test_beside_a_built_in_tun(
-    machine: Machine,
+    machine: ModulesRoot,
     loaded: dict[str, tuple[str, int]],
     uses: dict[str, tuple[str, ...]],
     asked: list[str],
@@ -324,7 +324,7 @@ def test_beside_a_built_in_tun(
     assert ("rmmod" in output) is in_use
 
 
-def test_who_keeps_the_built_in_tun_is_named(machine: Machine) -> None:
+def test_who_keeps_the_built_in_tun_is_named(machine: ModulesRoot) -> None:
     machine.build_tun_in()
     machine.open(123, "vpn", "/srv/jail/dev/net/tun")
     machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
@@ -339,7 +339,7 @@ def test_who_keeps_the_built_in_tun_is_named(machine: Machine) -> None:
     assert "vpn(123)" not in line, "nodrop_tun could not be loaded"
 
 
-def test_vhost_net_of_the_kernel_keeps_the_built_in_tun(machine: Machine) -> None:
+def test_vhost_net_of_the_kernel_keeps_the_built_in_tun(machine: ModulesRoot) -> None:
     machine.build_tun_in()
     machine.open(80, "openvpn", "/dev/net/tun", "0::/system.slice/-openvpn@a.service\n")
     machine.load("vhost_net", OLD, 1)
@@ -349,7 +349,7 @@ def test_vhost_net_of_the_kernel_keeps_the_built_in_tun(machine: Machine) -> Non
     assert machine.asked() == [LOAD]
 
 
-def test_macvtap_does_not_keep_nodrop_tun_from_loading(machine: Machine) -> None:
+def test_macvtap_does_not_keep_nodrop_tun_from_loading(machine: ModulesRoot) -> None:
     machine.build_tun_in()
     machine.load("tap", OLD, 1)
     machine.write("sys/class/macvtap/tap5/uevent")
@@ -357,7 +357,7 @@ def test_macvtap_does_not_keep_nodrop_tun_from_loading(machine: Machine) -> None
     assert machine.asked() == [LOAD]
 
 
-def test_persistent_devices_of_the_built_in_tun(machine: Machine) -> None:
+def test_persistent_devices_of_the_built_in_tun(machine: ModulesRoot) -> None:
     machine.build_tun_in()
     machine.write("sys/class/net/tap0/tun_flags", "0x1802\n")
     machine.write("sys/class/net/tap1/tun_flags", "0x1002\n")
@@ -368,7 +368,7 @@ def test_persistent_devices_of_the_built_in_tun(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("uses", [0, 1])
-def test_built_in_tun_is_alone_again(machine: Machine, uses: int) -> None:
+def test_built_in_tun_is_alone_again(machine: ModulesRoot, uses: int) -> None:
     machine.build_tun_in()
     machine.load("nodrop", OLD, 0)
     machine.load("nodrop_tun", OLD, uses)
@@ -381,14 +381,14 @@ def test_built_in_tun_is_alone_again(machine: Machine, uses: int) -> None:
     assert "modprobe" not in output
 
 
-def test_names_are_printable(machine: Machine) -> None:
+def test_names_are_printable(machine: ModulesRoot) -> None:
     machine.load("tun", OLD, 1)
     machine.open(5, "qemu\x1b[2J\rx\x9b", "/dev/net/tun")
     machine.write("sys/class/net/tap\x1b[0/tun_flags", "0x1802\n")
     assert machine.settle().replace("\n", "").isprintable()
 
 
-def test_initial_ram_disks_are_updated(machine: Machine) -> None:
+def test_initial_ram_disks_are_updated(machine: ModulesRoot) -> None:
     machine.write("boot/initrd.img-6.1", INITRD.format("tun"))
     machine.write("boot/initrd.img-6.12", INITRD.format("veth"))
     assert machine.settle() == ""
@@ -397,7 +397,7 @@ def test_initial_ram_disks_are_updated(machine: Machine) -> None:
     assert "update-initramfs -u -k 6.1" in machine.settle()
 
 
-def test_device_node_is_restored(machine: Machine) -> None:
+def test_device_node_is_restored(machine: ModulesRoot) -> None:
     """The device node is deleted with the module."""
     machine.load("tun", OLD, 0)
     (machine.root / "dev/net/tun").unlink()
@@ -405,7 +405,7 @@ def test_device_node_is_restored(machine: Machine) -> None:
     assert machine.asked() == ["tun", "modprobe -q tun"]
 
 
-def test_in_a_chroot_the_running_kernel_stays(machine: Machine) -> None:
+def test_in_a_chroot_the_running_kernel_stays(machine: ModulesRoot) -> None:
     """The chroot has its modules, too, and the machine's /sys."""
     machine.load("tun", OLD, 0)
     machine.write("boot/initrd.img-6.1", INITRD.format("tun"))

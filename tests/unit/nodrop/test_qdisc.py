@@ -174,7 +174,7 @@ def test_wrong_arguments(root: Path, words: tuple[str, ...]) -> None:
     assert not (root / qdisc.FILE).exists()
 
 
-class Kernel:
+class FakeRtnetlink:
     """Events and requests: the root qdisc of a device changes, at last without a further event.
 
     Args:
@@ -189,7 +189,7 @@ class Kernel:
         self.set: list[str] = []
         os.write(self._writer, b"x" * len(states))
 
-    def __enter__(self) -> Kernel:
+    def __enter__(self) -> FakeRtnetlink:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,7 +219,7 @@ class Kernel:
         self.set.append(kind)
 
 
-class Service:
+class KeepQdiscs:
     """The service on a fake kernel, until it changes a device."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ class Service:
         if text.startswith("vnet0: "):
             raise KeyboardInterrupt
 
-    def run(self, kernel: Kernel) -> list[str]:
+    def run(self, kernel: FakeRtnetlink) -> list[str]:
         """Return the qdiscs that it has set."""
         self._patch.setattr(qdisc, "Events", lambda: kernel)
         self._patch.setattr(qdisc, "Requests", lambda: kernel)
@@ -241,9 +241,9 @@ class Service:
 
 
 @pytest.fixture
-def service(root: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+def service(root: Path, monkeypatch: pytest.MonkeyPatch) -> KeepQdiscs:
     QdiscRules(root).keep(["vnet*"], True)
-    return Service(root, monkeypatch)
+    return KeepQdiscs(root, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -251,24 +251,26 @@ def service(root: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
     [(("noqueue",), ["fq_codel"]), (("noqueue", "pfifo_fast", "htb"), [])],
 )
 def test_service_waits_until_a_device_is_calm(
-    service: Service, states: tuple[str, ...], wanted: list[str]
+    service: KeepQdiscs, states: tuple[str, ...], wanted: list[str]
 ) -> None:
     """libvirt sets noqueue, and may then delete the root qdisc and add a shaper."""
-    with closing(Kernel(*states)) as kernel:
+    with closing(FakeRtnetlink(*states)) as kernel:
         assert service.run(kernel) == wanted
 
 
-def test_service_does_not_wait_for_ever(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_does_not_wait_for_ever(
+    service: KeepQdiscs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader that comes and goes changes the carrier all the time."""
     clock = itertools.count(step=0.01)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    with closing(Kernel(*["noqueue"] * 2000)) as kernel:
+    with closing(FakeRtnetlink(*["noqueue"] * 2000)) as kernel:
         assert service.run(kernel) == ["fq_codel"]
         assert next(kernel._states, None) == "noqueue", "events are left"
 
 
 def test_settings_that_cannot_be_read_for_a_moment(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: KeepQdiscs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device keeps waiting for them."""
     read, failed = QdiscRules.read, list[int]()
@@ -281,6 +283,6 @@ def test_settings_that_cannot_be_read_for_a_moment(
 
     monkeypatch.setattr(QdiscRules, "read", fail)
     monkeypatch.setattr(qdisc, "RETRY_S", 0.01)
-    with closing(Kernel("noqueue")) as kernel:
+    with closing(FakeRtnetlink("noqueue")) as kernel:
         assert service.run(kernel) == ["fq_codel"]
     assert service.log[:-1] == ["It cannot be read."], "once"

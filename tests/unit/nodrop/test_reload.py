@@ -55,7 +55,7 @@ STOP, START = (f"systemctl {verb} -- openvpn@a.service" for verb in ("stop", "st
 LOAD = ["modprobe tun"]
 
 
-class Host:
+class VpnHost:
     """A root directory with the stock tun loaded, nodrop's on disk, and a VPN."""
 
     def __init__(self, root: Path) -> None:
@@ -105,8 +105,8 @@ def link(name: str, pid: int = 0, **more: Any) -> Device:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VpnHost:
+    made = VpnHost(tmp_path)
     monkeypatch.setenv("PATH", before(tmp_path / "bin"))
     monkeypatch.setenv("HOST", str(tmp_path))
     monkeypatch.setattr(command, "ROOT", tmp_path)
@@ -117,7 +117,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def test_dry_run_prints_what_is_done(host: Host, capsys: Capture) -> None:
+def test_dry_run_prints_what_is_done(host: VpnHost, capsys: Capture) -> None:
     data = answer(capsys, "reload", "--dry-run")
     assert host.ran == []
     assert (data["ends"], data["loaded"]) == (["openvpn(81) of openvpn@a.service"], "stock")
@@ -128,7 +128,7 @@ def test_dry_run_prints_what_is_done(host: Host, capsys: Capture) -> None:
     assert answer(capsys, "reload")["changed"] is False
 
 
-def test_in_a_unit_of_its_own(host: Host) -> None:
+def test_in_a_unit_of_its_own(host: VpnHost) -> None:
     (host.root / "run/systemd/system").mkdir(parents=True)
     assert main(["-q", "reload", "--yes"]) == 0
     first, *rest = host.ran
@@ -151,7 +151,7 @@ def test_in_a_unit_of_its_own(host: Host) -> None:
     ],
 )
 def test_services_start_again_whatever_fails(
-    host: Host, capsys: Capture, fails: str, ran: list[str]
+    host: VpnHost, capsys: Capture, fails: str, ran: list[str]
 ) -> None:
     write(host.root / "fails", f"{fails}\n")
     assert main(["-q", "reload", "--yes"]) == 1
@@ -159,7 +159,7 @@ def test_services_start_again_whatever_fails(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_programs_move_from_a_built_in_tun(host: Host) -> None:
+def test_programs_move_from_a_built_in_tun(host: VpnHost) -> None:
     """Only they are restarted; the modules stay."""
     for name in ("tun", "vhost_net"):
         shutil.rmtree(host.root / "sys/module" / name)
@@ -175,7 +175,7 @@ def test_programs_move_from_a_built_in_tun(host: Host) -> None:
     assert host.ran == [STOP, START]
 
 
-def test_commands_of_several_lines(host: Host) -> None:
+def test_commands_of_several_lines(host: VpnHost) -> None:
     """The script runs in any POSIX shell."""
     host.open(82, "vpn", "0::/user.slice/x.scope\n")
     begin, end = f"vpn a\n\techo >{host.root}/stopped", "vpn b\nvpn 'c d'"
@@ -184,13 +184,13 @@ def test_commands_of_several_lines(host: Host) -> None:
     assert [line for line in host.ran if line.startswith("vpn")] == ["vpn a", "vpn b", "vpn c d"]
 
 
-def test_command_that_is_not_utf8(host: Host) -> None:
+def test_command_that_is_not_utf8(host: VpnHost) -> None:
     host.open(82, "vpn", "0::/user.slice/x.scope\n")
     assert main(["-q", "reload", "--yes", "--stop", "vpn \udcff", "--start", "vpn b"]) == 0
     assert b"vpn \xff\n" in (host.root / "ran").read_bytes()
 
 
-def test_another_driver_loads(host: Host, capsys: Capture) -> None:
+def test_another_driver_loads(host: VpnHost, capsys: Capture) -> None:
     """The kernel refuses nodrop's, and modprobe takes its own."""
     write(host.root / "note", NOTE + bytes.fromhex(OLD))
     assert main(["-q", "reload", "--yes"]) == 1
@@ -198,7 +198,7 @@ def test_another_driver_loads(host: Host, capsys: Capture) -> None:
     assert "not those on disk" in capsys.readouterr().err
 
 
-def test_kernel_that_nodrop_is_not_installed_for(host: Host, capsys: Capture) -> None:
+def test_kernel_that_nodrop_is_not_installed_for(host: VpnHost, capsys: Capture) -> None:
     """Without headers or an accepted key, for instance; after a removal, all is done."""
     shutil.rmtree(host.root / "lib/modules" / RELEASE / "updates")
     (host.root / "lib/modules" / RELEASE / "modules.dep").unlink()
@@ -214,14 +214,14 @@ def test_kernel_that_nodrop_is_not_installed_for(host: Host, capsys: Capture) ->
     assert host.ran == []
 
 
-def test_udev_comes_before_the_services(host: Host) -> None:
+def test_udev_comes_before_the_services(host: VpnHost) -> None:
     """Until it has handled tun, only root can open /dev/net/tun."""
     write(host.root / "run/udev/control")
     assert main(["-q", "reload", "--yes"]) == 0
     assert [line.split()[0] for line in host.ran[-3:]] == ["modprobe", "udevadm", "systemctl"]
 
 
-def test_module_that_cannot_be_read(host: Host, capsys: Capture) -> None:
+def test_module_that_cannot_be_read(host: VpnHost, capsys: Capture) -> None:
     """It is not known to be the loaded one."""
     write(host.root / f"lib/modules/{RELEASE}/updates/dkms/tun.ko", "cut off")
     assert main(["-q", "reload", "--yes"]) == 1
@@ -230,7 +230,7 @@ def test_module_that_cannot_be_read(host: Host, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_only_one_at_a_time(host: Host, killed: bool) -> None:
+def test_only_one_at_a_time(host: VpnHost, killed: bool) -> None:
     """The script goes on if its caller is killed; what it starts does not keep it locked."""
     files = [host.root / name for name in ("run/nodrop-reload.sh", reload.LOG, "waits", "daemon")]
     log, waits, daemon = files[1:]
@@ -277,7 +277,7 @@ def can_lock(file: Path) -> bool:
     return False
 
 
-def test_what_cannot_be_started_again(host: Host) -> None:
+def test_what_cannot_be_started_again(host: VpnHost) -> None:
     host.open(90, "kvm", "0::/machine.slice/machine-qemu-1-web.scope\n")
     assert main(["reload", "--yes"]) == 1
     assert main(["reload", "--dry-run"]) == 1
@@ -299,7 +299,7 @@ def test_what_cannot_be_started_again(host: Host) -> None:
 )
 @pytest.mark.parametrize("depends", [False, True])
 def test_units_that_systemd_cannot_start_again(
-    host: Host, properties: dict[str, str], depends: bool
+    host: VpnHost, properties: dict[str, str], depends: bool
 ) -> None:
     """Neither a service with a device nor what stops with one; the administrator's commands can."""
     write(host.root / "units")
@@ -315,7 +315,7 @@ def test_units_that_systemd_cannot_start_again(
     assert host.ran == [*stops, "vpn a", *UNLOAD, *LOAD, *starts, "vpn b"]
 
 
-def test_units_that_systemd_does_not_know(host: Host) -> None:
+def test_units_that_systemd_does_not_know(host: VpnHost) -> None:
     write(host.root / "units")
     assert main(["reload", "--yes"]) == 1
     programs(host.root / "bin", {"systemctl": "exit 1"})
@@ -323,7 +323,7 @@ def test_units_that_systemd_does_not_know(host: Host) -> None:
     assert host.ran == []
 
 
-def test_running_units_that_stop_with_a_service(host: Host, capsys: Capture) -> None:
+def test_running_units_that_stop_with_a_service(host: VpnHost, capsys: Capture) -> None:
     write(host.root / "units")
     host.unit("openvpn@a.service", RequiredBy="off.service web.service", BoundBy="web.service")
     host.unit("web.service", ConsistsOf="-part.service openvpn@a.service")
@@ -341,7 +341,7 @@ def test_running_units_that_stop_with_a_service(host: Host, capsys: Capture) -> 
     ]
 
 
-def test_units_that_need_a_device(host: Host, capsys: Capture) -> None:
+def test_units_that_need_a_device(host: VpnHost, capsys: Capture) -> None:
     """It goes with the module, of which the service with the device has its own units."""
     host.devices = [link("tun-a"), link("tun1", netns="blue")]
     host.unit("sys-subsystem-net-devices-tun\\x2da.device", BoundBy="bound.service other.service")
@@ -364,7 +364,7 @@ def test_units_that_need_a_device(host: Host, capsys: Capture) -> None:
     assert len(answer(capsys, "reload", "--dry-run")["ends"]) == 1
 
 
-def test_refusals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(host: VpnHost, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["reload"]) == 2, "stdin is no terminal"
     host.devices = [link("tap0", persist=True)]
     assert main(["reload", "--yes"]) == 1

@@ -37,7 +37,7 @@ OFF = ["options tun nodrop=0", "options nodrop_tun nodrop=0"]
 Capture = pytest.CaptureFixture[str]
 
 
-class Host:
+class FakeHost:
     """A machine with devices: name -> whether backpressure is on; None: the stock driver."""
 
     def __init__(self, root: Path) -> None:
@@ -78,8 +78,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    made = FakeHost(tmp_path)
     monkeypatch.setattr(ethtool, "driver", made.driver)
     monkeypatch.setattr(ethtool, "private_flags", made.flags)
     monkeypatch.setattr(ethtool, "set_private_flag", made.set_flag)
@@ -99,7 +99,7 @@ def flag(name: str, on: str) -> str:
     return f"ethtool --set-priv-flags {name} nodrop {on}"
 
 
-def test_now(host: Host, capsys: Capture) -> None:
+def test_now(host: FakeHost, capsys: Capture) -> None:
     """Also if the value is the same: the device must not follow the default any more."""
     host.devices["tun2"] = None
     off = ("backpressure", "off")
@@ -118,7 +118,7 @@ def test_now(host: Host, capsys: Capture) -> None:
     assert main(["set", "--now", "tun2", "backpressure", "on"]) == 4
 
 
-def test_kept_settings(host: Host, capsys: Capture) -> None:
+def test_kept_settings(host: FakeHost, capsys: Capture) -> None:
     """A missing device, a pattern, the order of settings, and a setting that is kept already."""
     assert main(["set", "vnet*", "tun7", "backpressure", "off"]) == 0
     assert host.rules == ["vnet* off", "tun7 off"]
@@ -141,7 +141,7 @@ def test_kept_settings(host: Host, capsys: Capture) -> None:
     assert host.devices == {"tun0": False, "tap1": False}
 
 
-def test_settings_without_effect_are_refused(host: Host, capsys: Capture) -> None:
+def test_settings_without_effect_are_refused(host: FakeHost, capsys: Capture) -> None:
     """A stock driver that stays, and a pattern that matches nothing and is not kept."""
     assert main(["set", "--now", "tun0", "z*", "backpressure", "off"]) == 1
     assert host.devices["tun0"] is True
@@ -154,7 +154,7 @@ def test_settings_without_effect_are_refused(host: Host, capsys: Capture) -> Non
     assert host.rules == ["vnet* on"]
 
 
-def test_printed_commands_do_the_same(host: Host, capsys: Capture) -> None:
+def test_printed_commands_do_the_same(host: FakeHost, capsys: Capture) -> None:
     rules = host.root / "etc/udev/rules.d"
     assert main(["set", "a", "backpressure", "on"]) == 0
     assert main(["set", "--dry-run", "b*", "c", "backpressure", "off"]) == 0
@@ -190,12 +190,12 @@ def test_printed_commands_do_the_same(host: Host, capsys: Capture) -> None:
         "sixteencharacter backpressure on",
     ],
 )
-def test_usage(host: Host, words: str) -> None:
+def test_usage(host: FakeHost, words: str) -> None:
     assert main(["set", *words.split()]) == 2
     assert host.rules == []
 
 
-def test_rules_that_nothing_applies(host: Host) -> None:
+def test_rules_that_nothing_applies(host: FakeHost) -> None:
     assert main(["set", "lo", "backpressure", "off"]) == 1, "it is no TUN"
     (host.root / "usr/sbin/ethtool").unlink()
     assert main(["set", "tun0", "backpressure", "off"]) == 1
@@ -210,7 +210,7 @@ def test_rules_that_nothing_applies(host: Host) -> None:
     assert (host.devices["tun0"], host.rules) == (True, [])
 
 
-def test_foreign_rules_stay(host: Host) -> None:
+def test_foreign_rules_stay(host: FakeHost) -> None:
     text = f"{settings.HEAD}\n# mine\n"
     theirs = write(host.root / "etc/udev/rules.d/80-nodrop.rules", text)
     assert main(["set", "tun0", "backpressure", "off"]) == 0
@@ -221,7 +221,9 @@ def test_foreign_rules_stay(host: Host) -> None:
 
 
 @pytest.mark.parametrize(("theirs", "set_to", "kept"), [("0", "on", True), ("N", "off", False)])
-def test_defaults_beside_foreign_files(host: Host, theirs: str, set_to: str, kept: bool) -> None:
+def test_defaults_beside_foreign_files(
+    host: FakeHost, theirs: str, set_to: str, kept: bool
+) -> None:
     """As docs/monitoring.md recommends; modprobe reads nodrop's file last."""
     write(host.root / PARAMETER, theirs)
     text = f"# mine\noptions tap guard_ms=5000\noptions tun nodrop={theirs} x=y\n"
@@ -236,7 +238,7 @@ def test_defaults_beside_foreign_files(host: Host, theirs: str, set_to: str, kep
     assert file.read_text() == text
 
 
-def test_concurrent_commands(host: Host) -> None:
+def test_concurrent_commands(host: FakeHost) -> None:
     names = [f"tun{number}" for number in range(8)]
     rules = Rules(host.root)
     threads = [threading.Thread(target=rules.keep, args=([name], True)) for name in names]
@@ -249,7 +251,7 @@ def test_concurrent_commands(host: Host) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(errno.ENODEV, 1), (errno.EOPNOTSUPP, 4)])
 def test_device_vanishes_or_changes_its_driver(
-    host: Host, capsys: Capture, number: int, status: int
+    host: FakeHost, capsys: Capture, number: int, status: int
 ) -> None:
     host.devices["tun2"] = True
     host.refused["tun2"] = number
@@ -259,7 +261,7 @@ def test_device_vanishes_or_changes_its_driver(
 
 @pytest.mark.parametrize(("user", "says"), [(0, "EPERM"), (1000, "as root")])
 def test_refusals_name_the_error_to_root(
-    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: Capture, user: int, says: str
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: Capture, user: int, says: str
 ) -> None:
     """Root lacks no permission: SELinux, a container or 'chattr +i' refuses."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -277,7 +279,7 @@ def test_refusals_name_the_error_to_root(
 
 
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "e\x1b[31mx"])
-def test_printed_commands_are_quoted(host: Host, capsys: Capture, name: str) -> None:
+def test_printed_commands_are_quoted(host: FakeHost, capsys: Capture, name: str) -> None:
     host.devices[name] = True
     assert main(["set", "--now", "--dry-run", name, "backpressure", "off"]) == 0
     assert capsys.readouterr().out == flag(quote(name), "off") + "\n"
@@ -285,7 +287,7 @@ def test_printed_commands_are_quoted(host: Host, capsys: Capture, name: str) -> 
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_default_off_and_on(host: Host, capsys: Capture) -> None:
+def test_default_off_and_on(host: FakeHost, capsys: Capture) -> None:
     parameter = write(host.root / PARAMETER, "Y\n")
     data = answer(capsys, "set", "--default", "--dry-run", "backpressure", "off")
     assert data["actions"] == [
@@ -309,7 +311,7 @@ def test_default_off_and_on(host: Host, capsys: Capture) -> None:
     assert parameter.read_text().strip() == "1"
 
 
-def test_default_of_a_driver_beside_the_built_in_one(host: Host, capsys: Capture) -> None:
+def test_default_of_a_driver_beside_the_built_in_one(host: FakeHost, capsys: Capture) -> None:
     write(host.root / "sys/class/misc/tun/dev", "10:200\n")
     parameter = write(host.root / "sys/module/nodrop_tun/parameters/nodrop", "Y\n")
     write(host.file, f"{settings.HEAD}\n{OFF[0]}\n")  # that of a kernel with another tun
@@ -325,7 +327,7 @@ def test_default_of_a_driver_beside_the_built_in_one(host: Host, capsys: Capture
     assert not host.file.exists()
 
 
-def test_default_for_the_next_load_only(host: Host) -> None:
+def test_default_for_the_next_load_only(host: FakeHost) -> None:
     updates = host.root / "lib/modules" / RELEASE / "updates/dkms"
     write(updates / "tun.ko.xz")
     for word in ("on", "off"):
@@ -350,7 +352,7 @@ def test_default_for_the_next_load_only(host: Host) -> None:
         b"options tun \xff\n",
     ],
 )
-def test_foreign_modprobe_file_stays(host: Host, text: bytes) -> None:
+def test_foreign_modprobe_file_stays(host: FakeHost, text: bytes) -> None:
     write(host.root / PARAMETER, "Y")
     write(host.file, text)
     for word in ("on", "off"):
@@ -358,12 +360,12 @@ def test_foreign_modprobe_file_stays(host: Host, text: bytes) -> None:
     assert host.file.read_bytes() == text
 
 
-def test_the_livepatch_has_no_default(host: Host) -> None:
+def test_the_livepatch_has_no_default(host: FakeHost) -> None:
     (host.root / "sys/kernel/livepatch/nodrop_live").mkdir(parents=True)
     assert main(["set", "--default", "backpressure", "off"]) == 4
 
 
-def test_unwritable_files(host: Host) -> None:
+def test_unwritable_files(host: FakeHost) -> None:
     (host.root / "etc").mkdir()
     (host.root / "etc/modprobe.d").symlink_to("/proc/1/nosuch")
     made = Default(BACKPRESSURE, host.root, RELEASE)
@@ -374,14 +376,14 @@ def test_unwritable_files(host: Host) -> None:
     assert not (host.root / PARAMETER).exists(), "an unloaded module gets no file"
 
 
-def test_file_system_without_locks(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = OSError(errno.ENOLCK, "No locks available")
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=refused))
     assert main(["set", "tun0", "backpressure", "off"]) == 1
     assert (host.devices["tun0"], host.rules) == (True, [])
 
 
-def test_lock(host: Host, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_lock(host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """Only root can open it: who can open a file can lock it for ever."""
     monkeypatch.setattr(settings, "LOCK_S", 0.1)
     with settings.locked(host.file, host.root):
@@ -405,7 +407,7 @@ def test_pattern_that_python_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not device(recorded("spaces"), "tun0").named(["[z-a]"])
 
 
-def test_stall_ms(host: Host, capsys: Capture) -> None:
+def test_stall_ms(host: FakeHost, capsys: Capture) -> None:
     """Together with the other default in one file."""
     parameter = write(host.root / "sys/module/nodrop/parameters/guard_ms", "1000\n")
     write(host.root / PARAMETER, "Y\n")
@@ -422,7 +424,7 @@ def test_stall_ms(host: Host, capsys: Capture) -> None:
     assert host.file.read_text().splitlines()[1:] == OFF
 
 
-def test_names_that_udev_spells_otherwise(host: Host, capsys: Capture) -> None:
+def test_names_that_udev_spells_otherwise(host: FakeHost, capsys: Capture) -> None:
     """A "!" in a name is a "/" in udev."""
     assert host.rules == []
     assert settings.can_keep("[!a]*")

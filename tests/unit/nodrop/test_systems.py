@@ -22,7 +22,7 @@ from nodrop.prometheus import collect
 Capture = pytest.CaptureFixture[str]
 
 
-class Machine:
+class IdleHost:
     """A machine of SYSTEMS with an idle TUN device."""
 
     def __init__(self, root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ BUILT_IN = ("Ubuntu 24.04", "Proxmox VE 9")
 def test_system(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    machine = Machine(tmp_path, name, monkeypatch)
+    machine = IdleHost(tmp_path, name, monkeypatch)
     assert modules.driver(tmp_path) == "stock"
     own = "tun stock, built in, vhost_net" if name in BUILT_IN else "tun stock, vhost_net"
     assert own in machine.status(capsys)
@@ -115,7 +115,7 @@ def test_system(
 def test_package_of_headers(
     name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = Machine(tmp_path, name, monkeypatch)
+    machine = IdleHost(tmp_path, name, monkeypatch)
     (tmp_path / "lib/modules" / machine.release / "build/Module.symvers").unlink()
     asked: list[str] = []
 

@@ -40,7 +40,7 @@ LOOPBACK = socket.if_nametoindex("lo")
 LOCAL = [ipaddress.ip_address(one) for one in ("127.0.0.1", "::1")]
 
 
-class Host:
+class EchoHost:
     """The recorded machine with nodrop's driver, and echo replies.
 
     Attributes:
@@ -81,8 +81,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host()
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EchoHost:
+    made = EchoHost()
     monkeypatch.setattr(command, "LOCK", tmp_path / "lock")
     monkeypatch.setattr(command, "read", lambda _: made.raw)
     monkeypatch.setattr(command, "_phase", made.phase)
@@ -95,7 +95,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def test_results(host: Host, capsys: Capture) -> None:
+def test_results(host: EchoHost, capsys: Capture) -> None:
     data = answer(capsys, *PEER, "--yes", "--tcp", "5001")
     phase = data["phases"][1]
     assert [one["backpressure"] for one in data["phases"]] == ["off", "on", "off"]
@@ -110,7 +110,7 @@ def test_results(host: Host, capsys: Capture) -> None:
     assert (phase["acked_mbit_per_s"], phase["offered_packets"]) == (None, 125_000)
 
 
-def test_bars(host: Host, capsys: Capture) -> None:
+def test_bars(host: EchoHost, capsys: Capture) -> None:
     host.trips = [1.0, None]
     assert main([*PEER, "--yes"]) == 0
     out, err = capsys.readouterr()
@@ -134,14 +134,14 @@ def test_bars(host: Host, capsys: Capture) -> None:
     ],
 )
 def test_wrong_arguments(
-    host: Host, words: tuple[str, ...], status: int, monkeypatch: pytest.MonkeyPatch
+    host: EchoHost, words: tuple[str, ...], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert main(words) == status
     assert host.switched == []
 
 
-def test_refusals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(host: EchoHost, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(status: int = 1) -> bool:
         return main([*PEER, "--yes"]) == status and host.switched == []
 
@@ -167,7 +167,7 @@ def test_refusals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_restores_after_signals(
-    host: Host, number: int, monkeypatch: pytest.MonkeyPatch, handlers: None
+    host: EchoHost, number: int, monkeypatch: pytest.MonkeyPatch, handlers: None
 ) -> None:
     """Also if another one arrives while it restores."""
     assert handlers is None
@@ -197,7 +197,7 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_interrupt_just_before_it_restores(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_just_before_it_restores(host: EchoHost, monkeypatch: pytest.MonkeyPatch) -> None:
     real = signal.signal
     sent: list[int] = []
 
@@ -215,7 +215,7 @@ def test_interrupt_just_before_it_restores(host: Host, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("\n", 1), ("", 1)])
 def test_asks(
-    host: Host, typed: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    host: EchoHost, typed: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     terminal = io.StringIO(typed)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -225,7 +225,7 @@ def test_asks(
     assert len(host.switched) == (0 if status else 4)
 
 
-def test_restores_after_errors(host: Host) -> None:
+def test_restores_after_errors(host: EchoHost) -> None:
     def fail(error: Exception) -> None:
         raise error
 
@@ -236,7 +236,7 @@ def test_restores_after_errors(host: Host) -> None:
         assert host.switched == [False, True]
 
 
-def test_deleted_device(host: Host) -> None:
+def test_deleted_device(host: EchoHost) -> None:
     """A new device may have its name: it must not be switched."""
 
     def delete() -> None:
