@@ -11,9 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hosts import NAME
-from schema import answer
-from test_doctor import (
+from doctor_changes import (
     FULL,
     NODROP_KERNEL,
     RECORDS,
@@ -25,6 +23,8 @@ from test_doctor import (
     owner,
     spaces,
 )
+from hosts import NAME
+from schema import answer
 
 from nodrop import cli, screen, start
 from nodrop.commands import doctor as command
