@@ -18,12 +18,13 @@ from nodrop.progress import Progress
 SHORT_S = 1.0
 """Length of a run, s: TCP starts, both classes arrive, and a busy machine sends some UDP."""
 
-CASES: dict[str, dict[str, list[int | float | str | bool]]] = {
+CASES: dict[str, scenario.Matrix] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
     "latency": {"qdisc": ["cake"]},
     "latency-rings": {"txqueuelen": [10]},
     "macvtap-beside": {"reader": ["read", "vhost"]},
     "macvtap-paths": {"path": ["wire", "sibling", "guest"], "reader": ["read", "vhost"]},
+    "multiflow": {"offloads": [True], "flows": [2]},
     "scale": {"queues": [4], "flows": [8]},
     "scale-sizes": {"payload": ["65000", "44x1472"]},
     "shaping": {"bottleneck": ["reader"], "qdisc": ["cake"]},
@@ -79,3 +80,15 @@ def test_a_short_run(name: str, tmp_path: Path) -> None:
         assert EXACT.get(name, {}).items() <= run.metrics.items()
         for metric, low in AT_LEAST.get(name, {}).items():
             assert run.metrics[metric] >= low
+
+
+def test_a_device_without_a_reader(tmp_path: Path) -> None:
+    """Stock drops, and upstream's flag blocks for good; nodrop drops once its guard has tripped."""
+    matrix: scenario.Matrix = {"device": ["tap"], "senders": [1], "txqueuelen": [5]}
+    chosen = replace(scenario.load("guard"), matrix=matrix, kernel=FLAVOUR)
+    runs = measured(chosen.with_length(1, SHORT_S), tmp_path / "run")
+    assert all(chosen.metrics.keys() <= run.metrics.keys() for run in runs)
+    stock, flag, ours = (run.metrics for run in runs)
+    assert stock["dropped"] > 0 == stock["multicast_not_released"]
+    assert flag["multicast_not_released"] > 0
+    assert ours["trips"] > 0 or ours["dropped"] == 0
