@@ -92,7 +92,8 @@ def measure(
     meta = {
         "schema": rundir.META_SCHEMA,
         "started": source.now_utc(),
-        **_identity(guests),
+        **_here(),
+        **_kernel(guests),
         "programs": programs.versions(scenarios),
         "guest": {"cpus": guests[variants[0]].cpus, "memory": MEMORY},
         "variants": [str(variant) for variant in variants],
@@ -168,14 +169,14 @@ def counting(run: Callable[..., GuestRun], release: str, package: str, build_id:
     return Guest(kernel, 1, boot)
 
 
-def _identity(guests: Mapping[Variant, Guest]) -> dict[str, Any]:
+def _here() -> dict[str, Any]:
+    return {"machine": source.describe_machine(), "source": source.describe_source()}
+
+
+def _kernel(guests: Mapping[Variant, Guest]) -> dict[str, Any]:
     kernels = [guest.kernel for guest in guests.values()]
     ids = dict.fromkeys(kernel["build_id"] for kernel in kernels)
-    return {
-        "machine": source.describe_machine(),
-        "kernel": {**kernels[0], "build_id": " ".join(ids)},
-        "source": source.describe_source(),
-    }
+    return {"kernel": {**kernels[0], "build_id": " ".join(ids)}}
 
 
 def continue_run(out: Path, progress: Progress) -> None:
@@ -193,19 +194,13 @@ def continue_run(out: Path, progress: Progress) -> None:
             "Start the demo again; only runs of 'nodrop-lab bench' can be continued.",
         )
     made = rundir.made(out, runs)
-    kernel = next(iter(scenarios.values())).kernel
-    guests = _ensure_guests(kernel, variants, meta.get("old", ""), progress)
-    now = _identity(guests)
-    if wrong := [
-        f"{part} {name}" for part, name in SAME if meta[part].get(name) != now[part].get(name)
-    ]:
-        raise NodropError(
-            f"Cannot continue {out}: {', '.join(wrong)} changed.",
-            "Measure again, into another directory.",
-        )
+    _refuse_other(meta, _here(), out)
     if made == len(runs):
         progress.note(f"All {rundir.pairs(runs)} pairs are complete already.")
         return
+    kernel = next(iter(scenarios.values())).kernel
+    guests = _ensure_guests(kernel, variants, meta.get("old", ""), progress)
+    _refuse_other(meta, _kernel(guests), out)
     try:
         rundir.truncate(out, rundir.in_complete_pairs(runs, made))
         meta["continued"].append(source.now_utc())
@@ -213,6 +208,23 @@ def continue_run(out: Path, progress: Progress) -> None:
     except OSError as error:
         raise rundir.unwritable(out, error) from error
     _run(guests, runs, out, progress)
+
+
+def _refuse_other(meta: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
+    """Refuse to continue what was measured elsewhere, or of something else.
+
+    Raises:
+        NodropError: one of SAME in ``now`` differs from the metadata.
+    """
+    if wrong := [
+        f"{part} {name}"
+        for part, name in SAME
+        if part in now and meta[part].get(name) != now[part].get(name)
+    ]:
+        raise NodropError(
+            f"Cannot continue {out}: {', '.join(wrong)} changed.",
+            "Measure again, into another directory.",
+        )
 
 
 def _run(guests: Mapping[Variant, Guest], runs: list[Job], out: Path, progress: Progress) -> None:

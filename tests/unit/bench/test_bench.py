@@ -436,9 +436,10 @@ def test_incomplete_line_is_dropped(guest: FakeGuest) -> None:
     assert guest.results == PLANNED
 
 
-@pytest.mark.parametrize("runs", [5, -1])
 @pytest.mark.parametrize(
-    ("part", "name"), [("kernel", "build_id"), ("source", "digest"), ("machine", "cpu")]
+    ("part", "name", "runs"),
+    [("kernel", "build_id", 5)]
+    + [(*of, runs) for of in (("source", "digest"), ("machine", "cpu")) for runs in (5, -1)],
 )
 def test_changed_identity_is_not_continued(
     part: str, name: str, runs: int, guest: FakeGuest
@@ -471,7 +472,16 @@ def test_demo_is_not_continued(guest: FakeGuest) -> None:
 
 def test_data_are_never_overwritten(guest: FakeGuest) -> None:
     assert guest.bench() == 0
+    guest.ran.clear()
     assert guest.bench() == 1
+    assert guest.ran == []
+
+
+def test_nothing_is_built_for_a_complete_run(
+    guest: FakeGuest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert guest.bench() == 0
+    monkeypatch.setattr(session, "ensure_kernel", Mock(side_effect=AssertionError))
     assert guest.resume() == 0
     assert guest.ran == []
 
