@@ -33,7 +33,7 @@ CALM_S = 0.3
 MOST_CHANGING_S = 3.0
 """Time after which it is replaced although the device still changes, seconds."""
 RETRY_S = 5.0
-"""Time after which kept settings that could not be read are read again, seconds."""
+"""Time after which kept settings that could not be read are read again, and not before, seconds."""
 _LINE = re.compile(rf"(?P<kind>{KIND}|off) (?P<pattern>\S+)")
 _INACTIVE = 3
 """Exit status of 'systemctl is-active'; others are its own failures."""
@@ -134,12 +134,13 @@ def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:
     QdiscRules(root).read()
     due: dict[int, float] = {}
     latest: dict[int, float] = {}
-    failure = ""
+    failure, retry = "", 0.0
 
     def postpone(indexes: Iterable[int]) -> None:
         now = time.monotonic()
         for index in indexes:
-            due[index] = min(now + CALM_S, latest.setdefault(index, now + MOST_CHANGING_S))
+            calm = min(now + CALM_S, latest.setdefault(index, now + MOST_CHANGING_S))
+            due[index] = max(calm, retry)
 
     with Events() as events, Requests() as requests:
         postpone(_all(requests))
@@ -162,8 +163,8 @@ def keep(log: Callable[[str], None], root: Path = Path("/")) -> None:
             except NodropError as error:
                 if str(error) != failure:
                     log(str(error))
-                failure = str(error)
-                due.update(dict.fromkeys(calm, time.monotonic() + RETRY_S))
+                failure, retry = str(error), time.monotonic() + RETRY_S
+                due.update(dict.fromkeys([*calm, *due], retry))
             else:
                 failure = ""
                 _give(requests, calm, kept, log)

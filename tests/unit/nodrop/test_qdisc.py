@@ -269,20 +269,38 @@ def test_service_does_not_wait_for_ever(
         assert next(kernel._states, None) == "noqueue", "events are left"
 
 
-def test_settings_that_cannot_be_read_for_a_moment(
-    service: KeepQdiscs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The device keeps waiting for them."""
-    read, failed = QdiscRules.read, list[int]()
+def cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let the next reads fail but the one at the start; return when the file is read."""
+    read, times = QdiscRules.read, list[float]()
 
     def fail(file: QdiscRules) -> dict[str, bool]:
-        failed.append(1)
-        if 1 < len(failed) < 5:  # the first is that of the start
+        times.append(time.monotonic())
+        if 1 < len(times) < 5:
             raise NodropError("It cannot be read.")
         return read(file)
 
     monkeypatch.setattr(QdiscRules, "read", fail)
+    return times
+
+
+def test_settings_that_cannot_be_read_for_a_moment(
+    service: KeepQdiscs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device keeps waiting for them."""
+    cannot_be_read(monkeypatch)
     monkeypatch.setattr(qdisc, "RETRY_S", 0.01)
     with closing(FakeRtnetlink("noqueue")) as kernel:
         assert service.run(kernel) == ["fq_codel"]
     assert service.log[:-1] == ["It cannot be read."], "once"
+
+
+def test_events_do_not_make_it_read_again(
+    service: KeepQdiscs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=0.01)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    times = cannot_be_read(monkeypatch)
+    with closing(FakeRtnetlink(*["noqueue"] * 2000)) as kernel:
+        assert service.run(kernel) == ["fq_codel"]
+    assert len(times) == 5
+    assert min(b - a for a, b in itertools.pairwise(times[1:])) >= qdisc.RETRY_S
