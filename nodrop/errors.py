@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -106,15 +105,3 @@ def deferred() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def guarded(program: Callable[[], int]) -> int:
-    """Run a program's main function, and return its exit status or that of its error."""
-    interrupt_on_signals()
-    try:
-        return program()
-    except NodropError as error:
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        return INTERRUPTED

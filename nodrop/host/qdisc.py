@@ -92,7 +92,7 @@ class QdiscRules:
 
     def obstacle(self) -> str:
         """Return why new devices get no kept qdisc: "netns", "disabled" or "dead"; "": unknown."""
-        if elsewhere():
+        if settings.elsewhere():
             return "netns"
         if not (enabled := self.service()):
             return "" if enabled is None else "disabled"
@@ -104,17 +104,9 @@ def kind_for(link: Link) -> str:
     return "mq" if link.tx_queues > 1 else KIND
 
 
-def elsewhere() -> bool:
-    """Return whether this is not the machine's own network namespace, as far as that is known."""
-    with suppress(OSError):
-        own, first = (os.stat(f"/proc/{who}/ns/net") for who in ("self", "1"))
-        return own.st_ino != first.st_ino
-    return False
-
-
 def require_here() -> None:
     """Raise UnsupportedError in a network namespace whose devices do not get kept qdiscs."""
-    if elsewhere():
+    if settings.elsewhere():
         raise UnsupportedError(
             "Qdiscs are kept in the machine's own network namespace only.",
             "Use 'nodrop set --now DEV qdisc fq_codel'.",

@@ -360,6 +360,14 @@ def rule(pattern: str, on: bool) -> str:
     return _RULE.format(pattern, ETHTOOL, before, ETHTOOL, value)
 
 
+def elsewhere(root: Path = Path("/")) -> bool:
+    """Return whether this is not the machine's own network namespace, as far as that is known."""
+    with suppress(OSError):
+        own, first = (os.stat(root / f"proc/{who}/ns/net") for who in ("self", "1"))
+        return own.st_ino != first.st_ino
+    return False
+
+
 class Rules:
     """The file with the rules. If several match a device, the last one applies.
 
@@ -387,10 +395,8 @@ class Rules:
         """Return why no rule is applied: "udev", "netns" or "ethtool"; "": rules are applied."""
         if not (self._root / "run/udev/control").exists():
             return "udev"
-        with suppress(OSError):
-            own, first = (os.stat(self._root / f"proc/{who}/ns/net") for who in ("self", "1"))
-            if own.st_ino != first.st_ino:
-                return "netns"
+        if elsewhere(self._root):
+            return "netns"
         return "" if (self._root / ETHTOOL[1:]).exists() else "ethtool"
 
     @property

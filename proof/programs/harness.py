@@ -598,3 +598,35 @@ def all_arrive(reader: VhostClient, offered: int) -> None:
     soon(lambda: missing() <= 0, "packets are lost or stuck")
     equal(missing(), 0, "packets missing")
     equal(dropped(), 0, "packets dropped")
+
+
+def swap_backend(reader: VhostClient) -> None:
+    """Let vhost-net leave its device and come back, again and again."""
+    for _ in range(15):
+        time.sleep(0.01)
+        reader.detach()
+        time.sleep(0.005)
+        reader.attach()
+
+
+def taken_and_put_back(
+    device: TunDevice, reader: VhostClient, slots: int, fill: Callable[[], object]
+) -> None:
+    """Let vhost-net take a batch for few buffers, and leave: the rest comes back in order.
+
+    Args:
+        reader: a client with so many slots.
+        fill: waits until the device's ring is full.
+    """
+    count = 400
+    reader.order("pause")
+    reader.detach()
+    sender = Sender(count)
+    fill()
+    reader.attach()
+    soon(lambda: link_counters(NAME).tx_packets == slots, "the guest got nothing")
+    reader.detach()
+    numbers = [read_number(device) for _ in range(count - slots)]
+    equal(numbers, list(range(slots, count)), "packets after vhost-net detached")
+    check(sender.finished(5), "the sender hangs")
+    equal(dropped(), 0, "packets dropped")

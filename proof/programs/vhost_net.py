@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from harness import (
@@ -23,10 +22,11 @@ from harness import (
     equal,
     flood,
     mq,
-    read_number,
     run,
     soon,
     start_senders,
+    swap_backend,
+    taken_and_put_back,
     tun,
     until_stopped,
 )
@@ -48,31 +48,15 @@ def case_swap_under_load() -> None:
     with tun(5, flags=IFF_TAP) as device, client(device, work_ns=SLOW_NS) as reader:
         with flood(2, direct=True) as sent:
             until_stopped()
-            for _ in range(15):
-                time.sleep(0.01)
-                reader.detach()
-                time.sleep(0.005)
-                reader.attach()
+            swap_backend(reader)
         all_arrive(reader, sent.offered)
         equal(counters()["guard_trips"], 0, "guard trips")
         equal(counters()["drop_foreign"], 0, "drops due to an unaware consumer")
 
 
 def case_what_was_taken_comes_back_in_order() -> None:
-    packets = 400
     with tun(100, flags=IFF_TAP) as device, client(device, slots=SLOTS) as reader:
-        reader.order("pause")
-        reader.detach()
-        sender = Sender(packets)
-        until_stopped()
-        # It takes a batch from the full ring, but has few buffers.
-        reader.attach()
-        soon(lambda: link_counters(NAME).tx_packets == SLOTS, "the guest got nothing")
-        reader.detach()
-        numbers = [read_number(device) for _ in range(packets - SLOTS)]
-        equal(numbers, list(range(SLOTS, packets)), "packets after vhost-net detached")
-        check(sender.finished(5), "the sender hangs")
-        equal(dropped(), 0, "packets dropped")
+        taken_and_put_back(device, reader, SLOTS, until_stopped)
 
 
 def case_detached_queue_is_closed() -> None:

@@ -16,7 +16,7 @@ from guestlib.environment import LEAST_S, Environment, GuestError, prepare_syste
 from lab.variant import OURS, Variant
 from proof.commands import add_sweep_options
 from proof.sweep.oracle import Oracle, Result, Violation, comparable, compare
-from proof.sweep.readers import EVENTS, NEEDS_READER, Readers, Tally
+from proof.sweep.readers import EVENTS, NEEDS_READER, Background, Readers, Tally
 from proof.sweep.rows import Row, choose, parse, shrink
 from proof.sweep.senders import KINDS, RowSender
 from proof.sweep.topology import Bystander, Dut, Lab, laboratory
@@ -44,29 +44,6 @@ def loaded(driver: str) -> Iterator[None]:
     drivers.load([*tap_modules(tap)[:5], *modules(variant, variant)[1:]])
     yield
     drivers.unload()
-
-
-class _Flood:
-    def __init__(self, sender: RowSender, count: int) -> None:
-        self._sender, self._count = sender, count
-        self.stop = False
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while self._sender.sent < self._count and not self.stop:
-                self._sender.send()
-        except BaseException as error:
-            self.error = error
-
-    def ended(self) -> bool:
-        return not self._thread.is_alive()
-
-    def end(self) -> None:
-        self.stop = True
-        self._thread.join(LEAST_S)
 
 
 class Sweep:
@@ -158,7 +135,13 @@ class Sweep:
     @staticmethod
     def _flood(row: Row, sender: RowSender, oracle: Oracle, event: Callable[[], None]) -> None:
         count = FLOOD + min(row.slots, FLOOD_MOST)
-        flood = _Flood(sender, count)
+        stop = threading.Event()
+
+        def send() -> None:
+            while sender.sent < count and not stop.is_set():
+                sender.send()
+
+        flood = Background(send)
         try:
             if not wait_until(lambda: sender.sent > count // 2 or flood.ended()):
                 raise Violation(f"the sender is blocked: {oracle.state()}")
@@ -168,7 +151,8 @@ class Sweep:
             if flood.error:
                 raise flood.error
         finally:
-            flood.end()
+            stop.set()
+            flood.join(LEAST_S)
 
 
 def run_all(

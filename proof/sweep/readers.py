@@ -342,6 +342,25 @@ RESTS = 50
 """Packets after which the slow reader of a second queue sleeps."""
 
 
+class Background(threading.Thread):
+    """A daemon thread that runs a function at once; ``error`` is what the function has raised."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._function = function
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> bool:
+        return not self.is_alive()
+
+
 class InThread:
     """A loop in a thread; create it in the main thread, which installs its signal handler."""
 
@@ -349,15 +368,7 @@ class InThread:
         self._loop = loop
         # The handler only interrupts system calls.
         signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run()
-        except BaseException as error:
-            self.error = error
+        self._thread = Background(loop.run)
 
     def stop(self) -> None:
         """Stop the loop.
@@ -372,13 +383,13 @@ class InThread:
             # Repeatedly: a signal just before a system call does not interrupt it.
             if self._thread.is_alive() and self._thread.ident:
                 signal.pthread_kill(self._thread.ident, signal.SIGUSR1)
-            return not self._thread.is_alive()
+            return self._thread.ended()
 
         if not wait_until(ended):
             raise GuestError("a reader cannot be stopped")
         os.close(self._loop.bell)
-        if self.error:
-            raise GuestError(f"a reader ended: {self.error!r}")
+        if self._thread.error:
+            raise GuestError(f"a reader ended: {self._thread.error!r}")
 
 
 class InProcess:

@@ -125,7 +125,7 @@ def test_alternative_name(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: C
 
 def test_another_network_namespace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service does not give its devices kept qdiscs; a kept one can be forgotten."""
-    monkeypatch.setattr(qdisc, "elsewhere", lambda: True)
+    monkeypatch.setattr(settings, "elsewhere", lambda: True)
     assert main(["set", "vnet0", *ON]) == 4
     assert main(["set", "--dry-run", "vnet0", "qdisc", "off"]) == 4
     assert not (root / qdisc.FILE).exists()
