@@ -121,8 +121,13 @@ def report(program: str, error: NodropError, words: Sequence[str] | None = None)
 
         texts = {"message": error.message, "hint": error.hint or None}
         data = {"schema": SCHEMA, "error": {**texts, "status": error.status}}
-        # A byte of a name that is not UTF-8 becomes \\xff.
-        print(re.sub(r"\\udc([89a-f][0-9a-f])", r"\\\\x\1", json.dumps(data)), file=sys.stderr)
+
+        def escaped(match: re.Match[str]) -> str:
+            return rf"\\x{match[1]}" if match[1] else match[0]
+
+        # A byte of a name that is not UTF-8 becomes \\xff; a backslash is \\ already.
+        text = re.sub(r"\\(?:udc([89a-f][0-9a-f])|\\)", escaped, json.dumps(data))
+        print(text, file=sys.stderr)
     else:
         from nodrop.screen import clean_lines
 

@@ -105,9 +105,10 @@ def test_usage_errors_are_objects_too(line: str, capsys: Capture) -> None:
 def test_error_with_a_name_that_is_not_utf8(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(common, "read", Mock(side_effect=NodropError("No t\udcff\x1b\\u.")))
+    error = NodropError(r"No \udc80" "\udcff\x1b\\u.")
+    monkeypatch.setattr(common, "read", Mock(side_effect=error))
     assert cli.main(["-j", "status"]) == 1
-    assert json.loads(capsys.readouterr().err)["error"]["message"] == "No t\\xff\x1b\\u."
+    assert json.loads(capsys.readouterr().err)["error"]["message"] == "No \\udc80\\xff\x1b\\u."
 
 
 def test_without_a_command_it_is_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
