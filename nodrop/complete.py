@@ -126,8 +126,8 @@ class _Line:
                 self._enter(action.choices[word])
 
     def _command(self, word: str) -> None:
-        if word == "help":
-            self._positionals = [_COMMAND]
+        if "help" in self.typed:
+            self._positionals = [_COMMAND] * (word == "help")
             return
         for action in cli.parser(cli.command_of(word))._actions:
             if isinstance(action, argparse._SubParsersAction):

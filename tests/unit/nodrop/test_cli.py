@@ -178,6 +178,7 @@ def words(*typed: str) -> list[str]:
     [
         ("", [*(one.name for one in cli.NODROP.commands), "help"]),
         ("help to", ["top"]),
+        ("help set ", []),
         ("to", ["top"]),
         ("-j --color never to", ["top"]),
         ("fly ", []),
