@@ -116,6 +116,8 @@ def watch(arguments: argparse.Namespace) -> DropReport:
     target, _ = read_counters(name, where)
     files = Tracefs()
     files.open()
+    if kind == "bpftrace":
+        _require_bpftrace(files)
     with progress(arguments) as shown, ExitStack() as stack:
         file = None
         if arguments.write is not None:
@@ -171,6 +173,8 @@ def start_tracer(
     Raises:
         NodropError: no tracer works.
     """
+    if kind == "bpftrace":
+        _require_bpftrace(files)
     if kind != "tracefs" and tracers.bpftrace_available(files.root):
         ready_s = tracers.PATIENT_S if kind == "bpftrace" else tracers.READY_S
         try:
@@ -179,13 +183,16 @@ def start_tracer(
             if kind == "bpftrace":
                 raise
             note(f"{error.message} Using the kernel's trace events instead.")
-    elif kind == "bpftrace":
+    return _started(EventsTracer(files))
+
+
+def _require_bpftrace(files: Tracefs) -> None:
+    if not tracers.bpftrace_available(files.root):
         raise UnsupportedError(
             "bpftrace cannot be used: it is not installed, or the kernel has no type information "
             "(BTF).",
             "Install it (apt install bpftrace), or use no --tracer, --filter and --write.",
         )
-    return _started(EventsTracer(files))
 
 
 def _started(tracer: Tracer) -> Tracer:

@@ -23,7 +23,7 @@ from nodrop.commands.drops import DropReport, explained, start_tracer
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, settings
 from nodrop.host.counters import Counters
-from nodrop.trace import pcap, reasons
+from nodrop.trace import pcap, reasons, tracers
 from nodrop.trace.headers import Headers, Packet
 from nodrop.trace.reasons import Way
 from nodrop.trace.tracefs import EVENT, Tracefs, reason_names, resolve
@@ -177,6 +177,7 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Mock:
     made.name = "bpftrace"
     made.finish.return_value = Counted(Counter({FULL: 1}))
     monkeypatch.setattr("nodrop.commands.drops.start_tracer", lambda *_: made)
+    monkeypatch.setattr(tracers, "bpftrace_available", lambda _: True)
     monkeypatch.setattr(Tracefs, "open", lambda _: None)
     monkeypatch.setattr("nodrop.commands.drops.read_counters", lambda *_: (TARGET, NONE))
     monkeypatch.setattr(settings, "real_names", lambda _, names: names)
@@ -469,6 +470,16 @@ def test_file_needs_bpftrace(
     assert answer(capsys, "drops", "tun0", *words)["written_packets"] == 0
     assert used == ["bpftrace"]
     assert (tmp_path / "x").stat().st_size > 0
+
+
+def test_file_of_before_stays_without_bpftrace(
+    tracer: Mock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tracers, "bpftrace_available", lambda _: False)
+    file = write(tmp_path / "x", "packets")
+    assert cli.main(["-q", "drops", "tun0", "--seconds", "0.1", "--write", str(file)]) == 4
+    assert file.read_text() == "packets"
+    assert tracer.method_calls == []
 
 
 def test_lines_of_nodrops_tracepoints() -> None:
