@@ -286,8 +286,8 @@ def _drain(device: Device, address: Address, idle_ms: float) -> None:
     """Wait until an echo takes no longer than when idle, or twice that."""
     end = time.monotonic() + DRAIN_S
     while time.monotonic() < end:
-        (trip, *_) = round_trips(device.ifindex, address, INTERVAL_S)
-        if trip is not None and trip <= 2 * idle_ms:
+        trips = round_trips(device.ifindex, address, INTERVAL_S)
+        if any(trip is not None and trip <= 2 * idle_ms for trip in trips):
             break
 
 
