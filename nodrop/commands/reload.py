@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     done, log, interrupted = reload.run(plan.script(ROOT), _print(arguments), ROOT)
     if not done:
         raise NodropError(
-            "The modules were not all replaced, or a service did not start.",
+            "The modules were not all replaced, or a service does not run.",
             "\n".join(
                 [*log[-8:], f"The log: /{reload.LOG}. 'nodrop doctor' shows what is loaded."]
             ),

@@ -33,6 +33,8 @@ LOG = "var/log/nodrop/reload.log"
 STEP_TIMEOUT_S = 300
 """Of each step: systemd kills a service that does not stop after 90 seconds."""
 _UNLOAD_TRIES = 5
+_SETTLE_S = 2
+"""Time in which a service that systemd has just started may still fail, seconds."""
 _ROUTES = ("macvtap", "ipvtap")
 """Modules that use tap."""
 
@@ -70,6 +72,14 @@ replace || {{
 }}
 # Until udev has handled it, only root can open /dev/net/tun.
 [ ! -e {udev} ] || udevadm settle --timeout=60 9<&-{start}
+set -- {readers}
+[ $# = 0 ] || sleep {settle}
+for unit; do
+	systemctl is-active --quiet -- "$unit" 9<&- || {{
+		failed=1
+		echo "$unit is not active; see: systemctl status $unit"
+	}}
+done
 tun="the kernel's own"
 [ ! -e {modules}/{tun}/parameters/nodrop ] || tun=nodrop\\'s
 echo "tun is $tun now"
@@ -179,6 +189,10 @@ class Reload:
             load="".join(f"\n\t{line}" for line in loads),
             tun=tun,
             start="".join(f"\nstep {line} || failed=1" for line in start),
+            readers=shlex.join(
+                unit.name for unit in self.stopped if not (unit.obstacle or unit.needs)
+            ),
+            settle=_SETTLE_S,
         )
 
 

@@ -35,8 +35,9 @@ from nodrop.host.model import Device
 Capture = pytest.CaptureFixture[str]
 STUBS = {
     name: '[ "$1" != show ] || exec cat "$HOST/units"; M=$HOST/sys/module; '
+    '[ "$1" != is-active ] || { ! grep -qxF -e "$4" "$HOST/dead"; exit; }; '
     f'echo "{name} $*" >>"$HOST/ran"; '
-    f'! grep -q "^{name} " "$HOST/fails" || exit 1; {text}'
+    f'case "{name} $*" in "$(cat "$HOST/fails")"*) exit 1 ;; esac; {text}'
     for name, text in {
         "systemctl": "",
         "rmmod": 'rm -r "$M/$1"',
@@ -68,7 +69,8 @@ class VpnHost:
             with (folder / "modules.dep").open("a") as file:
                 file.write(f"updates/dkms/{name}.ko:\n")
         write(root / "note", NOTE + bytes.fromhex(NEW))
-        write(root / "fails")
+        write(root / "fails", "nothing")
+        write(root / "dead")
         write(root / "units")
         self.unit("openvpn@a.service")
         self.load("tun")
@@ -114,6 +116,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VpnHost:
     monkeypatch.setattr(procfs, "capable", lambda _: True)
     monkeypatch.setattr(reload, "_devices", lambda: made.devices)
     monkeypatch.setattr(reload, "_UNLOAD_TRIES", 1)
+    monkeypatch.setattr(reload, "_SETTLE_S", 0)
     return made
 
 
@@ -148,6 +151,7 @@ def test_in_a_unit_of_its_own(host: VpnHost) -> None:
         ("systemctl ", [STOP, *LOAD, START]),
         ("rmmod ", [STOP, UNLOAD[0], *LOAD, START]),
         ("modprobe ", [STOP, *UNLOAD, *LOAD, *LOAD, START]),
+        ("systemctl start", [STOP, *UNLOAD, *LOAD, START]),
     ],
 )
 def test_services_start_again_whatever_fails(
@@ -157,6 +161,21 @@ def test_services_start_again_whatever_fails(
     assert main(["-q", "reload", "--yes"]) == 1
     assert host.ran == ran
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_services_that_end_after_their_start(host: VpnHost, capsys: Capture) -> None:
+    """systemd calls one of Type=simple started as soon as it has forked."""
+    host.open(82, "vpn", "0::/system.slice/vpn.service\n")
+    host.unit("vpn.service", RequiredBy="once.service")
+    host.unit("once.service")
+    write(host.root / "dead", "once.service\n")
+    assert main(["-q", "reload", "--yes"]) == 0, "not one that has no device open"
+    host.load("tun")
+    write(host.root / "dead", "vpn.service\n")
+    assert main(["-q", "reload", "--yes"]) == 1
+    log = capsys.readouterr().err
+    assert "vpn.service is not active" in log
+    assert "openvpn@a.service is" not in log
 
 
 def test_programs_move_from_a_built_in_tun(host: VpnHost) -> None:
