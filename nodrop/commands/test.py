@@ -210,7 +210,8 @@ def _check(device: Device, address: Address, where: str | None) -> None:
     if netns.run_inside(where, through) != device.ifindex:
         raise NodropError(
             f"{address} is not routed through {device.name}.",
-            f"'ip route get {address}' shows its route. Name the peer's address in the tunnel.",
+            f"'ip route get {address}' shows its route. Name the peer's address in the tunnel; a "
+            "bridge's port cannot be tested.",
         )
 
 
