@@ -432,7 +432,7 @@ def device_holders(root: Path) -> list[Holder]:
 
 def users_of(holders: Iterable[Holder]) -> list[User]:
     return [
-        User(holder.name, holder.pid, procfs.cgroup(holder.cgroup, holder.guest))
+        User(clean(holder.name), holder.pid, procfs.cgroup(holder.cgroup, holder.guest))
         for holder in holders
     ]
 

@@ -306,6 +306,15 @@ def test_what_cannot_be_started_again(host: VpnHost) -> None:
     assert host.ran == [STOP, "vpn a", *UNLOAD, *LOAD, START, "vpn b", "vpn c"]
 
 
+def test_name_of_a_process_adds_no_line(host: Host, capsys: Capture) -> None:
+    """Any user may choose it."""
+    host.open(90, "a\nrm -r b\n", "0::/user.slice/x.scope\n")
+    assert main(["reload", "--yes"]) == 1
+    assert main(["reload", "--dry-run", "--stop", "vpn a", "--start", "vpn b"]) == 0
+    out, err = capsys.readouterr()
+    assert [line for line in (out + err).splitlines() if line.startswith("rm -r b")] == []
+
+
 @pytest.mark.parametrize(
     "properties",
     [
