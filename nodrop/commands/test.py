@@ -152,7 +152,7 @@ def _test(arguments: argparse.Namespace, raw: Raw, device: Device, address: Addr
                 with progress.step(f"Load {name}, backpressure {value}"):
                     _switch(where, device, value == "on")
                     phase = partial(_phase, arguments, device, address, idle["round_trip_p99_ms"])
-                measured = netns.run_inside(where, phase)
+                    measured = netns.run_inside(where, phase)
                 result = _result(raw, device, measured, tcp=bool(arguments.tcp))
                 phases.append({"backpressure": value, **result})
     finally:

@@ -110,6 +110,18 @@ def test_results(host: EchoHost, capsys: Capture) -> None:
     assert (phase["acked_mbit_per_s"], phase["offered_packets"]) == (None, 125_000)
 
 
+def test_progress_shows_the_phase_that_runs(host: EchoHost, capsys: Capture) -> None:
+    shown: list[str] = []
+
+    def show() -> None:
+        shown.append(capsys.readouterr().err.splitlines()[-1])
+
+    host.at_phase = show  # type: ignore[method-assign]
+    assert main([*PEER, "--yes"]) == 0
+    assert [line for line in shown if "done" in line] == []
+    assert [one in line for one, line in zip(command.PHASES, shown, strict=True)] == [True] * 3
+
+
 def test_bars(host: EchoHost, capsys: Capture) -> None:
     host.trips = [1.0, None]
     assert main([*PEER, "--yes"]) == 0
