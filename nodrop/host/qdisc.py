@@ -183,4 +183,6 @@ def _give(
                 log(f"{link.name}: {kind_for(link)} in place of noqueue")
         except OSError as error:
             if error.errno != errno.ENODEV:
-                log(f"{link.name if link else index}: not changed: {error.strerror}")
+                lacks = error.errno == errno.ENOENT
+                why = f"this kernel lacks sch_{KIND}" if lacks else error.strerror
+                log(f"{link.name if link else index}: not changed: {why}")

@@ -11,6 +11,7 @@ import os
 import time
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from schema import answer
@@ -256,6 +257,13 @@ def test_service_waits_until_a_device_is_calm(
     """libvirt sets noqueue, and may then delete the root qdisc and add a shaper."""
     with closing(FakeRtnetlink(*states)) as kernel:
         assert service.run(kernel) == wanted
+
+
+def test_service_on_a_kernel_without_the_qdisc(service: KeepQdiscs) -> None:
+    with closing(FakeRtnetlink("noqueue")) as kernel:
+        kernel.replace_root = Mock(side_effect=FileNotFoundError(2, "No"))  # type: ignore[method-assign]
+        service.run(kernel)
+    assert "fq_codel" in service.log[-1]
 
 
 def test_service_does_not_wait_for_ever(

@@ -306,7 +306,7 @@ def test_what_cannot_be_started_again(host: VpnHost) -> None:
     assert host.ran == [STOP, "vpn a", *UNLOAD, *LOAD, START, "vpn b", "vpn c"]
 
 
-def test_name_of_a_process_adds_no_line(host: Host, capsys: Capture) -> None:
+def test_name_of_a_process_adds_no_line(host: VpnHost, capsys: Capture) -> None:
     """Any user may choose it."""
     host.open(90, "a\nrm -r b\n", "0::/user.slice/x.scope\n")
     assert main(["reload", "--yes"]) == 1
