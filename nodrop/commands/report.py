@@ -24,7 +24,7 @@ from nodrop.host import kernel_log, modules
 from nodrop.host.model import Qdisc, device_json, host_json
 from nodrop.host.settings import BACKPRESSURE, STALL_MS, Default
 from nodrop.pseudonyms import Pseudonyms, without_paths
-from nodrop.screen import Screen, clean_lines
+from nodrop.screen import Screen, clean, clean_lines
 
 T = TypeVar("T")
 
@@ -229,7 +229,7 @@ def _lines(data: Mapping[str, Any], indent: str = "") -> Iterator[str]:
                 yield f"{indent}{key}:"
                 yield from _lines(item, f"{indent}  ")
         elif isinstance(value, str):
-            yield f"{indent}{key}: {value}"
+            yield f"{indent}{key}: {clean(value)}"
         else:
             yield f"{indent}{key}:"
             yield from (f"{indent}  {item}" for item in each)

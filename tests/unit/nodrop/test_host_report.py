@@ -62,6 +62,16 @@ def test_no_names_and_no_addresses(words: list[str], capsys: Capture) -> None:
         assert name in text
 
 
+def test_name_of_a_process_adds_no_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    data = json.loads(json.dumps(NAMED["record"]))
+    data["after"]["machine"]["holders"][0]["name"] = "a\nkernel: b"
+    monkeypatch.setattr(report, "record", lambda *_args, **_words: Record.from_json(data))
+    assert cli.main(["report", "--names"]) == 0
+    text = capsys.readouterr().out
+    assert "a kernel: b" in text
+    assert "kernel: b" not in text.splitlines()
+
+
 def test_content(capsys: Capture) -> None:
     found = answer(capsys, "report")
     host = {"distribution": "debian", "distribution_version": "13", "architecture": "x86_64"}
