@@ -195,7 +195,6 @@ def run_selftest(
     cases: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT_S,
-    cpus: int = 2,
 ) -> Report:
     """Run one test program in a guest of its own.
 
@@ -210,7 +209,6 @@ def run_selftest(
         [program, *cases],
         out=out,
         artifacts=artifacts,
-        cpus=cpus,
         timeout=timeout,
         env=env,
     )

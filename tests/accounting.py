@@ -13,8 +13,6 @@ SKIPS = (
     # program, flavour of the kernel, prefix of the reason
     ("qemu.py", "*", "there is no qemu-system-x86_64"),
     ("cmd_drops.py", "*", "no bpftrace, or the kernel has no types"),
-    # test_three_cpus has a guest of its own.
-    ("tun_trace.py", "*", "3 CPUs are needed"),
     # There, nodrop's tun and vhost_net need each other.
     ("vhost_net.py", "builtin", "beside a built-in tun"),
     ("cmd_status.py", "builtin", "beside a built-in tun"),

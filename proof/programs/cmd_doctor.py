@@ -223,19 +223,6 @@ def case_slow_link() -> None:
         check(delay["numbers"]["ring_wait_ms"] >= 20, f"a ring of a slow reader: {delay}")
 
 
-def case_trickle_that_never_trips_the_guard() -> None:
-    with parameter("guard_ms", "10000"), device(500) as tun, Reader(tun.fd, pause_s=PAUSE_S):
-        sender = Sender(10**7)
-        result = waits_for(
-            lambda result: severities(result, "delay") == {NAME: "warn"}, "no long delay"
-        )
-        sender.stop()
-        equal(severities(result, "guard-tripped"), {}, "within guard_ms")
-        delay = finding(result, "delay")
-        check(f"({os.getpid()})" in delay["cost"], f"the reader is not named: {delay}")
-        check(0 < delay["numbers"]["taken_packets_per_s"] <= 2 / PAUSE_S, f"rate: {delay}")
-
-
 def case_nothing_moves() -> None:
     with parameter("guard_ms", "0"), device(500):
         sender = Sender(10**7)

@@ -24,13 +24,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from command import NOBODY, ended, start
+from command import ended, start
 from harness import DEEP, HERE, NAME, THERE, Reader, check, drivers, each, equal, run, soon, tun
 
 from guestlib.environment import set_sysctls, time_limit
 from guestlib.namespaces import inside, namespaces
 from guestlib.process import ip_batch
-from guestlib.tundev import IFF_TAP, IFF_TUN, TunDevice, configure
+from guestlib.tundev import IFF_TUN, TunDevice, configure
 from lab.variant import Variant
 from nodrop.host import ethtool, netns
 
@@ -132,12 +132,6 @@ def case_measures_and_restores(on: bool) -> None:
         ethtool.set_private_flag(NAME, "nodrop", on)
         check_drops(measured(THERE, *QUICK))
         equal_flag(on)
-
-
-def case_tap() -> None:
-    with tunnel(IFF_TAP):
-        check_drops(measured(THERE, *QUICK))
-        equal_flag(True)
 
 
 @each("fd00", "fe80")
@@ -254,40 +248,6 @@ def case_device_is_renamed() -> None:
         ip_batch([f"link set dev {NAME} name ndnew0"])
         ended(process, 0)
         ip_batch([f"link set dev ndnew0 name {NAME}"])
-        equal_flag(True)
-
-
-def case_another_test() -> None:
-    with tunnel():
-        process = begin()
-        _, err = ended(start("test", NAME, THERE, *QUICK), 1)
-        check("nother" in err, err)
-        interrupt(process, signal.SIGTERM)
-        equal_flag(True)
-
-
-def case_refusals() -> None:
-    with tunnel():
-        refused: list[tuple[int, tuple[str, ...], int]] = [
-            (2, ("test", NAME, THERE), 0),
-            (2, ("test", NAME, "example.org", "--yes"), 0),
-            (2, ("test", NAME, THERE, "--yes", "--tcp", "65536"), 0),
-            (1, ("test", "nosuch", THERE, "--yes"), 0),
-            (1, ("test", "lo", "127.0.0.1", "--yes"), 0),
-            (1, ("test", NAME, HERE, "--yes"), 0),
-            (1, ("test", NAME, "192.0.2.1", "--yes"), 0),
-            (1, ("test", NAME, "fd00::2", "--yes"), 0),
-            (1, ("test", NAME, THERE, "--yes"), NOBODY),
-        ]
-        for status, words, user in refused:
-            _, err = ended(start(*words, user=user), status)
-            print(f"# {err.splitlines()[0]}")
-            equal_flag(True)
-        ip_batch([f"link set dev {PEER} down"], netns=AWAY)
-        ended(start("test", NAME, THERE, "--yes"), 1)
-        ip_batch([f"link set dev {NAME} down"])
-        _, err = ended(start("test", NAME, THERE, "--yes"), 1)
-        check("ip link set" in err, err)
         equal_flag(True)
 
 

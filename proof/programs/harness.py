@@ -600,15 +600,6 @@ def all_arrive(reader: VhostClient, offered: int) -> None:
     equal(dropped(), 0, "packets dropped")
 
 
-def swap_backend(reader: VhostClient) -> None:
-    """Let vhost-net leave its device and come back, again and again."""
-    for _ in range(15):
-        time.sleep(0.01)
-        reader.detach()
-        time.sleep(0.005)
-        reader.attach()
-
-
 def taken_and_put_back(
     device: TunDevice, reader: VhostClient, slots: int, fill: Callable[[], object]
 ) -> None:

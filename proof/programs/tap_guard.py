@@ -86,16 +86,6 @@ def case_no_reader() -> None:
         equal(counters()["guard_trips"], 2, "guard trips")
 
 
-def case_sleeping_sender_is_woken() -> None:
-    """A blocking send() returns when the guard uncharges the socket's frames."""
-    with parameter("guard_ms", GUARD_MS), topology("sibling"), sockets(1, "sib") as made:
-        fill(TapFlow(made))
-        made[0].settimeout(time_limit(10))
-        started = time.monotonic()
-        made[0].send(bytes(1000))
-        check(time.monotonic() - started < time_limit(3), "the sender is not woken")
-
-
 def case_reader_takes_one_frame_while_the_guard_trips() -> None:
     """The remaining frames are uncharged once the reader has stalled again."""
     with topology("sibling") as tap, sockets(MANY, "sib") as made, one_cpu():

@@ -8,9 +8,6 @@ import ctypes
 import errno
 import fcntl
 import struct
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 
 from harness import (
     NAME,
@@ -21,7 +18,6 @@ from harness import (
     check,
     check_delivery,
     counters,
-    dropped,
     equal,
     mq,
     multi_queue,
@@ -29,7 +25,6 @@ from harness import (
     settled,
     soon,
     start_senders,
-    stop_all,
     tun,
     udp,
     until_stopped,
@@ -44,46 +39,7 @@ from guestlib.tundev import (
     attach_queue,
 )
 
-FLOWS, EVENTS = 6, 40
 SIOCETHTOOL, ETHTOOL_GSTATS = 0x8946, 0x1D
-
-
-def senders_during(event: Callable[[], None]) -> list[Sender]:
-    """Send from several sockets while an event repeats."""
-    senders = start_senders(FLOWS)
-    for _ in range(EVENTS):
-        event()
-        time.sleep(0.01)
-    stop_all(senders)
-    return senders
-
-
-def all_delivered(senders: list[Sender], account: Account, allowed: str = "") -> None:
-    """Fail unless all packets are accounted for and new ones arrive."""
-    all_finish(senders)
-    lost = settled(senders, account, allowed=allowed, order=False)
-    print(f"# {sum(sender.sent for sender in senders)} sent, {lost} dropped")
-    more = [Sender(100, port=2000 + number) for number in range(FLOWS)]
-    all_finish(more)
-    equal(settled([*senders, *more], account, allowed=allowed, order=False), lost, "drops later")
-
-
-def detach_and_attach(device: TunDevice) -> None:
-    attach_queue(device.fd, False)
-    time.sleep(0.01)
-    attach_queue(device.fd, True)
-
-
-def case_last_one_among_fast_senders() -> None:
-    """The kernel resets the qdisc of a closed txq, and its ring is purged."""
-    account = Account()
-    with multi_queue(3) as devices, ExitStack() as stack:
-        for device in devices:
-            stack.enter_context(Reader(device.fd, account))
-        mq(3)
-        all_delivered(
-            senders_during(lambda: detach_and_attach(devices[2])), account, "drop_purged stack"
-        )
 
 
 def case_queue_that_moves_is_woken() -> None:
@@ -131,17 +87,6 @@ def case_statistics_without_queues() -> None:
                 equal(error.errno, errno.EOPNOTSUPP, "errno")
             else:
                 raise AssertionError("a device without queues has statistics")
-
-
-def case_last_reader_goes() -> None:
-    """Packets in a persistent device's ring when its last reader closes it are counted as drops."""
-    with tun(50) as device:
-        fcntl.ioctl(device.fd, TUNSETPERSIST, 1)
-        all_finish([Sender(20)])
-        equal(dropped(), 0, "packets dropped")
-    equal(dropped(), 20, "packets dropped with the last reader")
-    with TunDevice(NAME, IFF_TUN) as device:
-        fcntl.ioctl(device.fd, TUNSETPERSIST, 0)
 
 
 def case_persistent_device_without_reader() -> None:

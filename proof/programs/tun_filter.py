@@ -4,21 +4,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import struct
 import time
-from collections.abc import Callable
 
 from harness import (
     Account,
     Reader,
-    Sender,
-    all_drops,
     all_finish,
-    check,
     check_delivery,
-    counters,
     equal,
     run,
     settled,
@@ -32,11 +26,8 @@ from guestlib.tundev import (
     IFF_MULTI_QUEUE,
     IFF_TAP,
     IFF_TUN,
-    TUNATTACHFILTER,
-    TUNDETACHFILTER,
     TUNSETFILTEREBPF,
     TUNSETSTEERINGEBPF,
-    TUNSETTXFILTER,
     TunDevice,
 )
 from proof import bpf
@@ -48,50 +39,6 @@ ALL = 0xFFFF
 
 def set_program(fd: int, what: int, program: int) -> None:
     fcntl.ioctl(fd, what, struct.pack("i", program))
-
-
-def drops_all(on: Callable[[int], object], off: Callable[[int], object]) -> None:
-    """Test a filter on a ring of one slot: it drops all packets, then none.
-
-    Args:
-        on, off: attach the filter to the TAP's file, and detach it.
-    """
-    account = Account(skip=14)
-    with tun(1, flags=IFF_TAP) as device:
-        on(device.fd)
-        check(Sender(200).finished(5), "filtered packets hang their sender")
-        equal(all_drops(), {"stack": 200}, "packets filtered")
-        equal(counters()["stops"], 0, "stops")
-        off(device.fd)
-        with Reader(device.fd, account):
-            check_delivery(account)
-
-
-def case_ebpf_drops_all() -> None:
-    with bpf.program(bpf.SOCKET_FILTER, bpf.returns(0)) as program:
-        drops_all(
-            lambda fd: set_program(fd, TUNSETFILTEREBPF, program),
-            lambda fd: set_program(fd, TUNSETFILTEREBPF, OFF),
-        )
-
-
-def case_classic_filter_drops_all() -> None:
-    # One instruction: return 0.
-    code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0), 8)
-    program = struct.pack("H6xQ", 1, ctypes.addressof(code))
-    drops_all(
-        lambda fd: fcntl.ioctl(fd, TUNATTACHFILTER, program),
-        lambda fd: fcntl.ioctl(fd, TUNDETACHFILTER, program),
-    )
-
-
-def case_address_filter_drops_all() -> None:
-    # struct tun_filter with one address that matches no packet.
-    one = struct.pack("HH6s", 0, 1, b"\x02\0\0\0\0\x77")
-    drops_all(
-        lambda fd: fcntl.ioctl(fd, TUNSETTXFILTER, one),
-        lambda fd: fcntl.ioctl(fd, TUNSETTXFILTER, struct.pack("HH", 0, 0)),
-    )
 
 
 def case_ebpf_drops_one_sender() -> None:

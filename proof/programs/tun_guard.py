@@ -8,7 +8,6 @@ once, or less and less. A slow link is no such reader. When the guard trips: tun
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 import time
@@ -37,14 +36,11 @@ from harness import (
     soon,
     tun,
     udp,
-    until_stopped,
 )
 
 from guestlib.environment import time_limit
 from guestlib.process import tool
 from guestlib.sockets import charged
-from guestlib.tracing import seen, tracing
-from guestlib.tundev import attach_queue
 
 GUARD_MS = "300"
 FLOWS = 32
@@ -53,12 +49,12 @@ TRICKLE_S = 0.2
 """Between two packets of a reader that is too slow for GUARD_MS."""
 
 
-class BurstReader(Reader):
-    """Take up to ``n`` packets every ``period`` seconds, and do not poll."""
+class TrickleReader(Reader):
+    """Take a packet every ``period`` seconds, and do not poll."""
 
-    def __init__(self, fd: int, n: int, period: float) -> None:
+    def __init__(self, fd: int, period: float) -> None:
         super().__init__(fd)
-        self._n, self._period = n, period
+        self._period = period
         self._ended = threading.Event()
 
     def __exit__(self, *exception: object) -> None:
@@ -67,24 +63,7 @@ class BurstReader(Reader):
 
     def _run(self) -> None:
         while not self._ended.wait(self._period):
-            self.packets += sum(1 for _ in itertools.islice(packets(self._fd), self._n))
-
-
-class BufferedReader(BurstReader):
-    """Take ``n`` packets at once, as a VPN whose socket has room for them, then one per ``period``.
-
-    There is room again when no packet waits.
-    """
-
-    def _run(self) -> None:
-        room = self._n
-        while not self._ended.wait(self._period if room == 0 else 0):
-            if next(packets(self._fd), None) is not None:
-                self.packets += 1
-                room = max(room - 1, 0)
-            else:
-                room = room or self._n
-                time.sleep(0.001)
+            self.packets += next(packets(self._fd), None) is not None
 
 
 class Flows:
@@ -125,7 +104,7 @@ def others_wait_once(qdisc: str, *, trickle: bool) -> None:
         else:
             tool(["tc", "qdisc", "replace", "dev", NAME, "root", *qdisc.split()])
         if trickle:
-            stack.enter_context(BurstReader(devices[2].fd, 1, TRICKLE_S))
+            stack.enter_context(TrickleReader(devices[2].fd, TRICKLE_S))
         with Flows() as flows:
             soon(
                 lambda: min(counters(n)["guard_trips"] for n in (2, 3)) > 0,
@@ -150,31 +129,12 @@ def case_trickle(qdisc: str) -> None:
     others_wait_once(DEEP if qdisc == "pfifo" else qdisc, trickle=True)
 
 
-def case_stalls_again() -> None:
-    """A reader that empties the ring now and then blocks senders for less time at each stall."""
+def case_slow_link() -> None:
+    """Senders to a link that takes 20 packets a second wait, without a drop."""
     with (
         parameter("guard_ms", "1000"),
         tun(500) as device,
-        BurstReader(device.fd, 500, 1.5),
-        tracing("nodrop/nodrop_stop", "nodrop/nodrop_guard"),
-        Flows(),
-    ):
-        soon(lambda: counters()["guard_trips"] > 3, lambda: f"no more trips: {counters()}", 60)
-        took, stopped = [], 0.0
-        for event in seen():
-            if event.name == "nodrop_guard":
-                took.append(event.time - stopped)
-            stopped = event.time
-    check(took[0] > 0.9, f"the first stall was found after {took[0]:.2f} s")
-    check(min(took) < took[0] / 2, f"stalls were found after {took} s")
-
-
-def keeps(n: int, period: float) -> None:
-    """Fail unless senders to a link that takes n packets in a period wait, without a drop."""
-    with (
-        parameter("guard_ms", "1000"),
-        tun(500) as device,
-        BurstReader(device.fd, n, period) as reader,
+        TrickleReader(device.fd, 0.05) as reader,
     ):
         sender = Sender(60)
         check(reader.reaches(60, 30), f"only {reader.packets} packets were read")
@@ -182,60 +142,6 @@ def keeps(n: int, period: float) -> None:
         check(counters()["stops"] > 0, "the txq was not stopped")
         equal(counters()["guard_trips"], 0, "trips of the guard")
         equal(drops(), {}, "drops")
-
-
-def case_slow_link() -> None:
-    keeps(1, 0.05)
-
-
-def case_token_bucket() -> None:
-    keeps(8, 0.2)
-
-
-def case_socket_buffer() -> None:
-    """It is slow, however fast it takes the packets for which it has room."""
-    with (
-        parameter("guard_ms", "3000"),
-        tun(500) as device,
-        BufferedReader(device.fd, 300, 0.1) as reader,
-    ):
-        for total in (340, 680):
-            sender = Sender(340)
-            check(reader.reaches(total, 30), f"only {reader.packets} packets were read")
-            check(sender.finished(5), "the sender hangs")
-        check(counters()["stops"] > 0, "the txq was not stopped")
-        equal(counters()["guard_trips"], 0, "trips of the guard")
-        equal(drops(), {}, "drops")
-
-
-def case_detach() -> None:
-    """A queue from which its reader takes a packet now and then is detached while it is stopped."""
-    with (
-        parameter("guard_ms", "0"),
-        multi_queue(2) as (first, second),
-        Reader(first.fd),
-        BurstReader(second.fd, 1, TRICKLE_S),
-        Flows() as flows,
-    ):
-        until_stopped(1)
-        attach_queue(second.fd, False)
-        before = flows.sent
-        soon(lambda: flows.sent > before + 10 * FLOWS, "the senders stand")
-
-
-def case_back_again() -> None:
-    """A reader that stood and reads again gets its backpressure back."""
-    with parameter("guard_ms", GUARD_MS), tun(500) as device, Flows():
-        soon(lambda: counters()["drop_guard"] > 0, "the guard did not trip")
-        with Reader(device.fd):
-
-            def waits() -> bool:
-                before = counters()
-                time.sleep(0.1)
-                after = counters()
-                return after["drop_guard"] == before["drop_guard"]
-
-            soon(waits, "drops go on")
 
 
 def case_socket_gets_its_memory_back() -> None:

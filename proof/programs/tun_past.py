@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,35 +24,26 @@ from harness import (
     Skip,
     all_finish,
     check,
-    check_delivery,
     counters,
     dropped,
     drops,
     equal,
     fill,
-    parameter,
     run,
     settled,
     soon,
-    start_senders,
-    stop_all,
     tun,
     udp,
-    until_stopped,
 )
 
-from guestlib.environment import LEAST_S, GuestError
-from guestlib.netstats import qdisc_counters
+from guestlib.environment import GuestError
 from guestlib.process import tool
-from guestlib.sockets import PACKET_QDISC_BYPASS, SOL_PACKET, UDP_SEGMENT, charged
+from guestlib.sockets import PACKET_QDISC_BYPASS, SOL_PACKET, UDP_SEGMENT
 from guestlib.tundev import IFF_TAP
 from proof import bpf
 
 FRAME = bytes.fromhex("020000000002 020000000003 88b5") + bytes(64)
 """To an unused address, with an ethertype for experiments."""
-FRAMES = 400
-PACKETS = 100
-"""Those of the senders that must arrive while XDP frames keep the ring full."""
 SLACK = 32
 """XDP frames that the ring takes beyond txqueuelen."""
 TARGETS = Path("/sys/kernel/config/netconsole")
@@ -93,18 +83,6 @@ def case_all_of_the_ring() -> None:
         equal(dropped(), 20, "drops of the device")
 
 
-def case_beside_a_qdisc_with_packets() -> None:
-    """A stopped qdisc's packets come first."""
-    with tun(500, flags=IFF_TAP), udp() as sock:
-        fill(sock)
-        check(qdisc_counters(NAME).queued > 0, "no packet waits in the qdisc")
-        before = counters()["ring"]
-        check(before <= limit(), "more packets than the limit allows")
-        equal(send_past(20), 20, "frames refused")
-        equal(counters()["ring"], before, "packets in the ring")
-        equal(drops(), {"drop_bypass": 20}, "drops")
-
-
 def case_a_list_is_cut_once() -> None:
     """Segments behind the one that stops the txq wait: the slack is for one packet."""
     with tun(100) as device, udp() as sock:
@@ -121,15 +99,6 @@ def case_a_list_is_cut_once() -> None:
                 sock.sendto(bytes(20_000), (THERE, 9))
             check(reader.reaches(2000), f"{reader.packets} of 2000 arrive")
         equal(drops(), {}, "drops")
-
-
-def case_generic_xdp() -> None:
-    with tun(500, flags=IFF_TAP) as device, bpf.xdp(NAME, bpf.returns(bpf.XDP_TX)):
-        limit()
-        # The driver itself runs XDP for non-blocking writes alone.
-        for _ in range(520):
-            os.write(device.fd, FRAME)
-        ring_is_full()
 
 
 @contextmanager
@@ -161,22 +130,6 @@ def netconsole() -> Iterator[None]:
         target.rmdir()
 
 
-def case_netconsole_and_the_stall_guard() -> None:
-    """Lines that come more often than guard_ms do not keep a reader that is gone from stalling."""
-    with tun(20, flags=IFF_TAP), udp() as sock, netconsole():
-        fill(sock)
-        with parameter("guard_ms", "1000"):
-
-            def free() -> bool:
-                Path("/dev/kmsg").write_text("<1>ndtest\n")
-                time.sleep(0.3)
-                return charged(sock) == 0
-
-            # The guard's time begins with a stop.
-            soon(free, "the reader takes nothing, and the sender stays blocked")
-        check(counters()["guard_trips"] > 0, "the guard did not trip")
-
-
 def case_netconsole() -> None:
     """The kernel logs through a stopped device without waiting for it."""
     with tun(60, flags=IFF_TAP), udp() as sock, netconsole():
@@ -192,32 +145,6 @@ def case_netconsole() -> None:
         ring = counters()["ring"]
         check(60 <= ring <= 160, f"{ring} packets in the ring")
         equal(set(drops()), {"drop_bypass"}, "causes of drops")
-
-
-def case_sent_back_beside_senders() -> None:
-    """Two senders with a qdisc, and XDP frames past it, fill one ring with a slow reader."""
-    account = Account(skip=14)
-    with tun(5, flags=IFF_TAP) as device, Reader(device.fd, account, pause_s=0.0003):
-        with bpf.xdp(NAME, bpf.returns(bpf.XDP_TX)):
-            senders = start_senders(2)
-            until_stopped()
-            end, frames = time.monotonic() + LEAST_S, 0
-            wanted = account.count() + PACKETS
-            while time.monotonic() < end and (
-                frames < FRAMES or not drops() or account.count() < wanted
-            ):
-                for _ in range(16):
-                    os.write(device.fd, FRAME)
-                frames += 16
-                time.sleep(0.002)
-            check(account.count() >= wanted, "the frames keep the senders' packets out")
-            stop_all(senders)
-        lost = drops().get("drop_xdp", 0)
-        settled(senders, account, since={"drop_xdp": lost})
-        check(account.others > 0, "no frame arrived")
-        check(lost > 0, "no frame was dropped: the ring was never full")
-        equal(account.others + lost, frames, "frames that arrived or were counted as dropped")
-        check_delivery(account)
 
 
 def case_beyond_a_full_ring() -> None:

@@ -169,13 +169,12 @@ def check_phase(mover: Mover, mark: bytes, sender: int, reader: int) -> None:
     check((here if sender == reader else remote) >= SHARE * (remote + here), text)
 
 
-def follows(*phases: tuple[int, int]) -> None:
-    """Fail unless kicks follow the sender; a phase is where the sender and the reader are."""
+def case_kicks_of_two_cpus() -> None:
+    """The reader joins the sender; the sender leaves; the reader joins it again, and leaves."""
     if "PREEMPT_RT" in os.uname().version:
         raise Skip("on PREEMPT_RT the reader always runs the qdisc")
-    needed = 1 + max(cpu for phase in phases for cpu in phase)
-    if len(CPUS) < needed:
-        raise Skip(f"{needed} CPUs are needed")
+    if len(CPUS) < 2:
+        raise Skip("2 CPUs are needed")
     with (
         tracing("nodrop"),
         parameter("guard_ms", "0"),
@@ -185,19 +184,10 @@ def follows(*phases: tuple[int, int]) -> None:
         if not Path(f"/sys/class/net/{NAME}/queues/tx-0/xps_cpus").exists():
             raise Skip("without CONFIG_XPS packets do not name the sender's CPU")
         mover = Mover(device.fd, sock)
+        phases = ((0, 1), (0, 0), (1, 0), (1, 1), (1, 0))
         for number, (sender, reader) in enumerate(phases):
             check_phase(mover, bytes([number]), CPUS[sender], CPUS[reader])
             mover.stop(CPUS[reader])
-
-
-def case_kicks_of_two_cpus() -> None:
-    """The reader joins the sender; the sender leaves; the reader joins it again, and leaves."""
-    follows((0, 1), (0, 0), (1, 0), (1, 1), (1, 0))
-
-
-def case_kicks_of_three_cpus() -> None:
-    """The sender moves; the reader moves to the CPU that the sender left, and to the sender's."""
-    follows((0, 1), (2, 1), (2, 0), (2, 2))
 
 
 run()

@@ -11,7 +11,6 @@ from harness import (
     SLOW_NS,
     Sender,
     Skip,
-    all_arrive,
     all_finish,
     check,
     client,
@@ -25,7 +24,6 @@ from harness import (
     run,
     soon,
     start_senders,
-    swap_backend,
     taken_and_put_back,
     tun,
     until_stopped,
@@ -41,17 +39,6 @@ from lab.variant import Variant
 
 SLOTS = 16
 """Few buffers of a client: when they are used up, vhost-net keeps packets that it has taken."""
-
-
-def case_swap_under_load() -> None:
-    """Swap the backend while two senders bypass the qdisc."""
-    with tun(5, flags=IFF_TAP) as device, client(device, work_ns=SLOW_NS) as reader:
-        with flood(2, direct=True) as sent:
-            until_stopped()
-            swap_backend(reader)
-        all_arrive(reader, sent.offered)
-        equal(counters()["guard_trips"], 0, "guard trips")
-        equal(counters()["drop_foreign"], 0, "drops due to an unaware consumer")
 
 
 def case_what_was_taken_comes_back_in_order() -> None:

@@ -71,16 +71,6 @@ def test_case(ran: Run, program: Path, case: str) -> None:
     check_case(report, case, results[case], FLAVOUR)
 
 
-def test_three_cpus(
-    kernel: Kernel, artifacts: Artifacts, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    """A third CPU, on which neither the reader runs nor the sender ran before."""
-    program = next(path for path in PROGRAMS if path.name == "tun_trace.py")
-    cases = ["kicks_of_two_cpus", "kicks_of_three_cpus"]
-    report = run_selftest(kernel, artifacts, program, tmp_path, cases=cases, cpus=3)
-    account(report, subtests, FLAVOUR)
-
-
 def test_kunit(
     kernel: Kernel, artifacts: Artifacts, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
