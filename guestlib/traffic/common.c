@@ -216,27 +216,6 @@ __u64 percentile(const __u64 *sorted, __u64 count, __u64 per_thousand)
 	return count ? sorted[rank ? rank - 1 : 0] : 0;
 }
 
-static void print_help(const char *summary, const struct option_spec *specs)
-{
-	const struct option_spec *spec;
-
-	printf("%s: %s\n\n", program_invocation_short_name, summary);
-	for (spec = specs; spec->name; spec++) {
-		printf("  --%-16s %s", spec->name, spec->help);
-		if (spec->number)
-			printf(" (%llu)", *spec->number);
-		else if (spec->duration_ns)
-			printf(" (%g)",
-			       (double)*spec->duration_ns / NSEC_PER_SEC);
-		else if (spec->text && *spec->text)
-			printf(" (%s)", *spec->text);
-		putchar('\n');
-	}
-	puts("\nThe result is a line of JSON on stdout. Exit status:\n"
-	     "0 success, 1 failure, 2 usage, 4 not supported here.");
-	exit(EXIT_FINE);
-}
-
 static const struct option_spec *find_option(const struct option_spec *specs,
 					     const char *name)
 {
@@ -246,7 +225,7 @@ static const struct option_spec *find_option(const struct option_spec *specs,
 		if (!strcmp(spec->name, name))
 			return spec;
 	}
-	die(EXIT_USAGE, "unknown option --%s; --help lists the options", name);
+	die(EXIT_USAGE, "unknown option --%s", name);
 }
 
 static void parse_number(const struct option_spec *spec, const char *value)
@@ -277,19 +256,14 @@ static void parse_duration(const struct option_spec *spec, const char *value)
 	*spec->duration_ns = seconds * NSEC_PER_SEC;
 }
 
-void parse_options(int argc, char **argv, const char *summary,
-		   const struct option_spec *specs)
+void parse_options(int argc, char **argv, const struct option_spec *specs)
 {
 	const struct option_spec *spec;
 	int i;
 
 	for (i = 1; i < argc; i++) {
 		if (strncmp(argv[i], "--", 2))
-			die(EXIT_USAGE,
-			    "unexpected argument '%s'; --help lists the options",
-			    argv[i]);
-		if (!strcmp(argv[i], "--help"))
-			print_help(summary, specs);
+			die(EXIT_USAGE, "unexpected argument '%s'", argv[i]);
 		spec = find_option(specs, argv[i] + 2);
 		if (spec->flag) {
 			*spec->flag = true;
@@ -309,8 +283,7 @@ void parse_options(int argc, char **argv, const char *summary,
 void require_text(const char *name, const char *text)
 {
 	if (!text)
-		die(EXIT_USAGE, "--%s is required; --help lists the options",
-		    name);
+		die(EXIT_USAGE, "--%s is required", name);
 }
 
 static void json_name(const char *name)

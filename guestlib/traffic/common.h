@@ -80,7 +80,6 @@ void enter_netns(const char *path);
  * @flag:   set to true by the option, which takes no value
  * @min:    minimum
  * @max:    maximum
- * @help:   one line, with the unit
  */
 struct option_spec {
 	const char *name;
@@ -90,12 +89,10 @@ struct option_spec {
 	bool *flag;
 	__u64 min;
 	__u64 max;
-	const char *help;
 };
 
-/* Sets the targets. --help prints the help and exits; dies on an error. */
-void parse_options(int argc, char **argv, const char *summary,
-		   const struct option_spec *specs);
+/* Sets the targets; dies on an error. */
+void parse_options(int argc, char **argv, const struct option_spec *specs);
 
 /* Dies if the option @name was not given. */
 void require_text(const char *name, const char *text);

@@ -152,23 +152,18 @@ int main(int argc, char **argv)
 	__u64 duration = NSEC_PER_SEC;
 	__u64 interval_us = 2000;
 	const struct option_spec specs[] = {
-		{ .name = "address", .text = &settings.address,
-		  .help = "IPv4 address of the echo side" },
-		{ .name = "netns-client", .text = &settings.netns_client,
-		  .help = "file of the namespace that sends" },
-		{ .name = "netns-server", .text = &settings.netns_server,
-		  .help = "file of the namespace that echoes" },
+		{ .name = "address", .text = &settings.address },
+		{ .name = "netns-client", .text = &settings.netns_client },
+		{ .name = "netns-server", .text = &settings.netns_server },
 		{ .name = "interval-us", .number = &interval_us, .min = 1,
-		  .max = 10000000, .help = "time between probes, us" },
-		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "how long to send" },
-		{ .name = "grace", .duration_ns = &settings.grace_ns,
-		  .help = "how long to wait for the last replies, s" },
+		  .max = 10000000 },
+		{ .name = "seconds", .duration_ns = &duration },
+		{ .name = "grace", .duration_ns = &settings.grace_ns },
 		{}
 	};
 	pthread_t threads[2];
 
-	parse_options(argc, argv, "measure round-trip times", specs);
+	parse_options(argc, argv, specs);
 	require_text("address", settings.address);
 	settings.interval_ns = interval_us * NSEC_PER_USEC;
 	settings.count = duration / settings.interval_ns;

@@ -181,22 +181,16 @@ int main(int argc, char **argv)
 	pthread_t thread;
 	__u64 port = 4500;
 	const struct option_spec specs[] = {
-		{ .name = "fd", .number = &fd, .max = 1 << 20,
-		  .help = "an open TUN device" },
-		{ .name = "local", .text = &local,
-		  .help = "IPv4 address of this end" },
-		{ .name = "remote", .text = &remote,
-		  .help = "IPv4 address of the remote end" },
-		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "UDP port of both ends" },
-		{ .name = "batch", .number = &end.batch, .max = 1 << 20,
-		  .help = "packets per poll(), 0: blocking reads" },
+		{ .name = "fd", .number = &fd, .max = 1 << 20 },
+		{ .name = "local", .text = &local },
+		{ .name = "remote", .text = &remote },
+		{ .name = "port", .number = &port, .min = 1, .max = 65535 },
+		{ .name = "batch", .number = &end.batch, .max = 1 << 20 },
 		{}
 	};
 	__u64 started;
 
-	parse_options(argc, argv, "encrypt and send packets of a TUN device",
-		      specs);
+	parse_options(argc, argv, specs);
 	require_text("local", local);
 	require_text("remote", remote);
 	catch_stop_signals();

@@ -61,15 +61,12 @@ int main(int argc, char **argv)
 	__u64 a = 0, b = 0;
 	pthread_t threads[2];
 	const struct option_spec specs[] = {
-		{ .name = "fd-a", .number = &a, .max = 1 << 20,
-		  .help = "an open TAP" },
-		{ .name = "fd-b", .number = &b, .max = 1 << 20,
-		  .help = "a second open TAP" },
+		{ .name = "fd-a", .number = &a, .max = 1 << 20 },
+		{ .name = "fd-b", .number = &b, .max = 1 << 20 },
 		{}
 	};
 
-	parse_options(argc, argv, "forward packets between two TAP devices",
-		      specs);
+	parse_options(argc, argv, specs);
 	catch_stop_signals();
 	directions[0] = (struct direction){ .from = a, .to = b };
 	directions[1] = (struct direction){ .from = b, .to = a };

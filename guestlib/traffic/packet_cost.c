@@ -325,35 +325,28 @@ int main(int argc, char **argv)
 	__u64 sndbuf = 0;
 	__u64 count = 5;
 	const struct option_spec specs[] = {
-		{ .name = "device", .text = &devices,
-		  .help = "file descriptor of an open TUN queue, or 3,4,..." },
-		{ .name = "local", .text = &local,
-		  .help = "IPv4 address to send from" },
-		{ .name = "remote", .text = &remote,
-		  .help = "IPv4 address behind the device" },
+		{ .name = "device", .text = &devices },
+		{ .name = "local", .text = &local },
+		{ .name = "remote", .text = &remote },
 		{ .name = "size", .number = &size, .min = 1,
-		  .max = PAYLOAD_MAX, .help = "payload, bytes" },
+		  .max = PAYLOAD_MAX },
 		{ .name = "segments", .number = &segments, .min = 1,
-		  .max = SEGMENTS_MAX,
-		  .help = "segments of that size per packet (GSO)" },
+		  .max = SEGMENTS_MAX },
 		{ .name = "flows", .number = &cost.flows, .min = 1,
-		  .max = FLOWS_MAX, .help = "sockets, used in turn" },
-		{ .name = "sndbuf", .number = &sndbuf, .max = 1 << 30,
-		  .help = "send buffer of each, bytes, 0: the default" },
+		  .max = FLOWS_MAX },
+		{ .name = "sndbuf", .number = &sndbuf, .max = 1 << 30 },
 		{ .name = "packets", .number = &cost.packets, .min = 1,
-		  .max = 1 << 30, .help = "packets to read in a round" },
+		  .max = 1 << 30 },
 		{ .name = "rounds", .number = &count, .min = 1,
-		  .max = ROUNDS_MAX, .help = "rounds to measure" },
-		{ .name = "batch", .number = &cost.batch, .max = 1 << 20,
-		  .help = "packets sent at a time; 0: by another process" },
-		{ .name = "work", .number = &cost.work, .max = 1 << 30,
-		  .help = "reader's loop iterations per packet, not counted" },
+		  .max = ROUNDS_MAX },
+		{ .name = "batch", .number = &cost.batch, .max = 1 << 20 },
+		{ .name = "work", .number = &cost.work, .max = 1 << 30 },
 		{}
 	};
 	pid_t child = 0;
 	unsigned int i;
 
-	parse_options(argc, argv, "count the cost of a packet", specs);
+	parse_options(argc, argv, specs);
 	if (devices)
 		parse_devices(&cost, devices);
 	require_text("local", local);

@@ -226,33 +226,26 @@ int main(int argc, char **argv)
 	__u64 duration = NSEC_PER_SEC;
 	__u64 warm_up = 0;
 	const struct option_spec specs[] = {
-		{ .name = "address", .text = &address,
-		  .help = "IPv4 address of the receiving end" },
-		{ .name = "netns-client", .text = &settings.netns_client,
-		  .help = "file of the senders' network namespace" },
-		{ .name = "netns-server", .text = &settings.netns_server,
-		  .help = "file of the receivers' network namespace" },
+		{ .name = "address", .text = &address },
+		{ .name = "netns-client", .text = &settings.netns_client },
+		{ .name = "netns-server", .text = &settings.netns_server },
 		{ .name = "flows", .number = &settings.flows, .min = 1,
-		  .max = FLOWS_MAX, .help = "connections" },
+		  .max = FLOWS_MAX },
 		{ .name = "sndbuf", .number = &settings.sndbuf,
-		  .max = 1 << 29, .help = "send buffer, bytes, 0: auto" },
+		  .max = 1 << 29 },
 		{ .name = "rcvbuf", .number = &settings.rcvbuf,
-		  .max = 1 << 29, .help = "receive buffer, bytes, 0: auto" },
-		{ .name = "sender-cpu", .text = &settings.sender_cpu,
-		  .help = "CPU of the senders" },
-		{ .name = "receiver-cpu", .text = &settings.receiver_cpu,
-		  .help = "CPU of the receivers" },
-		{ .name = "warm-up", .duration_ns = &warm_up,
-		  .help = "time before the window, s" },
-		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "length of the window, s" },
+		  .max = 1 << 29 },
+		{ .name = "sender-cpu", .text = &settings.sender_cpu },
+		{ .name = "receiver-cpu", .text = &settings.receiver_cpu },
+		{ .name = "warm-up", .duration_ns = &warm_up },
+		{ .name = "seconds", .duration_ns = &duration },
 		{}
 	};
 	int listener;
 	__u64 rtt_us;
 	__u64 i;
 
-	parse_options(argc, argv, "send bulk TCP flows", specs);
+	parse_options(argc, argv, specs);
 	require_text("address", address);
 	settings.to = parse_address(address, PORT);
 	catch_stop_signals();

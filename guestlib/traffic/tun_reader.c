@@ -129,21 +129,18 @@ int main(int argc, char **argv)
 	const char *log = NULL;
 	pthread_t thread;
 	const struct option_spec specs[] = {
-		{ .name = "fd", .number = &reader.fd, .max = 1 << 20,
-		  .help = "an open device" },
-		{ .name = "tap", .flag = &reader.tap,
-		  .help = "the device is a TAP" },
+		{ .name = "fd", .number = &reader.fd, .max = 1 << 20 },
+		{ .name = "tap", .flag = &reader.tap },
 		{ .name = "work-ns", .number = &reader.work_ns,
-		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
+		  .max = NSEC_PER_SEC },
 		{ .name = "rest-ns", .number = &reader.rest_ns,
-		  .max = NSEC_PER_SEC, .help = "sleep after each packet, ns" },
-		{ .name = "log", .text = &log,
-		  .help = "log marked packets here: sender, sent, read (ns)" },
+		  .max = NSEC_PER_SEC },
+		{ .name = "log", .text = &log },
 		{}
 	};
 	__u64 started;
 
-	parse_options(argc, argv, "read a TUN or TAP device", specs);
+	parse_options(argc, argv, specs);
 	catch_stop_signals();
 	if (log && !(reader.log = calloc(LOG_MAX, sizeof(*reader.log))))
 		die(EXIT_FAILED, "no memory for a log");

@@ -179,45 +179,33 @@ int main(int argc, char **argv)
 	__u64 duration = NSEC_PER_SEC;
 	__u64 count = 1;
 	const struct option_spec specs[] = {
-		{ .name = "dest", .text = &settings.dest,
-		  .help = "IPv4 address to send to" },
-		{ .name = "port", .number = &settings.port, .min = 1, .max = 65535,
-		  .help = "UDP port to send to" },
+		{ .name = "dest", .text = &settings.dest },
+		{ .name = "port", .number = &settings.port, .min = 1,
+		  .max = 65535 },
 		{ .name = "size", .number = &settings.size,
-		  .min = sizeof(struct probe_mark), .max = PAYLOAD_MAX,
-		  .help = "UDP payload, bytes" },
+		  .min = sizeof(struct probe_mark), .max = PAYLOAD_MAX },
 		{ .name = "segments", .number = &settings.segments, .min = 1,
-		  .max = SEGMENTS_MAX,
-		  .help = "segments of that size per packet (GSO)" },
-		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "how long to send" },
+		  .max = SEGMENTS_MAX },
+		{ .name = "seconds", .duration_ns = &duration },
 		{ .name = "packets", .number = &settings.packets,
-		  .max = ~0ULL,
-		  .help = "packets from each sender, 0: unlimited" },
+		  .max = ~0ULL },
 		{ .name = "senders", .number = &count, .min = 1,
-		  .max = SENDERS_MAX,
-		  .help = "threads, each with its own socket" },
-		{ .name = "rate", .number = &settings.rate, .max = 10000000,
-		  .help = "packets/s of each sender, 0: unlimited" },
+		  .max = SENDERS_MAX },
+		{ .name = "rate", .number = &settings.rate, .max = 10000000 },
 		{ .name = "batch", .number = &settings.batch, .min = 1,
-		  .max = BATCH_MAX, .help = "packets per system call" },
+		  .max = BATCH_MAX },
 		{ .name = "sndbuf", .number = &settings.sndbuf,
-		  .max = 1 << 30,
-		  .help = "socket send buffer, bytes, 0: the default" },
-		{ .name = "first", .number = &settings.first, .max = 63,
-		  .help = "number of the first sender in the packets' marks" },
-		{ .name = "announce", .flag = &announce,
-		  .help = "print a line when sending has started" },
-		{ .name = "tos", .number = &settings.tos, .max = 255,
-		  .help = "TOS of the packets" },
+		  .max = 1 << 30 },
+		{ .name = "first", .number = &settings.first, .max = 63 },
+		{ .name = "announce", .flag = &announce },
+		{ .name = "tos", .number = &settings.tos, .max = 255 },
 		{ .name = "priority", .number = &settings.priority,
-		  .max = 0x7fffffff,
-		  .help = "SO_PRIORITY, for example a qdisc's class, 0: none" },
+		  .max = 0x7fffffff },
 		{}
 	};
 	__u64 i;
 
-	parse_options(argc, argv, "send UDP through blocking sockets", specs);
+	parse_options(argc, argv, specs);
 	require_text("dest", settings.dest);
 	if (settings.size * settings.segments > PAYLOAD_MAX)
 		die(EXIT_USAGE, "a packet has at most %d bytes", PAYLOAD_MAX);

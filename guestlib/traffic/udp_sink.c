@@ -65,18 +65,15 @@ int main(int argc, char **argv)
 	__u64 rcvbuf = 0;
 	__u64 port = 9;
 	const struct option_spec specs[] = {
-		{ .name = "local", .text = &local,
-		  .help = "IPv4 address to receive at" },
-		{ .name = "port", .number = &port, .min = 1, .max = 65535,
-		  .help = "UDP port" },
-		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30,
-		  .help = "receive buffer, bytes, 0: the default" },
+		{ .name = "local", .text = &local },
+		{ .name = "port", .number = &port, .min = 1, .max = 65535 },
+		{ .name = "rcvbuf", .number = &rcvbuf, .max = 1 << 30 },
 		{ .name = "interval-us", .number = &interval, .min = 1,
-		  .max = 1000000, .help = "polling interval, us" },
+		  .max = 1000000 },
 		{}
 	};
 
-	parse_options(argc, argv, "count UDP packets", specs);
+	parse_options(argc, argv, specs);
 	catch_stop_signals();
 	sink.fd = open_udp(local, port, rcvbuf);
 	json_ready();

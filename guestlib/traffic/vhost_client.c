@@ -343,37 +343,30 @@ int main(int argc, char **argv)
 	__u64 slots = 256;
 	__u64 fd = 0;
 	const struct option_spec specs[] = {
-		{ .name = "fd", .number = &fd, .min = 1, .max = 1 << 20,
-		  .help = "an open TAP" },
-		{ .name = "far-fd", .number = &client.far, .max = 1 << 20,
-		  .help = "a second TAP, to forward to and from, 0: none" },
-		{ .name = "slots", .number = &slots, .min = 2, .max = 32768,
-		  .help = "slots of each ring, a power of two" },
+		{ .name = "fd", .number = &fd, .min = 1, .max = 1 << 20 },
+		{ .name = "far-fd", .number = &client.far, .max = 1 << 20 },
+		{ .name = "slots", .number = &slots, .min = 2, .max = 32768 },
 		{ .name = "work-ns", .number = &client.work_ns,
-		  .max = NSEC_PER_SEC, .help = "busy time per packet, ns" },
+		  .max = NSEC_PER_SEC },
 		{ .name = "rest-ns", .number = &client.rest_ns,
-		  .max = NSEC_PER_SEC, .help = "sleep per packet, ns" },
+		  .max = NSEC_PER_SEC },
 		{ .name = "busyloop-us", .number = &client.busyloop,
-		  .max = 1000000,
-		  .help = "how long vhost polls before it sleeps, us" },
-		{ .name = "cpu", .text = &cpu, .help = "CPU to run on" },
-		{ .name = "fifo", .flag = &fifo,
-		  .help = "run as SCHED_FIFO" },
-		{ .name = "worker-cpu", .text = &worker_cpu,
-		  .help = "CPU of vhost's thread" },
-		{ .name = "worker-fifo", .flag = &worker_fifo,
-		  .help = "the same for vhost's thread" },
+		  .max = 1000000 },
+		{ .name = "cpu", .text = &cpu },
+		{ .name = "fifo", .flag = &fifo },
+		{ .name = "worker-cpu", .text = &worker_cpu },
+		{ .name = "worker-fifo", .flag = &worker_fifo },
 		{}
 	};
 	pthread_t threads[2];
 	unsigned int count = 0;
 
-	parse_options(argc, argv, "receive packets from vhost-net", specs);
+	parse_options(argc, argv, specs);
 	if (slots & (slots - 1))
 		die(EXIT_USAGE, "--slots must be a power of two, not %llu",
 		    slots);
 	if (!fd)
-		die(EXIT_USAGE, "--fd is required; --help lists the options");
+		die(EXIT_USAGE, "--fd is required");
 	catch_stop_signals();
 	vhost_open(&client.dev, fd, slots, client.far);
 	if (client.busyloop)

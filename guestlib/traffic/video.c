@@ -210,26 +210,19 @@ int main(int argc, char **argv)
 	__u64 rate = 30;
 	__u64 count;
 	const struct option_spec specs[] = {
-		{ .name = "address", .text = &address,
-		  .help = "IPv4 address of the receiver" },
-		{ .name = "netns-server", .text = &netns,
-		  .help = "file of the namespace that receives" },
-		{ .name = "pictures", .text = &path,
-		  .help = "file with the frames' sizes, bytes" },
-		{ .name = "rate", .number = &rate, .min = 1, .max = 1000,
-		  .help = "frames/s" },
+		{ .name = "address", .text = &address },
+		{ .name = "netns-server", .text = &netns },
+		{ .name = "pictures", .text = &path },
+		{ .name = "rate", .number = &rate, .min = 1, .max = 1000 },
 		{ .name = "payload", .number = &stream.payload,
-		  .min = sizeof(struct fragment), .max = PAYLOAD_MAX,
-		  .help = "maximum payload of a packet, bytes" },
-		{ .name = "seconds", .duration_ns = &duration,
-		  .help = "how long to send" },
+		  .min = sizeof(struct fragment), .max = PAYLOAD_MAX },
+		{ .name = "seconds", .duration_ns = &duration },
 		{}
 	};
 	pthread_t receiver;
 	__u32 *sizes;
 
-	parse_options(argc, argv, "stream frames and count received packets",
-		      specs);
+	parse_options(argc, argv, specs);
 	require_text("address", address);
 	require_text("pictures", path);
 	sizes = read_sizes(path, &count);
