@@ -20,6 +20,7 @@ from tap_sockets import (
     counters,
     drain,
     drops,
+    flows,
     parameter,
     run_taps,
     segmenting,
@@ -54,12 +55,8 @@ def released(flow: TapFlow, most_s: float) -> None:
 
 
 def case_no_reader() -> None:
-    with (
-        parameter("guard_ms", GUARD_MS),
-        topology("sibling") as tap,
-        sockets(MANY, "sib") as made,
-    ):
-        flow, before = TapFlow(made), rx_dropped()
+    with flows(MANY, guard_ms=GUARD_MS) as (tap, (flow,)):
+        before, made = rx_dropped(), flow.sockets
         fill(flow)
         queued = sum(flow.sent)
         released(flow, 3)
@@ -88,7 +85,7 @@ def case_no_reader() -> None:
 
 def case_reader_takes_one_frame_while_the_guard_trips() -> None:
     """The remaining frames are uncharged once the reader has stalled again."""
-    with topology("sibling") as tap, sockets(MANY, "sib") as made, one_cpu():
+    with flows() as (tap, _), sockets(MANY, "sib") as made, one_cpu():
         for _ in range(ROUNDS):
             flow, before = TapFlow(made), counters()["guard_trips"]
             fill(flow)
@@ -108,12 +105,7 @@ def case_reader_takes_one_frame_while_the_guard_trips() -> None:
 
 def case_ring_is_resized_between_two_samples() -> None:
     """An active reader may be at the same slot as before; frames queued since are charged."""
-    with (
-        parameter("guard_ms", GUARD_MS),
-        topology("sibling") as tap,
-        sockets(1, "sib") as made,
-    ):
-        flow = TapFlow(made)
+    with flows(1, guard_ms=GUARD_MS) as (tap, (flow,)):
         fill(flow)
         for slots in range(501, 504):
             released(flow, 3)
@@ -143,13 +135,8 @@ def poll_out(sock: socket.socket) -> list[tuple[int, int]]:
 
 def case_most_charged_frames() -> None:
     """Charged segments use all their slots; some are read, but their slots not yet returned."""
-    with (
-        parameter("guard_ms", "0"),
-        topology("sibling") as tap,
-        sockets(100, "sib") as made,
-    ):
-        segmenting(made)
-        flow = TapFlow(made, size=6000)
+    with flows(100, size=6000, guard_ms="0") as (tap, (flow,)):
+        segmenting(flow.sockets)
         flow.fill(most=100)
         soon(lambda: drops().get("drop_full", 0) > 0, lambda: f"{counters()}")
         for _ in range(8):
@@ -163,8 +150,8 @@ def case_most_charged_frames() -> None:
 
 def case_vhost_puts_frames_back() -> None:
     """The guard also uncharges frames that vhost-net had taken from the ring."""
-    with topology("sibling") as tap, sockets(1, "sib") as made:
-        flow, vhost = TapFlow(made), EmptyVhost()
+    with flows(1) as (tap, (flow,)):
+        vhost = EmptyVhost()
         flow.fill(most=20)
         # It takes a batch of all, and has no buffer to write them to.
         equal(vhost.backend(RX, tap.fd), 0, "errno of the backend")
@@ -210,15 +197,10 @@ def case_closed_sockets() -> None:
 
 
 def case_file_is_closed() -> None:
-    with (
-        parameter("guard_ms", "0"),
-        topology("sibling") as tap,
-        sockets(MANY, "sib") as made,
-    ):
-        flow = TapFlow(made)
+    with flows(MANY, guard_ms="0") as (tap, (flow,)):
         fill(flow)
         os.close(os.dup(tap.fd))
-        check(all(map(charged, made)), "a socket is not charged")
+        check(all(map(charged, flow.sockets)), "a socket is not charged")
         tap.close()
         released(flow, 1)
 
@@ -242,12 +224,7 @@ def case_rings_of_each_others_frames() -> None:
 
 def case_device_is_deleted() -> None:
     """The file stays open: its frames can still be read, and the guard uncharges them."""
-    with (
-        parameter("guard_ms", GUARD_MS),
-        topology("sibling") as tap,
-        sockets(MANY, "sib") as made,
-    ):
-        flow = TapFlow(made)
+    with flows(MANY, guard_ms=GUARD_MS) as (tap, (flow,)):
         fill(flow)
         check(sum(flow.sent) > 0, "no packet was sent")
         ip_batch([f"link delete dev {NAME}"])

@@ -21,6 +21,7 @@ from tap_sockets import (
     counters,
     drain,
     drops,
+    flows,
     other_guest,
     parameter,
     run_taps,
@@ -37,7 +38,6 @@ from guestlib.taps import (
     GUEST_MAC,
     INT_MAX,
     MAC,
-    SENDERS,
     frame,
     guest_tap,
     rx_dropped,
@@ -50,8 +50,8 @@ MANY = 16
 
 @each("veth", "sibling", "ipvlan-l2", "ipvlan-l3")
 def case_ingress_path(path: str) -> None:
-    with topology(path) as tap, sockets(MANY, SENDERS[path]) as made:
-        flow, before = TapFlow(made), rx_dropped()
+    with flows(MANY, path=path) as (tap, (flow,)):
+        before = rx_dropped()
         flow.fill()
         check(counters()["over"] > 0, "no frame found the ring full")
         # Reading some frames lets some sockets send.
@@ -69,20 +69,14 @@ def case_ingress_path(path: str) -> None:
 
 def case_no_wmem_surcharge() -> None:
     """A frame's charge is the same in an empty ring and in a full one."""
-    with (
-        topology("sibling") as tap,
-        sockets(1, "sib") as first,
-        sockets(MANY, "sib") as many,
-        sockets(1, "sib") as last,
-    ):
-        flows = [TapFlow(made) for made in (first, many, last)]
-        flows[0].send_one(0)
-        flows[1].fill()
-        flows[2].send_one(0)
+    with flows(1, MANY, 1) as (tap, (first, many, last)):
+        first.send_one(0)
+        many.fill()
+        last.send_one(0)
         check(counters()["over"] > 0, "the ring never exceeded txqueuelen")
-        equal(charged(last[0]), charged(first[0]), "bytes charged for a frame")
+        equal(charged(last.sockets[0]), charged(first.sockets[0]), "bytes charged for a frame")
         drain(tap.fd)
-        for flow in flows:
+        for flow in (first, many, last):
             flow.uncharged()
 
 
@@ -119,13 +113,10 @@ def case_guest(kind: str) -> None:
 def case_server_with_a_slow_and_a_fast_guest() -> None:
     """A server's socket blocks when its own frames to the slow guest fill its send buffer."""
     with (
-        parameter("guard_ms", "0"),
-        topology("sibling"),
+        flows(MANY, guard_ms="0") as (_, (slow,)),
         other_guest() as other,
-        sockets(MANY, "sib") as to_slow,
         sockets(1, "sib", connected=False) as made,
     ):
-        slow = TapFlow(to_slow)
         slow.fill()
         server, slow_sent, fast_sent = TapFlow(made), 0, 0
         while server.send_one(0, ADDRESS):
@@ -179,13 +170,9 @@ def case_acks_are_not_charged() -> None:
 
 def case_segments_are_counted() -> None:
     """All segments of a dropped frame are counted; the stock driver counts only the first."""
-    with (
-        parameter("nodrop", "0"),
-        topology("sibling", ring=5),
-        sockets(1, "sib") as made,
-    ):
-        segmenting(made)
-        flow, before = TapFlow(made, size=2000), rx_dropped()
+    with parameter("nodrop", "0"), flows(1, ring=5, size=2000) as (_, (flow,)):
+        segmenting(flow.sockets)
+        before = rx_dropped()
         flow.send_one(0)
         soon(lambda: rx_dropped() - before == 15, lambda: f"{rx_dropped() - before} counted")
         equal(drops(), {"drop_off": 1, "drop_rest": 14}, "causes of drops")
@@ -203,13 +190,7 @@ def is_reply(frame: bytes) -> bool:
 
 
 def case_echo_replies() -> None:
-    with (
-        parameter("guard_ms", "0"),
-        topology("sibling") as tap,
-        other_guest() as other,
-        sockets(MANY, "sib") as made,
-        one_cpu(),
-    ):
+    with flows(MANY, guard_ms="0") as (tap, (flow,)), other_guest() as other, one_cpu():
         send_requests(tap.fd, MAC, ADDRESS, 300)
         for number in range(20):
             send_requests(other.fd, GUEST_MAC, OTHER, 1)
@@ -217,7 +198,6 @@ def case_echo_replies() -> None:
                 lambda: any(map(is_reply, packets(other.fd))),
                 lambda number=number: f"the other guest gets no reply after {number}",
             )
-        flow = TapFlow(made)
         flow.fill()
         send_requests(tap.fd, MAC, ADDRESS, 100)
         came = 0

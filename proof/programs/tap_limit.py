@@ -8,12 +8,12 @@ import os
 import socket
 
 from harness import check, each, equal, soon
-from tap_sockets import MOST, TapFlow, counters, drain, drops, run_taps, sockets
+from tap_sockets import MOST, TapFlow, counters, drain, drops, flows, run_taps
 
 from guestlib.environment import GuestError
 from guestlib.process import ip_batch
 from guestlib.sockets import charged
-from guestlib.taps import INT_MAX, NAME, rx_dropped, topology
+from guestlib.taps import INT_MAX, NAME, rx_dropped
 
 MANY = 60
 """Sockets; their send buffers exceed all slots."""
@@ -23,16 +23,16 @@ RESERVE = 4096
 """NODROP_HOLD_RESERVE."""
 
 
-def copying(sock: socket.socket) -> None:
-    """Make a socket broadcast: the copies are not charged."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-    sock.connect(("10.9.0.255", 9))
+def copying(flow: TapFlow) -> None:
+    """Make a flow's socket broadcast: the copies are not charged."""
+    flow.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    flow.sockets[0].connect(("10.9.0.255", 9))
 
 
 def bound(ring: int, most: int) -> None:
     """Fail unless exactly ``most`` charged frames are queued until they are read."""
-    with topology("sibling", ring=ring) as tap, sockets(MANY, "sib") as made:
-        flow, before = TapFlow(made), rx_dropped()
+    with flows(MANY, ring=ring) as (tap, (flow,)):
+        made, before = flow.sockets, rx_dropped()
         flow.send_one(0)
         one = charged(made[0])
         flow.fill(most=most + 500)
@@ -62,13 +62,8 @@ def case_a_longer_ring_takes_no_less_than_with_stock() -> None:
     """A txqueuelen above MOST is the bound itself, and other frames keep their slots."""
     ring = 80 * MANY
     bound(ring, ring)
-    with (
-        topology("sibling", ring=ring) as tap,
-        sockets(MANY, "sib") as made,
-        sockets(1, "sib") as distant,
-    ):
-        copying(distant[0])
-        flow, copies = TapFlow(made), TapFlow(distant)
+    with flows(MANY, 1, ring=ring) as (tap, (flow, copies)):
+        copying(copies)
         flow.fill(most=ring)
         for most in range(256, RESERVE + 1, 256):
             copies.fill(most=most)
@@ -82,7 +77,7 @@ def case_a_longer_ring_takes_no_less_than_with_stock() -> None:
 
 def case_the_longest_ring() -> None:
     """A txqueuelen that the kernel refuses has no effect."""
-    with topology("sibling") as tap, sockets(1, "sib") as made:
+    with flows(1) as (tap, (flow,)):
         ip_batch([f"link set dev {NAME} txqueuelen {LONGEST}"])
         try:
             ip_batch([f"link set dev {NAME} txqueuelen {INT_MAX}"])
@@ -90,7 +85,6 @@ def case_the_longest_ring() -> None:
             equal(counters()["limit"], LONGEST, "the limit")
         else:
             check(False, f"txqueuelen {INT_MAX} was accepted")
-        flow = TapFlow(made)
         flow.send_one(0)
         flow.read_all(tap.fd, 1)
 
@@ -98,13 +92,8 @@ def case_the_longest_ring() -> None:
 def case_other_frames_are_counted_by_themselves() -> None:
     """Charged frames beyond txqueuelen leave txqueuelen slots for uncharged frames."""
     ring = 100
-    with (
-        topology("sibling", ring=ring) as tap,
-        sockets(16, "sib") as made,
-        sockets(1, "sib") as distant,
-    ):
-        copying(distant[0])
-        flow, copies = TapFlow(made), TapFlow(distant)
+    with flows(16, 1, ring=ring) as (tap, (flow, copies)):
+        copying(copies)
         flow.fill()
         full = counters()["ring"]
         check(full > 2 * ring, f"only {full} frames are charged")
@@ -129,13 +118,9 @@ def case_other_frames_are_counted_by_themselves() -> None:
 def case_a_smaller_ring_keeps_what_it_holds() -> None:
     """The frames may exceed all slots of a new ring of that txqueuelen."""
     ring = 6000
-    with (
-        topology("sibling", ring=ring) as tap,
-        sockets(MANY, "sib") as made,
-        sockets(1, "sib") as distant,
-    ):
-        copying(distant[0])
-        flow, copies, before = TapFlow(made), TapFlow(distant), rx_dropped()
+    with flows(MANY, 1, ring=ring) as (tap, (flow, copies)):
+        copying(copies)
+        before = rx_dropped()
         flow.fill(most=4500)
         for most in range(250, RESERVE + 1, 250):
             copies.fill(most=most)
@@ -152,10 +137,9 @@ def case_a_smaller_ring_keeps_what_it_holds() -> None:
 
 
 def case_each_queue_is_counted() -> None:
-    with topology("sibling") as tap, sockets(16, "sib") as made:
+    with flows(16) as (tap, (flow,)):
         second = os.open(tap.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            flow = TapFlow(made)
             flow.fill(most=200)
             soon(lambda: sum(in_rings()) == sum(flow.sent), lambda: f"{in_rings()}")
             check(min(in_rings()) > 0, f"{in_rings()}")

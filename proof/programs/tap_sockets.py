@@ -18,7 +18,7 @@ from guestlib.environment import setting
 from guestlib.namespaces import inside
 from guestlib.process import ip_batch
 from guestlib.sockets import UDP_SEGMENT, charged
-from guestlib.taps import ADDRESS, GUEST_MAC, NAME, LinkTap, guest_tap
+from guestlib.taps import ADDRESS, GUEST_MAC, NAME, SENDERS, LinkTap, guest_tap, topology
 
 MOST = 4080
 """NODROP_HOLD_MOST."""
@@ -59,6 +59,26 @@ def sockets(count: int, netns: str, *, connected: bool = True) -> Iterator[list[
             if connected:
                 sock.connect((ADDRESS, 9))
         yield made
+
+
+@contextmanager
+def flows(
+    *counts: int, path: str = "sibling", ring: int = 0, size: int = 1000, guard_ms: str = ""
+) -> Iterator[tuple[LinkTap, list[TapFlow]]]:
+    """Create an ingress path for the block; yield its tap, and flows of so many sockets.
+
+    Args:
+        path: one of taps.SENDERS.
+        ring: the tap's txqueuelen, slots; 0: the kernel's default.
+        size: of the flows, as for TapFlow.
+        guard_ms: tap's parameter, if it is not to change.
+    """
+    with ExitStack() as stack:
+        if guard_ms:
+            stack.enter_context(parameter("guard_ms", guard_ms))
+        tap = stack.enter_context(topology(path, ring=ring))
+        made = [stack.enter_context(sockets(count, SENDERS[path])) for count in counts]
+        yield tap, [TapFlow(some, size=size) for some in made]
 
 
 @contextmanager
