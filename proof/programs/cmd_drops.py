@@ -25,7 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from command import command, ended, start
+from command import ended, start
 from harness import (
     DEEP,
     HERE,
@@ -351,11 +351,6 @@ def case_monitor_guard_trips() -> None:
         check(len(drops) > 0, "no drop is reported")
         equal({one["cause"] for one in drops}, {"guard"}, "causes")
         equal(sum(one["packets"] for one in drops) <= counters()["drop_guard"], True, "packets")
-
-
-def case_monitor_with_stock() -> None:
-    drivers.use(Variant.STOCK)
-    command("monitor", status=4)
 
 
 run()

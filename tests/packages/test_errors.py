@@ -20,7 +20,6 @@ dkms add nodrop/0.0.1 >/dev/null
 """
 SOURCES = "/var/cache/nodrop/sources"
 STATUS = "/var/lib/dpkg/status"
-OLD = "/^Package: linux-source-6.1$/,/^$/s/^Version: .*/Version: 6.1.170-1/"
 HIDE = f"mv {SOURCES} /var/kept"
 COPY = f"cp -a {SOURCES} /var/kept"
 RESTORE = f"rm -rf {SOURCES}; mv /var/kept {SOURCES}"
@@ -35,11 +34,6 @@ def ready(root: WritableRoot) -> WritableRoot:
 
 
 CASES = {
-    "wrong source version": (
-        f"{HIDE}; sed -i '{OLD}' {STATUS}",
-        f"{RESTORE}; cp {STATUS}-kept {STATUS}",
-        "6.1.170-1",
-    ),
     "no source": (
         f"{HIDE}; mv /usr/src/linux-source-6.1.tar.xz /var/",
         f"{RESTORE}; mv /var/linux-source-6.1.tar.xz /usr/src/",
@@ -54,11 +48,6 @@ CASES = {
         "mv /usr/bin/gcc-12 /var/",
         "mv /var/gcc-12 /usr/bin/",
         "gcc-12",
-    ),
-    "unknown driver": (
-        f"{COPY}; echo 'int x = ptr_ring_consume_any(NULL);' >>{TUN}",
-        RESTORE,
-        "ptr_ring_consume_any()",
     ),
     "hook that does not take": (
         f"{COPY}; sed -i 's/tun_chr_open/tun_chr_open_other/g' {TUN}",
@@ -82,7 +71,6 @@ CASES = {
 def test_refusal_keeps_the_stock_module(ready: WritableRoot, case: str) -> None:
     spoil, mend, words = CASES[case]
     words = words.replace("$KERNEL", ready.releases[0])
-    ready.succeed(f"cp {STATUS} {STATUS}-kept")
     try:
         done = ready.run(f"{spoil}; {SCRIPTS}/fit $KERNEL; s=$?; {NO_LOST_FILES} || s=99; exit $s")
         assert done.status == 1
@@ -156,15 +144,3 @@ def test_killed_build_is_removed(ready: WritableRoot) -> None:
         f"mkdir -p /var/cache/nodrop/.build.x {SOURCES}/$VERSION.new; {SCRIPTS}/fit $KERNEL /tmp; "
         "test ! -e /var/cache/nodrop/.build.x"
     )
-
-
-def test_a_driver_of_another_package_stays(ready: WritableRoot) -> None:
-    theirs = "/lib/modules/$KERNEL/updates/dkms/tun.ko"
-    done = ready.run(
-        f"own=$(modinfo -k $KERNEL -n tun); mkdir -p $(dirname {theirs}); cp $own {theirs}; "
-        "/etc/kernel/postinst.d/dkms $KERNEL || exit; "
-        "dkms install -m nodrop -v 0.0.1 -k $KERNEL && exit 1; "
-        f"{SCRIPTS}/hooks stock && cmp $own {theirs}; s=$?; rm {theirs}; depmod $KERNEL; exit $s"
-    )
-    assert done.status == 0, done.output
-    assert "is not nodrop's" in done.output

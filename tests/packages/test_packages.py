@@ -151,21 +151,6 @@ def test_make_install(bare: WritableRoot) -> None:
     bare.succeed('test -z "$(ls /usr/local/lib/systemd/system 2>/dev/null)"')
 
 
-def test_signals_do_not_stop_dkms(bare: WritableRoot) -> None:
-    signalled = """#!/bin/bash
-case $* in */module/tun.ko*updates*) for s in INT HUP TERM; do kill -$s $PPID; done ;; esac
-exec /usr/bin/cp "$@"
-"""
-    kernel = bare.releases[OLDER]
-    bare.succeed(
-        f"mkdir /tmp/cut; cat >/tmp/cut/cp <<'END'\n{signalled}END\nchmod 755 /tmp/cut/cp; "
-        "export PATH=/tmp/cut:$PATH; "
-        f"make -s -C {REPOSITORY} install KVER={kernel}; rm /tmp/cut/cp"
-    )
-    assert "/updates/dkms/" in bare.module(kernel, "tun")
-    bare.succeed(f"make -s -C {REPOSITORY} uninstall")
-
-
 STATUSES = {
     "status": (0,),
     "doctor": (0, 3),
