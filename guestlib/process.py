@@ -113,7 +113,6 @@ class Service:
     Args:
         argv: the command.
         announces: wait for the line that it prints when it is ready.
-        stopped_status: its exit status after SIGTERM, besides 0.
         pass_fds: file descriptors that it inherits.
         env: its whole environment; None: this process's.
         log: a file for its output; it then takes no requests, and its output is not read here.
@@ -125,13 +124,11 @@ class Service:
         argv: Sequence[str],
         *,
         announces: bool = True,
-        stopped_status: int = -signal.SIGTERM,
         pass_fds: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
         user: int = 0,
     ) -> None:
-        self._stopped_status = stopped_status
         self._pass_fds = pass_fds
         self._env = env
         self._log = log
@@ -247,7 +244,7 @@ class Service:
 
     def _checked(self, process: subprocess.Popen[bytes], data: bytes) -> str:
         output = data.decode(errors="replace")
-        if process.returncode not in (0, self._stopped_status):
+        if process.returncode not in (0, -signal.SIGTERM):
             raise GuestError(f"{self._name} failed: {output.strip()}")
         return output
 

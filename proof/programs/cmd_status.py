@@ -41,10 +41,10 @@ INTERVAL_S = 0.2
 REFRESHES = 7
 
 
-def shown(*words: str, name: str = NAME) -> dict[str, Any]:
+def shown(*words: str) -> dict[str, Any]:
     """Return one device of status's output."""
     found = as_json("status", *words)["devices"]
-    return next(device for device in found if device["name"] == name)
+    return next(device for device in found if device["name"] == NAME)
 
 
 def flooded(driver: Variant, *, flags: int = 0) -> dict[str, Any]:

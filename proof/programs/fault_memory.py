@@ -225,10 +225,9 @@ def passes(fd: int) -> None:
         equal(len(os.read(fd, 2000)), 128, "bytes of the packet")
 
 
-def flows(fd: int, *, skip: int = 0) -> None:
-    """Fail unless packets of several senders arrive; skip bytes before the IPv4 header."""
-    account = Account(skip=skip)
-    with Reader(fd, account):
+def flows(fd: int) -> None:
+    """Fail unless packets of several senders arrive."""
+    with Reader(fd, account := Account()):
         check_delivery(account)
 
 

@@ -176,14 +176,14 @@ def slow_reader(part: Callable[[], None]) -> Iterator[Service]:
                 ip_batch(["link delete dev ndveth0"])
 
 
-def never_waits(sock: socket.socket, address: str, calls: int = 200) -> None:
-    """Fail if one of ``calls`` sends would block."""
+def never_waits(sock: socket.socket, address: str) -> None:
+    """Fail if one of 200 sends would block."""
     sock.setblocking(False)
-    for number in range(calls):
+    for number in range(200):
         try:
             sock.sendto(b"hello", (address, 9))
         except BlockingIOError:
-            raise AssertionError(f"send {number + 1} of {calls} would block") from None
+            raise AssertionError(f"send {number + 1} of 200 would block") from None
         time.sleep(0.002)
 
 

@@ -97,10 +97,10 @@ def veth(up: str) -> Iterator[None]:
 
 
 @contextmanager
-def guest(name: str, *, ring: int = 500, flags: int = IFF_TAP) -> Iterator[TunDevice]:
+def guest(name: str, *, flags: int = IFF_TAP) -> Iterator[TunDevice]:
     """Create a guest's device."""
     with TunDevice(name, flags) as made:
-        configure(name, txqueuelen=ring, qdisc=DEEP)
+        configure(name, txqueuelen=500, qdisc=DEEP)
         yield made
 
 
