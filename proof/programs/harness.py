@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -197,6 +197,36 @@ def until_stopped() -> None:
 
 def udp() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+@contextmanager
+def bridge(*ports: str, behind: Mapping[str, str]) -> Iterator[None]:
+    """Create a bridge for the block; ``behind`` are MAC addresses by the port that leads there."""
+    try:
+        ip_batch(["link add ndbridge type bridge mcast_snooping 0", "link set dev ndbridge up"])
+    except GuestError as error:
+        raise Skip(f"no bridge here: {error}") from None
+    try:
+        ip_batch([f"link set dev {port} master ndbridge up" for port in ports])
+        known = [f"fdb replace {behind[p]} dev {p} master static" for p in ports if p in behind]
+        tool(["bridge", "-batch", "-"], text="\n".join(known) + "\n")
+        soon(
+            lambda: tool(["bridge", "link"]).count("state forwarding") == len(ports),
+            "the bridge does not forward",
+        )
+        yield
+    finally:
+        ip_batch(["link delete dev ndbridge"])
+
+
+@contextmanager
+def veth(up: str) -> Iterator[None]:
+    """Create a veth pair, ndveth0 and ndveth1, one of which is up."""
+    ip_batch(["link add ndveth0 type veth peer name ndveth1", f"link set dev {up} up"])
+    try:
+        yield
+    finally:
+        ip_batch(["link delete dev ndveth0"])
 
 
 @contextmanager

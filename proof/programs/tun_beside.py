@@ -24,6 +24,7 @@ from harness import (
     Sender,
     Skip,
     all_arrive,
+    bridge,
     check,
     client,
     drivers,
@@ -225,14 +226,7 @@ def case_bridge_of_both() -> None:
         load()
         with TunDevice(OTHER, IFF_TAP) as ours:
             equal((is_ours(NAME), is_ours(OTHER)), (False, True), "ours")
-            try:
-                ip_batch(["link add ndbridge type bridge"])
-            except GuestError as error:
-                raise Skip(f"this kernel has no bridges: {error}") from error
-            try:
-                ip_batch(["link set ndbridge up"])
-                for name in (NAME, OTHER):
-                    ip_batch([f"link set {name} master ndbridge", f"link set {name} up"])
+            with bridge(NAME, OTHER, behind={}):
                 for sender, receiver in ((theirs, ours), (ours, theirs)):
                     os.set_blocking(receiver.fd, False)
 
@@ -245,8 +239,6 @@ def case_bridge_of_both() -> None:
                         return False
 
                     soon(comes, "the bridge passes nothing on")
-            finally:
-                tool(["ip", "link", "delete", "ndbridge"])
 
 
 def case_vhost_of_both() -> None:

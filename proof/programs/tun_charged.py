@@ -25,7 +25,7 @@ from harness import (
     NAME,
     THERE,
     Reader,
-    Skip,
+    bridge,
     check,
     counters,
     drivers,
@@ -35,10 +35,11 @@ from harness import (
     soon,
     tun,
     udp,
+    veth,
 )
 
 from guestlib.drivers import module_file
-from guestlib.environment import Environment, GuestError, setting, time_limit
+from guestlib.environment import Environment, setting, time_limit
 from guestlib.netstats import qdisc_counters
 from guestlib.packets import ethernet, ip4, summed
 from guestlib.process import ip_batch, tool
@@ -47,7 +48,7 @@ from guestlib.tundev import IFF_TAP, TSO_OFFLOADS, TUNSETSNDBUF, TunDevice, conf
 from guestlib.vhost_client import VhostClient
 from lab.variant import Variant
 
-GUEST, FAST, BRIDGE, FAR = "ndguest", "ndfast", "ndbridge", "ndfar"
+GUEST, FAST, FAR = "ndguest", "ndfast", "ndfar"
 MACS = {GUEST: "02:00:00:00:00:0a", NAME: "02:00:00:00:00:0b", FAST: "02:00:00:00:00:0c"}
 FRAMES = 500
 """Several times more than SNDBUF takes."""
@@ -63,37 +64,6 @@ def mac(name: str) -> bytes:
 
 def frame(to: str) -> bytes:
     return ethernet(mac(to), mac(GUEST)) + bytes(1000)
-
-
-@contextmanager
-def bridge(*ports: str) -> Iterator[None]:
-    """Create a bridge of the devices, which forward to the guest behind each."""
-    try:
-        ip_batch([f"link add {BRIDGE} type bridge mcast_snooping 0", f"link set dev {BRIDGE} up"])
-    except GuestError as error:
-        raise Skip(f"no bridge here: {error}") from None
-    try:
-        ip_batch([f"link set dev {port} master {BRIDGE} up" for port in ports])
-        known = [port for port in ports if port in MACS]
-        lines = [f"fdb replace {MACS[port]} dev {port} master static" for port in known]
-        tool(["bridge", "-batch", "-"], text="\n".join(lines) + "\n")
-        soon(
-            lambda: tool(["bridge", "link"]).count("state forwarding") == len(ports),
-            "the bridge does not forward",
-        )
-        yield
-    finally:
-        ip_batch([f"link delete dev {BRIDGE}"])
-
-
-@contextmanager
-def veth(up: str) -> Iterator[None]:
-    """Create a veth pair, ndveth0 and ndveth1, one of which is up."""
-    ip_batch(["link add ndveth0 type veth peer name ndveth1", f"link set dev {up} up"])
-    try:
-        yield
-    finally:
-        ip_batch(["link delete dev ndveth0"])
 
 
 @contextmanager
@@ -131,7 +101,7 @@ def case_bridged_guest() -> None:
         tun(5, flags=IFF_TAP),
         guest(FAST) as fast,
         guest(GUEST) as sender,
-        bridge(GUEST, NAME, FAST),
+        bridge(GUEST, NAME, FAST, behind=MACS),
         Reader(fast.fd) as reader,
     ):
         limit_buffer(sender)
@@ -168,7 +138,7 @@ def case_routed_guest() -> None:
 def case_a_write_that_waits_is_woken() -> None:
     """TUNSETSNDBUF blocks a guest that sends to a slow link, and only until there is space."""
     slow = "tbf rate 8mbit burst 10000 limit 10000000"
-    with veth("ndveth1"), guest(GUEST) as sender, bridge(GUEST, "ndveth0"):
+    with veth("ndveth1"), guest(GUEST) as sender, bridge(GUEST, "ndveth0", behind=MACS):
         tool(["tc", "qdisc", "replace", "dev", "ndveth0", "root", *slow.split()])
         limit_buffer(sender)
         done: list[int] = []
@@ -208,7 +178,7 @@ def case_zero_copy() -> None:
 
 
 def case_zero_copy_over_a_bridge() -> None:
-    with veth("ndveth0"), tun(5, flags=IFF_TAP), bridge(NAME, "ndveth1"):
+    with veth("ndveth0"), tun(5, flags=IFF_TAP), bridge(NAME, "ndveth1", behind=MACS):
         ip_batch(
             [
                 f"address flush dev {NAME}",
@@ -247,7 +217,7 @@ def case_zero_copy_of_vhost() -> None:
         configure(FAR, txqueuelen=1000, qdisc=DEEP, address="198.18.2.1/24")
         ip_batch([f"neigh replace 198.18.2.2 lladdr {MACS[NAME]} dev {FAR}"])
         with (
-            bridge(GUEST, NAME),
+            bridge(GUEST, NAME, behind=MACS),
             VhostClient(environment, sender.fd, far_fd=far.fd) as machine,
             udp() as sock,
         ):

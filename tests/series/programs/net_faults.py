@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import DEEP, check, drivers, each, equal, one_cpu, packets, run, soon
+from harness import DEEP, bridge, check, drivers, each, equal, one_cpu, packets, run, soon, veth
 from replies import REPLIES, peer
 
 from guestlib.drivers import tap_modules
@@ -93,26 +93,11 @@ class Writer:
 @contextmanager
 def bridged(qdisc: str) -> Iterator[TunDevice]:
     """Create a guest's tap with a send buffer, bridged to a device with a qdisc."""
-    with TunDevice(GUEST, IFF_TAP) as made:
+    with TunDevice(GUEST, IFF_TAP) as made, veth("ndveth1"):
         fcntl.ioctl(made.fd, TUNSETSNDBUF, struct.pack("i", SNDBUF))
-        ip_batch(
-            [
-                "link add ndveth0 type veth peer name ndveth1",
-                "link add ndbridge type bridge mcast_snooping 0",
-            ]
-        )
-        try:
-            tool(["tc", "qdisc", "replace", "dev", "ndveth0", "root", *qdisc.split()])
-            ports = [f"link set dev {port} master ndbridge up" for port in (GUEST, "ndveth0")]
-            ip_batch(["link set dev ndveth1 up", "link set dev ndbridge up", *ports])
-            soon(
-                lambda: tool(["bridge", "link"]).count("state forwarding") == 2,
-                "the bridge does not forward",
-            )
-            tool(["bridge", "fdb", "replace", FAR, "dev", "ndveth0", "master", "static"])
+        tool(["tc", "qdisc", "replace", "dev", "ndveth0", "root", *qdisc.split()])
+        with bridge(GUEST, "ndveth0", behind={"ndveth0": FAR}):
             yield made
-        finally:
-            ip_batch(["link delete dev ndbridge", "link delete dev ndveth0"])
 
 
 def to_far(_number: int) -> bytes:
