@@ -5,8 +5,10 @@ PYTHON := .venv/bin/python
 # The kernel of tests in guests: debug, kasan or kcsan-uml.
 export LAB_TEST_FLAVOUR := $(or $(FLAVOUR),debug)
 
-.PHONY: help bootstrap demo bench bench-full instructions test checks lint unit guest sweep \
-	series man clean deb zipapp install uninstall
+VPNS := $(or $(OUT),out/bench-vpns)
+
+.PHONY: help bootstrap demo bench bench-full bench-vpns instructions test checks lint unit guest \
+	sweep series man clean deb zipapp install uninstall
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -23,6 +25,12 @@ bench: bootstrap ## A short run of every kind of scenario, a quarter of an hour;
 
 bench-full: bootstrap ## All scenarios with at least ten pairs, about nine hours; OUT=DIR continues
 	@.venv/bin/nodrop-lab bench --set full $(if $(OUT),--out "$(OUT)")
+
+bench-vpns: bootstrap ## Seven VPNs, for 20 minutes; again: continues; OUT=DIR
+	@scripts/bootstrap vpns
+	@scripts/vpns
+	@timeout --foreground --signal=INT 20m .venv/bin/nodrop-lab bench $(if \
+		$(wildcard $(VPNS)/meta.json),--continue "$(VPNS)",vpns --out "$(VPNS)")
 
 instructions: ## Instructions per packet on Debian's 7.3, as root, six minutes; OUT=DIR ONLY=WORDS
 	@scripts/bootstrap kernels

@@ -202,9 +202,10 @@ def _refuse_unlike(wanted: Scenario, path: Path) -> None:
     Raises:
         NodropError: its cases, pairs, seconds or drivers are others.
     """
-    from bench import rundir, session
+    from bench import programs, rundir, session
 
     meta, scenarios = rundir.read_meta(path)
+    wanted, _ = programs.without_absent_vpns(wanted)
     if scenarios != {wanted.name: wanted} or meta["variants"] != [*session.compared(wanted)]:
         raise NodropError(
             f"{path} holds a run of other cases, pairs, seconds or drivers.",

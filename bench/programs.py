@@ -7,10 +7,12 @@ import re
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from bench.scenario import Scenario
 from lab.guest import PATH
+from lab.kernel import cache
 from nodrop import proc
 from nodrop.errors import NodropError, UnsupportedError
 
@@ -24,9 +26,20 @@ PACKAGES = {
     "wireguard-go": "wireguard-go",
 }
 """Program -> Debian package."""
-VPNS = {"openvpn": ["openvpn", "openssl"], "wireguard-go": ["wireguard-go", "wg"]}
+VPNS = {
+    "openvpn": ["openvpn", "openssl"],
+    "wireguard-go": ["wireguard-go", "wg"],
+    "wireguard-go-short": ["wireguard-go-short", "wg"],
+    "boringtun-cli": ["boringtun-cli", "wg"],
+    "nebula": ["nebula", "nebula-cert"],
+    "tincd": ["tincd"],
+    "yggdrasil": ["yggdrasil"],
+}
 """A case's ``vpn`` -> the programs that its tunnel needs."""
-VERSION_WORDS = {"ip": "-V", "tc": "-V", "openssl": "version"}
+VERSION_WORDS = {
+    **{"ip": "-V", "tc": "-V", "openssl": "version"},
+    **{"nebula": "-version", "nebula-cert": "-version"},
+}
 """Program -> its version option, if that is not --version."""
 TIMEOUT_S = 10.0
 
@@ -40,10 +53,35 @@ def needed(scenario: Scenario) -> list[str]:
     return list(dict.fromkeys([*scenario.programs, *names]))
 
 
+def search_path() -> str:
+    """Return the guests' search path: what scripts/vpns built goes before Debian's."""
+    return f"{cache.root() / 'vpns'}:{PATH}"
+
+
 def find(name: str) -> Path | None:
     """Return a program's path in a guest; None if it is not installed."""
-    path = shutil.which(name, path=PATH)
+    path = shutil.which(name, path=search_path())
     return Path(path) if path else None
+
+
+def without_absent_vpns(scenario: Scenario) -> tuple[Scenario, list[str]]:
+    """Leave out a scenario's VPNs whose programs are not installed, if it allows that.
+
+    Returns:
+        The scenario, and the names of these VPNs.
+
+    Raises:
+        UnsupportedError: none is installed.
+    """
+    if not scenario.skips_absent_vpns:
+        return scenario, []
+    vpns = dict.fromkeys(str(case.parameters["vpn"]) for case in scenario.cases())
+    absent = [name for name in vpns if not all(map(find, VPNS[name]))]
+    if len(absent) == len(vpns):
+        raise UnsupportedError(
+            f"None of {', '.join(vpns)} is installed.", "Install them with: make bench-vpns"
+        )
+    return replace(scenario, without=absent), absent
 
 
 def require(scenarios: Iterable[Scenario]) -> None:

@@ -100,7 +100,9 @@ class Scenario:
         variants: the drivers that it can compare.
         programs: the host's that all its cases need and that can change a result; bench.programs
             lists their packages.
+        skips_absent_vpns: leave out cases of VPNs that are not installed.
         only: parameters of the cases to measure, as in their names, with or without a value.
+        without: values of parameters of cases that are left out.
     """
 
     name: str
@@ -115,7 +117,9 @@ class Scenario:
     boot: str = "run"
     variants: Sequence[Variant] = field(default_factory=lambda: [*KNOWN, Variant.OLD])
     programs: Sequence[str] = field(default_factory=lambda: ["ip", "tc"])
+    skips_absent_vpns: bool = False
     only: str = ""
+    without: Sequence[str] = field(default_factory=list)
 
     @classmethod
     def from_data(cls, name: str, data: Mapping[str, Any]) -> Self:
@@ -156,7 +160,11 @@ class Scenario:
                 name = ",".join(f"{key}={value}" for key, value in chosen.items())
                 cases.append(Case(name or "default", {**self.parameters, **chosen}))
         asked = {*self.only.split(",")} - {""}
-        return [case for case in cases if asked <= case.words]
+        return [
+            case
+            for case in cases
+            if asked <= case.words and not {*self.without} & {*map(str, case.parameters.values())}
+        ]
 
     def with_length(self, pairs: int | None, seconds: float | None) -> Scenario:
         """Return the scenario with another number of pairs or another window."""

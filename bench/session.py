@@ -80,6 +80,12 @@ def measure(
             written, or the user interrupted (exit status 130). Results so far stay in ``out``; the
             hint says how to continue.
     """
+    chosen = []
+    for scenario, absent in map(programs.without_absent_vpns, scenarios):
+        chosen.append(scenario)
+        if absent:
+            progress.note(f"{scenario.name}: not installed, left out: {', '.join(absent)}")
+    scenarios = chosen
     programs.require(scenarios)
     for scenario in scenarios:
         if absent := [name for name in variants if name not in available(scenario)]:
@@ -150,7 +156,7 @@ def in_user_mode(kernel: Kernel, artifacts: Artifacts) -> Guest:
         artifacts=artifacts,
         cpus=CPUS,
         memory=MEMORY,
-        env={"PYTHONPATH": str(REPOSITORY)},
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": programs.search_path()},
         urgent=True,
     )
     return Guest(source.describe_kernel(kernel), CPUS, boot)

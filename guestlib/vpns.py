@@ -11,17 +11,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
 from guestlib.drivers import IFF_BACKPRESSURE
-from guestlib.environment import GuestError, scaled, time_limit, wait_until
+from guestlib.environment import GuestError, Unsupported, scaled, time_limit, wait_until
 from guestlib.namespaces import namespaces
 from guestlib.process import Service, in_netns, ip_batch, tool
 from guestlib.tundev import TunDevice, opened_flags
@@ -114,6 +117,10 @@ class Vpn(ABC):
     trouble: ClassVar[tuple[str, ...]] = ()
     """Messages that report the loss of its peer."""
 
+    asks_itself: ClassVar[bool] = False
+    """It makes its own system calls, as Go programs do: no preloaded library can add a flag, and
+    it has no other means."""
+
     near: Process
     far: Process
     """The processes, while they run."""
@@ -129,6 +136,8 @@ class Vpn(ABC):
         """Start both processes, by :meth:`run`, and assign the devices' addresses."""
 
     def __enter__(self) -> Self:
+        if self.options.backpressure and self.asks_itself:
+            raise Unsupported(f"{self.name} cannot be given upstream's flag")
         with ExitStack() as stack:
             stack.callback(self._stack.close)
             self.start()
@@ -277,17 +286,18 @@ class OpenVpn(Vpn):
         return [*words, "--verb", "3"]
 
 
-LISTENS = "UAPI listener started"
-"""wg(8) removes a socket on which no process listens yet."""
-
 PORT = 51820
-ENVIRONMENT = {"WG_PROCESS_FOREGROUND": "1", "LOG_LEVEL": "verbose"}
+NEBULA_PORT = 4242
+YGGDRASIL_PORT = 9001
 
 
 class WireguardGo(Vpn):
     """A process at each end, configured by wg(8) through a socket named after the device."""
 
     name = "wireguard-go"
+    listens = "UAPI listener started"
+    """Logged when it can be configured; wg(8) removes a socket on which no process listens yet."""
+    environment: ClassVar[dict[str, str]] = {"WG_PROCESS_FOREGROUND": "1", "LOG_LEVEL": "verbose"}
 
     def start(self) -> None:
         keys = [tool(["wg", "genkey"]).strip() for _ in self.ends]
@@ -295,7 +305,7 @@ class WireguardGo(Vpn):
         near, far = self.ends
         flags = self._flags_asked_for(near) if self.options.backpressure else None
         self.near, self.far = self._start(near, flags), self._start(far, flags)
-        self.until(lambda: all(LISTENS in process.log_text() for process in self.processes))
+        self.until(lambda: all(self.listens in process.log_text() for process in self.processes))
         for end, other, key, peer in zip(
             self.ends, reversed(self.ends), keys, reversed(public), strict=True
         ):
@@ -306,10 +316,10 @@ class WireguardGo(Vpn):
             tool(in_netns(end.netns, [*words, "endpoint", f"{other.outer}:{PORT}"]))
             self.configure(end)
 
-    def _flags_asked_for(self, end: End) -> int:
+    def _flags_asked_for(self, end: End) -> int | None:
         """Return the flags with which this version opens a device, from a first trial start."""
         log = self.folder / "flags.log"
-        with Process(self._words(end), log, netns=end.netns, env=ENVIRONMENT):
+        with Process(self._words(end), log, netns=end.netns, env=self.environment):
             self.until(lambda: self.exists(end))
             flags = opened_flags(end.device, netns=end.netns)
         self.until(lambda: not self.exists(end))
@@ -321,20 +331,144 @@ class WireguardGo(Vpn):
         A Go program makes its own system calls, so a preloaded library cannot add the flag.
         """
         if flags is None:
-            return self.run(end, self._words(end), env=ENVIRONMENT)
+            return self.run(end, self._words(end), env=self.environment)
         with TunDevice(end.device, flags | IFF_BACKPRESSURE, exact=True) as device:
             if end.netns:
                 ip_batch([f"link set dev {end.device} netns {end.netns}"])
-            env = {**ENVIRONMENT, "WG_TUN_FD": str(device.fd)}
+            env = {**self.environment, "WG_TUN_FD": str(device.fd)}
             return self.run(end, self._words(end), env=env, pass_fds=[device.fd])
 
-    @staticmethod
-    def _words(end: End) -> list[str]:
-        return ["wireguard-go", "-f", end.device]
+    def _words(self, end: End) -> list[str]:
+        return [self.name, "-f", end.device]
 
 
-KINDS: dict[str, type[Vpn]] = {kind.name: kind for kind in (OpenVpn, WireguardGo)}
-"""The VPNs by their names."""
+class WireguardGoShort(WireguardGo):
+    """wireguard-go, built with queues of 8 instead of 1024 containers of packets (scripts/vpns)."""
+
+    name = "wireguard-go-short"
+
+
+class BoringTun(WireguardGo):
+    """WireGuard in Rust; each of its threads has a queue of the device."""
+
+    name = "boringtun-cli"
+    listens = "BoringTun started successfully"
+    environment: ClassVar[dict[str, str]] = {"WG_LOG_LEVEL": "info", "WG_SUDO": "true"}
+
+    def _flags_asked_for(self, end: End) -> None:
+        """Return None: it opens its device by the C library, where the flag is added."""
+
+
+class Tinc(Vpn):
+    """tinc 1.0: the far end connects to the near one, each knows the other's public key."""
+
+    name = "tincd"
+    trouble = ("Closing connection", "didn't respond to PING")
+
+    def start(self) -> None:
+        for end in self.ends:
+            self._make_key(end)
+        for end, other in zip(self.ends, reversed(self.ends), strict=True):
+            source, hosts = self.folder / other.device / "hosts", self.folder / end.device / "hosts"
+            shutil.copy(source / other.device, hosts / other.device)
+        near, far = self.ends
+        self.near = self._start(near)
+        self.configure(near)
+        with (self.folder / far.device / "tinc.conf").open("a") as file:
+            file.write(f"ConnectTo = {near.device}\n")
+        self.far = self._start(far)
+        self.configure(far)
+
+    def _make_key(self, end: End) -> None:
+        folder = self.folder / end.device
+        (folder / "hosts").mkdir(parents=True)
+        lines = [f"Name = {end.device}", f"Interface = {end.device}", "DeviceType = tun"]
+        (folder / "tinc.conf").write_text("\n".join([*lines, "AddressFamily = ipv4\n"]))
+        lines = [f"Address = {end.outer}", f"Subnet = {end.inner}/32\n"]
+        (folder / "hosts" / end.device).write_text("\n".join(lines))
+        words = [self.name, "-c", str(folder), "--generate-keys=2048"]
+        tool(words, timeout=time_limit(30), text="\n\n")
+
+    def _start(self, end: End) -> Process:
+        folder = self.folder / end.device
+        words = [self.name, "-c", str(folder), "--no-detach", "--debug=1"]
+        return self.run(end, [*words, f"--pidfile={folder / 'pid'}"])
+
+
+class Nebula(Vpn):
+    """The far end knows the near one's address; one authority signed both certificates."""
+
+    name = "nebula"
+    asks_itself = True
+
+    def start(self) -> None:
+        authority = ["-out-crt", f"{self.folder}/ca.crt", "-out-key", f"{self.folder}/ca.key"]
+        tool(["nebula-cert", "ca", "-name", "test", *authority])
+        for end in self.ends:
+            base = f"{self.folder}/{end.device}"
+            words = ["-ca-crt", f"{self.folder}/ca.crt", "-ca-key", f"{self.folder}/ca.key"]
+            words += ["-out-crt", f"{base}.crt", "-out-key", f"{base}.key"]
+            words += ["-name", end.device, "-networks", f"{end.inner}/24"]
+            tool(["nebula-cert", "sign", *words])
+        near, far = self.ends
+        self.near, self.far = self._start(near, far), self._start(far, near)
+        for end in self.ends:
+            self.configure(end)
+
+    def _start(self, end: End, other: End) -> Process:
+        base = self.folder / end.device
+        all_of_it = [{"port": "any", "proto": "any", "host": "any"}]
+        settings = {
+            "pki": {"ca": f"{self.folder}/ca.crt", "cert": f"{base}.crt", "key": f"{base}.key"},
+            "static_host_map": {other.inner: [f"{other.outer}:{NEBULA_PORT}"]},
+            "lighthouse": {"am_lighthouse": False},
+            "listen": {"host": end.outer, "port": NEBULA_PORT},
+            "tun": {"dev": end.device},
+            "firewall": {"outbound": all_of_it, "inbound": all_of_it},
+        }
+        file = base.with_suffix(".yml")
+        # JSON is YAML.
+        file.write_text(json.dumps(settings))
+        return self.run(end, [self.name, "-config", str(file)])
+
+
+class Yggdrasil(Vpn):
+    """An IPv6 address follows from each end's key, so ``inner`` changes. Its links are TCP."""
+
+    name = "yggdrasil"
+    asks_itself = True
+
+    def start(self) -> None:
+        near, far = self.ends
+        link = f"tcp://{near.outer}:{YGGDRASIL_PORT}"
+        near, far = self._make_key(near, Listen=[link]), self._make_key(far, Peers=[link])
+        self.ends = (near, far)
+        self.near = self._start(near)
+        self.until(lambda: "TCP listener" in self.near.log_text())
+        self.far = self._start(far)
+        for end in self.ends:
+            self.until(partial(self.exists, end))
+
+    def _make_key(self, end: End, **links: list[str]) -> End:
+        settings = json.loads(tool([self.name, "-genconf", "-json"]))
+        settings |= {"AdminListen": "none", "MulticastInterfaces": [], "IfName": end.device}
+        settings |= links
+        file = self.folder / f"{end.device}.json"
+        file.write_text(json.dumps(settings))
+        inner = tool([self.name, "-useconffile", str(file), "-address"]).strip()
+        return replace(end, inner=inner)
+
+    def _start(self, end: End) -> Process:
+        file = self.folder / f"{end.device}.json"
+        return self.run(end, [self.name, "-useconffile", str(file)])
+
+
+PACKAGED: dict[str, type[Vpn]] = {kind.name: kind for kind in (OpenVpn, WireguardGo)}
+"""The VPNs of the lab's Debian systems, by their names."""
+KINDS = PACKAGED | {
+    kind.name: kind for kind in (WireguardGoShort, BoringTun, Nebula, Tinc, Yggdrasil)
+}
+"""All VPNs by their names."""
 
 NEAR = End(None, "ndtest0", "192.0.2.1", "198.18.0.1")
 FAR = End("ndfar", "ndfar0", "192.0.2.2", "198.18.0.2")

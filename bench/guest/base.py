@@ -21,7 +21,7 @@ from guestlib.netstats import (
     link_counters,
     qdisc_counters,
 )
-from guestlib.process import Service, in_netns, netns_path, parse_last_json
+from guestlib.process import Service, finished, in_netns, netns_path, parse_last_json
 from lab.variant import Variant
 
 Metrics = dict[str, int | float]
@@ -29,6 +29,8 @@ Metrics = dict[str, int | float]
 
 DRAIN_TIMEOUT_S = time_limit(10.0)
 DRAIN_STEP_S = 0.005
+PROBE_GRACE_S = 0.1
+"""How long echo_probe waits for the last reply, seconds."""
 END_GRACE_S = time_limit(15.0)
 """From the end of the window until a traffic program must have ended, seconds."""
 
@@ -164,6 +166,52 @@ class Kind(ABC):
             **options,
         )
         return Service(command)
+
+    def echo_probe(
+        self,
+        netns: Sequence[str],
+        address: str,
+        seconds: float,
+        *,
+        cpu: int,
+        grace_s: float = PROBE_GRACE_S,
+    ) -> dict[str, Any]:
+        """Send probes at the case's interval; return echo_probe's results.
+
+        The probe has priority over the load, so it measures queues and the reader, not the wait for
+        its turn on a busy CPU.
+
+        Args:
+            netns: the sender's and the echo's.
+            address: of the echo.
+            seconds: how long to send.
+            cpu: of both.
+            grace_s: how long to wait for the last reply, seconds.
+
+        Raises:
+            GuestError: no reply arrived.
+        """
+        client, server = map(netns_path, netns)
+        probe = self.command(
+            "echo_probe",
+            cpu=cpu,
+            fifo=True,
+            grace=grace_s,
+            netns_client=client,
+            netns_server=server,
+            address=address,
+            interval_us=self.case.probe_interval_us,
+            seconds=seconds,
+        )
+        result = finished(probe, timeout=seconds + grace_s + END_GRACE_S)
+        if not result["received"]:
+            raise GuestError(f"none of {result['sent']} probes returned")
+        return result
+
+    @staticmethod
+    def probe_seconds(seconds: float) -> float:
+        """Return for how long to probe in a window, seconds: the load outlasts the last reply."""
+        return max(seconds - 2 * PROBE_GRACE_S, seconds / 2)
 
     @staticmethod
     def flow_metrics(service: Service, seconds: float) -> Metrics:

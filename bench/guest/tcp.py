@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-from bench.guest.base import END_GRACE_S, Kind, Metrics, drain, driver_metrics
+from bench.guest.base import Kind, Metrics, drain, driver_metrics
 from bench.guest.ends import (
     ADDRESSES,
     DEVICES,
@@ -32,13 +32,12 @@ from bench.guest.ends import (
 )
 from guestlib.drivers import device_flags
 from guestlib.kreader import rates
-from guestlib.process import Service, finished, ip_batch, netns_path
+from guestlib.process import Service, ip_batch
 from guestlib.tundev import IFF_TAP, IFF_TUN
 from lab.variant import Variant
 
 WARM_UP_S = 0.4
 """From the first flow's start to the measured window, seconds: windows open, queues fill."""
-PROBE_GRACE_S = 0.1
 WATCHED = 0.95
 """Share of the window, from its start, over which multiflow's forwarder is watched."""
 
@@ -78,22 +77,11 @@ class FlowKind(Kind):
         Returns:
             Latency, goodput and retransmits, and the reader's counts before and after the probe.
         """
-        # The probe has priority over the load, so it measures queues and the reader, not the wait
-        # for its turn on a busy CPU. The load ends with the window, the probe a little before.
-        probe = self.command(
-            "echo_probe",
-            cpu=self.case.traffic_cpu,
-            fifo=True,
-            grace=PROBE_GRACE_S,
-            netns_client=netns_path(NETNS[0]),
-            netns_server=netns_path(NETNS[1]),
-            address=ADDRESSES[1],
-            interval_us=self.case.probe_interval_us,
-            seconds=max(seconds - 2 * PROBE_GRACE_S, seconds / 2),
-        )
         with self.flows(seconds) as flows:
             first = count()
-            echoed = finished(probe, timeout=seconds + END_GRACE_S)
+            echoed = self.echo_probe(
+                NETNS, ADDRESSES[1], self.probe_seconds(seconds), cpu=self.case.traffic_cpu
+            )
             last = count()
             metrics = self.flow_metrics(flows, seconds)
         for name, permille in (("p50", "500"), ("p90", "900"), ("p99", "990"), ("p999", "999")):

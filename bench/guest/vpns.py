@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bench.guest.base import (
     END_GRACE_S,
@@ -21,7 +21,7 @@ from guestlib.drivers import FLAGGED, IFF_BACKPRESSURE
 from guestlib.environment import GuestError, set_sysctls, setting
 from guestlib.namespaces import inside
 from guestlib.netstats import link_counters, parse_snmp, qdisc_counters
-from guestlib.process import finished, in_netns, netns_path, tool
+from guestlib.process import finished, in_netns, ip_batch, netns_path, tool
 from guestlib.tundev import opened_flags
 from guestlib.vpns import FAR, KINDS, NEAR, VETH, End, Options, Vpn, tunnel
 from lab.variant import Variant
@@ -41,6 +41,12 @@ SETTINGS = {
 """Set during a run."""
 NEAR_END = End("ndnear", NEAR.device, NEAR.outer, NEAR.inner)
 """Of VpnTcp, whose near end has a namespace, too."""
+NAMESPACES = (str(NEAR_END.netns), str(FAR.netns))
+"""Of its flows and probes."""
+IDLE_S = 2.0
+"""For which the idle tunnel is probed, seconds."""
+GRACE_S = 2.0
+"""Within which the last probe returns even from a slow VPN, seconds."""
 PATH_LIMIT = 100_000
 """Packets that netem may queue: more than all ACKs of a second."""
 CLIPS = Path(__file__).resolve().parents[1] / "clips"
@@ -55,13 +61,18 @@ def udp_drops(end: End) -> int:
 
 
 class VpnKind(Kind):
+    offloads: ClassVar[bool] = False
+    """Whether packets may reach the VPN unsegmented."""
+
     def start_vpn(
         self, variant: Variant, stack: ExitStack, near: End, cpus: tuple[int, int]
     ) -> Vpn:
         """Start the VPN between an end and FAR, on these CPUs, and set up the near device."""
         library = self.environment.bin / LIBRARY
         options = Options(
-            offloads=False, backpressure=library if variant in FLAGGED else None, cpus=cpus
+            offloads=self.offloads,
+            backpressure=library if variant in FLAGGED else None,
+            cpus=cpus,
         )
         for path, value in SETTINGS.items():
             stack.enter_context(setting(path, value))
@@ -122,13 +133,13 @@ class VpnTcp(VpnKind):
         vpn = self.start_vpn(variant, stack, NEAR_END, cpus)
         self._set_up_path()
         before = self.configure_end(NEAR_END)
-        idle_rtt_ms = self._measure_rtt()
+        idle = self.measure_idle(vpn)
         self.keep_cpus_awake(stack)
         near_cpu_ns, far_cpu_ns = vpn.near.cpu_ns, vpn.far.cpu_ns
         started = time.monotonic()
         sending = self.tcp_flows(
-            (str(NEAR_END.netns), str(FAR.netns)),
-            FAR.inner,
+            NAMESPACES,
+            vpn.ends[1].inner,
             sender_cpu=self.case.sender_cpu,
             receiver_cpu=self.case.receiver_cpu,
             flows=self.case.flows,
@@ -136,31 +147,45 @@ class VpnTcp(VpnKind):
             seconds=seconds,
         )
         with sending:
+            loaded = self.measure_beside(vpn, seconds)
             flows = self.flow_metrics(sending, seconds)
         took_s = time.monotonic() - started
         near_s = (vpn.near.cpu_ns - near_cpu_ns) / 1e9
         far_s = (vpn.far.cpu_ns - far_cpu_ns) / 1e9
-        near = drain(NEAR_END.device, netns=NEAR_END.netns, before=before.gone)
+        near = drain(
+            NEAR_END.device, netns=NEAR_END.netns, before=before.gone, segments=self.offloads
+        )
         far = DeviceCounts.of(FAR.device, FAR.netns)
         elsewhere = self._drops_elsewhere()
         self.check_peer(vpn)
         self._check_flags(vpn, variant)
         delivered = near.link.tx_packets - before.link.tx_packets
-        metrics: Metrics = flows | {
-            "rtt_idle_ms": idle_rtt_ms,
-            "rtt_over_path": flows["rtt_mean_ms"] / idle_rtt_ms,
+        metrics: Metrics = flows | idle | loaded
+        metrics |= {
             "lost": near.link.tx_dropped - before.link.tx_dropped,
             "delivered": delivered,
-            "unaccounted": near.qdisc.packets - (near.gone - before.gone),
-            "qdisc_drops": near.qdisc.drops,
-            "requeues": near.qdisc.requeues,
+            "qdisc_drops": near.qdisc.drops - before.qdisc.drops,
+            "requeues": near.qdisc.requeues - before.qdisc.requeues,
             "ack_drops": far.link.tx_dropped + far.qdisc.drops,
             "near_vpn_cpu_us_per_packet": 1e6 * near_s / max(delivered, 1),
             "far_vpn_cpu_us_per_packet": 1e6 * far_s / max(delivered, 1),
             "near_vpn_cpu_percent": 100 * near_s / took_s,
             "far_vpn_cpu_percent": 100 * far_s / took_s,
         }
+        if not self.offloads:
+            metrics["unaccounted"] = near.qdisc.packets - (near.gone - before.gone)
+            metrics["rtt_over_path"] = flows["rtt_mean_ms"] / idle["rtt_idle_ms"]
         return metrics | elsewhere | driver_metrics(NEAR_END.device, NEAR_END.netns)
+
+    def measure_idle(self, vpn: Vpn) -> Metrics:
+        """Measure the tunnel before the flows start."""
+        del vpn
+        return {"rtt_idle_ms": self._measure_rtt()}
+
+    def measure_beside(self, vpn: Vpn, seconds: float) -> Metrics:
+        """Measure what the flows do to others, in their window."""
+        del vpn, seconds
+        return {}
 
     def _set_up_path(self) -> None:
         for end in (NEAR_END, FAR):
@@ -202,6 +227,46 @@ class VpnTcp(VpnKind):
             if has_flag is not (variant in FLAGGED):
                 word = "with" if has_flag else "without"
                 raise GuestError(f"{vpn.name} opened {end.device} {word} upstream's flag")
+
+
+class VpnLoad(VpnTcp):
+    """The same for devices with the VPN's own offloads and qdisc, and the delay of a probe.
+
+    The probe is sent before the flows and beside them, in their namespaces; its time contains the
+    path's.
+    """
+
+    parameters = (
+        "far_cpu flows near_cpu probe_interval_us receiver_cpu rtt_ms sender_cpu txqueuelen vpn "
+        "warm_up_s"
+    )
+    offloads = True
+
+    def configure_end(self, near: End) -> DeviceCounts:
+        lines = [f"link set dev {near.device} txqueuelen {self.case.txqueuelen}"]
+        ip_batch(lines, netns=near.netns)
+        return DeviceCounts.of(near.device, near.netns)
+
+    def measure_idle(self, vpn: Vpn) -> Metrics:
+        return self._probe(vpn, IDLE_S, "idle")
+
+    def measure_beside(self, vpn: Vpn, seconds: float) -> Metrics:
+        return self._probe(vpn, self.probe_seconds(seconds), "latency")
+
+    def _probe(self, vpn: Vpn, seconds: float, name: str) -> Metrics:
+        echoed = self.echo_probe(
+            NAMESPACES,
+            vpn.ends[1].inner,
+            seconds,
+            cpu=self.case.sender_cpu,
+            grace_s=GRACE_S,
+        )
+        percentiles = echoed["distribution_ns"]
+        return {
+            f"{name}_p50_ms": percentiles["500"] / 1e6,
+            f"{name}_p99_ms": percentiles["990"] / 1e6,
+            f"{name}_probes_lost": echoed["lost"],
+        }
 
 
 class VpnVideo(VpnKind):

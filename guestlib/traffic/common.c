@@ -351,26 +351,28 @@ void json_close(void)
 	fflush(stdout);
 }
 
-struct sockaddr_in parse_address(const char *text, __u64 port)
+union address parse_address(const char *text, __u64 port)
 {
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_port = htons(port),
-	};
+	union address address = { .v4 = { .sin_family = AF_INET,
+					  .sin_port = htons(port) } };
 
-	if (inet_pton(AF_INET, text, &address.sin_addr) != 1)
-		die(EXIT_USAGE, "'%s' is not an IPv4 address", text);
+	if (inet_pton(AF_INET, text, &address.v4.sin_addr) == 1)
+		return address;
+	address = (union address){ .v6 = { .sin6_family = AF_INET6,
+					   .sin6_port = htons(port) } };
+	if (inet_pton(AF_INET6, text, &address.v6.sin6_addr) != 1)
+		die(EXIT_USAGE, "'%s' is not an IP address", text);
 	return address;
 }
 
 int open_udp(const char *local, __u64 port, __u64 rcvbuf)
 {
-	struct sockaddr_in address = parse_address(local, port);
+	union address address = parse_address(local, port);
 	/* The kernel doubles it, for its overhead per packet. */
 	int size = rcvbuf / 2;
 	int fd;
 
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		die(EXIT_FAILED, "cannot open a UDP socket: %s",
 		    strerror(errno));
@@ -379,7 +381,7 @@ int open_udp(const char *local, __u64 port, __u64 rcvbuf)
 	    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)))
 		die(EXIT_FAILED, "cannot set the receive buffer: %s",
 		    strerror(errno));
-	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)))
+	if (bind(fd, &address.any, sizeof(address)))
 		die(EXIT_FAILED, "cannot bind to %s: %s", local,
 		    strerror(errno));
 	return fd;
@@ -387,9 +389,9 @@ int open_udp(const char *local, __u64 port, __u64 rcvbuf)
 
 void connect_udp(int fd, const char *remote, __u64 port)
 {
-	struct sockaddr_in address = parse_address(remote, port);
+	union address address = parse_address(remote, port);
 
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)))
+	if (connect(fd, &address.any, sizeof(address)))
 		die(EXIT_FAILED, "cannot reach %s: %s", remote,
 		    strerror(errno));
 }

@@ -116,14 +116,21 @@ void json_close(void);
 
 /* UDP sockets. All functions die on an error. */
 
+/* An IPv4 or IPv6 address with its port. */
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
 /*
- * A UDP socket bound to the IPv4 address @local. @rcvbuf: receive buffer,
+ * A UDP socket bound to the IP address @local. @rcvbuf: receive buffer,
  * bytes, 0: the default; only root may exceed the system's limit.
  */
 int open_udp(const char *local, __u64 port, __u64 rcvbuf);
 
-/* Dies unless @text is an IPv4 address. */
-struct sockaddr_in parse_address(const char *text, __u64 port);
+/* Dies unless @text is an IP address. */
+union address parse_address(const char *text, __u64 port);
 
 /* Connects the socket to one remote address. */
 void connect_udp(int fd, const char *remote, __u64 port);

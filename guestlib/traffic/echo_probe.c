@@ -53,14 +53,15 @@ static void open_sockets(struct run *run)
 	run->server = open_udp(settings->address, PORT, 0);
 	if (settings->netns_client)
 		enter_netns(settings->netns_client);
-	run->client = open_udp("0.0.0.0", 0, 0);
+	run->client = open_udp(strchr(settings->address, ':') ? "::" : "0.0.0.0",
+			       0, 0);
 	connect_udp(run->client, settings->address, PORT);
 }
 
 static void *echo(void *arg)
 {
 	struct run *run = arg;
-	struct sockaddr_in from;
+	union address from;
 	struct probe probe;
 	socklen_t size;
 	ssize_t length;
@@ -68,10 +69,10 @@ static void *echo(void *arg)
 	while (!stop_asked()) {
 		size = sizeof(from);
 		length = recvfrom(run->server, &probe, sizeof(probe), 0,
-				  (struct sockaddr *)&from, &size);
+				  &from.any, &size);
 		if (length > 0)
 			sendto(run->server, &probe, length, 0,
-			       (struct sockaddr *)&from, size);
+			       &from.any, size);
 	}
 	return NULL;
 }

@@ -31,7 +31,7 @@ struct settings {
 	const char *netns_server;
 	const char *sender_cpu;
 	const char *receiver_cpu;
-	struct sockaddr_in to;
+	union address to;
 	__u64 flows;
 	__u64 sndbuf;
 	__u64 rcvbuf;
@@ -50,14 +50,14 @@ struct flow {
 	int error;
 };
 
-static int open_in(const char *netns)
+static int open_in(const char *netns, int family)
 {
 	const int on = 1;
 	int fd;
 
 	if (netns)
 		enter_netns(netns);
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
 		die(EXIT_FAILED, "cannot open a TCP socket: %s",
@@ -79,10 +79,10 @@ static void set_buffer(int fd, int force, int ask, __u64 bytes)
 /* Accepted sockets inherit the listening socket's buffer size. */
 static int listen_for_flows(const struct settings *settings)
 {
-	int fd = open_in(settings->netns_server);
+	int fd = open_in(settings->netns_server, settings->to.any.sa_family);
 
 	set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, settings->rcvbuf);
-	if (bind(fd, (const struct sockaddr *)&settings->to,
+	if (bind(fd, &settings->to.any,
 		 sizeof(settings->to)) || listen(fd, FLOWS_MAX))
 		die(EXIT_FAILED, "cannot listen for flows: %s",
 		    strerror(errno));
@@ -96,11 +96,11 @@ static void open_flow(const struct settings *settings, int listener,
 	const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
 
 	flow->settings = settings;
-	flow->sender = open_in(settings->netns_client);
+	flow->sender = open_in(settings->netns_client, settings->to.any.sa_family);
 	set_buffer(flow->sender, SO_SNDBUFFORCE, SO_SNDBUF, settings->sndbuf);
 	setsockopt(flow->sender, SOL_SOCKET, SO_LINGER, &at_once,
 		   sizeof(at_once));
-	if (connect(flow->sender, (const struct sockaddr *)&settings->to,
+	if (connect(flow->sender, &settings->to.any,
 		    sizeof(settings->to)))
 		die(EXIT_FAILED, "cannot connect: %s", strerror(errno));
 	flow->receiver = accept4(listener, NULL, NULL, SOCK_CLOEXEC);

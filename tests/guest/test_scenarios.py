@@ -11,7 +11,7 @@ from conftest import FLAVOUR
 
 from bench import rundir, scenario, session
 from bench.report import summary
-from guestlib.vpns import KINDS
+from guestlib.vpns import PACKAGED
 from lab.variant import COMPARED, Variant
 from nodrop.progress import Progress
 
@@ -34,7 +34,7 @@ CASES: dict[str, scenario.Matrix] = {
     "vhost-latency": {"txqueuelen": [500]},
     "vhost-qdiscs": {"qdisc": ["noqueue", "pfifo_fast"], "senders": [2], "worker_cpu": [-1]},
     "vhost-unpinned": {"qdisc": ["pfifo_fast"], "senders": [2]},
-    "vpn": {"vpn": [*KINDS], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
+    "vpn": {"vpn": [*PACKAGED], "txqueuelen": [10], "rtt_ms": [20], "warm_up_s": [1]},
     "vpn-video": {"txqueuelen": [25]},
 }
 """Scenario -> the matrix of its few cases here."""

@@ -24,7 +24,7 @@ from query import Bursts, device, query
 
 from guestlib.netstats import qdisc_counters
 from guestlib.tundev import configure
-from guestlib.vpns import FAR, KINDS, VETH, Vpn, tunnel
+from guestlib.vpns import FAR, PACKAGED, VETH, Vpn, tunnel
 from lab.variant import Variant
 
 RING = 20
@@ -129,6 +129,6 @@ def case(name: str, variant: Variant) -> Callable[[], None]:
 
 
 run(
-    *(case(name, variant) for variant in (Variant.STOCK, Variant.NODROP) for name in KINDS),
+    *(case(name, variant) for variant in (Variant.STOCK, Variant.NODROP) for name in PACKAGED),
     tun=None,
 )
