@@ -15,26 +15,6 @@ static bool nodrop_waits(struct Qdisc *qdisc)
 	return !qdisc_is_empty(qdisc) && !qdisc_is_running(qdisc);
 }
 
-/*
- * The qdisc's lock orders the wake before reading the qdisc's length here, and
- * an enqueue before its run reads XOFF: at least one sees the other.
- * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
- * A lockless qdisc (pfifo_fast) gives no such order on weakly ordered machines,
- * but its runs do: run it.
- * Litmus: SB+open-lock-packets+enqueue-lock-xoff
- */
-static bool nodrop_has_backlog(struct Qdisc *qdisc)
-{
-	bool backlog;
-
-	if (qdisc->flags & TCQ_F_NOLOCK)
-		return true;
-	spin_lock(qdisc_lock(qdisc));
-	backlog = qdisc_qlen_sum(qdisc);
-	spin_unlock(qdisc_lock(qdisc));
-	return backlog;
-}
-
 /* Have the qdisc run: by a kick, or else on this CPU. */
 static void nodrop_run(struct nodrop_queue *q, struct Qdisc *qdisc)
 {

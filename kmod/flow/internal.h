@@ -23,6 +23,7 @@ void nodrop_guard_init(struct nodrop_queue *q);
 void nodrop_guard_arm(struct nodrop_queue *q);
 void nodrop_guard_stopped(struct nodrop_queue *q);
 void nodrop_guard_cancel(struct nodrop_queue *q);
+bool nodrop_has_backlog(struct Qdisc *qdisc);
 void nodrop_kick(struct Qdisc *qdisc, int cpu);
 void nodrop_kick_init(void);
 void nodrop_kick_exit(void);

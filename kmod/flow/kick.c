@@ -22,6 +22,28 @@ struct nodrop_kicked {
 
 static DEFINE_PER_CPU(struct nodrop_kicked, nodrop_kicked);
 
+/*
+ * Does the qdisc of a txq that was just woken hold packets?
+ *
+ * The qdisc's lock orders the wake before reading the qdisc's length here, and
+ * an enqueue before its run reads XOFF: at least one sees the other.
+ * Litmus: SB+open-lock-qlen+enqueue-lock-xoff
+ * A lockless qdisc (pfifo_fast) gives no such order on weakly ordered machines,
+ * but its runs do: run it.
+ * Litmus: SB+open-lock-packets+enqueue-lock-xoff
+ */
+bool nodrop_has_backlog(struct Qdisc *qdisc)
+{
+	bool waits;
+
+	if (qdisc->flags & TCQ_F_NOLOCK)
+		return true;
+	spin_lock_bh(qdisc_lock(qdisc));
+	waits = qdisc_qlen_sum(qdisc);
+	spin_unlock_bh(qdisc_lock(qdisc));
+	return waits;
+}
+
 /* Context: softirqs or interrupts off. */
 static void nodrop_kick_run(void *kicked)
 {

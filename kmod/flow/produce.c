@@ -84,11 +84,9 @@ static unsigned int nodrop_share(const struct nodrop_queue *q,
 /* The CPU from which the packet was sent: see netdev_core_pick_tx(). */
 static int nodrop_sender(const struct sk_buff *skb)
 {
-#if defined(CONFIG_XPS)
-	unsigned int cpu = skb->sender_cpu - 1;
-
-	if (cpu < nr_cpu_ids)
-		return cpu;
+#ifdef CONFIG_XPS
+	if (skb->sender_cpu - 1 < nr_cpu_ids)
+		return skb->sender_cpu - 1;
 #endif
 	return raw_smp_processor_id();
 }

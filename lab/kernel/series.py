@@ -19,6 +19,8 @@ from nodrop.progress import Progress
 FOLDERS = ("series/fixes", "series/flow")
 """Of patches, in order."""
 COMPAT = REPOSITORY / "series/compat"
+_KICK = [REPOSITORY / "kmod/flow" / name for name in ("kick.c", "internal.h", "nodrop_flow.h")]
+"""What it shares with nodrop."""
 MODULES = ("series_compat.ko", "tun.ko", "vhost_net.ko")
 
 _DRIVERS = ("drivers/net/tun.c", "drivers/vhost/net.c", "drivers/vhost/vhost.h")
@@ -106,6 +108,8 @@ def build(kernel: Kernel, work: Path, scratch: Path, progress: Progress) -> list
     files = all_patches()
     patched(kernel.source, tree, files, _drivers(kernel.source))
     shutil.copytree(COMPAT, modules)
+    for path in _KICK:
+        shutil.copy(path, modules)
     _lay(tree, modules, files, _KERNELS_OWN)
     with progress.step("Build the patched drivers"):
         make(
