@@ -212,6 +212,7 @@ int flow_init(struct kunit *test)
 	f->on = true;
 	packets_of(f, f->txq, -1);
 	guard_set(GUARD_MS);
+	target_set(TARGET_US);
 	flow_destroyed = 0;
 	flow_notified = 0;
 	flow_ran_on = -1;
@@ -270,6 +271,11 @@ void flow_up(struct flow *f, bool up)
 		clear_bit(__LINK_STATE_START, &f->dev->state);
 		netif_tx_stop_queue(f->txq);
 	}
+}
+
+void target_set(unsigned int us)
+{
+	nodrop_target_us = us;
 }
 
 void guard_set(unsigned int ms)

@@ -49,8 +49,10 @@ extern struct flow *flow_sends;
 extern struct flow *flow_reads;
 extern unsigned int flow_reads_most;
 
-/* The clock of the limit, ns. */
+/* The clock of the limit, ns; and its target_us, TARGET_US in a test. */
 extern u64 flow_now;
+#define TARGET_US 500
+void target_set(unsigned int us);
 
 /* What becomes of IPIs: sent; kept in flow_kept; to a CPU that went offline. */
 enum flow_ipis { FLOW_SEND, FLOW_KEEP, FLOW_OFFLINE };

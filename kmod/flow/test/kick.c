@@ -198,6 +198,23 @@ static void test_small_ring_begins_a_batch(struct kunit *test)
 	KUNIT_EXPECT_PTR_EQ(test, taken[0], (void *)packet(FLOW_SENT));
 }
 
+/* It takes all that is in its ring first: each run costs as much as an IPI. */
+static void test_small_ring_runs_dry(struct kunit *test)
+{
+	struct flow *f = flow_new(test, NODROP_SMALL - 1);
+
+	f->qdisc->q.qlen = 1;
+	take(test, f, fill(test, f));
+	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
+	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	KUNIT_EXPECT_NULL(test, consume(f));
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
+	KUNIT_ASSERT_EQ(test, flow_resize(f, NODROP_SMALL), 0);
+	flow_limit(f, NODROP_SMALL);
+	take(test, f, fill(test, f));
+	KUNIT_EXPECT_GT(test, kicks(f), 1ULL);
+}
+
 /* The run that it is scheduled for comes after the wake. */
 static void test_scheduled_qdisc_needs_no_ipi(struct kunit *test)
 {
@@ -286,6 +303,7 @@ static struct kunit_case kick_cases[] = {
 	KUNIT_CASE(test_small_ring_is_not_empty),
 	KUNIT_CASE(test_small_ring_ends_a_batch),
 	KUNIT_CASE(test_small_ring_begins_a_batch),
+	KUNIT_CASE(test_small_ring_runs_dry),
 	KUNIT_CASE(test_scheduled_qdisc_needs_no_ipi),
 	KUNIT_CASE(test_one_ipi_for_several_qdiscs),
 	KUNIT_CASE(test_kick_of_a_deactivated_qdisc),

@@ -294,6 +294,18 @@ static void test_batches_get_more(struct kunit *test)
 	expect_limit(test, f, NODROP_FLOOR);
 }
 
+static void test_target_us(struct kunit *test)
+{
+	struct flow *f = limited(test, 1000);
+
+	target_set(2000);
+	read_at(test, f, 5 * US, 50);
+	expect_limit(test, f, 400);
+	target_set(300);
+	read_at(test, f, 5 * US, 50);
+	expect_limit(test, f, 60);
+}
+
 /* The limit stops the txq below txqueuelen, and its half wakes it. */
 static void test_stops_at_the_limit(struct kunit *test)
 {
@@ -320,6 +332,7 @@ static struct kunit_case limit_cases[] = {
 	KUNIT_CASE(test_waiting_is_no_pace),
 	KUNIT_CASE(test_small_limit_is_measured),
 	KUNIT_CASE(test_batches_get_more),
+	KUNIT_CASE(test_target_us),
 	KUNIT_CASE(test_stops_at_the_limit),
 	{}
 };
