@@ -105,7 +105,10 @@ def test_form(path: Path) -> None:
     assert set(trailers) <= {"Fixes"}
     assert not re.search(r"^(?:From|Date):", path.read_text(encoding="utf-8"), re.MULTILINE)
     assert "\ndiff --git " in rest
-    assert f"| {number} |" in (FOLDER / "README.md").read_text(encoding="utf-8")
+    fixes = re.findall(r'^Fixes: ([0-9a-f]{12}) \(".+"\)$', message, re.MULTILINE) or ["-"]
+    row = re.search(rf"^\| {number} \|.*", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert row, "not in README.md"
+    assert row[0].endswith(f"| {' '.join(fixes)} |")
 
 
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.name)
