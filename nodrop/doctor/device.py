@@ -250,12 +250,22 @@ def delay(observation: Observation, link: DeviceChange) -> Verdict | None:
         return None
     worst = max(known, key=_least_ms)
     name = link.now.qdisc.label if worst.now.qdisc is None else worst.qdisc.kind
-    seen = f"queue {worst.now.index}: {_wait_text('the ring', worst.ring, worst.ring_ms, link)}"
-    waits = {"ring_packets": worst.ring, "ring_wait_ms": worst.ring_ms}
+    size = round(worst.ring * link.packet_bytes)
+    seen = f"queue {worst.now.index}: "
+    seen += _wait_text("the ring", worst.ring, f"about {size:,}", worst.ring_ms, link)
+    waits = {
+        "ring_packets": worst.ring,
+        "ring_bytes_estimate": size,
+        "ring_wait_ms": worst.ring_ms,
+    }
     if not link.now.direct:
-        packets = worst.qdisc.queued_packets
-        seen += f"; {_wait_text(name, packets, worst.qdisc_ms, link)}"
-        waits |= {"qdisc_packets": packets, "qdisc_wait_ms": worst.qdisc_ms}
+        packets, size = worst.qdisc.queued_packets, worst.qdisc.queued_bytes
+        seen += f"; {_wait_text(name, packets, f'{size:,}', worst.qdisc_ms, link)}"
+        waits |= {
+            "qdisc_packets": packets,
+            "qdisc_bytes": size,
+            "qdisc_wait_ms": worst.qdisc_ms,
+        }
     numbers = {key: value for key, value in waits.items() if value is not None}
     numbers |= {"queue": worst.now.index, "taken_packets_per_s": worst.taken_s}
     if _least_ms(worst) < _LONG_MS:
@@ -270,12 +280,16 @@ def _least_ms(pair: QueueChange) -> float:
     return sum(pair.seconds * 1e3 if ms is None else ms for ms in (pair.ring_ms, pair.qdisc_ms))
 
 
-def _wait_text(where: str, packets: int, wait_ms: float | None, link: DeviceChange) -> str:
+def _wait_text(
+    where: str, packets: int, size: str, wait_ms: float | None, link: DeviceChange
+) -> str:
+    """Return how long packets of a size in bytes wait: with offloads a packet has up to 64 kB."""
     if not packets:
         return f"nothing in {where}"
     if wait_ms is None:
         return f"{packets} packets in {where}, none left it in {link.seconds:.1f} s"
-    return f"{wait_ms:,.{1 if wait_ms < 10 else 0}f} ms in {where} ({packets} packets)"
+    digits = 1 if wait_ms < 10 else 0
+    return f"{wait_ms:,.{digits}f} ms in {where} ({packets} packets, {size} bytes)"
 
 
 def _remedy(

@@ -194,6 +194,17 @@ def test_delay_of_ring_and_qdisc(changes: list[Change], waits: dict[str, float])
     assert result["queue"] == (1 if SECOND[-1] in changes else 0)
 
 
+def test_bytes_of_large_packets() -> None:
+    """Packets of a TUN with offloads have up to 64 kB, those of its qdisc are counted in bytes."""
+    path = "links.0.stats64.tx"
+    before = both(path, {"packets": 100, "bytes": 6000, "dropped": 0})
+    sent = (later(f"{path}.packets", 100), later(f"{path}.bytes", 6_400_000))
+    result = numbers("delay", CALM, before, queue(ring=40, taken=100), *sent)
+    assert result["ring_bytes_estimate"] == 40 * 64_000
+    result = numbers("delay", was_empty)
+    assert (result["qdisc_packets"], result["qdisc_bytes"]) == (246, 22632)
+
+
 def test_reader_that_sets_the_pace_is_named() -> None:
     (result,) = verdicts(changed("nodrop", *TRICKLE), "delay")
     assert result.cost.startswith("python3(64) takes 4.4 packets/s")
