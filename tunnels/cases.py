@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from guestlib.process import tool
-from tunnels.links import HERE4, HERE6, THERE4, THERE6, LinkKind
+from tunnels.links import HERE4, HERE6, MARK, THERE4, THERE6, LinkKind
+from tunnels.packets import RULE_TOS
 from tunnels.topology import BELOW, FAR_MAC, NAME, lower_pmtu
 
 _GATE4, _GATE6, _GATE_MAC = "198.18.4.3", "fd00:4::3", "02:00:00:00:04:03"
@@ -64,6 +65,18 @@ def _policies(here: str, there: str) -> list[PacketCase]:
     return listed
 
 
+def _rules(kind: LinkKind, full: str, gate: str) -> Iterator[PacketCase]:
+    """Yield rules by which packets of one tunnel have different routes."""
+    # sit caches the route of the first packet's traffic class (patches/fixes).
+    if kind.link.startswith("sit"):
+        return
+    ip = f"ip {'-6' if kind.outer6 else '-4'}"
+    for name in (f"tos {RULE_TOS:#x}", f"fwmark {MARK}"):
+        do = f"{ip} route add {full} via {gate} dev {BELOW} table 77\n{ip} rule add {name} table 77"
+        undo = f"{ip} rule del {name} table 77\n{ip} route flush table 77"
+        yield PacketCase(f"rule {name}", do, undo)
+
+
 def _hooks(kind: LinkKind, there: str) -> list[PacketCase]:
     family, ttl = ("ip6", "ip6 hoplimit") if kind.outer6 else ("ip", "ip ttl")
     rows = (("postrouting", f"{ttl} set 7"), ("output", f"{ttl} set 8"))
@@ -110,6 +123,7 @@ def cases(kind: LinkKind, mtu: int) -> list[PacketCase]:
             "neighbour unresolved", f"ip neigh del {there} dev {BELOW}", f"{neighbour} permanent"
         ),
         PacketCase("neighbour stale", f"{neighbour} stale", f"{neighbour} permanent"),
+        *_rules(kind, full, gate),
         *_policies(here, there),
         *_hooks(kind, there),
     ]

@@ -36,7 +36,7 @@ _FEWEST = 200
 def _send(kind: LinkKind, end: threading.Event) -> None:
     """Send a few packets again and again; routes may be missing and the device full."""
     probes = few(kind)
-    with packet_socket(NAME) as sock:
+    with packet_socket(NAME, mark=kind.mark) as sock:
         while not end.is_set():
             for probe in probes:
                 with suppress(OSError):
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> int:
         if name in QUEUES:
             QUEUES[name]()
             continue
-        record.main([name])
+        record.record([name])
         if name in KINDS:
             churn(KINDS[name])
     return 0

@@ -22,10 +22,10 @@ PATCHES = {Variant.STOCK: [], Variant.SERIES: kconfig.FLAVOURS["tunnel"].patches
 """Variant -> the directories of patches of its x86 kernel."""
 SWITCHED = "tunnel-ab"
 """The flavour with a switch for each part of the series."""
-_FRAGMENTS = ("common", "tests", "perf", "tunnel")
+_FRAGMENTS = ("common", "perf", "tunnel")
 _HERE = Path(__file__).parent
 _KMETER = _HERE / "kmeter"
-_RECIPE = 2
+_RECIPE = 3
 _ROOT = "7.3"
 
 
@@ -59,13 +59,26 @@ def _make_kmeter(objtree: Path, arch: str, temporary: Path) -> None:
     shutil.rmtree(copy)
 
 
+def whole(variant: Variant, progress: Progress) -> session.Guest:
+    """Return the guest in user mode without the series, or with it.
+
+    Raises:
+        NodropError: a build failed.
+    """
+    return _metered("tunnel-stock" if variant is Variant.STOCK else "tunnel", progress)
+
+
 def switched(_: Variant, progress: Progress) -> session.Guest:
     """Return the guest in user mode in which parts of the series can be switched.
 
     Raises:
         NodropError: a build failed.
     """
-    kernel = ensure_kernel(progress, SWITCHED)
+    return _metered(SWITCHED, progress)
+
+
+def _metered(flavour: str, progress: Progress) -> session.Guest:
+    kernel = ensure_kernel(progress, flavour)
 
     def build(temporary: Path, _final: Path) -> None:
         with progress.step("Build kmeter"):

@@ -10,6 +10,8 @@ IPV4, IPV6 = 0x0800, 0x86DD
 HERE4, THERE4 = "198.18.4.1", "198.18.4.2"
 HERE6, THERE6 = "fd00:4::1", "fd00:4::2"
 INNER4, INNER6 = "198.18.5.2", "fd00:5::2"
+MARK = 7
+"""Of the packets of kinds with a mark."""
 MAC = bytes.fromhex("020000000502")
 """Of an Ethernet tunnel's far end."""
 FOU_PORT, GUE_PORT = 5555, 5556
@@ -28,6 +30,7 @@ class LinkKind:
         outer6: whether its outer header is IPv6.
         only: the only ethertype that it carries; 0: IPv4 and IPv6.
         sealed: whether its payload is encrypted.
+        mark: of its packets (skb->mark).
     """
 
     link: str
@@ -37,6 +40,7 @@ class LinkKind:
     outer6: bool = False
     only: int = 0
     sealed: bool = False
+    mark: int = 0
 
     @property
     def carries(self) -> tuple[int, ...]:
@@ -58,19 +62,26 @@ _TNL_FULL = "encaplimit none hoplimit 9 tclass inherit flowlabel inherit"
 _LINKS: Mapping[str, tuple[str, ...]] = {
     "vxlan": (f"{_VXLAN} {_4}",),
     "vxlan6": (f"{_VXLAN} {_6}",),
+    "vxlan-tos": (f"{_VXLAN} tos 0x14 {_4}",),
+    "vxlan-mark": (f"{_VXLAN} {_4}",),
     "vxlan-inherit": (f"{_VXLAN} {_INHERIT} {_4}",),
     "vxlan-csum": (f"{_VXLAN} udpcsum df set tos 0x14 ttl 77 {_4}",),
     "vxlan-md": (_MD_VXLAN, f"{_KEY4} dst_port 4789 nocsum"),
+    "vxlan-md-mark": (_MD_VXLAN, f"{_KEY4} dst_port 4789 nocsum"),
     "vxlan6-md": (_MD_VXLAN, f"{_KEY6} dst_port 4789 tos 5 ttl 9"),
     "geneve": ("geneve id 1 remote {there4}",),
     "geneve6": ("geneve id 1 remote {there6}",),
+    "geneve-tos": ("geneve id 1 tos inherit remote {there4}",),
+    "geneve-mark": ("geneve id 1 remote {there4}",),
     "geneve-inherit": (f"geneve id 1 {_INHERIT} remote {{there4}}",),
     "geneve-md": ("geneve external", f"{_KEY4} dst_port 6081"),
     "geneve6-md": ("geneve external", f"{_KEY6} dst_port 6081"),
     "gretap": (f"gretap nopmtudisc ignore-df ttl 9 {_4}",),
     "gretap-md": ("gretap external", f"{_KEY4} nocsum"),
     "ip6gretap": (f"ip6gretap {_6}",),
+    "ip6gre": (f"ip6gre {_6}",),
     "gre": (f"gre {_4}",),
+    "gre-tos": (f"gre tos inherit {_4}",),
     "gre-full": (f"gre key 7 csum tos inherit ttl 33 {_4}",),
     "gre-fou": (f"gre {_4} {_FOU}", "", f"{FOU_PORT} ipproto 47"),
     "ipip": (f"ipip {_4}",),
@@ -109,6 +120,7 @@ def _kind(name: str, link: str, metadata: str = "", fou: str = "") -> LinkKind:
         outer6="6}" in link + metadata or name.endswith("6"),
         only=next((only for only, links in _ONLY.items() if link.startswith(links)), 0),
         sealed=link in ("wireguard", "ovpn"),
+        mark=MARK if name.endswith("-mark") else 0,
     )
 
 

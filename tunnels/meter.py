@@ -3,8 +3,7 @@
 
 ::
 
-    kmeter, on each CPU --> tunnel --> veth pair --> tunnel
-                            (here)                  (ndfar)
+    kmeter, on each CPU --> tunnel --> a device that drops all packets
 
 kmeter (kmeter/kmeter.c) sends as fast as it can, and reads the cycle counter around each batch. A
 packet's cost is all that the sender's CPU does for it meanwhile.
@@ -28,10 +27,11 @@ from bench.guest.instructions import of_rounds
 from guestlib import tundev
 from guestlib.environment import GuestError, wait_until
 from guestlib.namespaces import inside
+from guestlib.process import in_netns, tool
 from lab.variant import Variant
 from tunnels import links
 from tunnels.packets import measured
-from tunnels.topology import FAR, NAME, share_route, tunnel
+from tunnels.topology import FAR, NAME, SINK, share_route, sink, tunnel
 
 DEVICE = "/dev/nodrop-kmeter"
 _RUN = struct.Struct("=64s10I2Q")
@@ -75,12 +75,14 @@ class KernelMeter(tundev.DeviceFile):
 
     Args:
         ifindex: of the tunnel's device, in this network namespace.
+        payload_bytes: of a packet.
     """
 
-    def __init__(self, kind: links.LinkKind, ifindex: int) -> None:
+    def __init__(self, kind: links.LinkKind, ifindex: int, payload_bytes: int = 64) -> None:
         super().__init__(DEVICE)
         self._ifindex = ifindex
-        self._packet = measured(kind)
+        self._packet = measured(kind, payload_bytes)
+        self._mark = kind.mark
         self._network = 14 if kind.ethernet else 0
 
     def run(self, cpus: Iterable[int], slots: int, symbol: str = "") -> list[SlotSample]:
@@ -102,7 +104,7 @@ class KernelMeter(tundev.DeviceFile):
                 symbol.encode(),
                 *(self._ifindex, mask, _BATCH, _SLOT_US, slots),
                 *(len(self._packet.data), self._packet.protocol, self._network),
-                *(room, 0, ctypes.addressof(data), ctypes.addressof(samples)),
+                *(room, self._mark, ctypes.addressof(data), ctypes.addressof(samples)),
             )
         )
         fcntl.ioctl(self._fd, IOC_RUN, run)
@@ -119,10 +121,11 @@ class _Tunnel(Kind):
         del variant
         return ["kmeter.ko"]
 
-    def meter(self, stack: ExitStack) -> KernelMeter:
+    def meter(self, stack: ExitStack, payload_bytes: int = 64) -> KernelMeter:
         """Create the tunnel; the stack removes it."""
         kind = links.KINDS[self.case.tunnel]
-        return stack.enter_context(KernelMeter(kind, stack.enter_context(tunnel(kind))))
+        ifindex = stack.enter_context(tunnel(kind))
+        return stack.enter_context(KernelMeter(kind, ifindex, payload_bytes))
 
 
 def slot_pairs(samples: Iterable[SlotSample]) -> Iterator[tuple[float, float]]:
@@ -161,6 +164,7 @@ class Cycles(_Tunnel):
         """
         SETTING.write_text(str(PARTS[self.choice("switched", *PARTS)]), encoding="ascii")
         meter = self.meter(stack)
+        stack.enter_context(sink())
         if self.choice("route", "own", "shared") == "shared":
             share_route(_SHARED_MTU)
         cpus = range(os.cpu_count() or 1)
@@ -179,11 +183,11 @@ class Cycles(_Tunnel):
         }
 
 
-def _packets(netns: str | None) -> int:
-    """Return how many packets the near end sent, or the far end received."""
+def _packets(device: str = NAME, netns: str | None = None) -> int:
+    """Return how many packets a device sent, or received if it is the far end's."""
     with inside(netns):
         text = Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
-    fields = text.partition(f"{NAME}:")[2].split()
+    fields = text.partition(f"{device}:")[2].split()
     return int(fields[1 if netns else 9])
 
 
@@ -198,11 +202,39 @@ def workers_ns(proc: Path = Path("/proc")) -> int:
     return total
 
 
-class TunnelInstructions(_Tunnel):
-    """Instructions per packet, from its creation until the far end has it.
+class Throughput(_Tunnel):
+    """Mbit/s of payload that the far end's device receives, over a veth pair, from one CPU.
 
-    QEMU counts them: each takes one nanosecond and one tick of the TSC. WireGuard's worker sends,
-    so there it is the CPU time of all workers instead, also of those at the far end.
+    The far end drops it behind that device. The other CPU is idle.
+    """
+
+    parameters = "tunnel payload_bytes"
+    variants = (Variant.STOCK, Variant.SERIES)
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        del variant
+        meter = self.meter(stack, self.case.payload_bytes)
+        for command in (
+            f"tc qdisc add dev {NAME} clsact",
+            f"tc filter add dev {NAME} ingress matchall action drop",
+        ):
+            tool(in_netns(FAR, command.split()))
+        meter.run([0], _WARM_SLOTS)
+        slots = round(seconds * 1e6 / _SLOT_US)
+        before = _packets(netns=FAR)
+        samples = meter.run([0], slots)
+        received = _packets(netns=FAR) - before
+        if not received or any(sample.refused for sample in samples):
+            raise GuestError("packets did not leave, or the far end received none")
+        mbit = received * self.case.payload_bytes * 8 / 1e6
+        return {"received_mbit_per_s": mbit / (slots * _SLOT_US / 1e6), "received": received}
+
+
+class TunnelInstructions(_Tunnel):
+    """Instructions per packet, from its creation until the device below drops it.
+
+    QEMU counts them: each takes one nanosecond and one tick of the TSC. WireGuard's workers encrypt
+    and send, so there it is the CPU time of all workers instead.
     """
 
     parameters = "tunnel"
@@ -210,14 +242,20 @@ class TunnelInstructions(_Tunnel):
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         del variant, seconds
         meter = self.meter(stack)
-        self._delivered(meter)
-        rounds = [self._delivered(meter) for _ in range(_ROUNDS)]
+        # A handshake needs the far end.
+        self._sent(meter, NAME, FAR)
+        stack.enter_context(sink())
+        self._sent(meter)
+        rounds = [self._sent(meter) for _ in range(_ROUNDS)]
         return of_rounds([cost for cost, _ in rounds]) | {
-            "delivered": sum(packets for _, packets in rounds)
+            "sent": sum(packets for _, packets in rounds)
         }
 
-    def _delivered(self, meter: KernelMeter) -> tuple[float, int]:
+    def _sent(self, meter: KernelMeter, *end: str) -> tuple[float, int]:
         """Send packets and wait for them; repeat it if WireGuard's workers cannot keep up.
+
+        Args:
+            end: the device where the packets end, and its namespace; none: the sink.
 
         Returns:
             A packet's cost, and the number of packets.
@@ -227,24 +265,26 @@ class TunnelInstructions(_Tunnel):
         """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._delivered_once(meter)
+                return self._sent_once(meter, *end)
             except GuestError:
                 continue
-        return self._delivered_once(meter)
+        return self._sent_once(meter, *end)
 
-    def _delivered_once(self, meter: KernelMeter) -> tuple[float, int]:
-        workers, sent, arrived = workers_ns(), _packets(None), _packets(FAR)
+    def _sent_once(
+        self, meter: KernelMeter, end: str = SINK, netns: str | None = None
+    ) -> tuple[float, int]:
+        workers, sent, arrived = workers_ns(), _packets(), _packets(end, netns)
         samples = meter.run([0], _COUNTED_SLOTS)
 
         def numbers() -> tuple[int, int]:
-            return _packets(None) - sent, _packets(FAR) - arrived
+            return _packets() - sent, _packets(end, netns) - arrived
 
         def settled() -> bool:
             before = numbers()
             time.sleep(_QUIET_S)
             return before == numbers() and before[0] == before[1] > 0
 
-        # WireGuard's workers may have sent and delivered what they have, and go on.
+        # WireGuard's workers may have sent what they have, and go on.
         if not wait_until(settled):
             raise GuestError("of {} packets sent, {} arrived".format(*numbers()))
         if len(samples) < _COUNTED_SLOTS // 2:

@@ -20,6 +20,8 @@ ip4 = partial(packets.ip4, at=(OWN4, INNER4))
 ip6 = partial(packets.ip6, at=(OWN6, INNER6))
 VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr: flags, GSO type, header, segment, start and offset of the checksum."""
+RULE_TOS = 0xB8
+"""TOS or traffic class that a case's rule matches (cases.py)."""
 _SEGMENT = 1000
 _DF, _MF = 0x4000, 0x2000
 _PLAIN = (0, 0, 0, 0, 0, 0)
@@ -132,6 +134,7 @@ def few(kind: LinkKind, long: int = 1280) -> list[Probe]:
         probes += [
             _put(kind, "4", ip4(udp(100))),
             _put(kind, "4 df", ip4(udp(100), tos=0x02, fragment=_DF)),
+            _put(kind, "4 tos", ip4(udp(100), tos=RULE_TOS)),
             _put(kind, "4 long", ip4(udp(long - 28))),
             _put(kind, "4 df long", ip4(udp(long - 28), fragment=_DF)),
             _segments(kind, 4, TCP, _DF),
@@ -140,9 +143,11 @@ def few(kind: LinkKind, long: int = 1280) -> list[Probe]:
         probes += [
             _put(kind, f"6 size {size}", summed(ip6(udp(size - 48)))) for size in (100, long)
         ]
+        probes += [_put(kind, "6 class", summed(ip6(udp(100), tclass=RULE_TOS)))]
     return probes
 
 
-def measured(kind: LinkKind) -> Probe:
+def measured(kind: LinkKind, payload_bytes: int = 64) -> Probe:
     """Return the packet to measure a kind of tunnel with."""
-    return _put(kind, "", ip4(udp(64)) if IPV4 in kind.carries else summed(ip6(udp(64))))
+    data = udp(payload_bytes)
+    return _put(kind, "", ip4(data) if IPV4 in kind.carries else summed(ip6(data)))

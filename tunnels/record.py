@@ -164,10 +164,10 @@ def _stage(kind: LinkKind) -> Iterator[_Stage]:
             ip_batch([f"link set {NAME} address {OWN_MAC.hex(':')}"])
         _neighbours(kind)
         inject, source, below, back = (
-            cleanup.enter_context(packet_socket(device, netns, receive=receive))
-            for device, netns, receive in (
-                *((NAME, None, False), (_IN_FAR, FAR, False)),
-                *((BEYOND, FAR, True), (_IN_FAR, FAR, True)),
+            cleanup.enter_context(packet_socket(device, netns, receive=receive, mark=mark))
+            for device, netns, receive, mark in (
+                *((NAME, None, False, kind.mark), (_IN_FAR, FAR, False, 0)),
+                *((BEYOND, FAR, True, 0), (_IN_FAR, FAR, True, 0)),
             )
         )
         stage = _Stage(kind, inject, source, (below, back))
@@ -178,13 +178,9 @@ def _stage(kind: LinkKind) -> Iterator[_Stage]:
         yield stage
 
 
-def main(names: Sequence[str]) -> int:
+def record(names: Sequence[str]) -> None:
     """Record tunnels of these types; print the number of lines of each."""
     out = Path(os.environ["LAB_OUT"])
-    prepare_system()
-    if os.cpu_count() != 1:
-        raise GuestError("workers could run late: the guest must have one CPU")
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for name in names:
         if name in BEARERS:
             lines = bearers.record(name)
@@ -194,6 +190,15 @@ def main(names: Sequence[str]) -> int:
                 lines = stage.lines
         (out / f"record-{name}.txt").write_text("\n".join(lines) + "\n", encoding="ascii")
         print(f"{name}: {len(lines)} lines", flush=True)
+
+
+def main(names: Sequence[str]) -> int:
+    """Record tunnels of these types, so that a record can be compared with another one."""
+    prepare_system()
+    if os.cpu_count() != 1:
+        raise GuestError("workers could run late: the guest must have one CPU")
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    record(names)
     return 0
 
 

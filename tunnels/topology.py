@@ -27,6 +27,7 @@ from tunnels.packets import VNET
 NAME = "ndtunnel0"
 FAR = "ndfar"
 BELOW, BEYOND = "ndbelow0", "ndbelow1"
+SINK = "ndsink0"
 _HERE_MAC, FAR_MAC = "02:00:00:00:04:01", "02:00:00:00:04:02"
 _WIREGUARD_PORT = 51820
 _UNREACHABLE, _NEEDS_FRAGMENTATION = 3, 4
@@ -82,6 +83,23 @@ def below() -> Iterator[None]:
             yield
         finally:
             ip_batch([f"link delete {BELOW}"])
+
+
+@contextmanager
+def sink() -> Iterator[None]:
+    """Route the far end to a device that drops all packets, for the block."""
+    ip_batch([f"link add {SINK} type dummy"])
+    try:
+        enable_ipv6(SINK)
+        lines = [f"link set {SINK} up"]
+        lines += [
+            f"route add {there} dev {SINK} src {here}"
+            for there, here in ((THERE4, HERE4), (THERE6, HERE6))
+        ]
+        ip_batch(lines)
+        yield
+    finally:
+        ip_batch([f"link delete {SINK}"])
 
 
 def pmtu_message(sender: str, target: str, mtu: int) -> bytes:
@@ -192,16 +210,22 @@ def prepare(netns: str | None = None, more: Sequence[str] = ()) -> None:
         set_sysctls(_SETTINGS | dict.fromkeys(more, "1"))
 
 
-def packet_socket(device: str, netns: str | None = None, *, receive: bool = False) -> socket.socket:
+def packet_socket(
+    device: str, netns: str | None = None, *, receive: bool = False, mark: int = 0
+) -> socket.socket:
     """Return a packet socket that sends to a device, or also receives the device's frames.
 
     A struct virtio_net_hdr precedes each frame.
+
+    Args:
+        mark: of the packets that it sends.
     """
     with inside(netns):
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         sock.setsockopt(_PACKET, _VNET_HDR, 1)
         sock.setsockopt(_PACKET, _IGNORE_OUTGOING, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
         sock.bind((device, _ALL if receive else 0))
     return sock
 

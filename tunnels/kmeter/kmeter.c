@@ -65,6 +65,7 @@ static __u32 kmeter_variant(__u32 slot)
  * @protocol: ethertype of the frame, in host byte order
  * @network:  offset of its network header
  * @room:     capacity of @samples; returns the number of samples
+ * @mark:     of the packets (skb->mark)
  * @frame:    address of the frame
  * @samples:  address of an array of struct kmeter_sample
  */
@@ -79,7 +80,7 @@ struct kmeter_run {
 	__u32 protocol;
 	__u32 network;
 	__u32 room;
-	__u32 padding;
+	__u32 mark;
 	__u64 frame;
 	__u64 samples;
 };
@@ -168,6 +169,7 @@ static struct sk_buff *kmeter_packet(const struct kmeter *meter)
 	skb_put_data(skb, meter->frame, run->length);
 	skb->dev = meter->dev;
 	skb->protocol = htons(run->protocol);
+	skb->mark = run->mark;
 	skb_reset_mac_header(skb);
 	skb_set_network_header(skb, run->network);
 	skb_probe_transport_header(skb);
