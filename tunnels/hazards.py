@@ -3,7 +3,8 @@
 
 For a kernel that finds bugs. Each tunnel's packets are sent as for a record (record.py), and then
 by two senders while the routes, policies and devices of each case come and go under them.
-``mcroute`` lets packets wait for a multicast route, ``iptfs`` in an IPTFS state's queue.
+``mcroute`` lets packets wait for a multicast route, ``iptfs`` in an IPTFS state's queue. ``netns-``
+with a type deletes the network namespace of the tunnel's routes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from guestlib.environment import GuestError, prepare_system
@@ -21,13 +23,12 @@ from tunnels.cases import cases
 from tunnels.links import BEARERS, KINDS, LinkKind
 from tunnels.packets import few
 from tunnels.topology import BELOW, NAME, mtu, packet_socket, tunnel
+from tunnels.vanish import VANISHING, vanish
 
 FAULT = Path("/sys/module/dst_cache/parameters/fault")
 _PANIC = Path("/proc/sys/kernel/panic_on_warn")
-FAULTS = ("none", "leak", "unowned", "put", "early", "queued")
+FAULTS = ("none", "leak", "unowned", "early", "late", "queued", "key")
 """In the order of ``enum dst_fault`` (patches/faults)."""
-QUEUES = {"mcroute": queues.resolve_late, "iptfs": queues.lose_dst}
-"""Queues that outlive a packet's route."""
 _SENDERS = 2
 _FEWEST = 200
 """Packets that both send at least, while some twenty cases come and go."""
@@ -78,11 +79,19 @@ def churn(kind: LinkKind) -> None:
             raise GuestError(f"only {_left() - before} packets left the machine")
 
 
+ENDS: dict[str, Callable[[], None]] = {
+    "mcroute": queues.resolve_late,
+    "iptfs": queues.lose_dst,
+    **{f"netns-{name}": partial(vanish, name, _senders) for name in VANISHING},
+}
+"""What ends a packet's route before the packet."""
+
+
 def main(argv: list[str]) -> int:
     """Run the given types of tunnel; a fault shows in the kernel's log."""
     parser = argparse.ArgumentParser(prog="tunnels.hazards")
     parser.add_argument("--fault", choices=FAULTS, default="none")
-    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, *QUEUES), metavar="TYPE")
+    parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, *ENDS), metavar="TYPE")
     options = parser.parse_args(argv)
     prepare_system()
     FAULT.write_text(str(FAULTS.index(options.fault)), encoding="ascii")
@@ -90,8 +99,8 @@ def main(argv: list[str]) -> int:
         # The first report is enough, and a broken kernel may never end.
         _PANIC.write_text("1", encoding="ascii")
     for name in options.types:
-        if name in QUEUES:
-            QUEUES[name]()
+        if name in ENDS:
+            ENDS[name]()
             continue
         record.record([name])
         if name in KINDS:

@@ -30,7 +30,7 @@ from lab.guest import GuestDied, GuestRun
 from lab.kernel import Kernel, ensure_kernel
 from lab.kernel.source import find_source
 from lab.sources import REPOSITORY
-from tunnels.hazards import QUEUES
+from tunnels.hazards import ENDS
 from tunnels.links import BEARERS, KINDS
 
 STOCK, SERIES = "tunnel-stock", "tunnel"
@@ -55,14 +55,14 @@ PMTU = (
 CHECKING = ("tunnel-debug", "tunnel-kasan")
 GUESTS = 8
 """For all kinds of tunnels; each scans for leaks once, at its end. TIPC starts once in each."""
-_ALL = (*KINDS, *BEARERS, *QUEUES)
+_ALL = (*KINDS, *BEARERS, *ENDS)
 GROUPS = [_ALL[at::GUESTS] for at in range(GUESTS)]
 FAULTS = (
     ("leak", "tunnel-kasan", "gre", "rt_dst_alloc"),
     ("unowned", "tunnel-debug", "gre", "rcuref_put"),
-    ("put", "tunnel-debug", "sit", "rcuref_put"),
     ("early", "tunnel-kasan", "vxlan", "slab-use-after-free"),
-    *(("queued", "tunnel-kasan", queue, "slab-use-after-free") for queue in QUEUES),
+    ("late", "tunnel-kasan", "netns-vxlan6", "slab-use-after-free"),
+    *(("queued", "tunnel-kasan", queue, "slab-use-after-free") for queue in ("mcroute", "iptfs")),
 )
 """Fault, the kernel that finds it, where, and a part of its report."""
 
@@ -163,3 +163,15 @@ def test_hazards_find_fault(
     except GuestDied as died:
         text = died.hint
     assert report in text
+
+
+def test_record_finds_key_fault(guests: Guests, tmp_path: Path) -> None:
+    """A cache that ignores the TOS sends some packets by another route."""
+
+    def record(fault: str) -> list[str]:
+        out = tmp_path / fault
+        argv = ["tunnels.hazards", "--fault", fault, "gre-tos"]
+        guests.run("tunnel-debug", argv, out, HAZARDS_S, cpus=1)
+        return (out / "record-gre-tos.txt").read_text(encoding="ascii").splitlines()
+
+    assert record("none") != record("key")
