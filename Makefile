@@ -59,8 +59,8 @@ guest: bootstrap ## Tests inside a debug kernel; FLAVOUR=kasan or kcsan-uml for 
 sweep: bootstrap ## All pairs of devices, readers, senders, events; packets accounted for; 5 minutes
 	@$(PYTHON) -m pytest -n 2 -v tests/guest/test_sweep.py
 
-series: ## Apply the patches for net-next to a kernel tree: TREE=DIR
-	@series/apply $(if $(TREE),"$(TREE)")
+series: ## Apply the patches for net-next to a kernel tree: TREE=DIR, SERIES=tunnels for tunnels
+	@series/apply $(if $(TREE),"$(TREE)") $(if $(SERIES),"$(SERIES)")
 
 man: bootstrap ## The man pages, into out/man
 	@packaging/manpages out/man

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each patch of series/, with those before it: applies, compiles without a report; its style."""
+"""Each patch of series/, with those before it: applies, compiles without a report; its style.
+
+Of tunnels/patches the style only: their kernels are built for tunnels/tests.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,14 @@ import pytest
 from conftest import on_terminal
 
 from lab.kernel import Kernel, ensure_kernel, series
+from lab.kernel.source import patches
 from lab.sources import REPOSITORY
 
 PATCHES = series.all_patches()
+STYLED = [
+    *PATCHES,
+    *patches([f"tunnels/patches/{name}" for name in ("fixes", "id", "references", "cache")]),
+]
 LIMIT_S = 300.0
 ADDED = 600
 """Lines that series/flow may add without selftests and documentation."""
@@ -36,7 +44,7 @@ def test_compiles(kernel: Kernel, number: int, tmp_path: Path) -> None:
     assert series.compiled(kernel, PATCHES[:number], tmp_path) == []
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=[path.name[:30] for path in PATCHES])
+@pytest.mark.parametrize("patch", STYLED, ids=[path.name[:30] for path in STYLED])
 def test_style(kernel: Kernel, patch: Path, tmp_path: Path) -> None:
     argv: list[str | Path] = [
         *("perl", kernel.source / "scripts/checkpatch.pl", "--root", kernel.source),
@@ -51,7 +59,7 @@ def test_style(kernel: Kernel, patch: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=[path.name[:30] for path in PATCHES])
+@pytest.mark.parametrize("patch", STYLED, ids=[path.name[:30] for path in STYLED])
 def test_form(patch: Path) -> None:
     text = patch.read_text(encoding="utf-8")
     message = text.partition("\n---\n")[0]
