@@ -20,8 +20,8 @@ ip4 = partial(packets.ip4, at=(OWN4, INNER4))
 ip6 = partial(packets.ip6, at=(OWN6, INNER6))
 VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr: flags, GSO type, header, segment, start and offset of the checksum."""
-RULE_TOS = 0xB8
-"""TOS or traffic class that a case's rule matches (cases.py)."""
+RULE_TOS = 0x10
+"""TOS or traffic class that a case's rule matches (cases.py); IPv4 knows no more than four bits."""
 _SEGMENT = 1000
 _DF, _MF = 0x4000, 0x2000
 _PLAIN = (0, 0, 0, 0, 0, 0)
