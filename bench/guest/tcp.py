@@ -75,7 +75,8 @@ class FlowKind(Kind):
             count: returns a reader's counts.
 
         Returns:
-            Latency, goodput and retransmits, and the reader's counts before and after the probe.
+            Latency (missing if no probe returned), goodput and retransmits, and the reader's counts
+            before and after the probe.
         """
         with self.flows(seconds) as flows:
             first = count()
@@ -84,8 +85,9 @@ class FlowKind(Kind):
             )
             last = count()
             metrics = self.flow_metrics(flows, seconds)
-        for name, permille in (("p50", "500"), ("p90", "900"), ("p99", "990"), ("p999", "999")):
-            metrics[f"latency_{name}_ms"] = echoed["distribution_ns"][permille] / 1e6
+        if echoed["received"]:
+            for name, permille in (("p50", "500"), ("p90", "900"), ("p99", "990"), ("p999", "999")):
+                metrics[f"latency_{name}_ms"] = echoed["distribution_ns"][permille] / 1e6
         metrics["probes"] = echoed["sent"]
         metrics["probes_lost"] = echoed["lost"]
         metrics["latest_probe_ms"] = echoed["latest_send_ns"] / 1e6

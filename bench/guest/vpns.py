@@ -261,6 +261,8 @@ class VpnLoad(VpnTcp):
             cpu=self.case.sender_cpu,
             grace_s=GRACE_S,
         )
+        if not echoed["received"]:
+            raise GuestError(f"{vpn.name}: none of {echoed['sent']} probes returned")
         percentiles = echoed["distribution_ns"]
         return {
             f"{name}_p50_ms": percentiles["500"] / 1e6,

@@ -19,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -78,6 +79,11 @@ UNPRIVILEGED = """\
 [Service]
 User=daemon
 ExecStart=/bin/sh -c "exec 3<>/dev/net/tun; exec sleep infinity"
+"""
+FAILS_WITH_NODROP = """\
+[Service]
+ExecStart=/bin/sh -c "exec 3<>/dev/net/tun; sleep 0.2; \\
+  [ ! -e /sys/module/tun/parameters/nodrop ] || exit 1; exec sleep infinity"
 """
 MASKED = ("ldconfig", "systemd-journal-catalog-update", "console-getty", "getty@tty1")
 """Slow, or in the way of the kernel's log."""
@@ -174,6 +180,7 @@ def configure() -> None:
     (UNITS / "netns.service").write_text(NETNS)
     (UNITS / "stuck.service").write_text(STUCK)
     (UNITS / "unprivileged.service").write_text(UNPRIVILEGED)
+    (UNITS / "late.service").write_text(FAILS_WITH_NODROP)
     Path("/etc/ssh/sshd_config.d/test.conf").write_text(SSHD)
     KEY.parent.mkdir(mode=0o700, exist_ok=True)
     tool(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(KEY)])
@@ -303,6 +310,21 @@ def case_reload_of_an_unprivileged_service() -> None:
         SLOW_RULE.unlink()
         system.run("udevadm", "control", "--reload")
         system.run("systemctl", "stop", unit)
+
+
+def case_reload_of_a_service_that_fails_with_nodrop() -> None:
+    """systemctl starts it without an error; it ends later."""
+    system, unit = with_stock(), "late.service"
+    system.run("systemctl", "start", unit)
+    time.sleep(1)
+    equal(system.activity(unit), "active", "the service before")
+    try:
+        text = system.run("nodrop", "reload", "--yes", status=1)
+        check(f"{unit} is not active" in text, text)
+        works(system, "nodrop")
+    finally:
+        system.run("systemctl", "reset-failed", unit)
+        system.ask("systemctl", "stop", unit)
 
 
 @each("refuses", "cannot read")
