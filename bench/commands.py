@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The benchmarks' commands: ``nodrop-lab demo``, ``bench``, ``list``, ``report``, ``digest``."""
+"""The benchmarks' commands: ``nodrop-lab demo``, ``bench``, ``list``, ``report`` and others."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ from nodrop.errors import FAILED, INTERRUPTED, NodropError, UsageError
 if TYPE_CHECKING:
     from bench.rundir import RunDirectory
 
-DEMO = {"tap": (2, 0.15), "nullvpn": (6, 0.4)}
-"""Scenarios of the demo: pairs, and window in seconds; in total less than a minute. A 95 % interval
-of a median needs six ratios, and tap has only two pairs: it gets no such interval."""
+DEMO = (
+    ("nullvpn-gso", 6, 0.4, ""),
+    ("nullvpn", 6, 0.4, ""),
+    ("tap", 6, 0.15, "senders=2,txqueuelen=500"),
+)
+"""The demo's scenarios: pairs, window in seconds, and case; in total about a minute. A 95 %
+interval of a median needs six ratios."""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,6 +40,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     listing = commands.add_parser("list", description="List the scenarios with their titles.")
     listing.set_defaults(run=run_list)
     _register_report(commands)
+    figure = commands.add_parser(
+        "figure", description="Draw one plot of the median latency in several runs."
+    )
+    figure.add_argument("file", type=Path, metavar="FILE", help="the SVG to write")
+    figure.add_argument(
+        "directories", nargs="+", type=Path, metavar="DIR", help="results of 'nodrop-lab bench'"
+    )
+    figure.set_defaults(run=run_figure)
     digest = commands.add_parser(
         "digest",
         description="Print the digest by which results name the measured drivers and traffic "
@@ -50,8 +62,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _register_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "demo",
-        description="Compare stock, upstream's flag and nodrop in one kernel: drops and "
-        "throughput of a TAP, latency under load of a VPN. Prints a table and draws a plot. "
+        description="Compare stock, upstream's flag and nodrop in one kernel: latency under load "
+        "and goodput of a VPN, with and without offloads, drops and throughput of a TAP. Prints a "
+        "table and draws a plot. "
         "Exit status 1 if nodrop's driver dropped a packet that a qdisc could have queued.",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="results directory (out/demo-TIME)")
@@ -63,7 +76,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from bench.session import measure
 
     chosen = [
-        scenario.load(name).with_length(pairs, length) for name, (pairs, length) in DEMO.items()
+        replace(scenario.load(name).with_length(pairs, length), only=only)
+        for name, pairs, length, only in DEMO
     ]
     out = arguments.out or default_out("demo")
     with progress(arguments) as steps:
@@ -293,6 +307,29 @@ def run_report(arguments: argparse.Namespace) -> int:
     else:
         print_table(arguments, directory, summaries)
         print(f"Table, plot and page (report.html): {path}")
+    return 0
+
+
+def run_figure(arguments: argparse.Namespace) -> int:
+    """Draw the plot.
+
+    Raises:
+        NodropError: a directory is not that of a run, or the file cannot be written.
+    """
+    from bench import rundir
+    from bench.report import plot, summary
+
+    refuse_json(arguments)
+    read = [summary.summarise(rundir.load(path)) for path in arguments.directories]
+    summaries = [part for parts in read for part in parts.values()]
+    if absent := [part["scenario"] for part in summaries if "latency_p50_ms" not in part["joins"]]:
+        raise NodropError(f"{', '.join(absent)} measures no latency.")
+    pairs = ", ".join(dict.fromkeys(str(part["pairs"]) for part in summaries))
+    text = plot.medians(summaries, COMPARED, f"Medians of {pairs} pairs, with their intervals.")
+    try:
+        arguments.file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NodropError(f"Cannot write {arguments.file}: {error.strerror}.") from error
     return 0
 
 

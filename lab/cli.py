@@ -18,6 +18,7 @@ PROGRAM = Program(
         Command("measure", "bench", "bench.commands", "one scenario with all three"),
         Command("measure", "list", "bench.commands", "the scenarios"),
         Command("measure", "report", "bench.commands", "redo table, plot and page of a run"),
+        Command("measure", "figure", "bench.commands", "one plot of several runs' latency"),
         Command("measure", "digest", "bench.commands", "the digest that results name"),
         Command("try", "run", "lab.commands", "a shell or a command in a guest"),
         Command("try", "build", "lab.commands", "kernels, ahead of their first use"),

@@ -233,6 +233,30 @@ def finish(figure: Figure, text: str, variants: Sequence[str]) -> None:
     figure.supxlabel(text, fontsize=7, color=FAINT)
 
 
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
+
+
+def medians(summaries: Sequence[Mapping[str, Any]], variants: Sequence[str], text: str) -> str:
+    """Return one plot of the median latency of several runs, reproducible from their data.
+
+    Args:
+        text: what stands below it.
+    """
+    metric, (width, height) = next(iter(LATENCIES)), PANEL_INCHES
+    titles = [summary["title"].partition(":")[0] for summary in summaries]
+    labels = [textwrap.fill(title, 24, break_on_hyphens=False) for title in titles]
+    groups = [_values(summary["variants"], metric) for summary in summaries]
+    panel = Panel("Median round trip beside a TCP flow", "ms, interval", labels, groups, variants)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(1.4 * width, 0.8 * height), layout="constrained")
+        panel.draw(figure.add_subplot())
+        finish(figure, text, variants)
+        return _svg(figure)
+
+
 def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
     """Return the plot, reproducible from the data; empty if there are no panels."""
     chosen = panels(summaries, variants)
@@ -241,14 +265,12 @@ def svg(summaries: Mapping[str, Any], variants: Sequence[str]) -> str:
     width = max(panel.inches for panel in chosen)
     columns = max(1, min(len(chosen), int(COLUMNS * PANEL_INCHES[0] / width)))
     rows = math.ceil(len(chosen) / columns)
-    text = io.StringIO()
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width * columns, PANEL_INCHES[1] * rows), layout="constrained")
         for index, panel in enumerate(chosen, start=1):
             panel.draw(figure.add_subplot(rows, columns, index))
         finish(figure, caption(summaries), variants)
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+        return _svg(figure)
 
 
 def write(directory: RunDirectory, summaries: Mapping[str, Any]) -> None:

@@ -286,3 +286,18 @@ def test_published_figures_are_those_of_the_tables(name: str) -> None:
                     wrong.append((source[1], figure))
     assert checked
     assert not wrong
+
+
+def test_the_plot_in_readme_is_that_of_the_results(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs/results.md").read_text(encoding="utf-8")
+    lines = [line.split() for line in text.splitlines() if "nodrop-lab figure" in line]
+    assert lines
+    for _, command, file, *names in lines:
+        assert main([command, f"{tmp_path}/plot.svg", *(f"{REPOSITORY}/{n}" for n in names)]) == 0
+        assert (tmp_path / "plot.svg").read_text() == (REPOSITORY / file).read_text()
+
+
+def test_figure_of_no_latency(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    assert main(["figure", f"{tmp_path}/plot.svg", str(tmp_path)]) == 1
+    assert not (tmp_path / "plot.svg").exists()
