@@ -40,8 +40,9 @@ class Artifacts:
     """Directories that a guest needs besides its kernel.
 
     Attributes:
-        modules: ``stock/*.ko``, ``nodrop/*.ko``, ``kreader.ko``, ``kspinner.ko`` (LAB_MODULES);
-            ``series/*.ko`` if the kernel's tun is a module; ``old/*.ko`` if they were asked for.
+        modules: ``stock/*.ko``, ``kreader.ko``, ``kspinner.ko`` (LAB_MODULES); ``nodrop/*.ko`` if
+            the kernel lacks the patches of series/, and ``series/*.ko`` if its tun also is a
+            module; ``old/*.ko`` if they were asked for.
         bin: the traffic programs (LAB_BIN).
     """
 
@@ -73,7 +74,8 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
         work = temporary / "work"
-        ours = {"nodrop": kmod}
+        # nodrop's hooks do not fit drivers that have the patches.
+        ours = {"nodrop": kmod} if series.fits(kernel) else {}
         if old:
             ours["old"] = unpack_commit(old, work / "other")
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]
