@@ -19,6 +19,9 @@ from nodrop.errors import NodropError, UnsupportedError
 PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
+    "flent": "flent",
+    "fping": "fping",
+    "iperf": "iperf",
     "openssl": "openssl",
     "openvpn": "openvpn",
     "qemu-system-x86_64": "qemu-system-x86",

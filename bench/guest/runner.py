@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import load
 from bench.guest.base import Kind
+from bench.guest.flent import Flent
 from bench.guest.instructions import Instructions
 from bench.guest.macvtap import Beside, Macvtap
 from bench.guest.pktgen import Tap, Vhost
@@ -29,6 +30,7 @@ from guestlib.environment import Environment, GuestError, Unsupported, prepare_s
 KINDS: dict[str, type[Kind]] = {
     "beside": Beside,
     "esp": Esp,
+    "flent": Flent,
     "guard": Guard,
     "instructions": Instructions,
     "macvtap": Macvtap,

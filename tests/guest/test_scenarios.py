@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import FLAVOUR
 
-from bench import rundir, scenario, session
+from bench import programs, rundir, scenario, session
 from bench.report import summary
 from guestlib.vpns import PACKAGED
 from lab.variant import COMPARED, Variant
@@ -20,6 +20,7 @@ SHORT_S = 1.0
 
 CASES: dict[str, scenario.Matrix] = {
     "esp": {"txqueuelen": [500], "batch": [64]},
+    "flent": {"txqueuelen": [500]},
     "latency": {"qdisc": ["cake"]},
     "latency-rings": {"txqueuelen": [10]},
     "macvtap-beside": {"reader": ["read", "vhost"]},
@@ -74,6 +75,8 @@ def measured(chosen: scenario.Scenario, out: Path) -> list[rundir.Run]:
 def test_a_short_run(name: str, tmp_path: Path) -> None:
     chosen = replace(scenario.load(name), matrix=CASES[name], kernel=FLAVOUR)
     chosen = chosen.with_length(1, SHORT_S)
+    if name == "flent" and not programs.find(name):
+        pytest.skip("flent is not installed: scripts/bootstrap flent")
     runs = measured(chosen, tmp_path / "run")
     for run in runs:
         assert chosen.metrics.keys() <= run.metrics.keys()
