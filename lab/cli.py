@@ -14,7 +14,7 @@ PROGRAM = Program(
     "Compare stock drivers, upstream's flag and nodrop in a kernel of their own, and test them.",
     "",
     (
-        Command("measure", "demo", "bench.commands", "all three in under a minute"),
+        Command("measure", "demo", "bench.commands", "all three in about a minute"),
         Command("measure", "bench", "bench.commands", "one scenario with all three"),
         Command("measure", "list", "bench.commands", "the scenarios"),
         Command("measure", "report", "bench.commands", "redo table, plot and page of a run"),
