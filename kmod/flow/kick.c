@@ -23,7 +23,8 @@ struct nodrop_kicked {
 static DEFINE_PER_CPU(struct nodrop_kicked, nodrop_kicked);
 
 /*
- * Does the qdisc of a txq that was just woken hold packets?
+ * Does the qdisc of a txq that was just woken have something to do? Unless it
+ * may be bypassed when it is empty, also then: teql wakes its master.
  *
  * The qdisc's lock orders the wake before reading the qdisc's length here, and
  * an enqueue before its run reads XOFF: at least one sees the other.
@@ -36,7 +37,8 @@ bool nodrop_has_backlog(struct Qdisc *qdisc)
 {
 	bool waits;
 
-	if (qdisc->flags & TCQ_F_NOLOCK)
+	if ((qdisc->flags & (TCQ_F_NOLOCK | TCQ_F_CAN_BYPASS)) !=
+	    TCQ_F_CAN_BYPASS)
 		return true;
 	spin_lock_bh(qdisc_lock(qdisc));
 	waits = qdisc_qlen_sum(qdisc);

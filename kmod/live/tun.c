@@ -236,9 +236,11 @@ void nodrop_live_begin(void)
 
 static void nodrop_live_notify(const void *key)
 {
-	struct sock *sk = &container_of(key, struct tun_file, tx_ring)->sk;
+	struct tun_file *tfile = container_of((struct ptr_ring *)key,
+					      struct tun_file, tx_ring);
 
-	sk->sk_data_ready(sk);
+	kill_fasync(&tfile->fasync, SIGIO, POLL_IN);
+	tfile->sk.sk_data_ready(&tfile->sk);
 }
 
 static const struct nodrop_ops nodrop_live_ring_ops = {

@@ -131,9 +131,10 @@ static void nodrop_tun_poll(struct net_device *dev)
 /* As tun.c does after each packet. */
 static void nodrop_tun_notify(const void *key)
 {
-	struct sock *sk = &((struct tun_file *)key)->sk;
+	struct tun_file *tfile = (struct tun_file *)key;
 
-	sk->sk_data_ready(sk);
+	kill_fasync(&tfile->fasync, SIGIO, POLL_IN);
+	tfile->sk.sk_data_ready(&tfile->sk);
 }
 
 static const struct nodrop_ops nodrop_tun_ops = {

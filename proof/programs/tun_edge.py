@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Edge-triggered readers that do not empty the ring: an event loop with a budget, a rate limiter.
+"""Readers that wait for an edge or a signal and do not empty the ring: an event loop with a budget.
 
 A stopped txq sends them no packet, so no edge either.
 """
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import os
 import select
+import signal
 import time
 
 from harness import (
@@ -18,12 +22,15 @@ from harness import (
     drops,
     each,
     equal,
+    packets,
     parameter,
     run,
     soon,
     tun,
     until_stopped,
 )
+
+from guestlib.environment import time_limit
 
 PACKETS = 1000
 
@@ -40,6 +47,24 @@ def case_budget_of(budget: int) -> None:
                 sender.finished(20) and reader.reaches(PACKETS - 500),
                 f"{reader.packets} of {PACKETS} packets were read",
             )
+        equal(drops(), {}, "drops")
+
+
+def case_signals() -> None:
+    """A reader that takes 40 packets at each SIGIO gets all."""
+    taken, end = 0, time.monotonic() + time_limit(30)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    with parameter("guard_ms", "0"), parameter("target_us", "100000000"), tun(500) as device:
+        fcntl.fcntl(device.fd, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(device.fd, fcntl.F_GETFL) | os.O_NONBLOCK | os.O_ASYNC
+        fcntl.fcntl(device.fd, fcntl.F_SETFL, flags)
+        sender = Sender(PACKETS)
+        until_stopped()
+        while taken < PACKETS - 500 and time.monotonic() < end:
+            if signal.sigtimedwait({signal.SIGIO}, 1):
+                taken += sum(1 for _ in itertools.islice(packets(device.fd), 40))
+        check(taken >= PACKETS - 500, f"{taken} of {PACKETS} packets were read")
+        check(sender.finished(20), "the sender hangs")
         equal(drops(), {}, "drops")
 
 

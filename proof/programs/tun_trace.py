@@ -25,8 +25,10 @@ from harness import (
     all_finish,
     check,
     counters,
+    each,
     equal,
     one_cpu,
+    packets,
     parameter,
     run,
     settled,
@@ -107,6 +109,18 @@ def case_guard() -> None:
         tripped = events("nodrop_guard")[0]
         equal((tripped["dev"], tripped["held"], tripped["max"]), (NAME, "4/4", "5"), "fields")
         equal(counters()["guard_trips"], 1, "the counter")
+
+
+@each("fq_codel", "htb")
+def case_kick_of_an_empty_qdisc(qdisc: object) -> None:
+    """After a wake a qdisc is run if it holds packets, or may not be bypassed when it is empty."""
+    with parameter("guard_ms", "0"), tun(500, qdisc=str(qdisc)) as device, udp() as sock:
+        # The last one that fits stops the txq.
+        for _ in range(4):
+            sock.sendto(b"", (THERE, 9))
+        equal(counters()["stops"], 1, "stops")
+        equal(sum(1 for _ in packets(device.fd)), 4, "packets")
+        equal((counters()["wakes"], sum(kicks())), (1, int(qdisc == "htb")), "wakes and kicks")
 
 
 class Mover:

@@ -178,6 +178,7 @@ struct Qdisc *flow_qdisc(struct kunit *test)
 	if (!qdisc)
 		return NULL;
 	*qdisc = noop_qdisc;
+	qdisc->flags = TCQ_F_CAN_BYPASS;
 	qdisc->dequeue = qdisc_dequeue;
 	__skb_queue_head_init(&qdisc->gso_skb);
 	__skb_queue_head_init(&qdisc->skb_bad_txq);

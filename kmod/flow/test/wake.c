@@ -139,6 +139,11 @@ static void test_kicks_for_no_empty_qdisc(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, drain(f), 512U);
 	KUNIT_EXPECT_EQ(test, counted(f, NODROP_WAKES), 1ULL);
 	KUNIT_EXPECT_EQ(test, kicks(f), 0ULL);
+	/* Unless it may do more than dequeue, as teql. */
+	f->qdisc->flags &= ~TCQ_F_CAN_BYPASS;
+	fill(test, f);
+	drain(f);
+	KUNIT_EXPECT_EQ(test, kicks(f), 1ULL);
 }
 
 /* The length of a lockless qdisc may be outdated: it runs in any case. */
