@@ -41,8 +41,8 @@ class Artifacts:
 
     Attributes:
         modules: ``stock/*.ko``, ``kreader.ko``, ``kspinner.ko`` (LAB_MODULES); ``nodrop/*.ko`` if
-            the kernel lacks the patches of series/, and ``series/*.ko`` if its tun also is a
-            module; ``old/*.ko`` if they were asked for.
+            the kernel lacks series/flow; ``series/*.ko`` if it has no patch of series/ and its tun
+            is a module; ``old/*.ko`` if they were asked for.
         bin: the traffic programs (LAB_BIN).
     """
 
@@ -74,8 +74,8 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
         work = temporary / "work"
-        # nodrop's hooks do not fit drivers that have the patches.
-        ours = {"nodrop": kmod} if series.fits(kernel) else {}
+        # nodrop's hooks do not fit drivers that have these patches.
+        ours = {} if "series/flow" in kernel.patches else {"nodrop": kmod}
         if old:
             ours["old"] = unpack_commit(old, work / "other")
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]

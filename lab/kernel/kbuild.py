@@ -58,6 +58,7 @@ class Kernel:
         package: Debian package, version and suite of the source.
         arguments: further arguments of its command line.
         preload: a library to start UML with (LD_PRELOAD); None: none.
+        patches: directories of the patches in its source, from the repository's root.
     """
 
     linux: Path
@@ -68,6 +69,7 @@ class Kernel:
     package: str
     arguments: tuple[str, ...] = ()
     preload: Path | None = None
+    patches: tuple[str, ...] = ()
 
 
 def build_environment() -> dict[str, str]:
@@ -163,6 +165,7 @@ def ensure_kernel(progress: Progress, flavour: str = "perf") -> Kernel:
         package=source.package,
         arguments=tuple(row.arguments),
         preload=ensure_ipimask(tools) if row.ipimask else None,
+        patches=tuple(folders),
     )
 
 
