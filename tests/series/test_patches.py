@@ -65,8 +65,10 @@ def test_form(patch: Path) -> None:
     message = text.partition("\n---\n")[0]
     assert text.startswith("Subject: [PATCH ")
     assert TRAILER.findall(message) == []
+    subject, _, body = message.partition("\n\n")
+    assert len(re.sub(r"Subject: \[.*?\] |\n", "", subject)) <= 75
     # The subject of the commit in a Fixes: is not wrapped.
-    prose = [line for line in message.splitlines() if not line.startswith("Fixes: ")]
+    prose = [line for line in body.splitlines() if not line.startswith("Fixes: ")]
     assert max(map(len, prose)) <= 75
 
 
