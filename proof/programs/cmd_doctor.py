@@ -22,25 +22,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from command import FINE, as_json
-from harness import (
-    DEEP,
-    HERE,
-    NAME,
-    THERE,
-    Reader,
-    Sender,
-    check,
-    counters,
-    equal,
-    packets,
-    parameter,
-    repeating,
-    run,
-    soon,
-    udp,
-    until_stopped,
-)
-from harness import tun as device
+from devices import DEEP, HERE, NAME, THERE, counters, until_stopped
+from devices import tun as device
+from harness import check, equal, parameter, repeating, run, soon
+from traffic import Reader, Sender, packets, udp
 
 from guestlib.process import Service, tool
 from guestlib.tundev import (

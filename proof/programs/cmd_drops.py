@@ -26,27 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from command import ended, start
-from harness import (
-    DEEP,
-    HERE,
-    NAME,
-    THERE,
-    Account,
-    Reader,
-    Sender,
-    Skip,
-    check,
-    counters,
-    drivers,
-    dropped,
-    equal,
-    parameter,
-    run,
-    soon,
-    tun,
-    udp,
-    until_stopped,
-)
+from devices import DEEP, HERE, NAME, THERE, counters, dropped, tun, until_stopped
+from harness import Skip, check, drivers, equal, parameter, run, soon
+from traffic import Account, Reader, Sender, udp
 
 from guestlib.namespaces import inside, namespaces
 from guestlib.netstats import qdisc_counters

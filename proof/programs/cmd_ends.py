@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from command import FINE, NOBODY, Ran, as_json, command, start
-from harness import NAME, check, equal, repeating, run, soon, tun
+from devices import NAME, tun
+from harness import check, equal, repeating, run, soon
 
 from guestlib.namespaces import namespaces
 from guestlib.process import ip_batch

@@ -11,20 +11,9 @@ import tempfile
 from pathlib import Path
 
 from command import NOBODY, REPOSITORY, command, ended, start
-from harness import (
-    NAME,
-    Reader,
-    Sender,
-    check,
-    counters,
-    drivers,
-    dropped,
-    equal,
-    parameter,
-    run,
-    soon,
-    tun,
-)
+from devices import NAME, counters, dropped, tun
+from harness import check, drivers, equal, parameter, run, soon
+from traffic import Reader, Sender
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.namespaces import namespaces

@@ -19,7 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from command import REPOSITORY
-from harness import NAME, Skip, check, each, equal, run, soon
+from devices import NAME
+from harness import Skip, check, each, equal, run, soon
 
 from guestlib.drivers import tun_built_in
 from guestlib.environment import time_limit

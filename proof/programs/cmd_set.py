@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from command import as_json, command
-from harness import NAME, Skip, drivers, equal, run, soon, tun
+from devices import NAME, tun
+from harness import Skip, drivers, equal, run, soon
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.namespaces import namespaces

@@ -13,20 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from command import as_json, ended, start
-from harness import (
-    NAME,
-    Reader,
-    Sender,
-    check,
-    counters,
-    drivers,
-    dropped,
-    equal,
-    parameter,
-    run,
-    soon,
-    tun,
-)
+from devices import NAME, counters, dropped, tun
+from harness import check, drivers, equal, parameter, run, soon
+from traffic import Reader, Sender
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.environment import LEAST_S

@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from command import ended, start
-from harness import DEEP, HERE, NAME, THERE, Reader, check, drivers, each, equal, run, soon, tun
+from devices import DEEP, HERE, NAME, THERE, tun
+from harness import check, drivers, each, equal, run, soon
+from traffic import Reader
 
 from guestlib.environment import set_sysctls, time_limit
 from guestlib.namespaces import inside, namespaces

@@ -20,32 +20,29 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
-from harness import (
+from devices import (
     DEEP,
     HERE,
     NAME,
     THERE,
+    backpressure_off,
+    counters,
+    dropped,
+    drops,
+    in_rings,
+    multi_queue,
+    tun,
+)
+from harness import Skip, check, drivers, equal, run, soon
+from traffic import (
     Account,
     Reader,
     Sender,
-    Skip,
-    backpressure_off,
-    check,
     check_delivery,
     client,
-    counters,
-    drivers,
-    dropped,
-    drops,
-    equal,
-    in_rings,
-    multi_queue,
     packets,
-    run,
-    soon,
     start_senders,
     stop_all,
-    tun,
     udp,
 )
 

@@ -14,31 +14,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness import (
-    DEEP,
-    HERE,
-    NAME,
-    THERE,
-    Account,
-    Reader,
-    Sender,
-    Skip,
-    all_drops,
-    all_finish,
-    check,
-    check_delivery,
-    counters,
-    equal,
-    in_rings,
-    parameter,
-    repeating,
-    run,
-    settled,
-    soon,
-    tun,
-    udp,
-    until_stopped,
-)
+from devices import DEEP, HERE, NAME, THERE, all_drops, counters, in_rings, tun, until_stopped
+from harness import Skip, check, equal, parameter, repeating, run, soon
+from traffic import Account, Reader, Sender, all_finish, check_delivery, settled, udp
 
 from guestlib.environment import time_limit
 from guestlib.tracing import freed

@@ -25,22 +25,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from harness import (
-    NAME,
-    THERE,
-    Sender,
-    Skip,
-    check,
-    client,
-    counters,
-    drops,
-    equal,
-    fill,
-    run,
-    soon,
-    tun,
-    udp,
-)
+from devices import NAME, THERE, counters, drops, tun
+from harness import Skip, check, equal, run, soon
+from traffic import Sender, client, fill, udp
 
 from guestlib.environment import NO_IPV6, GuestError, set_sysctls, time_limit
 from guestlib.netstats import qdisc_counters

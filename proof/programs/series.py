@@ -13,31 +13,22 @@ import socket
 import sys
 import time
 
-from harness import (
-    DEEP,
-    NAME,
-    THERE,
+from devices import DEEP, NAME, THERE, dropped, tun
+from harness import check, drivers, each, equal, run, soon
+from traffic import (
     Account,
     EdgeReader,
     Reader,
     Sender,
     all_arrive,
     all_finish,
-    check,
     client,
-    drivers,
-    dropped,
-    each,
-    equal,
     fill,
     flood,
     packets,
-    run,
-    soon,
     start_senders,
     stop_all,
     taken_and_put_back,
-    tun,
     udp,
 )
 

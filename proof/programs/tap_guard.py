@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import check, equal, one_cpu, soon
+from harness import check, equal, soon
 from tap_sockets import (
     MOST,
     TapFlow,
@@ -26,6 +26,7 @@ from tap_sockets import (
     segmenting,
     sockets,
 )
+from traffic import one_cpu
 
 from guestlib.environment import time_limit
 from guestlib.process import ip_batch

@@ -13,7 +13,7 @@ import os
 import socket
 from contextlib import ExitStack, suppress
 
-from harness import check, each, equal, one_cpu, packets, soon
+from harness import check, each, equal, soon
 from tap_sockets import (
     OTHER,
     SIBLING,
@@ -28,6 +28,7 @@ from tap_sockets import (
     segmenting,
     sockets,
 )
+from traffic import one_cpu, packets
 
 from guestlib.namespaces import inside
 from guestlib.netstats import mac_of

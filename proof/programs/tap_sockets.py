@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-import harness
-from harness import check, drivers, equal, packets, run, soon
+import devices
+from harness import check, drivers, equal, run, soon
+from traffic import packets
 
 from guestlib.drivers import tap_modules
 from guestlib.environment import setting
@@ -180,7 +181,7 @@ class TapFlow:
 
 
 def counters(queue: int = 0) -> dict[str, int]:
-    return harness.counters(queue, device=NAME)
+    return devices.counters(queue, device=NAME)
 
 
 def drops() -> dict[str, int]:

@@ -15,28 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness import (
-    DEEP,
-    HERE,
-    NAME,
-    THERE,
-    Reader,
-    Sender,
-    Skip,
-    all_arrive,
-    bridge,
-    check,
-    client,
-    drivers,
-    dropped,
-    each,
-    equal,
-    flood,
-    repeating,
-    run,
-    soon,
-    tun,
-)
+from devices import DEEP, HERE, NAME, THERE, bridge, dropped, tun
+from harness import Skip, check, drivers, each, equal, repeating, run, soon
+from traffic import Reader, Sender, all_arrive, client, flood
 
 from guestlib.drivers import modules, tun_built_in
 from guestlib.environment import GuestError

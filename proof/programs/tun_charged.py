@@ -19,24 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import (
-    DEEP,
-    HERE,
-    NAME,
-    THERE,
-    Reader,
-    bridge,
-    check,
-    counters,
-    drivers,
-    equal,
-    fill,
-    run,
-    soon,
-    tun,
-    udp,
-    veth,
-)
+from devices import DEEP, HERE, NAME, THERE, bridge, counters, tun, veth
+from harness import check, drivers, equal, run, soon
+from traffic import Reader, fill, udp
 
 from guestlib.drivers import module_file
 from guestlib.environment import Environment, setting, time_limit

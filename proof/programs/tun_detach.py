@@ -9,26 +9,9 @@ import errno
 import fcntl
 import struct
 
-from harness import (
-    NAME,
-    Account,
-    Reader,
-    Sender,
-    all_finish,
-    check,
-    check_delivery,
-    counters,
-    equal,
-    mq,
-    multi_queue,
-    run,
-    settled,
-    soon,
-    start_senders,
-    tun,
-    udp,
-    until_stopped,
-)
+from devices import NAME, counters, mq, multi_queue, tun, until_stopped
+from harness import check, equal, run, soon
+from traffic import Account, Reader, Sender, all_finish, check_delivery, settled, start_senders, udp
 
 from guestlib.tracing import freed
 from guestlib.tundev import (

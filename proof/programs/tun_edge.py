@@ -14,21 +14,9 @@ import select
 import signal
 import time
 
-from harness import (
-    EdgeReader,
-    Sender,
-    check,
-    counters,
-    drops,
-    each,
-    equal,
-    packets,
-    parameter,
-    run,
-    soon,
-    tun,
-    until_stopped,
-)
+from devices import counters, drops, tun, until_stopped
+from harness import check, each, equal, parameter, run, soon
+from traffic import EdgeReader, Sender, packets
 
 from guestlib.environment import time_limit
 

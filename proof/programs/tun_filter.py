@@ -8,19 +8,9 @@ import fcntl
 import struct
 import time
 
-from harness import (
-    Account,
-    Reader,
-    all_finish,
-    check_delivery,
-    equal,
-    run,
-    settled,
-    soon,
-    start_senders,
-    stop_all,
-    tun,
-)
+from devices import tun
+from harness import equal, run, soon
+from traffic import Account, Reader, all_finish, check_delivery, settled, start_senders, stop_all
 
 from guestlib.tundev import (
     IFF_MULTI_QUEUE,

@@ -13,30 +13,9 @@ import threading
 import time
 from contextlib import ExitStack
 
-from harness import (
-    DEEP,
-    NAME,
-    THERE,
-    Reader,
-    Sender,
-    all_drops,
-    check,
-    counters,
-    dropped,
-    drops,
-    each,
-    equal,
-    fill,
-    mq,
-    multi_queue,
-    packets,
-    parameter,
-    repeating,
-    run,
-    soon,
-    tun,
-    udp,
-)
+from devices import DEEP, NAME, THERE, all_drops, counters, dropped, drops, mq, multi_queue, tun
+from harness import check, each, equal, parameter, repeating, run, soon
+from traffic import Reader, Sender, fill, packets, udp
 
 from guestlib.environment import time_limit
 from guestlib.process import tool

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import Reader, Sender, check, drops, equal, parameter, run, soon, tun, udp
+from devices import drops, tun
+from harness import check, equal, parameter, run, soon
+from traffic import Reader, Sender, udp
 
 from guestlib.environment import setting, time_limit
 from guestlib.netstats import driver_counters

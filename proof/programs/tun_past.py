@@ -14,27 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import (
-    HERE,
-    NAME,
-    THERE,
-    Account,
-    Reader,
-    Sender,
-    Skip,
-    all_finish,
-    check,
-    counters,
-    dropped,
-    drops,
-    equal,
-    fill,
-    run,
-    settled,
-    soon,
-    tun,
-    udp,
-)
+from devices import HERE, NAME, THERE, counters, dropped, drops, tun
+from harness import Skip, check, equal, run, soon
+from traffic import Account, Reader, Sender, all_finish, fill, settled, udp
 
 from guestlib.environment import GuestError
 from guestlib.process import tool

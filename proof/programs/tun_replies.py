@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import DEEP, check, each, equal, one_cpu, packets, run, soon
+from devices import DEEP
+from harness import check, each, equal, run, soon
 from replies import BEYOND4, BEYOND6, REPLIES, peer
+from traffic import one_cpu, packets
 
 from guestlib.environment import setting
 from guestlib.namespaces import namespaces

@@ -8,26 +8,9 @@ import fcntl
 import struct
 import time
 
-from harness import (
-    NAME,
-    Account,
-    Reader,
-    Sender,
-    all_drops,
-    check,
-    check_delivery,
-    counters,
-    drops,
-    equal,
-    parameter,
-    run,
-    settled,
-    soon,
-    start_senders,
-    stop_all,
-    tun,
-    until_stopped,
-)
+from devices import NAME, all_drops, counters, drops, tun, until_stopped
+from harness import check, equal, parameter, run, soon
+from traffic import Account, Reader, Sender, check_delivery, settled, start_senders, stop_all
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.tundev import IFF_TUN, TUNGETIFF, TunDevice, known_flags

@@ -15,26 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import (
-    NAME,
-    THERE,
-    Account,
-    Reader,
-    Sender,
-    Skip,
-    all_finish,
-    check,
-    counters,
-    each,
-    equal,
-    one_cpu,
-    packets,
-    parameter,
-    run,
-    settled,
-    tun,
-    udp,
-)
+from devices import NAME, THERE, counters, tun
+from harness import Skip, check, each, equal, parameter, run
+from traffic import Account, Reader, Sender, all_finish, one_cpu, packets, settled, udp
 
 from guestlib.environment import time_limit
 from guestlib.sockets import grow

@@ -6,28 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness import (
-    NAME,
-    SLOW_NS,
-    Sender,
-    Skip,
-    all_finish,
-    check,
-    client,
-    counters,
-    drivers,
-    dropped,
-    each,
-    equal,
-    flood,
-    mq,
-    run,
-    soon,
-    start_senders,
-    taken_and_put_back,
-    tun,
-    until_stopped,
-)
+from devices import NAME, counters, dropped, mq, tun, until_stopped
+from harness import Skip, check, drivers, each, equal, run, soon
+from traffic import SLOW_NS, Sender, all_finish, client, flood, start_senders, taken_and_put_back
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.netstats import link_counters

@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "proof/programs"))
 
-from harness import NAME, drivers, equal, run
+from devices import NAME
+from harness import drivers, equal, run
 
 from guestlib.drivers import IFF_BACKPRESSURE
 from guestlib.process import ip_batch, tool

@@ -22,7 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "proof/programs"))
 
-from harness import DEEP, HERE, NAME, THERE, Sender, Skip, check, drivers, dropped, equal, run, soon
+from devices import DEEP, HERE, NAME, THERE, dropped
+from harness import Skip, check, drivers, equal, run, soon
+from traffic import Sender
 
 from guestlib.environment import time_limit
 from guestlib.netstats import driver_counters

@@ -24,23 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "programs"))
 
 from command import command
-from harness import (
-    DEEP,
-    HERE,
-    NAME,
-    THERE,
-    Reader,
-    Sender,
-    check,
-    counters,
-    dropped,
-    equal,
-    resize,
-    run,
-    soon,
-    tun,
-)
+from devices import DEEP, HERE, NAME, THERE, counters, dropped, resize, tun
+from harness import check, equal, run, soon
 from query import Bursts, device, query
+from traffic import Reader, Sender
 
 from guestlib.environment import Environment, GuestError, time_limit
 from guestlib.namespaces import namespaces

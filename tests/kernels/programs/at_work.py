@@ -14,17 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import (
-    SLOW_NS,
-    all_arrive,
-    client,
-    counters,
-    equal,
-    flood,
-    run,
-    soon,
-    tun,
-)
+from devices import counters, tun
+from harness import equal, run, soon
 from installed import (
     NEIGHBOURS,
     OURS,
@@ -35,6 +26,7 @@ from installed import (
     pushes_back,
     unload_all,
 )
+from traffic import SLOW_NS, all_arrive, client, flood
 
 from guestlib.tundev import IFF_TAP
 

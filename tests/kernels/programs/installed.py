@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import Reader, Sender, check, counters, dropped, equal, soon, tun
+from devices import counters, dropped, tun
+from harness import check, equal, soon
+from traffic import Reader, Sender
 
 from guestlib import drivers
 from guestlib.process import tool

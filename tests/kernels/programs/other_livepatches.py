@@ -16,8 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import Sender, check, each, equal, run, soon, tun
+from devices import tun
+from harness import check, each, equal, run, soon
 from installed import loaded, place, pushes_back, unload_all
+from traffic import Sender
 
 from guestlib.environment import GuestError
 from guestlib.process import tool

@@ -13,8 +13,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from command import as_json
-from harness import SEND_TIMEOUT, THERE, equal
+from devices import THERE
+from harness import equal
 from schema import validate
+from traffic import SEND_TIMEOUT
 
 from guestlib.environment import time_limit
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import SLOW_NS, Sender, check, client, dropped, equal, flood, run, soon, tun
+from devices import dropped, tun
+from harness import check, equal, run, soon
 from installed import NEIGHBOURS, load, loaded, log_length, no_refusals, place, unload_all
+from traffic import SLOW_NS, Sender, client, flood
 
 from guestlib.drivers import tun_built_in
 from guestlib.environment import GuestError

@@ -26,7 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import NAME, check, each, equal, run
+from devices import NAME
+from harness import check, each, equal, run
 from vnet import becomes, tap
 
 from guestlib.drivers import module_file, unload_all

@@ -19,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
 from command import FINE
-from harness import DEEP, NAME, check, counters, drivers, dropped, equal, run, soon
+from devices import DEEP, NAME, counters, dropped
+from harness import check, drivers, equal, run, soon
 from query import Bursts, device, query
 
 from guestlib.netstats import qdisc_counters

@@ -22,8 +22,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proof/programs"))
 
-from harness import DEEP, bridge, check, drivers, each, equal, one_cpu, packets, run, soon, veth
+from devices import DEEP, bridge, veth
+from harness import check, drivers, each, equal, run, soon
 from replies import REPLIES, peer
+from traffic import one_cpu, packets
 
 from guestlib.drivers import tap_modules
 from guestlib.environment import GuestError, setting, time_limit
