@@ -74,8 +74,7 @@ def ensure_artifacts(kernel: Kernel, progress: Progress, old: str = "") -> Artif
     def build(temporary: Path, _final: Path) -> None:
         modules, programs = temporary / "modules", temporary / "bin"
         work = temporary / "work"
-        # nodrop's hooks do not fit drivers that have these patches.
-        ours = {} if "series/flow" in kernel.patches else {"nodrop": kmod}
+        ours = {} if series.is_in(kernel) else {"nodrop": kmod}
         if old:
             ours["old"] = unpack_commit(old, work / "other")
         target = [f"KSRC={kernel.source}", f"KOBJ={kernel.objtree}", "ARCH=um"]

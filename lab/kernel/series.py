@@ -46,6 +46,11 @@ def fits(kernel: Kernel) -> bool:
     return not {*FOLDERS} & {*kernel.patches}
 
 
+def is_in(kernel: Kernel) -> bool:
+    """Return whether the kernel's drivers are the patched ones, which nodrop's hooks do not fit."""
+    return FOLDERS[-1] in kernel.patches
+
+
 def touched(files: list[Path]) -> list[str]:
     """Return the files that patches change or add."""
     texts = [path.read_text(encoding="utf-8") for path in files]
