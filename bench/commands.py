@@ -325,7 +325,7 @@ def run_figure(arguments: argparse.Namespace) -> int:
     if absent := [part["scenario"] for part in summaries if "latency_p50_ms" not in part["joins"]]:
         raise NodropError(f"{', '.join(absent)} measures no latency.")
     pairs = ", ".join(dict.fromkeys(str(part["pairs"]) for part in summaries))
-    text = plot.medians(summaries, COMPARED, f"Medians of {pairs} pairs, with their intervals.")
+    text = plot.medians(summaries, f"Medians of {pairs} pairs, with their intervals.")
     try:
         arguments.file.write_text(text, encoding="utf-8")
     except OSError as error:

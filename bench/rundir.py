@@ -77,8 +77,8 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
 
     def boot(scenario: Scenario, pair: int, variant: Variant) -> int:
         if scenario.boot == "variant":
-            return len(variants) * pair + variants.index(variant)
-        return pair if scenario.boot == "pair" else 0
+            return len(variants) * pair + order(pair, 0).index(variant)
+        return 0
 
     planned = [
         Job(

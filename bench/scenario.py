@@ -16,7 +16,7 @@ from lab.sources import REPOSITORY
 from lab.variant import KNOWN, Variant
 from nodrop.errors import NodropError, UsageError
 
-BOOTS = ("run", "pair", "variant")
+BOOTS = ("run", "variant")
 JOINS = ("geometric mean", "sum", "mean")
 """How a metric of several cases becomes one number: for rates, counts, percentages."""
 
@@ -95,7 +95,7 @@ class Scenario:
         kernel: flavour of the kernel in user mode, name of a Debian kernel, or a function as
             ``module:function``, which gets a variant and the progress and returns its
             bench.session.Guest.
-        boot: what gets a guest of its own, one of BOOTS: the whole run, each pair, or each variant
+        boot: what gets a guest of its own, one of BOOTS: the whole run, or each variant
             of a pair.
         variants: the drivers that it can compare.
         programs: the host's that all its cases need and that can change a result; bench.programs

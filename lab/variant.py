@@ -14,13 +14,8 @@ class Variant(StrEnum):
     """The drivers with the patches of series/, opened with upstream's flag."""
     OLD = "old"
     """nodrop's modules of another commit."""
-    OFF = "off"
-    ON = "on"
-    """One kernel, with a part switched off, and on."""
 
 
-BASES = (Variant.STOCK, Variant.OFF)
-"""What the others of a run are compared with."""
 COMPARED = (Variant.STOCK, Variant.UPSTREAM, Variant.NODROP)
 """What is measured unless something else is asked for."""
 KNOWN = (*COMPARED, Variant.SERIES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the scenarios boot: x86 kernels without and with the patches, and one with a switch."""
+"""What the scenarios boot: kernels without and with the patches, in user mode and for x86."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from nodrop.progress import Progress
 
 PATCHES = {Variant.STOCK: [], Variant.SERIES: kconfig.FLAVOURS["tunnel"].patches}
 """Variant -> the directories of patches of its x86 kernel."""
-SWITCHED = "tunnel-ab"
-"""The flavour with a switch for each part of the series."""
 _FRAGMENTS = ("common", "perf", "tunnel")
 _HERE = Path(__file__).parent
 _KMETER = _HERE / "kmeter"
@@ -65,19 +63,7 @@ def whole(variant: Variant, progress: Progress) -> session.Guest:
     Raises:
         NodropError: a build failed.
     """
-    return _metered("tunnel-stock" if variant is Variant.STOCK else "tunnel", progress)
-
-
-def switched(_: Variant, progress: Progress) -> session.Guest:
-    """Return the guest in user mode in which parts of the series can be switched.
-
-    Raises:
-        NodropError: a build failed.
-    """
-    return _metered(SWITCHED, progress)
-
-
-def _metered(flavour: str, progress: Progress) -> session.Guest:
+    flavour = "tunnel-stock" if variant is Variant.STOCK else "tunnel"
     kernel = ensure_kernel(progress, flavour)
 
     def build(temporary: Path, _final: Path) -> None:

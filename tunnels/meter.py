@@ -16,11 +16,11 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from bench.guest.base import Kind, Metrics
 from bench.guest.instructions import of_rounds
@@ -34,18 +34,13 @@ from tunnels.packets import measured
 from tunnels.topology import FAR, NAME, SINK, share_route, sink, tunnel
 
 DEVICE = "/dev/nodrop-kmeter"
-_RUN = struct.Struct("=64s10I2Q")
+_RUN = struct.Struct("=10I2Q")
 _SAMPLE = struct.Struct("=4IQ")
-_ROOM_AT = 64 + 8 * 4
+_ROOM_AT = 8 * 4
 IOC_RUN = tundev.ioc(tundev.IOC_READ | tundev.IOC_WRITE, 0xE0, _RUN.size)
 _SLOT_US, _BATCH = 1600, 64
 """Length of a slot, and packets between two reads of the clock."""
 
-SYMBOL = "tunnel_variant"
-"""The kernel's int that switches the parts selected by SETTING."""
-SETTING = Path("/sys/module/ip_tunnel_core/parameters/features")
-PARTS = {"references": 1, "id": 2, "both": 3, "nothing": 0}
-"""Parts of the series that can be switched: their bits in SETTING."""
 _SHARED_MTU = 1400
 """Bytes; the packets sent are smaller."""
 _WARM_SLOTS = 100
@@ -85,15 +80,11 @@ class KernelMeter(tundev.DeviceFile):
         self._mark = kind.mark
         self._network = 14 if kind.ethernet else 0
 
-    def run(self, cpus: Iterable[int], slots: int, symbol: str = "") -> list[SlotSample]:
-        """Send as fast as possible; switch the variant from slot to slot.
-
-        Args:
-            cpus: those with a sender.
-            symbol: the kernel's int that selects the variant; "": both variants are the same.
+    def run(self, cpus: Iterable[int], slots: int) -> list[SlotSample]:
+        """Send as fast as possible from each of the CPUs.
 
         Raises:
-            OSError: ENOENT: there is no such symbol; ENODEV: no such device or CPU.
+            OSError: ENODEV: no such device or CPU.
         """
         mask = sum(1 << cpu for cpu in cpus)
         room = slots * mask.bit_count()
@@ -101,7 +92,6 @@ class KernelMeter(tundev.DeviceFile):
         data = ctypes.create_string_buffer(self._packet.data, len(self._packet.data))
         run = bytearray(
             _RUN.pack(
-                symbol.encode(),
                 *(self._ifindex, mask, _BATCH, _SLOT_US, slots),
                 *(len(self._packet.data), self._packet.protocol, self._network),
                 *(room, self._mark, ctypes.addressof(data), ctypes.addressof(samples)),
@@ -128,58 +118,29 @@ class _Tunnel(Kind):
         return stack.enter_context(KernelMeter(kind, ifindex, payload_bytes))
 
 
-def slot_pairs(samples: Iterable[SlotSample]) -> Iterator[tuple[float, float]]:
-    """Yield both variants' costs, for each complete group A B B A of a sender's slots."""
-    costs = {(sample.cpu, sample.slot): sample.cost for sample in samples}
-    for cpu, slot in costs:
-        group = [costs[cpu, slot + at] for at in range(4) if (cpu, slot + at) in costs]
-        if slot % 4 == 0 and len(group) == 4:
-            yield (group[0] + group[3]) / 2, (group[1] + group[2]) / 2
-
-
 class Cycles(_Tunnel):
-    """Cycles per packet if each CPU sends, with parts of the series off, and on.
+    """Cycles per packet while each CPU sends, the median over all slots of all CPUs."""
 
-    kmeter switches them from slot to slot, so that what slows the machine slows both alike: the
-    first run of a pair measures both variants, and the second one returns its result. Their ratio
-    is the median of the ratios of neighbouring slots.
-    """
-
-    parameters = "tunnel switched route"
-    _waiting: ClassVar[dict[tuple[object, ...], Metrics]] = {}
-    """Results that no run has returned yet, by variant and parameters."""
+    parameters = "tunnel route"
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
-        case = vars(self.case).values()
-        if (variant, *case) not in self._waiting:
-            both = self._both(round(seconds * 1e6 / _SLOT_US), stack)
-            self._waiting.update({(name, *case): both[name] for name in (Variant.OFF, Variant.ON)})
-        return self._waiting.pop((variant, *case))
-
-    def _both(self, slots: int, stack: ExitStack) -> dict[Variant, Metrics]:
-        """Return the result of each variant.
-
-        Raises:
-            GuestError: a packet did not leave, or the host was too busy.
-        """
-        SETTING.write_text(str(PARTS[self.choice("switched", *PARTS)]), encoding="ascii")
+        del variant
         meter = self.meter(stack)
         stack.enter_context(sink())
         if self.choice("route", "own", "shared") == "shared":
             share_route(_SHARED_MTU)
         cpus = range(os.cpu_count() or 1)
-        meter.run(cpus, _WARM_SLOTS, SYMBOL)
-        samples = meter.run(cpus, slots, SYMBOL)
+        meter.run(cpus, _WARM_SLOTS)
+        samples = meter.run(cpus, round(seconds * 1e6 / _SLOT_US))
+        if len({sample.cpu for sample in samples}) < len(cpus):
+            raise GuestError("a CPU sent nothing in a whole slot; is the host busy?")
         if refused := sum(sample.refused for sample in samples):
             raise GuestError(f"{refused} packets did not leave")
-        if not (costs := list(slot_pairs(samples))):
-            raise GuestError("no sender has four consecutive slots; is the host busy?")
-        off = median(off for off, _ in costs)
-        on = off * median(on / off for off, on in costs)
-        counts = {"sent": sum(sample.packets for sample in samples), "slot_pairs": len(costs)}
+        sent = sum(sample.packets for sample in samples)
         return {
-            Variant.OFF: {"cycles_per_packet": off, **counts},
-            Variant.ON: {"cycles_per_packet": on, **counts},
+            "cycles_per_packet": median(sample.cost for sample in samples),
+            "sent": sent,
+            "slots": len(samples),
         }
 
 
@@ -209,7 +170,6 @@ class Throughput(_Tunnel):
     """
 
     parameters = "tunnel payload_bytes"
-    variants = (Variant.STOCK, Variant.SERIES)
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         del variant

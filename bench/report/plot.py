@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from bench.report.table import base_of, caption, case_words
 from bench.rundir import PLOT_NAME, RunDirectory
+from lab.variant import COMPARED
 
 COLOURS = {
     "stock": "#757575",
@@ -23,11 +24,9 @@ COLOURS = {
     "nodrop": "#0072b2",
     "series": "#009e73",
     "old": "#cc79a7",
-    "off": "#757575",
-    "on": "#0072b2",
 }
 """Grey, and four colours of Okabe and Ito's palette for all kinds of colour vision."""
-HATCHES = {"upstream": "////", "nodrop": "xxx", "series": "..", "old": "...", "on": "xxx"}
+HATCHES = {"upstream": "////", "nodrop": "xxx", "series": "..", "old": "..."}
 """Distinguishes the drivers without colours."""
 LABELS = {
     "upstream": "upstream's flag",
@@ -239,7 +238,7 @@ def _svg(figure: Figure) -> str:
     return text.getvalue()
 
 
-def medians(summaries: Sequence[Mapping[str, Any]], variants: Sequence[str], text: str) -> str:
+def medians(summaries: Sequence[Mapping[str, Any]], text: str) -> str:
     """Return one plot of the median latency of several runs, reproducible from their data.
 
     Args:
@@ -249,11 +248,11 @@ def medians(summaries: Sequence[Mapping[str, Any]], variants: Sequence[str], tex
     titles = [summary["title"].partition(":")[0] for summary in summaries]
     labels = [textwrap.fill(title, 24, break_on_hyphens=False) for title in titles]
     groups = [_values(summary["variants"], metric) for summary in summaries]
-    panel = Panel("Median round trip beside a TCP flow", "ms, interval", labels, groups, variants)
+    panel = Panel("Median round trip beside a TCP flow", "ms, interval", labels, groups, COMPARED)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(1.4 * width, 0.8 * height), layout="constrained")
         panel.draw(figure.add_subplot())
-        finish(figure, text, variants)
+        finish(figure, text, COMPARED)
         return _svg(figure)
 
 

@@ -24,7 +24,7 @@ that has no run yet, because of an interruption, is not among ``cases``.
 A machine is called noisy if, in a scenario's runs,
 
 - other programs took more than OTHERS of the CPUs, or a hypervisor more than STEAL, or
-- stock's values of the first metric (without stock: those of what takes its place) have a spread
+- stock's values of the first metric have a spread
   above SPREAD in the median case.
 
 The spread of a case is the interquartile range of its values, as a share of their median.
@@ -39,7 +39,7 @@ from typing import Any
 
 from bench.rundir import Run, RunDirectory
 from bench.scenario import Metric, Scenario
-from lab.variant import BASES
+from lab.variant import Variant
 
 CONFIDENCE = 0.95
 OTHERS = 0.05
@@ -49,7 +49,6 @@ MIN_PAIRS = 4
 RATIOS = (
     *(("nodrop", "stock"), ("upstream", "stock"), ("nodrop", "upstream")),
     *(("old", "stock"), ("nodrop", "old"), ("series", "stock"), ("series", "nodrop")),
-    ("on", "off"),
 )
 
 Series = dict[str, dict[int, float]]
@@ -124,7 +123,7 @@ def stock_spread(scenario: Scenario, runs: Iterable[Run]) -> float | None:
     name = next(iter(scenario.metrics))
     values: dict[str, list[float]] = {}
     for run in runs:
-        if run.variant in BASES and name in run.metrics:
+        if run.variant == Variant.STOCK and name in run.metrics:
             values.setdefault(run.case, []).append(run.metrics[name])
     spreads = [middle_half(of_case) for of_case in values.values() if len(of_case) >= MIN_PAIRS]
     return round(median(spreads), 4) if spreads else None

@@ -10,7 +10,7 @@ from typing import Any
 from bench.report.summary import OTHERS, SPREAD, STEAL
 from bench.rundir import MARKDOWN_NAME, RunDirectory
 from bench.scenario import Metric, Scenario
-from lab.variant import BASES
+from lab.variant import Variant
 from nodrop.screen import Cell, Column, Screen
 
 SET_UP = ("ip", "tc")
@@ -102,7 +102,7 @@ def total_label(scenario: Scenario, summary: Mapping[str, Any]) -> str:
 
 def base_of(variants: Sequence[str]) -> str:
     """Return the variant with which the others are compared; "" if there is none."""
-    return next((str(base) for base in BASES if base in variants), "")
+    return str(Variant.STOCK) if Variant.STOCK in variants else ""
 
 
 def columns(variants: Sequence[str]) -> tuple[str, ...]:

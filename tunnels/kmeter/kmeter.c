@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * kmeter: compares two variants of a transmit path inside one kernel.
+ * kmeter: sends packets from one or more CPUs, and counts what each costs.
  *
- * Two kernels, or two boots of one, differ by more than a packet's path: by the
- * linker's layout, by the memory of hash tables, by the machine's load. Here
- * both variants are in one binary. An int selects one of them and changes every
- * millisecond or two. Senders read the cycle counter around each batch of
- * packets; batches during which the variant changed do not count. A sender's
- * counts in a slot are a sample, and slots are compared with their neighbours.
+ * Senders read the cycle counter around each batch of packets. A sender's
+ * counts in a slot of time are a sample; their median leaves out the slots in
+ * which the host took the CPU away.
  *
  * The measurement covers all that the sender's CPU does for a packet: building
  * it, the transmit path, and softirqs on this CPU in the meantime.
@@ -27,12 +24,11 @@
 #include <net/net_namespace.h>
 
 /* The interface: /dev/nodrop-kmeter (tunnels/meter.py). */
-#define KMETER_SYMBOL	64
 #define KMETER_FRAME	2048
 
 /**
  * struct kmeter_sample - counts of one sender in one slot
- * @slot:    number of the slot; kmeter_variant() gives its variant
+ * @slot:    number of the slot
  * @cpu:     of the sender
  * @packets: sent in batches that began and ended in the slot
  * @refused: of these, packets not accepted by the device or its qdisc
@@ -46,16 +42,8 @@ struct kmeter_sample {
 	__u64 cycles;
 };
 
-/* A B B A: drift affects both alike. */
-static __u32 kmeter_variant(__u32 slot)
-{
-	return ((slot >> 1) ^ slot) & 1;
-}
-
 /**
  * struct kmeter_run - one measurement
- * @symbol:   name of the kernel's exported int that selects the variant; empty:
- *	      none, and both variants are the same
  * @ifindex:  the device, in the caller's network namespace
  * @cpus:     mask of the senders' CPUs, of the first 32
  * @batch:    packets between two reads of the clock
@@ -70,7 +58,6 @@ static __u32 kmeter_variant(__u32 slot)
  * @samples:  address of an array of struct kmeter_sample
  */
 struct kmeter_run {
-	char symbol[KMETER_SYMBOL];
 	__u32 ifindex;
 	__u32 cpus;
 	__u32 batch;
@@ -98,8 +85,6 @@ struct kmeter_run {
 /**
  * struct kmeter - one running measurement
  * @dev:     the device, referenced
- * @variant: the int that selects the variant, or @own
- * @own:     used if there is none
  * @run:     the request
  * @frame:   the packet
  * @start:   when slot 0 begins
@@ -107,8 +92,6 @@ struct kmeter_run {
  */
 struct kmeter {
 	struct net_device *dev;
-	int *variant;
-	int own;
 	struct kmeter_run run;
 	u8 frame[KMETER_FRAME];
 	ktime_t start;
@@ -120,7 +103,6 @@ struct kmeter {
  * @meter:   its measurement
  * @task:    the thread, referenced
  * @cpu:     its CPU
- * @leads:   whether it changes the variant
  * @room:    capacity of @samples
  * @count:   number of samples
  * @samples: its own samples
@@ -129,7 +111,6 @@ struct kmeter_sender {
 	struct kmeter *meter;
 	struct task_struct *task;
 	unsigned int cpu;
-	bool leads;
 	u32 room;
 	u32 count;
 	struct kmeter_sample *samples;
@@ -224,16 +205,11 @@ static int kmeter_send(void *data)
 			schedule_timeout_interruptible(HZ / 100 + 1);
 			continue;
 		}
-		if (sender->leads &&
-		    READ_ONCE(*meter->variant) != kmeter_variant(before))
-			WRITE_ONCE(*meter->variant, kmeter_variant(before));
 		begin = kmeter_cycles();
 		refused = kmeter_batch(meter);
 		end = kmeter_cycles();
 		after = kmeter_slot(meter);
-		/* The leader may have changed the variant late. */
-		if (before == after &&
-		    READ_ONCE(*meter->variant) == kmeter_variant(before))
+		if (before == after)
 			kmeter_count(sender, before, refused, end - begin);
 		cond_resched();
 	}
@@ -300,7 +276,6 @@ static int kmeter_senders(struct kmeter *meter, struct kmeter_sender *senders)
 		senders[count] = (struct kmeter_sender){
 			.meter = meter,
 			.cpu = cpu,
-			.leads = !count,
 			.room = run->room / wanted,
 		};
 		senders[count].samples =
@@ -361,16 +336,12 @@ static int kmeter_check(const struct kmeter_run *run)
 	if (run->length < KMETER_SHORTEST || run->length > KMETER_FRAME ||
 	    run->network > run->length)
 		return -EMSGSIZE;
-	if (strnlen(run->symbol, KMETER_SYMBOL) == KMETER_SYMBOL)
-		return -ENAMETOOLONG;
 	return 0;
 }
 
 static long kmeter_run(struct kmeter *meter)
 {
 	struct kmeter_run *run = &meter->run;
-	bool chosen = run->symbol[0];
-	int before;
 	int err;
 
 	err = kmeter_check(run);
@@ -382,15 +353,7 @@ static long kmeter_run(struct kmeter *meter)
 	meter->dev = dev_get_by_index(current->nsproxy->net_ns, run->ifindex);
 	if (!meter->dev)
 		return -ENODEV;
-	meter->variant = chosen ? __symbol_get(run->symbol) : &meter->own;
-	err = -ENOENT;
-	if (meter->variant) {
-		before = READ_ONCE(*meter->variant);
-		err = kmeter_measure(meter);
-		WRITE_ONCE(*meter->variant, before);
-	}
-	if (meter->variant && chosen)
-		__symbol_put(run->symbol);
+	err = kmeter_measure(meter);
 	dev_put(meter->dev);
 	return err;
 }
@@ -432,5 +395,5 @@ static struct miscdevice kmeter_misc = {
 };
 module_misc_device(kmeter_misc);
 
-MODULE_DESCRIPTION("Compares two variants of a transmit path");
+MODULE_DESCRIPTION("Counts what a packet costs its sender");
 MODULE_LICENSE("GPL");

@@ -5,8 +5,6 @@ costs of both variants; the page's tables.
 
 from __future__ import annotations
 
-import itertools
-import re
 import struct
 from pathlib import Path
 
@@ -14,10 +12,9 @@ import pytest
 
 from guestlib.environment import Environment
 from guestlib.packets import checksum, summed, udp
-from lab.variant import Variant
 from tunnels.links import HERE4, KINDS, MAC, THERE4
 from tunnels.masked import Masker
-from tunnels.meter import PARTS, Cycles, SlotSample, slot_pairs, workers_ns
+from tunnels.meter import workers_ns
 from tunnels.packets import VNET, ip4
 from tunnels.topology import pmtu_message
 
@@ -87,18 +84,12 @@ def test_icmp_message_about_a_smaller_mtu() -> None:
     assert sent[8 + 20] == 0
 
 
-@pytest.mark.parametrize("name", ["instructions", "cycles", "cycles-control"])
+@pytest.mark.parametrize("name", sorted(path.name for path in (HERE / "results").iterdir()))
 def test_page_has_the_tables_of_the_results(name: str) -> None:
     lines = (HERE / f"results/{name}/table.md").read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith(("|", "**"))]
     assert len(rows) > 3
     assert {*rows} <= {*(HERE / "README.md").read_text(encoding="utf-8").splitlines()}
-
-
-def test_each_part_can_be_switched() -> None:
-    (patch,) = HERE.glob("patches/measure/*.patch")
-    bits = re.findall(r"^\+\tTUNNEL_\w+ = (\d+),", patch.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(PARTS.values()) == [*range(1 + sum(map(int, bits)))]
 
 
 def test_worker_that_ends_is_left_out(tmp_path: Path) -> None:
@@ -108,28 +99,3 @@ def test_worker_that_ends_is_left_out(tmp_path: Path) -> None:
         if pid != 3:
             (tmp_path / f"{pid}/schedstat").write_text(f"{pid}000 5 6\n")
     assert workers_ns(tmp_path) == 3000
-
-
-def test_pairs_of_complete_groups() -> None:
-    costs = (4, 1, 3, 6, 9)
-    samples = [SlotSample(slot, 0, 2, 0, 2 * cost) for slot, cost in enumerate(costs)]
-    assert list(slot_pairs(samples)) == [(5, 2)]
-    assert list(slot_pairs(samples[1:])) == []
-
-
-def test_one_measurement_for_both_runs_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = itertools.count(1)
-    off, on = Variant.OFF, Variant.ON
-    monkeypatch.setattr(
-        Cycles,
-        "_both",
-        lambda *_: {name: {"cycles_per_packet": next(costs)} for name in (off, on)},
-    )
-    runs = [("vxlan", off), ("vxlan", on), ("vxlan", on), ("vxlan", off), ("gre", on)]
-
-    def cost(tunnel: str, variant: Variant) -> float:
-        case = Cycles({"tunnel": tunnel, "switched": "both", "route": "own"}, NOWHERE)
-        return case.run(variant, 1)["cycles_per_packet"]
-
-    # Off has the odd numbers.
-    assert [cost(*run) for run in runs] == [1, 2, 4, 3, 6]
