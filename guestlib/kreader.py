@@ -12,7 +12,7 @@ from guestlib.environment import GuestError
 from guestlib.tundev import IOC_READ, IOC_WRITE, DeviceFile, ioc
 
 DEVICE = "/dev/nodrop-kreader"
-_START = struct.Struct("iiiII")
+_START = struct.Struct("iiiIII")
 _COUNTS = struct.Struct("11Qi4x")
 FLAG_FIFO, FLAG_ONE_WAY = 1, 2
 
@@ -86,6 +86,7 @@ class KernelReader(DeviceFile):
             discarded.
         cpu: the thread's CPU, -1: any.
         work_ns: busy time per packet, ns.
+        work_per_kb_ns: and for each 1024 bytes of it.
         fifo: run as SCHED_FIFO, with priority over a sender on the same CPU.
         one_way: take packets from the first file only.
     """
@@ -97,12 +98,13 @@ class KernelReader(DeviceFile):
         *,
         cpu: int = -1,
         work_ns: int = 0,
+        work_per_kb_ns: int = 0,
         fifo: bool = False,
         one_way: bool = False,
     ) -> None:
         super().__init__(DEVICE)
         flags = FLAG_FIFO * fifo | FLAG_ONE_WAY * one_way
-        self._start = _START.pack(tun_fd, far_fd, cpu, work_ns, flags)
+        self._start = _START.pack(tun_fd, far_fd, cpu, work_ns, work_per_kb_ns, flags)
 
     def _set_up(self) -> None:
         fcntl.ioctl(self._fd, KREADER_START, self._start)

@@ -66,6 +66,7 @@ class VhostClient(Service):
         far_fd: a second TAP, for forwarding between both, with offloads; 0: none.
         slots: of each ring, a power of two.
         work_ns, rest_ns: busy time and sleep per packet, ns.
+        work_per_kb_ns: busy time for each 1024 bytes that are written to ``far_fd``, ns.
         busyloop_us: how long vhost's thread polls before it sleeps, us.
         cpu: the client's CPU, -1: any.
         fifo: run it as SCHED_FIFO, with priority over a sender on the same CPU.
@@ -82,6 +83,7 @@ class VhostClient(Service):
         slots: int = 256,
         work_ns: int = 0,
         rest_ns: int = 0,
+        work_per_kb_ns: int = 0,
         busyloop_us: int = 0,
         cpu: int = -1,
         fifo: bool = False,
@@ -91,6 +93,7 @@ class VhostClient(Service):
         argv = [str(environment.bin / "vhost_client"), "--fd", str(tap_fd)]
         argv += ["--slots", str(slots)]
         argv += ["--work-ns", str(work_ns), "--rest-ns", str(rest_ns)]
+        argv += ["--work-per-kb-ns", str(work_per_kb_ns)]
         argv += ["--far-fd", str(far_fd), "--busyloop-us", str(busyloop_us)]
         for name, place in (("--cpu", cpu), ("--worker-cpu", worker_cpu)):
             argv += [name, str(place)] if place >= 0 else []

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from bench.guest.base import DRAIN_TIMEOUT_S, DeviceCounts, Metrics
 from guestlib.environment import Environment
@@ -77,21 +78,28 @@ def wait_until_idle(carried: Callable[[], int]) -> Ends:
 
 
 def kernel_forwarder(
-    fds: list[int], stack: ExitStack, *, cpu: int, back_cpu: int, work_ns: int
+    fds: list[int],
+    stack: ExitStack,
+    *,
+    cpu: int,
+    back_cpu: int,
+    work_ns: int,
+    work_per_kb_ns: int = 0,
 ) -> KernelReader:
     """Start the in-kernel forwarder; return the one from the first device to the second.
 
     Args:
         cpu: its CPU, -1: any.
         back_cpu: CPU of another forwarder for the reverse direction; -1: one forwards both.
-        work_ns: busy time per packet, ns.
+        work_ns, work_per_kb_ns: busy time per packet, and for each 1024 bytes of it, ns.
     """
     first, second = fds
     one_way = back_cpu >= 0
-    forwarder = KernelReader(first, second, cpu=cpu, work_ns=work_ns, one_way=one_way)
+    reader = partial(KernelReader, one_way=one_way, work_ns=work_ns, work_per_kb_ns=work_per_kb_ns)
+    forwarder = reader(first, second, cpu=cpu)
     stack.enter_context(forwarder)
     if one_way:
-        back = KernelReader(second, first, cpu=back_cpu, work_ns=work_ns, one_way=True)
+        back = reader(second, first, cpu=back_cpu)
         stack.enter_context(back)
     return forwarder
 
@@ -128,7 +136,7 @@ class VhostForwarder:
         flags: of the driver.
         environment: where the client is.
         stack: closes the TAPs and ends the client.
-        slots, work_ns, cpu, worker_cpu: as for VhostClient.
+        slots, work_ns, work_per_kb_ns, cpu, worker_cpu: as for VhostClient.
     """
 
     def __init__(
@@ -141,6 +149,7 @@ class VhostForwarder:
         cpu: int,
         worker_cpu: int,
         work_ns: int = 0,
+        work_per_kb_ns: int = 0,
     ) -> None:
         near, far = open_devices(IFF_TAP | flags, stack, offloads=True)
         self.client = VhostClient(
@@ -149,6 +158,7 @@ class VhostForwarder:
             far_fd=far,
             slots=slots,
             work_ns=work_ns,
+            work_per_kb_ns=work_per_kb_ns,
             cpu=cpu,
             worker_cpu=worker_cpu,
         )

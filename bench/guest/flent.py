@@ -63,7 +63,9 @@ def loaded(result: Mapping[str, Any], name: str, seconds: float) -> list[float]:
 class Flent(NullVpn):
     """Pings beside uploads, as flent sees them."""
 
-    parameters = "cpus_sleep flows offloads qdisc traffic_cpu txqueuelen vpn_cpu work_ns"
+    parameters = (
+        "cpus_sleep flows offloads qdisc traffic_cpu txqueuelen vpn_cpu work_ns work_per_kb_ns"
+    )
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
         self._title = str(variant)

@@ -103,7 +103,7 @@ class NullVpn(FlowKind):
 
     parameters = (
         "buffer_bytes flows probe_interval_us traffic_cpu cpus_sleep offloads qdisc txqueuelen "
-        "vpn_cpu work_ns"
+        "vpn_cpu work_ns work_per_kb_ns"
     )
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
@@ -114,6 +114,7 @@ class NullVpn(FlowKind):
             cpu=self.case.vpn_cpu,
             back_cpu=-1,
             work_ns=self.case.work_ns,
+            work_per_kb_ns=self.case.work_per_kb_ns,
         )
         self.set_up_ends()
         if not self.case.cpus_sleep:
@@ -143,7 +144,7 @@ class VhostLatency(FlowKind):
 
     parameters = (
         "buffer_bytes flows probe_interval_us traffic_cpu client_cpu qdisc slots txqueuelen "
-        "work_ns worker_cpu"
+        "work_ns work_per_kb_ns worker_cpu"
     )
 
     uses_vhost = True
@@ -155,6 +156,7 @@ class VhostLatency(FlowKind):
             stack,
             slots=self.case.slots,
             work_ns=self.case.work_ns,
+            work_per_kb_ns=self.case.work_per_kb_ns,
             cpu=self.case.client_cpu,
             worker_cpu=self.case.worker_cpu,
         )

@@ -72,6 +72,8 @@ RATES = {
     "fast_beside_ratio": "Fast guest beside a slow one, of its rate alone",
 }
 """Metrics that are shown as ratios to stock, or what takes its place: title."""
+WIDE = 100.0
+"""A plot of medians has a logarithmic axis if they differ by more than this factor."""
 DUE = "first_due_percent"
 LATENCIES = {"latency_p50_ms": "p50", "latency_p99_ms": "p99"}
 
@@ -242,15 +244,31 @@ def medians(summaries: Sequence[Mapping[str, Any]], text: str) -> str:
     """Return one plot of the median latency of several runs, reproducible from their data.
 
     Args:
+        summaries: with several cases, one has a group of bars for each.
         text: what stands below it.
     """
     metric, (width, height) = next(iter(LATENCIES)), PANEL_INCHES
-    titles = [summary["title"].partition(":")[0] for summary in summaries]
-    labels = [textwrap.fill(title, 24, break_on_hyphens=False) for title in titles]
-    groups = [_values(summary["variants"], metric) for summary in summaries]
-    panel = Panel("Median round trip beside a TCP flow", "ms, interval", labels, groups, COMPARED)
+    groups: dict[str, dict[str, Numbers]] = {}
+    for summary in summaries:
+        if len(summary["cases"]) > 1:
+            for name, case in summary["cases"].items():
+                words = (textwrap.fill(word, 13) for word in reversed(case_words(name)))
+                groups["\n".join(words)] = _values(case["variants"], metric)
+        else:
+            title = textwrap.fill(summary["title"].partition(":")[0], 24, break_on_hyphens=False)
+            groups[title] = _values(summary["variants"], metric)
+    values = [numbers["median"] for group in groups.values() for numbers in group.values()]
+    panel = Panel(
+        "Median round trip under load",
+        "ms, interval",
+        [*groups],
+        [*groups.values()],
+        COMPARED,
+        linear=1.0 if max(values) > WIDE * min(values) else None,
+    )
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(1.4 * width, 0.8 * height), layout="constrained")
+        size = (max(1.4 * width, 0.9 * panel.inches), 0.8 * height)
+        figure = Figure(figsize=size, layout="constrained")
         panel.draw(figure.add_subplot())
         finish(figure, text, COMPARED)
         return _svg(figure)

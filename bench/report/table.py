@@ -77,7 +77,7 @@ def case_words(name: str) -> list[str]:
         key, _, value = part.partition("=")
         if key in ("senders", "flows", "queues"):
             words.append(f"{value} {key.removesuffix('s') if value == '1' else key}")
-        elif key == "tunnel":
+        elif key in ("tunnel", "vpn"):
             words.append(value)
         elif key == "txqueuelen":
             words.append(f"ring {value}")
@@ -87,6 +87,10 @@ def case_words(name: str) -> list[str]:
             words.append(f"slow {value}")
         elif key in ("payload", "payload_bytes"):
             words.append(f"{value} bytes")
+        elif key == "work_per_kb_ns":
+            words.append(f"{value} ns a kB")
+        elif key == "work_ns":
+            words.append(f"{int(value) / 1000:g} us a packet")
         elif key in ("reader_cpu", "worker_cpu"):
             words.append("any CPU" if value == "-1" else f"CPU {value}")
         else:

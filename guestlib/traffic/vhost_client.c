@@ -52,6 +52,7 @@ struct client {
 	struct vhost_device dev;
 	struct vhost_counts counts;
 	__u64 work_ns;
+	__u64 work_per_kb_ns;
 	__u64 rest_ns;
 	bool paused;
 	__u64 busyloop;
@@ -126,19 +127,23 @@ static __u16 write_packet(struct vhost_device *dev, int fd,
 }
 
 /*
- * Writes received packets to the far TAP, works @work_ns on each, and offers
- * their buffers again.
+ * Writes received packets to the far TAP, works on each as long as the options
+ * say, and offers their buffers again.
  */
-static void far_receive(struct vhost_device *dev, int fd, __u64 work_ns,
-			struct vhost_counts *counts)
+static void far_receive(struct client *client)
 {
+	struct vhost_device *dev = &client->dev;
+	struct vhost_counts *counts = &client->counts;
 	struct vhost_ring *ring = &dev->rings[VHOST_RX];
+	__u64 before;
 	struct vring_avail *avail = ring->vring.avail;
 	__u16 count, i;
 
 	while (vhost_used(ring) && !stop_asked()) {
-		count = write_packet(dev, fd, counts);
-		work_for_ns(work_ns);
+		before = counts->bytes;
+		count = write_packet(dev, client->far, counts);
+		work_for_ns(client->work_ns + client->work_per_kb_ns *
+			    (counts->bytes - before) / 1024);
 		for (i = 0; i < count; i++)
 			avail->ring[(__u16)(avail->idx + i) % ring->vring.num] =
 				vhost_used_entry(ring, i)->id;
@@ -233,8 +238,7 @@ static void *receive(void *arg)
 		}
 		count = vhost_used(ring);
 		if (count && client->far)
-			far_receive(&client->dev, client->far,
-					  client->work_ns, &client->counts);
+			far_receive(client);
 		else if (count)
 			take_packets(client, count);
 		else
@@ -347,6 +351,8 @@ int main(int argc, char **argv)
 		{ .name = "far-fd", .number = &client.far, .max = 1 << 20 },
 		{ .name = "slots", .number = &slots, .min = 2, .max = 32768 },
 		{ .name = "work-ns", .number = &client.work_ns,
+		  .max = NSEC_PER_SEC },
+		{ .name = "work-per-kb-ns", .number = &client.work_per_kb_ns,
 		  .max = NSEC_PER_SEC },
 		{ .name = "rest-ns", .number = &client.rest_ns,
 		  .max = NSEC_PER_SEC },

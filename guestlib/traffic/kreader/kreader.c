@@ -44,6 +44,7 @@
  * @task:    the thread, referenced, NULL before START and after STOP
  * @ends:    the queues, referenced while @task is set; the second is optional
  * @work_ns: busy time per packet
+ * @work_per_kb_ns: and for each 1024 bytes of it
  * @flags:   KREADER_*
  * @stop:    stops the thread that drains
  * @dir:     by queue; written by the thread only
@@ -59,6 +60,7 @@ struct kreader {
 	struct task_struct *task;
 	struct ktun ends[2];
 	u32 work_ns;
+	u32 work_per_kb_ns;
 	u32 flags;
 	bool stop;
 	struct kreader_direction dir[2];
@@ -90,7 +92,8 @@ static int kreader_take(struct kreader *reader, int from, int flags)
 		return len;
 	WRITE_ONCE(dir->bytes, dir->bytes + len);
 	WRITE_ONCE(dir->packets, dir->packets + 1);
-	ktun_work(reader->work_ns);
+	ktun_work(reader->work_ns +
+		  ((u64)reader->work_per_kb_ns * len >> 10));
 	return len;
 }
 
@@ -240,6 +243,7 @@ static int kreader_start(struct kreader *reader,
 		goto drop;
 
 	reader->work_ns = args->work_ns;
+	reader->work_per_kb_ns = args->work_per_kb_ns;
 	reader->flags = args->flags;
 	reader->stop = false;
 	reader->others = 0;

@@ -24,12 +24,14 @@
  *           (IFF_VNET_HDR, IFF_NO_PI)
  * @cpu:     the reader's CPU, or -1 for any
  * @work_ns: busy time for each packet after it was read
+ * @work_per_kb_ns: more of it for each 1024 bytes of the packet
  * @flags:   KREADER_FIFO (of one device), KREADER_ONE_WAY (of two)
  */
 struct kreader_start {
 	__s32 tun_fds[2];
 	__s32 cpu;
 	__u32 work_ns;
+	__u32 work_per_kb_ns;
 	__u32 flags;
 };
 

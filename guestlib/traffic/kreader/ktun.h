@@ -108,7 +108,7 @@ static inline int ktun_send(struct ktun *tun, void *buf, size_t len)
 	return tun->sock->ops->sendmsg(tun->sock, &msg, len);
 }
 
-static inline void ktun_work(u32 work_ns)
+static inline void ktun_work(u64 work_ns)
 {
 	u64 until;
 
