@@ -174,6 +174,7 @@ NEWER = kernels({}, LATER)
 FOREIGN = later(f"{TX0}_drop_foreign", 5)
 TAP_DROPS = later("links.0.stats64.rx.dropped", 60)
 FULL = later("qdiscs.0.drops", 50)
+FEW = every(later("qdiscs.0.drops", 1), later("qdiscs.0.packets", 1000))
 DOWN = both("links.0.flags", ["POINTOPOINT"])
 OFF = both(f"flags.{NAME}.nodrop", False)
 QUEUES = [both(f"{INFO}.multi_queue", True), both(f"{INFO}.numqueues", 2)]

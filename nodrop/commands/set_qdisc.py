@@ -10,7 +10,7 @@ from nodrop import proc
 from nodrop.commands.set_plan import Plan
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, qdisc, settings
-from nodrop.host.qdisc import HANDLE, KIND, SERVICE, QdiscRules
+from nodrop.host.qdisc import HANDLE, KIND, OPTIONS, SERVICE, QdiscRules
 from nodrop.host.rtnetlink import Link, Requests
 from nodrop.proc import join
 
@@ -111,7 +111,7 @@ def _ours(index: int) -> bool:
 def _replace(where: str | None, link: Link, kind: str, handle: int) -> None:
     def there() -> None:
         with Requests() as requests:
-            requests.replace_root(link.ifindex, kind, handle)
+            requests.replace_root(link.ifindex, kind, handle, OPTIONS.get(kind))
 
     try:
         netns.run_inside(where, there)

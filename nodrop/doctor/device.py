@@ -20,6 +20,8 @@ _PROMPT_QDISCS = (
     MANAGED_QDISCS - {"fq", "cake", "cake_mq"} | PLAIN_QDISCS | {"mq", "sfq", "ingress", "clsact"}
 )
 """Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
+_MANY_DROPS = 0.002
+"""Share of what is sent. A few flows lose less; tc counts a dropped GSO packet as one."""
 _LONG_PACKETS = 1000
 _LONG_MS = 20.0
 _RETRY_MS = 1000.0
@@ -218,6 +220,14 @@ def qdisc_drops(_observation: Observation, link: DeviceChange) -> Verdict:
     if not drops:
         return ok(f"{label} dropped {device.qdisc.drops} packets since it was created", **numbers)
     rate = link.rate(drops)
+    share = drops / (drops + max(device.qdisc.sent_packets - link.before.qdisc.sent_packets, 0))
+    if device.qdisc.kind == "fq_codel" and share >= _MANY_DROPS:
+        return note(
+            f"{label} drops {rate}, {share:.1%} of what is sent: its queue management works",
+            "dozens of TCP flows may lose throughput by its usual target of 5 ms",
+            fixes.longer_target(device),
+            **numbers,
+        )
     if kinds & MANAGED_QDISCS:
         return ok(f"{label} drops {rate}: its queue management works", **numbers)
     return warn(

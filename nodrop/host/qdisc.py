@@ -25,6 +25,9 @@ from nodrop.host.rtnetlink import Events, Link, Requests
 
 FILE = "etc/nodrop-qdisc.conf"
 KIND = "fq_codel"
+OPTIONS = {KIND: {1: 30_000, 3: 300_000}}
+"""TCA_FQ_CODEL_TARGET and TCA_FQ_CODEL_INTERVAL, us. With the usual 5 ms, the more TCP flows there
+are, the smaller are the packets that they send to a guest, and the more of them it has to take."""
 HANDLE = 0x6E640000
 """Of our qdiscs (6e64:), which shows that they are ours."""
 SERVICE = "nodrop-qdisc.service"
@@ -179,8 +182,9 @@ def _give(
             if link.kind != "tun" or link.qdisc != "noqueue":
                 continue
             if settings.applied(kept, link.name):
-                requests.replace_root(index, kind_for(link), HANDLE)
-                log(f"{link.name}: {kind_for(link)} in place of noqueue")
+                kind = kind_for(link)
+                requests.replace_root(index, kind, HANDLE, OPTIONS.get(kind))
+                log(f"{link.name}: {kind} in place of noqueue")
         except OSError as error:
             if error.errno != errno.ENODEV:
                 lacks = error.errno == errno.ENOENT

@@ -10,7 +10,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ _REPLACE, _CREATE = 0x100, 0x400
 _IFLA_IFNAME, _IFLA_QDISC, _IFLA_LINKINFO, _IFLA_NUM_TX_QUEUES = 3, 6, 18, 31
 _IFLA_ALT_IFNAME = 53
 _INFO_KIND = _TCA_KIND = _RTA_DST = 1
+_TCA_OPTIONS = 2
 _RTA_OIF = 4
 _UNICAST = 1
 _ROOT = 0xFFFFFFFF
@@ -98,9 +99,18 @@ class Requests(socket.socket):
         device = _attributes(route[_ROUTE.size :]).get(_RTA_OIF, bytes(4))
         return struct.unpack("=I", device)[0] if _ROUTE.unpack_from(route)[2] == _UNICAST else 0
 
-    def replace_root(self, index: int, kind: str, handle: int = 0) -> None:
-        """Replace the root qdisc of a link by one with default options."""
+    def replace_root(
+        self, index: int, kind: str, handle: int, options: Mapping[int, int] | None = None
+    ) -> None:
+        """Replace the root qdisc of a link.
+
+        Args:
+            options: those that are not its defaults, 32-bit values by the attribute's number.
+        """
         body = _TC.pack(0, index, handle, _ROOT, 0) + _attribute(_TCA_KIND, kind)
+        if options:
+            nested = b"".join(struct.pack("=HHI", 8, *item) for item in options.items())
+            body += struct.pack("=HH", 4 + len(nested), _TCA_OPTIONS) + nested
         list(self._ask(_NEWQDISC, _ACK | _CREATE | _REPLACE, body))
 
     def _ask(self, kind: int, flags: int, body: bytes) -> Iterator[tuple[int, bytes]]:

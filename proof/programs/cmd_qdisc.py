@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -44,12 +45,20 @@ def service(*words: str, by: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[
         equal(process.returncode, 130, "exit status of the service")
 
 
+def times(name: str) -> tuple[int, int]:
+    """Return target and interval of a device's fq_codel, ms."""
+    (found,) = json.loads(tool(["tc", "-j", "qdisc", "show", "dev", name, "root"]))
+    options = found["options"]
+    return round(options["target"] / 1000), round(options["interval"] / 1000)
+
+
 def case_starts_and_hotplug() -> None:
     with ExitStack() as stack:
         stack.enter_context(tap("vnet0"))
         stack.enter_context(service("vnet*", "tap*"))
         becomes("vnet0", "fq_codel")
         equal(qdisc("vnet0"), ("fq_codel", "6e64:"), "a device that was there first")
+        equal(times("vnet0"), (30, 300), "its target and interval, ms")
         stack.enter_context(tap("vnet1"))
         stack.enter_context(tap("tap0a1b2c3d-4e"))
         stack.enter_context(tap("vnet2", IFF_MULTI_QUEUE))
@@ -129,6 +138,7 @@ def case_at_once() -> None:
         wanted = {"vnet0": ("noqueue", "fq_codel"), "vnet1": ("noqueue", "mq")}
         equal((got, data["kept"], FILE.exists()), (wanted, None, False), "with --now")
         equal((qdisc("vnet0")[0], qdisc("vnet1")[0]), ("fq_codel", "mq"), "the qdiscs")
+        equal(times("vnet0"), (30, 300), "target and interval, ms")
         tc("replace dev vnet1 root handle 5: pfifo")
         command("set", "vnet*", "qdisc", "off")
         equal(qdisc("vnet0")[0], "noqueue", "ours is removed at once")

@@ -216,7 +216,7 @@ class FakeRtnetlink:
             raise KeyboardInterrupt
         return Link(index, "vnet0", "tun", self._now, 1)
 
-    def replace_root(self, _index: int, kind: str, _handle: int) -> None:
+    def replace_root(self, _index: int, kind: str, _handle: int, _options: object) -> None:
         self.set.append(kind)
 
 
