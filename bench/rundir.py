@@ -66,7 +66,7 @@ def jobs(scenarios: Sequence[Scenario], variants: Sequence[Variant]) -> list[Job
     In each pair the drivers run one after another in the same case, so a change of the machine's
     speed affects all of them. Each case cycles through all orders of the drivers: of as many pairs
     as there are drivers, each driver is first in one. If each has a guest of its own, it makes its
-    runs of all cases there.
+    runs of all cases there, and the guests of the pairs cycle through the orders.
     """
     rounds = [[variants[0], *rest] for rest in itertools.permutations(variants[1:])]
 
@@ -106,10 +106,14 @@ def group(job: Job) -> tuple[str, str, int]:
 
 
 def in_complete_pairs(jobs: list[Job], made: int) -> int:
-    """Return how many of the first ``made`` runs to keep: the last belongs to a complete pair."""
+    """Return how many of the first ``made`` runs to keep: all of them belong to complete pairs.
+
+    With a guest for each variant, the runs of a pair are not next to each other.
+    """
     incomplete = {group(job) for job in jobs[made:]}
-    while made and group(jobs[made - 1]) in incomplete:
-        made -= 1
+    for index, job in enumerate(jobs[:made]):
+        if group(job) in incomplete:
+            return in_complete_pairs(jobs, index)
     return made
 
 

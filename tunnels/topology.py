@@ -126,7 +126,7 @@ def lower_pmtu(mtu: int) -> None:
 
 
 def share_route(mtu: int) -> None:
-    """Make all CPUs share one route to the far end, by a PMTU exception.
+    """Make all CPUs share one route to the far end's IPv4 address, by a PMTU exception.
 
     Raises:
         GuestError: the kernel has created no exception.

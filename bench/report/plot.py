@@ -71,7 +71,7 @@ RATES = {
     "cycles_per_packet": "Cycles per packet: less is better",
     "fast_beside_ratio": "Fast guest beside a slow one, of its rate alone",
 }
-"""Metrics that are shown as ratios to stock, or what takes its place: title."""
+"""Metrics that are shown as ratios to stock: title."""
 WIDE = 100.0
 """A plot of medians has a logarithmic axis if they differ by more than this factor."""
 DUE = "first_due_percent"
@@ -248,24 +248,20 @@ def medians(summaries: Sequence[Mapping[str, Any]], text: str) -> str:
         text: what stands below it.
     """
     metric, (width, height) = next(iter(LATENCIES)), PANEL_INCHES
-    groups: dict[str, dict[str, Numbers]] = {}
+    labels: list[str] = []
+    groups: list[Mapping[str, Numbers]] = []
     for summary in summaries:
-        if len(summary["cases"]) > 1:
-            for name, case in summary["cases"].items():
-                words = (textwrap.fill(word, 13) for word in reversed(case_words(name)))
-                groups["\n".join(words)] = _values(case["variants"], metric)
-        else:
+        cases = summary["cases"] if len(summary["cases"]) > 1 else {"": summary}
+        for name, part in cases.items():
             title = textwrap.fill(summary["title"].partition(":")[0], 24, break_on_hyphens=False)
-            groups[title] = _values(summary["variants"], metric)
-    values = [numbers["median"] for group in groups.values() for numbers in group.values()]
-    panel = Panel(
-        "Median round trip under load",
-        "ms, interval",
-        [*groups],
-        [*groups.values()],
-        COMPARED,
-        linear=1.0 if max(values) > WIDE * min(values) else None,
-    )
+            words = [textwrap.fill(word, 13) for word in reversed(case_words(name))]
+            labels.append("\n".join(words) if name else title)
+            values = _values(part["variants"], metric)
+            groups.append({name: values[name] for name in COMPARED if name in values})
+    shown = [numbers["median"] for group in groups for numbers in group.values()]
+    linear = 1.0 if max(shown, default=0) > WIDE * min(shown, default=0) else None
+    unit = "ms, interval, logarithmic" if linear else "ms, interval"
+    panel = Panel("Median round trip under load", unit, labels, groups, COMPARED, linear=linear)
     with mpl.rc_context(STYLE):
         size = (max(1.4 * width, 0.9 * panel.inches), 0.8 * height)
         figure = Figure(figsize=size, layout="constrained")

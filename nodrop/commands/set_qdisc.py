@@ -10,7 +10,7 @@ from nodrop import proc
 from nodrop.commands.set_plan import Plan
 from nodrop.errors import NodropError, UnsupportedError, UsageError
 from nodrop.host import netns, qdisc, settings
-from nodrop.host.qdisc import HANDLE, KIND, OPTIONS, SERVICE, QdiscRules
+from nodrop.host.qdisc import HANDLE, KIND, OPTIONS, SERVICE, WORDS, QdiscRules
 from nodrop.host.rtnetlink import Link, Requests
 from nodrop.proc import join
 
@@ -49,7 +49,8 @@ def fill(plan: Plan, names: list[str], arguments: argparse.Namespace) -> None:
             kind = "noqueue"
         if kind != link.qdisc:
             handle = f"handle {HANDLE >> 16:x}: " if on else ""
-            text = f"tc qdisc replace dev {join(link.name)} root {handle}{kind}"
+            words = WORDS if kind == KIND else kind
+            text = f"tc qdisc replace dev {join(link.name)} root {handle}{words}"
             do = partial(_replace, where, link, kind, HANDLE if on else 0)
             plan.actions.append((netns.prefix(where) + text, do))
             plan.sentences.append(f"{link.name} has {kind} now, in place of {link.qdisc}.")

@@ -22,6 +22,8 @@ _PROMPT_QDISCS = (
 """Qdiscs that neither shape nor starve: packets wait for the device's queue only."""
 _MANY_DROPS = 0.002
 """Share of what is sent. A few flows lose less; tc counts a dropped GSO packet as one."""
+_SHORT_US = 20_000
+"""A target of fq_codel below which dozens of TCP flows lose throughput."""
 _LONG_PACKETS = 1000
 _LONG_MS = 20.0
 _RETRY_MS = 1000.0
@@ -220,12 +222,13 @@ def qdisc_drops(_observation: Observation, link: DeviceChange) -> Verdict:
     if not drops:
         return ok(f"{label} dropped {device.qdisc.drops} packets since it was created", **numbers)
     rate = link.rate(drops)
-    share = drops / (drops + max(device.qdisc.sent_packets - link.before.qdisc.sent_packets, 0))
-    if device.qdisc.kind == "fq_codel" and share >= _MANY_DROPS:
+    target = device.qdisc.target_us
+    sent = link.increase.qdisc.get("packets", 0)
+    if link.backpressure and target and target < _SHORT_US and drops > _MANY_DROPS * sent:
         return note(
-            f"{label} drops {rate}, {share:.1%} of what is sent: its queue management works",
-            "dozens of TCP flows may lose throughput by its usual target of 5 ms",
-            fixes.longer_target(device),
+            f"{label} drops {rate}: its queue management works",
+            f"its target of {target / 1000:.0f} ms costs throughput of dozens of TCP flows",
+            fixes.fq_codel(device),
             **numbers,
         )
     if kinds & MANAGED_QDISCS:

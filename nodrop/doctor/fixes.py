@@ -12,7 +12,7 @@ from nodrop.doctor.observation import DeviceChange, Observation
 from nodrop.host import modules
 from nodrop.host.model import Device, Driver
 from nodrop.host.netns import prefix
-from nodrop.host.qdisc import KIND
+from nodrop.host.qdisc import KIND, WORDS
 from nodrop.host.settings import can_keep
 from nodrop.host.system import APT, System, headers_package
 from nodrop.proc import join
@@ -65,14 +65,8 @@ def fq_codel(device: Device) -> str:
     With several queues it is mq, which gives each queue net.core.default_qdisc: all queues would
     share the lock of a single fq_codel.
     """
-    kind = "mq" if device.queues > 1 else "fq_codel"
-    return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", kind)
-
-
-def longer_target(device: Device) -> str:
-    """Return the command that lets more packets of each flow wait in a device's fq_codel."""
-    change = inside(device, "tc", "qdisc", "change", "dev", device.name, "root", "fq_codel")
-    return f"{change} target 30ms interval 300ms"
+    words = ["mq"] if device.queues > 1 else WORDS.split()
+    return inside(device, "tc", "qdisc", "replace", "dev", device.name, "root", *words)
 
 
 def install(observation: Observation) -> tuple[str, ...]:

@@ -134,6 +134,7 @@ class Qdisc:
         sent_packets, sent_bytes: passed to the driver since it was created.
         flows: fq_codel's flows that have packets now; None: not reported.
         ecn_marks: packets that it marked instead of dropping; None: not reported.
+        target_us: fq_codel's target, us; None: it is another qdisc.
         handle, parent: as in tc; "": none.
     """
 
@@ -148,6 +149,7 @@ class Qdisc:
     sent_bytes: int = 0
     flows: int | None = None
     ecn_marks: int | None = None
+    target_us: int | None = None
     handle: str = ""
     parent: str = ""
 

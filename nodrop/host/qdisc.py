@@ -25,9 +25,14 @@ from nodrop.host.rtnetlink import Events, Link, Requests
 
 FILE = "etc/nodrop-qdisc.conf"
 KIND = "fq_codel"
-OPTIONS = {KIND: {1: 30_000, 3: 300_000}}
-"""TCA_FQ_CODEL_TARGET and TCA_FQ_CODEL_INTERVAL, us. With the usual 5 ms, the more TCP flows there
-are, the smaller are the packets that they send to a guest, and the more of them it has to take."""
+TARGET_MS, INTERVAL_MS = 30, 300
+"""Of KIND. With its usual 5 ms, the more TCP flows there are, the smaller are their packets, and
+the more packets the reader has to take for the same bytes."""
+WORDS = f"{KIND} target {TARGET_MS}ms interval {INTERVAL_MS}ms"
+"""KIND and its options for tc."""
+_TCA_TARGET, _TCA_INTERVAL = 1, 3
+OPTIONS = {KIND: {_TCA_TARGET: TARGET_MS * 1000, _TCA_INTERVAL: INTERVAL_MS * 1000}}
+"""Kind -> TCA_FQ_CODEL_TARGET and TCA_FQ_CODEL_INTERVAL, us."""
 HANDLE = 0x6E640000
 """Of our qdiscs (6e64:), which shows that they are ours."""
 SERVICE = "nodrop-qdisc.service"

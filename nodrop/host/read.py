@@ -520,6 +520,7 @@ def _qdisc(entry: Mapping[str, Any]) -> Qdisc:
         sent_bytes=entry.get("bytes", 0),
         flows=_flows([entry]),
         ecn_marks=entry.get("ecn_mark"),
+        target_us=entry.get("options", {}).get("target") if entry["kind"] == "fq_codel" else None,
         handle=entry.get("handle", ""),
         parent=entry.get("parent", ""),
     )

@@ -133,12 +133,14 @@ def case_lost_events() -> None:
 
 def case_at_once() -> None:
     with tap("vnet0"), tap("vnet1", IFF_MULTI_QUEUE):
+        planned = as_json("set", "--dry-run", "--now", "vnet0", "qdisc", "fq_codel")["actions"]
         data = as_json("set", "--now", "vnet*", "qdisc", "fq_codel")
         got = {one["name"]: (one["was"], one["now"]) for one in data["devices"]}
         wanted = {"vnet0": ("noqueue", "fq_codel"), "vnet1": ("noqueue", "mq")}
         equal((got, data["kept"], FILE.exists()), (wanted, None, False), "with --now")
         equal((qdisc("vnet0")[0], qdisc("vnet1")[0]), ("fq_codel", "mq"), "the qdiscs")
         equal(times("vnet0"), (30, 300), "target and interval, ms")
+        check("target 30ms interval 300ms" in planned[0], f"planned: {planned}")
         tc("replace dev vnet1 root handle 5: pfifo")
         command("set", "vnet*", "qdisc", "off")
         equal(qdisc("vnet0")[0], "noqueue", "ours is removed at once")

@@ -6,8 +6,8 @@
 - kselftests: what passes of the kernel's selftests of tunnels also passes with the series. These
   tests of tools/testing/selftests run in this small guest in about two minutes at most. Failures
   without the series are due to the kernel, the guest or this Debian's tools.
-- hazards: borrowed routes on a kernel that checks locks, RCU and memory; and the faults that it
-  finds.
+- hazards: borrowed routes on kernels that check locks, RCU and memory; and the faults that these
+  find.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lab.sources import REPOSITORY
 from tunnels.hazards import ENDS
 from tunnels.links import BEARERS, KINDS
 
-STOCK, SERIES, CHECKING = "tunnel-stock", "tunnel", "tunnel-debug"
+STOCK, SERIES = "tunnel-stock", "tunnel"
 RECORD_S, KSELFTEST_S, HAZARDS_S = 300.0, 600.0, 600.0
 MARGIN_S = 60.0
 """Extra time of the guest of a kernel selftest."""
@@ -52,18 +52,19 @@ PMTU = (
     *("pmtu_ipv6_gue6_exception", "pmtu_ipv4_ipv4_exception", "pmtu_ipv6_ipv6_exception"),
 )
 """One test of net/pmtu for each kind: all take a quarter of an hour."""
+CHECKING = ("tunnel-debug", "tunnel-kasan")
 GUESTS = 8
 """For all kinds of tunnels; each scans for leaks once, at its end. TIPC starts once in each."""
 _ALL = (*KINDS, *BEARERS, *ENDS)
 GROUPS = [_ALL[at::GUESTS] for at in range(GUESTS)]
 FAULTS = (
-    ("leak", "gre", "rt_dst_alloc"),
-    ("unowned", "gre", "rcuref_put"),
-    ("early", "vxlan", "slab-use-after-free"),
-    ("late", "netns-vxlan6", "slab-use-after-free"),
-    *(("queued", queue, "slab-use-after-free") for queue in ("mcroute", "iptfs")),
+    ("leak", "tunnel-kasan", "gre", "rt_dst_alloc"),
+    ("unowned", "tunnel-debug", "gre", "rcuref_put"),
+    ("early", "tunnel-kasan", "vxlan", "slab-use-after-free"),
+    ("late", "tunnel-kasan", "netns-vxlan6", "slab-use-after-free"),
+    *(("queued", "tunnel-kasan", queue, "slab-use-after-free") for queue in ("mcroute", "iptfs")),
 )
-"""Fault, where, and a part of its report."""
+"""Fault, the kernel that finds it, where, and a part of its report."""
 
 
 class Guests:
@@ -143,18 +144,21 @@ def test_same_kselftests(guests: Guests, name: str, tmp_path: Path) -> None:
     assert stock - passed(SERIES) == Counter()
 
 
+@pytest.mark.parametrize("flavour", CHECKING)
 @pytest.mark.parametrize("kinds", GROUPS, ids="-".join)
-def test_hazards_without_report(guests: Guests, kinds: tuple[str, ...], tmp_path: Path) -> None:
-    guests.run(CHECKING, ["tunnels.hazards", *kinds], tmp_path, HAZARDS_S)
+def test_hazards_without_report(
+    guests: Guests, flavour: str, kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    guests.run(flavour, ["tunnels.hazards", *kinds], tmp_path, HAZARDS_S)
 
 
-@pytest.mark.parametrize(("fault", "kind", "report"), FAULTS)
+@pytest.mark.parametrize(("fault", "flavour", "kind", "report"), FAULTS)
 def test_hazards_find_fault(
-    guests: Guests, fault: str, kind: str, report: str, tmp_path: Path
+    guests: Guests, fault: str, flavour: str, kind: str, report: str, tmp_path: Path
 ) -> None:
     argv = ["tunnels.hazards", "--fault", fault, kind]
     try:
-        run = guests.boot(CHECKING, argv, tmp_path, HAZARDS_S)
+        run = guests.boot(flavour, argv, tmp_path, HAZARDS_S)
         text = "\n".join(splat.text for splat in run.splats)
     except GuestDied as died:
         text = died.hint
@@ -167,7 +171,7 @@ def test_record_finds_key_fault(guests: Guests, tmp_path: Path) -> None:
     def record(fault: str) -> list[str]:
         out = tmp_path / fault
         argv = ["tunnels.hazards", "--fault", fault, "gre-tos"]
-        guests.run(CHECKING, argv, out, HAZARDS_S, cpus=1)
+        guests.run("tunnel-debug", argv, out, HAZARDS_S, cpus=1)
         return (out / "record-gre-tos.txt").read_text(encoding="ascii").splitlines()
 
     assert record("none") != record("key")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Without a kernel: the text of a frame hides differences that two kernels may have, and no others;
-costs of both variants; the page's tables.
+the page's tables.
 """
 
 from __future__ import annotations

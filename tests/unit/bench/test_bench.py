@@ -400,6 +400,13 @@ def test_kernel_splat(guest: FakeGuest) -> None:
     assert guest.bench() == 1
 
 
+@pytest.mark.parametrize(("boot", "kept"), [("run", [4, 6, 10, 12]), ("variant", [0, 6, 6, 12])])
+def test_no_run_of_an_incomplete_pair_is_kept(boot: str, kept: list[int]) -> None:
+    chosen = replace(scenario.load("tap").with_length(2, 0.1), boot=boot, only="senders=1")
+    planned = rundir.jobs([chosen], (Variant.STOCK, Variant.SERIES))
+    assert [rundir.in_complete_pairs(planned, made) for made in (5, 6, 11, 12)] == kept
+
+
 @pytest.mark.parametrize(("boot", "boots"), [("run", 1), ("variant", 4)])
 def test_guests_of_a_run(
     boot: str, boots: int, guest: FakeGuest, monkeypatch: pytest.MonkeyPatch

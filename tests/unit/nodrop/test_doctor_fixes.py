@@ -89,7 +89,7 @@ STOCK_TAP = [tap(on=None), TAP_DROPS]
 RESTART = ["systemctl stop -- -a.service", "systemctl start -- -a.service"]
 MORE_CPU = ["renice -n -5 -p 64", "systemctl set-property -- -a.service CPUWeight=1000"]
 TXQUEUELEN = f"ip link set dev {NAME} txqueuelen 500"
-FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel"
+FQ_CODEL = f"tc qdisc replace dev {NAME} root fq_codel target 30ms interval 300ms"
 
 
 @pytest.mark.parametrize(

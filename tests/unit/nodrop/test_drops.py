@@ -212,7 +212,7 @@ def test_failing_tracer_is_closed(tracer: Mock) -> None:
     [
         ({}, "nodrop install"),
         ({"noqueue": 0, "off": 0}, "nodrop install"),
-        ({"noqueue": 30}, "tc qdisc replace dev tun0 root fq_codel"),
+        ({"noqueue": 30}, "nodrop set tun0 qdisc fq_codel"),
         ({"off": 30}, "nodrop set tun0 backpressure on"),
     ],
 )
