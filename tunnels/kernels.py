@@ -57,7 +57,7 @@ def _make_kmeter(objtree: Path, arch: str, temporary: Path) -> None:
     shutil.rmtree(copy)
 
 
-def whole(variant: Variant, progress: Progress) -> session.Guest:
+def in_user_mode(variant: Variant, progress: Progress) -> session.Guest:
     """Return the guest in user mode without the series, or with it.
 
     Raises:

@@ -38,7 +38,6 @@ PARAMETERS = {
 
 drivers = Drivers(Path(os.environ["LAB_MODULES"]), late_guard=True)
 
-
 Case = Callable[..., None]
 
 

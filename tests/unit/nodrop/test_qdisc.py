@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
 import time
 from contextlib import closing
 from pathlib import Path
@@ -216,8 +217,23 @@ class FakeRtnetlink:
             raise KeyboardInterrupt
         return Link(index, "vnet0", "tun", self._now, 1)
 
-    def replace_root(self, _index: int, kind: str, _handle: int, _options: object) -> None:
+    def replace_root(self, _index: int, kind: str, _handle: int, options: object) -> None:
+        assert options == qdisc.OPTIONS.get(kind)
         self.set.append(kind)
+
+
+def test_options_follow_the_kind() -> None:
+    """As linux/pkt_sched.h has it; proof/programs/cmd_qdisc.py asks a kernel."""
+    requests = Mock()
+    requests._ask.return_value = ()
+    Requests.replace_root(requests, 7, "fq_codel", qdisc.HANDLE, qdisc.OPTIONS["fq_codel"])
+    Requests.replace_root(requests, 7, "mq", qdisc.HANDLE, None)
+    head = struct.pack("=BxxxiIII", 0, 7, 0x6E640000, 0xFFFFFFFF, 0)
+    options = struct.pack("=HHHHIHHI", 20, 2, 8, 1, 30_000, 8, 3, 300_000)
+    assert [call.args[2] for call in requests._ask.call_args_list] == [
+        head + b"\x0d\0\x01\0fq_codel\0\0\0\0" + options,
+        head + b"\x07\0\x01\0mq\0\0",
+    ]
 
 
 class KeepQdiscs:
