@@ -44,8 +44,8 @@ def _sctp(family: int, here: str, there: str) -> None:
             # Nothing is lost: retransmissions would only be due to a machine that stands still.
             set_sysctls(dict.fromkeys(("net/sctp/rto_max", "net/sctp/rto_initial"), "3600000"))
             set_sysctls({"net/sctp/rto_min": "3600000"})
-    # A packet socket cannot receive SCTP's GSO packets.
-    tool(["ethtool", "-K", BELOW, "tx-sctp-segmentation", "off"])
+    # A packet socket cannot receive SCTP's GSO packets, and segmented ones over UDP are lost.
+    tool(["ethtool", "-K", BELOW, "tx-sctp-segmentation", "off", "gso", "off"])
     with inside(FAR):
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
     with listener, socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as client:
