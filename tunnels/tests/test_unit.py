@@ -84,7 +84,7 @@ def test_icmp_message_about_a_smaller_mtu() -> None:
     assert sent[8 + 20] == 0
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (HERE / "results").iterdir()))
+@pytest.mark.parametrize("name", ["instructions", "cycles", "throughput"])
 def test_page_has_the_tables_of_the_results(name: str) -> None:
     lines = (HERE / f"results/{name}/table.md").read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith(("|", "**"))]
