@@ -190,7 +190,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Replace a measurement by recorded results, as if they were measured now."""
 
     def measure(_scenarios: Any, _variants: Any, out: Path, _progress: Any, **_: Any) -> None:
-        shutil.copytree(RESULTS / "tap", out)
+        shutil.copytree(RESULTS / "series/tap", out)
         meta = json.loads((out / META_NAME).read_text())
         meta["source"]["measured_by"] = "0" * 16
         (out / META_NAME).write_text(json.dumps(meta))
@@ -203,7 +203,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_bench_and_demo(measured: Path, capsys: Capture) -> None:
     found = answer(capsys, "bench", "tap", "--out", f"{measured}/1", main=main)
     assert found["scenario"] == "tap"
-    assert {*found["variants"]} == {"stock", "upstream", "nodrop", "old"}
+    assert {*found["variants"]} == {"stock", "upstream", "nodrop", "series"}
     for more in ({"more": 1}, {"command": "demo"}, {"schema": 1}):
         with pytest.raises(ValidationError):
             validate("bench", {**found, **more})
