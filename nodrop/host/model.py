@@ -131,6 +131,7 @@ class Qdisc:
         limit_packets: limit of the root; None: it has none.
         queued_packets, queued_bytes: queued now.
         drops, requeues: since it was created.
+        limit_drops: those of fq_codel because it was full; None: not reported.
         sent_packets, sent_bytes: passed to the driver since it was created.
         flows: fq_codel's flows that have packets now; None: not reported.
         ecn_marks: packets that it marked instead of dropping; None: not reported.
@@ -145,6 +146,7 @@ class Qdisc:
     queued_bytes: int
     drops: int
     requeues: int
+    limit_drops: int | None = None
     sent_packets: int = 0
     sent_bytes: int = 0
     flows: int | None = None
@@ -165,8 +167,10 @@ class Qdisc:
             "bytes": self.sent_bytes,
             "drops": self.drops,
             "requeues": self.requeues,
+            "limit_drops": self.limit_drops,
+            "ecn_marks": self.ecn_marks,
         }
-        return counts if self.ecn_marks is None else {**counts, "ecn_marks": self.ecn_marks}
+        return {name: count for name, count in counts.items() if count is not None}
 
 
 @dataclass(frozen=True)

@@ -516,6 +516,7 @@ def _qdisc(entry: Mapping[str, Any]) -> Qdisc:
         queued_bytes=entry.get("backlog", 0),
         drops=entry.get("drops", 0),
         requeues=entry.get("requeues", 0),
+        limit_drops=entry.get("drop_overlimit"),
         sent_packets=entry.get("packets", 0),
         sent_bytes=entry.get("bytes", 0),
         flows=_flows([entry]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from doctor_changes import (
+    AT_LIMIT,
     BESIDE,
     BLOCKED,
     CALM,
@@ -124,6 +125,7 @@ DEVICE: list[Row] = [
     ("qdisc-drops", "nodrop", [FULL], "warn"),
     ("qdisc-drops", "nodrop", [FULL, *TARGET_5], "note"),
     ("qdisc-drops", "nodrop", [FEW, *TARGET_5], "ok"),
+    ("qdisc-drops", "nodrop", [FULL, *TARGET_5, AT_LIMIT], "ok"),
     ("qdisc-drops", "nodrop", [FULL, *TARGET_30], "ok"),
     ("qdisc-drops", "stock", [FULL, *TARGET_5], "ok"),
     ("qdisc-drops", "nodrop", [FULL, both("qdiscs.0.kind", "cake")], "ok"),
