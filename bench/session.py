@@ -148,7 +148,10 @@ def _ensure_guests(
     return dict.fromkeys(variants, guest)
 
 
-def in_user_mode(kernel: Kernel, artifacts: Artifacts) -> Guest:
+def in_user_mode(
+    kernel: Kernel, artifacts: Artifacts, env: Mapping[str, str] | None = None
+) -> Guest:
+    """Return the guest of a kernel in user mode; env: more environment for the runs."""
     boot = partial(
         uml.run,
         kernel,
@@ -156,7 +159,7 @@ def in_user_mode(kernel: Kernel, artifacts: Artifacts) -> Guest:
         artifacts=artifacts,
         cpus=CPUS,
         memory=MEMORY,
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": programs.search_path()},
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": programs.search_path(), **(env or {})},
         urgent=True,
     )
     return Guest(source.describe_kernel(kernel), CPUS, boot)

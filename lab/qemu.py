@@ -126,7 +126,9 @@ def run(
             }
             text = guest.plan(argv, {**environment, **own}, terminal)
             shell = kernel.root.path / "bin/busybox" if arm64 else BUSYBOX
-            memory_disk = pack_initramfs(kernel.modules, text, Path(scratch), shell)
+            memory_disk = pack_initramfs(
+                kernel.modules, WANTED, INIT, Path(scratch), plan=text, busybox=shell
+            )
             command = [
                 *(proc.require("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"),
                 proc.require(*(_QEMU_ARM64 if arm64 else _QEMU)),
@@ -257,14 +259,24 @@ def module_name(path: str) -> str:
     return path.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
 
 
-def pack_initramfs(modules: Path, plan: str, scratch: Path, busybox: Path) -> Path:
-    """Build an initramfs; return its file.
+def pack_initramfs(
+    modules: Path,
+    wanted: Sequence[str],
+    init: Path,
+    scratch: Path,
+    *,
+    plan: str = "",
+    busybox: Path = BUSYBOX,
+) -> Path:
+    """Build an initramfs with busybox; return its file.
 
     Args:
         modules: the kernel's directory in /lib/modules.
-        plan: the shell text for debian-init.
+        wanted: names of modules; those built into the kernel are skipped.
+        init: the script to start; it finds the modules in /lab, in the order of /lab/modules.
         scratch: an empty directory for the file.
-        busybox: a statically linked busybox of the kernel's architecture.
+        plan: /lab/plan.
+        busybox: a statically linked one of the kernel's architecture.
     """
     if not busybox.exists():
         raise NodropError(
@@ -275,9 +287,9 @@ def pack_initramfs(modules: Path, plan: str, scratch: Path, busybox: Path) -> Pa
         (tree / folder).mkdir(parents=True)
     shutil.copy(busybox, tree / "bin")
     (tree / "bin/sh").symlink_to("busybox")
-    shutil.copy(INIT, tree / "init")
+    shutil.copy(init, tree / "init")
     (tree / "init").chmod(0o755)
-    order = load_order((modules / "modules.dep").read_text(encoding="utf-8"), WANTED)
+    order = load_order((modules / "modules.dep").read_text(encoding="utf-8"), wanted)
     for path in order:
         (tree / "lab" / f"{module_name(path)}.ko").write_bytes(_plain(modules / path))
     names = "".join(f"{module_name(path)}.ko\n" for path in order)

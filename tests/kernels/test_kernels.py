@@ -21,7 +21,7 @@ from lab.guest import GuestDied, GuestTimeout
 from lab.machines import LIVE_KERNELS, TOOLS, Machine, Setup, ensure_machine, ensure_packages
 from lab.roots import BUILTIN, kernel_names
 from lab.sources import REPOSITORY
-from lab.variant import COMPARED
+from lab.variant import COMPARED, Variant
 from nodrop.progress import Progress
 from proof.selftests import find_selftests, read_batch
 
@@ -49,6 +49,8 @@ LIVE = {"LAB_MODULES": f"{TOOLS}/live", "LAB_ROUNDS": "100", **FOREIGN}
 
 MOST = "6.12"
 """The kernel for tests that hardly depend on the kernel."""
+VM = "6.12-trixie"
+"""The kernel of the virtual machine; the host's is the lab's own."""
 COUNTED = "7.3"
 """The kernel to count instructions on: it has all drivers."""
 
@@ -139,6 +141,23 @@ def test_batch(name: str, kernel: str, tmp_path: Path, subtests: pytest.Subtests
     assert whole is not None
     assert whole.status == 0, whole.output
     assert not whole.splats, "\n".join(splat.text for splat in whole.splats)
+
+
+@pytest.mark.skipif(VM not in KERNELS, reason=f"not on {VM}")
+def test_virtual_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A guest's virtio driver with QEMU and vhost-net: only a stalled reader's packets drop."""
+    matrix: scenario.Matrix = {"vhost": [True, False], "flows": [8]}
+    chosen = replace(scenario.load("vm").with_length(1, 2.0), matrix=matrix)
+    with capsys.disabled(), Progress() as progress:
+        session.measure([chosen], COMPARED, tmp_path, progress)
+    runs = rundir.load(tmp_path).runs
+    assert len(runs) == len(COMPARED) * len(chosen.cases())
+    for run in runs:
+        assert run.metrics["transactions"] > 1
+        assert run.metrics["goodput_mbit_per_s"] > 0
+        assert run.metrics["bytes_per_packet"] > 2000, "no offloads"
+        if run.variant == Variant.NODROP:
+            assert run.metrics["lost"] == run.metrics["driver_tx0_drop_guard"]
 
 
 @pytest.mark.skipif(COUNTED not in KERNELS, reason=f"not on {COUNTED}")
