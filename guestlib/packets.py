@@ -69,9 +69,9 @@ def ip6(
     return head + b"".join(socket.inet_pton(socket.AF_INET6, address) for address in at) + data
 
 
-def udp(count: int) -> bytes:
+def udp(count: int, sport: int = 1000) -> bytes:
     """Return a UDP datagram with ``count`` bytes of payload and no checksum."""
-    return struct.pack("!4H", 1000, 9, 8 + count, 0) + payload(count)
+    return struct.pack("!4H", sport, 9, 8 + count, 0) + payload(count)
 
 
 def pseudo(packet: bytes, proto: int, count: int) -> bytes:

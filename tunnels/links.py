@@ -62,6 +62,7 @@ _TNL_FULL = "encaplimit none hoplimit 9 tclass inherit flowlabel inherit"
 _LINKS: Mapping[str, tuple[str, ...]] = {
     "vxlan": (f"{_VXLAN} {_4}",),
     "vxlan6": (f"{_VXLAN} {_6}",),
+    "vxlan6-mark": (f"{_VXLAN} {_6}",),
     "vxlan-tos": (f"{_VXLAN} tos 0x14 {_4}",),
     "vxlan-mark": (f"{_VXLAN} {_4}",),
     "vxlan-inherit": (f"{_VXLAN} {_INHERIT} {_4}",),
@@ -77,6 +78,7 @@ _LINKS: Mapping[str, tuple[str, ...]] = {
     "geneve-md": ("geneve external", f"{_KEY4} dst_port 6081"),
     "geneve6-md": ("geneve external", f"{_KEY6} dst_port 6081"),
     "gretap": (f"gretap nopmtudisc ignore-df ttl 9 {_4}",),
+    "gretap-tos": (f"gretap tos inherit {_4}",),
     "gretap-md": ("gretap external", f"{_KEY4} nocsum"),
     "ip6gretap": (f"ip6gretap {_6}",),
     "ip6gre": (f"ip6gre {_6}",),

@@ -22,6 +22,7 @@ VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr: flags, GSO type, header, segment, start and offset of the checksum."""
 RULE_TOS = 0x10
 """TOS or traffic class that a case's rule matches (cases.py); IPv4 knows no more than four bits."""
+_ARP = 0x0806
 _SEGMENT = 1000
 _DF, _MF = 0x4000, 0x2000
 _PLAIN = (0, 0, 0, 0, 0, 0)
@@ -144,6 +145,18 @@ def few(kind: LinkKind, long: int = 1280) -> list[Probe]:
             _put(kind, f"6 size {size}", summed(ip6(udp(size - 48)))) for size in (100, long)
         ]
         probes += [_put(kind, "6 class", summed(ip6(udp(100), tclass=RULE_TOS)))]
+    return probes
+
+
+def flows(kind: LinkKind, count: int, tos: int) -> list[Probe]:
+    """Return a packet of each of several flows with a TOS; first ARP, if the tunnel carries it."""
+    arp = struct.pack("!HHBBH6s4s6s4s", 1, IPV4, 6, 4, 1, OWN_MAC, bytes(4), bytes(6), bytes(4))
+    link = bytes((255,)) * 6 + OWN_MAC + struct.pack("!H", _ARP)
+    probes = [Probe("arp", link + arp, _ARP)] if kind.ethernet else []
+    for port in range(2000, 2000 + count):
+        data = udp(100, port)
+        packet = ip4(data, tos=tos) if IPV4 in kind.carries else summed(ip6(data, tclass=tos))
+        probes.append(_put(kind, f"port {port}", packet))
     return probes
 
 

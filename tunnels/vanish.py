@@ -19,9 +19,9 @@ from tunnels.links import HERE4, HERE6, KINDS, LinkKind, ends
 from tunnels.topology import NAME, SINK, enable_ipv6
 
 VANISHING = ("vxlan", "vxlan6", "geneve6", "ip6ip6", "ip6gre")
-_GONE = "ndgone"
-_TIMES = 3
+_GONE, _NEXT = "ndgone", "ndnext"
 """The memory of a namespace is freed when the next one ends."""
+_TIMES = 3
 _FEWEST = 200
 """Packets that are sent before the namespace ends."""
 _SETTLE_S = 3.0
@@ -39,7 +39,7 @@ def vanish(name: str, senders: Callable[[LinkKind], AbstractContextManager[None]
     """
     kind = KINDS[name]
     for _ in range(_TIMES):
-        ip_batch([f"netns add {_GONE}"])
+        ip_batch([f"netns add {_GONE}", f"netns add {_NEXT}"])
         ip_batch([f"link add {SINK} type dummy"], netns=_GONE)
         enable_ipv6(SINK, _GONE)
         link = kind.link.format(**ends(here=True))
@@ -53,4 +53,5 @@ def vanish(name: str, senders: Callable[[LinkKind], AbstractContextManager[None]
             ip_batch([f"netns delete {_GONE}"])
             if not wait_until(lambda: not _SENT.exists()):
                 raise GuestError(f"{name}: the device outlives the namespace of its routes")
+            ip_batch([f"netns delete {_NEXT}"])
         time.sleep(_SETTLE_S)

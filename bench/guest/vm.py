@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bench.guest.base import END_GRACE_S, DeviceCounts, Kind, Metrics, driver_metrics
 from guestlib.drivers import device_flags
-from guestlib.environment import GuestError
+from guestlib.environment import GuestError, wait_until
 from guestlib.process import ip_batch
 from guestlib.tundev import IFF_TAP, TSO_OFFLOADS, TunDevice
 from guestlib.vm import ADDRESS, DISCARD_PORT, ECHO_PORT, HOST_ADDRESS, Vm
@@ -34,6 +34,8 @@ from lab.variant import Variant
 
 DEVICE = "vnet0"
 WARM_UP_S = 1.0
+REPLY_S = 10.0
+"""Within which the idle machine replies, seconds."""
 TRANSACTION_S = 5.0
 """Time limit of a transaction, seconds."""
 _BLOCK = bytes(1 << 16)
@@ -60,6 +62,8 @@ class VmTcp(Kind):
         files, log = Path(os.environ["LAB_VM"]), Path(folder, "console")
         vm = Vm(files, device.fd, log, vhost=self.case.vhost, cpu=self.case.vm_cpu)
         stack.enter_context(vm)
+        if not wait_until(_replies, REPLY_S):
+            raise GuestError(f"the virtual machine does not reply: {vm.log_text()[-1000:]}")
         self.keep_cpus_awake(stack)
         with _flows(self.case.flows, self.case.traffic_cpu, seconds) as flows:
             times = _transactions(self.case.traffic_cpu, seconds)
@@ -81,6 +85,14 @@ class VmTcp(Kind):
                 "requeues": counts.qdisc.requeues,
             }
         )
+
+
+def _replies() -> bool:
+    try:
+        socket.create_connection((ADDRESS, ECHO_PORT), 1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def _transactions(cpu: int, seconds: float) -> list[float]:

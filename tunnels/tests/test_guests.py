@@ -3,6 +3,7 @@
 
 - packets: each kind of tunnel sends the same bytes with the series as without; ``masked.py`` masks
   the fields that may differ.
+- routes: flows that a hash or a rule sends by different routes still leave by these (spread.py).
 - kselftests: what passes of the kernel's selftests of tunnels also passes with the series. These
   tests of tools/testing/selftests run in this small guest in about two minutes at most. Failures
   without the series are due to the kernel, the guest or this Debian's tools.
@@ -39,6 +40,8 @@ MARGIN_S = 60.0
 """Extra time of the guest of a kernel selftest."""
 FEWEST, FEWEST_OF_BEARERS = 60, 4
 """Frames in a record."""
+FEW_FRAMES = 2
+"""Frames that may leave by a route that the flows do not take: ARP, neighbour solicitations."""
 KSELFTESTS = (
     *("net/bareudp", "net/gre_gso", "net/gre_ipv6_lladdr", "net/ip6_gre_headroom"),
     *("net/ip6_tunnel", "net/srv6_iptunnel_cache", "net/test_vxlan_fdb_changelink"),
@@ -175,3 +178,24 @@ def test_record_finds_key_fault(guests: Guests, tmp_path: Path) -> None:
         return (out / "record-gre-tos.txt").read_text(encoding="ascii").splitlines()
 
     assert record("none") != record("key")
+
+
+def test_flows_keep_their_routes(guests: Guests, tmp_path: Path) -> None:
+    """As many routes are used as without the series, which looks up one for each packet."""
+    kinds = [name for name, kind in KINDS.items() if not (kind.sealed or name.startswith("sit"))]
+
+    def used(flavour: str) -> dict[str, dict[str, int]]:
+        out = tmp_path / flavour
+        guests.run(flavour, ["tunnels.spread", *kinds], out, HAZARDS_S)
+        found = json.loads((out / "spread.json").read_text(encoding="ascii"))
+        return {
+            name: {
+                choice: sum(frames > FEW_FRAMES for frames in gates.values())
+                for choice, gates in choices.items()
+            }
+            for name, choices in found.items()
+        }
+
+    stock = used(STOCK)
+    assert {*stock["vxlan-mark"].values()} == {2}
+    assert used(SERIES) == stock

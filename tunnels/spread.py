@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m tunnels.spread TYPE ...``: the routes by which a tunnel's flows leave.
+
+Next hops are chosen by a hash of the flow, rules by its ports: a cache that knows neither must not
+give one flow another's route. ``spread.json`` in LAB_OUT has, for each type, choice and TOS, how
+many flows took each gateway.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from guestlib.environment import prepare_system, set_sysctls
+from guestlib.process import ip_batch, tool
+from tunnels.links import KINDS, THERE4, THERE6, LinkKind
+from tunnels.packets import flows
+from tunnels.topology import BELOW, BEYOND, FAR, NAME, packet_socket, prepare, take, tunnel
+
+FLOWS = 32
+"""So many that they take both of two routes."""
+TOS = (0x00, 0x01, 0x10)
+"""0x01 is ECN's ECT(1), and also how a tunnel asks for an inherited TOS."""
+_QUIET_S = 0.1
+_MACS = ("02:00:00:00:04:03", "02:00:00:00:04:04")
+_GATES = {False: ("198.18.4.3", "198.18.4.4"), True: ("fd00:4::3", "fd00:4::4")}
+_POLICIES = ("net/ipv4/fib_multipath_hash_policy", "net/ipv6/fib_multipath_hash_policy")
+_SPORTS = "1-46000"
+"""About half of the ports from which UDP tunnels choose."""
+
+
+@contextmanager
+def _commands(version: str, make: list[str], revert: list[str]) -> Iterator[None]:
+    for line in make:
+        tool(["ip", version, *line.split()])
+    try:
+        yield
+    finally:
+        for line in revert:
+            tool(["ip", version, *line.split()])
+
+
+def _choices(kind: LinkKind) -> dict[str, tuple[list[str], list[str]]]:
+    """Return ip's commands that let flows have different routes, and those that revert them."""
+    full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
+    first, second = _GATES[kind.outer6]
+    hops = f"nexthop via {first} dev {BELOW} nexthop via {second} dev {BELOW}"
+    chosen = f"iif lo ipproto udp sport {_SPORTS} table 77"
+    make = [f"route add {full} via {first} dev {BELOW} table 77"]
+    make += [f"route add {full} via {second} dev {BELOW}", f"rule add {chosen}"]
+    revert = [f"rule del {chosen}", f"route del {full}", "route flush table 77"]
+    return {
+        "next hops": ([f"route add {full} {hops}"], [f"route del {full}"]),
+        "rule": (make, revert),
+    }
+
+
+def _gates(kind: LinkKind, tos: int) -> Counter[str]:
+    """Send the flows; return how many frames went to each gateway."""
+    with (
+        packet_socket(NAME, mark=kind.mark) as source,
+        packet_socket(BEYOND, FAR, receive=True) as sink,
+    ):
+        for probe in flows(kind, FLOWS, tos):
+            probe.send(source, NAME)
+        (frames,) = take([sink], _QUIET_S)
+    return Counter(mac for _, frame in frames if (mac := frame[:6].hex(":")) in _MACS)
+
+
+def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
+    """Return, for each choice and TOS, the frames of each gateway."""
+    found = {}
+    prepare()
+    with tunnel(kind):
+        set_sysctls(dict.fromkeys(_POLICIES, "1"))
+        for gates in _GATES.values():
+            for gate, mac in zip(gates, _MACS, strict=True):
+                ip_batch([f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"])
+        for name, (make, revert) in _choices(kind).items():
+            for tos in TOS:
+                with _commands("-6" if kind.outer6 else "-4", make, revert):
+                    found[f"{name}, tos {tos:#x}"] = dict(_gates(kind, tos))
+    return found
+
+
+def main(names: list[str]) -> int:
+    prepare_system()
+    found = {name: spread(KINDS[name]) for name in names}
+    Path(os.environ["LAB_OUT"], "spread.json").write_text(json.dumps(found), encoding="ascii")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
