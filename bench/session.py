@@ -36,8 +36,7 @@ CPUS = 2
 MEMORY = "2G"
 BOOT_S = 30.0
 RUN_OVERHEAD_S = 20.0
-"""Time limit of a run besides its window, seconds, on a busy machine: VPNs start, and TCP opens its
-window."""
+"""On a busy machine: VPNs start, and TCP opens its window."""
 SAME = (
     *(("machine", "cpu"), ("machine", "cpus"), ("kernel", "build_id")),
     *(("source", "digest"), ("source", "measured_by")),
@@ -53,11 +52,13 @@ class Guest:
         kernel: what identifies it, for the metadata.
         cpus: number of its CPUs.
         boot: makes the plan's next runs in it; takes ``out``, ``timeout`` and ``on_line``.
+        overhead_s: time limit of a run besides its window, seconds.
     """
 
     kernel: dict[str, str]
     cpus: int
     boot: Callable[..., GuestRun]
+    overhead_s: float = RUN_OVERHEAD_S
 
 
 def measure(
@@ -287,8 +288,9 @@ def _boot(
         step.update(f"{job.scenario} {job.case}, pair {job.pair + 1}", done=done)
 
     own = [job for job in runs[first:] if job.boot == number]
-    timeout = BOOT_S + sum(job.seconds + RUN_OVERHEAD_S for job in own)
-    result = guests[own[0].variant].boot(out=out, timeout=timeout, on_line=on_line)
+    guest = guests[own[0].variant]
+    timeout = BOOT_S + sum(job.seconds + guest.overhead_s for job in own)
+    result = guest.boot(out=out, timeout=timeout, on_line=on_line)
     if result.splats:
         raise NodropError(
             f"The guest's kernel printed a splat: {result.splats[0].line}.",

@@ -22,7 +22,7 @@ from bench.guest.pktgen import Tap, Vhost
 from bench.guest.shaping import Shaping
 from bench.guest.tcp import Multiflow, NullVpn, Tcp, VhostLatency
 from bench.guest.udp import Esp, Guard, Scale
-from bench.guest.vm import VmTcp
+from bench.guest.vm import VmLoad
 from bench.guest.vpns import VpnLoad, VpnTcp, VpnVideo
 from bench.plan import PLAN_NAME, PROGRESS_MARK, RAW_NAME, Job, read_plan
 from guestlib.drivers import Drivers
@@ -43,7 +43,7 @@ KINDS: dict[str, type[Kind]] = {
     "tcp": Tcp,
     "vhost": Vhost,
     "vhostlatency": VhostLatency,
-    "vm": VmTcp,
+    "vm": VmLoad,
     "vpnload": VpnLoad,
     "vpntcp": VpnTcp,
     "vpnvideo": VpnVideo,

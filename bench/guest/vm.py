@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""TCP into a virtual machine in QEMU (guestlib.vm): flows, and transactions beside them.
+"""Load into a virtual machine in QEMU (guestlib.vm), and transactions beside it.
 
 ::
 
     (CPU 0)                         (CPU 1)
-    flows --------+
+    load ---------+
                   +--> qdisc --> TAP --> QEMU or vhost-net --> virtio-net: discard, echo
     transactions -+
 """
@@ -15,16 +15,14 @@ import multiprocessing
 import os
 import selectors
 import socket
-import statistics
-import struct
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from bench.guest.base import END_GRACE_S, DeviceCounts, Kind, Metrics, driver_metrics
+from bench.guest.base import DeviceCounts, Kind, Metrics, driver_metrics
 from guestlib.drivers import device_flags
 from guestlib.environment import GuestError, wait_until
 from guestlib.process import ip_batch
@@ -36,21 +34,19 @@ DEVICE = "vnet0"
 WARM_UP_S = 1.0
 REPLY_S = 10.0
 """Within which the idle machine replies, seconds."""
-TRANSACTION_S = 5.0
-"""Time limit of a transaction, seconds."""
+START_S = 20.0
+"""Within which connections are made, seconds; the machine starts a program for each."""
+LOAD_GRACE_S = 30.0
 _BLOCK = bytes(1 << 16)
-_TCP_INFO_BYTES = 128
-_RETRANSMITS, _ACKNOWLEDGED = struct.Struct("=100xI"), struct.Struct("=120xQ")
-"""tcpi_total_retrans and tcpi_bytes_acked in struct tcp_info."""
 
 
-class VmTcp(Kind):
-    """Transactions of one byte beside TCP flows into a virtual machine.
+class VmLoad(Kind):
+    """Transactions of one byte beside TCP flows or a UDP flood into a virtual machine.
 
     The machine is emulated, so its rates are not those of a real one.
     """
 
-    parameters = "flows qdisc traffic_cpu txqueuelen vhost vm_cpu"
+    parameters = "flows qdisc traffic_cpu txqueuelen udp_bytes vhost vm_cpu"
     uses_vhost = True
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
@@ -65,26 +61,61 @@ class VmTcp(Kind):
         if not wait_until(_replies, REPLY_S):
             raise GuestError(f"the virtual machine does not reply: {vm.log_text()[-1000:]}")
         self.keep_cpus_awake(stack)
-        with _flows(self.case.flows, self.case.traffic_cpu, seconds) as flows:
-            times = _transactions(self.case.traffic_cpu, seconds)
-            metrics = _received(flows)
-        counts = DeviceCounts.of(DEVICE)
-        cuts = statistics.quantiles(times, n=100, method="inclusive")
-        return (
-            metrics
-            | driver_metrics(DEVICE)
-            | {
-                "transactions_per_s": len(times) / sum(times),
-                "latency_p50_ms": 1e3 * cuts[49],
-                "latency_p99_ms": 1e3 * cuts[98],
-                "transactions": len(times),
-                "delivered": counts.link.tx_packets,
-                "bytes_per_packet": counts.link.tx_bytes / counts.link.tx_packets,
-                "lost": counts.link.tx_dropped,
-                "qdisc_drops": counts.qdisc.drops,
-                "requeues": counts.qdisc.requeues,
-            }
-        )
+        echo = stack.enter_context(socket.create_connection((ADDRESS, ECHO_PORT), REPLY_S))
+        with self._load(WARM_UP_S + seconds + LOAD_GRACE_S):
+            time.sleep(WARM_UP_S)
+            first = DeviceCounts.of(DEVICE)
+            times = sorted(_transactions(echo, self.case.traffic_cpu, seconds))
+            last = DeviceCounts.of(DEVICE)
+        packets = last.link.tx_packets - first.link.tx_packets
+        taken = last.link.tx_bytes - first.link.tx_bytes
+        return driver_metrics(DEVICE) | {
+            "transactions_per_s": len(times) / sum(times),
+            "latency_p50_ms": 1e3 * times[len(times) // 2],
+            "latency_p99_ms": 1e3 * times[len(times) * 99 // 100],
+            "transactions": len(times),
+            "received_mbit_per_s": 8 * taken / sum(times) / 1e6,
+            "delivered": packets,
+            "bytes_per_packet": taken / max(packets, 1),
+            "lost": last.link.tx_dropped,
+            "qdisc_drops": last.qdisc.drops,
+            "requeues": last.qdisc.requeues,
+        }
+
+    @contextmanager
+    def _load(self, seconds: float) -> Iterator[None]:
+        """Send from another process for the block, at most for some seconds."""
+        context = multiprocessing.get_context("fork")
+        started = context.Event()
+        process = context.Process(target=self._send, args=(seconds, started), daemon=True)
+        process.start()
+        try:
+            if not started.wait(START_S):
+                raise GuestError("the load does not start")
+            yield
+        finally:
+            process.kill()
+            process.join()
+
+    def _send(self, seconds: float, started: Event) -> None:
+        os.sched_setaffinity(0, {self.case.traffic_cpu})
+        with selectors.DefaultSelector() as selector:
+            if size := self.case.udp_bytes:
+                flood = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                flood.connect((ADDRESS, DISCARD_PORT))
+                selector.register(flood, selectors.EVENT_WRITE, _BLOCK[:size])
+            for _ in range(self.case.flows):
+                flow = socket.create_connection((ADDRESS, DISCARD_PORT), START_S)
+                selector.register(flow, selectors.EVENT_WRITE, _BLOCK)
+            for key in selector.get_map().values():
+                os.set_blocking(key.fd, False)
+            started.set()
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                for key, _ in selector.select(seconds):
+                    # EAGAIN; or nobody listens: an ICMP error of an earlier datagram.
+                    with suppress(BlockingIOError, ConnectionRefusedError):
+                        os.write(key.fd, key.data)
 
 
 def _replies() -> bool:
@@ -95,86 +126,23 @@ def _replies() -> bool:
     return True
 
 
-def _transactions(cpu: int, seconds: float) -> list[float]:
-    """Return how long each of the transactions took that were made in a window, seconds."""
+def _transactions(echo: socket.socket, cpu: int, seconds: float) -> list[float]:
+    """Return how long each of the transactions of a window took, or was given, seconds."""
     times = []
+    echo.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    echo.settimeout(seconds)
     before = os.sched_getaffinity(0)
-    with socket.create_connection((ADDRESS, ECHO_PORT), TRANSACTION_S) as echo:
-        echo.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        os.sched_setaffinity(0, {cpu})
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-        try:
-            time.sleep(WARM_UP_S)
-            end = time.monotonic() + seconds
-            while (start := time.monotonic()) < end:
-                echo.send(b".")
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        end = time.monotonic() + seconds
+        while (start := time.monotonic()) < end:
+            echo.send(b".")
+            with suppress(TimeoutError):
                 if not echo.recv(1):
                     raise GuestError("the virtual machine closed the connection")
-                times.append(time.monotonic() - start)
-        finally:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-            os.sched_setaffinity(0, before)
-    if len(times) < 2:
-        raise GuestError(f"only {len(times)} transactions")
-    return times
-
-
-@contextmanager
-def _flows(count: int, cpu: int, seconds: float) -> Iterator[Connection]:
-    """Send flows for the block, from another process; yield the connection for its results."""
-    ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=_send, args=(count, cpu, seconds, theirs), daemon=True)
-    process.start()
-    try:
-        yield ours
+            times.append(time.monotonic() - start)
     finally:
-        process.kill()
-        process.join()
-
-
-def _received(flows: Connection) -> Metrics:
-    if not flows.poll(END_GRACE_S):
-        raise GuestError("the flows do not end")
-    seconds, acknowledged, retransmits = flows.recv()
-    return {
-        "goodput_mbit_per_s": 8 * acknowledged / seconds / 1e6,
-        "retransmits": retransmits,
-        "window_s": seconds,
-    }
-
-
-def _send(count: int, cpu: int, seconds: float, results: Connection) -> None:
-    """Send flows, and report time, acknowledged bytes and retransmits of the window."""
-    os.sched_setaffinity(0, {cpu})
-    with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        flows = []
-        for _ in range(count):
-            flow = socket.create_connection((ADDRESS, DISCARD_PORT), TRANSACTION_S)
-            flows.append(stack.enter_context(flow))
-            flow.setblocking(False)
-            selector.register(flow, selectors.EVENT_WRITE)
-
-        def send_for(some_s: float) -> None:
-            end = time.monotonic() + some_s
-            while (now := time.monotonic()) < end:
-                for key, _ in selector.select(end - now):
-                    with suppress(BlockingIOError):
-                        key.fileobj.send(_BLOCK)  # type: ignore[union-attr]
-
-        send_for(WARM_UP_S)
-        before, started = _counts(flows), time.monotonic()
-        send_for(seconds)
-        after, ended = _counts(flows), time.monotonic()
-        results.send((ended - started, after[0] - before[0], after[1] - before[1]))
-
-
-def _counts(flows: Sequence[socket.socket]) -> tuple[int, int]:
-    """Return acknowledged bytes and retransmitted segments of all flows so far."""
-    infos = [
-        flow.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES) for flow in flows
-    ]
-    return (
-        sum(_ACKNOWLEDGED.unpack_from(info)[0] for info in infos),
-        sum(_RETRANSMITS.unpack_from(info)[0] for info in infos),
-    )
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, before)
+    return times

@@ -146,7 +146,7 @@ def test_batch(name: str, kernel: str, tmp_path: Path, subtests: pytest.Subtests
 @pytest.mark.skipif(VM not in KERNELS, reason=f"not on {VM}")
 def test_virtual_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A guest's virtio driver with QEMU and vhost-net: only a stalled reader's packets drop."""
-    matrix: scenario.Matrix = {"vhost": [True, False], "flows": [8]}
+    matrix: scenario.Matrix = {"vhost": [True, False], "flows": [8], "udp_bytes": [1400]}
     chosen = replace(scenario.load("vm").with_length(1, 2.0), matrix=matrix)
     with capsys.disabled(), Progress() as progress:
         session.measure([chosen], COMPARED, tmp_path, progress)
@@ -154,8 +154,7 @@ def test_virtual_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(runs) == len(COMPARED) * len(chosen.cases())
     for run in runs:
         assert run.metrics["transactions"] > 1
-        assert run.metrics["goodput_mbit_per_s"] > 0
-        assert run.metrics["bytes_per_packet"] > 2000, "no offloads"
+        assert run.metrics["delivered"] > 0
         if run.variant == Variant.NODROP:
             assert run.metrics["lost"] == run.metrics["driver_tx0_drop_guard"]
 
