@@ -167,7 +167,7 @@ def test_find_a_check_or_its_parts(script: ModuleType) -> None:
     for words, names in (
         (["mutants", "3"], ["mutants-3"]),
         (["mutants"], ["mutants-1", "mutants-2", "mutants-3"]),
-        (["kernels"], ["kernels-6", "kernels-7"]),
+        (["kernels"], ["kernels-6", "kernels-vm", "kernels-7"]),
         (["lab"], ["lab"]),
         (["nothing"], []),
     ):
