@@ -12,12 +12,11 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from guestlib.environment import prepare_system, set_sysctls
-from guestlib.process import ip_batch, tool
+from guestlib.process import ip_batch
+from tunnels.cases import PacketCase
 from tunnels.links import KINDS, THERE4, THERE6, LinkKind
 from tunnels.packets import flows
 from tunnels.topology import BELOW, BEYOND, FAR, NAME, packet_socket, prepare, take, tunnel
@@ -34,30 +33,19 @@ _SPORTS = "1-46000"
 """About half of the ports from which UDP tunnels choose."""
 
 
-@contextmanager
-def _commands(version: str, make: list[str], revert: list[str]) -> Iterator[None]:
-    for line in make:
-        tool(["ip", version, *line.split()])
-    try:
-        yield
-    finally:
-        for line in revert:
-            tool(["ip", version, *line.split()])
-
-
-def _choices(kind: LinkKind) -> dict[str, tuple[list[str], list[str]]]:
-    """Return ip's commands that let flows have different routes, and those that revert them."""
+def _choices(kind: LinkKind) -> list[PacketCase]:
+    """Return what lets flows have different routes."""
+    ip = f"ip {'-6' if kind.outer6 else '-4'}"
     full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
-    first, second = _GATES[kind.outer6]
-    hops = f"nexthop via {first} dev {BELOW} nexthop via {second} dev {BELOW}"
+    first, second = (f"via {gate} dev {BELOW}" for gate in _GATES[kind.outer6])
+    hops = f"nexthop {first} nexthop {second}"
     chosen = f"iif lo ipproto udp sport {_SPORTS} table 77"
-    make = [f"route add {full} via {first} dev {BELOW} table 77"]
-    make += [f"route add {full} via {second} dev {BELOW}", f"rule add {chosen}"]
-    revert = [f"rule del {chosen}", f"route del {full}", "route flush table 77"]
-    return {
-        "next hops": ([f"route add {full} {hops}"], [f"route del {full}"]),
-        "rule": (make, revert),
-    }
+    make = f"{ip} route add {full} {first} table 77\n{ip} route add {full} {second}\n"
+    revert = f"{ip} rule del {chosen}\n{ip} route del {full}\n{ip} route flush table 77"
+    return [
+        PacketCase("next hops", f"{ip} route add {full} {hops}", f"{ip} route del {full}"),
+        PacketCase("rule", f"{make}{ip} rule add {chosen}", revert),
+    ]
 
 
 def _gates(kind: LinkKind, tos: int) -> Counter[str]:
@@ -78,13 +66,17 @@ def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
     prepare()
     with tunnel(kind):
         set_sysctls(dict.fromkeys(_POLICIES, "1"))
-        for gates in _GATES.values():
-            for gate, mac in zip(gates, _MACS, strict=True):
-                ip_batch([f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"])
-        for name, (make, revert) in _choices(kind).items():
+        lines = [
+            f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"
+            for gates in _GATES.values()
+            for gate, mac in zip(gates, _MACS, strict=True)
+        ]
+        ip_batch(lines)
+        for case in _choices(kind):
             for tos in TOS:
-                with _commands("-6" if kind.outer6 else "-4", make, revert):
-                    found[f"{name}, tos {tos:#x}"] = dict(_gates(kind, tos))
+                case.make()
+                found[f"{case.name}, tos {tos:#x}"] = dict(_gates(kind, tos))
+                case.revert()
     return found
 
 
