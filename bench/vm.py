@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from nodrop.progress import Progress
 _INIT = Path(qemu.__file__).with_name("vm-init")
 _KERNEL = "6.12-trixie"
 _MODULES = ("virtio_pci", "virtio_net")
-_RECIPE = 1
+_RECIPE = 2
 _OVERHEAD_S = 90.0
 """The machine boots in each run."""
 
@@ -32,11 +34,10 @@ def host(variant: Variant, progress: Progress) -> session.Guest:
     inner = roots.ensure_kernel(_KERNEL, progress)
 
     def pack(temporary: Path, _final: Path) -> None:
-        (temporary / "vmlinuz").write_bytes(inner.vmlinuz.read_bytes())
-        scratch = temporary / "scratch"
-        scratch.mkdir()
-        packed = qemu.pack_initramfs(inner.modules, _MODULES, _INIT, scratch)
-        packed.rename(temporary / "initramfs.gz")
+        shutil.copy(inner.vmlinuz, temporary / "vmlinuz")
+        with tempfile.TemporaryDirectory(prefix="nodrop-vm-") as scratch:
+            packed = qemu.pack_initramfs(inner.modules, _MODULES, _INIT, Path(scratch))
+            shutil.copy(packed, temporary)
 
     inputs = (_RECIPE, inner.root.key, inner.release, content_hash(_INIT), _MODULES)
     files = cache.Cache("vm", keep=2).get(cache.digest(*inputs), pack)
