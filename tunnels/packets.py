@@ -148,14 +148,19 @@ def few(kind: LinkKind, long: int = 1280) -> list[Probe]:
     return probes
 
 
-def flows(kind: LinkKind, count: int, tos: int) -> list[Probe]:
-    """Return a packet of each of several flows with a TOS; first ARP, if the tunnel carries it."""
+def flows(kind: LinkKind, count: int, tos: int, ethertype: int = 0) -> list[Probe]:
+    """Return a packet of each of several flows with a TOS; first ARP, if the tunnel carries it.
+
+    Args:
+        ethertype: of the flows; 0: the first that the tunnel carries.
+    """
+    ethertype = ethertype or kind.carries[0]
     arp = struct.pack("!HHBBH6s4s6s4s", 1, IPV4, 6, 4, 1, OWN_MAC, bytes(4), bytes(6), bytes(4))
     link = bytes((255,)) * 6 + OWN_MAC + struct.pack("!H", _ARP)
     probes = [Probe("arp", link + arp, _ARP)] if kind.ethernet else []
     for port in range(2000, 2000 + count):
         data = udp(100, port)
-        packet = ip4(data, tos=tos) if IPV4 in kind.carries else summed(ip6(data, tclass=tos))
+        packet = ip4(data, tos=tos) if ethertype == IPV4 else summed(ip6(data, tclass=tos))
         probes.append(_put(kind, f"port {port}", packet))
     return probes
 

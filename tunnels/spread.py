@@ -3,7 +3,7 @@
 
 Next hops are chosen by a hash of the flow, rules by its ports: a cache that knows neither must not
 give one flow another's route. ``spread.json`` in LAB_OUT has, for each type, choice and TOS, how
-many flows took each gateway.
+many frames went to each gateway.
 """
 
 from __future__ import annotations
@@ -25,19 +25,29 @@ FLOWS = 32
 """So many that they take both of two routes."""
 TOS = (0x00, 0x01, 0x10)
 """0x01 is ECN's ECT(1), and also how a tunnel asks for an inherited TOS."""
-_QUIET_S = 0.1
-_MACS = ("02:00:00:00:04:03", "02:00:00:00:04:04")
-_GATES = {False: ("198.18.4.3", "198.18.4.4"), True: ("fd00:4::3", "fd00:4::4")}
+QUIET_S = 0.1
+MACS = ("02:00:00:00:04:03", "02:00:00:00:04:04")
+GATES = {False: ("198.18.4.3", "198.18.4.4"), True: ("fd00:4::3", "fd00:4::4")}
 _POLICIES = ("net/ipv4/fib_multipath_hash_policy", "net/ipv6/fib_multipath_hash_policy")
 _SPORTS = "1-46000"
 """About half of the ports from which UDP tunnels choose."""
+
+
+def gates_known() -> None:
+    """Give the gateways permanent neighbours."""
+    lines = [
+        f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"
+        for gates in GATES.values()
+        for gate, mac in zip(gates, MACS, strict=True)
+    ]
+    ip_batch(lines)
 
 
 def _choices(kind: LinkKind) -> list[PacketCase]:
     """Return what lets flows have different routes."""
     ip = f"ip {'-6' if kind.outer6 else '-4'}"
     full = f"{THERE6}/128" if kind.outer6 else f"{THERE4}/32"
-    first, second = (f"via {gate} dev {BELOW}" for gate in _GATES[kind.outer6])
+    first, second = (f"via {gate} dev {BELOW}" for gate in GATES[kind.outer6])
     hops = f"nexthop {first} nexthop {second}"
     chosen = f"iif lo ipproto udp sport {_SPORTS} table 77"
     make = f"{ip} route add {full} {first} table 77\n{ip} route add {full} {second}\n"
@@ -56,8 +66,8 @@ def _gates(kind: LinkKind, tos: int) -> Counter[str]:
     ):
         for probe in flows(kind, FLOWS, tos):
             probe.send(source, NAME)
-        (frames,) = take([sink], _QUIET_S)
-    return Counter(mac for _, frame in frames if (mac := frame[:6].hex(":")) in _MACS)
+        (frames,) = take([sink], QUIET_S)
+    return Counter(mac for _, frame in frames if (mac := frame[:6].hex(":")) in MACS)
 
 
 def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
@@ -66,12 +76,7 @@ def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
     prepare()
     with tunnel(kind):
         set_sysctls(dict.fromkeys(_POLICIES, "1"))
-        lines = [
-            f"neigh replace {gate} lladdr {mac} dev {BELOW} nud permanent"
-            for gates in _GATES.values()
-            for gate, mac in zip(gates, _MACS, strict=True)
-        ]
-        ip_batch(lines)
+        gates_known()
         for case in _choices(kind):
             for tos in TOS:
                 case.make()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -31,8 +32,10 @@ from lab.guest import GuestDied, GuestRun
 from lab.kernel import Kernel, ensure_kernel
 from lab.kernel.source import find_source
 from lab.sources import REPOSITORY
+from tunnels.changed import FEW, OTHER4, OTHER6
 from tunnels.hazards import ENDS
 from tunnels.links import BEARERS, KINDS
+from tunnels.spread import MACS
 
 STOCK, SERIES = "tunnel-stock", "tunnel"
 RECORD_S, KSELFTEST_S, HAZARDS_S = 300.0, 600.0, 600.0
@@ -199,3 +202,27 @@ def test_flows_keep_their_routes(guests: Guests, tmp_path: Path) -> None:
     stock = used(STOCK)
     assert {*stock["vxlan-mark"].values()} == {2}
     assert used(SERIES) == stock
+
+
+def test_changed_tunnels_look_up_anew(guests: Guests, tmp_path: Path) -> None:
+    """A cached route is that of the present configuration, and of the packet."""
+
+    def found(flavour: str) -> dict[str, Any]:
+        out = tmp_path / flavour
+        guests.run(flavour, ["tunnels.changed"], out, HAZARDS_S, cpus=1)
+        read: dict[str, Any] = json.loads((out / "changed.json").read_text(encoding="ascii"))
+        return read
+
+    stock, series = found(STOCK), found(SERIES)
+    changed = {name: [OTHER6 if KINDS[name].outer6 else OTHER4] for name in series["local"]}
+    assert series.pop("local") == changed
+    # The stock kernel keeps the old source of vxlan (patches/fixes).
+    assert stock.pop("local") != changed
+    assert len(stock["remote"]) == len({*map(str, stock["remote"].values())}) == 2
+    assert {tuple(macs) for macs in (*stock["table"].values(), *stock["dead"].values())} == {
+        (MACS[1],)
+    }
+    assert stock["deprecated"] == [OTHER6]
+    assert stock["own"] == 1
+    assert stock["vrf"] == {str(socket.IPPROTO_IPV6): 2 * FEW}
+    assert series == stock

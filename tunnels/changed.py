@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``python3 -m tunnels.changed``: what tunnels send after they, or the routes, have changed.
+
+``changed.json`` in LAB_OUT has:
+
+- ``local``: for each kind with a local address, the source addresses after a change of it;
+- ``remote``: for an ip6gre device that got its remote address late, each destination's gateways;
+- ``table``: the gateways, with a mark and without, after a rule's table got its first route;
+- ``dead``: the gateways a little over a second after the best gateway failed;
+- ``deprecated``: the source addresses a little over a second after theirs was deprecated;
+- ``own``: how many gateways a hash gives to unmarked packets that are sent beside marked ones;
+- ``vrf``: how many packets of each protocol leave by a sit device's link, in a VRF with two routes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from guestlib.environment import prepare_system
+from guestlib.packets import ip6, summed, udp
+from guestlib.process import ip_batch, tool
+from tunnels.links import HERE6, IPV6, KINDS, MARK, THERE4, THERE6, LinkKind
+from tunnels.packets import OWN6, Probe, flows
+from tunnels.spread import GATES, MACS, QUIET_S, gates_known
+from tunnels.topology import BELOW, BEYOND, FAR, NAME, SINK, packet_socket, prepare, take, tunnel
+
+OTHER4, OTHER6 = "198.18.4.9", "fd00:4::9"
+"""The local address after the change; another remote one."""
+_VRF, _TABLE = "ndvrf0", 88
+_LATE = LinkKind("ip6gre local {here6}", outer6=True)
+_KEPT_S = 1.1
+"""After it, a cache's entry is looked up anew, and another flow may replace it."""
+_TIMES = 6
+FEW = 4
+"""Packets of each kind."""
+
+
+def _outer(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
+    """Send packets; return the frames that arrive below."""
+    with (
+        packet_socket(NAME, mark=mark) as source,
+        packet_socket(BEYOND, FAR, receive=True) as sink,
+    ):
+        for probe in probes:
+            probe.send(source, NAME)
+        (frames,) = take([sink], QUIET_S)
+    return [frame for _, frame in frames]
+
+
+def _is_icmp(frame: bytes) -> bool:
+    four, six = frame[23] == socket.IPPROTO_ICMP, frame[20] == socket.IPPROTO_ICMPV6
+    return six if frame[12:14] == b"\x86\xdd" else four
+
+
+def _address(frame: bytes, *, source: bool) -> str:
+    """Return an address of a frame's outer header."""
+    six = frame[12:14] == b"\x86\xdd"
+    family, size, at = (socket.AF_INET6, 16, 22) if six else (socket.AF_INET, 4, 26)
+    start = at if source else at + size
+    return socket.inet_ntop(family, frame[start : start + size])
+
+
+def _sources(frames: Iterable[bytes], there: str) -> list[str]:
+    """Return the sources of a tunnel's frames to an address; an ICMP error is not the tunnel's."""
+    ours = [f for f in frames if _address(f, source=False) == there and not _is_icmp(f)]
+    return sorted({_address(frame, source=True) for frame in ours})
+
+
+def local(kind: LinkKind) -> list[str]:
+    """Return the sources of a tunnel's packets after its local address was changed."""
+    there, other = (THERE6, OTHER6) if kind.outer6 else (THERE4, OTHER4)
+    prepare()
+    with tunnel(kind):
+        ip_batch(
+            [f"address add {OTHER4}/24 dev {BELOW}", f"address add {OTHER6}/64 dev {BELOW} nodad"]
+        )
+        probes = flows(kind, FEW, 0x10)
+        _outer(probes, kind.mark)
+        ip_batch([f"link set {NAME} type {kind.link.split()[0]} local {other}"])
+        frames = _outer(probes, kind.mark)
+    return _sources(frames, there)
+
+
+def late_remote() -> dict[str, list[str]]:
+    """Return, for each destination in the packets' headers, the gateways that they took.
+
+    A device created without a remote address sends to the one in a packet's header, even later.
+    """
+    prepare()
+    with tunnel(_LATE):
+        first, second = GATES[True]
+        gates_known()
+        lines = [f"route add {THERE6}/128 via {first} dev {BELOW}"]
+        lines += [f"route add {OTHER6}/128 via {second} dev {BELOW}"]
+        ip_batch([*lines, f"link set {NAME} type ip6gre remote {THERE6}"])
+        packets = [summed(ip6(udp(64), at=(OWN6, there))) for there in (THERE6, OTHER6)]
+        frames = _outer([Probe("", packet, IPV6) for packet in (*packets, *packets)])
+    found: dict[str, set[str]] = {}
+    for frame in frames:
+        if (mac := frame[:6].hex(":")) in MACS:
+            found.setdefault(_address(frame, source=False), set()).add(mac)
+    return {address: sorted(macs) for address, macs in found.items()}
+
+
+def _gateways(kind: LinkKind) -> list[str]:
+    """Send packets; return the MAC addresses of the gateways of those to the far end."""
+    there = THERE6 if kind.outer6 else THERE4
+    frames = _outer(flows(kind, FEW, 0), kind.mark)
+    return sorted({f[:6].hex(":") for f in frames if _address(f, source=False) == there})
+
+
+def table(kind: LinkKind) -> list[str]:
+    """Return the gateways after a table that a rule prefers got a route."""
+    ip, there = (f"ip {'-6' if kind.outer6 else '-4'}", THERE6 if kind.outer6 else THERE4)
+    rule = f"fwmark {kind.mark}" if kind.mark else f"to {there}"
+    prepare()
+    with tunnel(kind):
+        gates_known()
+        tool(f"{ip} rule add {rule} table {_TABLE}".split())
+        _gateways(kind)
+        route = f"{there} via {GATES[kind.outer6][1]} dev {BELOW}"
+        tool(f"{ip} route add {route} table {_TABLE}".split())
+        found = _gateways(kind)
+        tool(f"{ip} rule del {rule} table {_TABLE}".split())
+        tool(f"{ip} route flush table {_TABLE}".split())
+    return found
+
+
+def dead(kind: LinkKind) -> list[str]:
+    """Return the IPv6 gateways after the best one's neighbour entry failed, without forwarding.
+
+    Nothing invalidates its route. A cache may use it for a second.
+    """
+    prepare()
+    with tunnel(kind):
+        gates_known()
+        first, second = GATES[True]
+        lines = [f"route add {THERE6} via {first} dev {BELOW} metric 1"]
+        ip_batch([*lines, f"route add {THERE6} via {second} dev {BELOW} metric 2"])
+        _gateways(kind)
+        ip_batch([f"neigh replace {first} dev {BELOW} nud failed"])
+        time.sleep(_KEPT_S)
+        return _gateways(kind)
+
+
+def deprecated() -> list[str]:
+    """Return the sources of marked packets after their source address was deprecated."""
+    kind = replace(KINDS["geneve6"], mark=MARK)
+    prepare()
+    with tunnel(kind):
+        ip_batch([f"address add {OTHER6}/64 dev {BELOW} nodad preferred_lft 0"])
+        _gateways(kind)
+        for address, left in ((OTHER6, "forever"), (HERE6, "0")):
+            ip_batch([f"address change {address}/64 dev {BELOW} preferred_lft {left}"])
+        time.sleep(_KEPT_S)
+        frames = _outer(flows(kind, FEW, 0), MARK)
+    return _sources(frames, THERE6)
+
+
+def own() -> int:
+    """Return how many gateways a tunnel's own flow uses while marked packets are sent, too."""
+    kind = KINDS["vxlan"]
+    took: set[str] = set()
+    prepare()
+    with tunnel(kind):
+        gates_known()
+        hops = " ".join(f"nexthop via {gate} dev {BELOW}" for gate in GATES[False])
+        ip_batch([f"route add {THERE4}/32 {hops}"])
+        probes = flows(kind, _TIMES * FEW, 0x10)[1:]
+        for at in range(0, len(probes), FEW):
+            took |= {f[:6].hex(":") for f in _outer(probes[at : at + FEW])} & {*MACS}
+            _outer(probes, MARK)
+            time.sleep(_KEPT_S / 2)
+    return len(took)
+
+
+def vrf() -> dict[int, int]:
+    """Return how many packets of each outer protocol leave by the link of a sit device.
+
+    The device below is its link, and its VRF also has a better route by another device. sit sends
+    IPv6 only by its link, and IPv4 by any device of the VRF.
+    """
+    kind = KINDS["sit-any"]
+    prepare()
+    with tunnel(kind):
+        lines = [f"link add {_VRF} type vrf table {_TABLE}", f"link set {_VRF} up"]
+        lines += [f"link add {SINK} type dummy", f"link set {SINK} up"]
+        lines += [f"link set {device} master {_VRF}" for device in (SINK, BELOW)]
+        lines += [f"neigh replace {THERE4} lladdr {MACS[0]} dev {BELOW} nud permanent"]
+        lines += [f"route add {THERE4}/32 dev {SINK} table {_TABLE}"]
+        ip_batch([*lines, f"link set {NAME} type sit dev {BELOW}"])
+        time.sleep(_KEPT_S)
+        frames = _outer([*flows(kind, FEW, 0, IPV6), *flows(kind, FEW, 0)] * 2)
+        ip_batch([f"link delete {SINK}", f"link delete {_VRF}"])
+    return Counter(frame[23] for frame in frames if frame[:6].hex(":") == MACS[0])
+
+
+def main() -> int:
+    prepare_system()
+    named = {name: kind for name, kind in KINDS.items() if " local {" in kind.link}
+    found = {
+        "local": {name: local(kind) for name, kind in named.items()},
+        "remote": late_remote(),
+        "table": {name: table(KINDS[name]) for name in ("vxlan-mark", "vxlan6-mark", "ip6gre")},
+        "dead": {name: dead(KINDS[name]) for name in ("vxlan6-mark", "ip6gre")},
+        "deprecated": deprecated(),
+        "own": own(),
+        "vrf": vrf(),
+    }
+    Path(os.environ["LAB_OUT"], "changed.json").write_text(json.dumps(found), encoding="ascii")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
