@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m tunnels.changed``: what tunnels send after they, or the routes, have changed.
+"""``python3 -m tunnels.changed [--fault NAME] [PART ...]``: what tunnels send after a change.
+
+A part changes a tunnel, or what its routes depend on.
 
 ``changed.json`` in LAB_OUT has:
 
@@ -14,19 +16,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from guestlib.environment import prepare_system
 from guestlib.packets import ip6, summed, udp
 from guestlib.process import ip_batch, tool
+from tunnels import faults
 from tunnels.links import HERE6, IPV6, KINDS, MARK, THERE4, THERE6, LinkKind
 from tunnels.packets import OWN6, Probe, flows
 from tunnels.spread import GATES, MACS, QUIET_S, gates_known
@@ -166,19 +171,26 @@ def deprecated() -> list[str]:
 
 
 def own() -> int:
-    """Return how many gateways a tunnel's own flow uses while marked packets are sent, too."""
+    """Return how many gateways a tunnel's own flow uses while marked packets are sent, too.
+
+    A hash chooses for the own flow, so each lookup may yield the other one.
+    """
     kind = KINDS["vxlan"]
     took: set[str] = set()
     prepare()
     with tunnel(kind):
         gates_known()
         hops = " ".join(f"nexthop via {gate} dev {BELOW}" for gate in GATES[False])
-        ip_batch([f"route add {THERE4}/32 {hops}"])
+        alone = f"{THERE4}/32 via {GATES[False][0]} dev {BELOW}"
+        ip_batch([f"route add {THERE4}/32 {hops}", f"route add {alone} table {_TABLE}"])
+        tool(f"ip rule add fwmark {MARK} table {_TABLE}".split())
         probes = flows(kind, _TIMES * FEW, 0x10)[1:]
         for at in range(0, len(probes), FEW):
             took |= {f[:6].hex(":") for f in _outer(probes[at : at + FEW])} & {*MACS}
             _outer(probes, MARK)
             time.sleep(_KEPT_S / 2)
+        tool(f"ip rule del fwmark {MARK} table {_TABLE}".split())
+        ip_batch([f"route flush table {_TABLE}"])
     return len(took)
 
 
@@ -203,21 +215,30 @@ def vrf() -> dict[int, int]:
     return Counter(frame[23] for frame in frames if frame[:6].hex(":") == MACS[0])
 
 
-def main() -> int:
+PARTS: dict[str, Callable[[], Any]] = {
+    "local": lambda: {name: local(kind) for name, kind in KINDS.items() if " local {" in kind.link},
+    "remote": late_remote,
+    "table": lambda: {name: table(KINDS[name]) for name in ("vxlan-mark", "vxlan6-mark", "ip6gre")},
+    "dead": lambda: {name: dead(KINDS[name]) for name in ("vxlan6-mark", "ip6gre")},
+    "deprecated": deprecated,
+    "own": own,
+    "vrf": vrf,
+}
+
+
+def main(argv: list[str]) -> int:
+    """Make the given changes, or all."""
+    parser = argparse.ArgumentParser(prog="tunnels.changed")
+    parser.add_argument("--fault", choices=faults.FAULTS)
+    parser.add_argument("parts", nargs="*", choices=PARTS, default=[*PARTS], metavar="PART")
+    options = parser.parse_args(argv)
     prepare_system()
-    named = {name: kind for name, kind in KINDS.items() if " local {" in kind.link}
-    found = {
-        "local": {name: local(kind) for name, kind in named.items()},
-        "remote": late_remote(),
-        "table": {name: table(KINDS[name]) for name in ("vxlan-mark", "vxlan6-mark", "ip6gre")},
-        "dead": {name: dead(KINDS[name]) for name in ("vxlan6-mark", "ip6gre")},
-        "deprecated": deprecated(),
-        "own": own(),
-        "vrf": vrf(),
-    }
+    if options.fault:
+        faults.make(options.fault)
+    found = {name: PARTS[name]() for name in options.parts}
     Path(os.environ["LAB_OUT"], "changed.json").write_text(json.dumps(found), encoding="ascii")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

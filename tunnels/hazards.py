@@ -18,17 +18,13 @@ from functools import partial
 from pathlib import Path
 
 from guestlib.environment import GuestError, prepare_system
-from tunnels import queues, record
+from tunnels import faults, queues, record
 from tunnels.cases import cases
 from tunnels.links import BEARERS, KINDS, LinkKind
 from tunnels.packets import few
 from tunnels.topology import BELOW, NAME, mtu, packet_socket, tunnel
 from tunnels.vanish import VANISHING, vanish
 
-FAULT = Path("/sys/module/dst_cache/parameters/fault")
-_PANIC = Path("/proc/sys/kernel/panic_on_warn")
-FAULTS = ("none", "leak", "unowned", "early", "late", "queued", "key")
-"""In the order of ``enum dst_fault`` (patches/faults)."""
 _SENDERS = 2
 _FEWEST = 200
 """Packets that both send at least, while some twenty cases come and go."""
@@ -90,14 +86,13 @@ ENDS: dict[str, Callable[[], None]] = {
 def main(argv: list[str]) -> int:
     """Run the given types of tunnel; a fault shows in the kernel's log."""
     parser = argparse.ArgumentParser(prog="tunnels.hazards")
-    parser.add_argument("--fault", choices=FAULTS, default="none")
+    parser.add_argument("--fault", choices=faults.FAULTS, default="none")
     parser.add_argument("types", nargs="+", choices=(*KINDS, *BEARERS, *ENDS), metavar="TYPE")
     options = parser.parse_args(argv)
     prepare_system()
-    FAULT.write_text(str(FAULTS.index(options.fault)), encoding="ascii")
+    faults.make(options.fault)
     if options.fault != "none":
-        # The first report is enough, and a broken kernel may never end.
-        _PANIC.write_text("1", encoding="ascii")
+        faults.panic_on_report()
     for name in options.types:
         if name in ENDS:
             ENDS[name]()

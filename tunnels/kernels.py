@@ -63,7 +63,19 @@ def in_user_mode(variant: Variant, progress: Progress) -> session.Guest:
     Raises:
         NodropError: a build failed.
     """
-    flavour = "tunnel-stock" if variant is Variant.STOCK else "tunnel"
+    return _metered("tunnel-stock" if variant is Variant.STOCK else "tunnel", progress)
+
+
+def switched(_variant: Variant, progress: Progress) -> session.Guest:
+    """Return the guest in user mode whose cache can take a reference for each packet.
+
+    Raises:
+        NodropError: a build failed.
+    """
+    return _metered("tunnel-switched", progress)
+
+
+def _metered(flavour: str, progress: Progress) -> session.Guest:
     kernel = ensure_kernel(progress, flavour)
 
     def build(temporary: Path, _final: Path) -> None:

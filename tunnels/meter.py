@@ -28,9 +28,9 @@ from bench.guest.instructions import of_rounds
 from guestlib import tundev
 from guestlib.environment import GuestError, wait_until
 from guestlib.namespaces import inside
-from guestlib.process import in_netns, tool
+from guestlib.process import in_netns, ip_batch, tool
 from lab.variant import Variant
-from tunnels import links
+from tunnels import faults, links
 from tunnels.packets import measured
 from tunnels.topology import FAR, NAME, SINK, share_route, sink, tunnel
 
@@ -125,7 +125,7 @@ class Cycles(_Tunnel):
     parameters = "tunnel route"
 
     def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
-        del variant
+        faults.make("held" if variant is Variant.HELD else "none")
         meter = self.meter(stack)
         stack.enter_context(sink())
         if self.choice("route", "own", "shared") == "shared":
@@ -191,6 +191,39 @@ class Throughput(_Tunnel):
             raise GuestError("packets did not leave, or the far end received none")
         mbit = received * self.case.payload_bytes * 8 / 1e6
         return {"received_mbit_per_s": mbit / (slots * _SLOT_US / 1e6), "received": received}
+
+
+class RouteChurn(Kind):
+    """Instructions to add a route, look it up and delete it, on one CPU that counts them."""
+
+    parameters = "routes"
+
+    @classmethod
+    def modules(cls, variant: Variant) -> list[str]:
+        del variant
+        return []
+
+    def measure(self, variant: Variant, seconds: float, stack: ExitStack) -> Metrics:
+        del variant, seconds
+        ip_batch([f"link add {SINK} type dummy", f"link set {SINK} up"])
+        stack.callback(ip_batch, [f"link delete {SINK}"])
+        routes = int(self.case.routes)
+        lines = []
+        for number in range(routes):
+            to = f"198.51.{100 + number // 256}.{number % 256}"
+            lines += [f"route add {to} dev {SINK}", f"route get {to}", f"route del {to}"]
+
+        def cost() -> float:
+            begin = time.perf_counter_ns()
+            ip_batch(lines)
+            return (time.perf_counter_ns() - begin) / routes
+
+        cost()
+        costs = of_rounds([cost() for _ in range(_ROUNDS)])
+        return {
+            "instructions_per_route": costs["instructions_per_packet"],
+            "spread_percent": costs["spread_percent"],
+        }
 
 
 class TunnelInstructions(_Tunnel):

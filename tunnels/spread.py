@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python3 -m tunnels.spread TYPE ...``: the routes by which a tunnel's flows leave.
+"""``python3 -m tunnels.spread [--fault NAME] TYPE ...``: the routes by which flows leave.
 
 Next hops are chosen by a hash of the flow, rules by its ports: a cache that knows neither must not
 give one flow another's route. ``spread.json`` in LAB_OUT has, for each type, choice and TOS, how
@@ -8,6 +8,7 @@ many frames went to each gateway.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from guestlib.environment import prepare_system, set_sysctls
 from guestlib.process import ip_batch
+from tunnels import faults
 from tunnels.cases import PacketCase
 from tunnels.links import KINDS, THERE4, THERE6, LinkKind
 from tunnels.packets import flows
@@ -85,9 +87,15 @@ def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
     return found
 
 
-def main(names: list[str]) -> int:
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tunnels.spread")
+    parser.add_argument("--fault", choices=faults.FAULTS)
+    parser.add_argument("types", nargs="+", choices=KINDS, metavar="TYPE")
+    options = parser.parse_args(argv)
     prepare_system()
-    found = {name: spread(KINDS[name]) for name in names}
+    if options.fault:
+        faults.make(options.fault)
+    found = {name: spread(KINDS[name]) for name in options.types}
     Path(os.environ["LAB_OUT"], "spread.json").write_text(json.dumps(found), encoding="ascii")
     return 0
 

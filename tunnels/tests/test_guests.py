@@ -72,6 +72,14 @@ FAULTS = (
 )
 """Fault, the kernel that finds it, where, and a part of its report."""
 
+WRONG_ROUTES = (
+    ("key", "changed vrf"),
+    ("stale", "changed dead"),
+    ("robbed", "changed own"),
+    ("flow", "spread gre-tos"),
+)
+"""Fault that gives packets another route, and what finds it."""
+
 
 class Guests:
     """Boots guests with a flavour's kernel, built with progress on the terminal."""
@@ -171,16 +179,30 @@ def test_hazards_find_fault(
     assert report in text
 
 
-def test_record_finds_key_fault(guests: Guests, tmp_path: Path) -> None:
-    """A cache that ignores the TOS sends some packets by another route."""
-
-    def record(fault: str) -> list[str]:
+@pytest.mark.parametrize(("fault", "words"), WRONG_ROUTES)
+def test_finds_wrong_route(guests: Guests, fault: str, words: str, tmp_path: Path) -> None:
+    def found(fault: str) -> Any:
         out = tmp_path / fault
-        argv = ["tunnels.hazards", "--fault", fault, "gre-tos"]
+        module, *rest = words.split()
+        argv = [f"tunnels.{module}", "--fault", fault, *rest]
         guests.run("tunnel-debug", argv, out, HAZARDS_S, cpus=1)
-        return (out / "record-gre-tos.txt").read_text(encoding="ascii").splitlines()
+        used = json.loads((out / f"{module}.json").read_text(encoding="ascii"))
+        return _gateways(used) if module == "spread" else used
 
-    assert record("none") != record("key")
+    right = found("none")
+    assert right == found("none")
+    assert right != found(fault)
+
+
+def _gateways(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return how many gateways each kind's flows used, of tunnels.spread."""
+    return {
+        name: {
+            choice: sum(frames > FEW_FRAMES for frames in gates.values())
+            for choice, gates in choices.items()
+        }
+        for name, choices in found.items()
+    }
 
 
 def test_flows_keep_their_routes(guests: Guests, tmp_path: Path) -> None:
@@ -190,14 +212,7 @@ def test_flows_keep_their_routes(guests: Guests, tmp_path: Path) -> None:
     def used(flavour: str) -> dict[str, dict[str, int]]:
         out = tmp_path / flavour
         guests.run(flavour, ["tunnels.spread", *kinds], out, HAZARDS_S)
-        found = json.loads((out / "spread.json").read_text(encoding="ascii"))
-        return {
-            name: {
-                choice: sum(frames > FEW_FRAMES for frames in gates.values())
-                for choice, gates in choices.items()
-            }
-            for name, choices in found.items()
-        }
+        return _gateways(json.loads((out / "spread.json").read_text(encoding="ascii")))
 
     stock = used(STOCK)
     assert {*stock["vxlan-mark"].values()} == {2}

@@ -5,13 +5,18 @@ the page's tables.
 
 from __future__ import annotations
 
+import shlex
 import struct
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from guestlib.environment import Environment
 from guestlib.packets import checksum, summed, udp
+from lab.sources import REPOSITORY
 from tunnels.links import HERE4, KINDS, MAC, THERE4
 from tunnels.masked import Masker
 from tunnels.meter import workers_ns
@@ -84,12 +89,27 @@ def test_icmp_message_about_a_smaller_mtu() -> None:
     assert sent[8 + 20] == 0
 
 
-@pytest.mark.parametrize("name", ["instructions", "cycles", "throughput"])
-def test_page_has_the_tables_of_the_results(name: str) -> None:
+def _table(name: str) -> list[str]:
     lines = (HERE / f"results/{name}/table.md").read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if line.startswith(("|", "**"))]
-    assert len(rows) > 3
-    assert {*rows} <= {*(HERE / "README.md").read_text(encoding="utf-8").splitlines()}
+    return [line for line in lines if line.startswith(("|", "**Tunnels:"))]
+
+
+def test_page_has_the_tables_of_the_results() -> None:
+    wanted = [*_table("instructions"), *_table("cycles"), *_table("throughput")]
+    page = (HERE / "README.md").read_text(encoding="utf-8").splitlines()
+    first = page.index(wanted[0])
+    assert [line for line in page[first:] if line.startswith(("|", "**Tunnels:"))] == wanted
+
+
+def test_a_check_runs_each_test() -> None:
+    """scripts/checks.toml selects the tests of guests by words in their names."""
+    checks = tomllib.loads((REPOSITORY / "scripts/checks.toml").read_text())["check"].values()
+    file = "tunnels/tests/test_guests.py"
+    words = [shlex.split(check["run"]) for check in checks if file in check["run"]]
+    rest = " and ".join(f"not ({run[run.index('-k') + 1]})" for run in words)
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", file, "-k", rest]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout
 
 
 def test_worker_that_ends_is_left_out(tmp_path: Path) -> None:
