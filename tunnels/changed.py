@@ -230,12 +230,13 @@ def main(argv: list[str]) -> int:
     """Make the given changes, or all."""
     parser = argparse.ArgumentParser(prog="tunnels.changed")
     parser.add_argument("--fault", choices=faults.FAULTS)
-    parser.add_argument("parts", nargs="*", choices=PARTS, default=[*PARTS], metavar="PART")
+    parser.add_argument("parts", nargs="*", choices=(*PARTS, "all"), default="all", metavar="PART")
     options = parser.parse_args(argv)
     prepare_system()
     if options.fault:
         faults.make(options.fault)
-    found = {name: PARTS[name]() for name in options.parts}
+    parts = [*PARTS] if options.parts == "all" else options.parts
+    found = {name: PARTS[name]() for name in parts}
     Path(os.environ["LAB_OUT"], "changed.json").write_text(json.dumps(found), encoding="ascii")
     return 0
 
