@@ -185,7 +185,7 @@ def test_finds_wrong_route(guests: Guests, fault: str, words: str, tmp_path: Pat
         out = tmp_path / fault
         module, *rest = words.split()
         argv = [f"tunnels.{module}", "--fault", fault, *rest]
-        guests.run("tunnel-debug", argv, out, HAZARDS_S, cpus=1)
+        guests.run("tunnel-switched", argv, out, HAZARDS_S, cpus=1)
         used = json.loads((out / f"{module}.json").read_text(encoding="ascii"))
         return _gateways(used) if module == "spread" else used
 
