@@ -12,8 +12,6 @@ class Variant(StrEnum):
     NODROP = "nodrop"
     SERIES = "series"
     """The drivers with the patches of series/, opened with upstream's flag."""
-    HELD = "held"
-    """The series of tunnels/patches, with a reference on the route for each packet."""
     OLD = "old"
     """nodrop's modules of another commit."""
 

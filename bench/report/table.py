@@ -106,7 +106,7 @@ def total_label(scenario: Scenario, summary: Mapping[str, Any]) -> str:
 
 def base_of(variants: Sequence[str]) -> str:
     """Return the variant with which the others are compared; "" if there is none."""
-    return next((str(base) for base in (Variant.STOCK, Variant.HELD) if base in variants), "")
+    return str(Variant.STOCK) if Variant.STOCK in variants else ""
 
 
 def columns(variants: Sequence[str]) -> tuple[str, ...]:

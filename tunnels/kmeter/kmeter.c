@@ -54,6 +54,9 @@ struct kmeter_sample {
  * @network:  offset of its network header
  * @room:     capacity of @samples; returns the number of samples
  * @mark:     of the packets (skb->mark)
+ * @other:    dst_fault (tunnels/patches/faults) in slots 1 and 2 of each four,
+ *            and 0 in slots 0 and 3; 0: do not change it
+ * @unused:   0
  * @frame:    address of the frame
  * @samples:  address of an array of struct kmeter_sample
  */
@@ -68,11 +71,15 @@ struct kmeter_run {
 	__u32 network;
 	__u32 room;
 	__u32 mark;
+	__u32 other;
+	__u32 unused;
 	__u64 frame;
 	__u64 samples;
 };
 
 #define KMETER_IOC_RUN	_IOWR('K', 0xe0, struct kmeter_run)
+
+extern int dst_fault;
 
 /* Limits. */
 #define KMETER_BATCHES	4096
@@ -87,6 +94,7 @@ struct kmeter_run {
  * @dev:     the device, referenced
  * @run:     the request
  * @frame:   the packet
+ * @fault:   dst_fault, or NULL if it is not to be changed
  * @start:   when slot 0 begins
  * @over:    senders are to stop
  */
@@ -94,6 +102,7 @@ struct kmeter {
 	struct net_device *dev;
 	struct kmeter_run run;
 	u8 frame[KMETER_FRAME];
+	int *fault;
 	ktime_t start;
 	bool over;
 };
@@ -134,6 +143,15 @@ static u32 kmeter_slot(const struct kmeter *meter)
 	s64 us = ktime_us_delta(ktime_get(), meter->start);
 
 	return us < 0 ? 0 : div_u64(us, meter->run.slot_us);
+}
+
+/* Every sender does this when it sees that a slot has begun. */
+static void kmeter_switch(const struct kmeter *meter, u32 slot)
+{
+	int wanted = slot % 4 == 1 || slot % 4 == 2 ? meter->run.other : 0;
+
+	if (meter->fault && READ_ONCE(*meter->fault) != wanted)
+		WRITE_ONCE(*meter->fault, wanted);
 }
 
 static struct sk_buff *kmeter_packet(const struct kmeter *meter)
@@ -205,6 +223,7 @@ static int kmeter_send(void *data)
 			schedule_timeout_interruptible(HZ / 100 + 1);
 			continue;
 		}
+		kmeter_switch(meter, before);
 		begin = kmeter_cycles();
 		refused = kmeter_batch(meter);
 		end = kmeter_cycles();
@@ -358,6 +377,21 @@ static long kmeter_run(struct kmeter *meter)
 	return err;
 }
 
+static long kmeter_run_switched(struct kmeter *meter)
+{
+	long err;
+
+	if (!meter->run.other)
+		return kmeter_run(meter);
+	meter->fault = symbol_get(dst_fault);
+	if (!meter->fault)
+		return -EOPNOTSUPP;
+	err = kmeter_run(meter);
+	WRITE_ONCE(*meter->fault, 0);
+	symbol_put(dst_fault);
+	return err;
+}
+
 static long kmeter_ioctl_run(struct kmeter_run __user *user)
 {
 	struct kmeter *meter = kzalloc(sizeof(*meter), GFP_KERNEL);
@@ -366,7 +400,7 @@ static long kmeter_ioctl_run(struct kmeter_run __user *user)
 	if (!meter)
 		return -ENOMEM;
 	if (!copy_from_user(&meter->run, user, sizeof(*user)))
-		err = kmeter_run(meter);
+		err = kmeter_run_switched(meter);
 	if (!err && copy_to_user(user, &meter->run, sizeof(*user)))
 		err = -EFAULT;
 	kfree(meter);
