@@ -19,7 +19,7 @@ from pathlib import Path
 
 from guestlib.environment import GuestError, prepare_system
 from tunnels import faults, queues, record
-from tunnels.cases import cases
+from tunnels.cases import LONG, cases
 from tunnels.links import BEARERS, KINDS, LinkKind
 from tunnels.packets import few
 from tunnels.topology import BELOW, NAME, mtu, packet_socket, tunnel
@@ -32,7 +32,7 @@ _FEWEST = 200
 
 def _send(kind: LinkKind, end: threading.Event) -> None:
     """Send a few packets again and again; routes may be missing and the device full."""
-    probes = few(kind)
+    probes = few(kind, LONG)
     with packet_socket(NAME, mark=kind.mark) as sock:
         while not end.is_set():
             for probe in probes:

@@ -124,7 +124,7 @@ def fitting(kind: LinkKind, mtu: int) -> list[Probe]:
     return [*probes, *_odd(kind)]
 
 
-def few(kind: LinkKind, long: int = 1280) -> list[Probe]:
+def few(kind: LinkKind, long: int) -> list[Probe]:
     """Return the packets to send in each case (cases.py).
 
     Args:

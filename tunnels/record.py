@@ -31,7 +31,7 @@ from guestlib.environment import GuestError, prepare_system, time_limit
 from guestlib.packets import ip4, ip6, udp
 from guestlib.process import ip_batch
 from tunnels import bearers
-from tunnels.cases import cases
+from tunnels.cases import LONG, cases
 from tunnels.links import BEARERS, INNER4, INNER6, IPV4, IPV6, KINDS, MAC, LinkKind
 from tunnels.masked import Masker
 from tunnels.packets import OWN4, OWN6, OWN_MAC, VNET, Probe, few, fitting
@@ -123,7 +123,7 @@ def _handshake(stage: _Stage) -> None:
     Raises:
         GuestError: it does not complete.
     """
-    first = few(stage.kind)[2]
+    first = few(stage.kind, LONG)[2]
     first.send(stage.inject, NAME)
     deadline = time.monotonic() + time_limit(_HANDSHAKE_S)
     while time.monotonic() < deadline:
