@@ -43,7 +43,9 @@ _VRF, _TABLE = "ndvrf0", 88
 _LATE = LinkKind("ip6gre local {here6}", outer6=True)
 _KEPT_S = 1.1
 """After it, a cache's entry is looked up anew, and another flow may replace it."""
-_TIMES = 6
+_TIMES, _PAUSE_S = 16, 0.2
+"""How often the own flow sends, and its pauses: shorter than the second for which it keeps the
+entry, longer than a second together."""
 FEW = 4
 """Packets of each kind."""
 
@@ -173,7 +175,7 @@ def deprecated() -> list[str]:
 def own() -> int:
     """Return how many gateways a tunnel's own flow uses while marked packets are sent, too.
 
-    A hash chooses for the own flow, so each lookup may yield the other one.
+    A hash chooses for the own flow, so each of its lookups may yield the other one.
     """
     kind = KINDS["vxlan"]
     took: set[str] = set()
@@ -188,7 +190,7 @@ def own() -> int:
         for at in range(0, len(probes), FEW):
             took |= {f[:6].hex(":") for f in _outer(probes[at : at + FEW])} & {*MACS}
             _outer(probes, MARK)
-            time.sleep(_KEPT_S / 2)
+            time.sleep(_PAUSE_S)
         tool(f"ip rule del fwmark {MARK} table {_TABLE}".split())
         ip_batch([f"route flush table {_TABLE}"])
     return len(took)

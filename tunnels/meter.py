@@ -123,7 +123,7 @@ class _Tunnel(Kind):
 
 
 class Cycles(_Tunnel):
-    """Cycles per packet while each CPU sends, with a reference on the route in every second slot.
+    """Cycles per packet while each CPU sends, with a reference on the route in half of the slots.
 
     Only slots in which all CPUs sent count. The ratio is that of four slots in a row (A B B A), in
     the median: the layout of memory, which is random, is the same in all of them.

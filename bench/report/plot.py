@@ -60,8 +60,9 @@ COUNTS = {
     "lost": ("Driver drops that a qdisc could have queued", "packets in a run"),
     "damaged_frames_percent": ("Damaged frames", "%"),
     "longest_send_ms": ("Longest send()", "ms"),
+    "cycles_ratio": ("Cycles, of those with a reference for each packet", "times"),
 }
-"""Metrics that are often 0 and so have no ratios: title and unit."""
+"""Metrics without ratios, as they are often 0 or one themselves: title and unit."""
 RATES = {
     "delivered_pps": "Delivered packets per second",
     "received_mbit_per_s": "Received bits per second",
