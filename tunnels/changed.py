@@ -34,7 +34,7 @@ from guestlib.process import ip_batch, tool
 from tunnels import faults
 from tunnels.links import HERE6, IPV6, KINDS, MARK, THERE4, THERE6, LinkKind
 from tunnels.packets import OWN6, Probe, flows
-from tunnels.spread import GATES, MACS, QUIET_S, gates_known
+from tunnels.spread import GATES, MACS, QUIET_S, gates_known, hash_ports
 from tunnels.topology import BELOW, BEYOND, FAR, NAME, SINK, packet_socket, prepare, take, tunnel
 
 OTHER4, OTHER6 = "198.18.4.9", "fd00:4::9"
@@ -182,6 +182,7 @@ def own() -> int:
     prepare()
     with tunnel(kind):
         gates_known()
+        hash_ports()
         hops = " ".join(f"nexthop via {gate} dev {BELOW}" for gate in GATES[False])
         alone = f"{THERE4}/32 via {GATES[False][0]} dev {BELOW}"
         ip_batch([f"route add {THERE4}/32 {hops}", f"route add {alone} table {_TABLE}"])

@@ -35,6 +35,11 @@ _SPORTS = "1-46000"
 """About half of the ports from which UDP tunnels choose."""
 
 
+def hash_ports() -> None:
+    """Let the hash that chooses next hops include ports."""
+    set_sysctls(dict.fromkeys(_POLICIES, "1"))
+
+
 def gates_known() -> None:
     """Give the gateways permanent neighbours."""
     lines = [
@@ -77,7 +82,7 @@ def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
     found = {}
     prepare()
     with tunnel(kind):
-        set_sysctls(dict.fromkeys(_POLICIES, "1"))
+        hash_ports()
         gates_known()
         for case in _choices(kind):
             for tos in TOS:
