@@ -34,8 +34,8 @@ from guestlib.process import ip_batch, tool
 from tunnels import faults
 from tunnels.links import HERE6, IPV6, KINDS, MARK, THERE4, THERE6, LinkKind
 from tunnels.packets import OWN6, Probe, flows
-from tunnels.spread import GATES, MACS, QUIET_S, gates_known, hash_ports
-from tunnels.topology import BELOW, BEYOND, FAR, NAME, SINK, packet_socket, prepare, take, tunnel
+from tunnels.spread import GATES, MACS, gates_known, gateway, hash_ports, transmit
+from tunnels.topology import BELOW, NAME, SINK, prepare, tunnel
 
 OTHER4, OTHER6 = "198.18.4.9", "fd00:4::9"
 """The local address after the change; another remote one."""
@@ -48,18 +48,6 @@ _TIMES, _PAUSE_S = 16, 0.2
 entry, longer than a second together."""
 FEW = 4
 """Packets of each kind."""
-
-
-def _outer(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
-    """Send packets; return the frames that arrive below."""
-    with (
-        packet_socket(NAME, mark=mark) as source,
-        packet_socket(BEYOND, FAR, receive=True) as sink,
-    ):
-        for probe in probes:
-            probe.send(source, NAME)
-        (frames,) = take([sink], QUIET_S)
-    return [frame for _, frame in frames]
 
 
 def _is_icmp(frame: bytes) -> bool:
@@ -90,9 +78,9 @@ def local(kind: LinkKind) -> list[str]:
             [f"address add {OTHER4}/24 dev {BELOW}", f"address add {OTHER6}/64 dev {BELOW} nodad"]
         )
         probes = flows(kind, FEW, 0x10)
-        _outer(probes, kind.mark)
+        transmit(probes, kind.mark)
         ip_batch([f"link set {NAME} type {kind.link.split()[0]} local {other}"])
-        frames = _outer(probes, kind.mark)
+        frames = transmit(probes, kind.mark)
     return _sources(frames, there)
 
 
@@ -109,10 +97,10 @@ def late_remote() -> dict[str, list[str]]:
         lines += [f"route add {OTHER6}/128 via {second} dev {BELOW}"]
         ip_batch([*lines, f"link set {NAME} type ip6gre remote {THERE6}"])
         packets = [summed(ip6(udp(64), at=(OWN6, there))) for there in (THERE6, OTHER6)]
-        frames = _outer([Probe("", packet, IPV6) for packet in (*packets, *packets)])
+        frames = transmit([Probe("", packet, IPV6) for packet in (*packets, *packets)])
     found: dict[str, set[str]] = {}
     for frame in frames:
-        if (mac := frame[:6].hex(":")) in MACS:
+        if (mac := gateway(frame)) in MACS:
             found.setdefault(_address(frame, source=False), set()).add(mac)
     return {address: sorted(macs) for address, macs in found.items()}
 
@@ -120,8 +108,8 @@ def late_remote() -> dict[str, list[str]]:
 def _gateways(kind: LinkKind) -> list[str]:
     """Send packets; return the MAC addresses of the gateways of those to the far end."""
     there = THERE6 if kind.outer6 else THERE4
-    frames = _outer(flows(kind, FEW, 0), kind.mark)
-    return sorted({f[:6].hex(":") for f in frames if _address(f, source=False) == there})
+    frames = transmit(flows(kind, FEW, 0), kind.mark)
+    return sorted({gateway(f) for f in frames if _address(f, source=False) == there})
 
 
 def table(kind: LinkKind) -> list[str]:
@@ -168,7 +156,7 @@ def deprecated() -> list[str]:
         for address, left in ((OTHER6, "forever"), (HERE6, "0")):
             ip_batch([f"address change {address}/64 dev {BELOW} preferred_lft {left}"])
         time.sleep(_KEPT_S)
-        frames = _outer(flows(kind, FEW, 0), MARK)
+        frames = transmit(flows(kind, FEW, 0), MARK)
     return _sources(frames, THERE6)
 
 
@@ -189,8 +177,8 @@ def own() -> int:
         tool(f"ip rule add fwmark {MARK} table {_TABLE}".split())
         probes = flows(kind, _TIMES * FEW, 0x10)[1:]
         for at in range(0, len(probes), FEW):
-            took |= {f[:6].hex(":") for f in _outer(probes[at : at + FEW])} & {*MACS}
-            _outer(probes, MARK)
+            took |= {gateway(f) for f in transmit(probes[at : at + FEW])} & {*MACS}
+            transmit(probes, MARK)
             time.sleep(_PAUSE_S)
         tool(f"ip rule del fwmark {MARK} table {_TABLE}".split())
         ip_batch([f"route flush table {_TABLE}"])
@@ -213,9 +201,9 @@ def vrf() -> dict[int, int]:
         lines += [f"route add {THERE4}/32 dev {SINK} table {_TABLE}"]
         ip_batch([*lines, f"link set {NAME} type sit dev {BELOW}"])
         time.sleep(_KEPT_S)
-        frames = _outer([*flows(kind, FEW, 0, IPV6), *flows(kind, FEW, 0)] * 2)
+        frames = transmit([*flows(kind, FEW, 0, IPV6), *flows(kind, FEW, 0)] * 2)
         ip_batch([f"link delete {SINK}", f"link delete {_VRF}"])
-    return Counter(frame[23] for frame in frames if frame[:6].hex(":") == MACS[0])
+    return Counter(frame[23] for frame in frames if gateway(frame) == MACS[0])
 
 
 PARTS: dict[str, Callable[[], Any]] = {

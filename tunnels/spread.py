@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from guestlib.environment import prepare_system, set_sysctls
@@ -20,7 +21,7 @@ from guestlib.process import ip_batch
 from tunnels import faults
 from tunnels.cases import PacketCase
 from tunnels.links import KINDS, THERE4, THERE6, LinkKind
-from tunnels.packets import flows
+from tunnels.packets import Probe, flows
 from tunnels.topology import BELOW, BEYOND, FAR, NAME, packet_socket, prepare, take, tunnel
 
 FLOWS = 32
@@ -65,16 +66,21 @@ def _choices(kind: LinkKind) -> list[PacketCase]:
     ]
 
 
-def _gates(kind: LinkKind, tos: int) -> Counter[str]:
-    """Send the flows; return how many frames went to each gateway."""
+def transmit(probes: Iterable[Probe], mark: int = 0) -> list[bytes]:
+    """Send packets; return the frames that arrive below."""
     with (
-        packet_socket(NAME, mark=kind.mark) as source,
+        packet_socket(NAME, mark=mark) as source,
         packet_socket(BEYOND, FAR, receive=True) as sink,
     ):
-        for probe in flows(kind, FLOWS, tos):
+        for probe in probes:
             probe.send(source, NAME)
         (frames,) = take([sink], QUIET_S)
-    return Counter(mac for _, frame in frames if (mac := frame[:6].hex(":")) in MACS)
+    return [frame for _, frame in frames]
+
+
+def gateway(frame: bytes) -> str:
+    """Return the MAC address that a frame is for."""
+    return frame[:6].hex(":")
 
 
 def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
@@ -87,7 +93,8 @@ def spread(kind: LinkKind) -> dict[str, dict[str, int]]:
         for case in _choices(kind):
             for tos in TOS:
                 case.make()
-                found[f"{case.name}, tos {tos:#x}"] = dict(_gates(kind, tos))
+                took = Counter(map(gateway, transmit(flows(kind, FLOWS, tos), kind.mark)))
+                found[f"{case.name}, tos {tos:#x}"] = {mac: took[mac] for mac in MACS if took[mac]}
                 case.revert()
     return found
 
